@@ -1,0 +1,80 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "http/message.hpp"
+
+namespace shared_tensor::http {
+
+/// Where a server is: "http://host:port", or "unix:/path/to/socket" (also "http+unix:///path").
+struct Endpoint {
+    std::string host;          ///< empty for a Unix socket
+    int port = 0;
+    std::string unix_socket;
+    /// Throws std::invalid_argument that shows the accepted forms.
+    static Endpoint parse(std::string_view url);
+    std::string url() const;
+};
+
+struct ClientOptions {
+    Endpoint endpoint;
+    std::size_t max_connections = 8;                    ///< at once; further callers wait for one
+    std::chrono::milliseconds idle_limit{50'000};       ///< a pooled connection unused for longer is not used again
+    std::chrono::milliseconds connect_timeout{5'000};
+    std::size_t max_response_bytes = std::size_t{2} << 30;
+};
+
+/// The request was not sent, or not answered. `sent` tells whether the server may have seen it (then repeating it is
+/// safe only for calls that may run twice).
+class TransportError : public std::runtime_error {
+public:
+    enum class Kind { connect, timeout, broken, too_large, protocol };
+    TransportError(Kind kind, bool sent, const std::string& text) : std::runtime_error(text), kind(kind), sent(sent) {}
+    Kind kind;
+    bool sent;
+};
+
+struct ClientRequest {
+    std::string method = "POST";
+    std::string path = "/jsonrpc";
+    Headers headers;
+    std::string content_type = "application/json";
+    std::string text;
+    std::vector<BodyPart> parts;                                   ///< instead of text
+    std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+};
+
+struct ClientResponse {
+    int status = 0;
+    Headers headers;
+    std::shared_ptr<PooledBuffer> body;
+    std::string_view text() const;
+};
+
+/// A pool of kept-alive connections to one server. Follows no redirects. Thread safety: all methods from any thread.
+class Client {
+public:
+    explicit Client(ClientOptions options);
+    ~Client();
+
+    /// Blocks until the answer is whole or the deadline is past. Throws TransportError. A kept-alive connection that
+    /// the server closed meanwhile is noticed and replaced before anything is sent.
+    ClientResponse send(ClientRequest request);
+
+    /// Ends all waits with TransportError; later sends fail at once.
+    void shutdown();
+
+    struct Stats { std::uint64_t opened = 0, reused = 0, bytes_in = 0, bytes_out = 0; };
+    Stats stats() const;
+
+private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shared_tensor::http

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "util/buffer_pool.hpp"
+
+namespace shared_tensor::http {
+
+/// Header fields in the order received; names compare without case.
+class Headers {
+public:
+    void add(std::string name, std::string value) { fields_.emplace_back(std::move(name), std::move(value)); }
+    /// The first value of that name.
+    std::optional<std::string_view> find(std::string_view name) const;
+    /// How often the name occurs: a field that may come once only is refused when it comes twice.
+    std::size_t count(std::string_view name) const;
+    auto begin() const { return fields_.begin(); }
+    auto end() const { return fields_.end(); }
+
+private:
+    std::vector<std::pair<std::string, std::string>> fields_;
+};
+
+/// Who is at the other end, as the kernel knows it.
+struct Peer {
+    std::string ip;              ///< empty for a Unix socket
+    int port = 0;
+    bool unix_socket = false;
+    std::optional<std::uint32_t> uid;   ///< SO_PEERCRED, or sock_diag for loopback TCP; none when it can't be known
+    std::optional<std::int32_t> pid;    ///< SO_PEERCRED only
+};
+
+/// A request as far as its headers go.
+struct RequestHead {
+    std::string method;   ///< "POST"
+    std::string path;     ///< decoded, without the query
+    std::string query;    ///< raw, without '?'
+    Headers headers;
+    Peer peer;
+};
+
+/// A request whose body was read whole into a pooled buffer (64-byte aligned, its size() is the body's size).
+/// The buffer may be kept beyond the request: it returns to its pool with its last owner.
+struct Request {
+    RequestHead head;
+    std::shared_ptr<PooledBuffer> body;
+    std::string_view text() const;
+};
+
+/// Bytes that are written from where they lie; `owner` keeps them alive until they are written.
+struct BodyPart {
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const void> owner;
+};
+
+/// An answer: either `text`, or `parts` written one after another (Content-Length is their sum), never both.
+struct Response {
+    int status = 200;
+    Headers headers;
+    std::string content_type;   ///< empty with an empty body
+    std::string text;
+    std::vector<BodyPart> parts;
+    bool close = false;         ///< close the connection after this answer
+
+    static Response json(int status, std::string text) {
+        Response response;
+        response.status = status;
+        response.content_type = "application/json";
+        response.text = std::move(text);
+        return response;
+    }
+};
+
+}  // namespace shared_tensor::http

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "http/message.hpp"
+
+namespace shared_tensor::http {
+
+/// Every limit of the transport. Zero means "none" only where it says so.
+struct ServerOptions {
+    std::string host = "127.0.0.1";   ///< empty: no TCP listener
+    int port = 0;                     ///< 0: the kernel chooses
+    std::string unix_socket;          ///< path; empty: none. Created with mode 0600, removed at the end
+
+    std::size_t max_header_line_bytes = 8 << 10;
+    std::size_t max_headers = 100;
+    std::size_t max_connections = 4096;
+    std::chrono::milliseconds header_timeout{10'000};      ///< first byte of a request until its headers are whole
+    std::chrono::milliseconds body_timeout{30'000};        ///< headers until a text body is whole
+    std::chrono::milliseconds body_stall_timeout{30'000};  ///< a streamed (binary) body: between two reads
+    std::chrono::milliseconds idle_timeout{60'000};        ///< a kept-alive connection without a request
+    std::chrono::milliseconds write_timeout{30'000};       ///< a reader that takes no byte for so long
+    std::size_t max_bytes_in_flight = 0;                   ///< request bodies held at once; 0: a quarter of the memory
+    std::chrono::microseconds spin{50};                    ///< a busy connection keeps its thread for so long before it is parked
+};
+
+/// How the body of an admitted request is to be read.
+struct BodyPlan {
+    std::size_t max_bytes;
+    bool binary = false;   ///< body_stall_timeout instead of body_timeout
+};
+
+/// One request on its way, as the handler sees it. Lives until the handler returned.
+class Exchange {
+public:
+    virtual ~Exchange() = default;
+    /// Calls `gone` once, from the poller's thread, when the peer closes or resets the connection before the answer
+    /// is complete; never after handle() returned. Costs two system calls: for requests that wait. `gone` must not block.
+    virtual void on_client_gone(std::function<void()> gone) = 0;
+};
+
+/// What the transport asks of the server above it. Called from connection threads, many at once; must not throw
+/// (what is thrown becomes a bare 500).
+class Handler {
+public:
+    virtual ~Handler() = default;
+    /// The headers are complete, nothing of the body is read: how to read it, or the answer that refuses it.
+    virtual std::variant<BodyPlan, Response> admit(const RequestHead& head) = 0;
+    virtual Response handle(Request request, Exchange& exchange) = 0;
+    /// The answer to a fault of transport (400, 404, 408, 411, 413, 431, 503 ...), so that it has the protocol's form.
+    virtual Response fault(int status, std::string_view reason) = 0;
+};
+
+struct ServerStats {
+    std::uint64_t accepted = 0, refused = 0, requests = 0, bytes_in = 0, bytes_out = 0;
+    std::size_t connections = 0, parked = 0, threads = 0;
+};
+
+/// The HTTP/1.1 transport: own accept loop and connection layer around cpp-httplib's request processing.
+///
+/// An idle kept-alive connection holds no thread: it is parked in epoll, and handed to a thread of an elastic pool
+/// when it becomes readable. Every request has a deadline for its headers and for the whole.
+class Server {
+public:
+    /// `handler` must outlive the server.
+    Server(ServerOptions options, Handler& handler);
+    ~Server();   ///< stop(0)
+
+    /// Binds and starts to accept. Throws std::system_error that names the address ("address already in use" ...).
+    void start();
+    int port() const;   ///< the bound TCP port, 0 without one
+
+    /// No new connection is accepted; idle ones are closed, busy ones after their current answer ("Connection: close").
+    void drain();
+    /// drain(), then waits at most `grace` for the requests in flight, then cuts the connections.
+    void stop(std::chrono::milliseconds grace);
+
+    ServerStats stats() const;
+    BufferPool& buffers();   ///< where request bodies are read into
+
+private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shared_tensor::http

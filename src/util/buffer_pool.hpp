@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace shared_tensor {
+
+/// One buffer of a BufferPool: 64-byte aligned bytes whose pages stay warm between uses.
+/// Not thread safe by itself; the owner decides who writes.
+class PooledBuffer {
+public:
+    virtual ~PooledBuffer() = default;
+    std::byte* data() { return data_; }
+    const std::byte* data() const { return data_; }
+    std::size_t size() const { return size_; }
+    std::size_t capacity() const { return capacity_; }
+    std::span<const std::byte> bytes() const { return {data_, size_}; }
+    /// Sets how many bytes are in use; at most capacity().
+    void resize(std::size_t size);
+
+protected:
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+    std::size_t capacity_ = 0;
+};
+
+/// Keeps freed buffers for the next taker, because fresh pages cost more than the copy into them.
+///
+/// Buffers have power-of-two capacities (from 4 KiB), huge pages advised from 2 MiB on. The pool keeps at most
+/// `max_idle_bytes` of unused buffers (default 256 MiB) and gives the rest back to the system.
+/// A buffer outlives the pool safely. Thread safety: all methods from any thread; take() may block in mmap only.
+class BufferPool {
+public:
+    explicit BufferPool(std::size_t max_idle_bytes = std::size_t{256} << 20);
+
+    /// A buffer of at least `capacity` bytes with size() == 0. Throws std::bad_alloc.
+    std::shared_ptr<PooledBuffer> take(std::size_t capacity);
+
+    /// Moves `buffer` to one of at least `capacity` bytes, its contents kept. Throws std::bad_alloc.
+    std::shared_ptr<PooledBuffer> grow(std::shared_ptr<PooledBuffer> buffer, std::size_t capacity);
+
+    std::size_t idle_bytes() const;
+
+    struct Shelf;   // the idle buffers, owned jointly by the pool and the buffers that may come back
+
+private:
+    std::shared_ptr<Shelf> shelf_;
+};
+
+}  // namespace shared_tensor

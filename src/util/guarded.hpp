@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+namespace shared_tensor {
+
+/// Data that lives inside its lock: the only way to the value is to hold the lock.
+///
+/// Thread safety: everything here may be called from any thread. A lock is held for a few instructions:
+/// no user code, logging, I/O or second lock while an `Access` lives.
+template <class T>
+class Guarded {
+public:
+    template <class... Args>
+    explicit Guarded(Args&&... args) : value_(std::forward<Args>(args)...) {}
+
+    Guarded(const Guarded&) = delete;
+    Guarded& operator=(const Guarded&) = delete;
+
+    /// The value while its lock is held; moves on no further than the scope that made it.
+    class Access {
+    public:
+        T& operator*() const { return *value_; }
+        T* operator->() const { return value_; }
+
+        /// Blocks until `ready(value)` holds; the lock is given up meanwhile.
+        template <class Ready>
+        void wait(Ready ready) {
+            changed_->wait(lock_, [&] { return ready(*value_); });
+        }
+
+        /// The same, bounded; false when the deadline came first.
+        template <class TimePoint, class Ready>
+        bool wait_until(TimePoint deadline, Ready ready) {
+            return changed_->wait_until(lock_, deadline, [&] { return ready(*value_); });
+        }
+
+    private:
+        friend class Guarded;
+        Access(std::mutex& mutex, std::condition_variable& changed, T& value)
+            : lock_(mutex), changed_(&changed), value_(&value) {}
+
+        std::unique_lock<std::mutex> lock_;
+        std::condition_variable* changed_;
+        T* value_;
+    };
+
+    Access lock() { return Access(mutex_, changed_, value_); }
+
+    /// Runs `use(value)` under the lock and returns what it returns.
+    template <class Use>
+    decltype(auto) with(Use&& use) {
+        std::unique_lock hold(mutex_);
+        return std::forward<Use>(use)(value_);
+    }
+
+    template <class Use>
+    decltype(auto) with(Use&& use) const {
+        std::unique_lock hold(mutex_);
+        return std::forward<Use>(use)(std::as_const(value_));
+    }
+
+    /// Wakes waiters after a change; call it without holding the lock.
+    void notify_one() { changed_.notify_one(); }
+    void notify_all() { changed_.notify_all(); }
+
+private:
+    mutable std::mutex mutex_;
+    std::condition_variable changed_;
+    T value_;
+};
+
+}  // namespace shared_tensor

@@ -1,0 +1,49 @@
+#include "util/ids.hpp"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <system_error>
+#include <vector>
+
+namespace shared_tensor {
+
+namespace {
+
+void fill_random(unsigned char* data, std::size_t size) {
+    while (size > 0) {
+        const ssize_t got = ::getrandom(data, size, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) throw std::system_error(errno, std::generic_category(), "getrandom");
+        data += got;
+        size -= static_cast<std::size_t>(got);
+    }
+}
+
+}  // namespace
+
+std::string random_hex(std::size_t bytes) {
+    static constexpr char kDigits[] = "0123456789abcdef";
+    std::vector<unsigned char> raw(bytes);
+    fill_random(raw.data(), raw.size());
+    std::string text;
+    text.reserve(bytes * 2);
+    for (const unsigned char byte : raw) {
+        text.push_back(kDigits[byte >> 4]);
+        text.push_back(kDigits[byte & 15]);
+    }
+    return text;
+}
+
+std::string random_id(std::string_view prefix) { return std::string(prefix) + random_hex(16); }
+
+bool equal_in_constant_time(std::string_view a, std::string_view b) {
+    unsigned char difference = a.size() == b.size() ? 0 : 1;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+        const char other = b.empty() ? '\0' : b[i % b.size()];
+        difference = static_cast<unsigned char>(difference | (a[i] ^ other));
+    }
+    return difference == 0;
+}
+
+}  // namespace shared_tensor

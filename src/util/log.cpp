@@ -1,0 +1,44 @@
+#include "util/log.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <stdexcept>
+
+#include "util/time_text.hpp"
+
+namespace shared_tensor::log {
+
+namespace {
+
+constexpr std::array<std::string_view, 6> kNames = {"trace", "debug", "info", "warn", "error", "off"};
+
+std::atomic<Level>& threshold() {
+    static std::atomic<Level> level{Level::info};
+    return level;
+}
+
+}  // namespace
+
+void set_level(Level level) { threshold().store(level, std::memory_order_relaxed); }
+Level level() { return threshold().load(std::memory_order_relaxed); }
+
+Level parse_level(std::string_view name) {
+    for (std::size_t i = 0; i < kNames.size(); ++i) {
+        if (kNames[i] == name) return static_cast<Level>(i);
+    }
+    throw std::invalid_argument("unknown log level \"" + std::string(name) + "\": use trace, debug, info, warn, error or off");
+}
+
+void write(Level level, std::string_view text) {
+    if (!enabled(level)) return;
+    std::string line = iso8601(std::chrono::system_clock::now());
+    line.append(" ").append(kNames[static_cast<std::size_t>(level)]);
+    line.append(7 - kNames[static_cast<std::size_t>(level)].size(), ' ');
+    for (const char c : text) line.push_back(c == '\n' || c == '\r' ? ' ' : c);
+    line.push_back('\n');
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace shared_tensor::log
