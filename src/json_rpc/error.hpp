@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "json_rpc/json.hpp"
+
+// The errors of the protocol. Messages are short and fixed, so that a program may compare them; what happened and what
+// to do goes into data. Nothing here blocks or keeps state.
+
+namespace shared_tensor::json_rpc {
+
+/// Every code that the daemon sends. A client may meet others from other servers: Error holds any int.
+enum class ErrorCode : int {
+  parse_error = -32700,
+  invalid_request = -32600,
+  method_not_found = -32601,
+  invalid_params = -32602,
+  internal_error = -32603,
+  function_failed = -32000,
+  busy = -32001,
+  deadline_exceeded = -32002,
+  response_too_large = -32003,
+  cancelled = -32004,
+  unknown_or_expired = -32005,
+  transport_not_possible = -32006,
+  not_authorised = -32007,
+  out_of_memory = -32008,
+  shutting_down = -32009,
+  input_failed = -32010,
+};
+
+/// The error object of a response.
+struct Error {
+  int code = 0;
+  std::string message;
+  Json data;  ///< null: no data member
+
+  bool is(ErrorCode other) const { return code == static_cast<int>(other); }
+  friend bool operator==(const Error&, const Error&) = default;
+};
+
+/// The fixed message of a code: the specification's own words for its five.
+std::string_view standard_message(ErrorCode code);
+
+/// An error with the code's standard message.
+Error make_error(ErrorCode code, Json data = nullptr);
+
+Error parse_error(std::string_view detail);
+Error invalid_request(std::string_view detail);
+Error method_not_found(std::string_view name);
+Error invalid_params(std::string_view detail);
+/// A wrong parameter; `parameter` is its name, or its position as text where it has none.
+Error invalid_params(std::string_view parameter, std::string_view expected, std::string_view got);
+/// A fault of the daemon itself. Says nothing about the inside: log the cause where it is caught.
+Error internal_error();
+
+/// The function threw. The text is the user's: it may hold anything, printing makes it valid UTF-8.
+Error function_failed(std::string_view type, std::string_view message);
+Error busy(std::chrono::milliseconds retry_after);
+Error deadline_exceeded(std::string_view detail);
+Error response_too_large(std::size_t limit_bytes);
+Error cancelled(std::string_view detail);
+/// `kind` is what is gone: "lease", "task", "object"; `epoch` is the running daemon's.
+Error unknown_or_expired(std::string_view kind, std::string_view epoch);
+/// `reasons` maps each way of transport to why it can't be taken.
+Error transport_not_possible(Json reasons);
+Error not_authorised(std::string_view detail);
+Error out_of_memory(std::string_view detail);
+Error shutting_down();
+/// `item` is the id of the batch item whose failure left this one without input.
+Error input_failed(Json item);
+
+}  // namespace shared_tensor::json_rpc

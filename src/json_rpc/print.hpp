@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "json_rpc/message.hpp"
+
+// Messages to text, appended to a string that the caller keeps and reuses. Pure functions, thread-safe; they throw
+// nothing but std::bad_alloc, and their text is JSON whatever the values hold (see print_json).
+
+namespace shared_tensor::json_rpc {
+
+void print(const Response& response, std::string& out);
+
+void print(const Request& request, std::string& out);
+
+/// A batch. It must hold something: the protocol has no empty batch.
+void print(const std::vector<Request>& batch, std::string& out);
+
+}  // namespace shared_tensor::json_rpc
