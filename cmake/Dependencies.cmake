@@ -1,0 +1,23 @@
+# Everything that is not ours. Each package that an installed shared_tensor needs again is named beside its targets.
+
+include(DependencyFolder)
+find_package(Threads REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(cxxopts 3.0 REQUIRED)
+find_package(spdlog 1.10 REQUIRED)
+find_package(Httplib REQUIRED)
+find_package(LibTorch REQUIRED)
+if(SHARED_TENSOR_BUILD_TESTS)
+  find_package(Catch2 3.4 REQUIRED)
+endif()
+
+if(NOT SHARED_TENSOR_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "SHARED_TENSOR_CUDA is '${SHARED_TENSOR_CUDA}': use AUTO, ON or OFF")
+elseif(SHARED_TENSOR_CUDA STREQUAL "ON" AND NOT LibTorch_CUDA_FOUND)
+  message(FATAL_ERROR "SHARED_TENSOR_CUDA is ON, but ${LibTorch_CUDA_REASON}. Use a libtorch built for CUDA, or AUTO.")
+elseif(LibTorch_CUDA_FOUND AND NOT SHARED_TENSOR_CUDA STREQUAL "OFF")
+  set(SHARED_TENSOR_WITH_CUDA ON)
+else()
+  set(SHARED_TENSOR_WITH_CUDA OFF)
+endif()

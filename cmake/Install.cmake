@@ -1,0 +1,32 @@
+# The installed package: find_package(shared_tensor) gives shared_tensor::shared_tensor, shared_tensor::headers and
+# shared_tensor_add_plugin().
+
+include(CMakePackageConfigHelpers)
+
+set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/shared_tensor)
+set(targets shared_tensor_headers)
+if(TARGET shared_tensor)
+  list(APPEND targets shared_tensor)
+endif()
+install(TARGETS ${targets} EXPORT shared_tensor ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT shared_tensor NAMESPACE shared_tensor:: FILE shared_tensorTargets.cmake DESTINATION ${package_folder})
+if(EXISTS ${PROJECT_SOURCE_DIR}/include)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
+endif()
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# Only what the library really links is asked for again.
+get_property(links GLOBAL PROPERTY SHARED_TENSOR_LINKS)
+set(SHARED_TENSOR_NEEDS "")
+foreach(package IN ITEMS Threads OpenSSL nlohmann_json spdlog cxxopts)
+  if(links MATCHES "${package}::")
+    string(APPEND SHARED_TENSOR_NEEDS "find_dependency(${package})\n")
+  endif()
+endforeach()
+
+configure_package_config_file(cmake/shared_tensorConfig.cmake.in ${PROJECT_BINARY_DIR}/shared_tensorConfig.cmake
+  INSTALL_DESTINATION ${package_folder})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/shared_tensorConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/shared_tensorConfig.cmake ${PROJECT_BINARY_DIR}/shared_tensorConfigVersion.cmake
+  cmake/SharedTensorPlugin.cmake cmake/FindLibTorch.cmake cmake/DependencyFolder.cmake cmake/dependencies.json
+  DESTINATION ${package_folder})

@@ -1,0 +1,10 @@
+option(SHARED_TENSOR_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(SHARED_TENSOR_BUILD_EXAMPLES "Build the examples and the example plugin" ${PROJECT_IS_TOP_LEVEL})
+option(SHARED_TENSOR_BUILD_BENCHMARKS "Build the benchmarks" OFF)
+option(SHARED_TENSOR_WERROR "Turn compiler warnings into errors (CI does)" OFF)
+
+set(SHARED_TENSOR_CUDA AUTO CACHE STRING "Share GPU memory by CUDA IPC: AUTO (where a CUDA runtime is found), ON, OFF")
+set_property(CACHE SHARED_TENSOR_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(SHARED_TENSOR_SANITIZE "" CACHE STRING "Build with sanitizers: empty, address (with undefined), thread")
+set_property(CACHE SHARED_TENSOR_SANITIZE PROPERTY STRINGS "" address thread)
+option(SHARED_TENSOR_COVERAGE "Build for line coverage with gcov" OFF)

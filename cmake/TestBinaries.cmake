@@ -1,0 +1,33 @@
+# Few test binaries: linking and starting with libtorch is what costs. Each has a folder for every room (or subject),
+# whose CMakeLists.txt says target_sources(<binary> PRIVATE ...); the room of that name is linked of itself.
+
+include(Catch)
+
+# A test that hangs fails after a minute, or ten times that under a sanitizer.
+set(SHARED_TENSOR_TEST_TIMEOUT 60)
+if(SHARED_TENSOR_SANITIZE)
+  set(SHARED_TENSOR_TEST_TIMEOUT 600)
+endif()
+
+macro(shared_tensor_add_tests binary label)
+  file(GLOB subjects CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*/CMakeLists.txt)
+  if(subjects)
+    add_executable(${binary})
+    shared_tensor_own_code(${binary})
+    target_include_directories(${binary} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_BINARY_DIR}/generated)
+    target_link_libraries(${binary} PRIVATE Catch2::Catch2WithMain)
+    if(TARGET shared_tensor_test_support)
+      target_link_libraries(${binary} PRIVATE shared_tensor_test_support)
+    endif()
+    foreach(subject IN LISTS subjects)
+      get_filename_component(subject ${subject} DIRECTORY)
+      get_filename_component(room ${subject} NAME)
+      if(TARGET shared_tensor_${room})
+        target_link_libraries(${binary} PRIVATE shared_tensor_${room})
+      endif()
+      add_subdirectory(${subject})
+    endforeach()
+    catch_discover_tests(${binary} DISCOVERY_MODE PRE_TEST
+      PROPERTIES LABELS ${label} TIMEOUT ${SHARED_TENSOR_TEST_TIMEOUT})
+  endif()
+endmacro()

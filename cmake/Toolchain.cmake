@@ -1,0 +1,58 @@
+# Compiler settings of the whole build. Warnings belong to our own targets only: see shared_tensor_own_code().
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+# Installed programs find libtorch where it was at build time, and our own libraries beside themselves.
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+list(APPEND CMAKE_INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR})
+
+if(PROJECT_IS_TOP_LEVEL)
+  if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+  endif()
+  set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "Flags of release builds")
+  set(CMAKE_C_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "Flags of release builds")
+
+  find_program(SHARED_TENSOR_CCACHE ccache)
+  if(SHARED_TENSOR_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_C_COMPILER_LAUNCHER ${SHARED_TENSOR_CCACHE})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${SHARED_TENSOR_CCACHE})
+  endif()
+
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=lld SHARED_TENSOR_HAS_LLD)
+  if(SHARED_TENSOR_HAS_LLD)
+    add_link_options(-fuse-ld=lld)
+  endif()
+endif()
+
+if(SHARED_TENSOR_SANITIZE STREQUAL "address")
+  # vptr asks for type information that libtorch hides.
+  set(sanitizers -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined)
+elseif(SHARED_TENSOR_SANITIZE STREQUAL "thread")
+  set(sanitizers -fsanitize=thread)
+elseif(NOT SHARED_TENSOR_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "SHARED_TENSOR_SANITIZE is '${SHARED_TENSOR_SANITIZE}': use address, thread or nothing")
+endif()
+if(DEFINED sanitizers)
+  add_compile_options(${sanitizers} -fno-omit-frame-pointer -g1)
+  add_link_options(${sanitizers})
+endif()
+if(SHARED_TENSOR_COVERAGE)
+  add_compile_options(--coverage -fprofile-update=atomic)
+  add_link_options(--coverage)
+endif()
+
+# The warnings that all of our own code lives with.
+function(shared_tensor_own_code target)
+  target_compile_features(${target} PRIVATE cxx_std_20)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor
+    -Wold-style-cast -Woverloaded-virtual -Wcast-align -Wformat=2 -Wimplicit-fallthrough)
+  if(SHARED_TENSOR_WERROR)
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+endfunction()
