@@ -27,8 +27,9 @@ protected:
 
 /// Keeps freed buffers for the next taker, because fresh pages cost more than the copy into them.
 ///
-/// Buffers have power-of-two capacities (from 4 KiB), huge pages advised from 2 MiB on. The pool keeps at most
-/// `max_idle_bytes` of unused buffers (default 256 MiB) and gives the rest back to the system.
+/// Capacities are powers of two (from 4 KiB), above 2 MiB in steps of a quarter, where huge pages are advised too.
+/// The pool keeps at most `max_idle_bytes` of unused buffers (default 256 MiB); beyond that those unused for longest
+/// go back to the system.
 /// A buffer outlives the pool safely. Thread safety: all methods from any thread; take() may block in mmap only.
 class BufferPool {
 public:
