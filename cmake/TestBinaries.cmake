@@ -2,6 +2,7 @@
 # whose CMakeLists.txt says target_sources(<binary> PRIVATE ...); the room of that name is linked of itself.
 
 include(Catch)
+include(TestPaths)
 
 # A test that hangs fails after a minute, or ten times that under a sanitizer.
 set(SHARED_TENSOR_TEST_TIMEOUT 60)
