@@ -1,0 +1,217 @@
+#pragma once
+
+// Makes a SharedFunction of a callable: reads its parameters with Codec, calls it, writes its result.
+
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <shared_tensor/codecs.hpp>
+#include <shared_tensor/detail/failure.hpp>
+#include <shared_tensor/detail/signature.hpp>
+#include <shared_tensor/function.hpp>
+#include <shared_tensor/options.hpp>
+
+namespace shared_tensor::detail {
+
+template <class T>
+inline constexpr bool kIsOptionalParameter = false;
+template <class T>
+inline constexpr bool kIsOptionalParameter<std::optional<T>> = true;
+
+template <class Option>
+inline constexpr bool kNamesParameter = false;
+template <>
+inline constexpr bool kNamesParameter<option::Name> = true;
+template <class T>
+inline constexpr bool kNamesParameter<option::Default<T>> = true;
+
+template <class Apply>
+void apply_option(FunctionOptions& options, const option::Option<Apply>& option) {
+    option.apply(options);
+}
+inline void apply_option(FunctionOptions& options, execution runs) { options.runs = runs; }
+inline void apply_option(FunctionOptions&, const option::Name&) {}
+template <class T>
+void apply_option(FunctionOptions&, const option::Default<T>&) {}
+
+template <class F, bool kTakesContext, class R, class... P>
+class Adapter final : public SharedFunction {
+    using Arguments = std::tuple<typename Parameter<P>::Stored...>;
+    using Defaults = std::tuple<std::optional<typename Parameter<P>::Stored>...>;
+    using Rules = ResultRules<R>;
+    static constexpr std::size_t kCount = sizeof...(P);
+
+public:
+    template <class... Options>
+    Adapter(std::string name, std::string where, F callable, const Options&... options)
+        : name_(std::move(name)), where_(std::move(where)), callable_(std::move(callable)) {
+        static_assert((0 + ... + int{kNamesParameter<Options>}) == 0 ||
+                          (0 + ... + int{kNamesParameter<Options>}) == int{kCount},
+                      "SHARE: name all parameters with arg(\"...\"), one each and in order (not Context&), or none");
+        std::size_t next = 0;
+        (name_parameter(next, options), ...);
+        (apply_option(options_, options), ...);
+        complete_parameters(std::index_sequence_for<P...>());
+    }
+
+    std::string_view name() const override { return name_; }
+    const FunctionOptions& options() const override { return options_; }
+    std::string where() const override { return where_; }
+    std::span<const ParameterInfo> parameters() const override { return parameters_; }
+
+    void parameter_schema(std::size_t index, ValueWriter schema) const override {
+        std::size_t i = 0;
+        ((i++ == index ? Codec<typename Parameter<P>::Stored>::schema(schema) : void()), ...);
+    }
+    void default_value(std::size_t index, ValueWriter value) const override {
+        each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+            using Stored = std::tuple_element_t<I, Arguments>;
+            if (I == index && std::get<I>(defaults_)) Codec<Stored>::write(value, *std::get<I>(defaults_));
+        });
+    }
+    void result_schema(ValueWriter schema) const override {
+        if constexpr (std::is_void_v<R>) {
+            write_type(schema, "null");
+        } else {
+            Codec<typename Rules::Stored>::schema(schema);
+        }
+    }
+
+    Binding bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept override {
+        std::size_t reading = 0;
+        try {
+            return {bind_all(source, nodes, reading, std::index_sequence_for<P...>()), std::nullopt};
+        } catch (...) {
+            return {nullptr, current_failure_noexcept(parameters_[reading < kCount ? reading : 0].name)};
+        }
+    }
+
+private:
+    class Bound final : public BoundCall {
+    public:
+        Bound(const F& callable, Arguments arguments) : callable_(callable), arguments_(std::move(arguments)) {}
+
+        std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
+            try {
+                invoke(context, result, std::index_sequence_for<P...>());
+                return std::nullopt;
+            } catch (const InvalidValue& error) {
+                return threw(error);   // from the function's own code or its result: its failure, not the caller's
+            } catch (...) {
+                return current_failure_noexcept();
+            }
+        }
+
+    private:
+        static CallFailure threw(const InvalidValue& error) {
+            CallFailure failure;
+            failure.type = "shared_tensor::InvalidValue";
+            failure.message = error.what();
+            return failure;
+        }
+
+        template <std::size_t... I>
+        void invoke(Context& context, ValueWriter result, std::index_sequence<I...>) {
+            const auto call = [&]() -> R {
+                if constexpr (kTakesContext) {
+                    return callable_(context, pass<P>(std::get<I>(arguments_))...);
+                } else {
+                    static_cast<void>(context);
+                    return callable_(pass<P>(std::get<I>(arguments_))...);
+                }
+            };
+            if constexpr (std::is_void_v<R>) {
+                call();
+                result.null();
+            } else {
+                Codec<typename Rules::Stored>::write(result, call());
+            }
+        }
+
+        const F& callable_;   // lives in the adapter, which outlives every call
+        Arguments arguments_;
+    };
+
+    template <class Each>
+    static void each_parameter(Each each) {
+        [&]<std::size_t... I>(std::index_sequence<I...>) {
+            (each(std::integral_constant<std::size_t, I>()), ...);
+        }(std::index_sequence_for<P...>());
+    }
+
+    void name_parameter(std::size_t& next, const option::Name& option) {
+        parameters_[next++].name = std::string(option.name);
+    }
+    template <class T>
+    void name_parameter(std::size_t& next, const option::Default<T>& option) {
+        each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+            using Stored = std::tuple_element_t<I, Arguments>;
+            if (I != next) return;
+            if constexpr (std::is_constructible_v<Stored, const T&>) std::get<I>(defaults_).emplace(option.value);
+        });
+        parameters_[next++].name = std::string(option.name);
+    }
+    template <class Other>
+    void name_parameter(std::size_t&, const Other&) {}
+
+    template <std::size_t... I>
+    void complete_parameters(std::index_sequence<I...>) {
+        (complete_parameter<I>(), ...);
+    }
+    template <std::size_t I>
+    void complete_parameter() {
+        using Stored = std::tuple_element_t<I, Arguments>;
+        ParameterInfo& info = parameters_[I];
+        if (info.name.empty()) info.name = "arg" + std::to_string(I);
+        if constexpr (kIsOptionalParameter<Stored>) {
+            if (!std::get<I>(defaults_)) std::get<I>(defaults_).emplace(std::nullopt);
+        }
+        info.required = !std::get<I>(defaults_).has_value();
+    }
+
+    template <std::size_t... I>
+    std::unique_ptr<BoundCall> bind_all(const ValueSource& source, std::span<const ValueSource::Node> nodes,
+                                        std::size_t& reading, std::index_sequence<I...>) const {
+        return std::make_unique<Bound>(callable_, Arguments{read<I>(source, nodes[I], reading)...});
+    }
+    template <std::size_t I>
+    std::tuple_element_t<I, Arguments> read(const ValueSource& source, ValueSource::Node node, std::size_t& reading) const {
+        reading = I;
+        if (node != nullptr) return Codec<std::tuple_element_t<I, Arguments>>::read(ValueReader(source, node));
+        if (const auto& fallback = std::get<I>(defaults_)) return *fallback;
+        throw InvalidValue({}, "a value: the parameter is required", "nothing");
+    }
+
+    std::string name_;
+    std::string where_;
+    F callable_;
+    FunctionOptions options_;
+    std::array<ParameterInfo, kCount == 0 ? 1 : kCount> storage_{};
+    std::span<ParameterInfo> parameters_{storage_.data(), kCount};
+    Defaults defaults_;
+};
+
+template <class F>
+struct AdapterFor {
+    template <class R, class... P>
+    struct Choose {
+        using Type = Adapter<F, false, R, P...>;
+    };
+    template <class R, class First, class... P>
+        requires std::same_as<First, Context&>
+    struct Choose<R, First, P...> {
+        using Type = Adapter<F, true, R, P...>;
+    };
+    using Type = typename Signature<F>::template Apply<Choose>::Type;
+};
+
+template <class F, class... Options>
+std::unique_ptr<SharedFunction> make_shared_function(std::string name, std::string where, F callable, const Options&... options) {
+    return std::make_unique<typename AdapterFor<F>::Type>(std::move(name), std::move(where), std::move(callable), options...);
+}
+
+}  // namespace shared_tensor::detail

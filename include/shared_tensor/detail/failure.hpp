@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <typeinfo>
+
+#include <shared_tensor/function.hpp>
+
+namespace shared_tensor::detail {
+
+inline std::string demangled(const char* name) {
+    int status = 0;
+    const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status), &std::free);
+    return status == 0 && text ? text.get() : name;
+}
+
+/// Describes the exception that is being handled; call it inside a catch clause only.
+inline CallFailure current_failure(const std::string& parameter = {}) {
+    CallFailure failure;
+    try {
+        throw;
+    } catch (const InvalidValue& error) {
+        failure.kind = CallFailure::Kind::invalid_params;
+        failure.parameter = parameter + (error.path.empty() || error.path[0] == '[' ? "" : ".") + error.path;
+        failure.expected = error.expected;
+        failure.got = error.got;
+    } catch (const CancelledError&) {
+        failure.kind = CallFailure::Kind::cancelled;
+    } catch (const std::bad_alloc&) {
+        failure.kind = CallFailure::Kind::out_of_memory;
+    } catch (const std::exception& error) {
+        failure.type = demangled(typeid(error).name());
+        failure.message = error.what();
+    } catch (...) {
+        const std::type_info* type = abi::__cxa_current_exception_type();
+        failure.type = type != nullptr ? demangled(type->name()) : "unknown";
+        failure.message = "not a std::exception";
+    }
+    return failure;
+}
+
+/// The same, when even describing it may run out of memory.
+inline CallFailure current_failure_noexcept(const std::string& parameter = {}) noexcept {
+    try {
+        return current_failure(parameter);
+    } catch (...) {
+        CallFailure failure;
+        failure.kind = CallFailure::Kind::out_of_memory;
+        return failure;
+    }
+}
+
+}  // namespace shared_tensor::detail

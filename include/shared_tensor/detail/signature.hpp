@@ -1,0 +1,114 @@
+#pragma once
+
+// What a callable takes and returns, and how its arguments are kept between reading and calling.
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <shared_tensor/context.hpp>
+#include <shared_tensor/value.hpp>
+
+namespace shared_tensor::detail {
+
+/// A function known at compile time, as an object.
+template <auto Fn>
+struct StaticCallable {
+    template <class... Args>
+    decltype(auto) operator()(Args&&... args) const {
+        return Fn(std::forward<Args>(args)...);
+    }
+};
+
+template <class F>
+struct Signature : Signature<decltype(&F::operator())> {};
+
+template <class R, class... P>
+struct Signature<R (*)(P...)> {
+    using Result = R;
+    template <template <class, class...> class Use>
+    using Apply = Use<R, P...>;
+};
+template <class R, class... P>
+struct Signature<R (*)(P...) noexcept> : Signature<R (*)(P...)> {};
+template <class R, class C, class... P>
+struct Signature<R (C::*)(P...)> : Signature<R (*)(P...)> {};
+template <class R, class C, class... P>
+struct Signature<R (C::*)(P...) const> : Signature<R (*)(P...)> {};
+template <class R, class C, class... P>
+struct Signature<R (C::*)(P...) noexcept> : Signature<R (*)(P...)> {};
+template <class R, class C, class... P>
+struct Signature<R (C::*)(P...) const noexcept> : Signature<R (*)(P...)> {};
+template <auto Fn>
+struct Signature<StaticCallable<Fn>> : Signature<std::decay_t<decltype(Fn)>> {};
+
+template <class P>
+struct StoredType {
+    using Type = P;
+};
+template <>
+struct StoredType<std::string_view> {
+    using Type = std::string;
+};
+template <class T>
+struct StoredType<std::span<const T>> {
+    using Type = std::vector<T>;
+};
+
+/// One parameter of a shared function: the rules, in words, for those who break them.
+template <class P>
+struct Parameter {
+    using Stored = typename StoredType<std::remove_cvref_t<P>>::Type;
+    static_assert(!std::is_pointer_v<std::remove_cvref_t<P>>,
+                  "SHARE: a pointer cannot cross a process boundary: take the value, std::vector, Bytes or at::Tensor");
+    static_assert(!(std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>),
+                  "SHARE: a non-const reference parameter cannot be shared: return the result instead (Context& goes first)");
+    static_assert(!std::same_as<Stored, Context>, "SHARE: Context& must be the first parameter");
+    static_assert(std::is_pointer_v<std::remove_cvref_t<P>> || Shareable<Stored>,
+                  "SHARE: no Codec for this parameter type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
+                  "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/tensor.hpp>");
+};
+
+template <class R>
+struct ResultRules {
+    using Stored = std::remove_cvref_t<R>;
+    static_assert(!std::is_pointer_v<Stored>, "SHARE: a function that returns a pointer cannot be shared: return the value");
+    static_assert(std::is_void_v<Stored> || std::is_pointer_v<Stored> || Shareable<Stored>,
+                  "SHARE: no Codec for the result type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
+                  "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/tensor.hpp>");
+};
+
+/// Hands a stored argument over as the parameter wants it: moved where it is taken by value or rvalue.
+template <class P, class Stored>
+decltype(auto) pass(Stored& stored) {
+    if constexpr (std::is_lvalue_reference_v<P> || !std::same_as<std::remove_cvref_t<P>, Stored>) {
+        return static_cast<const Stored&>(stored);
+    } else {
+        return static_cast<Stored&&>(stored);
+    }
+}
+
+}  // namespace shared_tensor::detail
+
+namespace shared_tensor {
+
+/// A member function with its object, for registry.add("name", member(object, &Type::method)). `object` is a pointer or
+/// a std::shared_ptr; a plain pointer must outlive the registry.
+template <class Object, class R, class C, class... P>
+auto member(Object object, R (C::*method)(P...)) {
+    return [object = std::move(object), method](P... args) -> R {
+        return std::invoke(method, *object, std::forward<P>(args)...);
+    };
+}
+template <class Object, class R, class C, class... P>
+auto member(Object object, R (C::*method)(P...) const) {
+    return [object = std::move(object), method](P... args) -> R {
+        return std::invoke(method, *object, std::forward<P>(args)...);
+    };
+}
+
+}  // namespace shared_tensor

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace shared_tensor {
+
+/// Error codes on the wire (JSON-RPC 2.0 and docs/protocol.md).
+enum class ErrorCode : int {
+    parse_error = -32700,
+    invalid_request = -32600,
+    method_not_found = -32601,
+    invalid_params = -32602,
+    internal_error = -32603,
+    function_failed = -32000,
+    busy = -32001,
+    deadline_exceeded = -32002,
+    response_too_large = -32003,
+    cancelled = -32004,
+    unknown_or_expired = -32005,
+    transport_not_possible = -32006,
+    not_authorised = -32007,
+    out_of_memory = -32008,
+    shutting_down = -32009,
+    input_failed = -32010,
+};
+
+/// A shared function throws it (or Context::check_cancelled does) to end early after a cancellation.
+class [[gnu::visibility("default")]] CancelledError : public std::runtime_error {
+public:
+    CancelledError() : std::runtime_error("cancelled") {}
+};
+
+/// A call that failed, as the caller sees it: what the server answered, or (TransportFailure) why it could not.
+class [[gnu::visibility("default")]] RpcError : public std::runtime_error {
+public:
+    /// `data` is the JSON text of the error's data member, empty without one.
+    RpcError(int code, const std::string& message, std::string data = {})
+        : std::runtime_error(message), code_(code), data_(std::move(data)) {}
+    int code() const noexcept { return code_; }
+    bool is(ErrorCode code) const noexcept { return code_ == static_cast<int>(code); }
+    /// JSON text; empty when the error carries none.
+    const std::string& data() const noexcept { return data_; }
+
+private:
+    int code_;
+    std::string data_;
+};
+
+#define SHARED_TENSOR_DETAIL_ERROR(Name)                              \
+    class [[gnu::visibility("default")]] Name : public RpcError {     \
+        using RpcError::RpcError;                                     \
+    }
+
+SHARED_TENSOR_DETAIL_ERROR(MethodNotFound);     ///< -32601
+SHARED_TENSOR_DETAIL_ERROR(InvalidParams);      ///< -32602; data: parameter, expected, got
+SHARED_TENSOR_DETAIL_ERROR(FunctionFailed);     ///< -32000; data: type and message of what the function threw
+SHARED_TENSOR_DETAIL_ERROR(ServerBusy);         ///< -32001; data: retry_after_ms
+SHARED_TENSOR_DETAIL_ERROR(DeadlineExceeded);   ///< -32002, or the client's own deadline
+SHARED_TENSOR_DETAIL_ERROR(Cancelled);          ///< -32004
+SHARED_TENSOR_DETAIL_ERROR(UnknownOrExpired);   ///< -32005
+SHARED_TENSOR_DETAIL_ERROR(NotAuthorised);      ///< -32007
+SHARED_TENSOR_DETAIL_ERROR(ServerOutOfMemory);  ///< -32008
+SHARED_TENSOR_DETAIL_ERROR(ShuttingDown);       ///< -32009
+SHARED_TENSOR_DETAIL_ERROR(TransportFailure);   ///< no answer: connection refused, cut, or not HTTP; code 0
+SHARED_TENSOR_DETAIL_ERROR(ResultMismatch);     ///< the answer does not fit the type that was asked for; code 0
+
+#undef SHARED_TENSOR_DETAIL_ERROR
+
+}  // namespace shared_tensor

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <functional>
+#include <unordered_map>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <shared_tensor/detail/adapter.hpp>
+#include <shared_tensor/detail/signature.hpp>
+#include <shared_tensor/function.hpp>
+#include <shared_tensor/share.hpp>
+
+namespace shared_tensor {
+
+/// The functions that a server offers: an ordinary object, never global.
+///
+/// Ownership: functions given by add() belong to it; those that SHARE made live as long as the process.
+/// Thread safety: fill it from one thread, then read it from any.
+class Registry {
+public:
+    Registry() = default;
+    Registry(Registry&&) = default;
+    Registry& operator=(Registry&&) = default;
+
+    /// What SHARE collected in the module (executable or plugin) that calls this.
+    static Registry from_shared() {
+        Registry registry;
+        registry.add_records(detail::share_records);
+        return registry;
+    }
+
+    /// A lambda, a function, or member(object, &Type::method), with the same options as SHARE.
+    /// Throws std::invalid_argument for a name that is taken (naming both places), reserved or malformed.
+    template <class F, class... Options>
+    void add(std::string name, F callable, const Options&... options) {
+        add(detail::make_shared_function(std::move(name), "Registry::add", std::move(callable), options...));
+    }
+    void add(std::shared_ptr<const SharedFunction> function);
+    void add_records(const detail::ShareRecord* records);
+
+    /// nullptr when there is none of that name.
+    const SharedFunction* find(std::string_view name) const;
+
+    /// All, by name.
+    std::vector<const SharedFunction*> functions() const;
+    std::size_t size() const { return functions_.size(); }
+
+private:
+    struct Hash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+    };
+    std::unordered_map<std::string, std::shared_ptr<const SharedFunction>, Hash, std::equal_to<>> functions_;
+};
+
+}  // namespace shared_tensor

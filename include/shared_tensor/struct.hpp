@@ -1,0 +1,156 @@
+#pragma once
+
+// User types on the wire, by one line beside their definition, in the same namespace:
+//
+//     struct Box { float x, y; at::Tensor mask; };
+//     SHARED_TENSOR_FIELDS(Box, x, y, mask)              // an object {"x":..., "y":..., "mask":...}
+//
+//     enum class Mode { fast, exact };
+//     SHARED_TENSOR_ENUM(Mode, fast, exact)              // the strings "fast", "exact"
+//
+// Fields of type std::optional may be left out; all others are required; unknown members are refused.
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <shared_tensor/codecs.hpp>
+#include <shared_tensor/detail/for_each.hpp>
+#include <shared_tensor/value.hpp>
+
+namespace shared_tensor {
+
+namespace detail {
+
+template <class T>
+struct TypeTag {};
+
+template <class T>
+concept HasFields = requires(TypeTag<T> tag) { shared_tensor_fields(tag, [](std::string_view, auto) {}); };
+
+template <class T>
+concept HasEnumerators = requires(TypeTag<T> tag) { shared_tensor_enumerators(tag); };
+
+template <class T>
+inline constexpr bool kIsOptional = false;
+template <class T>
+inline constexpr bool kIsOptional<std::optional<T>> = true;
+
+template <class T>
+void refuse_unknown_members(const ValueReader& reader) {
+    reader.each_member([&](std::string_view key, const ValueReader& member) {
+        bool known = false;
+        shared_tensor_fields(TypeTag<T>{}, [&](std::string_view name, auto) { known = known || name == key; });
+        if (!known) member.fail("no such member");
+    });
+}
+
+}  // namespace detail
+
+template <detail::HasFields T>
+struct Codec<T> {
+    static T read(const ValueReader& reader) {
+        reader.require(Kind::object, "object");
+        detail::refuse_unknown_members<T>(reader);
+        T value{};
+        shared_tensor_fields(detail::TypeTag<T>{}, [&](std::string_view name, auto field) {
+            using Field = std::remove_cvref_t<decltype(value.*field)>;
+            if (!reader.has(name)) {
+                if constexpr (!detail::kIsOptional<Field>) {
+                    reader.fail("member \"" + std::string(name) + '"', "no such member");
+                }
+                return;
+            }
+            value.*field = Codec<Field>::read(reader.member(name));
+        });
+        return value;
+    }
+    static void write(ValueWriter writer, const T& value) {
+        writer.object();
+        shared_tensor_fields(detail::TypeTag<T>{}, [&](std::string_view name, auto field) {
+            using Field = std::remove_cvref_t<decltype(value.*field)>;
+            Codec<Field>::write(writer.member(name), value.*field);
+        });
+    }
+    static void schema(ValueWriter writer) {
+        detail::write_type(writer, "object");
+        ValueWriter properties = writer.member("properties");
+        properties.object();
+        each_field([&]<class Field>(std::string_view name, Field*) {
+            Codec<Field>::schema(properties.member(name));
+        });
+        ValueWriter required = writer.member("required");
+        required.array();
+        each_field([&]<class Field>(std::string_view name, Field*) {
+            if constexpr (!detail::kIsOptional<Field>) required.append().string(name);
+        });
+        writer.member("additionalProperties").boolean(false);
+    }
+
+private:
+    template <class Visit>
+    static void each_field(Visit visit) {
+        shared_tensor_fields(detail::TypeTag<T>{}, [&]<class Field>(std::string_view name, Field T::*) {
+            visit(name, static_cast<Field*>(nullptr));
+        });
+    }
+};
+
+template <detail::HasEnumerators T>
+    requires std::is_enum_v<T>
+struct Codec<T> {
+    static T read(const ValueReader& reader) {
+        if (reader.kind() == Kind::string) {
+            for (const auto& [value, name] : shared_tensor_enumerators(detail::TypeTag<T>{})) {
+                if (name == reader.string()) return value;
+            }
+        }
+        reader.fail(choices());
+    }
+    static void write(ValueWriter writer, T wanted) {
+        for (const auto& [value, name] : shared_tensor_enumerators(detail::TypeTag<T>{})) {
+            if (value == wanted) return writer.string(name);
+        }
+        throw std::invalid_argument("an enumerator that SHARED_TENSOR_ENUM does not list: " +
+                                    std::to_string(static_cast<long long>(wanted)));
+    }
+    static void schema(ValueWriter writer) {
+        writer.object();
+        ValueWriter names = writer.member("enum");
+        names.array();
+        for (const auto& [value, name] : shared_tensor_enumerators(detail::TypeTag<T>{})) names.append().string(name);
+    }
+
+private:
+    static std::string choices() {
+        std::string text = "one of";
+        for (const auto& [value, name] : shared_tensor_enumerators(detail::TypeTag<T>{})) {
+            text.append(" \"").append(name).append("\"");
+        }
+        return text;
+    }
+};
+
+}  // namespace shared_tensor
+
+#define SHARED_TENSOR_DETAIL_FIELD(Type, field) visit(std::string_view(#field), &Type::field);
+
+/// Names the data members of a struct that travel (up to 64). At namespace scope, in the type's own namespace.
+#define SHARED_TENSOR_FIELDS(Type, ...)                                                           \
+    template <class SharedTensorVisit>                                                            \
+    void shared_tensor_fields(::shared_tensor::detail::TypeTag<Type>, SharedTensorVisit visit) { \
+        SHARED_TENSOR_DETAIL_FOR_EACH(SHARED_TENSOR_DETAIL_FIELD, Type, __VA_ARGS__)              \
+    }                                                                                             \
+    static_assert(true, "")
+
+#define SHARED_TENSOR_DETAIL_ENUMERATOR(Type, name) std::pair<Type, std::string_view>{Type::name, #name},
+
+/// Names the enumerators that travel (up to 64), as strings. At namespace scope, in the type's own namespace.
+#define SHARED_TENSOR_ENUM(Type, ...)                                                          \
+    inline auto shared_tensor_enumerators(::shared_tensor::detail::TypeTag<Type>) {            \
+        return std::array{SHARED_TENSOR_DETAIL_FOR_EACH(SHARED_TENSOR_DETAIL_ENUMERATOR, Type, \
+                                                        __VA_ARGS__)};                         \
+    }                                                                                          \
+    static_assert(true, "")

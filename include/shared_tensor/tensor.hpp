@@ -1,0 +1,27 @@
+#pragma once
+
+// at::Tensor as a parameter, result, or anything inside them. No torch header here: include
+// <ATen/core/Tensor.h> (1.5 s) or what you need before you share a function that takes tensors.
+//
+// A tensor parameter may view memory that the call owns (the received bytes); keep a copy of the at::Tensor as long as
+// you like: it keeps that memory alive. Results are taken by reference count, without a copy.
+
+#include <shared_tensor/value.hpp>
+
+namespace shared_tensor {
+
+template <class T>
+    requires std::same_as<T, at::Tensor>
+struct Codec<T> {
+    static T read(const ValueReader& reader) {
+        reader.require(Kind::tensor, "tensor");
+        return reader.tensor();
+    }
+    static void write(ValueWriter writer, const T& value) { writer.tensor(value); }
+    static void schema(ValueWriter writer) {
+        writer.object();
+        writer.member("$ref").string("#/components/schemas/Tensor");
+    }
+};
+
+}  // namespace shared_tensor

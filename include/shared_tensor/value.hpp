@@ -1,0 +1,182 @@
+#pragma once
+
+// How values cross between a program and the wire.
+//
+// A ValueReader looks at one received value, a ValueWriter makes one; Codec<T> does both for a C++ type. Neither knows
+// how values are stored: that is behind ValueSource and ValueSink, so this header needs no JSON or tensor library and a
+// plugin needs nothing linked to it.
+//
+// Ownership: readers and writers are views: they never own and must not outlive the call that handed them out.
+// Thread safety: one thread at a time for one value.
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace at {
+class Tensor;
+}
+
+namespace shared_tensor {
+
+/// What a received value is.
+enum class Kind { null, boolean, integer, unsigned_integer, number, string, array, object, tensor, unknown };
+
+/// A value that does not fit the type that is read. `path` is the place inside the parameter ("[2].name", empty for
+/// the parameter itself). A shared function's caller gets it as -32602 with parameter, expected and got.
+class [[gnu::visibility("default")]] InvalidValue : public std::invalid_argument {
+public:
+    InvalidValue(std::string where, std::string wanted, std::string found)
+        : std::invalid_argument((where.empty() ? std::string("value") : where) + ": expected " + wanted + ", got " + found),
+          path(std::move(where)), expected(std::move(wanted)), got(std::move(found)) {}
+    std::string path, expected, got;
+};
+
+/// Where received values are stored. Implemented by the library; a node is valid as long as its source.
+class ValueSource {
+public:
+    using Node = const void*;
+    virtual ~ValueSource() = default;
+
+    virtual Kind kind(Node node) const = 0;
+    virtual bool boolean(Node node) const = 0;
+    virtual std::int64_t integer(Node node) const = 0;               ///< of Kind::integer
+    virtual std::uint64_t unsigned_integer(Node node) const = 0;     ///< of Kind::unsigned_integer
+    virtual double number(Node node) const = 0;                      ///< of any numeric kind
+    virtual std::string_view string(Node node) const = 0;
+    virtual std::size_t size(Node node) const = 0;                   ///< of an array or object
+    virtual Node element(Node node, std::size_t index) const = 0;
+    virtual Node member(Node node, std::string_view key) const = 0;  ///< nullptr when there is none
+    virtual void each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const = 0;
+    /// Of Kind::tensor; throws InvalidValue when its bytes cannot be had. Valid as long as the source.
+    virtual const at::Tensor& tensor(Node node) const = 0;
+    /// A short text of the value for error messages ("string \"abc\"", "array of 3").
+    virtual std::string describe(Node node) const = 0;
+};
+
+/// One received value.
+class ValueReader {
+public:
+    ValueReader(const ValueSource& source, ValueSource::Node node, std::string_view name = {})
+        : source_(&source), node_(node), key_(name) {}
+
+    Kind kind() const { return source_->kind(node_); }
+    bool boolean() const { return source_->boolean(node_); }
+    std::int64_t integer() const { return source_->integer(node_); }
+    std::uint64_t unsigned_integer() const { return source_->unsigned_integer(node_); }
+    double number() const { return source_->number(node_); }
+    std::string_view string() const { return source_->string(node_); }
+    std::size_t size() const { return source_->size(node_); }
+    const at::Tensor& tensor() const { return source_->tensor(node_); }
+
+    /// Children remember their parent for error messages: `*this` must outlive them.
+    ValueReader element(std::size_t index) const { return {*this, source_->element(node_, index), {}, index}; }
+    bool has(std::string_view key) const { return source_->member(node_, key) != nullptr; }
+    ValueReader member(std::string_view key) const { return {*this, source_->member(node_, key), key, kNoIndex}; }
+    template <class Visit>
+    void each_member(Visit visit) const {
+        source_->each_member(node_, [&](std::string_view key, ValueSource::Node node) {
+            visit(key, ValueReader{*this, node, key, kNoIndex});
+        });
+    }
+
+    /// Throws InvalidValue for this place unless the value is of that kind.
+    void require(Kind wanted, std::string_view expected) const {
+        if (kind() != wanted) fail(expected);
+    }
+    [[noreturn]] void fail(std::string_view expected) const { fail(expected, source_->describe(node_)); }
+    [[noreturn]] void fail(std::string_view expected, std::string got) const {
+        throw InvalidValue(path(), std::string(expected), std::move(got));
+    }
+
+    std::string path() const {
+        std::string text = parent_ != nullptr ? parent_->path() : std::string();
+        if (index_ != kNoIndex) return text + '[' + std::to_string(index_) + ']';
+        if (!key_.empty() && parent_ != nullptr && !text.empty()) text += '.';
+        return text.append(key_);
+    }
+
+    const ValueSource& source() const { return *source_; }
+    ValueSource::Node node() const { return node_; }
+
+private:
+    static constexpr std::size_t kNoIndex = static_cast<std::size_t>(-1);
+    ValueReader(const ValueReader& parent, ValueSource::Node node, std::string_view key, std::size_t index)
+        : source_(parent.source_), node_(node), parent_(&parent), key_(key), index_(index) {}
+
+    const ValueSource* source_;
+    ValueSource::Node node_;
+    const ValueReader* parent_ = nullptr;
+    std::string_view key_;
+    std::size_t index_ = kNoIndex;
+};
+
+/// Where made values are stored. Implemented by the library.
+class ValueSink {
+public:
+    using Node = void*;
+    virtual ~ValueSink() = default;
+
+    virtual void null(Node node) = 0;
+    virtual void boolean(Node node, bool value) = 0;
+    virtual void integer(Node node, std::int64_t value) = 0;
+    virtual void unsigned_integer(Node node, std::uint64_t value) = 0;
+    virtual void number(Node node, double value) = 0;   ///< NaN and infinities become strings
+    virtual void number(Node node, float value) = 0;    ///< prints in the shortest form that reads back the same float
+    virtual void string(Node node, std::string_view value) = 0;
+    virtual void array(Node node, std::size_t size_hint) = 0;
+    virtual Node append(Node node) = 0;                 ///< the previous element's node is no longer valid
+    virtual void object(Node node) = 0;
+    virtual Node member(Node node, std::string_view key) = 0;
+    virtual void tensor(Node node, const at::Tensor& value) = 0;
+};
+
+/// One value to be made; null until something is written.
+class ValueWriter {
+public:
+    ValueWriter(ValueSink& sink, ValueSink::Node node) : sink_(&sink), node_(node) {}
+
+    void null() { sink_->null(node_); }
+    void boolean(bool value) { sink_->boolean(node_, value); }
+    void integer(std::int64_t value) { sink_->integer(node_, value); }
+    void unsigned_integer(std::uint64_t value) { sink_->unsigned_integer(node_, value); }
+    void number(double value) { sink_->number(node_, value); }
+    void number(float value) { sink_->number(node_, value); }
+    void string(std::string_view value) { sink_->string(node_, value); }
+    void tensor(const at::Tensor& value) { sink_->tensor(node_, value); }
+
+    /// An empty array; then append() each element, finishing one before the next.
+    void array(std::size_t size_hint = 0) { sink_->array(node_, size_hint); }
+    ValueWriter append() { return {*sink_, sink_->append(node_)}; }
+    /// An empty object; then member() each.
+    void object() { sink_->object(node_); }
+    ValueWriter member(std::string_view key) { return {*sink_, sink_->member(node_, key)}; }
+
+private:
+    ValueSink* sink_;
+    ValueSink::Node node_;
+};
+
+/// How T crosses the wire. Specialise it for a type of your own, or use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM
+/// (<shared_tensor/struct.hpp>) or nlohmann's macros with <shared_tensor/json.hpp>.
+///
+///     static T read(const ValueReader&);              // throws InvalidValue
+///     static void write(ValueWriter, const T&);
+///     static void schema(ValueWriter);                // a JSON Schema object
+template <class T, class Enable = void>
+struct Codec {
+    static constexpr bool kUnsupported = true;
+};
+
+template <class T>
+concept Shareable = requires(const ValueReader& reader, ValueWriter writer, const T& value) {
+    { Codec<T>::read(reader) } -> std::same_as<T>;
+    Codec<T>::write(writer, value);
+    Codec<T>::schema(writer);
+};
+
+}  // namespace shared_tensor

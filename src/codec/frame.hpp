@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace shared_tensor::codec {
+
+/// Content type of a message with tensors as bytes (docs/protocol.md): u64 little endian N, N bytes of JSON padded with
+/// spaces so that 8 + N is a multiple of 64, then the tensors, each at a multiple of 64 from the end of the JSON.
+inline constexpr std::string_view kFrameContentType = "application/vnd.shared-tensor";
+inline constexpr std::size_t kFrameAlignment = 64;
+
+struct Frame {
+    std::string_view json;
+    std::span<const std::byte> tensors;
+};
+
+/// Views into `bytes`; nothing when the prefix does not fit the bytes or breaks the alignment. The JSON is not parsed.
+std::optional<Frame> split_frame(std::span<const std::byte> bytes);
+
+/// Prefix and padded JSON, ready to be followed by the tensors.
+std::string frame_head(std::string_view json);
+
+/// The next multiple of 64.
+constexpr std::size_t frame_aligned(std::size_t offset) {
+    return (offset + kFrameAlignment - 1) / kFrameAlignment * kFrameAlignment;
+}
+
+}  // namespace shared_tensor::codec

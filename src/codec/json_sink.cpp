@@ -1,0 +1,75 @@
+#include "codec/json_sink.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace shared_tensor::codec {
+
+namespace {
+
+Json& at(ValueSink::Node node) { return *static_cast<Json*>(node); }
+
+template <class T>
+Json finite_or_name(T value, double as_double) {
+    if (std::isnan(value)) return "NaN";
+    if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+    return as_double;
+}
+
+/// The double whose shortest text is the shortest text of the float: 0.1f becomes 0.1, not 0.10000000149011612.
+double shortest(float value) {
+    if (!std::isfinite(value)) return 0;
+    char text[32];
+    const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+    double result = 0;
+    std::from_chars(text, end, result);
+    return result;
+}
+
+}  // namespace
+
+void JsonSink::null(Node node) { at(node) = nullptr; }
+void JsonSink::boolean(Node node, bool value) { at(node) = value; }
+void JsonSink::integer(Node node, std::int64_t value) { at(node) = value; }
+void JsonSink::unsigned_integer(Node node, std::uint64_t value) { at(node) = value; }
+void JsonSink::number(Node node, double value) { at(node) = finite_or_name(value, value); }
+void JsonSink::number(Node node, float value) { at(node) = finite_or_name(value, shortest(value)); }
+void JsonSink::string(Node node, std::string_view value) { at(node) = value; }
+
+void JsonSink::array(Node node, std::size_t size_hint) {
+    at(node) = Json::array();
+    at(node).get_ref<Json::array_t&>().reserve(size_hint);
+}
+
+ValueSink::Node JsonSink::append(Node node) {
+    auto& elements = at(node).get_ref<Json::array_t&>();
+    return &elements.emplace_back(nullptr);
+}
+
+void JsonSink::object(Node node) {
+    at(node) = Json::object();
+    // An array that grew may have put a new object where a finished one was.
+    std::erase(wrapped_, node);
+}
+
+ValueSink::Node JsonSink::member(Node node, std::string_view key) {
+    if (key.starts_with('$') && !is_wrapped(node)) {
+        Json inner = std::move(at(node));
+        at(node) = Json::object();
+        at(node)["$literal"] = std::move(inner);
+        wrapped_.push_back(node);
+    }
+    Json& object = is_wrapped(node) ? at(node)["$literal"] : at(node);
+    return &object[std::string(key)];
+}
+
+void JsonSink::tensor(Node node, const at::Tensor& value) {
+    const std::size_t index = value_->tensors.size();
+    value_->tensors.push_back(port_->wrap(value));
+    at(node) = Json{{"$tensor", index}};
+}
+
+bool JsonSink::is_wrapped(Node node) const { return std::find(wrapped_.begin(), wrapped_.end(), node) != wrapped_.end(); }
+
+}  // namespace shared_tensor::codec

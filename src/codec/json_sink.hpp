@@ -1,0 +1,40 @@
+#pragma once
+
+#include <vector>
+
+#include <shared_tensor/value.hpp>
+
+#include "codec/value.hpp"
+
+namespace shared_tensor::codec {
+
+/// Collects what a function yields into a Value. Nodes are `Json*` inside that value, which must outlive the sink.
+class JsonSink final : public ValueSink {
+public:
+    /// `port` wraps tensors; it must outlive the sink.
+    JsonSink(Value& value, TensorPort& port) : value_(&value), port_(&port) {}
+
+    Node root() { return &value_->json; }
+
+    void null(Node node) override;
+    void boolean(Node node, bool value) override;
+    void integer(Node node, std::int64_t value) override;
+    void unsigned_integer(Node node, std::uint64_t value) override;
+    void number(Node node, double value) override;
+    void number(Node node, float value) override;
+    void string(Node node, std::string_view value) override;
+    void array(Node node, std::size_t size_hint) override;
+    Node append(Node node) override;
+    void object(Node node) override;
+    Node member(Node node, std::string_view key) override;
+    void tensor(Node node, const at::Tensor& value) override;
+
+private:
+    bool is_wrapped(Node node) const;
+
+    Value* value_;
+    TensorPort* port_;
+    std::vector<Node> wrapped_;   ///< objects being built inside "$literal"
+};
+
+}  // namespace shared_tensor::codec

@@ -1,0 +1,106 @@
+#include "codec/json_source.hpp"
+
+#include <algorithm>
+
+namespace shared_tensor::codec {
+
+namespace {
+
+const Json& at(ValueSource::Node node) { return *static_cast<const Json*>(node); }
+
+/// Whether an object has a key that starts with '$'.
+bool is_marked(const Json& json) {
+    // Keys are sorted: the first one not below "$" decides.
+    const auto& members = json.get_ref<const Json::object_t&>();
+    const auto first = members.lower_bound("$");
+    return first != members.end() && first->first.starts_with('$');
+}
+
+/// The only member of {"$word": ...}, or nullptr.
+const Json* marked(const Json& json, std::string_view word) {
+    if (!json.is_object() || json.size() != 1) return nullptr;
+    const auto member = json.begin();
+    return member.key() == word ? &member.value() : nullptr;
+}
+
+/// A plain object as its members are seen: inside "$literal" if it is wrapped.
+const Json& plain(const Json& json) {
+    const Json* inner = marked(json, "$literal");
+    return inner != nullptr && inner->is_object() ? *inner : json;
+}
+
+Kind object_kind(const Json& json) {
+    if (!is_marked(json)) return Kind::object;
+    if (marked(json, "$tensor") != nullptr) return Kind::tensor;
+    const Json* literal = marked(json, "$literal");
+    return literal != nullptr && literal->is_object() ? Kind::object : Kind::unknown;
+}
+
+std::string shortened(const std::string& text) {
+    constexpr std::size_t kShown = 40;
+    return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+}
+
+}  // namespace
+
+Kind JsonSource::kind(Node node) const {
+    switch (const Json& json = at(node); json.type()) {
+        case Json::value_t::null: return Kind::null;
+        case Json::value_t::boolean: return Kind::boolean;
+        case Json::value_t::number_integer: return Kind::integer;
+        case Json::value_t::number_unsigned: return Kind::unsigned_integer;
+        case Json::value_t::number_float: return Kind::number;
+        case Json::value_t::string: return Kind::string;
+        case Json::value_t::array: return Kind::array;
+        case Json::value_t::object: return object_kind(json);
+        default: return Kind::unknown;
+    }
+}
+
+bool JsonSource::boolean(Node node) const { return at(node).get<bool>(); }
+std::int64_t JsonSource::integer(Node node) const { return at(node).get<std::int64_t>(); }
+std::uint64_t JsonSource::unsigned_integer(Node node) const { return at(node).get<std::uint64_t>(); }
+double JsonSource::number(Node node) const { return at(node).get<double>(); }
+std::string_view JsonSource::string(Node node) const { return at(node).get_ref<const std::string&>(); }
+std::size_t JsonSource::size(Node node) const { return plain(at(node)).size(); }
+ValueSource::Node JsonSource::element(Node node, std::size_t index) const { return &at(node)[index]; }
+
+ValueSource::Node JsonSource::member(Node node, std::string_view key) const {
+    const Json& object = plain(at(node));
+    const auto found = object.find(key);
+    return found == object.end() ? nullptr : &*found;
+}
+
+void JsonSource::each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const {
+    for (const auto& [key, value] : plain(at(node)).items()) visit(key, &value);
+}
+
+const at::Tensor& JsonSource::tensor(Node node) const {
+    if (TensorPointer known = imported(node)) return known->tensor();
+    const Json* descriptor = marked(at(node), "$tensor");
+    TensorPointer handle = port_->import(*descriptor);
+    tensors_.emplace_back(node, handle);
+    return handle->tensor();
+}
+
+TensorPointer JsonSource::imported(Node node) const {
+    const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& entry) { return entry.first == node; });
+    return found == tensors_.end() ? nullptr : found->second;
+}
+
+std::string JsonSource::describe(Node node) const {
+    const Json& json = at(node);
+    switch (kind(node)) {
+        case Kind::null: return "null";
+        case Kind::boolean: return json.get<bool>() ? "true" : "false";
+        case Kind::string: return "string " + shortened(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+        case Kind::array: return "array of " + std::to_string(json.size());
+        case Kind::object: return "object";
+        case Kind::tensor: return "tensor";
+        case Kind::unknown:
+            return "object with a key that starts with $ (wrap a plain one: {\"$literal\": {...}})";
+        default: return "number " + shortened(json.dump());
+    }
+}
+
+}  // namespace shared_tensor::codec
