@@ -14,32 +14,35 @@ namespace shared_tensor::json_rpc {
 
 /// What a JSON text may cost. An empty array has depth 1, a scalar 0.
 struct JsonLimits {
-  std::size_t max_depth = 100;
-  std::size_t max_bytes = std::size_t{64} << 20;
+    std::size_t max_depth = 100;
+    std::size_t max_bytes = std::size_t{64} << 20;
 };
 
 /// Why a text was refused.
 enum class JsonFault {
-  syntax,         ///< not JSON by RFC 8259: also NUL bytes, invalid UTF-8, lone surrogates, anything after the value
-  too_large,      ///< more bytes than the limit
-  too_deep,       ///< more levels of arrays and objects than the limit
-  number_range,   ///< an integer beyond 64 bits, or a number beyond double: never rounded in silence
-  duplicate_key,  ///< an object with two equal keys, at any depth
+    syntax,         ///< not JSON by RFC 8259: also NUL bytes, invalid UTF-8, lone surrogates, anything after the value
+    too_large,      ///< more bytes than the limit
+    too_deep,       ///< more levels of arrays and objects than the limit
+    number_range,   ///< an integer beyond 64 bits, or a number beyond double: never rounded in silence
+    duplicate_key,  ///< an object with two equal keys, at any depth
 };
 
 struct JsonTextError {
-  JsonFault fault = JsonFault::syntax;
-  /// What is wrong, in printable UTF-8 and bounded in length; bytes of the text are not quoted, except a short equal key.
-  std::string detail;
+    JsonFault fault = JsonFault::syntax;
+    /// What is wrong, in printable UTF-8 and bounded in length; bytes of the text are not quoted, except a short equal
+    /// key.
+    std::string detail;
 };
 
 /// Reads one JSON text, stricter than the library does by itself: see JsonFault. A leading byte order mark is ignored.
-/// Limits are checked before the value that would break them is built; a value costs up to about 30 bytes a byte of text.
+/// Limits are checked before the value that would break them is built; a value costs up to about 30 bytes a byte of
+/// text.
 std::variant<Json, JsonTextError> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 /// Appends the value to `out`, compact, in the same text for the same value on every machine and in every locale.
-/// Whatever the value holds, the text is JSON: NaN, infinities and binary values print as null, invalid UTF-8 as U+FFFD.
-/// Needs no call stack for depth. A number that parse_json read prints so that it reads back equal and with its type.
+/// Whatever the value holds, the text is JSON: NaN, infinities and binary values print as null, invalid UTF-8 as
+/// U+FFFD. Needs no call stack for depth. A number that parse_json read prints so that it reads back equal and with its
+/// type.
 void print_json(const Json& value, std::string& out);
 
 /// Appends a JSON string, quotes included; invalid UTF-8 becomes U+FFFD.

@@ -14,15 +14,15 @@
 namespace shared_tensor::json_rpc {
 
 struct ParseLimits {
-  JsonLimits json;
-  std::size_t max_batch_items = 1000;
+    JsonLimits json;
+    std::size_t max_batch_items = 1000;
 };
 
 /// What a text asks for: one item, or the items of a batch in their order (then the answer is an array too).
 struct Message {
-  bool is_batch = false;
-  /// A Response stands for an invalid item: the error to answer, with the item's id where it has a valid one.
-  std::vector<std::variant<Request, Response>> items;
+    bool is_batch = false;
+    /// A Response stands for an invalid item: the error to answer, with the item's id where it has a valid one.
+    std::vector<std::variant<Request, Response>> items;
 };
 
 /// Reads a request or a batch. A Response is the one answer to a text that is refused as a whole: not JSON (-32700),

@@ -10,100 +10,101 @@ namespace {
 
 // A container being printed, and how far.
 struct Frame {
-  Json::const_iterator next;
-  Json::const_iterator end;
-  bool is_object;
+    Json::const_iterator next;
+    Json::const_iterator end;
+    bool is_object;
 };
 
 template <class Number>
 void print_number(Number value, std::string& out) {
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
-  out.append(text, end);
+    char text[32];
+    const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+    out.append(text, end);
 }
 
 void print_float(double value, std::string& out) {
-  if (!std::isfinite(value)) {
-    out += "null";
-    return;
-  }
-  const auto start = out.size();
-  print_number(value, out);  // the shortest text that reads back equal
-  // A float stays one for the reader: 2 is an integer, 2.0 is not.
-  if (out.find_first_of(".e", start) == std::string::npos) out += ".0";
+    if (!std::isfinite(value)) {
+        out += "null";
+        return;
+    }
+    const auto start = out.size();
+    print_number(value, out);  // the shortest text that reads back equal
+    // A float stays one for the reader: 2 is an integer, 2.0 is not.
+    if (out.find_first_of(".e", start) == std::string::npos) out += ".0";
 }
 
 void print_scalar(const Json& value, std::string& out) {
-  switch (value.type()) {
-    case Json::value_t::boolean: out += value.get<bool>() ? "true" : "false"; break;
-    case Json::value_t::number_integer: print_number(value.get<Json::number_integer_t>(), out); break;
-    case Json::value_t::number_unsigned: print_number(value.get<Json::number_unsigned_t>(), out); break;
-    case Json::value_t::number_float: print_float(value.get<double>(), out); break;
-    case Json::value_t::string: print_json_string(value.get_ref<const std::string&>(), out); break;
-    default: out += "null";
-  }
+    switch (value.type()) {
+        case Json::value_t::boolean: out += value.get<bool>() ? "true" : "false"; break;
+        case Json::value_t::number_integer: print_number(value.get<Json::number_integer_t>(), out); break;
+        case Json::value_t::number_unsigned: print_number(value.get<Json::number_unsigned_t>(), out); break;
+        case Json::value_t::number_float: print_float(value.get<double>(), out); break;
+        case Json::value_t::string: print_json_string(value.get_ref<const std::string&>(), out); break;
+        default: out += "null";
+    }
 }
 
 // Own stack instead of recursion: a function may return a value deep enough to overflow the thread's.
 class Printer {
- public:
-  explicit Printer(std::string& out) : out_(out) {}
+public:
+    explicit Printer(std::string& out) : out_(out) {}
 
-  void print(const Json& value) {
-    begin(value);
-    while (!frames_.empty()) step();
-  }
-
- private:
-  void begin(const Json& value) {
-    if (!value.is_structured()) return print_scalar(value, out_);
-    out_ += value.is_object() ? '{' : '[';
-    frames_.push_back({value.begin(), value.end(), value.is_object()});
-  }
-
-  void step() {
-    Frame& frame = frames_.back();
-    if (frame.next == frame.end) {
-      out_ += frame.is_object ? '}' : ']';
-      frames_.pop_back();
-      return;
+    void print(const Json& value) {
+        begin(value);
+        while (!frames_.empty())
+            step();
     }
-    // Right after the opening bracket no comma is due; nothing else that ends a value looks like one.
-    if (out_.back() != '[' && out_.back() != '{') out_ += ',';
-    if (frame.is_object) {
-      print_json_string(frame.next.key(), out_);
-      out_ += ':';
-    }
-    const Json& value = *frame.next;
-    ++frame.next;
-    begin(value);  // may move the frames
-  }
 
-  std::string& out_;
-  std::vector<Frame> frames_;
+private:
+    void begin(const Json& value) {
+        if (!value.is_structured()) return print_scalar(value, out_);
+        out_ += value.is_object() ? '{' : '[';
+        frames_.push_back({value.begin(), value.end(), value.is_object()});
+    }
+
+    void step() {
+        Frame& frame = frames_.back();
+        if (frame.next == frame.end) {
+            out_ += frame.is_object ? '}' : ']';
+            frames_.pop_back();
+            return;
+        }
+        // Right after the opening bracket no comma is due; nothing else that ends a value looks like one.
+        if (out_.back() != '[' && out_.back() != '{') out_ += ',';
+        if (frame.is_object) {
+            print_json_string(frame.next.key(), out_);
+            out_ += ':';
+        }
+        const Json& value = *frame.next;
+        ++frame.next;
+        begin(value);  // may move the frames
+    }
+
+    std::string& out_;
+    std::vector<Frame> frames_;
 };
 
 void print_escape(char byte, std::string& out) {
-  switch (byte) {
-    case '"': out += "\\\""; break;
-    case '\\': out += "\\\\"; break;
-    case '\b': out += "\\b"; break;
-    case '\f': out += "\\f"; break;
-    case '\n': out += "\\n"; break;
-    case '\r': out += "\\r"; break;
-    case '\t': out += "\\t"; break;
-    default: {
-      constexpr char kHex[] = "0123456789abcdef";
-      out += "\\u00";
-      out += kHex[byte >> 4];
-      out += kHex[byte & 15];
+    switch (byte) {
+        case '"': out += "\\\""; break;
+        case '\\': out += "\\\\"; break;
+        case '\b': out += "\\b"; break;
+        case '\f': out += "\\f"; break;
+        case '\n': out += "\\n"; break;
+        case '\r': out += "\\r"; break;
+        case '\t': out += "\\t"; break;
+        default: {
+            constexpr char kHex[] = "0123456789abcdef";
+            out += "\\u00";
+            out += kHex[byte >> 4];
+            out += kHex[byte & 15];
+        }
     }
-  }
 }
 
 bool is_plain(char byte) {
-  const auto value = static_cast<unsigned char>(byte);
-  return value >= 0x20 && value < 0x80 && byte != '"' && byte != '\\';
+    const auto value = static_cast<unsigned char>(byte);
+    return value >= 0x20 && value < 0x80 && byte != '"' && byte != '\\';
 }
 
 }  // namespace
@@ -111,27 +112,28 @@ bool is_plain(char byte) {
 void print_json(const Json& value, std::string& out) { Printer(out).print(value); }
 
 void print_json_string(std::string_view text, std::string& out) {
-  out += '"';
-  while (!text.empty()) {
-    std::size_t plain = 0;
-    while (plain < text.size() && is_plain(text[plain])) ++plain;
-    out.append(text.data(), plain);
-    text.remove_prefix(plain);
-    if (text.empty()) break;
-    if (static_cast<unsigned char>(text.front()) < 0x80) {
-      print_escape(text.front(), out);
-      text.remove_prefix(1);
-      continue;
+    out += '"';
+    while (!text.empty()) {
+        std::size_t plain = 0;
+        while (plain < text.size() && is_plain(text[plain]))
+            ++plain;
+        out.append(text.data(), plain);
+        text.remove_prefix(plain);
+        if (text.empty()) break;
+        if (static_cast<unsigned char>(text.front()) < 0x80) {
+            print_escape(text.front(), out);
+            text.remove_prefix(1);
+            continue;
+        }
+        const auto character = utf8_prefix(text);
+        if (character.valid) {
+            out.append(text.data(), character.size);
+        } else {
+            out += "\xEF\xBF\xBD";  // U+FFFD
+        }
+        text.remove_prefix(character.size);
     }
-    const auto character = utf8_prefix(text);
-    if (character.valid) {
-      out.append(text.data(), character.size);
-    } else {
-      out += "\xEF\xBF\xBD";  // U+FFFD
-    }
-    text.remove_prefix(character.size);
-  }
-  out += '"';
+    out += '"';
 }
 
 }  // namespace shared_tensor::json_rpc

@@ -1,0 +1,197 @@
+#pragma once
+
+#include <string_view>
+
+// What a JSON-RPC 2.0 server must answer, as data: the same tables run against the pure functions, against a running
+// server, and seed the fuzzer. The server under test shares:
+//   subtract(minuend, subtrahend) -> their difference     sum(integers...) -> their sum, any number by position
+//   get_data() -> ["hello", 5]                            update, notify_hello, notify_sum: take anything by position
+// and nothing called foobar or foo.get.
+
+namespace shared_tensor::test {
+
+struct JsonRpcExample {
+    std::string_view name;
+    std::string_view request;
+    /// Compare with same_answer(): batches are in any order, and an error may carry data. Empty: nothing may be
+    /// answered.
+    std::string_view answer;
+};
+
+/// The examples of the specification's section 7, in its order.
+inline constexpr JsonRpcExample kSpecificationExamples[] = {
+    {"rpc call with positional parameters, 1",
+     R"({"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": 1})",
+     R"({"jsonrpc": "2.0", "result": 19, "id": 1})"},
+    {"rpc call with positional parameters, 2",
+     R"({"jsonrpc": "2.0", "method": "subtract", "params": [23, 42], "id": 2})",
+     R"({"jsonrpc": "2.0", "result": -19, "id": 2})"},
+    {"rpc call with named parameters, 1",
+     R"({"jsonrpc": "2.0", "method": "subtract", "params": {"subtrahend": 23, "minuend": 42}, "id": 3})",
+     R"({"jsonrpc": "2.0", "result": 19, "id": 3})"},
+    {"rpc call with named parameters, 2",
+     R"({"jsonrpc": "2.0", "method": "subtract", "params": {"minuend": 42, "subtrahend": 23}, "id": 4})",
+     R"({"jsonrpc": "2.0", "result": 19, "id": 4})"},
+    {"a notification with parameters", R"({"jsonrpc": "2.0", "method": "update", "params": [1,2,3,4,5]})", ""},
+    {"a notification without parameters, its method unknown", R"({"jsonrpc": "2.0", "method": "foobar"})", ""},
+    {"rpc call of non-existent method", R"({"jsonrpc": "2.0", "method": "foobar", "id": "1"})",
+     R"({"jsonrpc": "2.0", "error": {"code": -32601, "message": "Method not found"}, "id": "1"})"},
+    {"rpc call with invalid JSON", R"({"jsonrpc": "2.0", "method": "foobar, "params": "bar", "baz])",
+     R"({"jsonrpc": "2.0", "error": {"code": -32700, "message": "Parse error"}, "id": null})"},
+    {"rpc call with invalid Request object", R"({"jsonrpc": "2.0", "method": 1, "params": "bar"})",
+     R"({"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid Request"}, "id": null})"},
+    {"rpc call Batch, invalid JSON",
+     R"([
+  {"jsonrpc": "2.0", "method": "sum", "params": [1,2,4], "id": "1"},
+  {"jsonrpc": "2.0", "method"
+])",
+     R"({"jsonrpc": "2.0", "error": {"code": -32700, "message": "Parse error"}, "id": null})"},
+    {"rpc call with an empty Array", "[]",
+     R"({"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid Request"}, "id": null})"},
+    {"rpc call with an invalid Batch, but not empty", "[1]",
+     R"([{"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid Request"}, "id": null}])"},
+    {"rpc call with invalid Batch", "[1,2,3]",
+     R"([
+  {"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid Request"}, "id": null},
+  {"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid Request"}, "id": null},
+  {"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid Request"}, "id": null}
+])"},
+    {"rpc call Batch",
+     R"([
+  {"jsonrpc": "2.0", "method": "sum", "params": [1,2,4], "id": "1"},
+  {"jsonrpc": "2.0", "method": "notify_hello", "params": [7]},
+  {"jsonrpc": "2.0", "method": "subtract", "params": [42,23], "id": "2"},
+  {"foo": "boo"},
+  {"jsonrpc": "2.0", "method": "foo.get", "params": {"name": "myself"}, "id": "5"},
+  {"jsonrpc": "2.0", "method": "get_data", "id": "9"}
+])",
+     R"([
+  {"jsonrpc": "2.0", "result": 7, "id": "1"},
+  {"jsonrpc": "2.0", "result": 19, "id": "2"},
+  {"jsonrpc": "2.0", "error": {"code": -32600, "message": "Invalid Request"}, "id": null},
+  {"jsonrpc": "2.0", "error": {"code": -32601, "message": "Method not found"}, "id": "5"},
+  {"jsonrpc": "2.0", "result": ["hello", 5], "id": "9"}
+])"},
+    {"rpc call Batch, all notifications",
+     R"([
+  {"jsonrpc": "2.0", "method": "notify_sum", "params": [1,2,4]},
+  {"jsonrpc": "2.0", "method": "notify_hello", "params": [7]}
+])",
+     ""},
+};
+
+/// Details that implementations get wrong.
+inline constexpr JsonRpcExample kPeerDetails[] = {
+    {"id null asks for an answer", R"({"jsonrpc":"2.0","method":"sum","params":[1,2,4],"id":null})",
+     R"({"jsonrpc":"2.0","result":7,"id":null})"},
+    {"a string of digits stays a string", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":"7"})",
+     R"({"jsonrpc":"2.0","result":1,"id":"7"})"},
+    {"an empty id stays empty", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":""})",
+     R"({"jsonrpc":"2.0","result":1,"id":""})"},
+    {"id zero is an id", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":0})",
+     R"({"jsonrpc":"2.0","result":1,"id":0})"},
+    {"a negative id", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":-9223372036854775808})",
+     R"({"jsonrpc":"2.0","result":1,"id":-9223372036854775808})"},
+    {"an id beyond 2^53 stays exact", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":9007199254740993})",
+     R"({"jsonrpc":"2.0","result":1,"id":9007199254740993})"},
+    {"the greatest id", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":18446744073709551615})",
+     R"({"jsonrpc":"2.0","result":1,"id":18446744073709551615})"},
+    {"a fractional id", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":1.5})",
+     R"({"jsonrpc":"2.0","result":1,"id":1.5})"},
+    {"an id in any script", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":"\u00e9\ud83d\ude00"})",
+     "{\"jsonrpc\":\"2.0\",\"result\":1,\"id\":\"\xC3\xA9\xF0\x9F\x98\x80\"}"},
+    {"true is no id", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":true})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null})"},
+    {"an array is no id", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":[1]})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null})"},
+    {"an object is no id", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":{"a":1}})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null})"},
+
+    {"a bad version keeps the id", R"({"jsonrpc":"1.0","method":"sum","params":[1],"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":3})"},
+    {"the version is a string", R"({"jsonrpc":2.0,"method":"sum","params":[1],"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":3})"},
+    {"the version must be there", R"({"method":"sum","params":[1],"id":"a"})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":"a"})"},
+    {"the method must be there", R"({"jsonrpc":"2.0","params":[1],"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":3})"},
+    {"the method is a string", R"({"jsonrpc":"2.0","method":["sum"],"params":[1],"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":3})"},
+    {"an empty method is unknown, not invalid", R"({"jsonrpc":"2.0","method":"","id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32601,"message":"Method not found"},"id":3})"},
+    {"params null is not params left out", R"({"jsonrpc":"2.0","method":"get_data","params":null,"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":3})"},
+    {"params are no string", R"({"jsonrpc":"2.0","method":"get_data","params":"bar","id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":3})"},
+    {"params are no number", R"({"jsonrpc":"2.0","method":"get_data","params":5,"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":3})"},
+    {"empty params by position", R"({"jsonrpc":"2.0","method":"get_data","params":[],"id":3})",
+     R"({"jsonrpc":"2.0","result":["hello",5],"id":3})"},
+    {"empty params by name", R"({"jsonrpc":"2.0","method":"get_data","params":{},"id":3})",
+     R"({"jsonrpc":"2.0","result":["hello",5],"id":3})"},
+    {"params that are missing", R"({"jsonrpc":"2.0","method":"subtract","params":[1],"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32602,"message":"Invalid params"},"id":3})"},
+    {"unknown members are ignored",
+     R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":3,"extra":{"a":[]},"result":1})",
+     R"({"jsonrpc":"2.0","result":1,"id":3})"},
+    {"meta must be an object", R"({"jsonrpc":"2.0","method":"sum","params":[1],"id":3,"meta":[]})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":3})"},
+    {"member names are case-sensitive", R"({"JSONRPC":"2.0","Method":"sum","id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":3})"},
+    {"escapes in member names", R"({"jsonrpc":"2.0","\u006dethod":"sum","params":[1],"\u0069d":3})",
+     R"({"jsonrpc":"2.0","result":1,"id":3})"},
+
+    {"a notification with a bad version is no notification", R"({"jsonrpc":"1.0","method":"update"})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null})"},
+    {"a notification that fails answers nothing", R"({"jsonrpc":"2.0","method":"subtract","params":["a"]})", ""},
+    {"a response sent to a server is no request", R"({"jsonrpc":"2.0","result":19,"id":1})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":1})"},
+    {"a string is no request", R"("subtract")",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null})"},
+    {"null is no request", "null",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null})"},
+    {"whitespace around a request", " \t\r\n{\"jsonrpc\":\"2.0\",\"method\":\"sum\",\"params\":[1],\"id\":3}\n",
+     R"({"jsonrpc":"2.0","result":1,"id":3})"},
+    {"a byte order mark", "\xEF\xBB\xBF{\"jsonrpc\":\"2.0\",\"method\":\"sum\",\"params\":[1],\"id\":3}",
+     R"({"jsonrpc":"2.0","result":1,"id":3})"},
+
+    {"a batch of one answers an array", R"([{"jsonrpc":"2.0","method":"sum","params":[1],"id":3}])",
+     R"([{"jsonrpc":"2.0","result":1,"id":3}])"},
+    {"a batch in a batch is an invalid item", R"([[]])",
+     R"([{"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null}])"},
+    {"a batch of an unknown notification", R"([{"jsonrpc":"2.0","method":"foobar"}])", ""},
+    {"notifications beside a call",
+     R"([{"jsonrpc":"2.0","method":"foobar"},{"jsonrpc":"2.0","method":"sum","params":[1],"id":3}])",
+     R"([{"jsonrpc":"2.0","result":1,"id":3}])"},
+    {"notifications beside an invalid item", R"([{"jsonrpc":"2.0","method":"update"},null])",
+     R"([{"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null}])"},
+    {"an invalid item keeps its id",
+     R"([{"method":"sum","id":"x"},{"jsonrpc":"2.0","method":"sum","params":[1],"id":3}])",
+     R"([{"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":"x"},{"jsonrpc":"2.0","result":1,"id":3}])"},
+    {"equal ids are answered once each",
+     R"([{"jsonrpc":"2.0","method":"sum","params":[1],"id":3},{"jsonrpc":"2.0","method":"sum","params":[2],"id":3}])",
+     R"([{"jsonrpc":"2.0","result":1,"id":3},{"jsonrpc":"2.0","result":2,"id":3}])"},
+
+    {"two requests are not a text", R"({"jsonrpc":"2.0","method":"update"}{"jsonrpc":"2.0","method":"update"})",
+     R"({"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error"},"id":null})"},
+    {"bytes after a NUL",
+     {"{\"jsonrpc\":\"2.0\",\"method\":\"update\"}\0x", 37},
+     R"({"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error"},"id":null})"},
+    {"equal keys in a request", R"({"jsonrpc":"2.0","method":"update","method":"sum","params":[1],"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null})"},
+    {"equal keys in the parameters",
+     R"({"jsonrpc":"2.0","method":"subtract","params":{"minuend":1,"minuend":2,"subtrahend":3},"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null})"},
+    {"equal keys of which one is escaped", R"({"jsonrpc":"2.0","method":"update","\u006dethod":"sum","id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null})"},
+    {"a number beyond double", R"({"jsonrpc":"2.0","method":"sum","params":[1e400],"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error"},"id":null})"},
+    {"an integer beyond 64 bits", R"({"jsonrpc":"2.0","method":"sum","params":[18446744073709551616],"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error"},"id":null})"},
+    {"invalid UTF-8", "{\"jsonrpc\":\"2.0\",\"method\":\"s\xFFm\",\"params\":[1],\"id\":3}",
+     R"({"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error"},"id":null})"},
+    {"a lone surrogate", R"({"jsonrpc":"2.0","method":"\ud800","params":[1],"id":3})",
+     R"({"jsonrpc":"2.0","error":{"code":-32700,"message":"Parse error"},"id":null})"},
+};
+
+}  // namespace shared_tensor::test
