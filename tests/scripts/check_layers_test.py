@@ -1,0 +1,80 @@
+import unittest
+
+from planted import PlantedTree
+
+
+class CheckLayers(PlantedTree):
+    def setUp(self):
+        super().setUp()
+        self.room("util")
+        self.room("json_rpc", "util")
+        self.room("tasks", "util")
+        self.room("http", "util")
+        self.plant("src/util/a.hpp", "#include <vector>\n")
+        self.plant("src/json_rpc/a.hpp", '#include "util/a.hpp"\n#include <nlohmann/json.hpp>\n')
+        self.plant("include/shared_tensor/a.hpp", "#include <string>\n")
+
+    def check(self):
+        return self.script("check_layers", "--root", self.root)
+
+    def test_a_clean_tree_passes(self):
+        self.assert_accepted(self.check())
+
+    def test_an_include_without_an_arrow_fails(self):
+        self.plant("src/tasks/a.cpp", '#include "json_rpc/a.hpp"\n')
+        self.assert_refused(self.check(), "src/tasks/a.cpp:1", "tasks may not include json_rpc")
+
+    def test_an_arrow_that_is_not_in_the_drawing_fails(self):
+        self.room("util", "json_rpc")
+        self.assert_refused(self.check(), "util -> json_rpc")
+
+    def test_a_room_that_is_not_in_the_drawing_fails(self):
+        self.room("misc")
+        self.assert_refused(self.check(), "'misc' is no room")
+
+    def test_an_include_from_another_root_fails(self):
+        self.plant("src/util/b.cpp", '#include "a.hpp"\n')
+        self.assert_refused(self.check(), 'write "util/a.hpp"')
+
+    def test_libtorch_outside_its_rooms_fails(self):
+        self.plant("src/tasks/a.cpp", "#include <ATen/core/Tensor.h>\n")
+        self.assert_refused(self.check(), "libtorch")
+
+    def test_json_in_util_fails(self):
+        self.plant("src/util/a.cpp", "#include <nlohmann/json.hpp>\n")
+        self.assert_refused(self.check(), "nlohmann_json")
+
+    def test_cuda_outside_its_folder_fails(self):
+        self.plant("src/util/a.cpp", "#include <cuda_runtime_api.h>\n")
+        self.assert_refused(self.check(), "CUDA")
+
+    def test_httplib_in_a_header_fails(self):
+        self.plant("src/http/a.hpp", '#include "httplib.h"\n')
+        self.assert_refused(self.check(), "httplib.h costs seconds")
+
+    def test_httplib_in_a_third_file_fails(self):
+        for name in "abc":
+            self.plant(f"src/http/{name}.cpp", "#include <httplib.h>\n")
+        self.assert_refused(self.check(), "more than 2 files")
+
+    def test_each_forbidden_header_in_a_public_header_fails(self):
+        for header in ("nlohmann/json.hpp", "httplib.h", "ATen/core/Tensor.h", "cuda_runtime.h", "openssl/ssl.h"):
+            with self.subTest(header):
+                self.plant("include/shared_tensor/b.hpp", f"#include <{header}>\n")
+                self.assert_refused(self.check(), "include/shared_tensor/b.hpp:1")
+
+    def test_an_internal_header_in_a_public_one_fails(self):
+        self.plant("include/shared_tensor/b.hpp", '#include "util/a.hpp"\n')
+        self.assert_refused(self.check(), "public headers include each other")
+
+    def test_json_in_the_header_that_is_asked_for_passes(self):
+        self.plant("include/shared_tensor/json.hpp", "#include <nlohmann/json.hpp>\n")
+        self.assert_accepted(self.check())
+
+    def test_a_public_header_that_does_not_exist_fails(self):
+        self.plant("daemon/main.cpp", "#include <shared_tensor/nothing.hpp>\n")
+        self.assert_refused(self.check(), "does not exist")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,29 @@
+import pathlib
+import shutil
+import unittest
+
+from planted import SCRIPTS, PlantedTree
+
+
+class Format(PlantedTree):
+    def setUp(self):
+        super().setUp()
+        if self.script("format", "--check", SCRIPTS.parent / "nothing.cpp")[0] == 2:
+            self.skipTest("clang-format 14 is not installed: scripts/install_packages --checkers")
+        shutil.copy(pathlib.Path(SCRIPTS).parent / ".clang-format", self.root)
+
+    def test_code_in_the_house_format_passes(self):
+        self.assert_accepted(self.script("format", "--check", self.plant("a.cpp", "int add(int a, int b) { return a + b; }\n")))
+
+    def test_code_in_another_format_fails_and_is_named(self):
+        file = self.plant("a.cpp", "int add (int a,int b)\n{ return a+b ; }\n")
+        self.assert_refused(self.script("format", "--check", file), "a.cpp")
+
+    def test_formatting_repairs_what_the_check_refuses(self):
+        file = self.plant("a.cpp", "int add (int a,int b)\n{ return a+b ; }\n")
+        self.assert_accepted(self.script("format", file))
+        self.assert_accepted(self.script("format", "--check", file))
+
+
+if __name__ == "__main__":
+    unittest.main()
