@@ -27,30 +27,33 @@ enum class ErrorCode : int {
 };
 
 /// A shared function throws it (or Context::check_cancelled does) to end early after a cancellation.
-class [[gnu::visibility("default")]] CancelledError : public std::runtime_error {
-public:
-    CancelledError() : std::runtime_error("cancelled") {}
-};
+class [[gnu::visibility("default")]] CancelledError
+    : public std::runtime_error{public : CancelledError() : std::runtime_error("cancelled"){}};
 
 /// A call that failed, as the caller sees it: what the server answered, or (TransportFailure) why it could not.
+///
+/// what() is for people: the server's message, and what its data tells about the cause or the way out.
 class [[gnu::visibility("default")]] RpcError : public std::runtime_error {
 public:
-    /// `data` is the JSON text of the error's data member, empty without one.
-    RpcError(int code, const std::string& message, std::string data = {})
-        : std::runtime_error(message), code_(code), data_(std::move(data)) {}
+    /// `data` is the JSON text of the error's data member, empty without one; `text`, if not empty, becomes what().
+    RpcError(int code, const std::string& message, std::string data = {}, const std::string& text = {})
+        : std::runtime_error(text.empty() ? message : text), code_(code), message_(message), data_(std::move(data)) {}
     int code() const noexcept { return code_; }
     bool is(ErrorCode code) const noexcept { return code_ == static_cast<int>(code); }
+    /// The server's own words.
+    const std::string& message() const noexcept { return message_; }
     /// JSON text; empty when the error carries none.
     const std::string& data() const noexcept { return data_; }
 
 private:
     int code_;
+    std::string message_;
     std::string data_;
 };
 
-#define SHARED_TENSOR_DETAIL_ERROR(Name)                              \
-    class [[gnu::visibility("default")]] Name : public RpcError {     \
-        using RpcError::RpcError;                                     \
+#define SHARED_TENSOR_DETAIL_ERROR(Name)                          \
+    class [[gnu::visibility("default")]] Name : public RpcError { \
+        using RpcError::RpcError;                                 \
     }
 
 SHARED_TENSOR_DETAIL_ERROR(MethodNotFound);     ///< -32601
@@ -63,9 +66,31 @@ SHARED_TENSOR_DETAIL_ERROR(UnknownOrExpired);   ///< -32005
 SHARED_TENSOR_DETAIL_ERROR(NotAuthorised);      ///< -32007
 SHARED_TENSOR_DETAIL_ERROR(ServerOutOfMemory);  ///< -32008
 SHARED_TENSOR_DETAIL_ERROR(ShuttingDown);       ///< -32009
-SHARED_TENSOR_DETAIL_ERROR(TransportFailure);   ///< no answer: connection refused, cut, or not HTTP; code 0
-SHARED_TENSOR_DETAIL_ERROR(ResultMismatch);     ///< the answer does not fit the type that was asked for; code 0
 
 #undef SHARED_TENSOR_DETAIL_ERROR
+
+/// No answer: connection refused or cut, or something that is not this protocol. Code 0.
+class [[gnu::visibility("default")]] TransportFailure : public RpcError {
+public:
+    TransportFailure(const std::string& message, bool sent) : RpcError(0, message), may_have_run_(sent) {}
+    /// False when nothing was sent: then the call had no effect.
+    bool may_have_run() const noexcept { return may_have_run_; }
+
+private:
+    bool may_have_run_;
+};
+
+/// The call succeeded, but its result does not fit the type that was asked for. Code 0.
+class [[gnu::visibility("default")]] ResultMismatch : public RpcError {
+public:
+    ResultMismatch(std::string where, std::string wanted, std::string found)
+        : RpcError(0, "the result does not fit the type asked for: " + (where.empty() ? "" : where + ": ") +
+                          "expected " + wanted + ", got " + found),
+          path(std::move(where)),
+          expected(std::move(wanted)),
+          got(std::move(found)) {}
+    std::string path, expected,
+        got;  ///< `path` is the place inside the result, "[2].name"; empty for the result itself
+};
 
 }  // namespace shared_tensor
