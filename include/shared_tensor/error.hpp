@@ -27,8 +27,12 @@ enum class ErrorCode : int {
 };
 
 /// A shared function throws it (or Context::check_cancelled does) to end early after a cancellation.
-class [[gnu::visibility("default")]] CancelledError
-    : public std::runtime_error{public : CancelledError() : std::runtime_error("cancelled"){}};
+class [[gnu::visibility("default")]] CancelledError : public std::runtime_error {
+    using Base = std::runtime_error;
+
+public:
+    CancelledError() : Base("cancelled") {}
+};
 
 /// A call that failed, as the caller sees it: what the server answered, or (TransportFailure) why it could not.
 ///
@@ -89,8 +93,8 @@ public:
           path(std::move(where)),
           expected(std::move(wanted)),
           got(std::move(found)) {}
-    std::string path, expected,
-        got;  ///< `path` is the place inside the result, "[2].name"; empty for the result itself
+    std::string path;  ///< the place inside the result, "[2].name"; empty for the result itself
+    std::string expected, got;
 };
 
 }  // namespace shared_tensor
