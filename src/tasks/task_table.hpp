@@ -33,15 +33,15 @@ struct TaskInfo {
     TaskState state = TaskState::pending;
     SystemTime created_at, updated_at;
     std::chrono::milliseconds ttl{0};
-    std::optional<double> fraction;   ///< progress, none before the first report
+    std::optional<double> fraction;  ///< progress, none before the first report
     std::string message;
-    OutcomePointer outcome;           ///< of completed and failed tasks
+    OutcomePointer outcome;  ///< of completed and failed tasks
 };
 
 struct TaskLimits {
-    std::size_t max_tasks = 10'000;
+    std::size_t max_tasks = 10'000;                     ///< unfinished and finished ones together
     std::chrono::milliseconds default_ttl{3'600'000};   ///< kept for so long after its end
-    std::chrono::milliseconds max_ttl{24 * 3'600'000};
+    std::chrono::milliseconds max_ttl{24 * 3'600'000};  ///< more is cut to it
     std::uint64_t max_host_bytes = std::uint64_t{1} << 30;
     std::uint64_t max_device_bytes = std::uint64_t{1} << 30;
 };
@@ -49,18 +49,18 @@ struct TaskLimits {
 struct NewTask {
     std::string method, owner;
     std::optional<std::chrono::milliseconds> ttl;
-    std::function<void()> cancel;   ///< called once, without a lock, when the task is cancelled before its end
+    std::function<void()> cancel;  ///< called at most once, without a lock, when the task is cancelled before its end
 };
 
 struct TaskFilter {
-    std::optional<std::string> owner;   ///< none: everybody's
+    std::optional<std::string> owner;  ///< none: everybody's
     std::optional<TaskState> state;
-    std::string cursor;                 ///< of the page before; empty: from the newest
-    std::size_t limit = 100;
+    std::string cursor;       ///< of the page before; empty: from the newest; an invented one finds nothing
+    std::size_t limit = 100;  ///< from 1 to 1000, else cut to that
 };
 struct TaskPage {
-    std::vector<TaskInfo> tasks;        ///< newest first
-    std::string next_cursor;            ///< empty: no more
+    std::vector<TaskInfo> tasks;  ///< newest first
+    std::string next_cursor;      ///< empty: no more
 };
 
 struct TaskStats {
@@ -71,37 +71,41 @@ struct TaskStats {
 /// The tasks of a daemon. A terminal state is final: what comes after it is dropped.
 ///
 /// Retention: finished tasks go when their ttl is over, and the longest finished ones first when there are too many or
-/// their outcomes hold too many bytes (the newest outcome is kept even if it alone is over the bound); running ones never.
-/// Waiting costs only the waiters of that task. Ids are 128 random bits behind "t-".
-/// Thread safety: all methods from any thread; only wait() blocks.
+/// their outcomes hold too many bytes (the newest outcome is kept even if it alone is over the bound); unfinished ones
+/// never. Waiting costs only the waiters of that task. Ids are 128 random bits behind "t-". Every step takes a time
+/// that grows with the logarithm of the number of tasks at most. Thread safety: all methods from any thread; only
+/// wait() blocks.
 class TaskTable {
 public:
     explicit TaskTable(TaskLimits limits = {}, const Clock& clock = real_clock());
     ~TaskTable();
 
-    /// The id, or nothing when max_tasks unfinished tasks are there already.
+    /// The id, or nothing when max_tasks unfinished tasks are there already, or after close().
     std::optional<std::string> create(NewTask task);
 
     void started(std::string_view id);
+    /// `fraction` is cut to 0..1 (NaN leaves it as it was), `message` after 1 KiB.
     void progress(std::string_view id, double fraction, std::string_view message);
+    /// `outcome` is not null; whether it failed decides between completed and failed.
     void finish(std::string_view id, OutcomePointer outcome);
 
     /// Nothing for an unknown, expired or (when `owner` is given) somebody else's task: the three look alike.
     std::optional<TaskInfo> get(std::string_view id, const std::optional<std::string>& owner) const;
     TaskPage list(const TaskFilter& filter) const;
 
-    /// Blocks until the task is in a terminal state, `deadline`, or give_up() returns true (asked a few times a second);
-    /// then as get().
+    /// Blocks until the task is in a terminal state, `deadline` (on the machine's steady clock), or give_up() returns
+    /// true (asked twice a second, without a lock); then as get(). Those who waited see the end even of a task whose
+    /// ttl is 0.
     std::optional<TaskInfo> wait(std::string_view id, const std::optional<std::string>& owner, SteadyTime deadline,
                                  const std::function<bool()>& give_up = {}) const;
 
     /// Cancelled at once and for good; a task that has ended stays as it is. As get().
     std::optional<TaskInfo> cancel(std::string_view id, const std::optional<std::string>& owner);
 
-    /// Wakes all waiters for good (shutdown); unfinished tasks are cancelled.
+    /// Shutdown: unfinished tasks are cancelled, so all waiters wake, and no new one is taken.
     void close();
 
-    void expire();   ///< housekeeping, about once a second
+    void expire();  ///< housekeeping, about once a second: frees what get() does not show any more
     TaskStats stats() const;
 
 private:
