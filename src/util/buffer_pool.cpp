@@ -79,7 +79,7 @@ struct BufferPool::Shelf {
     };
     using Evicted = std::vector<std::pair<std::byte*, std::size_t>>;
 
-    explicit Shelf(std::size_t max_bytes) : max_bytes(max_bytes) {}
+    explicit Shelf(std::size_t bytes_at_most) : max_bytes(bytes_at_most) {}
     ~Shelf() {
         state.with([](State& held) {
             for (auto& [capacity, idle] : held.by_capacity) {
