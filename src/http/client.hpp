@@ -13,7 +13,7 @@ namespace shared_tensor::http {
 
 /// Where a server is: "http://host:port", or "unix:/path/to/socket" (also "http+unix:///path").
 struct Endpoint {
-    std::string host;          ///< empty for a Unix socket
+    std::string host;  ///< empty for a Unix socket
     int port = 0;
     std::string unix_socket;
     /// Throws std::invalid_argument that shows the accepted forms.
@@ -23,8 +23,8 @@ struct Endpoint {
 
 struct ClientOptions {
     Endpoint endpoint;
-    std::size_t max_connections = 8;                    ///< at once; further callers wait for one
-    std::chrono::milliseconds idle_limit{50'000};       ///< a pooled connection unused for longer is not used again
+    std::size_t max_connections = 8;               ///< at once; further callers wait for one
+    std::chrono::milliseconds idle_limit{50'000};  ///< a pooled connection unused for longer is not used again
     std::chrono::milliseconds connect_timeout{5'000};
     std::size_t max_response_bytes = std::size_t{2} << 30;
 };
@@ -45,7 +45,7 @@ struct ClientRequest {
     Headers headers;
     std::string content_type = "application/json";
     std::string text;
-    std::vector<BodyPart> parts;                                   ///< instead of text
+    std::vector<BodyPart> parts;  ///< instead of text
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
@@ -69,7 +69,9 @@ public:
     /// Ends all waits with TransportError; later sends fail at once.
     void shutdown();
 
-    struct Stats { std::uint64_t opened = 0, reused = 0, bytes_in = 0, bytes_out = 0; };
+    struct Stats {
+        std::uint64_t opened = 0, reused = 0, bytes_in = 0, bytes_out = 0;
+    };
     Stats stats() const;
 
 private:

@@ -31,18 +31,18 @@ private:
 
 /// Who is at the other end, as the kernel knows it.
 struct Peer {
-    std::string ip;              ///< empty for a Unix socket
+    std::string ip;  ///< empty for a Unix socket
     int port = 0;
     bool unix_socket = false;
-    std::optional<std::uint32_t> uid;   ///< SO_PEERCRED, or sock_diag for loopback TCP; none when it can't be known
-    std::optional<std::int32_t> pid;    ///< SO_PEERCRED only
+    std::optional<std::uint32_t> uid;  ///< SO_PEERCRED, or sock_diag for loopback TCP; none when it can't be known
+    std::optional<std::int32_t> pid;   ///< SO_PEERCRED only
 };
 
 /// A request as far as its headers go.
 struct RequestHead {
-    std::string method;   ///< "POST"
-    std::string path;     ///< decoded, without the query
-    std::string query;    ///< raw, without '?'
+    std::string method;  ///< "POST"
+    std::string path;    ///< decoded, without the query
+    std::string query;   ///< raw, without '?'
     Headers headers;
     Peer peer;
 };
@@ -65,10 +65,10 @@ struct BodyPart {
 struct Response {
     int status = 200;
     Headers headers;
-    std::string content_type;   ///< empty with an empty body
+    std::string content_type;  ///< empty with an empty body
     std::string text;
     std::vector<BodyPart> parts;
-    bool close = false;         ///< close the connection after this answer
+    bool close = false;  ///< close the connection after this answer
 
     static Response json(int status, std::string text) {
         Response response;

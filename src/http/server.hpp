@@ -14,26 +14,31 @@ namespace shared_tensor::http {
 
 /// Every limit of the transport. Zero means "none" only where it says so.
 struct ServerOptions {
-    std::string host = "127.0.0.1";   ///< empty: no TCP listener
-    int port = 0;                     ///< 0: the kernel chooses
-    std::string unix_socket;          ///< path; empty: none. Created with mode 0600, removed at the end
+    std::string host = "127.0.0.1";  ///< empty: no TCP listener
+    int port = 0;                    ///< 0: the kernel chooses
+    std::string unix_socket;         ///< path; empty: none. Created with mode 0600, removed at the end
 
     std::size_t max_header_line_bytes = 8 << 10;
     std::size_t max_headers = 100;
+    std::size_t max_head_bytes = 64 << 10;          ///< request line and headers together
+    std::size_t max_chunks = std::size_t{1} << 20;  ///< of one chunked body
     std::size_t max_connections = 4096;
     std::chrono::milliseconds header_timeout{10'000};      ///< first byte of a request until its headers are whole
     std::chrono::milliseconds body_timeout{30'000};        ///< headers until a text body is whole
     std::chrono::milliseconds body_stall_timeout{30'000};  ///< a streamed (binary) body: between two reads
     std::chrono::milliseconds idle_timeout{60'000};        ///< a kept-alive connection without a request
     std::chrono::milliseconds write_timeout{30'000};       ///< a reader that takes no byte for so long
-    std::size_t max_bytes_in_flight = 0;                   ///< request bodies held at once; 0: a quarter of the memory
-    std::chrono::microseconds spin{50};                    ///< a busy connection keeps its thread for so long before it is parked
+    std::size_t min_bytes_per_second = 1 << 10;  ///< what a streamed body or an answer must move on average; 0: none
+    std::size_t max_bytes_in_flight = 0;         ///< request bodies held at once; 0: a quarter of the memory
+    std::chrono::microseconds spin{50};          ///< a busy connection keeps its thread for so long (rounded up to
+                                                 ///< the kernel's tick) before it is parked; 0: parked at once
+    std::size_t max_spinning = 64;               ///< threads that may wait like this; further connections park at once
 };
 
 /// How the body of an admitted request is to be read.
 struct BodyPlan {
     std::size_t max_bytes;
-    bool binary = false;   ///< body_stall_timeout instead of body_timeout
+    bool binary = false;  ///< body_stall_timeout instead of body_timeout
 };
 
 /// One request on its way, as the handler sees it. Lives until the handler returned.
@@ -41,7 +46,8 @@ class Exchange {
 public:
     virtual ~Exchange() = default;
     /// Calls `gone` once, from the poller's thread, when the peer closes or resets the connection before the answer
-    /// is complete; never after handle() returned. Costs two system calls: for requests that wait. `gone` must not block.
+    /// is complete; never after handle() returned. Costs two system calls: for requests that wait. `gone` must not
+    /// block.
     virtual void on_client_gone(std::function<void()> gone) = 0;
 };
 
@@ -70,11 +76,11 @@ class Server {
 public:
     /// `handler` must outlive the server.
     Server(ServerOptions options, Handler& handler);
-    ~Server();   ///< stop(0)
+    ~Server();  ///< stop(0)
 
     /// Binds and starts to accept. Throws std::system_error that names the address ("address already in use" ...).
     void start();
-    int port() const;   ///< the bound TCP port, 0 without one
+    int port() const;  ///< the bound TCP port, 0 without one
 
     /// No new connection is accepted; idle ones are closed, busy ones after their current answer ("Connection: close").
     void drain();
@@ -82,7 +88,7 @@ public:
     void stop(std::chrono::milliseconds grace);
 
     ServerStats stats() const;
-    BufferPool& buffers();   ///< where request bodies are read into
+    BufferPool& buffers();  ///< where request bodies are read into
 
 private:
     class Impl;

@@ -27,7 +27,7 @@ std::size_t capacity_for(std::size_t wanted) {
     if (wanted > (std::size_t{1} << 62)) throw std::bad_alloc();
     const std::size_t power = std::bit_ceil(wanted);
     if (power <= kHugePage) return power;
-    const std::size_t step = power / 8;   // a quarter of the power below
+    const std::size_t step = power / 8;  // a quarter of the power below
     return (wanted + step - 1) / step * step;
 }
 
@@ -49,14 +49,14 @@ std::byte* map_huge(std::size_t capacity) {
 
 std::byte* allocate(std::size_t capacity) {
     if (capacity >= kHugePage) return map_huge(capacity);
-    return static_cast<std::byte*>(::operator new(capacity, std::align_val_t{64}));
+    return static_cast<std::byte*>(::operator new (capacity, std::align_val_t{64}));
 }
 
 void release(std::byte* data, std::size_t capacity) noexcept {
     if (capacity >= kHugePage) {
         ::munmap(data, capacity);
     } else {
-        ::operator delete(data, std::align_val_t{64});
+        ::operator delete (data, std::align_val_t{64});
     }
 }
 
@@ -70,7 +70,7 @@ void PooledBuffer::resize(std::size_t size) {
 struct BufferPool::Shelf {
     struct Idle {
         std::byte* data;
-        std::uint64_t stamp;   // when it came back: the one unused for longest goes first
+        std::uint64_t stamp;  // when it came back: the one unused for longest goes first
     };
     struct State {
         std::map<std::size_t, std::deque<Idle>> by_capacity;
@@ -83,7 +83,8 @@ struct BufferPool::Shelf {
     ~Shelf() {
         state.with([](State& held) {
             for (auto& [capacity, idle] : held.by_capacity) {
-                for (const Idle& one : idle) release(one.data, capacity);
+                for (const Idle& one : idle)
+                    release(one.data, capacity);
             }
         });
     }
@@ -125,19 +126,21 @@ void BufferPool::Shelf::evict_oldest(State& held, Evicted& evicted) {
 
 void BufferPool::Shelf::put(std::byte* data, std::size_t capacity) noexcept {
     if (capacity > max_bytes) return release(data, capacity);
-    Evicted evicted;   // given back outside the lock: unmapping takes its time
+    Evicted evicted;  // given back outside the lock: unmapping takes its time
     bool kept = false;
     try {
         state.with([&](State& held) {
             held.by_capacity[capacity].push_back({data, held.stamps++});
             kept = true;
             held.bytes += capacity;
-            while (held.bytes > max_bytes) evict_oldest(held, evicted);
+            while (held.bytes > max_bytes)
+                evict_oldest(held, evicted);
         });
     } catch (const std::bad_alloc&) {
         if (!kept) release(data, capacity);
     }
-    for (const auto& [old, size] : evicted) release(old, size);
+    for (const auto& [old, size] : evicted)
+        release(old, size);
 }
 
 namespace {

@@ -43,7 +43,7 @@ public:
 
     std::size_t idle_bytes() const;
 
-    struct Shelf;   // the idle buffers, owned jointly by the pool and the buffers that may come back
+    struct Shelf;  // the idle buffers, owned jointly by the pool and the buffers that may come back
 
 private:
     std::shared_ptr<Shelf> shelf_;

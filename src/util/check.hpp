@@ -15,8 +15,9 @@
     } while (false)
 
 /// A system call that failed (negative result): throws std::system_error with errno's text behind `what`.
-#define SHARED_TENSOR_CHECK_ERRNO(call, what)                                                      \
-    [&](auto result) {                                                                             \
-        if (result < 0) [[unlikely]] throw std::system_error(errno, std::generic_category(), what); \
-        return result;                                                                             \
+#define SHARED_TENSOR_CHECK_ERRNO(call, what)                              \
+    [&](auto result) {                                                     \
+        if (result < 0) [[unlikely]]                                       \
+            throw std::system_error(errno, std::generic_category(), what); \
+        return result;                                                     \
     }(call)

@@ -12,8 +12,8 @@ using SystemTime = std::chrono::system_clock::time_point;
 class Clock {
 public:
     virtual ~Clock() = default;
-    virtual SteadyTime now() const = 0;         ///< for durations: never set back
-    virtual SystemTime wall_time() const = 0;   ///< for people and protocol texts only
+    virtual SteadyTime now() const = 0;        ///< for durations: never set back
+    virtual SystemTime wall_time() const = 0;  ///< for people and protocol texts only
 };
 
 /// The machine's clocks.

@@ -28,7 +28,8 @@ Level parse_level(std::string_view name) {
     for (std::size_t i = 0; i < kNames.size(); ++i) {
         if (kNames[i] == name) return static_cast<Level>(i);
     }
-    throw std::invalid_argument("unknown log level \"" + std::string(name) + "\": use trace, debug, info, warn, error or off");
+    throw std::invalid_argument("unknown log level \"" + std::string(name) +
+                                "\": use trace, debug, info, warn, error or off");
 }
 
 void write(Level level, std::string_view text) {
@@ -36,7 +37,8 @@ void write(Level level, std::string_view text) {
     std::string line = iso8601(std::chrono::system_clock::now());
     line.append(" ").append(kNames[static_cast<std::size_t>(level)]);
     line.append(7 - kNames[static_cast<std::size_t>(level)].size(), ' ');
-    for (const char c : text) line.push_back(c == '\n' || c == '\r' ? ' ' : c);
+    for (const char c : text)
+        line.push_back(c == '\n' || c == '\r' ? ' ' : c);
     line.push_back('\n');
     [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }

@@ -30,12 +30,20 @@ void line(Level wanted, const Parts&... parts) {
 }
 
 template <class... Parts>
-void debug(const Parts&... parts) { line(Level::debug, parts...); }
+void debug(const Parts&... parts) {
+    line(Level::debug, parts...);
+}
 template <class... Parts>
-void info(const Parts&... parts) { line(Level::info, parts...); }
+void info(const Parts&... parts) {
+    line(Level::info, parts...);
+}
 template <class... Parts>
-void warn(const Parts&... parts) { line(Level::warn, parts...); }
+void warn(const Parts&... parts) {
+    line(Level::warn, parts...);
+}
 template <class... Parts>
-void error(const Parts&... parts) { line(Level::error, parts...); }
+void error(const Parts&... parts) {
+    line(Level::error, parts...);
+}
 
 }  // namespace shared_tensor::log

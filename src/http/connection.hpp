@@ -1,0 +1,78 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "http/head_parser.hpp"
+#include "http/message.hpp"
+#include "http/wire.hpp"
+#include "util/clock.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::http {
+
+/// One client's connection. It is either parked (the poller waits for its next byte and for its deadline) or active
+/// (one thread of the pool serves it); only the present owner touches the plain members. The hand-over is `state`
+/// followed by epoll_ctl one way, and the one-shot event the other way.
+class Connection {
+public:
+    enum class State { parked, active };
+    enum class Waiting {
+        idle,     ///< for the first byte of a request
+        head,     ///< for the rest of a head, until the deadline that its first byte set
+        goodbye,  ///< for the client's end of stream, after an answer that left a body unread
+    };
+
+    Connection(std::uint64_t number, std::unique_ptr<Wire> bytes, Peer who, bool loopback)
+        : id(number), wire(std::move(bytes)), peer(std::move(who)), uid_pending(loopback) {}
+
+    const std::uint64_t id;
+    const std::unique_ptr<Wire> wire;
+    std::atomic<State> state{State::parked};
+
+    Peer peer;
+    bool uid_pending;  ///< the peer's uid is looked up before the first request
+    Waiting waiting = Waiting::idle;
+    SteadyTime deadline{};       ///< of being parked
+    SteadyTime head_deadline{};  ///< set by the first byte of a request
+    std::string leftover;        ///< the part of a head that was read before it was parked
+    HeadScan scan;
+    bool empty_line_skipped = false;
+    std::size_t goodbye_bytes = 0;
+
+    /// Calls `gone` when the peer disappears while a request is handled; see Exchange::on_client_gone.
+    void watch(std::function<void()> gone) {
+        watch_.with([&](Watch& watch) { watch.gone = std::move(gone); });
+    }
+    /// After it returned, no callback runs and none will. Blocks while one runs.
+    void unwatch() {
+        std::function<void()> dropped;  // destroyed outside the lock
+        auto watch = watch_.lock();
+        dropped = std::exchange(watch->gone, nullptr);
+        watch.wait([](const Watch& now) { return !now.running; });
+    }
+    /// From the poller: the peer is gone.
+    void report_gone() {
+        auto gone = watch_.with([](Watch& watch) {
+            watch.running = watch.gone != nullptr;
+            return std::exchange(watch.gone, nullptr);
+        });
+        if (!gone) return;
+        gone();
+        gone = nullptr;
+        watch_.with([](Watch& watch) { watch.running = false; });
+        watch_.notify_all();
+    }
+
+private:
+    struct Watch {
+        std::function<void()> gone;
+        bool running = false;
+    };
+    Guarded<Watch> watch_;
+};
+
+}  // namespace shared_tensor::http

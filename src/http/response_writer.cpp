@@ -1,0 +1,92 @@
+#include "http/response_writer.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "http/text.hpp"
+
+namespace shared_tensor::http {
+
+namespace {
+
+std::size_t body_size(const Response& response) {
+    std::size_t size = response.text.size();
+    for (const BodyPart& part : response.parts)
+        size += part.bytes.size();
+    return size;
+}
+
+void append_number(std::string& text, std::size_t number) {
+    char digits[24];
+    const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
+    text.append(digits, end);
+}
+
+bool printable(std::string_view value) {
+    return std::all_of(value.begin(), value.end(),
+                       [](unsigned char c) { return (c >= 0x20 && c != 0x7f) || c == '\t'; });
+}
+
+void append_field(std::string& head, std::string_view name, std::string_view value) {
+    if (!is_token(name) || !printable(value)) return;
+    head.append(name).append(": ").append(value).append("\r\n");
+}
+
+/// These are the transport's to say.
+bool is_framing(std::string_view name) {
+    return same_token(name, "Content-Length") || same_token(name, "Transfer-Encoding") ||
+           same_token(name, "Connection");
+}
+
+bool may_have_body(int status) { return status >= 200 && status != 204 && status != 304; }
+
+}  // namespace
+
+std::string render_response_head(const Response& response, ResponseForm form) {
+    std::string head;
+    head.reserve(256);
+    head.append("HTTP/1.1 ");
+    append_number(head, static_cast<std::size_t>(response.status));
+    head.append(" ").append(reason_phrase(response.status)).append("\r\n");
+    if (!response.content_type.empty()) append_field(head, "Content-Type", response.content_type);
+    if (may_have_body(response.status)) {
+        head.append("Content-Length: ");
+        append_number(head, body_size(response));
+        head.append("\r\n");
+    }
+    if (form.close) head.append("Connection: close\r\n");
+    if (form.keep_http_1_0 && !form.close) head.append("Connection: keep-alive\r\n");
+    for (const auto& [name, value] : response.headers) {
+        if (!is_framing(name)) append_field(head, name, value);
+    }
+    head.append("\r\n");
+    return head;
+}
+
+std::string render_response(const Response& response, ResponseForm form) {
+    std::string whole = render_response_head(response, form);
+    if (!form.head_only && may_have_body(response.status)) whole += response.text;
+    return whole;
+}
+
+WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm form, WriteLimits limits,
+                            std::size_t& bytes_out) {
+    std::string head = render_response_head(response, form);
+    std::vector<iovec> places;
+    places.reserve(2 + response.parts.size());
+    places.push_back({head.data(), head.size()});
+    bytes_out += head.size();
+    if (!form.head_only && may_have_body(response.status)) {
+        bytes_out += body_size(response);
+        // sendmsg only reads through iov_base
+        if (!response.text.empty()) places.push_back({const_cast<char*>(response.text.data()), response.text.size()});
+        for (const BodyPart& part : response.parts) {
+            if (part.bytes.empty()) continue;
+            places.push_back({const_cast<std::byte*>(part.bytes.data()), part.bytes.size()});
+        }
+    }
+    return write_all(wire, places, limits.stall, limits.min_rate);
+}
+
+}  // namespace shared_tensor::http

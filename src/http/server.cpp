@@ -1,0 +1,311 @@
+#include "http/server.hpp"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <unordered_map>
+
+#include "http/acceptor.hpp"
+#include "http/connection_server.hpp"
+#include "http/elastic_pool.hpp"
+#include "http/poller.hpp"
+#include "http/response_writer.hpp"
+#include "http/server_context.hpp"
+#include "util/check.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::http {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::uint64_t kFirstConnection = 16;  // smaller keys are listeners
+constexpr milliseconds kThreadIdleLimit{10'000};
+constexpr milliseconds kGoodbye{1'000};          // how long a client that was sent away may take to read why
+constexpr std::size_t kGoodbyeBytes = 16 << 20;  // and how much of its body is thrown away meanwhile
+constexpr std::size_t kMaxRefused = 64;          // clients that are told 503 at once, beyond max_connections
+
+std::size_t quarter_of_memory() {
+    const long pages = ::sysconf(_SC_PHYS_PAGES);
+    const long page = ::sysconf(_SC_PAGE_SIZE);
+    return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) / 4;
+}
+
+void check(const ServerOptions& options) {
+    SHARED_TENSOR_CHECK(!options.host.empty() || !options.unix_socket.empty(),
+                        "a server needs an address or a socket path");
+    SHARED_TENSOR_CHECK(options.max_connections > 0, "a server without connections serves nobody");
+}
+
+}  // namespace
+
+class Server::Impl final : public PollerEvents, public ConnectionKeeper {
+public:
+    Impl(ServerOptions options, Handler& handler)
+        : context_(options, handler,
+                   options.max_bytes_in_flight > 0 ? options.max_bytes_in_flight : quarter_of_memory()),
+          pool_(options.max_connections + kMaxRefused, kThreadIdleLimit,
+                [this] { return std::make_unique<ConnectionServer>(context_, *this); }) {
+        check(options);
+        context_.watch_peer = [this](Connection& connection) {
+            poller_.rearm(connection.wire->fd(), connection.id, Poller::For::hangup);
+        };
+    }
+    ~Impl() override { stop(milliseconds(0)); }
+
+    void start();
+    int port() const { return port_; }
+    void drain();
+    void stop(milliseconds grace);
+    ServerStats stats() const;
+    BufferPool& buffers() { return context_.buffers; }
+
+    void on_event(std::uint64_t key, std::uint32_t events) override;
+    SteadyTime on_tick(SteadyTime now) override;
+    void park(const std::shared_ptr<Connection>& connection, Connection::Waiting waiting) override;
+    void drop(const std::shared_ptr<Connection>& connection) override;
+
+private:
+    using Table = std::unordered_map<std::uint64_t, std::shared_ptr<Connection>>;
+
+    void accept_from(std::size_t listener);
+    void welcome(Accepted accepted);
+    void refuse(const std::shared_ptr<Connection>& connection);
+    void resume_listeners(SteadyTime now);
+    std::shared_ptr<Connection> find(std::uint64_t key) const;
+    void wave_goodbye(const std::shared_ptr<Connection>& connection);
+    void expire(const std::shared_ptr<Connection>& connection);
+    std::vector<std::shared_ptr<Connection>> take_expired(SteadyTime now, SteadyTime& next);
+    std::string canned(int status, std::string_view reason);
+    milliseconds tick() const;
+    SteadyTime deadline_of(Connection& connection, Connection::Waiting waiting) const;
+
+    ServerContext context_;
+    int port_ = 0;
+    bool started_ = false;
+    std::string too_many_;  // answers that the poller gives, worded at start
+    std::string too_slow_;
+    std::unique_ptr<Acceptor> acceptor_;
+    std::array<SteadyTime, kFirstConnection> resting_until_{};  // listeners out of epoll; the poller's
+    std::uint64_t next_id_ = kFirstConnection;                  // the poller's
+    Guarded<Table> table_;
+    Poller poller_;
+    ElasticPool pool_;
+};
+
+void Server::Impl::start() {
+    SHARED_TENSOR_CHECK(!started_, "a server starts once");
+    std::vector<Listener> listeners;
+    if (!context_.options.host.empty())
+        listeners.push_back(Listener::tcp(context_.options.host, context_.options.port));
+    if (!listeners.empty()) port_ = listeners.front().port();
+    if (!context_.options.unix_socket.empty()) listeners.push_back(Listener::unix_socket(context_.options.unix_socket));
+    too_many_ = canned(503, "too many connections; try again later");
+    too_slow_ = canned(408, "the request's headers did not arrive in time");
+    acceptor_ = std::make_unique<Acceptor>(std::move(listeners));
+    for (std::size_t i = 0; i < acceptor_->count(); ++i) {
+        SHARED_TENSOR_CHECK_ERRNO(poller_.add(acceptor_->fd(i), i, Poller::For::listening) ? 0 : -1, "epoll_ctl");
+    }
+    started_ = true;
+    poller_.start(*this);
+}
+
+std::string Server::Impl::canned(int status, std::string_view reason) {
+    return render_response(context_.handler.fault(status, reason), {.close = true});
+}
+
+void Server::Impl::on_event(std::uint64_t key, std::uint32_t events) {
+    if (key < kFirstConnection) return accept_from(key);
+    const auto connection = find(key);
+    if (!connection) return;
+    if (connection->state.load(std::memory_order_acquire) == Connection::State::active) {
+        if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) connection->report_gone();
+        return;
+    }
+    connection->state.store(Connection::State::active, std::memory_order_relaxed);
+    if (connection->waiting == Connection::Waiting::goodbye) return wave_goodbye(connection);
+    if (!pool_.submit(connection)) drop(connection);
+}
+
+void Server::Impl::accept_from(std::size_t listener) {
+    const auto outcome = acceptor_->accept_some(listener, [this](Accepted accepted) { welcome(std::move(accepted)); });
+    if (outcome != Acceptor::Outcome::rest) return;
+    poller_.remove(acceptor_->fd(listener));
+    resting_until_[listener] = std::chrono::steady_clock::now() + Acceptor::kRest;
+    poller_.wake();  // to learn of the new time
+}
+
+void Server::Impl::resume_listeners(SteadyTime now) {
+    for (std::size_t i = 0; i < acceptor_->count(); ++i) {
+        if (resting_until_[i] == SteadyTime{} || resting_until_[i] > now) continue;
+        const int fd = acceptor_->fd(i);
+        if (fd < 0 || poller_.add(fd, i, Poller::For::listening)) {
+            resting_until_[i] = {};
+        } else {
+            resting_until_[i] = now + Acceptor::kRest;
+        }
+    }
+}
+
+void Server::Impl::welcome(Accepted accepted) {
+    Counters::add(context_.counters.accepted, 1);
+    auto connection = std::make_shared<Connection>(next_id_++, std::make_unique<SocketWire>(std::move(accepted.fd)),
+                                                   std::move(accepted.peer), accepted.loopback);
+    const std::size_t others = table_.with([](const Table& table) { return table.size(); });
+    const bool full = others >= context_.options.max_connections;
+    if (full) Counters::add(context_.counters.refused, 1);
+    if (others >= context_.options.max_connections + kMaxRefused) return;  // closed without a word
+    connection->state.store(Connection::State::active, std::memory_order_relaxed);
+    table_.with([&](Table& table) { table.emplace(connection->id, connection); });
+    if (!poller_.add(connection->wire->fd(), connection->id, Poller::For::hangup)) return drop(connection);
+    if (others == 0) poller_.wake();  // deadlines are looked after while there are connections
+    if (full) return refuse(connection);
+    connection->wire->set_linger(context_.options.spin);
+    park(connection, Connection::Waiting::idle);
+}
+
+void Server::Impl::refuse(const std::shared_ptr<Connection>& connection) {
+    const iovec words{too_many_.data(), too_many_.size()};
+    connection->wire->write({&words, 1});
+    connection->wire->finish_writing();
+    park(connection, Connection::Waiting::goodbye);
+}
+
+SteadyTime Server::Impl::deadline_of(Connection& connection, Connection::Waiting waiting) const {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (waiting == Connection::Waiting::idle) return now + context_.options.idle_timeout;
+    if (waiting == Connection::Waiting::head) {
+        if (connection.head_deadline == SteadyTime{}) connection.head_deadline = now + context_.options.header_timeout;
+        return connection.head_deadline;
+    }
+    return connection.waiting == Connection::Waiting::goodbye ? connection.deadline : now + kGoodbye;
+}
+
+void Server::Impl::park(const std::shared_ptr<Connection>& connection, Connection::Waiting waiting) {
+    connection->deadline = deadline_of(*connection, waiting);
+    connection->waiting = waiting;
+    const std::uint64_t id = connection->id;
+    const int fd = connection->wire->fd();
+    connection->state.store(Connection::State::parked, std::memory_order_release);
+    // From here the poller may have taken it on; `connection` only keeps the descriptor from being reused.
+    if (!poller_.rearm(fd, id, Poller::For::request)) connection->wire->shutdown();
+}
+
+void Server::Impl::drop(const std::shared_ptr<Connection>& connection) {
+    const bool last = table_.with([&](Table& table) {
+        table.erase(connection->id);
+        return table.empty();
+    });
+    if (last) table_.notify_all();
+}
+
+std::shared_ptr<Connection> Server::Impl::find(std::uint64_t key) const {
+    return table_.with([&](const Table& table) {
+        const auto found = table.find(key);
+        return found == table.end() ? nullptr : found->second;
+    });
+}
+
+/// Throws away what the client still sends, until it has read our answer and closes.
+void Server::Impl::wave_goodbye(const std::shared_ptr<Connection>& connection) {
+    std::array<char, 64 << 10> unread;
+    const WireResult got = connection->wire->read(unread.data(), unread.size(), Wire::Wait::none);
+    connection->goodbye_bytes += got.bytes;
+    const bool more = got.status == WireStatus::again || got.status == WireStatus::ok;
+    if (!more || connection->goodbye_bytes > kGoodbyeBytes) return drop(connection);
+    park(connection, Connection::Waiting::goodbye);
+}
+
+void Server::Impl::expire(const std::shared_ptr<Connection>& connection) {
+    if (connection->waiting == Connection::Waiting::head && !context_.draining.load(std::memory_order_relaxed)) {
+        const iovec words{too_slow_.data(), too_slow_.size()};
+        connection->wire->write({&words, 1});
+    }
+    drop(connection);
+}
+
+/// How late a deadline may be noticed.
+milliseconds Server::Impl::tick() const {
+    const auto& options = context_.options;
+    const milliseconds shortest = std::min({options.idle_timeout, options.header_timeout, kGoodbye});
+    return std::clamp(shortest / 4, milliseconds(1), milliseconds(250));
+}
+
+std::vector<std::shared_ptr<Connection>> Server::Impl::take_expired(SteadyTime now, SteadyTime& next) {
+    const bool draining = context_.draining.load(std::memory_order_relaxed);
+    std::vector<std::shared_ptr<Connection>> expired;
+    table_.with([&](const Table& table) {
+        if (!table.empty()) next = now + tick();
+        for (const auto& [id, connection] : table) {
+            if (connection->state.load(std::memory_order_acquire) != Connection::State::parked) continue;
+            const bool no_request = connection->waiting != Connection::Waiting::goodbye;
+            if (connection->deadline > now && !(draining && no_request)) continue;
+            connection->state.store(Connection::State::active, std::memory_order_relaxed);
+            expired.push_back(connection);
+        }
+    });
+    return expired;
+}
+
+SteadyTime Server::Impl::on_tick(SteadyTime now) {
+    SteadyTime next = SteadyTime::max();
+    for (const auto& connection : take_expired(now, next))
+        expire(connection);
+    resume_listeners(now);
+    for (const SteadyTime until : resting_until_) {
+        if (until != SteadyTime{}) next = std::min(next, until);
+    }
+    return next;
+}
+
+void Server::Impl::drain() {
+    if (!started_ || context_.draining.exchange(true)) return;
+    acceptor_->close();
+    poller_.wake();
+}
+
+void Server::Impl::stop(milliseconds grace) {
+    if (!started_) return;
+    drain();
+    const auto until = std::chrono::steady_clock::now() + grace;
+    table_.lock().wait_until(until, [](const Table& table) { return table.empty(); });
+    const auto left = table_.with([](const Table& table) { return table; });
+    for (const auto& [id, connection] : left)
+        connection->wire->shutdown();
+    pool_.stop();  // the poller still tells waiting handlers that their clients are gone
+    poller_.stop();
+    table_.with([](Table& table) { table.clear(); });
+}
+
+ServerStats Server::Impl::stats() const {
+    const Counters& counters = context_.counters;
+    ServerStats stats;
+    stats.accepted = counters.accepted.load(std::memory_order_relaxed);
+    stats.refused = counters.refused.load(std::memory_order_relaxed);
+    stats.requests = counters.requests.load(std::memory_order_relaxed);
+    stats.bytes_in = counters.bytes_in.load(std::memory_order_relaxed);
+    stats.bytes_out = counters.bytes_out.load(std::memory_order_relaxed);
+    stats.threads = pool_.threads();
+    table_.with([&](const Table& table) {
+        stats.connections = table.size();
+        stats.parked = static_cast<std::size_t>(std::count_if(table.begin(), table.end(), [](const auto& entry) {
+            return entry.second->state.load(std::memory_order_relaxed) == Connection::State::parked;
+        }));
+    });
+    return stats;
+}
+
+Server::Server(ServerOptions options, Handler& handler) : impl_(std::make_unique<Impl>(std::move(options), handler)) {}
+Server::~Server() = default;
+
+void Server::start() { impl_->start(); }
+int Server::port() const { return impl_->port(); }
+void Server::drain() { impl_->drain(); }
+void Server::stop(std::chrono::milliseconds grace) { impl_->stop(grace); }
+ServerStats Server::stats() const { return impl_->stats(); }
+BufferPool& Server::buffers() { return impl_->buffers(); }
+
+}  // namespace shared_tensor::http

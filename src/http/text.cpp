@@ -1,0 +1,142 @@
+#include "http/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace shared_tensor::http {
+
+namespace {
+
+constexpr std::array<bool, 256> make_token_table() {
+    std::array<bool, 256> table{};
+    for (const char c : std::string_view("!#$%&'*+-.^_`|~0123456789"
+                                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")) {
+        table[static_cast<unsigned char>(c)] = true;
+    }
+    return table;
+}
+
+constexpr std::array<bool, 256> kTokenChars = make_token_table();
+
+constexpr char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
+
+int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    const char folded = lower(c);
+    return folded >= 'a' && folded <= 'f' ? folded - 'a' + 10 : -1;
+}
+
+constexpr std::pair<int, std::string_view> kReasons[] = {
+    {100, "Continue"},
+    {101, "Switching Protocols"},
+    {200, "OK"},
+    {201, "Created"},
+    {202, "Accepted"},
+    {204, "No Content"},
+    {206, "Partial Content"},
+    {301, "Moved Permanently"},
+    {302, "Found"},
+    {303, "See Other"},
+    {304, "Not Modified"},
+    {307, "Temporary Redirect"},
+    {308, "Permanent Redirect"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {406, "Not Acceptable"},
+    {408, "Request Timeout"},
+    {409, "Conflict"},
+    {410, "Gone"},
+    {411, "Length Required"},
+    {412, "Precondition Failed"},
+    {413, "Content Too Large"},
+    {414, "URI Too Long"},
+    {415, "Unsupported Media Type"},
+    {416, "Range Not Satisfiable"},
+    {417, "Expectation Failed"},
+    {421, "Misdirected Request"},
+    {422, "Unprocessable Content"},
+    {426, "Upgrade Required"},
+    {429, "Too Many Requests"},
+    {431, "Request Header Fields Too Large"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {502, "Bad Gateway"},
+    {503, "Service Unavailable"},
+    {504, "Gateway Timeout"},
+    {505, "HTTP Version Not Supported"},
+    {507, "Insufficient Storage"},
+};
+
+}  // namespace
+
+bool is_token_char(unsigned char c) { return kTokenChars[c]; }
+
+bool is_token(std::string_view text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return kTokenChars[c]; });
+}
+
+bool same_token(std::string_view a, std::string_view b) {
+    return a.size() == b.size() &&
+           std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
+}
+
+std::string_view trim(std::string_view text) {
+    const auto blank = [](char c) { return c == ' ' || c == '\t'; };
+    while (!text.empty() && blank(text.front()))
+        text.remove_prefix(1);
+    while (!text.empty() && blank(text.back()))
+        text.remove_suffix(1);
+    return text;
+}
+
+bool list_has(std::string_view list, std::string_view token) {
+    while (true) {
+        const std::size_t comma = list.find(',');
+        if (same_token(trim(list.substr(0, comma)), token)) return true;
+        if (comma == std::string_view::npos) return false;
+        list.remove_prefix(comma + 1);
+    }
+}
+
+std::optional<std::uint64_t> parse_decimal(std::string_view text) {
+    if (text.empty()) return std::nullopt;
+    std::uint64_t value = 0;
+    for (const char c : text) {
+        if (c < '0' || c > '9') return std::nullopt;
+        if (__builtin_mul_overflow(value, std::uint64_t{10}, &value)) return std::nullopt;
+        if (__builtin_add_overflow(value, static_cast<std::uint64_t>(c - '0'), &value)) return std::nullopt;
+    }
+    return value;
+}
+
+std::optional<std::string> percent_decode(std::string_view text) {
+    std::string decoded;
+    decoded.reserve(text.size());
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '%') {
+            decoded.push_back(text[i]);
+            continue;
+        }
+        if (i + 2 >= text.size()) return std::nullopt;
+        const int high = hex_digit(text[i + 1]);
+        const int low = hex_digit(text[i + 2]);
+        if (high < 0 || low < 0) return std::nullopt;
+        const int byte = high * 16 + low;
+        if (byte < 0x20 || byte == 0x7f) return std::nullopt;
+        decoded.push_back(static_cast<char>(byte));
+        i += 2;
+    }
+    return decoded;
+}
+
+std::string_view reason_phrase(int status) {
+    const auto* found = std::lower_bound(std::begin(kReasons), std::end(kReasons), status,
+                                         [](const auto& entry, int wanted) { return entry.first < wanted; });
+    return found != std::end(kReasons) && found->first == status ? found->second : std::string_view("Unknown");
+}
+
+}  // namespace shared_tensor::http

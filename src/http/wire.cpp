@@ -1,0 +1,102 @@
+#include "http/wire.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <ctime>
+#include <optional>
+
+namespace shared_tensor::http {
+
+namespace {
+
+WireResult failed() {
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return {WireStatus::again};
+    return {WireStatus::broken};
+}
+
+}  // namespace
+
+WireResult SocketWire::read(void* to, std::size_t size, Wait wait) {
+    const int flags = wait == Wait::linger && lingers_ ? 0 : MSG_DONTWAIT;
+    const ssize_t got = ::recv(fd_.get(), to, size, flags);
+    if (got > 0) return {WireStatus::ok, static_cast<std::size_t>(got)};
+    return got == 0 ? WireResult{WireStatus::end} : failed();
+}
+
+WireResult SocketWire::write(std::span<const iovec> parts) {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(parts.data());  // sendmsg only reads it
+    message.msg_iovlen = std::min<std::size_t>(parts.size(), IOV_MAX);
+    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return sent >= 0 ? WireResult{WireStatus::ok, static_cast<std::size_t>(sent)} : failed();
+}
+
+void SocketWire::set_linger(std::chrono::microseconds duration) {
+    lingers_ = duration.count() > 0;
+    const timeval limit{static_cast<time_t>(duration.count() / 1'000'000),
+                        static_cast<suseconds_t>(duration.count() % 1'000'000)};
+    if (lingers_) lingers_ = ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0;
+}
+
+void SocketWire::shutdown() { ::shutdown(fd_.get(), SHUT_RDWR); }
+void SocketWire::finish_writing() { ::shutdown(fd_.get(), SHUT_WR); }
+
+Pace::Clock::time_point Pace::deadline() const {
+    const auto stalled = last_ + stall_;
+    if (min_rate_ == 0) return stalled;
+    return std::min(stalled, start_ + stall_ + std::chrono::milliseconds(bytes_ * 1000 / min_rate_));
+}
+
+Ready wait_ready(int fd, short events, std::chrono::steady_clock::time_point deadline) {
+    using std::chrono::nanoseconds;
+    pollfd wanted{fd, events, 0};
+    while (true) {
+        timespec limit{};
+        const bool bounded = deadline != std::chrono::steady_clock::time_point::max();
+        if (bounded) {
+            const auto left = std::max(nanoseconds(0), nanoseconds(deadline - std::chrono::steady_clock::now()));
+            limit = {static_cast<time_t>(left.count() / 1'000'000'000),
+                     static_cast<long>(left.count() % 1'000'000'000)};
+        }
+        const int count = ::ppoll(&wanted, 1, bounded ? &limit : nullptr, nullptr);
+        if (count > 0) return Ready::yes;
+        if (count == 0) return Ready::timeout;
+        if (errno != EINTR) return Ready::yes;  // the read or write that follows tells what is wrong
+    }
+}
+
+std::span<iovec> skip_written(std::span<iovec> parts, std::size_t bytes) {
+    while (!parts.empty() && bytes >= parts.front().iov_len) {
+        bytes -= parts.front().iov_len;
+        parts = parts.subspan(1);
+    }
+    if (bytes > 0) {
+        parts.front().iov_base = static_cast<char*>(parts.front().iov_base) + bytes;
+        parts.front().iov_len -= bytes;
+    }
+    return parts;
+}
+
+WriteOutcome write_all(Wire& wire, std::span<iovec> parts, std::chrono::milliseconds stall, std::size_t min_rate,
+                       std::chrono::steady_clock::time_point deadline) {
+    std::optional<Pace> pace;  // the clock is asked only when something does not fit at once
+    while (true) {
+        const WireResult result = wire.write(parts);
+        if (result.status == WireStatus::broken) return WriteOutcome::broken;
+        parts = skip_written(parts, result.bytes);
+        if (parts.empty()) return WriteOutcome::done;
+        const auto now = Pace::Clock::now();
+        if (!pace) pace.emplace(now, stall, min_rate);
+        if (result.bytes > 0) pace->moved(result.bytes, now);
+        if (wait_ready(wire.fd(), POLLOUT, std::min(pace->deadline(), deadline)) == Ready::timeout) {
+            return WriteOutcome::timeout;
+        }
+    }
+}
+
+}  // namespace shared_tensor::http

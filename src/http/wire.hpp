@@ -1,0 +1,100 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "util/unique_fd.hpp"
+
+namespace shared_tensor::http {
+
+enum class WireStatus {
+    ok,
+    again,   ///< nothing to be had or taken just now
+    end,     ///< the peer sends no more
+    broken,  ///< reset, cut, refused
+};
+
+struct WireResult {
+    WireStatus status;
+    std::size_t bytes = 0;
+};
+
+/// The bytes of one connection, plain or (later) encrypted. One thread at a time, except shutdown().
+class Wire {
+public:
+    virtual ~Wire() = default;
+    enum class Wait {
+        none,    ///< again when nothing is there
+        linger,  ///< waits for the first byte as long as set_linger() said
+    };
+    virtual WireResult read(void* to, std::size_t size, Wait wait) = 0;
+    /// Sends as much as fits without waiting, from several places in one system call.
+    virtual WireResult write(std::span<const iovec> parts) = 0;
+    /// Bytes that were taken from the socket but not yet read: such a connection must not be parked.
+    virtual bool pending() const = 0;
+    virtual int fd() const = 0;
+    /// How long Wait::linger waits, rounded up to the kernel's tick (1 to 10 ms); zero: not at all.
+    virtual void set_linger(std::chrono::microseconds duration) = 0;
+    /// No more bytes in either direction: whoever waits in poll or read comes back. Any thread.
+    virtual void shutdown() = 0;
+    /// Tells the peer that no more comes; reading goes on.
+    virtual void finish_writing() = 0;
+};
+
+/// A TCP or Unix socket.
+class SocketWire final : public Wire {
+public:
+    explicit SocketWire(UniqueFd fd) : fd_(std::move(fd)) {}
+    WireResult read(void* to, std::size_t size, Wait wait) override;
+    WireResult write(std::span<const iovec> parts) override;
+    bool pending() const override { return false; }
+    int fd() const override { return fd_.get(); }
+    void set_linger(std::chrono::microseconds duration) override;
+    void shutdown() override;
+    void finish_writing() override;
+
+private:
+    UniqueFd fd_;
+    bool lingers_ = false;
+};
+
+/// How long a transfer may take: it must not stall, and in the long run move `min_rate` bytes a second, so that
+/// neither a silent peer nor one that trickles holds a thread for ever.
+class Pace {
+public:
+    using Clock = std::chrono::steady_clock;
+    Pace(Clock::time_point start, std::chrono::milliseconds stall, std::size_t min_rate)
+        : start_(start), last_(start), stall_(stall), min_rate_(min_rate) {}
+
+    void moved(std::size_t bytes, Clock::time_point now) {
+        bytes_ += bytes;
+        last_ = now;
+    }
+    Clock::time_point deadline() const;
+
+private:
+    Clock::time_point start_, last_;
+    std::chrono::milliseconds stall_;
+    std::size_t min_rate_;
+    std::uint64_t bytes_ = 0;
+};
+
+enum class Ready { yes, timeout };
+
+/// Blocks until `fd` is readable (POLLIN) or writable (POLLOUT), an error counts as ready, or `deadline` is past.
+Ready wait_ready(int fd, short events, std::chrono::steady_clock::time_point deadline);
+
+/// Takes `bytes` off the front of `parts` after a write that took only so many.
+std::span<iovec> skip_written(std::span<iovec> parts, std::size_t bytes);
+
+/// Writes all of `parts` (which it consumes); `pace_of_writing` bounds the waiting.
+enum class WriteOutcome { done, timeout, broken };
+WriteOutcome write_all(Wire& wire, std::span<iovec> parts, std::chrono::milliseconds stall, std::size_t min_rate,
+                       std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max());
+
+}  // namespace shared_tensor::http
