@@ -62,7 +62,7 @@ inline bool decode_base64_into(std::string_view text, std::byte* out) {
     if (!size) return false;
     std::size_t written = 0;
     for (std::size_t i = 0; i < text.size(); i += 4) {
-        const std::size_t here = *size - written < 3 ? *size - written : 3;   // bytes in this group
+        const std::size_t here = *size - written < 3 ? *size - written : 3;  // bytes in this group
         std::uint32_t group = 0;
         for (std::size_t k = 0; k < 4; ++k) {
             const std::uint8_t digit = k <= here ? detail::base64_digit(text[i + k]) : 0;
@@ -70,7 +70,8 @@ inline bool decode_base64_into(std::string_view text, std::byte* out) {
             group = group << 6 | digit;
         }
         if ((here < 3 && (group & 0xFF) != 0) || (here < 2 && (group & 0xFFFF) != 0)) return false;
-        for (std::size_t k = 0; k < here; ++k) out[written++] = static_cast<std::byte>(group >> (16 - 8 * k));
+        for (std::size_t k = 0; k < here; ++k)
+            out[written++] = static_cast<std::byte>(group >> (16 - 8 * k));
     }
     return true;
 }

@@ -50,8 +50,7 @@ struct Codec<bool> {
 
 /// Range checked, never narrowed in silence; 3.0 is taken for an integer, 3.5 is not.
 template <class T>
-    requires(std::integral<T> && !std::same_as<T, bool>)
-struct Codec<T> {
+requires(std::integral<T> && !std::same_as<T, bool>) struct Codec<T> {
     static T read(const ValueReader& reader) {
         switch (reader.kind()) {
             case Kind::integer: return checked(reader, reader.integer());
@@ -85,7 +84,8 @@ private:
     }
     static T from_number(const ValueReader& reader, double value) {
         constexpr double kTwoTo63 = 9223372036854775808.0;
-        if (value != std::floor(value) || value < -kTwoTo63 || value >= kTwoTo63) reader.fail(detail::integer_range<T>());
+        if (value != std::floor(value) || value < -kTwoTo63 || value >= kTwoTo63)
+            reader.fail(detail::integer_range<T>());
         return checked(reader, static_cast<std::int64_t>(value));
     }
 };
@@ -119,7 +119,8 @@ struct Codec<T> {
         names.object();
         ValueWriter list = names.member("enum");
         list.array(3);
-        for (const std::string_view name : {"NaN", "Infinity", "-Infinity"}) list.append().string(name);
+        for (const std::string_view name : {"NaN", "Infinity", "-Infinity"})
+            list.append().string(name);
     }
 
 private:
@@ -192,12 +193,14 @@ struct Codec<std::vector<T>> {
         const std::size_t size = reader.size();
         std::vector<T> values;
         values.reserve(size);
-        for (std::size_t i = 0; i < size; ++i) values.push_back(Codec<T>::read(reader.element(i)));
+        for (std::size_t i = 0; i < size; ++i)
+            values.push_back(Codec<T>::read(reader.element(i)));
         return values;
     }
     static void write(ValueWriter writer, const std::vector<T>& values) {
         writer.array(values.size());
-        for (const auto& value : values) Codec<T>::write(writer.append(), value);
+        for (const auto& value : values)
+            Codec<T>::write(writer.append(), value);
     }
     static void schema(ValueWriter writer) {
         detail::write_type(writer, "array");
@@ -211,11 +214,13 @@ struct Codec<std::array<T, N>> {
         if (reader.kind() != Kind::array || reader.size() != N) reader.fail("array of " + std::to_string(N));
         return [&]<std::size_t... I>(std::index_sequence<I...>) {
             return std::array<T, N>{Codec<T>::read(reader.element(I))...};
-        }(std::make_index_sequence<N>());
+        }
+        (std::make_index_sequence<N>());
     }
     static void write(ValueWriter writer, const std::array<T, N>& values) {
         writer.array(N);
-        for (const auto& value : values) Codec<T>::write(writer.append(), value);
+        for (const auto& value : values)
+            Codec<T>::write(writer.append(), value);
     }
     static void schema(ValueWriter writer) {
         detail::write_type(writer, "array");
@@ -240,7 +245,8 @@ struct MapCodec {
     }
     static void write(ValueWriter writer, const Map& values) {
         writer.object();
-        for (const auto& [key, value] : values) Codec<T>::write(writer.member(key), value);
+        for (const auto& [key, value] : values)
+            Codec<T>::write(writer.member(key), value);
     }
     static void schema(ValueWriter writer) {
         write_type(writer, "object");
@@ -254,9 +260,8 @@ struct TupleCodec {
         if (reader.kind() != Kind::array || reader.size() != sizeof...(T)) {
             reader.fail("array of " + std::to_string(sizeof...(T)));
         }
-        return [&]<std::size_t... I>(std::index_sequence<I...>) {
-            return Tuple{Codec<T>::read(reader.element(I))...};
-        }(std::index_sequence_for<T...>());
+        return [&]<std::size_t... I>(std::index_sequence<I...>) { return Tuple{Codec<T>::read(reader.element(I))...}; }
+        (std::index_sequence_for<T...>());
     }
     static void write(ValueWriter writer, const Tuple& values) {
         writer.array(sizeof...(T));

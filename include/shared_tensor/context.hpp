@@ -11,9 +11,9 @@ enum class LogLevel { debug, info, warn, error };
 
 /// Who called. The views live as long as the call.
 struct Caller {
-    std::string_view principal;   ///< "uid:1000", "token:NAME"
-    std::string_view session;     ///< empty without a session
-    std::string_view task;        ///< id of the task that this call runs as, empty for a plain call
+    std::string_view principal;  ///< "uid:1000", "token:NAME"
+    std::string_view session;    ///< empty without a session
+    std::string_view task;       ///< id of the task that this call runs as, empty for a plain call
 };
 
 /// What a shared function may know and say about its own call, as an optional first parameter `Context&`.

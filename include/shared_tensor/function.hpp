@@ -19,8 +19,8 @@ namespace shared_tensor {
 struct CallFailure {
     enum class Kind { invalid_params, threw, out_of_memory, cancelled };
     Kind kind = Kind::threw;
-    std::string parameter, expected, got;   ///< of invalid_params; parameter with its inner path: "boxes[2].x"
-    std::string type, message;              ///< of threw: the C++ type and what()
+    std::string parameter, expected, got;  ///< of invalid_params; parameter with its inner path: "boxes[2].x"
+    std::string type, message;             ///< of threw: the C++ type and what()
 };
 
 /// A call whose arguments are read: owns them. Run at most once.
@@ -32,7 +32,7 @@ public:
 };
 
 struct Binding {
-    std::unique_ptr<BoundCall> call;      ///< null when it failed
+    std::unique_ptr<BoundCall> call;  ///< null when it failed
     std::optional<CallFailure> failure;
 };
 
@@ -48,11 +48,12 @@ public:
 
     virtual std::string_view name() const = 0;
     virtual const FunctionOptions& options() const = 0;
-    virtual std::string where() const = 0;   ///< "file.cpp:12", for messages about duplicates
+    virtual std::string where() const = 0;  ///< "file.cpp:12", for messages about duplicates
     virtual std::span<const ParameterInfo> parameters() const = 0;
 
     virtual void parameter_schema(std::size_t index, ValueWriter schema) const = 0;
-    virtual void default_value(std::size_t index, ValueWriter value) const = 0;   ///< of a parameter that is not required
+    virtual void default_value(std::size_t index,
+                               ValueWriter value) const = 0;  ///< of a parameter that is not required
     virtual void result_schema(ValueWriter schema) const = 0;
 
     /// Reads all arguments, before anything runs. `arguments[i]` belongs to parameters()[i], null where none was given.

@@ -26,7 +26,8 @@ inline nlohmann::json to_nlohmann(const ValueReader& reader) {
         case Kind::string: return std::string(reader.string());
         case Kind::array: {
             auto array = nlohmann::json::array();
-            for (std::size_t i = 0; i < reader.size(); ++i) array.push_back(to_nlohmann(reader.element(i)));
+            for (std::size_t i = 0; i < reader.size(); ++i)
+                array.push_back(to_nlohmann(reader.element(i)));
             return array;
         }
         case Kind::object: {
@@ -49,11 +50,13 @@ inline void from_nlohmann(ValueWriter writer, const nlohmann::json& value) {
         case nlohmann::json::value_t::string: return writer.string(value.get_ref<const std::string&>());
         case nlohmann::json::value_t::array:
             writer.array(value.size());
-            for (const auto& element : value) from_nlohmann(writer.append(), element);
+            for (const auto& element : value)
+                from_nlohmann(writer.append(), element);
             return;
         case nlohmann::json::value_t::object:
             writer.object();
-            for (const auto& [key, member] : value.items()) from_nlohmann(writer.member(key), member);
+            for (const auto& [key, member] : value.items())
+                from_nlohmann(writer.member(key), member);
             return;
         default: return writer.null();
     }
@@ -62,11 +65,11 @@ inline void from_nlohmann(ValueWriter writer, const nlohmann::json& value) {
 /// Types whose to_json and from_json nlohmann's macros wrote: found by argument-dependent lookup, so that the
 /// library's own conversions of standard types don't count.
 template <class T>
-concept HasNlohmannMacro = (std::is_class_v<T> || std::is_enum_v<T>) &&
-    !std::same_as<T, nlohmann::json> && requires(nlohmann::json& json, const nlohmann::json& source, T& value) {
-        to_json(json, std::as_const(value));
-        from_json(source, value);
-    };
+concept HasNlohmannMacro = (std::is_class_v<T> || std::is_enum_v<T>)&&!std::same_as<T, nlohmann::json> &&
+                           requires(nlohmann::json & json, const nlohmann::json& source, T& value) {
+    to_json(json, std::as_const(value));
+    from_json(source, value);
+};
 
 }  // namespace detail
 
@@ -78,7 +81,7 @@ struct Codec<nlohmann::json> {
 };
 
 template <class T>
-    requires detail::HasNlohmannMacro<T>
+requires detail::HasNlohmannMacro<T>
 struct Codec<T> {
     static T read(const ValueReader& reader) {
         try {

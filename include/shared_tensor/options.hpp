@@ -11,23 +11,24 @@ namespace shared_tensor {
 
 /// Where a function runs.
 enum class execution {
-    worker,    ///< on the worker pool; the caller waits (default)
-    task,      ///< a plain call is refused with the hint to use task.submit: for work of minutes
-    inline_,   ///< on the connection's own thread, without a hand-over: for functions of a few microseconds without tensors
+    worker,   ///< on the worker pool; the caller waits (default)
+    task,     ///< a plain call is refused with the hint to use task.submit: for work of minutes
+    inline_,  ///< on the connection's own thread, without a hand-over: for functions of a few microseconds without
+              ///< tensors
 };
 
 /// Options as the server sees them; built from the words below.
 struct FunctionOptions {
     std::string_view doc;
     execution runs = execution::worker;
-    std::size_t concurrency = 0;                   ///< runs at once; 0: as many as there are workers
-    std::chrono::milliseconds timeout{0};          ///< deadline of a plain call; 0: the server's
+    std::size_t concurrency = 0;           ///< runs at once; 0: as many as there are workers
+    std::chrono::milliseconds timeout{0};  ///< deadline of a plain call; 0: the server's
     bool cached = false;
     std::chrono::milliseconds cache_ttl{0};
-    std::size_t cache_bytes = 0;                   ///< results of this function kept at most
-    bool idempotent = false;                       ///< clients may repeat it without a key
-    bool stateful = false;                         ///< never cached; one session's calls run one after another
-    std::string_view version;                      ///< part of the cache key
+    std::size_t cache_bytes = 0;  ///< results of this function kept at most
+    bool idempotent = false;      ///< clients may repeat it without a key
+    bool stateful = false;        ///< never cached; one session's calls run one after another
+    std::string_view version;     ///< part of the cache key
 };
 
 namespace option {
@@ -49,7 +50,7 @@ struct Name {
 
 template <class Apply>
 struct Option {
-    Apply apply;   ///< void(FunctionOptions&)
+    Apply apply;  ///< void(FunctionOptions&)
 };
 template <class Apply>
 Option(Apply) -> Option<Apply>;
@@ -69,7 +70,8 @@ constexpr auto concurrency(std::size_t runs) {
     return option::Option{[runs](FunctionOptions& options) { options.concurrency = runs; }};
 }
 
-/// Keeps results for `ttl`, at most `bytes` of them; equal calls in flight run once. For functions without side effects.
+/// Keeps results for `ttl`, at most `bytes` of them; equal calls in flight run once. For functions without side
+/// effects.
 constexpr auto cached(std::chrono::milliseconds ttl, std::size_t bytes = std::size_t{64} << 20) {
     return option::Option{[ttl, bytes](FunctionOptions& options) {
         options.cached = true;

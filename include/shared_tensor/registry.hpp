@@ -1,11 +1,11 @@
 #pragma once
 
 #include <functional>
-#include <unordered_map>
 #include <memory>
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include <shared_tensor/detail/adapter.hpp>

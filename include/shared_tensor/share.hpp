@@ -5,8 +5,8 @@
 //     double add(double a, double b) { return a + b; }
 //     SHARE(add, arg("a"), arg("b") = 1.0, doc("The sum."))
 //
-// at namespace scope of a .cpp file, in a plugin (loaded by shared-tensor-server --load) or in an executable of your own
-// (Registry::from_shared()). The signature is taken from the function at compile time; what can't be shared is a
+// at namespace scope of a .cpp file, in a plugin (loaded by shared-tensor-server --load) or in an executable of your
+// own (Registry::from_shared()). The signature is taken from the function at compile time; what can't be shared is a
 // compile error in words. The name is the function's as written, "ns::add" as "ns.add"; SHARE_AS gives another one, and
 // picks one of several overloads: SHARE_AS("add", static_cast<int (*)(int, int)>(add)).
 //
@@ -36,18 +36,21 @@ struct ShareRecord {
 
 /// "a::b" -> "a.b"
 inline std::string wire_name(std::string text) {
-    for (std::size_t at = text.find("::"); at != std::string::npos; at = text.find("::", at)) text.replace(at, 2, ".");
+    for (std::size_t at = text.find("::"); at != std::string::npos; at = text.find("::", at))
+        text.replace(at, 2, ".");
     if (!text.empty() && text.front() == '.') text.erase(0, 1);
     return text;
 }
 
-/// Runs while the module is loaded. Records live as long as the process: nothing is destroyed at exit while a worker runs.
+/// Runs while the module is loaded. Records live as long as the process: nothing is destroyed at exit while a worker
+/// runs.
 template <class F, class Options>
 const ShareRecord* share(std::string name, const char* file, int line, F callable, Options options) {
-    const SharedFunction* function = options([&](const auto&... option) {
-        return make_shared_function(wire_name(std::move(name)), std::string(file) + ':' + std::to_string(line),
-                                    std::move(callable), option...);
-    }).release();
+    const SharedFunction* function =
+        options([&](const auto&... option) {
+            return make_shared_function(wire_name(std::move(name)), std::string(file) + ':' + std::to_string(line),
+                                        std::move(callable), option...);
+        }).release();
     share_records = new ShareRecord{function, share_records};
     return share_records;
 }
@@ -57,7 +60,7 @@ struct PluginManifest {
     std::uint32_t struct_size;
     std::uint32_t abi;
     const char* library_version;
-    const char* torch_version;   ///< empty: built without knowledge of torch
+    const char* torch_version;  ///< empty: built without knowledge of torch
     const ShareRecord* records;
 };
 
@@ -87,20 +90,20 @@ shared_tensor_plugin_v1() noexcept {
 #define SHARE(fn, ...) SHARE_AS(#fn, fn __VA_OPT__(, ) __VA_ARGS__)
 
 /// Shares `fn` under the name given, a string literal.
-#define SHARE_AS(name, fn, ...)                                                                                       \
-    [[maybe_unused]] static const ::shared_tensor::detail::ShareRecord* const SHARED_TENSOR_DETAIL_JOIN(              \
-        shared_tensor_share_record_, __COUNTER__) =                                                                   \
-        ::shared_tensor::detail::share(name, __FILE__, __LINE__, ::shared_tensor::detail::StaticCallable<fn>{},       \
-                                       [](auto make) {                                                                \
-                                           using ::shared_tensor::arg;                                                \
-                                           using ::shared_tensor::cached;                                             \
-                                           using ::shared_tensor::concurrency;                                        \
-                                           using ::shared_tensor::doc;                                                \
-                                           using ::shared_tensor::execution;                                          \
-                                           using ::shared_tensor::idempotent;                                         \
-                                           using ::shared_tensor::timeout;                                            \
-                                           using ::shared_tensor::version;                                            \
-                                           using namespace ::std::chrono_literals;                                    \
-                                           return make(__VA_ARGS__);                                                  \
-                                       });                                                                            \
+#define SHARE_AS(name, fn, ...)                                                                                 \
+    [[maybe_unused]] static const ::shared_tensor::detail::ShareRecord* const SHARED_TENSOR_DETAIL_JOIN(        \
+        shared_tensor_share_record_, __COUNTER__) =                                                             \
+        ::shared_tensor::detail::share(name, __FILE__, __LINE__, ::shared_tensor::detail::StaticCallable<fn>{}, \
+                                       [](auto make) {                                                          \
+                                           using ::shared_tensor::arg;                                          \
+                                           using ::shared_tensor::cached;                                       \
+                                           using ::shared_tensor::concurrency;                                  \
+                                           using ::shared_tensor::doc;                                          \
+                                           using ::shared_tensor::execution;                                    \
+                                           using ::shared_tensor::idempotent;                                   \
+                                           using ::shared_tensor::timeout;                                      \
+                                           using ::shared_tensor::version;                                      \
+                                           using namespace ::std::chrono_literals;                              \
+                                           return make(__VA_ARGS__);                                            \
+                                       });                                                                      \
     static_assert(true, "")

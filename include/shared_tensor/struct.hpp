@@ -28,10 +28,14 @@ template <class T>
 struct TypeTag {};
 
 template <class T>
-concept HasFields = requires(TypeTag<T> tag) { shared_tensor_fields(tag, [](std::string_view, auto) {}); };
+concept HasFields = requires(TypeTag<T> tag) {
+    shared_tensor_fields(tag, [](std::string_view, auto) {});
+};
 
 template <class T>
-concept HasEnumerators = requires(TypeTag<T> tag) { shared_tensor_enumerators(tag); };
+concept HasEnumerators = requires(TypeTag<T> tag) {
+    shared_tensor_enumerators(tag);
+};
 
 template <class T>
 inline constexpr bool kIsOptional = false;
@@ -78,9 +82,7 @@ struct Codec<T> {
         detail::write_type(writer, "object");
         ValueWriter properties = writer.member("properties");
         properties.object();
-        each_field([&]<class Field>(std::string_view name, Field*) {
-            Codec<Field>::schema(properties.member(name));
-        });
+        each_field([&]<class Field>(std::string_view name, Field*) { Codec<Field>::schema(properties.member(name)); });
         ValueWriter required = writer.member("required");
         required.array();
         each_field([&]<class Field>(std::string_view name, Field*) {
@@ -99,7 +101,7 @@ private:
 };
 
 template <detail::HasEnumerators T>
-    requires std::is_enum_v<T>
+requires std::is_enum_v<T>
 struct Codec<T> {
     static T read(const ValueReader& reader) {
         if (reader.kind() == Kind::string) {
@@ -120,7 +122,8 @@ struct Codec<T> {
         writer.object();
         ValueWriter names = writer.member("enum");
         names.array();
-        for (const auto& [value, name] : shared_tensor_enumerators(detail::TypeTag<T>{})) names.append().string(name);
+        for (const auto& [value, name] : shared_tensor_enumerators(detail::TypeTag<T>{}))
+            names.append().string(name);
     }
 
 private:
@@ -138,19 +141,18 @@ private:
 #define SHARED_TENSOR_DETAIL_FIELD(Type, field) visit(std::string_view(#field), &Type::field);
 
 /// Names the data members of a struct that travel (up to 64). At namespace scope, in the type's own namespace.
-#define SHARED_TENSOR_FIELDS(Type, ...)                                                           \
-    template <class SharedTensorVisit>                                                            \
+#define SHARED_TENSOR_FIELDS(Type, ...)                                                          \
+    template <class SharedTensorVisit>                                                           \
     void shared_tensor_fields(::shared_tensor::detail::TypeTag<Type>, SharedTensorVisit visit) { \
-        SHARED_TENSOR_DETAIL_FOR_EACH(SHARED_TENSOR_DETAIL_FIELD, Type, __VA_ARGS__)              \
-    }                                                                                             \
+        SHARED_TENSOR_DETAIL_FOR_EACH(SHARED_TENSOR_DETAIL_FIELD, Type, __VA_ARGS__)             \
+    }                                                                                            \
     static_assert(true, "")
 
 #define SHARED_TENSOR_DETAIL_ENUMERATOR(Type, name) std::pair<Type, std::string_view>{Type::name, #name},
 
 /// Names the enumerators that travel (up to 64), as strings. At namespace scope, in the type's own namespace.
-#define SHARED_TENSOR_ENUM(Type, ...)                                                          \
-    inline auto shared_tensor_enumerators(::shared_tensor::detail::TypeTag<Type>) {            \
-        return std::array{SHARED_TENSOR_DETAIL_FOR_EACH(SHARED_TENSOR_DETAIL_ENUMERATOR, Type, \
-                                                        __VA_ARGS__)};                         \
-    }                                                                                          \
+#define SHARED_TENSOR_ENUM(Type, ...)                                                                         \
+    inline auto shared_tensor_enumerators(::shared_tensor::detail::TypeTag<Type>) {                           \
+        return std::array{SHARED_TENSOR_DETAIL_FOR_EACH(SHARED_TENSOR_DETAIL_ENUMERATOR, Type, __VA_ARGS__)}; \
+    }                                                                                                         \
     static_assert(true, "")

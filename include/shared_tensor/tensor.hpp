@@ -11,7 +11,7 @@
 namespace shared_tensor {
 
 template <class T>
-    requires std::same_as<T, at::Tensor>
+requires std::same_as<T, at::Tensor>
 struct Codec<T> {
     static T read(const ValueReader& reader) {
         reader.require(Kind::tensor, "tensor");

@@ -31,8 +31,11 @@ enum class Kind { null, boolean, integer, unsigned_integer, number, string, arra
 class [[gnu::visibility("default")]] InvalidValue : public std::invalid_argument {
 public:
     InvalidValue(std::string where, std::string wanted, std::string found)
-        : std::invalid_argument((where.empty() ? std::string("value") : where) + ": expected " + wanted + ", got " + found),
-          path(std::move(where)), expected(std::move(wanted)), got(std::move(found)) {}
+        : std::invalid_argument((where.empty() ? std::string("value") : where) + ": expected " + wanted + ", got " +
+                                found),
+          path(std::move(where)),
+          expected(std::move(wanted)),
+          got(std::move(found)) {}
     std::string path, expected, got;
 };
 
@@ -44,11 +47,11 @@ public:
 
     virtual Kind kind(Node node) const = 0;
     virtual bool boolean(Node node) const = 0;
-    virtual std::int64_t integer(Node node) const = 0;               ///< of Kind::integer
-    virtual std::uint64_t unsigned_integer(Node node) const = 0;     ///< of Kind::unsigned_integer
-    virtual double number(Node node) const = 0;                      ///< of any numeric kind
+    virtual std::int64_t integer(Node node) const = 0;            ///< of Kind::integer
+    virtual std::uint64_t unsigned_integer(Node node) const = 0;  ///< of Kind::unsigned_integer
+    virtual double number(Node node) const = 0;                   ///< of any numeric kind
     virtual std::string_view string(Node node) const = 0;
-    virtual std::size_t size(Node node) const = 0;                   ///< of an array or object
+    virtual std::size_t size(Node node) const = 0;  ///< of an array or object
     virtual Node element(Node node, std::size_t index) const = 0;
     virtual Node member(Node node, std::string_view key) const = 0;  ///< nullptr when there is none
     virtual void each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const = 0;
@@ -125,11 +128,11 @@ public:
     virtual void boolean(Node node, bool value) = 0;
     virtual void integer(Node node, std::int64_t value) = 0;
     virtual void unsigned_integer(Node node, std::uint64_t value) = 0;
-    virtual void number(Node node, double value) = 0;   ///< NaN and infinities become strings
-    virtual void number(Node node, float value) = 0;    ///< prints in the shortest form that reads back the same float
+    virtual void number(Node node, double value) = 0;  ///< NaN and infinities become strings
+    virtual void number(Node node, float value) = 0;   ///< prints in the shortest form that reads back the same float
     virtual void string(Node node, std::string_view value) = 0;
     virtual void array(Node node, std::size_t size_hint) = 0;
-    virtual Node append(Node node) = 0;                 ///< the previous element's node is no longer valid
+    virtual Node append(Node node) = 0;  ///< the previous element's node is no longer valid
     virtual void object(Node node) = 0;
     virtual Node member(Node node, std::string_view key) = 0;
     virtual void tensor(Node node, const at::Tensor& value) = 0;

@@ -70,6 +70,8 @@ void JsonSink::tensor(Node node, const at::Tensor& value) {
     at(node) = Json{{"$tensor", index}};
 }
 
-bool JsonSink::is_wrapped(Node node) const { return std::find(wrapped_.begin(), wrapped_.end(), node) != wrapped_.end(); }
+bool JsonSink::is_wrapped(Node node) const {
+    return std::find(wrapped_.begin(), wrapped_.end(), node) != wrapped_.end();
+}
 
 }  // namespace shared_tensor::codec

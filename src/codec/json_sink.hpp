@@ -34,7 +34,7 @@ private:
 
     Value* value_;
     TensorPort* port_;
-    std::vector<Node> wrapped_;   ///< objects being built inside "$literal"
+    std::vector<Node> wrapped_;  ///< objects being built inside "$literal"
 };
 
 }  // namespace shared_tensor::codec

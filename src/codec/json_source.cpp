@@ -72,7 +72,8 @@ ValueSource::Node JsonSource::member(Node node, std::string_view key) const {
 }
 
 void JsonSource::each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const {
-    for (const auto& [key, value] : plain(at(node)).items()) visit(key, &value);
+    for (const auto& [key, value] : plain(at(node)).items())
+        visit(key, &value);
 }
 
 const at::Tensor& JsonSource::tensor(Node node) const {
@@ -84,7 +85,8 @@ const at::Tensor& JsonSource::tensor(Node node) const {
 }
 
 TensorPointer JsonSource::imported(Node node) const {
-    const auto found = std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& entry) { return entry.first == node; });
+    const auto found =
+        std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& entry) { return entry.first == node; });
     return found == tensors_.end() ? nullptr : found->second;
 }
 
@@ -97,8 +99,7 @@ std::string JsonSource::describe(Node node) const {
         case Kind::array: return "array of " + std::to_string(json.size());
         case Kind::object: return "object";
         case Kind::tensor: return "tensor";
-        case Kind::unknown:
-            return "object with a key that starts with $ (wrap a plain one: {\"$literal\": {...}})";
+        case Kind::unknown: return "object with a key that starts with $ (wrap a plain one: {\"$literal\": {...}})";
         default: return "number " + shortened(json.dump());
     }
 }

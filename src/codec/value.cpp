@@ -8,10 +8,12 @@ std::uint64_t json_bytes(const Json& json) {
     std::uint64_t bytes = sizeof(Json);
     if (json.is_string()) return bytes + json.get_ref<const std::string&>().capacity();
     if (json.is_array()) {
-        for (const auto& element : json) bytes += json_bytes(element);
+        for (const auto& element : json)
+            bytes += json_bytes(element);
     } else if (json.is_object()) {
         constexpr std::uint64_t kTreeNode = 64;
-        for (const auto& [key, member] : json.items()) bytes += kTreeNode + key.size() + json_bytes(member);
+        for (const auto& [key, member] : json.items())
+            bytes += kTreeNode + key.size() + json_bytes(member);
     }
     return bytes;
 }
@@ -19,7 +21,8 @@ std::uint64_t json_bytes(const Json& json) {
 void replace_placeholders(Json& json, const Value& value, TensorPort& port);
 
 void replace_in_members(Json& object, const Value& value, TensorPort& port) {
-    for (auto& member : object) replace_placeholders(member, value, port);
+    for (auto& member : object)
+        replace_placeholders(member, value, port);
 }
 
 void replace_placeholders(Json& json, const Value& value, TensorPort& port) {
@@ -40,7 +43,8 @@ void replace_placeholders(Json& json, const Value& value, TensorPort& port) {
 
 ValueBytes memory_of(const Value& value) {
     ValueBytes total{json_bytes(value.json), 0};
-    for (const auto& tensor : value.tensors) (tensor->on_device() ? total.device : total.host) += tensor->bytes();
+    for (const auto& tensor : value.tensors)
+        (tensor->on_device() ? total.device : total.host) += tensor->bytes();
     return total;
 }
 

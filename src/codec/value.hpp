@@ -21,8 +21,8 @@ class TensorHandle {
 public:
     virtual ~TensorHandle() = default;
     virtual const at::Tensor& tensor() const = 0;
-    virtual std::uint64_t bytes() const = 0;     ///< of its elements, as they would travel
-    virtual bool on_device() const = 0;          ///< not in host memory
+    virtual std::uint64_t bytes() const = 0;  ///< of its elements, as they would travel
+    virtual bool on_device() const = 0;       ///< not in host memory
     /// Appends what makes it equal to another tensor (dtype, shape, bytes). False when it is too big for a key.
     virtual bool append_key(std::string& key) const = 0;
 };

@@ -73,6 +73,7 @@ public:
     std::optional<TaskInfo> wait(std::string_view id, const std::optional<std::string>& owner, SteadyTime deadline,
                                  const std::function<bool()>& give_up);
     std::optional<TaskInfo> cancel(std::string_view id, const std::optional<std::string>& owner);
+    void forget(std::string_view id);
     void close();
     void expire();
     TaskStats stats() const;
@@ -332,6 +333,21 @@ std::optional<TaskInfo> TaskTable::Impl::cancel(std::string_view id, const std::
     });
 }
 
+void TaskTable::Impl::forget(std::string_view id) {
+    const SystemTime at = clock_.wall_time();
+    const SteadyTime now = clock_.now();
+    std::function<void()> unused;  // destroyed without the lock, never called
+    change([&](State& state, Aftermath& after) {
+        Task* task = state.find(id);
+        if (task == nullptr || is_terminal(task->info.state)) return false;
+        state.end(*task, TaskState::cancelled, at, now, after);
+        unused = std::move(after.cancel);
+        after.cancel = nullptr;
+        state.remove(*task, after);
+        return true;
+    });
+}
+
 void TaskTable::Impl::close() {
     state_.with([](State& state) { state.closed = true; });
     const SystemTime at = clock_.wall_time();
@@ -389,6 +405,7 @@ std::optional<TaskInfo> TaskTable::wait(std::string_view id, const std::optional
 std::optional<TaskInfo> TaskTable::cancel(std::string_view id, const std::optional<std::string>& owner) {
     return impl_->cancel(id, owner);
 }
+void TaskTable::forget(std::string_view id) { impl_->forget(id); }
 void TaskTable::close() { impl_->close(); }
 void TaskTable::expire() { impl_->expire(); }
 TaskStats TaskTable::stats() const { return impl_->stats(); }

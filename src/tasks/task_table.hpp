@@ -102,6 +102,9 @@ public:
     /// Cancelled at once and for good; a task that has ended stays as it is. As get().
     std::optional<TaskInfo> cancel(std::string_view id, const std::optional<std::string>& owner);
 
+    /// Takes back a create() whose run was refused before it began: the task was never there. Its cancel is not called.
+    void forget(std::string_view id);
+
     /// Shutdown: unfinished tasks are cancelled, so all waiters wake, and no new one is taken.
     void close();
 

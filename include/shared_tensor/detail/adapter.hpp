@@ -49,9 +49,9 @@ public:
     template <class... Options>
     Adapter(std::string name, std::string where, F callable, const Options&... options)
         : name_(std::move(name)), where_(std::move(where)), callable_(std::move(callable)) {
-        static_assert((0 + ... + int{kNamesParameter<Options>}) == 0 ||
-                          (0 + ... + int{kNamesParameter<Options>}) == int{kCount},
-                      "SHARE: name all parameters with arg(\"...\"), one each and in order (not Context&), or none");
+        static_assert(
+            (0 + ... + int{kNamesParameter<Options>}) == 0 || (0 + ... + int{kNamesParameter<Options>}) == int{kCount},
+            "SHARE: name all parameters with arg(\"...\"), one each and in order (not Context&), or none");
         std::size_t next = 0;
         (name_parameter(next, options), ...);
         (apply_option(options_, options), ...);
@@ -100,7 +100,7 @@ private:
                 invoke(context, result, std::index_sequence_for<P...>());
                 return std::nullopt;
             } catch (const InvalidValue& error) {
-                return threw(error);   // from the function's own code or its result: its failure, not the caller's
+                return threw(error);  // from the function's own code or its result: its failure, not the caller's
             } catch (...) {
                 return current_failure_noexcept();
             }
@@ -132,15 +132,14 @@ private:
             }
         }
 
-        const F& callable_;   // lives in the adapter, which outlives every call
+        const F& callable_;  // lives in the adapter, which outlives every call
         Arguments arguments_;
     };
 
     template <class Each>
     static void each_parameter(Each each) {
-        [&]<std::size_t... I>(std::index_sequence<I...>) {
-            (each(std::integral_constant<std::size_t, I>()), ...);
-        }(std::index_sequence_for<P...>());
+        [&]<std::size_t... I>(std::index_sequence<I...>) { (each(std::integral_constant<std::size_t, I>()), ...); }
+        (std::index_sequence_for<P...>());
     }
 
     void name_parameter(std::size_t& next, const option::Name& option) {
@@ -179,7 +178,8 @@ private:
         return std::make_unique<Bound>(callable_, Arguments{read<I>(source, nodes[I], reading)...});
     }
     template <std::size_t I>
-    std::tuple_element_t<I, Arguments> read(const ValueSource& source, ValueSource::Node node, std::size_t& reading) const {
+    std::tuple_element_t<I, Arguments> read(const ValueSource& source, ValueSource::Node node,
+                                            std::size_t& reading) const {
         reading = I;
         if (node != nullptr) return Codec<std::tuple_element_t<I, Arguments>>::read(ValueReader(source, node));
         if (const auto& fallback = std::get<I>(defaults_)) return *fallback;
@@ -202,7 +202,7 @@ struct AdapterFor {
         using Type = Adapter<F, false, R, P...>;
     };
     template <class R, class First, class... P>
-        requires std::same_as<First, Context&>
+    requires std::same_as<First, Context&>
     struct Choose<R, First, P...> {
         using Type = Adapter<F, true, R, P...>;
     };
@@ -210,8 +210,10 @@ struct AdapterFor {
 };
 
 template <class F, class... Options>
-std::unique_ptr<SharedFunction> make_shared_function(std::string name, std::string where, F callable, const Options&... options) {
-    return std::make_unique<typename AdapterFor<F>::Type>(std::move(name), std::move(where), std::move(callable), options...);
+std::unique_ptr<SharedFunction> make_shared_function(std::string name, std::string where, F callable,
+                                                     const Options&... options) {
+    return std::make_unique<typename AdapterFor<F>::Type>(std::move(name), std::move(where), std::move(callable),
+                                                          options...);
 }
 
 }  // namespace shared_tensor::detail

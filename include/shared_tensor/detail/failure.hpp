@@ -15,7 +15,8 @@ namespace shared_tensor::detail {
 
 inline std::string demangled(const char* name) {
     int status = 0;
-    const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status), &std::free);
+    const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name, nullptr, nullptr, &status),
+                                                           &std::free);
     return status == 0 && text ? text.get() : name;
 }
 

@@ -18,5 +18,5 @@
     __VA_OPT__(SHARED_TENSOR_DETAIL_RESCAN(SHARED_TENSOR_DETAIL_FOR_EACH_STEP(macro, context, __VA_ARGS__)))
 #define SHARED_TENSOR_DETAIL_FOR_EACH_STEP(macro, context, first, ...) \
     macro(context, first)                                              \
-    __VA_OPT__(SHARED_TENSOR_DETAIL_FOR_EACH_AGAIN SHARED_TENSOR_DETAIL_PARENS(macro, context, __VA_ARGS__))
+        __VA_OPT__(SHARED_TENSOR_DETAIL_FOR_EACH_AGAIN SHARED_TENSOR_DETAIL_PARENS(macro, context, __VA_ARGS__))
 #define SHARED_TENSOR_DETAIL_FOR_EACH_AGAIN() SHARED_TENSOR_DETAIL_FOR_EACH_STEP

@@ -65,21 +65,25 @@ struct Parameter {
     using Stored = typename StoredType<std::remove_cvref_t<P>>::Type;
     static_assert(!std::is_pointer_v<std::remove_cvref_t<P>>,
                   "SHARE: a pointer cannot cross a process boundary: take the value, std::vector, Bytes or at::Tensor");
-    static_assert(!(std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>),
-                  "SHARE: a non-const reference parameter cannot be shared: return the result instead (Context& goes first)");
+    static_assert(
+        !(std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>),
+        "SHARE: a non-const reference parameter cannot be shared: return the result instead (Context& goes first)");
     static_assert(!std::same_as<Stored, Context>, "SHARE: Context& must be the first parameter");
-    static_assert(std::is_pointer_v<std::remove_cvref_t<P>> || Shareable<Stored>,
-                  "SHARE: no Codec for this parameter type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
-                  "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/tensor.hpp>");
+    static_assert(
+        std::is_pointer_v<std::remove_cvref_t<P>> || Shareable<Stored>,
+        "SHARE: no Codec for this parameter type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
+        "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/tensor.hpp>");
 };
 
 template <class R>
 struct ResultRules {
     using Stored = std::remove_cvref_t<R>;
-    static_assert(!std::is_pointer_v<Stored>, "SHARE: a function that returns a pointer cannot be shared: return the value");
-    static_assert(std::is_void_v<Stored> || std::is_pointer_v<Stored> || Shareable<Stored>,
-                  "SHARE: no Codec for the result type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
-                  "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/tensor.hpp>");
+    static_assert(!std::is_pointer_v<Stored>,
+                  "SHARE: a function that returns a pointer cannot be shared: return the value");
+    static_assert(
+        std::is_void_v<Stored> || std::is_pointer_v<Stored> || Shareable<Stored>,
+        "SHARE: no Codec for the result type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
+        "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/tensor.hpp>");
 };
 
 /// Hands a stored argument over as the parameter wants it: moved where it is taken by value or rvalue.

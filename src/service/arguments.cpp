@@ -1,0 +1,108 @@
+#include "service/arguments.hpp"
+
+#include <algorithm>
+
+#include "json_rpc/json_text.hpp"
+
+namespace shared_tensor::service {
+
+namespace {
+
+using codec::Json;
+
+std::string listed(const SharedFunction& function) {
+    std::string text;
+    for (const ParameterInfo& parameter : function.parameters()) {
+        text.append(text.empty() ? "" : ", ").append(parameter.name);
+    }
+    return text.empty() ? "no parameters" : "the parameters " + text;
+}
+
+std::size_t required_count(const SharedFunction& function) {
+    const auto parameters = function.parameters();
+    return static_cast<std::size_t>(
+        std::count_if(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.required; }));
+}
+
+std::string wanted_count(const SharedFunction& function) {
+    const std::size_t least = required_count(function);
+    const std::size_t most = function.parameters().size();
+    std::string text = least == most ? std::to_string(most) : std::to_string(least) + " to " + std::to_string(most);
+    return text + (most == 1 ? " argument" : " arguments");
+}
+
+std::variant<ArgumentNodes, json_rpc::Error> by_position(const SharedFunction& function, const Json& params) {
+    const std::size_t count = function.parameters().size();
+    if (params.size() > count) {
+        return json_rpc::invalid_params(std::to_string(count), wanted_count(function), std::to_string(params.size()));
+    }
+    ArgumentNodes nodes(count, nullptr);
+    for (std::size_t i = 0; i < params.size(); ++i)
+        nodes[i] = codec::JsonSource::node(params[i]);
+    return nodes;
+}
+
+std::variant<ArgumentNodes, json_rpc::Error> by_name(const SharedFunction& function, const Json& params) {
+    const auto parameters = function.parameters();
+    ArgumentNodes nodes(parameters.size(), nullptr);
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const auto member = params.find(parameters[i].name);
+        if (member == params.end()) continue;
+        nodes[i] = codec::JsonSource::node(*member);
+        ++found;
+    }
+    if (found == params.size()) return nodes;
+    for (const auto& [name, value] : params.items()) {
+        const bool known =
+            std::any_of(parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == name; });
+        if (!known) return json_rpc::invalid_params(name, listed(function), "an unknown parameter");
+    }
+    return nodes;
+}
+
+void append_key(const Json& json, const codec::JsonSource& source, std::string& key, bool& complete) {
+    const ValueSource::Node node = codec::JsonSource::node(json);
+    if (const codec::TensorPointer tensor = source.imported(node)) {
+        complete = complete && tensor->append_key(key);
+        return;
+    }
+    if (json.is_array() || json.is_object()) {
+        key.push_back(json.is_array() ? '[' : '{');
+        for (const auto& [name, member] : json.items()) {
+            if (json.is_object()) json_rpc::print_json(name, key);
+            append_key(member, source, key, complete);
+            key.push_back(',');
+        }
+        key.push_back(json.is_array() ? ']' : '}');
+        return;
+    }
+    json_rpc::print_json(json, key);
+}
+
+}  // namespace
+
+std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const SharedFunction& function, const Json& params) {
+    auto matched = params.is_object() ? by_name(function, params) : by_position(function, params);
+    const auto* nodes = std::get_if<ArgumentNodes>(&matched);
+    if (nodes == nullptr) return matched;
+    const auto parameters = function.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if ((*nodes)[i] == nullptr && parameters[i].required) {
+            return json_rpc::invalid_params(parameters[i].name, "a value: the parameter is required", "nothing");
+        }
+    }
+    return matched;
+}
+
+std::string arguments_key(const ArgumentNodes& nodes, const codec::JsonSource& source) {
+    std::string key;
+    bool complete = true;
+    for (const ValueSource::Node node : nodes) {
+        if (node != nullptr) append_key(*static_cast<const Json*>(node), source, key, complete);
+        key.push_back(';');
+    }
+    return complete ? key : std::string();
+}
+
+}  // namespace shared_tensor::service

@@ -1,0 +1,128 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+#include <shared_tensor/registry.hpp>
+
+#include "service/execution.hpp"
+#include "service/idempotency.hpp"
+#include "service/result_cache.hpp"
+#include "tasks/task_table.hpp"
+#include "tasks/worker_pool.hpp"
+
+namespace shared_tensor::service {
+
+struct DispatcherOptions {
+    tasks::PoolOptions pool;
+    tasks::TaskLimits tasks;
+    IdempotencyLimits idempotency;
+    bool cache = true;
+    std::uint64_t cache_bytes = std::uint64_t{256} << 20;
+    std::chrono::milliseconds call_timeout{30'000};
+};
+
+/// One call as it came, all views into the request.
+struct CallSpec {
+    std::string_view method;
+    const codec::Json& params;  ///< array, object or null
+    CallOwner owner;
+    std::optional<std::chrono::milliseconds> timeout;  ///< what the caller asked for
+    std::string idempotency_key;                       ///< empty: none
+    codec::TensorPort& port;                           ///< reads the arguments' tensors
+};
+
+struct StartedCall {
+    std::unique_ptr<Execution::Waiter> waiter;
+    SteadyTime deadline;
+};
+
+struct TaskOptions {
+    std::optional<std::chrono::milliseconds> ttl;
+    std::optional<std::chrono::milliseconds> deadline;  ///< none: it may run for ever
+};
+
+/// Runs shared functions: checks arguments, then idempotency key -> cache -> equal calls in flight -> queue.
+///
+/// `registry` must outlive it. Thread safety: all methods from any thread; none waits for user code but drain() and,
+/// for functions marked inline_, call().
+class Dispatcher {
+public:
+    Dispatcher(const Registry& registry, DispatcherOptions options, WrapTensor wrap, const Clock& clock = real_clock());
+    ~Dispatcher();
+
+    /// Nothing when no function has that name.
+    bool has(std::string_view name) const { return functions_.contains(name); }
+
+    std::variant<StartedCall, json_rpc::Error> call(const CallSpec& spec);
+    /// The task's id.
+    std::variant<std::string, json_rpc::Error> submit(const CallSpec& spec, const TaskOptions& options);
+
+    tasks::TaskTable& tasks() { return tasks_; }
+    ResultCache& cache() { return cache_; }
+    const tasks::WorkerPool& pool() const { return pool_; }
+    const Registry& registry() const { return *registry_; }
+    const DispatcherOptions& options() const { return options_; }
+
+    /// New calls are refused with -32009 from now on.
+    void refuse_new() { draining_.store(true); }
+    /// Waits for what runs and waits; false when the deadline came first: then everything left is answered -32009.
+    bool drain(SteadyTime deadline);
+
+    /// Housekeeping, a few times a second.
+    void tend();
+
+private:
+    struct Function {
+        const SharedFunction* shared;
+        std::shared_ptr<tasks::Group> group;  ///< of concurrency(n), else null
+    };
+    struct Prepared;  // a call whose arguments are read
+
+    using WaiterPointer = std::unique_ptr<Execution::Waiter>;
+
+    std::variant<Prepared, json_rpc::Error> prepare(const CallSpec& spec, bool as_task) const;
+    std::shared_ptr<Execution> make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline);
+    std::variant<WaiterPointer, json_rpc::Error> start(Prepared& prepared, const CallOwner& owner, SteadyTime deadline,
+                                                       bool as_task);
+    std::variant<WaiterPointer, json_rpc::Error> join_or_start(Prepared& prepared, const CallOwner& owner,
+                                                               SteadyTime deadline, bool as_task);
+    std::variant<WaiterPointer, json_rpc::Error> start_keyed(Prepared& prepared, const CallSpec& spec);
+    std::optional<json_rpc::Error> enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
+                                           const CallOwner& owner, bool as_task);
+    json_rpc::Error busy() const;
+    std::shared_ptr<tasks::Group> session_group(const std::string& session);
+    void keep_result(const std::shared_ptr<Execution>& execution, const Prepared& prepared);
+    void follow_as_task(Execution& execution, const std::string& id);
+    void end_overdue();
+
+    struct NameHash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+    };
+
+    const Registry* registry_;
+    DispatcherOptions options_;
+    WrapTensor wrap_;
+    const Clock* clock_;
+    std::unordered_map<std::string, Function, NameHash, std::equal_to<>> functions_;
+    std::shared_ptr<tasks::Group> task_group_;
+    std::atomic<bool> draining_{false};
+
+    Guarded<std::unordered_map<std::string, std::weak_ptr<tasks::Group>>> session_groups_;
+    Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;     ///< cached functions, by key
+    Guarded<std::vector<std::pair<SteadyTime, std::weak_ptr<Execution>>>> deadlines_;  ///< of tasks
+    Guarded<std::unordered_map<const Execution*, std::weak_ptr<Execution>>> live_;
+    ResultCache cache_;
+    IdempotencyTable keys_;
+    tasks::TaskTable tasks_;
+    tasks::WorkerPool pool_;  ///< last: its workers use all of the above
+};
+
+}  // namespace shared_tensor::service

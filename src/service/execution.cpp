@@ -1,0 +1,164 @@
+#include "service/execution.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "codec/json_sink.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::service {
+
+namespace {
+
+/// What a running function may do with tensors: yield them. They are described later, for each reader.
+class YieldPort final : public codec::TensorPort {
+public:
+    explicit YieldPort(WrapTensor wrap) : wrap_(wrap) {}
+    codec::TensorPointer wrap(const at::Tensor& tensor) override {
+        if (wrap_ == nullptr) throw std::logic_error("this server was built without tensors");
+        return wrap_(tensor);
+    }
+    codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("a yield port reads nothing"); }
+    codec::Json describe(const codec::TensorPointer&) override {
+        throw std::logic_error("a yield port describes nothing");
+    }
+
+private:
+    WrapTensor wrap_;
+};
+
+}  // namespace
+
+Execution::Execution(Setup setup)
+    : setup_(std::move(setup)), caller_{setup_.owner.principal, setup_.owner.session, setup_.owner.task} {}
+
+Execution::~Execution() = default;
+
+void Execution::run() noexcept {
+    const bool mine = state_.with([](State& state) {
+        if (state.phase != Phase::waiting) return false;
+        state.phase = Phase::running;
+        return true;
+    });
+    if (!mine) return;
+    try {
+        for (const auto& observer : observers()) {
+            if (observer->started) observer->started();
+        }
+        finish(invoke());
+    } catch (...) {
+        finish(make_outcome(json_rpc::out_of_memory("the result could not be kept")));
+    }
+    setup_.call.reset();  // the arguments may hold a body of gigabytes: waiters need only the outcome
+}
+
+OutcomePointer Execution::invoke() {
+    codec::Value value;
+    YieldPort port(setup_.wrap);
+    codec::JsonSink sink(value, port);
+    const std::optional<CallFailure> failure = setup_.call->run(*this, ValueWriter(sink, sink.root()));
+    if (failure) return make_outcome(to_error(*failure));
+    return make_outcome(std::move(value));
+}
+
+void Execution::cancel() {
+    bool first = false;
+    bool not_begun = false;
+    state_.with([&](State& state) {
+        first = !state.unwanted && state.phase != Phase::done;
+        not_begun = state.phase == Phase::waiting;
+        state.unwanted = true;
+        cancelled_.store(true);
+    });
+    if (!first) return;
+    state_.notify_all();  // wakes sleep_until
+    if (cancelled_hook_) cancelled_hook_();
+    if (not_begun) finish(make_outcome(json_rpc::cancelled("the call was cancelled before it ran")));
+}
+
+void Execution::finish(OutcomePointer outcome) {
+    std::vector<std::shared_ptr<const Observer>> observers;
+    const bool first = state_.with([&](State& state) {
+        if (state.phase == Phase::done) return false;
+        state.phase = Phase::done;
+        state.outcome = outcome;
+        observers.swap(state.observers);
+        return true;
+    });
+    if (!first) return;
+    state_.notify_all();
+    for (const auto& observer : observers) {
+        if (observer->done) observer->done(outcome);
+    }
+}
+
+OutcomePointer Execution::outcome() const {
+    return state_.with([](const State& state) { return state.outcome; });
+}
+
+void Execution::observe(Observer observer) {
+    const auto shared = std::make_shared<const Observer>(std::move(observer));
+    const auto [phase, outcome] = state_.with([&](State& state) {
+        if (state.phase != Phase::done) state.observers.push_back(shared);
+        return std::pair(state.phase, state.outcome);
+    });
+    if (phase == Phase::running && shared->started) shared->started();
+    if (phase == Phase::done && shared->done) shared->done(outcome);
+}
+
+std::vector<std::shared_ptr<const Execution::Observer>> Execution::observers() const {
+    return state_.with([](const State& state) { return state.observers; });
+}
+
+std::unique_ptr<Execution::Waiter> Execution::join() {
+    const bool joined = state_.with([](State& state) {
+        if (!state.unwanted) ++state.waiters;
+        return !state.unwanted;
+    });
+    return joined ? std::unique_ptr<Waiter>(new Waiter(shared_from_this())) : nullptr;
+}
+
+void Execution::drop_waiter() {
+    const bool last = state_.with([](State& state) { return --state.waiters == 0 && state.phase != Phase::done; });
+    if (last) cancel();
+}
+
+void Execution::progress(double fraction, std::string_view message) {
+    const double clamped = std::isnan(fraction) ? 0.0 : std::clamp(fraction, 0.0, 1.0);
+    for (const auto& observer : observers()) {
+        if (observer->progress) observer->progress(clamped, message);
+    }
+}
+
+bool Execution::sleep_until(SteadyTime time) const {
+    auto access = state_.lock();
+    return !access.wait_until(time, [this](const State&) { return cancelled(); });
+}
+
+void Execution::log(LogLevel level, std::string_view text) const {
+    using shared_tensor::log::Level;
+    constexpr Level kLevels[] = {Level::debug, Level::info, Level::warn, Level::error};
+    shared_tensor::log::line(kLevels[static_cast<std::size_t>(level)], setup_.function->name(), ": ", text);
+}
+
+Execution::Waiter::~Waiter() { execution_->drop_waiter(); }
+
+OutcomePointer Execution::Waiter::wait_until(SteadyTime deadline) {
+    auto access = execution_->state_.lock();
+    const auto ready = [this](const State& state) { return state.outcome != nullptr || gave_up(); };
+    if (deadline == SteadyTime::max()) {
+        access.wait(ready);
+    } else {
+        access.wait_until(deadline, ready);
+    }
+    return access->outcome;
+}
+
+void Execution::Waiter::give_up() {
+    gave_up_.store(true);
+    execution_->state_.with([](State&) {});  // a waiter between its check and its sleep sees it
+    execution_->state_.notify_all();
+}
+
+}  // namespace shared_tensor::service

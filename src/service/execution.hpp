@@ -1,0 +1,118 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <shared_tensor/function.hpp>
+
+#include "service/outcome.hpp"
+#include "util/clock.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::service {
+
+/// Who a call is made for; owned by its execution.
+struct CallOwner {
+    std::string principal;
+    std::string session;
+    std::string task;
+};
+
+/// Makes a tensor that a function yields countable; src/tensor gives it.
+using WrapTensor = codec::TensorPointer (*)(const at::Tensor&);
+
+/// One run of a shared function: owns its arguments, its cancellation token and its outcome. Waiters (connections, a
+/// task, joined equal calls) come and go; when the last one is gone the run is cancelled.
+///
+/// Shared by the worker that runs it and everybody who waits. Thread safety: all methods from any thread; run() once.
+class Execution final : public std::enable_shared_from_this<Execution>, private Context {
+public:
+    struct Setup {
+        const SharedFunction* function = nullptr;  ///< outlives the execution
+        std::unique_ptr<BoundCall> call;
+        CallOwner owner;
+        SteadyTime deadline = SteadyTime::max();
+        WrapTensor wrap = nullptr;
+    };
+    explicit Execution(Setup setup);
+    ~Execution() override;
+
+    /// Runs the user's code on this thread unless it was cancelled before.
+    void run() noexcept;
+
+    /// Sets the token. A run that has not begun ends at once with -32004; one that runs ends when its code returns.
+    void cancel();
+    /// Ends it without running (refused by the queue, shut down). The first outcome stays.
+    void finish(OutcomePointer outcome);
+
+    OutcomePointer outcome() const;  ///< null until it is done
+    bool is_running() const;
+
+    /// Who is told of a run as it goes; each function may be empty. Called on the thread where it happens, must not
+    /// block.
+    struct Observer {
+        std::function<void()> started;
+        std::function<void(double fraction, std::string_view message)> progress;
+        std::function<void(const OutcomePointer&)> done;  ///< once
+    };
+    /// What has happened already is told at once, here.
+    void observe(Observer observer);
+    /// Called once when the run is not wanted any more, before it began or while it runs. Set before anybody else has
+    /// it.
+    void on_cancelled(std::function<void()> cancelled) { cancelled_hook_ = std::move(cancelled); }
+
+    /// One reader of the outcome. Leaving it behind (destruction, give_up) is what "nobody wants it" is counted by.
+    class Waiter {
+    public:
+        ~Waiter();
+        Waiter(const Waiter&) = delete;
+        Waiter& operator=(const Waiter&) = delete;
+
+        /// Blocks until the outcome, the deadline or give_up(); null for the last two.
+        OutcomePointer wait_until(SteadyTime deadline);
+        /// From any thread: wait_until returns at once.
+        void give_up();
+        bool gave_up() const { return gave_up_.load(); }
+        const std::shared_ptr<Execution>& execution() const { return execution_; }
+
+    private:
+        friend class Execution;
+        explicit Waiter(std::shared_ptr<Execution> execution) : execution_(std::move(execution)) {}
+        std::shared_ptr<Execution> execution_;
+        std::atomic<bool> gave_up_{false};
+    };
+    /// Null when the run was given up already: its outcome would be the cancellation of others.
+    std::unique_ptr<Waiter> join();
+
+private:
+    enum class Phase { waiting, running, done };
+    struct State {
+        Phase phase = Phase::waiting;
+        std::size_t waiters = 0;
+        bool unwanted = false;  ///< cancelled: nobody may join any more
+        OutcomePointer outcome;
+        std::vector<std::shared_ptr<const Observer>> observers;
+    };
+
+    void drop_waiter();
+    OutcomePointer invoke();
+    std::vector<std::shared_ptr<const Observer>> observers() const;
+
+    void progress(double fraction, std::string_view message) override;
+    bool cancelled() const override { return cancelled_.load(std::memory_order_relaxed); }
+    bool sleep_until(SteadyTime time) const override;
+    SteadyTime deadline() const override { return setup_.deadline; }
+    const Caller& caller() const override { return caller_; }
+    void log(LogLevel level, std::string_view text) const override;
+
+    Setup setup_;
+    Caller caller_;
+    std::function<void()> cancelled_hook_;
+    std::atomic<bool> cancelled_{false};
+    mutable Guarded<State> state_;
+};
+
+}  // namespace shared_tensor::service

@@ -1,0 +1,71 @@
+#include "service/idempotency.hpp"
+
+namespace shared_tensor::service {
+
+std::optional<IdempotencyTable::Known> IdempotencyTable::find(const std::string& key,
+                                                              const std::string& arguments) const {
+    return state_.with([&](const State& state) { return known(state, key, arguments); });
+}
+
+std::optional<IdempotencyTable::Known> IdempotencyTable::insert(const std::string& key, const std::string& arguments,
+                                                                KeyedRun run) {
+    const SteadyTime now = clock_->now();
+    return state_.with([&](State& state) -> std::optional<Known> {
+        drop_old(state, now);
+        if (auto first = known(state, key, arguments)) return first;
+        const SteadyTime expires = now + limits_.window;
+        state.entries.insert_or_assign(key, Entry{arguments, std::move(run), expires, 0});
+        state.by_age.emplace_back(expires, key);
+        return std::nullopt;
+    });
+}
+
+void IdempotencyTable::forget(const std::string& key) {
+    state_.with([&](State& state) { erase(state, key); });
+}
+
+void IdempotencyTable::account(const std::string& key, std::uint64_t bytes) {
+    const SteadyTime now = clock_->now();
+    state_.with([&](State& state) {
+        const auto entry = state.entries.find(key);
+        if (entry == state.entries.end()) return;
+        state.bytes += bytes - entry->second.bytes;
+        entry->second.bytes = bytes;
+        drop_old(state, now);
+    });
+}
+
+void IdempotencyTable::erase(State& state, const std::string& key) {
+    const auto entry = state.entries.find(key);
+    if (entry == state.entries.end()) return;
+    state.bytes -= entry->second.bytes;
+    state.entries.erase(entry);
+}
+
+void IdempotencyTable::expire() {
+    const SteadyTime now = clock_->now();
+    state_.with([&](State& state) { drop_old(state, now); });
+}
+
+std::size_t IdempotencyTable::size() const {
+    return state_.with([](const State& state) { return state.entries.size(); });
+}
+
+void IdempotencyTable::drop_old(State& state, SteadyTime now) const {
+    const auto over = [&] { return state.entries.size() >= limits_.max_keys || state.bytes > limits_.max_bytes; };
+    while (!state.by_age.empty() && (state.by_age.front().first <= now || over())) {
+        const auto& [expires, key] = state.by_age.front();
+        const auto entry = state.entries.find(key);
+        if (entry != state.entries.end() && entry->second.expires == expires) erase(state, key);
+        state.by_age.pop_front();
+    }
+}
+
+std::optional<IdempotencyTable::Known> IdempotencyTable::known(const State& state, const std::string& key,
+                                                               const std::string& arguments) const {
+    const auto entry = state.entries.find(key);
+    if (entry == state.entries.end() || entry->second.expires <= clock_->now()) return std::nullopt;
+    return Known{entry->second.run, entry->second.arguments == arguments};
+}
+
+}  // namespace shared_tensor::service

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <variant>
+
+#include "service/execution.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::service {
+
+struct IdempotencyLimits {
+    std::size_t max_keys = 10'000;
+    std::chrono::milliseconds window{600'000};
+    std::uint64_t max_bytes = std::uint64_t{256} << 20;  ///< results held for keys
+    std::size_t max_key_bytes = 255;
+};
+
+/// What a key once led to, so that a repeated request is never a second run: a plain call's execution or a task's id.
+using KeyedRun = std::variant<std::shared_ptr<Execution>, std::string>;
+
+/// The idempotency keys of the last minutes. A key belongs to a principal and a method; the oldest go first when there
+/// are too many. Thread safety: all methods from any thread.
+class IdempotencyTable {
+public:
+    IdempotencyTable(IdempotencyLimits limits, const Clock& clock) : limits_(limits), clock_(&clock) {}
+
+    struct Known {
+        KeyedRun run;
+        bool same_arguments;
+    };
+    /// What is known under `key`; `arguments` is compared with those of the first request.
+    std::optional<Known> find(const std::string& key, const std::string& arguments) const;
+
+    /// Keeps `run` under `key` unless another request was first: then that one is returned.
+    std::optional<Known> insert(const std::string& key, const std::string& arguments, KeyedRun run);
+    /// Forgets a key whose run was refused before it began, so that the client may try again.
+    void forget(const std::string& key);
+
+    /// The run under `key` ended with a result of that many bytes.
+    void account(const std::string& key, std::uint64_t bytes);
+
+    void expire();
+    std::size_t size() const;
+    const IdempotencyLimits& limits() const { return limits_; }
+
+private:
+    struct Entry {
+        std::string arguments;
+        KeyedRun run;
+        SteadyTime expires;
+        std::uint64_t bytes = 0;
+    };
+    struct State {
+        std::unordered_map<std::string, Entry> entries;
+        std::uint64_t bytes = 0;
+        std::deque<std::pair<SteadyTime, std::string>> by_age;
+    };
+    static void erase(State& state, const std::string& key);
+    void drop_old(State& state, SteadyTime now) const;
+    std::optional<Known> known(const State& state, const std::string& key, const std::string& arguments) const;
+
+    IdempotencyLimits limits_;
+    const Clock* clock_;
+    Guarded<State> state_;
+};
+
+}  // namespace shared_tensor::service

@@ -1,0 +1,114 @@
+#include "service/open_rpc.hpp"
+
+#include <array>
+
+#include "codec/json_sink.hpp"
+#include "json_rpc/error.hpp"
+
+namespace shared_tensor::service {
+
+namespace {
+
+using codec::Json;
+
+/// Schemas hold no tensors; a default value that does is shown as null.
+class NoTensors final : public codec::TensorPort {
+public:
+    codec::TensorPointer import(const Json&) override { return nullptr; }
+    codec::TensorPointer wrap(const at::Tensor&) override { return nullptr; }
+    Json describe(const codec::TensorPointer&) override { return nullptr; }
+};
+
+template <class Write>
+Json written(Write write) {
+    codec::Value value;
+    NoTensors port;
+    codec::JsonSink sink(value, port);
+    write(ValueWriter(sink, sink.root()));
+    return codec::encode(value, port);
+}
+
+/// "$ref" is an ordinary key here, not a marker: takes a schema out of the "$literal" that the sink put around it.
+Json unwrapped(Json schema) {
+    if (schema.is_object() && schema.size() == 1 && schema.contains("$literal")) schema = Json(schema["$literal"]);
+    if (schema.is_structured()) {
+        for (auto& member : schema)
+            member = unwrapped(std::move(member));
+    }
+    return schema;
+}
+
+Json parameters_of(const SharedFunction& function) {
+    auto list = Json::array();
+    const auto parameters = function.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        Json schema = unwrapped(written([&](ValueWriter writer) { function.parameter_schema(i, writer); }));
+        if (!parameters[i].required) {
+            schema["default"] = written([&](ValueWriter writer) { function.default_value(i, writer); });
+        }
+        list.push_back(
+            {{"name", parameters[i].name}, {"required", parameters[i].required}, {"schema", std::move(schema)}});
+    }
+    return list;
+}
+
+Json errors() {
+    using json_rpc::ErrorCode;
+    static constexpr std::array kCodes = {
+        ErrorCode::invalid_params, ErrorCode::function_failed, ErrorCode::busy,         ErrorCode::deadline_exceeded,
+        ErrorCode::cancelled,      ErrorCode::out_of_memory,   ErrorCode::shutting_down};
+    auto list = Json::array();
+    for (const ErrorCode code : kCodes) {
+        list.push_back({{"code", static_cast<int>(code)}, {"message", json_rpc::standard_message(code)}});
+    }
+    return list;
+}
+
+std::string_view place(execution runs) {
+    switch (runs) {
+        case execution::worker: return "worker";
+        case execution::task: return "task";
+        case execution::inline_: return "inline";
+    }
+    return "worker";
+}
+
+Json method_of(const SharedFunction& function) {
+    const FunctionOptions& options = function.options();
+    Json method{
+        {"name", function.name()},
+        {"paramStructure", "either"},
+        {"params", parameters_of(function)},
+        {"errors", errors()},
+        {"result",
+         {{"name", "result"}, {"schema", unwrapped(written([&](ValueWriter w) { function.result_schema(w); }))}}},
+        {"x-execution", place(options.runs)},
+        {"x-idempotent", options.idempotent || options.cached}};
+    if (!options.doc.empty()) method["summary"] = options.doc;
+    if (options.concurrency > 0) method["x-concurrency"] = options.concurrency;
+    if (options.stateful) method["x-stateful"] = true;
+    if (options.timeout.count() > 0) method["x-timeout-ms"] = options.timeout.count();
+    return method;
+}
+
+Json tensor_schema() {
+    return {{"type", "object"},
+            {"description", "A tensor: see docs/protocol.md. One of data, base64, body says where its bytes are."},
+            {"required", {"$tensor"}},
+            {"properties", {{"$tensor", {{"type", "object"}, {"required", Json::array()}}}}},
+            {"additionalProperties", false}};
+}
+
+}  // namespace
+
+Json open_rpc_document(const Registry& registry, const std::string& server_version) {
+    auto methods = Json::array();
+    for (const SharedFunction* function : registry.functions())
+        methods.push_back(method_of(*function));
+    return {{"openrpc", "1.3.2"},
+            {"info", {{"title", "shared_tensor"}, {"version", server_version}}},
+            {"methods", std::move(methods)},
+            {"components", {{"schemas", {{"Tensor", tensor_schema()}}}}}};
+}
+
+}  // namespace shared_tensor::service

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <variant>
+
+#include <shared_tensor/function.hpp>
+
+#include "codec/value.hpp"
+#include "json_rpc/error.hpp"
+#include "tasks/task_table.hpp"
+
+namespace shared_tensor::service {
+
+/// What a call ended with: a Value that is encoded anew for each of its readers, or the error they all get. Immutable.
+class CallOutcome final : public tasks::Outcome {
+public:
+    explicit CallOutcome(std::variant<codec::Value, json_rpc::Error> result)
+        : result_(std::move(result)), bytes_(value() != nullptr ? codec::memory_of(*value()) : codec::ValueBytes{}) {}
+
+    const codec::Value* value() const { return std::get_if<codec::Value>(&result_); }
+    const json_rpc::Error* error() const { return std::get_if<json_rpc::Error>(&result_); }
+
+    bool failed() const override { return error() != nullptr; }
+    std::uint64_t host_bytes() const override { return bytes_.host; }
+    std::uint64_t device_bytes() const override { return bytes_.device; }
+
+private:
+    std::variant<codec::Value, json_rpc::Error> result_;
+    codec::ValueBytes bytes_;
+};
+
+using OutcomePointer = std::shared_ptr<const CallOutcome>;
+
+inline OutcomePointer make_outcome(std::variant<codec::Value, json_rpc::Error> result) {
+    return std::make_shared<const CallOutcome>(std::move(result));
+}
+
+/// What the caller gets for a failure at the seam to user code.
+json_rpc::Error to_error(const CallFailure& failure);
+
+}  // namespace shared_tensor::service

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "service/dispatcher.hpp"
+
+namespace shared_tensor::service {
+
+/// A call whose arguments are read and found good, on its way to the queue.
+struct Dispatcher::Prepared {
+    const Function* function;
+    std::unique_ptr<BoundCall> call;
+    std::string arguments;  ///< arguments_key(), where a policy needs it
+    std::string cache_key;  ///< empty: not cached
+    std::chrono::milliseconds timeout;
+};
+
+}  // namespace shared_tensor::service

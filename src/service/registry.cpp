@@ -1,0 +1,66 @@
+#include <shared_tensor/registry.hpp>
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+
+namespace shared_tensor {
+
+namespace {
+
+constexpr std::array<std::string_view, 9> kReservedPrefixes = {"rpc.",    "server.", "task.",  "lease.", "session.",
+                                                               "tensor.", "object.", "cache.", "model."};
+constexpr std::size_t kMaxNameBytes = 200;
+
+bool is_name_character(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
+}
+
+void check_name(const SharedFunction& function) {
+    const std::string_view name = function.name();
+    const auto refuse = [&](const std::string& why) {
+        throw std::invalid_argument("cannot share \"" + std::string(name) + "\" (" + function.where() + "): " + why);
+    };
+    if (name.empty() || name.size() > kMaxNameBytes || !std::all_of(name.begin(), name.end(), is_name_character)) {
+        refuse("a name has 1 to 200 of the characters a-z A-Z 0-9 _ . -; give one with SHARE_AS");
+    }
+    for (const std::string_view prefix : kReservedPrefixes) {
+        if (name.starts_with(prefix)) refuse("names that begin with " + std::string(prefix) + " are the daemon's own");
+    }
+}
+
+}  // namespace
+
+void Registry::add(std::shared_ptr<const SharedFunction> function) {
+    check_name(*function);
+    const std::string name(function->name());
+    const auto [place, added] = functions_.try_emplace(name, function);
+    if (!added) {
+        throw std::invalid_argument("two functions are shared as \"" + name + "\": " + place->second->where() +
+                                    " and " + function->where() + "; give one of them another name with SHARE_AS");
+    }
+}
+
+void Registry::add_records(const detail::ShareRecord* records) {
+    for (const detail::ShareRecord* record = records; record != nullptr; record = record->next) {
+        // Records live as long as the process: nothing to delete.
+        add(std::shared_ptr<const SharedFunction>(std::shared_ptr<void>(), record->function));
+    }
+}
+
+const SharedFunction* Registry::find(std::string_view name) const {
+    const auto found = functions_.find(name);
+    return found == functions_.end() ? nullptr : found->second.get();
+}
+
+std::vector<const SharedFunction*> Registry::functions() const {
+    std::vector<const SharedFunction*> all;
+    all.reserve(functions_.size());
+    for (const auto& [name, function] : functions_)
+        all.push_back(function.get());
+    std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->name() < b->name(); });
+    return all;
+}
+
+}  // namespace shared_tensor

@@ -1,0 +1,70 @@
+// Calls that run as tasks.
+
+#include "service/dispatcher.hpp"
+#include "service/prepared_call.hpp"
+
+namespace shared_tensor::service {
+
+using json_rpc::Error;
+
+namespace {
+
+/// What ties a task to its run: the task's wish for the result, given up by task.cancel.
+using Wish = Guarded<std::unique_ptr<Execution::Waiter>>;
+
+void give_up(Wish& wish) {
+    std::unique_ptr<Execution::Waiter> waiter;
+    wish.with([&](auto& held) { waiter.swap(held); });
+}  // the waiter goes here, outside the lock: it may cancel the run
+
+}  // namespace
+
+std::variant<std::string, Error> Dispatcher::submit(const CallSpec& spec, const TaskOptions& options) {
+    auto prepared = prepare(spec, true);
+    if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
+    auto& ready = std::get<Prepared>(prepared);
+
+    const auto wish = std::make_shared<Wish>();
+    const auto id =
+        tasks_.create({std::string(spec.method), spec.owner.principal, options.ttl, [wish] { give_up(*wish); }});
+    if (!id) return busy();
+    const std::string key =
+        spec.owner.principal + '\0' + "task.submit" + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
+    if (!spec.idempotency_key.empty()) {
+        if (const auto known = keys_.insert(key, ready.arguments, *id)) {
+            tasks_.forget(*id);
+            if (known->same_arguments) return std::get<std::string>(known->run);
+            return json_rpc::invalid_params("idempotency_key", "the arguments it was first used with, or a new key",
+                                            "other arguments");
+        }
+    }
+    CallOwner owner = spec.owner;
+    owner.task = *id;
+    const SteadyTime deadline = options.deadline ? clock_->now() + *options.deadline : SteadyTime::max();
+    auto started = join_or_start(ready, owner, deadline, true);
+    if (auto* error = std::get_if<Error>(&started)) {
+        tasks_.forget(*id);
+        if (!spec.idempotency_key.empty()) keys_.forget(key);
+        return std::move(*error);
+    }
+    auto& waiter = std::get<WaiterPointer>(started);
+    const std::shared_ptr<Execution> execution = waiter->execution();
+    wish->with([&](auto& held) { held = std::move(waiter); });
+    follow_as_task(*execution, *id);
+    const auto info = tasks_.get(*id, std::nullopt);
+    if (info && info->state == tasks::TaskState::cancelled)
+        give_up(*wish);  // cancelled before there was anything to give up
+    if (options.deadline) {
+        deadlines_.with([&](auto& deadlines) { deadlines.emplace_back(deadline, execution); });
+    }
+    return *id;
+}
+
+void Dispatcher::follow_as_task(Execution& execution, const std::string& id) {
+    execution.observe(
+        {[this, id] { tasks_.started(id); },
+         [this, id](double fraction, std::string_view message) { tasks_.progress(id, fraction, message); },
+         [this, id](const OutcomePointer& outcome) { tasks_.finish(id, outcome); }});
+}
+
+}  // namespace shared_tensor::service
