@@ -23,7 +23,7 @@ enum class JsonFault {
     syntax,         ///< not JSON by RFC 8259: also NUL bytes, invalid UTF-8, lone surrogates, anything after the value
     too_large,      ///< more bytes than the limit
     too_deep,       ///< more levels of arrays and objects than the limit
-    number_range,   ///< an integer beyond 64 bits, or a number beyond double: never rounded in silence
+    number_range,   ///< an integer beyond 64 bits, or beyond what a double can hold: nothing becomes infinity or zero
     duplicate_key,  ///< an object with two equal keys, at any depth
 };
 
@@ -34,9 +34,9 @@ struct JsonTextError {
     std::string detail;
 };
 
-/// Reads one JSON text, stricter than the library does by itself: see JsonFault. A leading byte order mark is ignored.
-/// Limits are checked before the value that would break them is built; a value costs up to about 30 bytes a byte of
-/// text.
+/// Reads one JSON text by RFC 8259, and refuses what JsonFault lists. A leading byte order mark is ignored. Takes time
+/// in proportion to the bytes, also to refuse them; limits are checked before the value that would break them is built;
+/// a value costs at most about 30 bytes of memory a byte of text.
 std::variant<Json, JsonTextError> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 /// Appends the value to `out`, compact, in the same text for the same value on every machine and in every locale.

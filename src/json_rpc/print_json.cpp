@@ -102,32 +102,20 @@ void print_escape(char byte, std::string& out) {
     }
 }
 
-bool is_plain(char byte) {
-    const auto value = static_cast<unsigned char>(byte);
-    return value >= 0x20 && value < 0x80 && byte != '"' && byte != '\\';
-}
-
 }  // namespace
 
 void print_json(const Json& value, std::string& out) { Printer(out).print(value); }
 
 void print_json_string(std::string_view text, std::string& out) {
     out += '"';
-    while (!text.empty()) {
-        std::size_t plain = 0;
-        while (plain < text.size() && is_plain(text[plain]))
-            ++plain;
-        out.append(text.data(), plain);
-        text.remove_prefix(plain);
+    while (true) {
+        const auto size = unescaped_prefix(text);
+        out.append(text.data(), size);
+        text.remove_prefix(size);
         if (text.empty()) break;
-        if (static_cast<unsigned char>(text.front()) < 0x80) {
-            print_escape(text.front(), out);
-            text.remove_prefix(1);
-            continue;
-        }
         const auto character = utf8_prefix(text);
         if (character.valid) {
-            out.append(text.data(), character.size);
+            print_escape(text.front(), out);
         } else {
             out += "\xEF\xBF\xBD";  // U+FFFD
         }

@@ -93,6 +93,8 @@ TEST_CASE("parse_json: refuses what is not JSON", "[json_rpc]") {
             {"an unknown escape", R"(["\x41"])"},
             {"a raw newline in a string", "\"a\nb\""},
             {"the wrong bracket", "[1}"},
+            {"a long way to the fault", std::string(4'000'000, '\n') + "x"},
+            {"a long string before the fault", '"' + std::string(4'000'000, 'x') + "\xFF"},
             {"half a byte order mark", "\xEF\xBB{}"},
         },
         JsonFault::syntax);
@@ -168,13 +170,15 @@ TEST_CASE("parse_json: refuses numbers that do not fit", "[json_rpc]") {
             {"a huge exponent", "1e999999999999999999999"},
             {"a long fraction with a huge exponent", "0." + std::string(100'000, '1') + "e400000"},
             {"as a member", R"({"a":1e400})"},
+            {"too close to zero", "[1e-400]"},
+            {"a long fraction too close to zero", "0." + std::string(100'000, '0') + "1"},
         },
         JsonFault::number_range);
 }
 
 TEST_CASE("parse_json: accepts the numbers at the edge", "[json_rpc]") {
     for (const char* text : {"18446744073709551615", "-9223372036854775808", "1.7976931348623157e308", "5e-324",
-                             "1e-400", "18446744073709551616.0", "0.1000000000000000055511151231257827"}) {
+                             "18446744073709551616.0", "0.1000000000000000055511151231257827"}) {
         INFO(text);
         CHECK(accepted(text));
     }
@@ -245,18 +249,18 @@ TEST_CASE("parse_json: allows 64 MiB by default", "[json_rpc]") {
     CHECK(fault_of(std::string((std::size_t{64} << 20) + 1, ' '), {}) == JsonFault::too_large);
 }
 
-TEST_CASE("parse_json: survives every cut and every changed byte of a text", "[json_rpc]") {
-    const auto text =
-        R"([{"jsonrpc":"2.0","id":-1.5e3,"method":"a\u00e9\ud83d\ude00","params":{"x":[true,null,"é"]}}])"s;
-    REQUIRE(accepted(text));
+TEST_CASE("parse_json: agrees with the library on every cut and every changed byte of a text", "[json_rpc]") {
+    const auto text = R"([{"jsonrpc":"2.0","id":-1.5e3,"a\u00e9\ud83d\ude00":{"x":[true,null,false,"é"]}},0])"s;
     for (std::size_t i = 0; i < text.size(); ++i) {
         CHECK_FALSE(accepted(text.substr(0, i)));
         for (int byte = 0; byte < 256; ++byte) {
             auto changed = text;
             changed[i] = static_cast<char>(byte);
-            std::string printed;
-            const auto parsed = parse_json(changed);
-            if (const auto* value = std::get_if<Json>(&parsed)) print_json(*value, printed);
+            INFO(changed);
+            const auto theirs = Json::parse(changed, nullptr, false);
+            const auto ours = parse_json(changed);
+            const auto* value = std::get_if<Json>(&ours);
+            REQUIRE((value ? *value == theirs && value->dump() == theirs.dump() : theirs.is_discarded()));
         }
     }
 }
