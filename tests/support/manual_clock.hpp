@@ -1,0 +1,29 @@
+#pragma once
+
+#include <chrono>
+
+#include "util/clock.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::test {
+
+/// A clock that stands still until a test moves it. Any thread.
+class ManualClock final : public Clock {
+public:
+    SteadyTime now() const override { return SteadyTime(std::chrono::hours(1)) + elapsed(); }
+    SystemTime wall_time() const override {
+        return SystemTime(std::chrono::seconds(1'700'000'000)) +
+               std::chrono::duration_cast<SystemTime::duration>(elapsed());
+    }
+    void advance(SteadyTime::duration by) {
+        elapsed_.with([&](SteadyTime::duration& elapsed) { elapsed += by; });
+    }
+
+private:
+    SteadyTime::duration elapsed() const {
+        return elapsed_.with([](const SteadyTime::duration& elapsed) { return elapsed; });
+    }
+    Guarded<SteadyTime::duration> elapsed_{SteadyTime::duration::zero()};
+};
+
+}  // namespace shared_tensor::test

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "support/event.hpp"
+#include "tasks/worker_pool.hpp"
+
+namespace shared_tensor::test {
+
+/// A job that says when it runs and runs until it is let go.
+struct HeldJob {
+    Event runs, go, done;
+    std::shared_ptr<tasks::Job> job = std::make_shared<tasks::Job>();
+
+    explicit HeldJob(std::vector<std::shared_ptr<tasks::Group>> groups = {}) {
+        job->groups = std::move(groups);
+        job->run = [this] {
+            runs.set();
+            go.wait();
+            done.set();
+        };
+    }
+};
+
+template <class Run>
+std::shared_ptr<tasks::Job> make_job(Run run, std::vector<std::shared_ptr<tasks::Group>> groups = {}) {
+    auto job = std::make_shared<tasks::Job>();
+    job->groups = std::move(groups);
+    job->run = std::move(run);
+    return job;
+}
+
+}  // namespace shared_tensor::test
