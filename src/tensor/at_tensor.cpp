@@ -1,0 +1,65 @@
+#include "tensor/at_tensor.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <shared_tensor/value.hpp>
+
+#include "tensor/memory.hpp"
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+class AtTensor final : public codec::TensorHandle {
+public:
+    explicit AtTensor(at::Tensor tensor)
+        : tensor_(std::move(tensor)), bytes_(static_cast<std::uint64_t>(tensor_.numel()) * tensor_.itemsize()) {}
+
+    const at::Tensor& tensor() const override { return tensor_; }
+    std::uint64_t bytes() const override { return bytes_; }
+    bool on_device() const override { return !tensor_.is_cpu(); }
+
+    bool append_key(std::string& key) const override {
+        if (bytes_ > kMaxKeyBytes || on_device()) return false;
+        const DType dtype = tensor::dtype_of(tensor_);
+        key.append(name_of(dtype)).push_back('[');
+        for (const std::int64_t size : tensor_.sizes())
+            key.append(std::to_string(size)).push_back(',');
+        key.push_back(']');
+        const Dense values = dense(tensor_, dtype);
+        key.append(reinterpret_cast<const char*>(values.bytes.data()), values.bytes.size());
+        return true;
+    }
+
+private:
+    at::Tensor tensor_;
+    std::uint64_t bytes_;
+};
+
+/// What a tensor is that can't cross, with the way out; empty if it can.
+std::string obstacle(const at::Tensor& tensor) {
+    if (!tensor.defined()) return "an undefined tensor (return std::optional<at::Tensor> for none)";
+    if (tensor.is_nested()) return "a nested tensor (call to_padded_tensor() first)";
+    if (tensor.is_quantized()) return "a quantised tensor (call dequantize() first)";
+    if (tensor.layout() != at::kStrided) return "a sparse tensor (call to_dense() first)";
+    if (tensor.is_meta()) return "a meta tensor, which has no values";
+    if (!dtype_of(tensor.scalar_type())) return std::string("a tensor of dtype ") + c10::toString(tensor.scalar_type());
+    if (!tensor.has_storage()) return "a tensor without memory of its own (make a plain copy of it first)";
+    return {};
+}
+
+}  // namespace
+
+DType dtype_of(const at::Tensor& tensor) { return *dtype_of(tensor.scalar_type()); }
+
+codec::TensorPointer make_plain_handle(const at::Tensor& tensor) { return std::make_shared<const AtTensor>(tensor); }
+
+codec::TensorPointer make_handle(const at::Tensor& tensor) {
+    if (std::string what = obstacle(tensor); !what.empty()) throw InvalidValue({}, "dense tensor", std::move(what));
+    at::Tensor plain = tensor.requires_grad() ? tensor.detach() : tensor;
+    if (plain.is_conj()) plain = plain.resolve_conj();
+    if (plain.is_neg()) plain = plain.resolve_neg();
+    return make_plain_handle(plain);
+}
+
+}  // namespace shared_tensor::tensor

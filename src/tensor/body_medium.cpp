@@ -1,0 +1,62 @@
+#include <ATen/core/Tensor.h>
+
+#include <cstring>
+
+#include "tensor/at_tensor.hpp"
+#include "tensor/bool_check.hpp"
+#include "tensor/medium.hpp"
+#include "tensor/memory.hpp"
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+bool is_aligned(const std::byte* data, std::size_t size) { return reinterpret_cast<std::uintptr_t>(data) % size == 0; }
+
+/// Bytes behind the JSON of the same message: read where they lie, written from where they lie.
+class BodyMedium final : public Medium {
+public:
+    Way way() const override { return Way::body; }
+    Viability viable() const override { return {}; }
+    Viability carries(DType) const override { return {}; }
+
+    Imported import(const Descriptor& descriptor, const Incoming& incoming) const override {
+        const Region region = parse_region(descriptor, incoming.body.size());
+        if (descriptor.extent.elements == 0)
+            return {make_plain_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
+        const std::byte* data = incoming.body.data() + region.offset;
+        check_bools(descriptor, data);
+        // Item sizes are powers of two; a complex number is aligned like its parts at least.
+        if (!is_aligned(data, size_of(descriptor.dtype))) return copied(descriptor, data);
+        return {
+            make_plain_handle(view_of(data, incoming.owner, descriptor.dtype, descriptor.shape, descriptor.strides)),
+            0};
+    }
+
+    Exported export_to(const codec::TensorPointer& handle, OutgoingBody& body) const override {
+        Dense values = dense(handle->tensor(), dtype_of(handle->tensor()));
+        const Region region = body.add(values.bytes, std::move(values.tensor));
+        return {Json{{"offset", region.offset}, {"size", region.size}}, values.copied};
+    }
+
+private:
+    static Imported copied(const Descriptor& descriptor, const std::byte* data) {
+        at::Tensor tensor = allocate(descriptor.dtype, descriptor.shape);
+        std::byte* out = mutable_bytes(tensor).data();
+        if (descriptor.strides.empty()) {
+            std::memcpy(out, data, static_cast<std::size_t>(descriptor.extent.bytes));
+        } else {
+            gather(data, descriptor.shape, descriptor.strides, size_of(descriptor.dtype), out);
+        }
+        return {make_plain_handle(tensor), descriptor.extent.bytes};
+    }
+};
+
+}  // namespace
+
+const Medium& body_medium() {
+    static const BodyMedium kMedium;
+    return kMedium;
+}
+
+}  // namespace shared_tensor::tensor

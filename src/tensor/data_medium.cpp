@@ -1,0 +1,114 @@
+#include <ATen/core/Tensor.h>
+
+#include <shared_tensor/value.hpp>
+
+#include "tensor/at_tensor.hpp"
+#include "tensor/element.hpp"
+#include "tensor/medium.hpp"
+#include "tensor/memory.hpp"
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+/// Reads nested lists, and knows the place that it is at.
+class ListReader {
+public:
+    explicit ListReader(const Descriptor& descriptor)
+        : shape_(descriptor.shape), item_size_(size_of(descriptor.dtype)), codec_(*element_codec(descriptor.dtype)) {}
+
+    /// Whether the lists are as long as the shape says, before memory is taken for it: [[1, 2, 3], [], [], ...] must
+    /// not cost as much as what it would be if it were whole.
+    void check(const Json& json) {
+        const std::size_t depth = place_.size();
+        if (depth == shape_.size()) return;
+        const auto wanted = static_cast<std::size_t>(shape_[depth]);
+        if (!json.is_array() || json.size() != wanted) fail(json, "array of " + std::to_string(wanted));
+        if (depth + 1 < shape_.size()) each(json, [&](const Json& element) { check(element); });
+    }
+
+    /// Of checked lists.
+    void read(const Json& json, std::byte*& out) {
+        if (place_.size() < shape_.size()) return each(json, [&](const Json& element) { read(element, out); });
+        if (!codec_.read(json, out)) fail(json, codec_.expected());
+        out += item_size_;
+    }
+
+private:
+    template <class Visit>
+    void each(const Json& list, Visit visit) {
+        place_.push_back(0);
+        for (const Json& element : list) {
+            visit(element);
+            ++place_.back();
+        }
+        place_.pop_back();
+    }
+
+    [[noreturn]] void fail(const Json& json, std::string expected) const {
+        std::string path = "data";
+        for (const std::size_t index : place_)
+            path.append("[").append(std::to_string(index)).append("]");
+        throw InvalidValue(std::move(path), std::move(expected), described(json));
+    }
+
+    ShapeView shape_;
+    std::size_t item_size_;
+    const ElementCodec& codec_;
+    std::vector<std::size_t> place_;
+};
+
+Json print_lists(const std::byte*& in, ShapeView shape, std::size_t item_size, const ElementCodec& codec) {
+    if (shape.empty()) {
+        Json element = codec.print(in);
+        in += item_size;
+        return element;
+    }
+    auto list = Json::array();
+    list.get_ref<Json::array_t&>().reserve(static_cast<std::size_t>(shape[0]));
+    for (std::int64_t i = 0; i < shape[0]; ++i)
+        list.push_back(print_lists(in, shape.subspan(1), item_size, codec));
+    return list;
+}
+
+/// Nested lists, for people.
+class DataMedium final : public Medium {
+public:
+    Way way() const override { return Way::data; }
+    Viability viable() const override { return {}; }
+    Viability carries(DType dtype) const override {
+        if (element_codec(dtype) != nullptr) return {};
+        return {std::string(name_of(dtype)) + " has two values in a byte and no form as lists"};
+    }
+
+    Imported import(const Descriptor& descriptor, const Incoming&) const override {
+        const Json& lists = *descriptor.content;
+        // [] stands for any shape without elements: [2^40, 0] could not be written otherwise.
+        const bool nothing = descriptor.extent.elements == 0 && lists.is_array() && lists.empty();
+        ListReader reader(descriptor);
+        if (!nothing) reader.check(lists);
+        at::Tensor tensor = allocate(descriptor.dtype, descriptor.shape);
+        std::byte* out = mutable_bytes(tensor).data();
+        if (!nothing) reader.read(lists, out);
+        return {make_plain_handle(tensor), descriptor.extent.bytes};
+    }
+
+    Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
+        const at::Tensor& tensor = handle->tensor();
+        if (tensor.numel() == 0) return {Json::array(), 0};
+        const DType dtype = dtype_of(tensor);
+        const Dense values = dense(tensor, dtype);
+        const std::byte* in = values.bytes.data();
+        const ShapeView shape(tensor.sizes().data(), tensor.sizes().size());
+        return {print_lists(in, shape, size_of(dtype), *element_codec(dtype)), handle->bytes()};
+    }
+};
+
+}  // namespace
+
+const Medium& data_medium() {
+    static const DataMedium kMedium;
+    return kMedium;
+}
+
+}  // namespace shared_tensor::tensor

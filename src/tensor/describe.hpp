@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+
+#include "codec/value.hpp"
+
+namespace shared_tensor::tensor {
+
+using codec::Json;
+
+/// A short text of a JSON value for error messages: "number -1", "string \"abc\"", "array of 3".
+std::string described(const Json& json);
+
+}  // namespace shared_tensor::tensor

@@ -1,0 +1,200 @@
+#include "tensor/descriptor.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+
+#include <shared_tensor/value.hpp>
+
+#include "tensor/data_shape.hpp"
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+constexpr std::array<std::string_view, 5> kPlainMembers{"dtype", "shape", "strides", "device", "lease"};
+
+[[noreturn]] void fail(std::string path, std::string expected, const Json* got) {
+    throw InvalidValue(std::move(path), std::move(expected), got != nullptr ? described(*got) : "nothing");
+}
+
+const Json* find(const Json& json, std::string_view key) {
+    const auto found = json.find(key);
+    return found == json.end() ? nullptr : &*found;
+}
+
+std::optional<std::uint64_t> natural(const Json& json) {
+    if (json.is_number_unsigned()) return json.get<std::uint64_t>();
+    if (!json.is_number_integer() || json.get<std::int64_t>() < 0) return std::nullopt;
+    return static_cast<std::uint64_t>(json.get<std::int64_t>());
+}
+
+void refuse_unknown_members(const Json& json) {
+    for (const auto& [key, member] : json.items()) {
+        const bool known = std::find(kPlainMembers.begin(), kPlainMembers.end(), key) != kPlainMembers.end();
+        if (!known && !parse_way(key)) {
+            throw InvalidValue(
+                {},
+                "a tensor's members only (dtype, shape, strides, device, lease, and one of data, base64, "
+                "body, shm, cuda_ipc, url)",
+                "member " + described(key));
+        }
+    }
+}
+
+/// A url beside another way is that tensor's second address; alone it is the way.
+Way find_way(const Json& json) {
+    std::vector<Way> found;
+    for (const Way way : kWays) {
+        if (json.contains(name_of(way))) found.push_back(way);
+    }
+    if (found.size() == 2 && found.back() == Way::url) found.pop_back();
+    if (found.size() == 1) return found.front();
+    throw InvalidValue({}, "exactly one of data, base64, body, shm, cuda_ipc, url",
+                       found.empty() ? "none" : join(found));
+}
+
+DType read_dtype(const Json& json) {
+    if (json.is_string()) {
+        if (const auto dtype = parse_dtype(json.get_ref<const std::string&>())) return *dtype;
+    }
+    fail("dtype", "one of " + dtype_names(), &json);
+}
+
+Shape read_counts(const Json& json, std::string_view name) {
+    const std::string path(name);
+    if (!json.is_array() || json.size() > kMaxRank) {
+        fail(path, "array of at most " + std::to_string(kMaxRank) + " integers", &json);
+    }
+    Shape counts;
+    counts.reserve(json.size());
+    for (const Json& element : json) {
+        const auto value = natural(element);
+        if (!value || *value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+            fail(path + '[' + std::to_string(counts.size()) + ']', "integer from 0 to 9223372036854775807", &element);
+        }
+        counts.push_back(static_cast<std::int64_t>(*value));
+    }
+    return counts;
+}
+
+bool is_uuid(std::string_view text) {
+    return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) {
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
+    });
+}
+
+std::string read_device(const Json& json) {
+    if (json.is_string()) {
+        const auto& device = json.get_ref<const std::string&>();
+        if (device == "cpu" || (device.starts_with("cuda:") && is_uuid(std::string_view(device).substr(5))))
+            return device;
+    }
+    fail("device", "\"cpu\" or \"cuda:<uuid>\"", &json);
+}
+
+const Json& required(const Json& json, std::string_view name, std::string_view expected) {
+    const Json* member = find(json, name);
+    if (member == nullptr) fail(std::string(name), std::string(expected), nullptr);
+    return *member;
+}
+
+void read_type_and_shape(const Json& json, Descriptor& descriptor) {
+    const Json* dtype = find(json, "dtype");
+    const Json* shape = find(json, "shape");
+    if (descriptor.way != Way::data) {
+        dtype = &required(json, "dtype", "one of " + dtype_names());
+        shape = &required(json, "shape", "array of integers");
+    }
+    const bool complex = dtype != nullptr && is_complex(read_dtype(*dtype));
+    descriptor.shape = shape != nullptr ? read_counts(*shape, "shape") : shape_of_data(*descriptor.content, complex);
+    descriptor.dtype =
+        dtype != nullptr ? read_dtype(*dtype) : dtype_of_data(*descriptor.content, descriptor.shape.size());
+}
+
+void read_strides(const Json& json, Descriptor& descriptor) {
+    const Json* member = find(json, "strides");
+    if (member == nullptr) return;
+    Shape strides = read_counts(*member, "strides");
+    if (strides.size() != descriptor.shape.size()) {
+        fail("strides", "array of " + std::to_string(descriptor.shape.size()) + " integers, as many as shape has",
+             member);
+    }
+    if (!extent_of(descriptor.shape, strides, size_of(descriptor.dtype))) {
+        fail("strides", "strides that reach less than 2^63 bytes", member);
+    }
+    if (is_contiguous(descriptor.shape, strides)) return;
+    if (descriptor.way == Way::data || descriptor.way == Way::base64) {
+        fail("strides",
+             "those of a contiguous tensor, or none: " + std::string(name_of(descriptor.way)) +
+                 " holds the elements in order",
+             member);
+    }
+    descriptor.strides = std::move(strides);
+}
+
+void measure(Descriptor& descriptor, const DescriptorLimits& limits, const Json* shape) {
+    const auto extent = extent_of(descriptor.shape, descriptor.strides, size_of(descriptor.dtype));
+    if (!extent) fail("shape", "sizes whose product is less than 2^63 bytes", shape);
+    descriptor.extent = *extent;
+    if (extent->bytes > extent->reach && extent->bytes > limits.max_expanded_bytes) {
+        throw InvalidValue("strides",
+                           "at most " + std::to_string(limits.max_expanded_bytes) + " bytes of repeated elements",
+                           std::to_string(extent->bytes) + " bytes");
+    }
+}
+
+std::uint64_t region_member(const Descriptor& descriptor, std::string_view name) {
+    const Json* member = find(*descriptor.content, name);
+    const auto value = member != nullptr ? natural(*member) : std::nullopt;
+    if (!value) fail(std::string(name_of(descriptor.way)).append(".").append(name), "integer >= 0, in bytes", member);
+    return *value;
+}
+
+void check_size(const Descriptor& descriptor, const Region& region) {
+    const Extent& extent = descriptor.extent;
+    const bool right = descriptor.strides.empty() ? region.size == extent.bytes : region.size >= extent.reach;
+    if (right) return;
+    throw InvalidValue(std::string(name_of(descriptor.way)) + ".size",
+                       descriptor.strides.empty()
+                           ? std::to_string(extent.bytes) + " (shape x item size)"
+                           : "at least " + std::to_string(extent.reach) + " (what the strides reach)",
+                       std::to_string(region.size));
+}
+
+}  // namespace
+
+Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
+    if (!json.is_object()) fail({}, "tensor descriptor (an object)", &json);
+    refuse_unknown_members(json);
+    Descriptor descriptor;
+    descriptor.way = find_way(json);
+    descriptor.content = find(json, name_of(descriptor.way));
+    if (const Json* device = find(json, "device")) descriptor.device = read_device(*device);
+    if (const Json* lease = find(json, "lease"); lease != nullptr && !lease->is_string())
+        fail("lease", "string", lease);
+    read_type_and_shape(json, descriptor);
+    const Json* shape = find(json, "shape");
+    measure(descriptor, limits, shape != nullptr ? shape : descriptor.content);
+    read_strides(json, descriptor);
+    measure(descriptor, limits, shape);
+    return descriptor;
+}
+
+Region parse_region(const Descriptor& descriptor, std::uint64_t available) {
+    const std::string way(name_of(descriptor.way));
+    const Json& content = *descriptor.content;
+    if (!content.is_object() || content.size() != 2) fail(way, "object with offset and size", &content);
+    const Region region{region_member(descriptor, "offset"), region_member(descriptor, "size")};
+    const std::string have = " (there are " + std::to_string(available) + " bytes)";
+    if (region.offset > available)
+        fail(way + ".offset", "integer up to " + std::to_string(available) + have, &content["offset"]);
+    if (region.size > available - region.offset) {  // not the sum, which may overflow
+        fail(way + ".size", "integer up to " + std::to_string(available - region.offset) + have, &content["size"]);
+    }
+    check_size(descriptor, region);
+    return region;
+}
+
+}  // namespace shared_tensor::tensor

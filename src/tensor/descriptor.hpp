@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tensor/describe.hpp"
+#include "tensor/dtype.hpp"
+#include "tensor/layout.hpp"
+#include "tensor/way.hpp"
+
+namespace shared_tensor::tensor {
+
+struct DescriptorLimits {
+    /// What elements x item size may be where strides make it more than the bytes that are there (a stride of 0
+    /// repeats one element): as much as a client could have sent for real.
+    std::uint64_t max_expanded_bytes = std::uint64_t{2} << 30;
+};
+
+/// A checked `$tensor` object: counts do not overflow, exactly one way, nothing unknown. The way's own member is
+/// checked by its medium against the memory that it names.
+struct Descriptor {
+    DType dtype = DType::float32;
+    Shape shape;
+    Shape strides;  ///< empty when contiguous
+    Extent extent;
+    std::string device = "cpu";  ///< or "cuda:<uuid>"
+    Way way = Way::data;
+    const Json* content = nullptr;  ///< the way's member; lives in the JSON that was read
+};
+
+/// Throws InvalidValue, whose path names the member.
+Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits = {});
+
+/// A part of memory that a descriptor names.
+struct Region {
+    std::uint64_t offset = 0;
+    std::uint64_t size = 0;
+};
+
+/// {"offset", "size"} inside `available` bytes, and of the size that the tensor needs. Throws InvalidValue (path
+/// "way.member").
+Region parse_region(const Descriptor& descriptor, std::uint64_t available);
+
+}  // namespace shared_tensor::tensor

@@ -1,0 +1,112 @@
+#include "tensor/exchange.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include <shared_tensor/value.hpp>
+
+#include "tensor/at_tensor.hpp"
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+std::string text_of(const TransportNotPossible::Reasons& reasons) {
+    std::string text = "no way to hand the tensor over";
+    for (const auto& [way, reason] : reasons) {
+        text.append(reasons.front().first == way ? ": " : "; ").append(name_of(way)).append(": ").append(reason);
+    }
+    return text;
+}
+
+/// For tensors beyond all bounds.
+int compactness(Way way) { return way == Way::data ? 0 : way == Way::base64 ? 1 : 2; }
+
+/// Why that way can't carry the tensor, from the most general to the most special cause.
+Viability judge(const Media& media, Way way, DType dtype) {
+    const Viability viable = media.viable(way);
+    return viable ? media.find(way)->carries(dtype) : viable;
+}
+
+}  // namespace
+
+TransportNotPossible::TransportNotPossible(Reasons reasons)
+    : std::runtime_error(text_of(reasons)), reasons_(std::move(reasons)) {}
+
+codec::TensorPointer TensorExchange::import(const Json& json) {
+    const Descriptor descriptor = parse_descriptor(json, limits_);
+    const std::string way(name_of(descriptor.way));
+    if (const Viability viable = media_->viable(descriptor.way); !viable) {
+        throw InvalidValue(way, "one of the ways that can be used here (" + media_->viable_names() + ")",
+                           way + ", but " + viable.reason);
+    }
+    const Medium& medium = *media_->find(descriptor.way);
+    if (const Viability carried = medium.carries(descriptor.dtype); !carried) {
+        throw InvalidValue(way, "another way for this dtype", way + ", but " + carried.reason);
+    }
+    if (descriptor.device != "cpu") {
+        throw InvalidValue("device", "\"cpu\": " + way + " brings the bytes to host memory", descriptor.device);
+    }
+    Imported imported = medium.import(descriptor, incoming_);
+    count(descriptor.way, imported.copied);
+    return std::move(imported.tensor);
+}
+
+codec::TensorPointer TensorExchange::wrap(const at::Tensor& tensor) { return make_handle(tensor); }
+
+Json TensorExchange::describe(const codec::TensorPointer& handle) {
+    const Medium& medium = choose(handle);
+    Exported exported = medium.export_to(handle, body_);
+    count(medium.way(), exported.copied);
+    const at::Tensor& tensor = handle->tensor();
+    Json json{{"dtype", name_of(dtype_of(tensor))}, {"shape", tensor.sizes().vec()}, {"device", "cpu"}};
+    json[std::string(name_of(medium.way()))] = std::move(exported.content);
+    return json;
+}
+
+const Medium& TensorExchange::choose(const codec::TensorPointer& tensor) const {
+    static const std::vector<Way> kAnyone{Way::data, Way::base64};
+    const auto& wishes = !policy_.require.empty()  ? policy_.require
+                         : !policy_.accept.empty() ? policy_.accept
+                                                   : kAnyone;
+    const DType dtype = dtype_of(tensor->tensor());
+    TransportNotPossible::Reasons reasons;
+    const Medium* beyond = nullptr;  // the most compact of those whose bound is exceeded
+    for (const Way way : wishes) {
+        const Viability can = judge(*media_, way, dtype);
+        if (!can) {
+            reasons.emplace_back(way, can.reason);
+        } else if (within_bounds(way, tensor)) {
+            return *media_->find(way);
+        } else if (beyond == nullptr || compactness(way) > compactness(beyond->way())) {
+            beyond = media_->find(way);
+        }
+    }
+    if (beyond == nullptr) throw TransportNotPossible(std::move(reasons));
+    return *beyond;
+}
+
+bool TensorExchange::within_bounds(Way way, const codec::TensorPointer& tensor) const {
+    if (way == Way::data) return static_cast<std::uint64_t>(tensor->tensor().numel()) <= policy_.data_max_elements;
+    return way != Way::base64 || tensor->bytes() <= policy_.base64_max_bytes;
+}
+
+void TensorExchange::count(Way way, std::uint64_t copied) {
+    Count& count = counts_[static_cast<std::size_t>(way)];
+    ++count.tensors;
+    count.copied += copied;
+}
+
+std::string TensorExchange::summary() const {
+    std::string text;
+    for (const Way way : kWays) {
+        const Count& count = counts_[static_cast<std::size_t>(way)];
+        if (count.tensors == 0) continue;
+        text.append(text.empty() ? "" : ", ").append(name_of(way));
+        text.append(";tensors=" + std::to_string(count.tensors) + ";copied=" + std::to_string(count.copied));
+    }
+    return text;
+}
+
+}  // namespace shared_tensor::tensor

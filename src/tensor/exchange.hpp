@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codec/value.hpp"
+#include "tensor/descriptor.hpp"
+#include "tensor/medium.hpp"
+#include "tensor/way.hpp"
+
+namespace shared_tensor::tensor {
+
+/// No way that the reader takes can carry a tensor: -32006 with the reason for each.
+class TransportNotPossible : public std::runtime_error {
+public:
+    using Reasons = std::vector<std::pair<Way, std::string>>;
+    explicit TransportNotPossible(Reasons reasons);
+    const Reasons& reasons() const { return reasons_; }
+
+private:
+    Reasons reasons_;
+};
+
+/// What the reader of a message can take.
+struct ExportPolicy {
+    std::vector<Way> accept;                    ///< in order of wish; empty: said nothing (curl), data or base64
+    std::vector<Way> require;                   ///< not empty: one of these or TransportNotPossible
+    std::uint64_t data_max_elements = 64;       ///< above it another accepted way is taken if there is one
+    std::uint64_t base64_max_bytes = 64 << 10;  ///< likewise
+};
+
+/// How the tensors of ONE message cross: those of a request in, those of its reply out.
+///
+/// Ways out: the first accepted one that carries the tensor and whose bound (data_max_elements, base64_max_bytes) it
+/// keeps; beyond all bounds the most compact accepted one. Nothing is sent in a way that was not accepted.
+/// Thread safety: one thread at a time, except wrap(), which any thread may call at any time.
+class TensorExchange final : public codec::TensorPort {
+public:
+    explicit TensorExchange(Incoming incoming = {}, ExportPolicy policy = {}, DescriptorLimits limits = {},
+                            const Media& media = inline_media())
+        : incoming_(std::move(incoming)), policy_(std::move(policy)), limits_(limits), media_(&media) {}
+
+    codec::TensorPointer import(const Json& descriptor) override;
+    codec::TensorPointer wrap(const at::Tensor& tensor) override;
+    /// Throws TransportNotPossible, std::bad_alloc.
+    Json describe(const codec::TensorPointer& tensor) override;
+
+    /// For the tensors described from now on: the items of a batch may differ.
+    void set_policy(ExportPolicy policy) { policy_ = std::move(policy); }
+
+    /// What is to be written after the head of the frame (codec::frame_head): empty when no tensor went by body, and
+    /// then the message can go as plain JSON.
+    const OutgoingBody& body() const { return body_; }
+
+    /// For the header Shared-Tensor-Transport: the tensors of both directions by way, and the bytes copied for them:
+    /// "body;tensors=2;copied=0", several ways with ", " between. Empty when no tensor crossed.
+    std::string summary() const;
+
+private:
+    struct Count {
+        std::uint64_t tensors = 0, copied = 0;
+    };
+
+    void count(Way way, std::uint64_t copied);
+    const Medium& choose(const codec::TensorPointer& tensor) const;
+    bool within_bounds(Way way, const codec::TensorPointer& tensor) const;
+
+    Incoming incoming_;
+    ExportPolicy policy_;
+    DescriptorLimits limits_;
+    const Media* media_;
+    OutgoingBody body_;
+    std::array<Count, kWays.size()> counts_{};
+};
+
+}  // namespace shared_tensor::tensor

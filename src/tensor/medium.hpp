@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "codec/value.hpp"
+#include "tensor/descriptor.hpp"
+#include "tensor/dtype.hpp"
+#include "tensor/way.hpp"
+
+namespace shared_tensor::tensor {
+
+/// What a message brought beside its JSON.
+struct Incoming {
+    std::span<const std::byte> body;
+    std::shared_ptr<const void> owner;  ///< keeps `body` alive; tensors that view it hold on to it
+};
+
+/// Bytes that go out as they lie; `owner` keeps them alive until they are written.
+struct BodyPart {
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const void> owner;
+};
+
+/// What goes out beside the JSON: the tensors, each at a multiple of 64 bytes from the first.
+class OutgoingBody {
+public:
+    /// Where the bytes will stand.
+    Region add(std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
+
+    /// One after another, the gaps between tensors included.
+    const std::vector<BodyPart>& parts() const { return parts_; }
+    std::uint64_t size() const { return size_; }
+
+private:
+    std::vector<BodyPart> parts_;
+    std::uint64_t size_ = 0;
+};
+
+/// Yes, or why not, in words for people.
+struct Viability {
+    std::string reason;  ///< empty: yes
+    explicit operator bool() const { return reason.empty(); }
+};
+
+/// A tensor that came in, and what it cost.
+struct Imported {
+    codec::TensorPointer tensor;
+    std::uint64_t copied = 0;  ///< bytes
+};
+
+/// The way's own member of a descriptor, and what it cost.
+struct Exported {
+    Json content;
+    std::uint64_t copied = 0;  ///< bytes
+};
+
+/// One way to hand tensors over. Being built in, being usable here (viable) and carrying a certain tensor are three
+/// questions. Immutable: one object serves all messages and threads.
+class Medium {
+public:
+    virtual ~Medium() = default;
+    virtual Way way() const = 0;
+    virtual Viability viable() const = 0;
+    /// Of a viable medium: whether it carries tensors of that type.
+    virtual Viability carries(DType dtype) const = 0;
+
+    /// `descriptor` is one of this way. Throws InvalidValue before memory is touched that it does not rightly name.
+    virtual Imported import(const Descriptor& descriptor, const Incoming& incoming) const = 0;
+    /// `tensor` is of a type that it carries.
+    virtual Exported export_to(const codec::TensorPointer& tensor, OutgoingBody& body) const = 0;
+};
+
+/// The media of a process, looked up by way.
+class Media {
+public:
+    explicit Media(std::vector<const Medium*> media) : media_(std::move(media)) {}
+    /// nullptr when that way is not built in.
+    const Medium* find(Way way) const;
+    /// Whether the way can be used here at all.
+    Viability viable(Way way) const;
+    /// Those that can be used, as they stand in error messages: "data, base64, body".
+    std::string viable_names() const;
+
+private:
+    std::vector<const Medium*> media_;  // live as long as the process
+};
+
+/// data, base64 and body: those that need nothing but the message.
+const Media& inline_media();
+
+const Medium& data_medium();
+const Medium& base64_medium();
+const Medium& body_medium();
+
+}  // namespace shared_tensor::tensor

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensor/exchange.hpp"
+
+namespace shared_tensor::test {
+
+/// A message with one tensor, as it lies in memory after it crossed: JSON text and a body.
+struct Wire {
+    std::string json;
+    std::shared_ptr<std::vector<std::byte>> body;
+    std::string summary;  ///< of the side that sent it
+
+    tensor::Incoming incoming() const { return {*body, body}; }
+};
+
+tensor::ExportPolicy only(tensor::Way way);
+Wire send(const at::Tensor& tensor, tensor::ExportPolicy policy);
+/// What the other side has of it.
+codec::TensorPointer receive(const Wire& wire);
+
+/// Same dtype, shape and bytes, NaNs and signs of zero included.
+bool identical(const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace shared_tensor::test
