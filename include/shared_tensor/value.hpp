@@ -74,7 +74,15 @@ public:
     double number() const { return source_->number(node_); }
     std::string_view string() const { return source_->string(node_); }
     std::size_t size() const { return source_->size(node_); }
-    const at::Tensor& tensor() const { return source_->tensor(node_); }
+    const at::Tensor& tensor() const {
+        try {
+            return source_->tensor(node_);
+        } catch (const InvalidValue& error) {  // knows its place inside the tensor only
+            const std::string outer = path();
+            const bool needs_dot = !outer.empty() && !error.path.empty() && error.path[0] != '[';
+            throw InvalidValue(outer + (needs_dot ? "." : "") + error.path, error.expected, error.got);
+        }
+    }
 
     /// Children remember their parent for error messages: `*this` must outlive them.
     ValueReader element(std::size_t index) const { return {*this, source_->element(node_, index), {}, index}; }
