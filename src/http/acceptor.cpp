@@ -37,16 +37,10 @@ bool is_the_clients(int error) {
 
 void set_option(int fd, int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof value); }
 
-/// Some hosts pace even loopback (bbr); big bodies then take twice as long.
-void do_not_pace(int fd) {
-    static constexpr char kReno[] = "reno";
-    ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof kReno - 1);
-}
-
 }  // namespace
 
 Acceptor::Acceptor(std::vector<Listener> listeners) : count_(listeners.size()), listeners_(std::move(listeners)) {
-    listeners_.with([](std::vector<Listener>& all) {
+    listeners_.with([](const std::vector<Listener>& all) {
         for (const Listener& one : all) {
             if (one.is_unix()) continue;
             set_option(one.fd(), IPPROTO_TCP, TCP_NODELAY, 1);  // both are inherited by the connections
@@ -75,7 +69,7 @@ UniqueFd Acceptor::accept_one(std::size_t index, Accepted& accepted) {
     if (!fd) return fd;
     accepted.loopback = !is_unix && is_loopback(address);
     accepted.peer = is_unix ? unix_peer(fd.get()) : tcp_peer(address);
-    if (accepted.loopback) do_not_pace(fd.get());
+    if (accepted.loopback) unpace_loopback(fd.get());
     return fd;
 }
 

@@ -1,52 +1,24 @@
 #include "http/body_reader.hpp"
 
-#include <poll.h>
+#include <utility>
 
-#include <algorithm>
-#include <cstring>
-#include <new>
+#include "http/body_clock.hpp"
+#include "http/chunked_body.hpp"
 
 namespace shared_tensor::http {
 
-BodyClock::BodyClock(const ServerOptions& options, bool binary)
-    : binary_(binary),
-      fixed_(std::chrono::steady_clock::now() + options.body_timeout),
-      pace_(std::chrono::steady_clock::now(), options.body_stall_timeout, options.min_bytes_per_second) {}
+namespace {
 
-void BodyClock::moved(std::size_t bytes) {
-    if (binary_) pace_.moved(bytes, std::chrono::steady_clock::now());
+constexpr HeadFault kTooLarge{413, "the body is larger than this server takes"};
+constexpr HeadFault kNoBudget{503, "too many bytes of requests are in flight; try again later"};
+constexpr HeadFault kLate{408, "the body did not arrive in time"};
+
+BodyClock clock_of(const ServerOptions& options, const BodyPlan& plan) {
+    if (plan.binary) return BodyClock::keep_moving(options.body_stall_timeout, options.min_bytes_per_second);
+    return BodyClock::until(std::chrono::steady_clock::now() + options.body_timeout);
 }
 
-SteadyTime BodyClock::deadline() const { return binary_ ? pace_.deadline() : fixed_; }
-
-HeadFault too_large() { return {413, "the body is larger than this server takes"}; }
-HeadFault no_budget() { return {503, "too many bytes of requests are in flight; try again later"}; }
-
-std::size_t read_some(Wire& wire, InputBuffer& input, char* to, std::size_t size, BodyClock& clock,
-                      std::variant<std::monostate, HeadFault, PeerGone>& outcome) {
-    if (!input.empty()) {
-        const std::size_t there = std::min(size, input.size());
-        std::memcpy(to, input.view().data(), there);
-        input.consume(there);
-        return there;
-    }
-    while (true) {
-        const WireResult got = wire.read(to, size, Wire::Wait::linger);
-        if (got.status == WireStatus::ok) {
-            clock.moved(got.bytes);
-            return got.bytes;
-        }
-        if (got.status != WireStatus::again) {
-            outcome = PeerGone{};
-            return 0;
-        }
-        if (wait_ready(wire.fd(), POLLIN, clock.deadline()) == Ready::timeout) {
-            outcome = HeadFault{408, "the body did not arrive in time"};
-            return 0;
-        }
-    }
-}
-
+/// `body` with its share of the budget tied to its lifetime.
 std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, BodyBudget::Share share) {
     struct Held {
         std::shared_ptr<PooledBuffer> body;
@@ -56,23 +28,57 @@ std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, Bod
     return {std::make_shared<Held>(Held{std::move(body), std::move(share)}), plain};
 }
 
-BodyResult read_sized_body(ServerContext& context, Wire& wire, InputBuffer& input, std::uint64_t length,
-                           const BodyPlan& plan) {
-    if (length > plan.max_bytes) return too_large();
+BodyResult read_sized(ServerContext& context, Wire& wire, InputBuffer& input, std::size_t length,
+                      const BodyPlan& plan) {
     auto share = context.body_budget.take(length);
-    if (!share) return no_budget();
+    if (!share) return kNoBudget;
     auto body = context.buffers.take(length);
     body->resize(length);
     auto* to = reinterpret_cast<char*>(body->data());
-    BodyClock clock(context.options, plan.binary);
-    std::variant<std::monostate, HeadFault, PeerGone> outcome;
+    BodyClock clock = clock_of(context.options, plan);
+    ReadFailure failure = ReadFailure::none;
     for (std::size_t done = 0; done < length;) {
-        const std::size_t got = read_some(wire, input, to + done, length - done, clock, outcome);
-        if (const auto* fault = std::get_if<HeadFault>(&outcome)) return *fault;
-        if (got == 0) return PeerGone{};
-        done += got;
+        done += read_some(wire, input, to + done, length - done, clock, failure);
+        if (failure == ReadFailure::late) return kLate;
+        if (failure != ReadFailure::none) return PeerGone{};
     }
     return with_share(std::move(body), std::move(*share));
+}
+
+BodyResult explain(ChunkedFault fault) {
+    switch (fault) {
+        case ChunkedFault::malformed: return HeadFault{400, "the chunked body is malformed"};
+        case ChunkedFault::too_large: return kTooLarge;
+        case ChunkedFault::too_many_chunks: return HeadFault{413, "the body comes in too many chunks"};
+        case ChunkedFault::no_budget: return kNoBudget;
+        case ChunkedFault::late: return kLate;
+        case ChunkedFault::gone: break;
+    }
+    return PeerGone{};
+}
+
+BodyResult read_chunked(ServerContext& context, Wire& wire, InputBuffer& input, const BodyPlan& plan) {
+    BodyBudget::Share share;
+    const auto allow = [&](std::size_t capacity) {
+        auto larger = context.body_budget.take(capacity);
+        if (larger) share = std::move(*larger);
+        return larger.has_value();
+    };
+    BodyClock clock = clock_of(context.options, plan);
+    auto result =
+        read_chunked_body(context.buffers, wire, input, clock, {plan.max_bytes, context.options.max_chunks, allow});
+    if (const auto* fault = std::get_if<ChunkedFault>(&result)) return explain(*fault);
+    return with_share(std::move(std::get<std::shared_ptr<PooledBuffer>>(result)), std::move(share));
+}
+
+}  // namespace
+
+BodyResult read_body(ServerContext& context, Wire& wire, InputBuffer& input, const Framing& framing,
+                     const BodyPlan& plan) {
+    if (framing.chunked) return read_chunked(context, wire, input, plan);
+    const std::uint64_t length = framing.length.value_or(0);
+    if (length > plan.max_bytes) return kTooLarge;
+    return read_sized(context, wire, input, length, plan);
 }
 
 }  // namespace shared_tensor::http

@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "http/message.hpp"
@@ -16,9 +17,11 @@ struct Endpoint {
     std::string host;  ///< empty for a Unix socket
     int port = 0;
     std::string unix_socket;
-    /// Throws std::invalid_argument that shows the accepted forms.
+    /// Throws std::invalid_argument that shows the accepted forms. The port may be left out: 2537.
     static Endpoint parse(std::string_view url);
     std::string url() const;
+    /// What the Host header says: "127.0.0.1:2537", "[::1]:2537", "localhost" for a Unix socket.
+    std::string authority() const;
 };
 
 struct ClientOptions {
@@ -34,7 +37,8 @@ struct ClientOptions {
 class TransportError : public std::runtime_error {
 public:
     enum class Kind { connect, timeout, broken, too_large, protocol };
-    TransportError(Kind kind, bool sent, const std::string& text) : std::runtime_error(text), kind(kind), sent(sent) {}
+    TransportError(Kind what_kind, bool was_sent, const std::string& text)
+        : std::runtime_error(text), kind(what_kind), sent(was_sent) {}
     Kind kind;
     bool sent;
 };

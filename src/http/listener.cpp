@@ -31,7 +31,9 @@ constexpr int kSocketFlags = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 std::string place(const std::string& host, int port) {
     const bool v6 = host.find(':') != std::string::npos;
-    return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+    std::string text;
+    text.append(v6 ? "[" : "").append(host).append(v6 ? "]:" : ":").append(std::to_string(port));
+    return text;
 }
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;

@@ -123,6 +123,11 @@ bool is_loopback(const sockaddr_storage& address) {
     return IN6_IS_ADDR_LOOPBACK(&ip) || (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == 127);
 }
 
+void unpace_loopback(int fd) {
+    static constexpr char kReno[] = "reno";
+    ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof kReno - 1);
+}
+
 std::optional<std::uint32_t> loopback_peer_uid(int fd) {
     sockaddr_storage peer{}, local{};
     socklen_t peer_size = sizeof peer, local_size = sizeof local;

@@ -17,6 +17,10 @@ Peer tcp_peer(const sockaddr_storage& address);
 
 bool is_loopback(const sockaddr_storage& address);
 
+/// Some machines pace even loopback (congestion control bbr), so that big bodies take twice as long: choose reno for
+/// this connection where the kernel allows it.
+void unpace_loopback(int fd);
+
 /// The user that owns the other end of the loopback TCP connection `fd`, from the kernel's socket table (netlink
 /// sock_diag, a few microseconds). None when the peer is not on loopback, when the kernel does not tell, or when the
 /// peer has closed its end already: a socket without an owner is reported as uid 0, which must not pass for root.

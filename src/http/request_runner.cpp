@@ -14,42 +14,36 @@ namespace shared_tensor::http {
 
 namespace {
 
-/// What httplib reads a request from: the bytes that we have read already, then the socket. What httplib writes is
+/// What httplib reads a request from: the head that we have read and checked already, nothing else. What it writes is
 /// dropped, since the answer is written by us, scattered and in one system call.
-class RequestStream final : public httplib::Stream {
+class HeadStream final : public httplib::Stream {
 public:
-    RequestStream(Wire& wire, InputBuffer& input) : wire_(wire), input_(input) {}
+    HeadStream(Wire& wire, InputBuffer& input, std::size_t head_bytes)
+        : wire_(wire), input_(input), left_(head_bytes) {}
 
-    std::size_t consumed() const { return consumed_; }
-    void use_clock(BodyClock* clock) { clock_ = clock; }
-    const std::variant<std::monostate, HeadFault, PeerGone>& outcome() const { return outcome_; }
+    /// What httplib left of the head: nothing, or it understood another head than we did.
+    std::size_t left() const { return left_; }
 
     ssize_t read(char* to, size_t size) override {
-        if (input_.empty() && clock_ == nullptr) return -1;  // a head is whole before httplib sees it
-        std::size_t got = 0;
-        if (!input_.empty()) {
-            got = std::min(size, input_.size());
-            std::memcpy(to, input_.view().data(), got);
-            input_.consume(got);
-        } else {
-            got = fill(to, size);
-        }
-        consumed_ += got;
-        return got > 0 ? static_cast<ssize_t>(got) : -1;
+        const std::size_t got = std::min(size, left_);
+        if (got == 0) return -1;
+        std::memcpy(to, input_.view().data(), got);
+        consume_buffered(got);
+        return static_cast<ssize_t>(got);
     }
     ssize_t write(const char*, size_t size) override { return static_cast<ssize_t>(size); }
 
     // Line readers of newer versions scan these bytes in one pass; older ones know neither, so nothing is overridden.
     const char* buffered_data(size_t& size) const {
-        size = input_.size();
+        size = left_;
         return size > 0 ? input_.view().data() : nullptr;
     }
     void consume_buffered(size_t size) {
         input_.consume(size);
-        consumed_ += size;
+        left_ -= size;
     }
 
-    bool is_readable() const override { return !input_.empty(); }
+    bool is_readable() const override { return left_ > 0; }
     bool wait_readable() const override { return true; }
     bool wait_writable() const override { return true; }
     bool is_peer_alive() const override { return true; }
@@ -59,25 +53,9 @@ public:
     time_t duration() const override { return 0; }
 
 private:
-    /// Small reads (chunk sizes, line ends) fill the buffer, large ones go straight to their place.
-    std::size_t fill(char* to, std::size_t size) {
-        constexpr std::size_t kSmall = 16 << 10;
-        if (size >= kSmall) return read_some(wire_, input_, to, size, *clock_, outcome_);
-        char* room = input_.room();
-        const std::size_t got = read_some(wire_, empty_, room, input_.room_size(), *clock_, outcome_);
-        input_.filled(got);
-        const std::size_t taken = std::min(got, size);
-        std::memcpy(to, room, taken);
-        input_.consume(taken);
-        return taken;
-    }
-
     Wire& wire_;
     InputBuffer& input_;
-    InputBuffer empty_{1};
-    BodyClock* clock_ = nullptr;
-    std::size_t consumed_ = 0;
-    std::variant<std::monostate, HeadFault, PeerGone> outcome_;
+    std::size_t left_;
 };
 
 class ConnectionExchange final : public Exchange {
@@ -127,7 +105,7 @@ private:
     struct Current {
         Connection& connection;
         InputBuffer& input;
-        RequestStream& stream;
+        HeadStream& stream;
         RequestFrame& frame;
         std::size_t head_bytes;
         httplib::Request* seen = nullptr;  ///< httplib's view of it
@@ -138,10 +116,7 @@ private:
     void answer_refusal(Response response);
     After answer_fault(Connection& connection, HeadFault fault, bool head_only);
     std::variant<BodyPlan, Response> admit(const RequestHead& head);
-    BodyResult read_body(const BodyPlan& plan);
-    BodyResult read_chunked_body(const BodyPlan& plan);
-    std::optional<HeadFault> decode_chunks(httplib::detail::ChunkedDecoder& decoder, const BodyPlan& plan,
-                                           std::shared_ptr<PooledBuffer>& body, BodyBudget::Share& share);
+    BodyResult receive_body(const BodyPlan& plan);
     bool invite_body(Wire& wire);
     Response handle(std::shared_ptr<PooledBuffer> body);
     WriteOutcome write(Connection& connection, const Response& response, ResponseForm form);
@@ -201,62 +176,16 @@ bool RequestRunner::Impl::invite_body(Wire& wire) {
     return write_all(wire, {&line, 1}, context_.options.write_timeout, 0) == WriteOutcome::done;
 }
 
-BodyResult RequestRunner::Impl::read_body(const BodyPlan& plan) {
+BodyResult RequestRunner::Impl::receive_body(const BodyPlan& plan) {
     const Framing& framing = current_->frame.framing;
     Wire& wire = *current_->connection.wire;
-    if (framing.length.value_or(0) > plan.max_bytes) return too_large();  // before the client is invited to send it
-    if (!invite_body(wire)) return PeerGone{};
+    const bool hopeless = framing.length.value_or(0) > plan.max_bytes;  // the client is not invited to send it
+    if (!hopeless && !invite_body(wire)) return PeerGone{};
     try {
-        if (framing.chunked) return read_chunked_body(plan);
-        return read_sized_body(context_, wire, current_->input, framing.length.value_or(0), plan);
+        return read_body(context_, wire, current_->input, framing, plan);
     } catch (const std::bad_alloc&) {
-        return no_budget();
+        return HeadFault{503, "no memory for the body; try again later"};
     }
-}
-
-std::optional<HeadFault> RequestRunner::Impl::decode_chunks(httplib::detail::ChunkedDecoder& decoder,
-                                                            const BodyPlan& plan, std::shared_ptr<PooledBuffer>& body,
-                                                            BodyBudget::Share& share) {
-    static constexpr HeadFault kBadChunks{400, "the chunked body is malformed"};
-    std::size_t chunks = 0;
-    while (true) {
-        if (body->size() == body->capacity()) {
-            const std::size_t larger = body->capacity() * 2;
-            auto larger_share = context_.body_budget.take(larger);
-            if (!larger_share) return no_budget();
-            share = std::move(*larger_share);
-            body = context_.buffers.grow(std::move(body), larger);
-        }
-        std::size_t offset = 0, total = 0;
-        const std::size_t room = std::min(body->capacity() - body->size(), plan.max_bytes + 1 - body->size());
-        const ssize_t got =
-            decoder.read_payload(reinterpret_cast<char*>(body->data() + body->size()), room, offset, total);
-        if (got < 0) return kBadChunks;
-        if (got == 0) break;
-        if (offset == 0 && ++chunks > context_.options.max_chunks)
-            return HeadFault{413, "the body comes in too many chunks"};
-        body->resize(body->size() + static_cast<std::size_t>(got));
-        if (body->size() > plan.max_bytes) return too_large();
-    }
-    httplib::Headers trailers;
-    if (!decoder.parse_trailers_into(trailers, current_->seen->headers)) return kBadChunks;
-    return std::nullopt;
-}
-
-BodyResult RequestRunner::Impl::read_chunked_body(const BodyPlan& plan) {
-    constexpr std::size_t kFirst = 64 << 10;
-    auto body = context_.buffers.take(kFirst);
-    auto share = context_.body_budget.take(body->capacity());
-    if (!share) return no_budget();
-    BodyClock clock(context_.options, plan.binary);
-    current_->stream.use_clock(&clock);
-    httplib::detail::ChunkedDecoder decoder(current_->stream);
-    const auto fault = decode_chunks(decoder, plan, body, *share);
-    current_->stream.use_clock(nullptr);
-    if (std::holds_alternative<PeerGone>(current_->stream.outcome())) return PeerGone{};
-    if (const auto* late = std::get_if<HeadFault>(&current_->stream.outcome())) return *late;
-    if (fault) return *fault;
-    return with_share(std::move(body), std::move(*share));
 }
 
 /// The handler refused on the headers alone. A body that is here already is skipped; one that is still to come would
@@ -281,14 +210,14 @@ void RequestRunner::Impl::answer() {
     after = After::close;
     if (seen != nullptr) seen->body_consumed_ = true;  // httplib must not look for a body of its own
     const bool head_only = frame.head.method == "HEAD";
-    if (stream.consumed() != head_bytes) {  // two readers disagree about the head: nothing after it can be trusted
+    if (stream.left() != 0) {  // two readers disagree about the head: nothing after it can be trusted
         after = answer_fault(connection, {400, "the head is ambiguous"}, head_only);
         return;
     }
     auto verdict = admit(frame.head);
     if (auto* refusal = std::get_if<Response>(&verdict)) return answer_refusal(std::move(*refusal));
 
-    auto body = read_body(std::get<BodyPlan>(verdict));
+    auto body = receive_body(std::get<BodyPlan>(verdict));
     if (std::holds_alternative<PeerGone>(body)) return;
     if (const auto* fault = std::get_if<HeadFault>(&body)) {
         after = answer_fault(connection, *fault, head_only);
@@ -304,7 +233,7 @@ void RequestRunner::Impl::answer() {
 }
 
 After RequestRunner::Impl::run(Connection& connection, InputBuffer& input, RequestFrame frame, std::size_t head_bytes) {
-    RequestStream stream(*connection.wire, input);
+    HeadStream stream(*connection.wire, input, head_bytes);
     Current current{connection, input, stream, frame, head_bytes, nullptr, std::nullopt};
     current_ = &current;
     if (connection.uid_pending) {

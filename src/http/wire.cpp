@@ -52,7 +52,7 @@ Pace::Clock::time_point Pace::deadline() const {
     return std::min(stalled, start_ + stall_ + std::chrono::milliseconds(bytes_ * 1000 / min_rate_));
 }
 
-Ready wait_ready(int fd, short events, std::chrono::steady_clock::time_point deadline) {
+short wait_ready(int fd, short events, std::chrono::steady_clock::time_point deadline) {
     using std::chrono::nanoseconds;
     pollfd wanted{fd, events, 0};
     while (true) {
@@ -64,9 +64,9 @@ Ready wait_ready(int fd, short events, std::chrono::steady_clock::time_point dea
                      static_cast<long>(left.count() % 1'000'000'000)};
         }
         const int count = ::ppoll(&wanted, 1, bounded ? &limit : nullptr, nullptr);
-        if (count > 0) return Ready::yes;
-        if (count == 0) return Ready::timeout;
-        if (errno != EINTR) return Ready::yes;  // the read or write that follows tells what is wrong
+        if (count > 0) return wanted.revents;
+        if (count == 0) return 0;
+        if (errno != EINTR) return POLLERR;  // the read or write that follows tells what is wrong
     }
 }
 
@@ -93,7 +93,7 @@ WriteOutcome write_all(Wire& wire, std::span<iovec> parts, std::chrono::millisec
         const auto now = Pace::Clock::now();
         if (!pace) pace.emplace(now, stall, min_rate);
         if (result.bytes > 0) pace->moved(result.bytes, now);
-        if (wait_ready(wire.fd(), POLLOUT, std::min(pace->deadline(), deadline)) == Ready::timeout) {
+        if (wait_ready(wire.fd(), POLLOUT, std::min(pace->deadline(), deadline)) == 0) {
             return WriteOutcome::timeout;
         }
     }

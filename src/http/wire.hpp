@@ -84,10 +84,9 @@ private:
     std::uint64_t bytes_ = 0;
 };
 
-enum class Ready { yes, timeout };
-
-/// Blocks until `fd` is readable (POLLIN) or writable (POLLOUT), an error counts as ready, or `deadline` is past.
-Ready wait_ready(int fd, short events, std::chrono::steady_clock::time_point deadline);
+/// Blocks until one of `events` (POLLIN, POLLOUT), an error or a hang-up is there, and answers with what is; 0 when
+/// `deadline` came first.
+short wait_ready(int fd, short events, std::chrono::steady_clock::time_point deadline);
 
 /// Takes `bytes` off the front of `parts` after a write that took only so many.
 std::span<iovec> skip_written(std::span<iovec> parts, std::size_t bytes);

@@ -1,0 +1,248 @@
+#include "http/client_connection.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "http/body_clock.hpp"
+#include "http/chunked_body.hpp"
+#include "http/text.hpp"
+
+namespace shared_tensor::http {
+
+namespace {
+
+using Kind = TransportError::Kind;
+
+constexpr std::size_t kInputBytes = 16 << 10;
+constexpr std::chrono::milliseconds kLinger{20};  // one system call waits so long for an answer, then ppoll does
+constexpr int kInterimAnswers = 16;               // "100 Continue" and its like before the real one
+
+[[noreturn]] void fail(Kind kind, std::string_view text) { throw TransportError(kind, true, std::string(text)); }
+
+[[noreturn]] void refuse(std::string_view text) { throw TransportError(Kind::protocol, false, std::string(text)); }
+
+[[noreturn]] void fail(ReadFailure failure) {
+    if (failure == ReadFailure::late) fail(Kind::timeout, "the answer did not arrive in time");
+    fail(Kind::broken, "the server closed the connection before its answer was whole");
+}
+
+std::size_t body_size(const ClientRequest& request) {
+    std::size_t size = request.text.size();
+    for (const BodyPart& part : request.parts)
+        size += part.bytes.size();
+    return size;
+}
+
+void check_field(std::string_view name, std::string_view value) {
+    const auto printable = [](unsigned char c) { return (c >= 0x20 && c != 0x7f) || c == '\t'; };
+    if (is_token(name) && std::all_of(value.begin(), value.end(), printable)) return;
+    refuse("a header field of the request holds characters that it must not");
+}
+
+void check_line(const ClientRequest& request) {
+    const auto visible = [](unsigned char c) { return c > 0x20 && c < 0x7f; };
+    const bool path_ok =
+        request.path.starts_with('/') && std::all_of(request.path.begin(), request.path.end(), visible);
+    if (!path_ok || !is_token(request.method))
+        refuse("the method or path of the request holds characters that it must not");
+}
+
+std::vector<iovec> places_of(std::string& head, const ClientRequest& request) {
+    std::vector<iovec> places;
+    places.reserve(2 + request.parts.size());
+    places.push_back({head.data(), head.size()});
+    // sendmsg only reads through iov_base
+    if (!request.text.empty()) places.push_back({const_cast<char*>(request.text.data()), request.text.size()});
+    for (const BodyPart& part : request.parts) {
+        if (part.bytes.empty()) continue;
+        places.push_back({const_cast<std::byte*>(part.bytes.data()), part.bytes.size()});
+    }
+    return places;
+}
+
+bool has_body(const ClientRequest& request, int status) {
+    return request.method != "HEAD" && status != 204 && status != 304;
+}
+
+}  // namespace
+
+std::string_view ClientResponse::text() const {
+    if (!body) return {};
+    return {reinterpret_cast<const char*>(body->data()), body->size()};
+}
+
+ClientConnection::ClientConnection(std::unique_ptr<Wire> wire, std::string authority, std::size_t max_response_bytes)
+    : wire_(std::move(wire)),
+      authority_(std::move(authority)),
+      max_response_bytes_(max_response_bytes),
+      input_(kInputBytes) {
+    wire_->set_linger(kLinger);
+}
+
+bool ClientConnection::stale() const {
+    if (!input_.empty()) return true;
+    pollfd now{wire_->fd(), POLLIN | POLLRDHUP, 0};
+    return ::poll(&now, 1, 0) != 0;
+}
+
+std::string ClientConnection::render_head(const ClientRequest& request) const {
+    check_line(request);
+    std::string head;
+    head.reserve(512);
+    head.append(request.method).append(" ").append(request.path).append(" HTTP/1.1\r\nHost: ").append(authority_);
+    head.append("\r\n");
+    const auto field = [&](std::string_view name, std::string_view value) {
+        check_field(name, value);
+        head.append(name).append(": ").append(value).append("\r\n");
+    };
+    const std::size_t size = body_size(request);
+    const bool empty_by_nature =
+        size == 0 && (request.method == "GET" || request.method == "HEAD" || request.method == "DELETE");
+    if (!empty_by_nature) field("Content-Length", std::to_string(size));
+    if (size > 0 && !request.content_type.empty()) field("Content-Type", request.content_type);
+    for (const auto& [name, value] : request.headers)
+        field(name, value);
+    return head.append("\r\n");
+}
+
+/// A server that refuses may answer and stop reading before it has all of a large body: look for that while waiting.
+ClientConnection::Sent ClientConnection::wait_to_send(Deadline deadline) {
+    const short ready = wait_ready(wire_->fd(), POLLOUT | POLLIN, deadline);
+    if (ready == 0) throw TransportError(Kind::timeout, false, "the server did not take the request in time");
+    return (ready & POLLIN) != 0 ? Sent::answered_early : Sent::whole;
+}
+
+ClientConnection::Sent ClientConnection::send(const ClientRequest& request) {
+    std::string head = render_head(request);
+    std::vector<iovec> places = places_of(head, request);
+    std::span<iovec> left = places;
+    while (true) {
+        const WireResult result = wire_->write(left);
+        bytes_out_ += result.bytes;
+        if (result.status == WireStatus::broken) return Sent::broken;
+        left = skip_written(left, result.bytes);
+        if (left.empty()) return Sent::whole;
+        if (wait_to_send(request.deadline) == Sent::answered_early) return Sent::answered_early;
+    }
+}
+
+void ClientConnection::read_more(Deadline deadline) {
+    const bool short_of_time = deadline - std::chrono::steady_clock::now() < kLinger;
+    char* room = input_.room();
+    const WireResult got = wire_->read(room, input_.room_size(), short_of_time ? Wire::Wait::none : Wire::Wait::linger);
+    input_.filled(got.bytes);
+    if (got.status == WireStatus::ok) return;
+    if (got.status != WireStatus::again) fail(Kind::broken, "the server closed the connection without an answer");
+    if (wait_ready(wire_->fd(), POLLIN, deadline) == 0) fail(Kind::timeout, "no answer arrived in time");
+}
+
+ResponseFrame ClientConnection::read_head(Deadline deadline) {
+    for (int i = 0; i < kInterimAnswers; ++i) {
+        HeadScan scan;
+        auto scanned = scan.advance(input_.view(), {});
+        while (std::holds_alternative<std::monostate>(scanned)) {
+            read_more(deadline);
+            scanned = scan.advance(input_.view(), {});
+        }
+        if (const auto* fault = std::get_if<HeadFault>(&scanned)) fail(Kind::protocol, fault->reason);
+        const std::size_t size = std::get<std::size_t>(scanned);
+        auto parsed = parse_response_head(input_.view().substr(0, size));
+        if (const auto* wrong = std::get_if<std::string_view>(&parsed)) fail(Kind::protocol, *wrong);
+        input_.consume(size);
+        bytes_in_ += size;
+        auto& frame = std::get<ResponseFrame>(parsed);
+        if (frame.status >= 200) return std::move(frame);
+    }
+    fail(Kind::protocol, "the server sends interim answers without end");
+}
+
+std::shared_ptr<PooledBuffer> ClientConnection::read_sized(std::size_t length, Deadline deadline, BufferPool& buffers) {
+    auto body = buffers.take(length);
+    body->resize(length);
+    auto* to = reinterpret_cast<char*>(body->data());
+    BodyClock clock = BodyClock::until(deadline);
+    ReadFailure failure = ReadFailure::none;
+    for (std::size_t done = 0; done < length;) {
+        done += read_some(*wire_, input_, to + done, length - done, clock, failure);
+        if (failure != ReadFailure::none) fail(failure);
+    }
+    bytes_in_ += length;
+    return body;
+}
+
+std::shared_ptr<PooledBuffer> ClientConnection::read_chunked(Deadline deadline, BufferPool& buffers) {
+    BodyClock clock = BodyClock::until(deadline);
+    const ChunkedLimits limits{max_response_bytes_, std::numeric_limits<std::size_t>::max(), nullptr};
+    auto result = read_chunked_body(buffers, *wire_, input_, clock, limits);
+    if (const auto* fault = std::get_if<ChunkedFault>(&result)) {
+        if (*fault == ChunkedFault::late) fail(ReadFailure::late);
+        if (*fault == ChunkedFault::gone) fail(ReadFailure::gone);
+        if (*fault == ChunkedFault::too_large) fail(Kind::too_large, "the answer is larger than this client takes");
+        fail(Kind::protocol, "the chunked answer is malformed");
+    }
+    auto& body = std::get<std::shared_ptr<PooledBuffer>>(result);
+    bytes_in_ += body->size();
+    return std::move(body);
+}
+
+std::shared_ptr<PooledBuffer> ClientConnection::read_to_end(Deadline deadline, BufferPool& buffers) {
+    auto body = buffers.take(kInputBytes);
+    BodyClock clock = BodyClock::until(deadline);
+    ReadFailure failure = ReadFailure::none;
+    while (true) {
+        if (body->size() == body->capacity()) body = buffers.grow(std::move(body), body->capacity() * 2);
+        auto* to = reinterpret_cast<char*>(body->data()) + body->size();
+        const std::size_t got = read_some(*wire_, input_, to, body->capacity() - body->size(), clock, failure);
+        if (failure == ReadFailure::ended) break;
+        if (failure != ReadFailure::none) fail(failure);
+        body->resize(body->size() + got);
+        if (body->size() > max_response_bytes_) fail(Kind::too_large, "the answer is larger than this client takes");
+    }
+    bytes_in_ += body->size();
+    return body;
+}
+
+std::shared_ptr<PooledBuffer> ClientConnection::read_body(const ResponseFrame& frame, Deadline deadline,
+                                                          BufferPool& buffers) {
+    try {
+        if (frame.framing.chunked) return read_chunked(deadline, buffers);
+        if (!frame.framing.length) return read_to_end(deadline, buffers);
+        if (*frame.framing.length > max_response_bytes_) {
+            fail(Kind::too_large, "the answer is larger than this client takes");
+        }
+        return read_sized(*frame.framing.length, deadline, buffers);
+    } catch (const std::bad_alloc&) {
+        fail(Kind::too_large, "there is no memory for the answer");
+    }
+}
+
+/// A request that was cut off while it was sent may have an answer all the same ("too large"). Without one, nothing
+/// can have run, since the server never had the whole of it.
+ResponseFrame ClientConnection::read_head_after(Sent sent, Deadline deadline) {
+    if (sent != Sent::broken) return read_head(deadline);
+    try {
+        return read_head(deadline);
+    } catch (const TransportError& error) {
+        throw TransportError(error.kind, false, "the server closed the connection while the request was sent");
+    }
+}
+
+ClientResponse ClientConnection::exchange(const ClientRequest& request, BufferPool& buffers) {
+    reusable_ = false;  // until the answer is whole
+    const Sent sent = send(request);
+    ResponseFrame frame = read_head_after(sent, request.deadline);
+    const bool until_the_end = !frame.framing.chunked && !frame.framing.length;
+    ClientResponse response;
+    response.status = frame.status;
+    const bool with_body = has_body(request, frame.status);
+    response.body = with_body ? read_body(frame, request.deadline, buffers) : buffers.take(0);
+    reusable_ = sent == Sent::whole && frame.keep_alive && input_.empty() && !(with_body && until_the_end);
+    response.headers = std::move(frame.headers);
+    return response;
+}
+
+}  // namespace shared_tensor::http

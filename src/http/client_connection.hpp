@@ -1,0 +1,56 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "http/client.hpp"
+#include "http/head_parser.hpp"
+#include "http/input_buffer.hpp"
+#include "http/wire.hpp"
+
+namespace shared_tensor::http {
+
+/// One connection to the server and the requests on it, one after another. One thread at a time, except shutdown().
+class ClientConnection {
+public:
+    using Deadline = std::chrono::steady_clock::time_point;
+
+    ClientConnection(std::unique_ptr<Wire> wire, std::string authority, std::size_t max_response_bytes);
+
+    /// Sends `request` and reads the answer. Throws TransportError, after which the connection is of no more use.
+    ClientResponse exchange(const ClientRequest& request, BufferPool& buffers);
+
+    /// The last answer left the connection fit for another request.
+    bool reusable() const { return reusable_; }
+    /// The server closed it, or sent something that nobody asked for, while it was unused.
+    bool stale() const;
+    /// Whoever waits in exchange() comes back with TransportError. Any thread.
+    void shutdown() { wire_->shutdown(); }
+
+    std::uint64_t bytes_in() const { return bytes_in_; }
+    std::uint64_t bytes_out() const { return bytes_out_; }
+
+private:
+    enum class Sent { whole, answered_early, broken };
+
+    std::string render_head(const ClientRequest& request) const;
+    Sent send(const ClientRequest& request);
+    Sent wait_to_send(Deadline deadline);
+    ResponseFrame read_head(Deadline deadline);
+    ResponseFrame read_head_after(Sent sent, Deadline deadline);
+    void read_more(Deadline deadline);
+    std::shared_ptr<PooledBuffer> read_body(const ResponseFrame& frame, Deadline deadline, BufferPool& buffers);
+    std::shared_ptr<PooledBuffer> read_sized(std::size_t length, Deadline deadline, BufferPool& buffers);
+    std::shared_ptr<PooledBuffer> read_chunked(Deadline deadline, BufferPool& buffers);
+    std::shared_ptr<PooledBuffer> read_to_end(Deadline deadline, BufferPool& buffers);
+
+    const std::unique_ptr<Wire> wire_;
+    const std::string authority_;
+    const std::size_t max_response_bytes_;
+    InputBuffer input_;
+    bool reusable_ = true;
+    std::uint64_t bytes_in_ = 0;
+    std::uint64_t bytes_out_ = 0;
+};
+
+}  // namespace shared_tensor::http

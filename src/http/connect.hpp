@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+
+#include "http/client.hpp"
+#include "http/wire.hpp"
+
+namespace shared_tensor::http {
+
+/// A connection to `endpoint`, made before `deadline`. Throws TransportError of kind connect or timeout.
+/// Blocks also while a name is looked up, which no deadline ends.
+std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, std::chrono::steady_clock::time_point deadline);
+
+}  // namespace shared_tensor::http
