@@ -15,8 +15,9 @@ inline SteadyTime patience() { return real_clock().now() + std::chrono::seconds(
 class Event {
 public:
     void set() {
-        count_.with([](std::size_t& count) { ++count; });
-        count_.notify_all();
+        auto count = count_.lock();
+        ++*count;
+        count_.notify_all();  // under the lock: whoever waits may destroy the event as soon as it is given up
     }
     /// False when it did not happen `times` times within half a minute: a failed test, not a hanging one.
     bool wait(std::size_t times = 1) {

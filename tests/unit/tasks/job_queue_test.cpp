@@ -17,9 +17,20 @@ std::shared_ptr<Job> job_in(Groups groups) {
     return job;
 }
 
-std::shared_ptr<Job> push(JobQueue& queue, Groups groups = {}) {
+/// Jobs that wait own the groups that they are parked at, and are owned by them: none may be left at the end.
+struct Queue : JobQueue {
+    using JobQueue::JobQueue;
+    ~Queue() {
+        for (const auto& job : pushed)
+            withdraw(*job);
+    }
+    std::vector<std::shared_ptr<Job>> pushed;
+};
+
+std::shared_ptr<Job> push(Queue& queue, Groups groups = {}) {
     auto job = job_in(std::move(groups));
     queue.push(job);
+    queue.pushed.push_back(job);
     return job;
 }
 
@@ -72,7 +83,7 @@ private:
 }  // namespace
 
 TEST_CASE("jobs without groups come out in the order in which they went in", "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto a = push(queue), b = push(queue), c = push(queue);
     CHECK(queue.pop() == a);
     CHECK(queue.pop() == b);
@@ -81,7 +92,7 @@ TEST_CASE("jobs without groups come out in the order in which they went in", "[t
 }
 
 TEST_CASE("a job beyond its group's limit waits until one of the group has ended", "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto group = make_group(2);
     const auto a = push(queue, {group}), b = push(queue, {group}), c = push(queue, {group});
     REQUIRE(queue.pop() == a);
@@ -92,7 +103,7 @@ TEST_CASE("a job beyond its group's limit waits until one of the group has ended
 }
 
 TEST_CASE("a blocked group holds up no later job of another group", "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto blocked = make_group(1), other = make_group(1);
     push(queue, {blocked});
     push(queue, {blocked});
@@ -102,7 +113,7 @@ TEST_CASE("a blocked group holds up no later job of another group", "[tasks][que
 }
 
 TEST_CASE("a job with several groups starts only when all have room", "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto left = make_group(1), right = make_group(1);
     const auto a = push(queue, {left}), b = push(queue, {right});
     const auto both = push(queue, {left, right});
@@ -115,7 +126,7 @@ TEST_CASE("a job with several groups starts only when all have room", "[tasks][q
 }
 
 TEST_CASE("a job that waits for one group leaves the room in its others to later jobs", "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto full = make_group(1), open = make_group(1);
     push(queue, {full});
     queue.pop();
@@ -126,7 +137,7 @@ TEST_CASE("a job that waits for one group leaves the room in its others to later
 
 TEST_CASE("a job that was passed over many times is served although its groups never have room at once",
           "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto left = make_group(1), right = make_group(1);
     auto in_left = push(queue, {left});
     auto in_right = push(queue, {right});
@@ -147,7 +158,7 @@ TEST_CASE("a job that was passed over many times is served although its groups n
 }
 
 TEST_CASE("two impatient jobs with the same groups in different order both end", "[tasks][queue]") {
-    JobQueue queue(0);
+    Queue queue(0);
     const auto left = make_group(1), right = make_group(1);
     const auto in_left = push(queue, {left}), in_right = push(queue, {right});
     queue.pop();
@@ -161,7 +172,7 @@ TEST_CASE("two impatient jobs with the same groups in different order both end",
 }
 
 TEST_CASE("an impatient job that is withdrawn gives its places back", "[tasks][queue]") {
-    JobQueue queue(0);
+    Queue queue(0);
     const auto left = make_group(1), right = make_group(1);
     const auto in_left = push(queue, {left}), in_right = push(queue, {right});
     queue.pop();
@@ -176,7 +187,7 @@ TEST_CASE("an impatient job that is withdrawn gives its places back", "[tasks][q
 }
 
 TEST_CASE("a ready job that is withdrawn lets the next of its group in", "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto group = make_group(1);
     const auto first = push(queue, {group}), second = push(queue, {group});
     CHECK(queue.withdraw(*first));
@@ -184,7 +195,7 @@ TEST_CASE("a ready job that is withdrawn lets the next of its group in", "[tasks
 }
 
 TEST_CASE("a parked job that is withdrawn never comes out", "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto group = make_group(1);
     const auto first = push(queue, {group}), second = push(queue, {group});
     queue.pop();
@@ -194,14 +205,14 @@ TEST_CASE("a parked job that is withdrawn never comes out", "[tasks][queue]") {
 }
 
 TEST_CASE("a job that came out cannot be withdrawn", "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto job = push(queue);
     queue.pop();
     CHECK_FALSE(queue.withdraw(*job));
 }
 
 TEST_CASE("a group named twice in a job counts once", "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto group = make_group(1);
     const auto job = push(queue, {group, group});
     CHECK(queue.pop() == job);
@@ -210,7 +221,7 @@ TEST_CASE("a group named twice in a job counts once", "[tasks][queue]") {
 }
 
 TEST_CASE("a job is submitted once", "[tasks][queue]") {
-    JobQueue queue;
+    Queue queue;
     const auto job = push(queue);
     CHECK_THROWS_AS(queue.push(job), std::logic_error);
 }
@@ -221,7 +232,7 @@ TEST_CASE("jobs in random groups come out as the plain rule says", "[tasks][queu
     for (unsigned seed = 0; seed < 200; ++seed) {
         INFO("seed " << seed);
         std::mt19937 random(seed);
-        JobQueue queue(std::numeric_limits<std::size_t>::max());
+        Queue queue(std::numeric_limits<std::size_t>::max());
         Model model;
         const Groups groups = {make_group(1), make_group(1), make_group(2), make_group(3)};
         std::vector<std::shared_ptr<Job>> all, running;
@@ -236,6 +247,7 @@ TEST_CASE("jobs in random groups come out as the plain rule says", "[tasks][queu
                     }
                     all.push_back(job_in(chosen));
                     queue.push(all.back());
+                    queue.pushed.push_back(all.back());
                     model.push(all.back());
                     break;
                 }
@@ -268,7 +280,7 @@ TEST_CASE("with impatient jobs in random groups, all jobs come out and no group 
     for (unsigned seed = 0; seed < 200; ++seed) {
         INFO("seed " << seed);
         std::mt19937 random(seed);
-        JobQueue queue(random() % 3);
+        Queue queue(random() % 3);
         const Groups groups = {make_group(1), make_group(1), make_group(2)};
         std::vector<std::shared_ptr<Job>> running;
         std::size_t came_out = 0;
