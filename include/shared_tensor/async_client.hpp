@@ -1,0 +1,171 @@
+#pragma once
+
+// The same calls without waiting: by future or callback.
+//
+//     AsyncClient client({.client = {.url = "http://127.0.0.1:2537"}});
+//     std::future<double> sum = client.call<double>("add", 1, 2);
+//     client.call_then<double>([](std::future<double> sum) { use(sum.get()); }, "add", 3, 4);
+//
+//     AsyncTask<at::Tensor> task = client.submit<at::Tensor>("train", x);
+//     task.on_progress([](const TaskStatus& status) { show(status.fraction); });
+
+#include <cstddef>
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/detail/call.hpp>
+#include <shared_tensor/error.hpp>
+#include <shared_tensor/task.hpp>
+
+namespace shared_tensor {
+
+struct AsyncOptions {
+    ClientOptions client{};            ///< `connections` is raised to threads + 1
+    std::size_t threads = 4;           ///< calls in flight at once; one thread more watches tasks once there are some
+    std::size_t max_waiting = 10'000;  ///< calls that wait for a thread; further ones fail with ServerBusy
+};
+
+namespace client {
+class AsyncCore;
+struct WatchedTask;
+}  // namespace client
+
+namespace detail {
+
+/// Where an asynchronous call ends. finish() is called once, after read() if there was a result.
+class AsyncSlot : public ResultSlot {
+public:
+    virtual ~AsyncSlot() = default;
+    virtual void finish(std::exception_ptr error) = 0;
+};
+
+template <class R>
+class AsyncSlotOf final : public AsyncSlot {
+public:
+    explicit AsyncSlotOf(std::function<void(std::future<R>)> then = {}) : then_(std::move(then)) {}
+
+    std::future<R> future() { return promise_.get_future(); }
+    void read(const ValueReader& reader) override { result_.read(reader); }
+    void finish(std::exception_ptr error) override {
+        std::future<R> outcome;
+        if (then_) outcome = future();
+        if (error) {
+            promise_.set_exception(error);
+        } else if constexpr (std::is_void_v<R>) {
+            promise_.set_value();
+        } else {
+            promise_.set_value(result_.take());
+        }
+        if (then_) then_(std::move(outcome));
+    }
+
+private:
+    std::function<void(std::future<R>)> then_;
+    std::promise<R> promise_;
+    ResultOf<R> result_;
+};
+
+}  // namespace detail
+
+/// What all AsyncTask<R> have in common. Thread safety: all methods from any thread; none waits for the server.
+class AsyncTaskHandle {
+public:
+    /// Empty until the server has accepted the task.
+    std::string id() const;
+
+    /// Ends the task as soon as possible; its future then throws Cancelled, unless it had ended already.
+    void cancel();
+
+    /// `report` is called on the client's own watching thread whenever something new is known; while it runs, the
+    /// client's other tasks are not watched. It must not throw.
+    void on_progress(std::function<void(const TaskStatus&)> report);
+
+protected:
+    explicit AsyncTaskHandle(std::shared_ptr<client::WatchedTask> task) : task_(std::move(task)) {}
+
+private:
+    std::shared_ptr<client::WatchedTask> task_;
+};
+
+/// A task in flight. Only a handle: the task goes on when the handle goes.
+template <class R>
+class AsyncTask : public AsyncTaskHandle {
+public:
+    AsyncTask(std::shared_ptr<client::WatchedTask> task, std::future<R> result)
+        : AsyncTaskHandle(std::move(task)), result_(std::move(result)) {}
+
+    /// Becomes ready when the task has ended. May be moved from.
+    std::future<R>& result() { return result_; }
+    /// Blocks until the task has ended. Once.
+    R get() { return result_.get(); }
+
+private:
+    std::future<R> result_;
+};
+
+/// Starts calls on an AsyncClient. Cheap to copy; calls after the client's end fail with Cancelled.
+/// Arguments are taken before the methods return: tensors by reference, the rest by value.
+class AsyncCaller {
+public:
+    template <class R = void, class... Args>
+    std::future<R> call(std::string_view method, const Args&... args) const {
+        auto slot = std::make_unique<detail::AsyncSlotOf<R>>();
+        auto result = slot->future();
+        start(method, detail::ArgumentsOf<Args...>(args...), std::move(slot));
+        return result;
+    }
+
+    /// `then` gets a future that is ready, on one of the client's own threads. It may start further calls; it should
+    /// not wait for them, and must not throw.
+    template <class R = void, class... Args>
+    void call_then(std::function<void(std::future<R>)> then, std::string_view method, const Args&... args) const {
+        start(method, detail::ArgumentsOf<Args...>(args...), std::make_unique<detail::AsyncSlotOf<R>>(std::move(then)));
+    }
+
+    /// Runs the call as a task in the server. While it runs it holds none of the client's threads.
+    template <class R = void, class... Args>
+    AsyncTask<R> submit(std::string_view method, const Args&... args) const {
+        auto slot = std::make_unique<detail::AsyncSlotOf<R>>();
+        auto result = slot->future();
+        return {start_task(method, detail::ArgumentsOf<Args...>(args...), std::move(slot)), std::move(result)};
+    }
+
+    /// The same client with other options for its calls.
+    AsyncCaller with(CallOptions options) const { return {core_, std::move(options)}; }
+
+    ClientStatistics statistics() const;
+
+protected:
+    AsyncCaller(std::shared_ptr<client::AsyncCore> core, CallOptions options)
+        : core_(std::move(core)), options_(std::move(options)) {}
+    void start(std::string_view method, const detail::Arguments& arguments,
+               std::unique_ptr<detail::AsyncSlot> slot) const;
+    std::shared_ptr<client::WatchedTask> start_task(std::string_view method, const detail::Arguments& arguments,
+                                                    std::unique_ptr<detail::AsyncSlot> slot) const;
+
+    std::shared_ptr<client::AsyncCore> core_;
+    CallOptions options_;
+};
+
+/// A client with a fixed number of threads of its own.
+///
+/// Its end cancels: calls that wait for a thread, calls in flight and tasks that are watched fail with Cancelled; the
+/// destructor blocks until their callbacks have returned, so it must not run inside one. Tasks go on in the server.
+class AsyncClient : public AsyncCaller {
+public:
+    /// The server of the environment (ClientOptions::url), 4 threads.
+    AsyncClient() : AsyncClient(AsyncOptions{}) {}
+    explicit AsyncClient(std::string url);
+    explicit AsyncClient(AsyncOptions options);
+    AsyncClient(const AsyncClient&) = delete;
+    AsyncClient& operator=(const AsyncClient&) = delete;
+    ~AsyncClient();
+};
+
+}  // namespace shared_tensor

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/detail/call.hpp>
+
+namespace shared_tensor {
+
+class Client;
+
+namespace client {
+class BatchState;
+void read_item(const BatchState& state, std::size_t index, detail::ResultSlot& result);
+}  // namespace client
+
+/// The answer to one call of a batch. Keeps the batch's answers alive.
+template <class R>
+class BatchItem {
+public:
+    /// The result; throws the item's own error (RpcError's children), or std::logic_error before Batch::send().
+    R get() const {
+        detail::ResultOf<R> result;
+        client::read_item(*state_, index_, result);
+        return result.take();
+    }
+
+private:
+    friend class Batch;
+    BatchItem(std::shared_ptr<client::BatchState> state, std::size_t index) : state_(std::move(state)), index_(index) {}
+
+    std::shared_ptr<client::BatchState> state_;
+    std::size_t index_;
+};
+
+/// Several calls in one request. The server may run them at once and in any order.
+///
+///     Batch batch = client.batch();
+///     auto sum = batch.add<double>("add", 1, 2);
+///     auto names = batch.add<std::vector<std::string>>("names");
+///     batch.send();
+///     use(sum.get(), names.get());
+///
+/// The arguments are taken when add() is called. Repeated as a whole, and only if nothing was sent or the client's
+/// options say that all of it may run twice; the client's idempotency key does not apply, an item may have its own.
+/// Thread safety: a batch and its items belong to one thread at a time.
+class Batch {
+public:
+    template <class R = void, class... Args>
+    BatchItem<R> add(std::string_view method, const Args&... args) {
+        return add_with<R>(CallOptions{}, method, args...);
+    }
+
+    /// The same with a timeout, an idempotency key or a session for this item.
+    template <class R = void, class... Args>
+    BatchItem<R> add_with(const CallOptions& options, std::string_view method, const Args&... args) {
+        return {state_, append(method, detail::ArgumentsOf<Args...>(args...), options)};
+    }
+
+    /// A call without an answer.
+    template <class... Args>
+    void notify(std::string_view method, const Args&... args) {
+        append_notification(method, detail::ArgumentsOf<Args...>(args...));
+    }
+
+    std::size_t size() const;
+
+    /// Blocks until all answers are there. Throws when there are none at all: TransportFailure, DeadlineExceeded, or
+    /// the server's error for the whole. Errors of single items come from their get(). At most once.
+    void send();
+
+private:
+    friend class Client;
+    explicit Batch(std::shared_ptr<client::BatchState> state) : state_(std::move(state)) {}
+    std::size_t append(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
+    void append_notification(std::string_view method, const detail::Arguments& arguments);
+
+    std::shared_ptr<client::BatchState> state_;
+};
+
+}  // namespace shared_tensor

@@ -1,0 +1,110 @@
+#pragma once
+
+// Calls functions of a shared-tensor-server.
+//
+//     Client client("http://127.0.0.1:2537");           // or "unix:/run/shared-tensor.sock"
+//     double sum = client.call<double>("add", 1, 2);
+//     at::Tensor y = client.call<at::Tensor>("scale", named("x", x), named("factor", 3.0));
+//
+// Arguments and results are everything that a shared function may take and return: scalars, strings, Bytes, containers,
+// structs with SHARED_TENSOR_FIELDS, nlohmann::json with <shared_tensor/json.hpp>, tensors anywhere inside. Tensors
+// are sent from their own memory, and results view the received bytes.
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <shared_tensor/batch.hpp>
+#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/detail/call.hpp>
+#include <shared_tensor/error.hpp>
+#include <shared_tensor/task.hpp>
+
+namespace shared_tensor {
+
+namespace client {
+class Core;
+struct Session;
+}  // namespace client
+
+/// What a server says about itself.
+struct ServerInfo {
+    std::string name, version;
+    std::string epoch;  ///< another one after every start of the server
+    std::chrono::milliseconds uptime{0};
+    std::string json;  ///< all that server.info answered, as JSON text
+};
+
+/// A connection pool to one server, and how its calls are to be made.
+///
+/// Ownership: a handle: copies, and what with() and new_session() return, share the pool and its statistics; the last
+/// one closes the connections. Thread safety: all methods from any thread.
+/// Blocking: every call blocks until its answer is there or its time is over; nothing connects before the first call.
+/// Errors: RpcError and its children; InvalidValue or std::invalid_argument for an argument that cannot be sent.
+class Client {
+public:
+    /// The server of the environment (ClientOptions::url).
+    Client();
+    /// Throws std::invalid_argument for a url that is none.
+    explicit Client(std::string url);
+    explicit Client(ClientOptions options);
+
+    /// Throws the server's error, TransportFailure, DeadlineExceeded, or ResultMismatch when the result is no R.
+    template <class R = void, class... Args>
+    R call(std::string_view method, const Args&... args) const {
+        detail::ResultOf<R> result;
+        call_into(method, detail::ArgumentsOf<Args...>(args...), result);
+        return result.take();
+    }
+
+    /// A call without an answer: returns when the server has taken it. Its errors are known to nobody.
+    template <class... Args>
+    void notify(std::string_view method, const Args&... args) const {
+        send_notification(method, detail::ArgumentsOf<Args...>(args...));
+    }
+
+    /// Starts the call as a task and returns at once. Safe to repeat of itself: it carries an idempotency key.
+    template <class R = void, class... Args>
+    Task<R> submit(std::string_view method, const Args&... args) const {
+        return {*this, submit_task(method, detail::ArgumentsOf<Args...>(args...))};
+    }
+
+    /// A task that was submitted elsewhere.
+    template <class R = void>
+    Task<R> task(std::string id) const {
+        return {*this, std::move(id)};
+    }
+
+    Batch batch() const;
+
+    /// The same client with other options for its calls; `options` replaces all of them but the session, which stays
+    /// unless named.
+    Client with(CallOptions options) const;
+
+    /// A client with a session of its own in the server: stateful models keep their state from call to call, apart from
+    /// everybody else's. The session ends with the last copy; the server ends it after 10 minutes without a call.
+    Client new_session() const;
+    /// The session's token, empty without one.
+    const std::string& session() const { return options_.session; }
+
+    ServerInfo info() const;
+    /// The time of one small round trip.
+    std::chrono::nanoseconds ping() const;
+
+    std::string url() const;
+    ClientStatistics statistics() const;
+
+private:
+    friend class TaskHandle;
+    Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);
+    void call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result) const;
+    void send_notification(std::string_view method, const detail::Arguments& arguments) const;
+    std::string submit_task(std::string_view method, const detail::Arguments& arguments) const;
+
+    std::shared_ptr<client::Core> core_;
+    std::shared_ptr<client::Session> session_;
+    CallOptions options_;
+};
+
+}  // namespace shared_tensor

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <shared_tensor/retry.hpp>
+
+namespace shared_tensor {
+
+/// Of one call. Given by Client::with().
+struct CallOptions {
+    /// For the call with all its tries; the server gets it as the deadline. None: the function's own deadline, else
+    /// the server's (30 s), and ClientOptions::answer_limit here.
+    std::optional<std::chrono::milliseconds> timeout{};
+    /// Same key, method and parameters: the server runs the call once and answers every repeat with that result.
+    std::string idempotency_key{};
+    /// Running the call twice does no harm, so it may be repeated when the connection broke after it was sent.
+    bool idempotent = false;
+    /// Token of a session that was opened elsewhere; Client::new_session() needs no such.
+    std::string session{};
+    /// Of submit: how long the server keeps the finished task, and when it cancels it. None: the server's own.
+    std::optional<std::chrono::milliseconds> task_ttl{}, task_deadline{};
+};
+
+/// Of a client. Zero means "none" only where it says so.
+struct ClientOptions {
+    /// "http://host:port" or "unix:/path/of/socket". Empty: the environment's SHARED_TENSOR_URL, else 127.0.0.1 with
+    /// port 2537 plus RANK (else LOCAL_RANK).
+    std::string url{};
+
+    std::size_t connections = 8;                       ///< at once; further calls wait for one
+    std::chrono::milliseconds idle_limit{50'000};      ///< an unused connection is kept for so long
+    std::chrono::milliseconds connect_timeout{5'000};  ///< of one try to connect
+    std::chrono::milliseconds wait_for_server{
+        0};  ///< until the first connection: refused ones are tried again for so long
+    std::chrono::milliseconds answer_limit{300'000};  ///< a call that names no timeout is given up after so long
+    std::size_t max_answer_bytes = std::size_t{2} << 30;
+    /// How tensors may come, in order of wish: the words of Shared-Tensor-Accept.
+    std::string accept = "body, base64, data";
+
+    RetryStrategy retry = exponential_backoff();
+    RetryBudget retry_budget{};
+};
+
+/// What a client did since it was made. A call with all its tries is one request.
+struct ClientStatistics {
+    std::uint64_t requests = 0;  ///< calls, notifications and batches
+    std::uint64_t failures = 0;  ///< of these: ended with an error (a batch whose items failed did not)
+    std::uint64_t retries = 0;
+    std::uint64_t bytes_in = 0, bytes_out = 0;  ///< on the wire, heads included
+    std::uint64_t connections_opened = 0, connections_reused = 0;
+
+    /// From the start of a request until its answer was read, tries and pauses included; up to 6 % too high.
+    struct Latency {
+        std::uint64_t count = 0;
+        std::chrono::nanoseconds p50{0}, p90{0}, p99{0}, max{0};
+    } latency;
+};
+
+}  // namespace shared_tensor

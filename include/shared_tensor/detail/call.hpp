@@ -1,0 +1,129 @@
+#pragma once
+
+// What the templates of the clients hand to the library: something that writes the parameters and something that reads
+// the result. Both are views of the caller's stack, used before the call returns.
+
+#include <concepts>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include <shared_tensor/codecs.hpp>
+#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/value.hpp>
+
+namespace shared_tensor {
+
+/// An argument by its parameter's name. A view: for use within the call's own expression.
+template <class T>
+struct Named {
+    std::string_view name;
+    const T& value;
+};
+
+/// client.call<at::Tensor>("scale", named("x", tensor), named("factor", 3.0)). Name all arguments or none.
+template <class T>
+Named<T> named(std::string_view name, const T& value) {
+    return {name, value};
+}
+
+namespace detail {
+
+class Arguments {
+public:
+    virtual bool empty() const = 0;
+    virtual void write(ValueWriter params) const = 0;
+
+protected:
+    ~Arguments() = default;
+};
+
+class ResultSlot {
+public:
+    /// Throws InvalidValue.
+    virtual void read(const ValueReader& reader) = 0;
+
+protected:
+    ~ResultSlot() = default;
+};
+
+template <class T>
+inline constexpr bool kIsSpan = false;
+template <class T, std::size_t N>
+inline constexpr bool kIsSpan<std::span<T, N>> = true;
+
+template <class T>
+void write_argument(ValueWriter writer, const T& value) {
+    if constexpr (Shareable<T>) {
+        Codec<T>::write(writer, value);
+    } else if constexpr (std::same_as<T, std::nullptr_t> || std::same_as<T, std::nullopt_t>) {
+        writer.null();
+    } else if constexpr (std::convertible_to<const T&, std::string_view>) {
+        writer.string(value);
+    } else if constexpr (kIsSpan<T>) {
+        writer.array(value.size());
+        for (const auto& element : value)
+            write_argument(writer.append(), element);
+    } else {
+        static_assert(Shareable<T>,
+                      "call: no Codec for this argument's type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
+                      "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>");
+    }
+}
+
+template <class T>
+inline constexpr bool kIsNamed = false;
+template <class T>
+inline constexpr bool kIsNamed<Named<T>> = true;
+
+template <class... Args>
+class ArgumentsOf final : public Arguments {
+    static constexpr bool kByName = sizeof...(Args) > 0 && (kIsNamed<Args> && ...);
+    static_assert(kByName || !(kIsNamed<Args> || ...), "call: name all arguments with named(\"...\", value), or none");
+
+public:
+    explicit ArgumentsOf(const Args&... args) : args_(args...) {}
+
+    bool empty() const override { return sizeof...(Args) == 0; }
+    void write(ValueWriter params) const override {
+        if constexpr (kByName) {
+            params.object();
+            std::apply([&](const auto&... arg) { (write_argument(params.member(arg.name), arg.value), ...); }, args_);
+        } else {
+            params.array(sizeof...(Args));
+            std::apply([&](const auto&... arg) { (write_argument(params.append(), arg), ...); }, args_);
+        }
+    }
+
+private:
+    std::tuple<const Args&...> args_;
+};
+
+template <class R>
+class ResultOf final : public ResultSlot {
+    static_assert(Shareable<R>,
+                  "call: no Codec for the result's type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
+                  "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; views can't be results");
+
+public:
+    void read(const ValueReader& reader) override { value_.emplace(Codec<R>::read(reader)); }
+    R take() { return std::move(*value_); }
+
+private:
+    std::optional<R> value_;
+};
+
+/// Whatever came is left aside.
+template <>
+class ResultOf<void> final : public ResultSlot {
+public:
+    void read(const ValueReader&) override {}
+    void take() {}
+};
+
+}  // namespace detail
+}  // namespace shared_tensor

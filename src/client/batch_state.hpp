@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "client/core.hpp"
+
+namespace shared_tensor::client {
+
+/// A batch from its first item to the reading of its answers. Shared by the Batch and its items.
+class BatchState {
+public:
+    BatchState(std::shared_ptr<Core> core, CallOptions options);
+
+    std::size_t append(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
+    void append_notification(std::string_view method, const detail::Arguments& arguments);
+    std::size_t size() const { return request_.size(); }
+
+    void send();
+    void result(std::size_t index, detail::ResultSlot& slot) const;
+
+private:
+    struct Item {
+        std::uint64_t id;
+        std::string method;  // for messages
+    };
+    void require_open() const;
+
+    std::shared_ptr<Core> core_;
+    CallOptions options_;
+    Outgoing request_;
+    std::vector<Item> items_;
+    bool sent_ = false;
+    std::optional<Incoming> answer_;
+};
+
+}  // namespace shared_tensor::client

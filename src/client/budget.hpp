@@ -1,0 +1,38 @@
+#pragma once
+
+#include <algorithm>
+#include <stdexcept>
+
+#include <shared_tensor/retry.hpp>
+
+#include "util/guarded.hpp"
+
+namespace shared_tensor::client {
+
+/// What RetryBudget says, counted. Thread safety: all methods from any thread.
+class Budget {
+public:
+    explicit Budget(RetryBudget limits) : limits_(limits), saved_(limits.saved) {
+        if (limits.per_call < 0 || limits.saved < 0) {
+            throw std::invalid_argument("RetryBudget: per_call and saved can't be negative");
+        }
+    }
+
+    void earn() {
+        saved_.with([&](double& saved) { saved = std::min(limits_.saved, saved + limits_.per_call); });
+    }
+    /// False when there is not enough left for a retry.
+    bool spend() {
+        return saved_.with([](double& saved) {
+            if (saved < 1) return false;
+            saved -= 1;
+            return true;
+        });
+    }
+
+private:
+    const RetryBudget limits_;
+    Guarded<double> saved_;
+};
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,105 @@
+#include <shared_tensor/client.hpp>
+
+#include <utility>
+
+#include <shared_tensor/json.hpp>
+
+#include "client/batch_state.hpp"
+#include "client/core.hpp"
+#include "client/session.hpp"
+#include "client/submission.hpp"
+#include "json_rpc/json_text.hpp"
+
+namespace shared_tensor {
+
+namespace {
+
+std::shared_ptr<client::Core> real_core(ClientOptions options) {
+    auto surroundings = client::real_surroundings(options);
+    return std::make_shared<client::Core>(std::move(options), std::move(surroundings));
+}
+
+ClientOptions at(std::string url) {
+    ClientOptions options;
+    options.url = std::move(url);
+    return options;
+}
+
+/// Of what the client itself asks: any number of times does no harm.
+CallOptions repeatable(CallOptions options) {
+    options.idempotent = true;
+    options.idempotency_key.clear();
+    return options;
+}
+
+std::string text_member(const nlohmann::json& object, const char* name) {
+    const auto member = object.find(name);
+    return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+Client::Client() : Client(ClientOptions{}) {}
+Client::Client(std::string url) : Client(at(std::move(url))) {}
+Client::Client(ClientOptions options) : core_(real_core(std::move(options))) {}
+Client::Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options)
+    : core_(std::move(core)), session_(std::move(session)), options_(std::move(options)) {}
+
+void Client::call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result) const {
+    core_->call(method, arguments, result, options_);
+}
+
+void Client::send_notification(std::string_view method, const detail::Arguments& arguments) const {
+    core_->notify(method, arguments, options_);
+}
+
+std::string Client::submit_task(std::string_view method, const detail::Arguments& arguments) const {
+    const CallOptions keyed = client::with_key(options_);
+    client::StatusSlot slot;
+    core_->call("task.submit", client::SubmitArguments(method, arguments, keyed), slot, client::of_submission(keyed));
+    return std::move(slot.status.id);
+}
+
+Batch Client::batch() const { return Batch(std::make_shared<client::BatchState>(core_, options_)); }
+
+Client Client::with(CallOptions options) const {
+    const bool stays = options.session.empty() || options.session == session();
+    if (options.session.empty()) options.session = session();
+    return {core_, stays ? session_ : nullptr, std::move(options)};
+}
+
+Client Client::new_session() const {
+    const auto opened = Client(core_, nullptr, repeatable({})).call<nlohmann::json>("session.open");
+    const auto token = opened.is_object() ? opened.find("session") : opened.end();
+    if (token == opened.end() || !token->is_string()) {
+        throw ResultMismatch("session", "the token of a session", "an answer of session.open without it");
+    }
+    CallOptions options = options_;
+    options.session = token->get<std::string>();
+    return {core_, std::make_shared<client::Session>(core_, options.session), std::move(options)};
+}
+
+ServerInfo Client::info() const {
+    const auto json = with(repeatable(options_)).call<nlohmann::json>("server.info");
+    if (!json.is_object()) throw ResultMismatch("", "object", json.type_name());
+    ServerInfo info;
+    info.name = text_member(json, "name");
+    info.version = text_member(json, "version");
+    info.epoch = text_member(json, "epoch");
+    if (const auto uptime = json.find("uptime_ms"); uptime != json.end() && uptime->is_number()) {
+        info.uptime = std::chrono::milliseconds(uptime->get<std::int64_t>());
+    }
+    json_rpc::print_json(json, info.json);
+    return info;
+}
+
+std::chrono::nanoseconds Client::ping() const {
+    const auto start = std::chrono::steady_clock::now();
+    with(repeatable(options_)).call("server.ping");
+    return std::chrono::steady_clock::now() - start;
+}
+
+std::string Client::url() const { return core_->url(); }
+ClientStatistics Client::statistics() const { return core_->statistics(); }
+
+}  // namespace shared_tensor

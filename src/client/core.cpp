@@ -1,0 +1,163 @@
+#include "client/core.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/default_url.hpp"
+#include "client/failure.hpp"
+#include "codec/frame.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // that a server takes
+constexpr milliseconds kStartPause{50};  // between tries to reach a server that has not been there yet
+
+/// A wait of years would overflow the clock.
+SteadyTime later(SteadyTime now, milliseconds wait) {
+    return now + std::clamp(wait, milliseconds(0), milliseconds(std::chrono::hours(24 * 365)));
+}
+
+}  // namespace
+
+/// Of one exchange.
+struct Core::Times {
+    SteadyTime start, deadline, start_of_server;
+};
+
+Core::Core(ClientOptions options, Surroundings surroundings)
+    : options_(completed(std::move(options))), surroundings_(std::move(surroundings)), budget_(options_.retry_budget) {
+    headers_.add("Accept", std::string(codec::kFrameContentType) + ", application/json");
+    headers_.add("Shared-Tensor-Accept", options_.accept);
+}
+
+Outgoing Core::compose(Outgoing::Form form, std::size_t calls) {
+    return {form, next_id_.fetch_add(calls, std::memory_order_relaxed), *surroundings_.ports};
+}
+
+Incoming Core::exchange(const Outgoing& request, const CallOptions& options) {
+    const SteadyTime start = clock().now();
+    const Times times{start, later(start, options.timeout.value_or(options_.answer_limit)),
+                      later(start, options_.wait_for_server)};
+    requests_.fetch_add(1, std::memory_order_relaxed);
+    budget_.earn();
+    try {
+        Incoming answer = exchange_with_retries(request, options, times);
+        latency_.record(clock().now() - start);
+        return answer;
+    } catch (...) {
+        failures_.fetch_add(1, std::memory_order_relaxed);
+        latency_.record(clock().now() - start);
+        throw;
+    }
+}
+
+Incoming Core::exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times) {
+    for (int tries = 1;;) {
+        SteadyTime next;
+        try {
+            return attempt(request, options, times);
+        } catch (const RpcError& error) {
+            const auto pause = is_start(error, times) ? kStartPause : pause_after(error, options, tries++);
+            next = later(clock().now(), pause.value_or(milliseconds(0)));
+            if (!pause || next >= times.deadline || is_shut_down()) throw;
+        }
+        sleep_until(next);
+        retries_.fetch_add(1, std::memory_order_relaxed);
+    }
+}
+
+/// Whether the server is still to come up, as the options allow it.
+bool Core::is_start(const RpcError& error, const Times& times) const {
+    const auto* failure = dynamic_cast<const TransportFailure*>(&error);
+    return failure != nullptr && !failure->may_have_run() && !reached_.load(std::memory_order_relaxed) &&
+           clock().now() < times.start_of_server;
+}
+
+std::optional<milliseconds> Core::pause_after(const RpcError& error, const CallOptions& options, int tries) {
+    if (!options_.retry || !is_safe_to_repeat(error, options)) return std::nullopt;
+    const auto pause = options_.retry(FailedTry{tries, error});
+    if (!pause || !budget_.spend()) return std::nullopt;
+    return *pause + retry_after(error);
+}
+
+Incoming Core::attempt(const Outgoing& request, const CallOptions& options, const Times& times) {
+    const SteadyTime now = clock().now();
+    if (now >= times.deadline) throw_late(request.method(), url());
+    http::ClientResponse response;
+    try {
+        response = surroundings_.transport->send(try_of(request, options, now, times));
+    } catch (const http::TransportError& error) {
+        if (error.sent) reached_.store(true, std::memory_order_relaxed);
+        throw_failure(error, request.method(), url());
+    }
+    if (!reached_.load(std::memory_order_relaxed)) reached_.store(true, std::memory_order_relaxed);
+    return Incoming::read(std::move(response), request, *surroundings_.ports, url());
+}
+
+http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& options, SteadyTime now,
+                                 const Times& times) const {
+    http::ClientRequest http;
+    http.headers = headers_;
+    http.content_type = request.content_type();
+    http.parts = request.body();
+    http.deadline = times.deadline;
+    if (options.timeout) {
+        const auto rest = std::chrono::ceil<milliseconds>(times.deadline - now);
+        http.headers.add("Request-Timeout", std::to_string(std::min(rest, kLongestTimeout).count()));
+    }
+    if (!options.idempotency_key.empty() && !request.is_batch()) {
+        http.headers.add("Idempotency-Key", options.idempotency_key);
+    }
+    if (!options.session.empty()) http.headers.add("Shared-Tensor-Session", options.session);
+    return http;
+}
+
+void Core::sleep_until(SteadyTime time) {
+    if (surroundings_.sleep_until) return surroundings_.sleep_until(time);
+    shut_down_.lock().wait_until(time, [](bool down) { return down; });
+}
+
+void Core::call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
+                const CallOptions& options) {
+    Outgoing request = compose(Outgoing::Form::single);
+    request.call(method, arguments);
+    request.finish();
+    exchange(request, options).result(slot);
+}
+
+void Core::notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options) {
+    Outgoing request = compose(Outgoing::Form::single);
+    request.notify(method, arguments);
+    request.finish();
+    exchange(request, options);
+}
+
+void Core::shutdown() {
+    shut_down_.with([](bool& down) { down = true; });
+    shut_down_.notify_all();
+    surroundings_.transport->shutdown();
+}
+
+bool Core::is_shut_down() const {
+    return shut_down_.with([](bool down) { return down; });
+}
+
+ClientStatistics Core::statistics() const {
+    const auto wire = surroundings_.transport->stats();
+    ClientStatistics statistics;
+    statistics.requests = requests_.load(std::memory_order_relaxed);
+    statistics.failures = failures_.load(std::memory_order_relaxed);
+    statistics.retries = retries_.load(std::memory_order_relaxed);
+    statistics.bytes_in = wire.bytes_in;
+    statistics.bytes_out = wire.bytes_out;
+    statistics.connections_opened = wire.opened;
+    statistics.connections_reused = wire.reused;
+    statistics.latency = latency_.summary();
+    return statistics;
+}
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/detail/call.hpp>
+
+#include "client/budget.hpp"
+#include "client/incoming.hpp"
+#include "client/latency_histogram.hpp"
+#include "client/outgoing.hpp"
+#include "client/tensor_ports.hpp"
+#include "client/transport.hpp"
+#include "util/clock.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::client {
+
+/// The world that a client lives in. Tests give another.
+struct Surroundings {
+    std::unique_ptr<Transport> transport;
+    std::unique_ptr<TensorPorts> ports;
+    const Clock* clock = &real_clock();
+    /// Waits until that time; none: really, but no longer than until shutdown().
+    std::function<void(SteadyTime)> sleep_until;
+};
+
+/// The real one. Throws std::invalid_argument for a url that is none.
+Surroundings real_surroundings(const ClientOptions& options);
+
+/// What the handles of one client share: sends requests, repeats them where that is safe, and counts.
+/// Thread safety: all methods from any thread.
+class Core {
+public:
+    Core(ClientOptions options, Surroundings surroundings);
+
+    /// An empty request with ids of its own.
+    Outgoing compose(Outgoing::Form form, std::size_t calls = 1);
+
+    /// Blocks until the answer is there. `request` is finished. Throws RpcError's children.
+    Incoming exchange(const Outgoing& request, const CallOptions& options);
+
+    /// compose, exchange, read.
+    void call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
+              const CallOptions& options);
+    void notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
+
+    /// Ends all waits: what is in flight fails with TransportFailure, and so does everything after it.
+    void shutdown();
+    bool is_shut_down() const;
+
+    const std::string& url() const { return options_.url; }
+    ClientStatistics statistics() const;
+    const Clock& clock() const { return *surroundings_.clock; }
+
+private:
+    struct Times;
+    Incoming exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times);
+    Incoming attempt(const Outgoing& request, const CallOptions& options, const Times& times);
+    http::ClientRequest try_of(const Outgoing& request, const CallOptions& options, SteadyTime now,
+                               const Times& times) const;
+    bool is_start(const RpcError& error, const Times& times) const;
+    std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
+    void sleep_until(SteadyTime time);
+
+    const ClientOptions options_;
+    const Surroundings surroundings_;
+    http::Headers headers_;  // of every request
+    Budget budget_;
+    LatencyHistogram latency_;
+    Guarded<bool> shut_down_{false};
+    std::atomic<bool> reached_{false};  // the server has been there once
+    std::atomic<std::uint64_t> next_id_{1}, requests_{0}, failures_{0}, retries_{0};
+};
+
+}  // namespace shared_tensor::client

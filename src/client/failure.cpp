@@ -1,0 +1,145 @@
+#include "client/failure.hpp"
+
+#include <algorithm>
+#include <string>
+#include <variant>
+
+#include "json_rpc/json_text.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+using json_rpc::Json;
+
+std::string text_of(const Json& data, const char* member) {
+    if (!data.is_object()) return {};
+    const auto found = data.find(member);
+    if (found == data.end() || found->is_null()) return {};
+    if (found->is_string()) return found->get<std::string>();
+    std::string text;
+    json_rpc::print_json(*found, text);
+    return text;
+}
+
+std::string wrong_parameter(const Json& data) {
+    const std::string parameter = text_of(data, "parameter");
+    if (parameter.empty()) return {};
+    return "parameter " + parameter + ": expected " + text_of(data, "expected") + ", got " + text_of(data, "got");
+}
+
+std::string thrown(const Json& data) {
+    const std::string type = text_of(data, "type");
+    const std::string message = text_of(data, "message");
+    return type.empty() || message.empty() ? type + message : type + ": " + message;
+}
+
+std::string forgotten(const Json& data) {
+    const std::string kind = text_of(data, "kind");
+    return (kind.empty() ? "it" : "the " + kind) +
+           " never was there, belongs to somebody else, was kept no longer, or the server was started anew";
+}
+
+/// What the error's data tells a person.
+std::string cause(const json_rpc::Error& error) {
+    const Json& data = error.data;
+    std::string text;
+    switch (static_cast<ErrorCode>(error.code)) {
+        case ErrorCode::invalid_params: text = wrong_parameter(data); break;
+        case ErrorCode::function_failed: text = thrown(data); break;
+        case ErrorCode::busy:
+            text = "its queue is full; come back in " + text_of(data, "retry_after_ms") + " ms";
+            break;
+        case ErrorCode::unknown_or_expired: text = forgotten(data); break;
+        case ErrorCode::transport_not_possible: text = text_of(data, "reasons"); break;
+        case ErrorCode::input_failed:
+            text = "item " + text_of(data, "item") + " of the batch failed, which this one needs";
+            break;
+        default: break;
+    }
+    const std::string detail = text_of(data, "detail");
+    if (!text.empty() && !detail.empty()) text += "; ";
+    return text + detail;
+}
+
+std::string text_for_people(const json_rpc::Error& error, std::string_view method) {
+    std::string text(method);
+    if (!text.empty()) text += ": ";
+    text += error.message;
+    if (const std::string why = cause(error); !why.empty()) text += ": " + why;
+    return text;
+}
+
+std::string prefix(std::string_view method) { return method.empty() ? std::string() : std::string(method) + ": "; }
+
+std::string advice(const http::TransportError& error) {
+    using Kind = http::TransportError::Kind;
+    switch (error.kind) {
+        case Kind::connect: return "; is shared-tensor-server running there?";
+        case Kind::broken:
+            return error.sent ? "; the call may have run: repeat it only if that does no harm" : "; nothing was sent";
+        case Kind::protocol: return "; is that a shared-tensor-server?";
+        case Kind::too_large:
+        case Kind::timeout: break;
+    }
+    return {};
+}
+
+}  // namespace
+
+void throw_error(const json_rpc::Error& error, std::string_view method) {
+    std::string data;
+    if (!error.data.is_null()) json_rpc::print_json(error.data, data);
+    const std::string text = text_for_people(error, method);
+    switch (static_cast<ErrorCode>(error.code)) {
+        case ErrorCode::method_not_found: throw MethodNotFound(error.code, error.message, data, text);
+        case ErrorCode::invalid_params: throw InvalidParams(error.code, error.message, data, text);
+        case ErrorCode::function_failed: throw FunctionFailed(error.code, error.message, data, text);
+        case ErrorCode::busy: throw ServerBusy(error.code, error.message, data, text);
+        case ErrorCode::deadline_exceeded: throw DeadlineExceeded(error.code, error.message, data, text);
+        case ErrorCode::cancelled: throw Cancelled(error.code, error.message, data, text);
+        case ErrorCode::unknown_or_expired: throw UnknownOrExpired(error.code, error.message, data, text);
+        case ErrorCode::not_authorised: throw NotAuthorised(error.code, error.message, data, text);
+        case ErrorCode::out_of_memory: throw ServerOutOfMemory(error.code, error.message, data, text);
+        case ErrorCode::shutting_down: throw ShuttingDown(error.code, error.message, data, text);
+        default: throw RpcError(error.code, error.message, data, text);
+    }
+}
+
+void throw_failure(const http::TransportError& error, std::string_view method, std::string_view url) {
+    using Kind = http::TransportError::Kind;
+    if (error.kind == Kind::timeout) throw_late(method, url);
+    if (error.kind == Kind::too_large) {
+        throw RpcError(
+            static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
+            prefix(method) + error.what() + "; ask for less at a time, or raise ClientOptions::max_answer_bytes");
+    }
+    throw TransportFailure(prefix(method) + std::string(url) + ": " + error.what() + advice(error), error.sent);
+}
+
+void throw_late(std::string_view method, std::string_view url) {
+    throw DeadlineExceeded(static_cast<int>(ErrorCode::deadline_exceeded), "Deadline exceeded", {},
+                           prefix(method) + "no answer from " + std::string(url) +
+                               " in time: give it longer (CallOptions::timeout), or submit it as a task");
+}
+
+bool is_safe_to_repeat(const RpcError& error, const CallOptions& options) {
+    // Refused before anything ran. A server that shuts down is often back soon.
+    if (error.is(ErrorCode::busy) || error.is(ErrorCode::shutting_down)) return true;
+    const auto* failure = dynamic_cast<const TransportFailure*>(&error);
+    if (failure == nullptr) return false;
+    return !failure->may_have_run() || options.idempotent || !options.idempotency_key.empty();
+}
+
+std::chrono::milliseconds retry_after(const RpcError& error) {
+    if (error.data().empty()) return std::chrono::milliseconds(0);
+    const auto data = json_rpc::parse_json(error.data());
+    const auto* json = std::get_if<Json>(&data);
+    if (json == nullptr || !json->is_object()) return std::chrono::milliseconds(0);
+    const auto hint = json->find("retry_after_ms");
+    if (hint == json->end() || !hint->is_number_unsigned()) return std::chrono::milliseconds(0);
+    constexpr std::uint64_t kLongest = 60'000;
+    return std::chrono::milliseconds(std::min(hint->get<std::uint64_t>(), kLongest));
+}
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <chrono>
+#include <string_view>
+
+#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/error.hpp>
+
+#include "http/client.hpp"
+#include "json_rpc/error.hpp"
+
+// Everything that can go wrong in a call, as the exceptions of <shared_tensor/error.hpp>.
+
+namespace shared_tensor::client {
+
+/// Throws the child of RpcError that stands for the code. `method` leads the text for people; it may be empty.
+[[noreturn]] void throw_error(const json_rpc::Error& error, std::string_view method);
+
+/// What the transport could not do: TransportFailure; a timeout is the call's deadline, DeadlineExceeded; an answer
+/// beyond the client's limit is -32003.
+[[noreturn]] void throw_failure(const http::TransportError& error, std::string_view method, std::string_view url);
+
+/// The client's own deadline has passed.
+[[noreturn]] void throw_late(std::string_view method, std::string_view url);
+
+/// Whether a call that failed like this may be sent again without the danger that it runs twice.
+bool is_safe_to_repeat(const RpcError& error, const CallOptions& options);
+
+/// How long the server wants to be left alone, zero if it did not say.
+std::chrono::milliseconds retry_after(const RpcError& error);
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,114 @@
+#include "client/incoming.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "client/failure.hpp"
+#include "codec/frame.hpp"
+#include "codec/json_source.hpp"
+#include "json_rpc/parse_responses.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+/// Imports from the body of an answer; made for the first tensor that is read.
+class LazyPort final : public codec::TensorPort {
+public:
+    LazyPort(const TensorPorts& ports, std::span<const std::byte> bytes, std::shared_ptr<const void> owner)
+        : ports_(&ports), bytes_(bytes), owner_(std::move(owner)) {}
+
+    codec::TensorPointer import(const codec::Json& descriptor) override { return real().import(descriptor); }
+    codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
+    codec::Json describe(const codec::TensorPointer& tensor) override { return real().describe(tensor); }
+
+private:
+    codec::TensorPort& real() {
+        if (!real_) real_ = ports_->incoming(bytes_, owner_);
+        return *real_;
+    }
+    const TensorPorts* ports_;
+    std::span<const std::byte> bytes_;
+    std::shared_ptr<const void> owner_;
+    std::unique_ptr<codec::TensorPort> real_;
+};
+
+bool is_frame(const http::ClientResponse& response) {
+    const auto type = response.headers.find("Content-Type");
+    return type && type->starts_with(codec::kFrameContentType);
+}
+
+/// JSON and tensors of an answer; nothing when it breaks the frame's form.
+std::optional<codec::Frame> split(const http::ClientResponse& response) {
+    if (is_frame(response)) return codec::split_frame(response.body->bytes());
+    return codec::Frame{response.text(), {}};
+}
+
+/// The answer was read within the client's own limit of bytes; results may nest deeper than requests.
+json_rpc::ParseLimits limits_of(std::size_t bytes) {
+    json_rpc::ParseLimits limits;
+    limits.json.max_depth = 500;
+    limits.json.max_bytes = bytes;
+    limits.max_batch_items = bytes;
+    return limits;
+}
+
+[[noreturn]] void throw_foreign(std::string_view url, const http::ClientResponse& response, const std::string& why) {
+    throw TransportFailure(std::string(url) + " answered HTTP " + std::to_string(response.status) + ", and " + why +
+                               "; is that a shared-tensor-server?",
+                           true);
+}
+
+const json_rpc::Error* whole_error(const std::vector<json_rpc::Response>& responses) {
+    const bool is_one = responses.size() == 1 && responses.front().id.is_null();
+    return is_one ? responses.front().error() : nullptr;
+}
+
+}  // namespace
+
+Incoming Incoming::read(http::ClientResponse response, const Outgoing& request, const TensorPorts& ports,
+                        std::string_view url) {
+    Incoming incoming;
+    const bool is_empty = !response.body || response.body->size() == 0;
+    if (is_empty && !request.wants_answer() && response.status / 100 == 2) return incoming;
+    if (is_empty) throw_foreign(url, response, "its body is empty");
+    const auto frame = split(response);
+    if (!frame) throw_foreign(url, response, "its tensors are cut off");
+    auto parsed = json_rpc::parse_responses(frame->json, limits_of(frame->json.size()));
+    if (const auto* fault = std::get_if<std::string>(&parsed)) throw_foreign(url, response, *fault);
+    incoming.responses_ = std::get<std::vector<json_rpc::Response>>(std::move(parsed));
+    if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
+    incoming.port_ = std::make_unique<LazyPort>(ports, frame->tensors, response.body);
+    if (!request.is_batch() && request.wants_answer()) {
+        const auto& answer = incoming.responses_.front();
+        if (answer.id != request.first_id()) throw_foreign(url, response, "its id is that of another request");
+        if (const auto* error = answer.error()) throw_error(*error, request.method());
+    }
+    return incoming;
+}
+
+void Incoming::result(detail::ResultSlot& slot) const { read_into(*responses_.front().result(), slot); }
+
+void Incoming::result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const {
+    const auto found = std::find_if(responses_.begin(), responses_.end(),
+                                    [id](const json_rpc::Response& response) { return response.id == id; });
+    if (found == responses_.end()) {
+        throw TransportFailure(std::string(method) + ": the server's answer to the batch leaves this call out", true);
+    }
+    if (const auto* error = found->error()) throw_error(*error, method);
+    read_into(*found->result(), slot);
+}
+
+void Incoming::read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const {
+    const codec::JsonSource source(*port_);
+    try {
+        slot.read(ValueReader(source, codec::JsonSource::node(result)));
+    } catch (const InvalidValue& error) {
+        throw ResultMismatch(error.path, error.expected, error.got);
+    }
+}
+
+}  // namespace shared_tensor::client

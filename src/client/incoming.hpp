@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <shared_tensor/detail/call.hpp>
+
+#include "client/outgoing.hpp"
+#include "client/tensor_ports.hpp"
+#include "http/client.hpp"
+#include "json_rpc/message.hpp"
+
+namespace shared_tensor::client {
+
+/// The answer to one request. Belongs to one thread at a time; tensors read from it may live longer.
+class Incoming {
+public:
+    /// Throws the server's error for the whole request, or TransportFailure for what is no answer to `request`.
+    static Incoming read(http::ClientResponse response, const Outgoing& request, const TensorPorts& ports,
+                         std::string_view url);
+
+    /// The result of a single call.
+    void result(detail::ResultSlot& slot) const;
+    /// The result of the call with that id; throws its error. `method` is for messages.
+    void result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const;
+
+private:
+    Incoming() = default;
+    void read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const;
+
+    std::vector<json_rpc::Response> responses_;
+    std::unique_ptr<codec::TensorPort> port_;
+};
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+
+#include <shared_tensor/client_options.hpp>
+
+namespace shared_tensor::client {
+
+/// Counts durations in buckets of a sixteenth of their power of two: 4.9 KB for everything up to 18 minutes, at most
+/// 6.25 % off. Thread safety: all methods from any thread; none blocks. A reading beside writers may miss the newest.
+class LatencyHistogram {
+public:
+    void record(std::chrono::nanoseconds duration);
+
+    /// Percentiles are the upper ends of their buckets, never above the greatest value seen.
+    ClientStatistics::Latency summary() const;
+
+private:
+    static constexpr std::size_t kSteps = 16;   // within a power of two
+    static constexpr std::size_t kPowers = 40;  // the highest: 2^40 ns
+    static constexpr std::size_t kBuckets = kSteps * (kPowers - 3);
+    static std::size_t bucket_of(std::uint64_t value);
+    static std::uint64_t upper_end(std::size_t bucket);
+
+    std::array<std::atomic<std::uint64_t>, kBuckets> counts_{};
+    std::atomic<std::uint64_t> greatest_{0};
+};
+
+}  // namespace shared_tensor::client

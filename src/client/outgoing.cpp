@@ -1,0 +1,87 @@
+#include "client/outgoing.hpp"
+
+#include <span>
+#include <utility>
+
+#include "codec/frame.hpp"
+#include "codec/json_sink.hpp"
+#include "json_rpc/print.hpp"
+
+namespace shared_tensor::client {
+
+/// Most calls have no tensor: what carries them is made for the first one.
+class Outgoing::Port final : public codec::TensorPort {
+public:
+    explicit Port(const TensorPorts& ports) : ports_(&ports) {}
+
+    codec::TensorPointer import(const codec::Json& descriptor) override { return real().import(descriptor); }
+    codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
+    codec::Json describe(const codec::TensorPointer& tensor) override { return real().describe(tensor); }
+
+    const OutgoingTensors* used() const { return real_.get(); }
+
+private:
+    OutgoingTensors& real() {
+        if (!real_) real_ = ports_->outgoing();
+        return *real_;
+    }
+    const TensorPorts* ports_;
+    std::unique_ptr<OutgoingTensors> real_;
+};
+
+Outgoing::Outgoing(Form form, std::uint64_t first_id, const TensorPorts& ports)
+    : form_(form), first_id_(first_id), port_(std::make_unique<Port>(ports)) {}
+Outgoing::Outgoing(Outgoing&&) noexcept = default;
+Outgoing::~Outgoing() = default;
+
+std::uint64_t Outgoing::call(std::string_view method, const detail::Arguments& arguments, json_rpc::Json meta) {
+    const std::uint64_t id = first_id_ + calls_;
+    append(method, arguments, id, std::move(meta));
+    ++calls_;
+    return id;
+}
+
+void Outgoing::notify(std::string_view method, const detail::Arguments& arguments) {
+    append(method, arguments, std::nullopt, nullptr);
+}
+
+void Outgoing::append(std::string_view method, const detail::Arguments& arguments, std::optional<json_rpc::Json> id,
+                      json_rpc::Json meta) {
+    json_rpc::Request request{std::string(method), nullptr, std::move(id), std::move(meta)};
+    if (!arguments.empty()) {
+        codec::Value value;
+        codec::JsonSink sink(value, *port_);
+        arguments.write(ValueWriter(sink, sink.root()));
+        request.params = value.tensors.empty() ? std::move(value.json) : codec::encode(value, *port_);
+    }
+    if (is_batch()) {
+        text_ += items_ == 0 ? '[' : ',';
+    } else {
+        method_ = request.method;
+    }
+    json_rpc::print(request, text_);
+    ++items_;
+}
+
+void Outgoing::finish() {
+    if (is_batch()) text_ += ']';
+    if (const OutgoingTensors* tensors = port_->used()) {
+        text_ = codec::frame_head(text_);
+        tensors_ = tensors->parts();
+    }
+    head_ = std::make_shared<const std::string>(std::move(text_));
+}
+
+std::string_view Outgoing::content_type() const {
+    return port_->used() != nullptr ? codec::kFrameContentType : std::string_view("application/json");
+}
+
+std::vector<http::BodyPart> Outgoing::body() const {
+    std::vector<http::BodyPart> parts;
+    parts.reserve(1 + tensors_.size());
+    parts.push_back({std::as_bytes(std::span(*head_)), head_});
+    parts.insert(parts.end(), tensors_.begin(), tensors_.end());
+    return parts;
+}
+
+}  // namespace shared_tensor::client

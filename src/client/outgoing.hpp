@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/detail/call.hpp>
+
+#include "client/tensor_ports.hpp"
+#include "http/message.hpp"
+#include "json_rpc/json.hpp"
+
+namespace shared_tensor::client {
+
+/// One request being made: a call, a notification, or a batch of both. Holds the arguments' tensors by reference and
+/// may be sent again and again. Belongs to one thread at a time.
+class Outgoing {
+public:
+    enum class Form { single, batch };
+    /// Ids count up from `first_id`. `ports` must outlive it.
+    Outgoing(Form form, std::uint64_t first_id, const TensorPorts& ports);
+    Outgoing(Outgoing&&) noexcept;
+    ~Outgoing();
+
+    /// Writes a call; its id. `meta` is the request's own member of that name, null for none.
+    std::uint64_t call(std::string_view method, const detail::Arguments& arguments, json_rpc::Json meta = nullptr);
+    void notify(std::string_view method, const detail::Arguments& arguments);
+
+    /// The end: nothing may be added after it.
+    void finish();
+
+    bool is_batch() const { return form_ == Form::batch; }
+    bool wants_answer() const { return calls_ > 0; }
+    std::size_t size() const { return items_; }
+    /// Of a single call; of the first call of a batch.
+    std::uint64_t first_id() const { return first_id_; }
+    /// For messages: the only call's, empty for a batch.
+    const std::string& method() const { return method_; }
+
+    std::string_view content_type() const;
+    /// The whole body, viewing what is kept here: shared, so a try that is given up harms no later one.
+    std::vector<http::BodyPart> body() const;
+
+private:
+    class Port;
+    void append(std::string_view method, const detail::Arguments& arguments, std::optional<json_rpc::Json> id,
+                json_rpc::Json meta);
+
+    Form form_;
+    std::uint64_t first_id_;
+    std::size_t items_ = 0, calls_ = 0;
+    std::string method_;
+    std::string text_;
+    std::unique_ptr<Port> port_;
+    std::shared_ptr<const std::string> head_;
+    std::vector<http::BodyPart> tensors_;
+};
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,77 @@
+#include <shared_tensor/task.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <shared_tensor/client.hpp>
+
+#include "client/submission.hpp"
+
+namespace shared_tensor {
+
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+constexpr milliseconds kLongestWait{20'000};  // of one request: below the server's bound
+constexpr milliseconds kReportInterval{250};  // while somebody wants to see progress
+constexpr milliseconds kAnswerTime{10'000};   // beyond the time that a request waits in the server
+constexpr milliseconds kForEver{std::chrono::hours(24 * 365)};
+
+/// Of questions about the task; none of them changes anything when it is asked twice.
+CallOptions question(const Client& client, milliseconds waits = milliseconds(0)) {
+    CallOptions options;
+    options.idempotent = true;
+    options.timeout = waits + kAnswerTime;
+    options.session = client.session();
+    return options;
+}
+
+struct Status {
+    TaskStatus value;
+};
+
+}  // namespace
+
+template <>
+struct Codec<Status> {
+    static Status read(const ValueReader& reader) { return {client::task_status(reader)}; }
+    static void write(ValueWriter writer, const Status&) { writer.null(); }
+    static void schema(ValueWriter writer) { writer.object(); }
+};
+
+TaskHandle::TaskHandle(const Client& client, std::string id)
+    : client_(std::make_shared<Client>(client)), id_(std::move(id)) {}
+
+TaskStatus TaskHandle::status() const {
+    return client_->with(question(*client_)).call<Status>("task.get", named("id", id_)).value;
+}
+
+TaskStatus TaskHandle::cancel() const {
+    return client_->with(question(*client_)).call<Status>("task.cancel", named("id", id_)).value;
+}
+
+bool TaskHandle::wait_for(milliseconds time) const { return wait(time).ended(); }
+
+TaskStatus TaskHandle::wait(milliseconds time) const {
+    const auto deadline = Clock::now() + std::clamp(time, milliseconds(0), kForEver);
+    std::optional<TaskStatus> last;
+    for (;;) {
+        const auto rest = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+        const auto step = std::clamp(rest, milliseconds(0), report_ ? kReportInterval : kLongestWait);
+        TaskStatus now = client_->with(question(*client_, step))
+                             .call<Status>("task.wait", named("id", id_), named("timeout_ms", step.count()))
+                             .value;
+        if (report_ && (!last || client::is_news(*last, now))) report_(now);
+        if (now.ended() || Clock::now() >= deadline) return now;
+        last = std::move(now);
+    }
+}
+
+void TaskHandle::read_result(detail::ResultSlot& result) const {
+    wait(kForEver);
+    client_->with(question(*client_)).call_into("task.result", detail::ArgumentsOf(named("id", id_)), result);
+}
+
+}  // namespace shared_tensor

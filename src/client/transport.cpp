@@ -1,0 +1,33 @@
+#include "client/transport.hpp"
+
+#include <utility>
+
+namespace shared_tensor::client {
+
+namespace {
+
+class HttpTransport final : public Transport {
+public:
+    explicit HttpTransport(http::ClientOptions options) : client_(std::move(options)) {}
+
+    http::ClientResponse send(http::ClientRequest request) override { return client_.send(std::move(request)); }
+    void shutdown() override { client_.shutdown(); }
+    http::Client::Stats stats() const override { return client_.stats(); }
+
+private:
+    http::Client client_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> http_transport(const ClientOptions& options) {
+    http::ClientOptions http;
+    http.endpoint = http::Endpoint::parse(options.url);
+    http.max_connections = options.connections;
+    http.idle_limit = options.idle_limit;
+    http.connect_timeout = options.connect_timeout;
+    http.max_response_bytes = options.max_answer_bytes;
+    return std::make_unique<HttpTransport>(std::move(http));
+}
+
+}  // namespace shared_tensor::client
