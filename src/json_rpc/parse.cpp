@@ -3,36 +3,26 @@
 #include <string>
 #include <utility>
 
+#include "json_rpc/members.hpp"
+
 namespace shared_tensor::json_rpc {
 namespace {
-
-using Members = Json::object_t;
-
-const Json* find(const Members& members, std::string_view name) {
-    const auto member = members.find(name);
-    return member == members.end() ? nullptr : &member->second;
-}
 
 Json take(Members& members, std::string_view name) {
     const auto member = members.find(name);
     return member == members.end() ? Json() : std::move(member->second);
 }
 
-bool is_version_2(const Json* version) {
-    const auto* text = version ? version->get_ptr<const std::string*>() : nullptr;
-    return text && *text == "2.0";
-}
-
 // What keeps the members from being a request, or nothing. Members beyond these are ignored.
 std::string_view fault_of(const Members& members) {
-    if (!is_version_2(find(members, "jsonrpc"))) return "\"jsonrpc\" must be the string \"2.0\"";
-    const Json* method = find(members, "method");
+    if (!says_version_2(members)) return "\"jsonrpc\" must be the string \"2.0\"";
+    const Json* method = find_member(members, "method");
     if (!method || !method->is_string()) return "\"method\" must be a string";
-    const Json* params = find(members, "params");
+    const Json* params = find_member(members, "params");
     if (params && !params->is_structured()) return "\"params\" must be an array or an object, or be left out";
-    const Json* id = find(members, "id");
+    const Json* id = find_member(members, "id");
     if (id && !is_valid_id(*id)) return "\"id\" must be a string, a number or null";
-    const Json* meta = find(members, "meta");
+    const Json* meta = find_member(members, "meta");
     if (meta && !meta->is_object()) return "\"meta\" must be an object, or be left out";
     return {};
 }
@@ -43,7 +33,7 @@ std::variant<Request, Response> read_item(Json& item) {
     auto* members = item.get_ptr<Members*>();
     if (!members) return refuse(nullptr, "a request must be an object");
     const auto fault = fault_of(*members);
-    const Json* id = find(*members, "id");
+    const Json* id = find_member(*members, "id");
     if (!fault.empty()) return refuse(id && is_valid_id(*id) ? *id : Json(), fault);
 
     Request request;

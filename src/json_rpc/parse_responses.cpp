@@ -3,15 +3,10 @@
 #include <limits>
 #include <utility>
 
+#include "json_rpc/members.hpp"
+
 namespace shared_tensor::json_rpc {
 namespace {
-
-using Members = Json::object_t;
-
-const Json* find(const Members& members, std::string_view name) {
-    const auto member = members.find(name);
-    return member == members.end() ? nullptr : &member->second;
-}
 
 bool fits_int(const Json& code) {
     if (code.is_number_unsigned()) {
@@ -25,20 +20,20 @@ bool fits_int(const Json& code) {
 std::string_view fault_of_error(const Json& error) {
     const auto* members = error.get_ptr<const Members*>();
     if (!members) return "\"error\" is not an object";
-    const Json* code = find(*members, "code");
+    const Json* code = find_member(*members, "code");
     if (!code || !fits_int(*code)) return "\"error.code\" is not a 32-bit integer";
-    const Json* message = find(*members, "message");
+    const Json* message = find_member(*members, "message");
     if (!message || !message->is_string()) return "\"error.message\" is not a string";
     return {};
 }
 
 std::string_view fault_of(const Members& members) {
-    const Json* version = find(members, "jsonrpc");
-    if (!version || *version != "2.0") return "\"jsonrpc\" is not \"2.0\"";
-    const Json* id = find(members, "id");
+    if (!says_version_2(members)) return "\"jsonrpc\" is not \"2.0\"";
+    const Json* id = find_member(members, "id");
     if (!id || !is_valid_id(*id)) return "\"id\" is not a string, a number or null";
-    const Json* error = find(members, "error");
-    if ((find(members, "result") != nullptr) == (error != nullptr)) return "it needs either \"result\" or \"error\"";
+    const Json* error = find_member(members, "error");
+    if ((find_member(members, "result") != nullptr) == (error != nullptr))
+        return "it needs either \"result\" or \"error\"";
     return error ? fault_of_error(*error) : std::string_view{};
 }
 
