@@ -25,13 +25,17 @@ void print_error(const Error& error, std::string& out) {
 
 }  // namespace
 
-void print(const Response& response, std::string& out) {
+void print_result(const Json& id, const Json& result, std::string& out) {
     out += kEnvelope;
-    if (const Error* error = response.error()) {
-        print_error(*error, out);
-    } else {
-        print_member(R"(,"result":)", *response.result(), out);
-    }
+    print_member(R"(,"result":)", result, out);
+    print_member(R"(,"id":)", id, out);
+    out += '}';
+}
+
+void print(const Response& response, std::string& out) {
+    if (const Json* result = response.result()) return print_result(response.id, *result, out);
+    out += kEnvelope;
+    print_error(*response.error(), out);
     print_member(R"(,"id":)", response.id, out);
     out += '}';
 }

@@ -12,6 +12,9 @@ namespace shared_tensor::json_rpc {
 
 void print(const Response& response, std::string& out);
 
+/// The same for a result that others hold too: nothing of it is copied.
+void print_result(const Json& id, const Json& result, std::string& out);
+
 void print(const Request& request, std::string& out);
 
 /// A batch. It must hold something: the protocol has no empty batch.

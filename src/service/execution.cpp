@@ -14,7 +14,7 @@ namespace {
 /// What a running function may do with tensors: yield them. They are described later, for each reader.
 class YieldPort final : public codec::TensorPort {
 public:
-    explicit YieldPort(WrapTensor wrap) : wrap_(wrap) {}
+    explicit YieldPort(WrapTensor make) : wrap_(make) {}
     codec::TensorPointer wrap(const at::Tensor& tensor) override {
         if (wrap_ == nullptr) throw std::logic_error("this server was built without tensors");
         return wrap_(tensor);

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <shared_tensor/registry.hpp>
+
+namespace shared_tensor {
+
+/// A bearer token that clients show as `Authorization: Bearer SECRET`. Once there is one, every request needs one.
+struct AccessToken {
+    std::string name;    ///< the principal is "token:NAME"
+    std::string secret;  ///< at least 16 characters
+    bool admin = false;  ///< may see and end what belongs to others
+};
+
+/// Where a server listens and what it bounds. The defaults are safe: loopback, the server's own user (or root) only.
+struct ServerOptions {
+    std::string host = "127.0.0.1";  ///< empty: no TCP. Anything but loopback needs a token or `insecure`
+    int port = 2537;                 ///< 0: the kernel chooses
+    std::string unix_socket;         ///< path; empty: none. Mode 0600
+    std::vector<AccessToken> tokens;
+    bool insecure = false;                     ///< listen beyond loopback without tokens
+    std::vector<std::string> allowed_hosts;    ///< further values of Host ("name" or "name:port")
+    std::vector<std::string> allowed_origins;  ///< values of Origin; none by default: no web page calls in
+
+    std::size_t workers = 0;        ///< 0: max(4, cores)
+    std::size_t queue = 1024;       ///< calls that wait
+    std::size_t torch_threads = 0;  ///< of each thread that calls libtorch; 0: max(1, cores / workers)
+    std::chrono::milliseconds call_timeout{30'000};
+    std::chrono::milliseconds drain_time{10'000};
+    bool cache = true;
+    std::uint64_t cache_bytes = std::uint64_t{256} << 20;
+
+    std::size_t max_json_bytes = std::size_t{64} << 20;  ///< JSON of a request
+    std::size_t max_json_depth = 100;
+    std::size_t max_body_bytes = std::size_t{2} << 30;  ///< of a binary request
+    std::size_t max_batch_items = 1000;
+    std::size_t max_batch_reply_bytes = 25'000'000;
+    std::size_t max_reply_json_bytes = std::size_t{64} << 20;
+    std::size_t max_connections = 4096;
+    std::size_t max_header_bytes = 8 << 10;  ///< one line
+    std::size_t max_headers = 100;
+    std::size_t max_bytes_in_flight = 0;  ///< 0: a quarter of the memory
+    std::chrono::milliseconds header_timeout{10'000};
+    std::chrono::milliseconds body_timeout{30'000};
+    std::chrono::milliseconds body_stall_timeout{30'000};
+    std::chrono::milliseconds idle_timeout{60'000};
+    std::chrono::milliseconds write_timeout{30'000};
+    std::chrono::milliseconds max_wait{30'000};  ///< task.wait and task.result, a request
+
+    std::size_t max_tasks = 10'000;
+    std::chrono::milliseconds task_ttl{3'600'000};
+    std::uint64_t max_task_bytes = std::uint64_t{1} << 30;  ///< host and device apart
+    std::size_t max_sessions = 256;
+    std::chrono::milliseconds session_idle{600'000};
+};
+
+/// Serves a Registry over JSON-RPC 2.0 on HTTP. Threads and sockets are its own; user code runs on its workers.
+///
+/// Thread safety: start(), stop() and the destructor from one thread, the rest from any.
+class Server {
+public:
+    /// Throws std::invalid_argument for options that contradict each other or would not be safe.
+    Server(Registry registry, ServerOptions options = {});
+    ~Server();  ///< stop() with no time to drain
+    Server(const Server&) = delete;
+    Server& operator=(const Server&) = delete;
+
+    /// Binds and serves. Throws std::system_error that names the address. Does not block.
+    void start();
+    int port() const;         ///< the bound TCP port
+    std::string url() const;  ///< "http://127.0.0.1:2537", or "unix:/path" without TCP
+
+    /// Calls in flight are answered, new ones refused with -32009; ends after `drain_time` at the latest. Returns
+    /// whether all calls came to their end. Blocks.
+    bool stop(std::chrono::milliseconds drain_time);
+
+    /// Told the token-independent id of every session that ends; set before start(). Must not block.
+    void on_session_closed(std::function<void(std::string_view)> closed);
+
+private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shared_tensor

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "server/call_meta.hpp"
+#include "server/client_watch.hpp"
+#include "server/principal.hpp"
+#include "server/sessions.hpp"
+#include "service/dispatcher.hpp"
+
+namespace shared_tensor::server {
+
+/// One call of a method of the daemon's own. All references outlive the call.
+struct BuiltinCall {
+    const json_rpc::Json& params;  ///< array, object or null
+    const CallMeta& meta;
+    const Principal& principal;
+    ClientWatch& client;
+    codec::TensorPort& port;  ///< reads tensors of task.submit's params
+};
+
+using Outcome = service::OutcomePointer;
+
+/// What the daemon's own methods work on.
+struct BuiltinParts {
+    service::Dispatcher& dispatcher;
+    Sessions& sessions;
+    std::function<json_rpc::Json()> server_info;
+    const json_rpc::Json& open_rpc;
+    std::string epoch;
+    std::chrono::milliseconds max_wait;
+};
+
+/// The daemon's own methods: run on the connection's thread, so they answer while all workers are busy.
+/// Immutable after construction; thread-safe.
+class Builtins {
+public:
+    explicit Builtins(BuiltinParts parts);
+
+    using Method = std::function<Outcome(const BuiltinCall&)>;
+    /// nullptr when the daemon has no such method.
+    const Method* find(std::string_view name) const;
+
+private:
+    void add_task_methods();
+    void add_session_methods();
+
+    Outcome submit(const BuiltinCall& call) const;
+    Outcome get(const BuiltinCall& call) const;
+    Outcome list(const BuiltinCall& call) const;
+    Outcome wait(const BuiltinCall& call) const;
+    Outcome result(const BuiltinCall& call) const;
+    Outcome cancel(const BuiltinCall& call) const;
+    Outcome unknown_task() const;
+
+    BuiltinParts parts_;
+    std::unordered_map<std::string_view, Method> methods_;  // names are literals
+};
+
+}  // namespace shared_tensor::server

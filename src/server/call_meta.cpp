@@ -1,0 +1,102 @@
+#include "server/call_meta.hpp"
+
+#include <charconv>
+
+#include "codec/frame.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+using json_rpc::Error;
+using json_rpc::Json;
+
+constexpr std::int64_t kMaxTimeoutMs = 24LL * 3600 * 1000;
+
+std::variant<std::chrono::milliseconds, Error> checked_timeout(std::int64_t value, std::string_view name) {
+    if (value >= 1 && value <= kMaxTimeoutMs) return std::chrono::milliseconds(value);
+    return json_rpc::invalid_params(name, "milliseconds from 1 to 86400000", std::to_string(value));
+}
+
+std::variant<std::chrono::milliseconds, Error> parse_timeout(std::string_view text) {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) {
+        return json_rpc::invalid_params("Request-Timeout", "milliseconds from 1 to 86400000",
+                                        "\"" + std::string(text) + '"');
+    }
+    return checked_timeout(value, "Request-Timeout");
+}
+
+/// Ways that nobody knows can't be taken: of a wish they are passed over, of a requirement they are said.
+std::optional<Error> require_ways(std::string_view list, std::vector<tensor::Way>& required) {
+    const tensor::Wishes wishes = tensor::parse_ways(list);
+    if (wishes.ways.empty() && !wishes.unknown.empty()) {
+        Json reasons = Json::object();
+        for (const std::string& word : wishes.unknown)
+            reasons[word] = "this server knows no such way";
+        return json_rpc::transport_not_possible(std::move(reasons));
+    }
+    required = wishes.ways;
+    return std::nullopt;
+}
+
+std::optional<Error> wrong(const Json& meta, const char* name, bool right, const char* expected) {
+    if (right || !meta.contains(name)) return std::nullopt;
+    return json_rpc::invalid_request(std::string("meta.") + name + " must be " + expected);
+}
+
+std::optional<Error> check_types(const Json& meta) {
+    const auto is_text = [&](const char* name) { return meta.contains(name) && meta[name].is_string(); };
+    for (const char* name : {"accept", "require", "idempotency_key", "session", "traceparent"}) {
+        if (auto error = wrong(meta, name, is_text(name), "a string")) return error;
+    }
+    return wrong(meta, "timeout_ms", meta.contains("timeout_ms") && meta["timeout_ms"].is_number_integer(),
+                 "an integer");
+}
+
+}  // namespace
+
+std::variant<CallMeta, Error> read_headers(const http::Headers& headers) {
+    CallMeta meta;
+    if (const auto accept = headers.find("Shared-Tensor-Accept")) {
+        meta.policy.accept = tensor::parse_ways(*accept).ways;
+    } else if (const auto types = headers.find("Accept");
+               types && types->find(codec::kFrameContentType) != types->npos) {
+        meta.policy.accept = {tensor::Way::body, tensor::Way::base64, tensor::Way::data};
+    }
+    if (const auto require = headers.find("Shared-Tensor-Require")) {
+        if (auto error = require_ways(*require, meta.policy.require)) return std::move(*error);
+    }
+    if (const auto timeout = headers.find("Request-Timeout")) {
+        auto parsed = parse_timeout(*timeout);
+        if (auto* error = std::get_if<Error>(&parsed)) return std::move(*error);
+        meta.timeout = std::get<std::chrono::milliseconds>(parsed);
+    }
+    meta.idempotency_key = headers.find("Idempotency-Key").value_or("");
+    meta.session = headers.find("Shared-Tensor-Session").value_or("");
+    return meta;
+}
+
+std::variant<CallMeta, Error> read_meta(const CallMeta& defaults, const Json& meta) {
+    CallMeta result = defaults;
+    if (!meta.is_object()) return result;
+    if (auto error = check_types(meta)) return std::move(*error);
+    if (meta.contains("accept")) {
+        result.policy.accept = tensor::parse_ways(meta["accept"].get_ref<const std::string&>()).ways;
+    }
+    if (meta.contains("require")) {
+        if (auto error = require_ways(meta["require"].get_ref<const std::string&>(), result.policy.require))
+            return std::move(*error);
+    }
+    if (meta.contains("timeout_ms")) {
+        auto timeout = checked_timeout(meta["timeout_ms"].get<std::int64_t>(), "meta.timeout_ms");
+        if (auto* error = std::get_if<Error>(&timeout)) return std::move(*error);
+        result.timeout = std::get<std::chrono::milliseconds>(timeout);
+    }
+    if (meta.contains("idempotency_key")) result.idempotency_key = meta["idempotency_key"].get<std::string>();
+    if (meta.contains("session")) result.session = meta["session"].get<std::string>();
+    return result;
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "http/message.hpp"
+#include "json_rpc/message.hpp"
+#include "tensor/exchange.hpp"
+
+namespace shared_tensor::server {
+
+/// What comes with a call beside its parameters: HTTP headers, overridden by the request object's "meta".
+struct CallMeta {
+    tensor::ExportPolicy policy;
+    std::optional<std::chrono::milliseconds> timeout;
+    std::string idempotency_key;
+    std::string session;
+};
+
+/// The headers of a request, as defaults for its items. An error answers the whole request.
+std::variant<CallMeta, json_rpc::Error> read_headers(const http::Headers& headers);
+
+/// One item's own: `defaults` with what its "meta" says instead.
+std::variant<CallMeta, json_rpc::Error> read_meta(const CallMeta& defaults, const json_rpc::Json& meta);
+
+}  // namespace shared_tensor::server

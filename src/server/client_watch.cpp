@@ -1,0 +1,45 @@
+#include "server/client_watch.hpp"
+
+#include <algorithm>
+
+namespace shared_tensor::server {
+
+namespace {
+
+/// Most calls are over before it pays to ask the poller to watch (two system calls).
+constexpr std::chrono::milliseconds kUnwatched{20};
+
+}  // namespace
+
+service::OutcomePointer ClientWatch::wait(const std::shared_ptr<service::Execution::Waiter>& waiter,
+                                          SteadyTime deadline) {
+    if (auto outcome = waiter->execution()->outcome()) return outcome;
+    if (!armed_) {
+        if (auto outcome = waiter->wait_until(std::min(deadline, real_clock().now() + kUnwatched))) return outcome;
+        arm();
+    }
+    const bool gone = state_->with([&](State& state) {
+        state.waiting = waiter;
+        return state.gone;
+    });
+    return gone ? nullptr : waiter->wait_until(deadline);
+}
+
+bool ClientWatch::gone() {
+    if (!armed_) arm();
+    return state_->with([](const State& state) { return state.gone; });
+}
+
+void ClientWatch::arm() {
+    armed_ = true;
+    exchange_->on_client_gone([state = state_] {
+        std::shared_ptr<service::Execution::Waiter> waiting;
+        state->with([&](State& held) {
+            held.gone = true;
+            waiting.swap(held.waiting);
+        });
+        if (waiting) waiting->give_up();
+    });
+}
+
+}  // namespace shared_tensor::server

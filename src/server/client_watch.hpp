@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+
+#include "http/server.hpp"
+#include "service/execution.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::server {
+
+/// Waits on behalf of one request, and gives up when its client is gone. One thread; lives until the handler returned.
+class ClientWatch {
+public:
+    explicit ClientWatch(http::Exchange& exchange) : exchange_(&exchange), state_(std::make_shared<Guarded<State>>()) {}
+
+    /// The outcome, or null when the deadline came or the client went first.
+    service::OutcomePointer wait(const std::shared_ptr<service::Execution::Waiter>& waiter, SteadyTime deadline);
+
+    /// Whether the client is known to be gone; the first call begins to watch.
+    bool gone();
+
+private:
+    struct State {
+        bool gone = false;
+        std::shared_ptr<service::Execution::Waiter> waiting;
+    };
+    void arm();
+
+    http::Exchange* exchange_;
+    std::shared_ptr<Guarded<State>> state_;  // shared with the poller's callback
+    bool armed_ = false;
+};
+
+}  // namespace shared_tensor::server

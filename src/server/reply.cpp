@@ -1,0 +1,89 @@
+#include "server/reply.hpp"
+
+#include "codec/frame.hpp"
+#include "json_rpc/print.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::server {
+
+using json_rpc::Error;
+using json_rpc::Json;
+
+namespace {
+
+Json reasons_json(const tensor::TransportNotPossible& error) {
+    Json reasons = Json::object();
+    for (const auto& [way, reason] : error.reasons())
+        reasons[std::string(tensor::name_of(way))] = reason;
+    return reasons;
+}
+
+void print_value(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange, std::string& out) {
+    if (value.tensors.empty()) return json_rpc::print_result(id, value.json, out);
+    json_rpc::print_result(id, codec::encode(value, exchange), out);
+}
+
+/// The error instead of a value that can't be printed, or nothing.
+std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange,
+                               std::string& out) {
+    try {
+        print_value(id, value, exchange, out);
+        return std::nullopt;
+    } catch (const tensor::TransportNotPossible& error) {
+        return json_rpc::transport_not_possible(reasons_json(error));
+    } catch (const std::bad_alloc&) {
+        return json_rpc::out_of_memory("the answer needed more memory than there is");
+    } catch (const std::exception& error) {
+        log::error("an answer could not be written: ", error.what());
+        return json_rpc::internal_error();
+    }
+}
+
+}  // namespace
+
+void print_outcome(const Json& id, const service::CallOutcome& outcome, tensor::TensorExchange& exchange,
+                   const ReplyLimits& limits, std::string& out) {
+    if (outcome.failed()) return json_rpc::print({id, *outcome.error()}, out);
+    const std::size_t start = out.size();
+    auto error = try_print(id, *outcome.value(), exchange, out);
+    if (!error && out.size() - start > limits.max_json_bytes)
+        error = json_rpc::response_too_large(limits.max_json_bytes);
+    if (!error) return;
+    out.resize(start);
+    json_rpc::print({id, std::move(*error)}, out);
+}
+
+http::Response finish_reply(std::string json, const tensor::TensorExchange& exchange) {
+    http::Response response;
+    if (std::string ways = exchange.summary(); !ways.empty())
+        response.headers.add("Shared-Tensor-Transport", std::move(ways));
+    if (exchange.body().parts().empty()) {
+        response.content_type = "application/json";
+        response.text = std::move(json);
+        return response;
+    }
+    response.content_type = codec::kFrameContentType;
+    const auto head = std::make_shared<const std::string>(codec::frame_head(json));
+    response.parts.push_back({std::as_bytes(std::span(*head)), head});
+    for (const tensor::BodyPart& part : exchange.body().parts())
+        response.parts.push_back({part.bytes, part.owner});
+    return response;
+}
+
+void set_status(http::Response& response, const Error& error) {
+    const bool busy = error.is(json_rpc::ErrorCode::busy);
+    if (!busy && !error.is(json_rpc::ErrorCode::shutting_down)) return;
+    response.status = 503;
+    const auto millis = busy && error.data.is_object() ? error.data.value("retry_after_ms", 1000) : 1000;
+    response.headers.add("Retry-After", std::to_string((millis + 999) / 1000));
+}
+
+http::Response error_reply(const Json& id, const Error& error) {
+    std::string text;
+    json_rpc::print({id, error}, text);
+    http::Response response = http::Response::json(200, std::move(text));
+    set_status(response, error);
+    return response;
+}
+
+}  // namespace shared_tensor::server

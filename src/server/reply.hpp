@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+
+#include "codec/value.hpp"
+#include "http/message.hpp"
+#include "json_rpc/batch_writer.hpp"
+#include "service/outcome.hpp"
+#include "tensor/exchange.hpp"
+
+namespace shared_tensor::server {
+
+struct ReplyLimits {
+    std::size_t max_json_bytes = std::size_t{64} << 20;
+    std::size_t max_batch_bytes = json_rpc::BatchWriter::kDefaultMaxBytes;
+};
+
+/// Prints one answer; tensors go through `exchange` by its policy. What can't be printed becomes the error that says
+/// why.
+void print_outcome(const json_rpc::Json& id, const service::CallOutcome& outcome, tensor::TensorExchange& exchange,
+                   const ReplyLimits& limits, std::string& out);
+
+/// The HTTP answer around printed JSON: plain, or in frame form when tensors went by body.
+http::Response finish_reply(std::string json, const tensor::TensorExchange& exchange);
+
+/// 503 and Retry-After for the two errors that ask a client to come back; 200 for all others.
+http::Response error_reply(const json_rpc::Json& id, const json_rpc::Error& error);
+void set_status(http::Response& response, const json_rpc::Error& error);
+
+}  // namespace shared_tensor::server

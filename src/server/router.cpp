@@ -1,0 +1,103 @@
+#include "server/router.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "codec/frame.hpp"
+#include "json_rpc/json_text.hpp"
+#include "json_rpc/print.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr std::string_view kRpcPath = "/jsonrpc";
+constexpr std::array<std::string_view, 3> kGetPaths = {"/healthz", "/readyz", "/openrpc.json"};
+
+bool is_get_path(std::string_view path) {
+    return std::find(kGetPaths.begin(), kGetPaths.end(), path) != kGetPaths.end();
+}
+
+/// "application/json; charset=utf-8" -> "application/json", lower case
+std::string media_type(std::string_view value) {
+    std::string type(value.substr(0, value.find(';')));
+    while (type.ends_with(' ') || type.ends_with('\t'))
+        type.pop_back();
+    std::transform(type.begin(), type.end(), type.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    return type;
+}
+
+/// Every refusal below HTTP's own success has the form of a JSON-RPC error.
+http::Response refusal(int status, const json_rpc::Error& error) {
+    std::string text;
+    json_rpc::print(json_rpc::Response{nullptr, error}, text);
+    return http::Response::json(status, std::move(text));
+}
+
+json_rpc::Error not_permitted(std::string_view reason) { return json_rpc::not_authorised(reason); }
+
+http::Response not_found() {
+    return refusal(404, json_rpc::invalid_request("no such path: POST /jsonrpc, GET /healthz /readyz /openrpc.json"));
+}
+
+http::Response wrong_method(std::string allowed) {
+    http::Response response = refusal(405, json_rpc::invalid_request("this path takes " + allowed));
+    response.headers.add("Allow", std::move(allowed));
+    return response;
+}
+
+}  // namespace
+
+Router::Router(Parts parts) : parts_(std::move(parts)) { json_rpc::print_json(parts_.open_rpc, open_rpc_text_); }
+
+std::variant<http::BodyPlan, http::Response> Router::admit(const http::RequestHead& head) {
+    if (auto refused = refuse(head)) return std::move(*refused);
+    if (head.path != kRpcPath) return http::BodyPlan{0, false};
+    const std::string type = media_type(head.headers.find("Content-Type").value_or(""));
+    if (type == codec::kFrameContentType) return http::BodyPlan{parts_.max_body_bytes, true};
+    if (type == "application/json" || type == "application/json-rpc" || type == "application/jsonrequest") {
+        return http::BodyPlan{parts_.max_json_bytes, false};
+    }
+    return refusal(415,
+                   json_rpc::invalid_request("Content-Type must be application/json or application/vnd.shared-tensor"));
+}
+
+std::optional<http::Response> Router::refuse(const http::RequestHead& head) const {
+    const auto principal = parts_.access.check(head);
+    if (const auto* refused = std::get_if<Refusal>(&principal)) {
+        http::Response response = refusal(refused->status, not_permitted(refused->reason));
+        if (refused->status == 401) response.headers.add("WWW-Authenticate", "Bearer");
+        return response;
+    }
+    if (head.path == kRpcPath) {
+        if (head.method != "POST") return wrong_method("POST");
+        return std::nullopt;
+    }
+    if (!is_get_path(head.path)) return not_found();
+    if (head.method != "GET" && head.method != "HEAD") return wrong_method("GET, HEAD");
+    return std::nullopt;
+}
+
+http::Response Router::handle(http::Request request, http::Exchange& exchange) {
+    if (request.head.path != kRpcPath) return get(request.head.path);
+    const auto principal = parts_.access.check(request.head);
+    if (const auto* refused = std::get_if<Refusal>(&principal))
+        return refusal(refused->status, not_permitted(refused->reason));
+    return parts_.rpc.answer(request, std::get<Principal>(principal), exchange);
+}
+
+http::Response Router::get(const std::string& path) const {
+    if (path == "/openrpc.json") return http::Response::json(200, open_rpc_text_);
+    if (path == "/healthz" || parts_.ready()) return http::Response::json(200, R"({"status":"ok"})");
+    http::Response response = http::Response::json(503, R"({"status":"not ready"})");
+    response.headers.add("Retry-After", "1");
+    return response;
+}
+
+http::Response Router::fault(int status, std::string_view reason) {
+    if (status == 503) return refusal(status, json_rpc::busy(std::chrono::seconds(1)));
+    return refusal(status, json_rpc::invalid_request(reason));
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "http/server.hpp"
+#include "server/access.hpp"
+#include "server/rpc_endpoint.hpp"
+
+namespace shared_tensor::server {
+
+/// The HTTP face: who may speak, which path takes which method, how a body is read. Thread-safe.
+class Router final : public http::Handler {
+public:
+    struct Parts {
+        const Access& access;
+        const RpcEndpoint& rpc;
+        const json_rpc::Json& open_rpc;
+        std::function<bool()> ready;
+        std::size_t max_json_bytes;
+        std::size_t max_body_bytes;
+    };
+    explicit Router(Parts parts);
+
+    std::variant<http::BodyPlan, http::Response> admit(const http::RequestHead& head) override;
+    http::Response handle(http::Request request, http::Exchange& exchange) override;
+    http::Response fault(int status, std::string_view reason) override;
+
+private:
+    std::optional<http::Response> refuse(const http::RequestHead& head) const;
+    http::Response get(const std::string& path) const;
+
+    Parts parts_;
+    std::string open_rpc_text_;
+};
+
+}  // namespace shared_tensor::server

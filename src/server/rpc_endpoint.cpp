@@ -1,0 +1,194 @@
+#include "server/rpc_endpoint.hpp"
+
+#include "codec/frame.hpp"
+#include "json_rpc/print.hpp"
+#include "server/builtin_params.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::server {
+
+using json_rpc::Error;
+using json_rpc::Json;
+using service::make_outcome;
+
+struct RpcEndpoint::Message {
+    const Principal& principal;
+    ClientWatch client;
+    tensor::TensorExchange exchange;
+};
+
+struct RpcEndpoint::Item {
+    json_rpc::Request request;
+    CallMeta meta;
+    const Builtins::Method* builtin = nullptr;
+    std::shared_ptr<service::Execution::Waiter> waiter;  // shared with the watch of the client
+    SteadyTime deadline{};
+    service::OutcomePointer outcome;
+
+    Json id() const { return request.id.value_or(nullptr); }
+};
+
+namespace {
+
+struct Texts {
+    std::string_view json;
+    std::span<const std::byte> tensors;
+};
+
+std::variant<Texts, Error> split(const http::Request& request) {
+    const auto type = request.head.headers.find("Content-Type");
+    if (!type || !type->starts_with(codec::kFrameContentType)) return Texts{request.text(), {}};
+    const auto frame = codec::split_frame(request.body->bytes());
+    if (!frame) {
+        return json_rpc::parse_error(
+            "the body is no frame: 8 bytes little endian N, N bytes of JSON with 8 + N a multiple of 64, tensors");
+    }
+    return Texts{frame->json, frame->tensors};
+}
+
+/// A notification's call goes on without a reader: its own end lets go of it.
+void leave_running(std::shared_ptr<service::Execution::Waiter> waiter) {
+    const auto execution = waiter->execution();
+    execution->observe({{}, {}, [kept = std::move(waiter)](const service::OutcomePointer&) {}});
+}
+
+}  // namespace
+
+http::Response RpcEndpoint::answer(const http::Request& request, const Principal& principal,
+                                   http::Exchange& exchange) const {
+    const auto texts = split(request);
+    if (const auto* error = std::get_if<Error>(&texts)) return error_reply(nullptr, *error);
+    const auto& [json, tensors] = std::get<Texts>(texts);
+    if (json.size() > parsing_.json.max_bytes) {
+        return error_reply(nullptr,
+                           json_rpc::parse_error("the JSON is longer than " + std::to_string(parsing_.json.max_bytes) +
+                                                 " bytes: send tensors as application/vnd.shared-tensor"));
+    }
+    auto parsed = json_rpc::parse(json, parsing_);
+    if (const auto* refused = std::get_if<json_rpc::Response>(&parsed))
+        return error_reply(refused->id, *refused->error());
+    const auto defaults = read_headers(request.head.headers);
+    Message message{principal, ClientWatch(exchange), tensor::TensorExchange({tensors, request.body})};
+    auto& items = std::get<json_rpc::Message>(parsed);
+    if (const auto* error = std::get_if<Error>(&defaults)) {
+        const auto* only = items.is_batch ? nullptr : std::get_if<json_rpc::Request>(&items.items.front());
+        return error_reply(only != nullptr ? only->id.value_or(nullptr) : nullptr, *error);
+    }
+    return answer_message(message, std::move(items), std::get<CallMeta>(defaults));
+}
+
+http::Response RpcEndpoint::answer_message(Message& message, json_rpc::Message parsed, const CallMeta& defaults) const {
+    if (parsed.is_batch && !defaults.idempotency_key.empty()) {
+        return error_reply(
+            nullptr, json_rpc::invalid_request("an Idempotency-Key header on a batch: give each item its own in meta"));
+    }
+    std::vector<Item> items;
+    items.reserve(parsed.items.size());
+    for (auto& entry : parsed.items) {
+        Item& item = items.emplace_back();
+        if (auto* refused = std::get_if<json_rpc::Response>(&entry)) {
+            item.request.id = refused->id;
+            item.outcome = make_outcome(*refused->error());
+        } else {
+            item.request = std::move(std::get<json_rpc::Request>(entry));
+            start(message, item, defaults);
+        }
+    }
+    return parsed.is_batch ? answer_batch(message, items) : answer_one(message, items.front());
+}
+
+void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) const {
+    auto meta = read_meta(defaults, item.request.meta);
+    if (auto* error = std::get_if<Error>(&meta)) {
+        item.outcome = make_outcome(std::move(*error));
+        return;
+    }
+    item.meta = std::move(std::get<CallMeta>(meta));
+    if (!item.meta.session.empty() && !sessions_->touch(item.meta.session, message.principal.name)) {
+        item.outcome = make_outcome(json_rpc::unknown_or_expired("session", epoch_));
+        return;
+    }
+    item.builtin = builtins_->find(item.request.method);
+    if (item.builtin == nullptr) start_call(message, item);
+}
+
+void RpcEndpoint::start_call(Message& message, Item& item) const {
+    auto started = dispatcher_->call({item.request.method,
+                                      item.request.params,
+                                      {message.principal.name, item.meta.session, {}},
+                                      item.meta.timeout,
+                                      item.meta.idempotency_key,
+                                      message.exchange});
+    if (auto* error = std::get_if<Error>(&started)) {
+        item.outcome = make_outcome(std::move(*error));
+        return;
+    }
+    auto& call = std::get<service::StartedCall>(started);
+    item.waiter = std::move(call.waiter);
+    item.deadline = call.deadline;
+    if (item.request.is_notification()) leave_running(std::move(item.waiter));
+}
+
+service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
+    try {
+        return method({item.request.params, item.meta, message.principal, message.client, message.exchange});
+    } catch (const BadParameter& bad) {
+        return make_outcome(bad.error());
+    } catch (const std::bad_alloc&) {
+        return make_outcome(json_rpc::out_of_memory("the method needed more memory than there is"));
+    } catch (const std::exception& error) {
+        log::error(item.request.method, ": ", error.what());
+        return make_outcome(json_rpc::internal_error());
+    }
+}
+
+void RpcEndpoint::finish(Message& message, Item& item) const {
+    if (item.outcome) return;
+    if (item.builtin != nullptr) {
+        item.outcome = run_builtin(message, item, *item.builtin);
+        return;
+    }
+    if (item.waiter == nullptr) return;  // a notification that goes on by itself
+    item.outcome = message.client.wait(item.waiter, item.deadline);
+    if (!item.outcome)
+        item.outcome =
+            make_outcome(json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout"));
+    item.waiter.reset();
+}
+
+http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
+    finish(message, item);
+    if (item.request.is_notification()) {
+        http::Response nothing;
+        nothing.status = 204;
+        return nothing;
+    }
+    message.exchange.set_policy(item.meta.policy);
+    std::string json;
+    print_outcome(item.id(), *item.outcome, message.exchange, replies_, json);
+    http::Response response = finish_reply(std::move(json), message.exchange);
+    if (item.outcome->failed()) set_status(response, *item.outcome->error());
+    return response;
+}
+
+http::Response RpcEndpoint::answer_batch(Message& message, std::vector<Item>& items) const {
+    json_rpc::BatchWriter writer(replies_.max_batch_bytes);
+    for (const Item& item : items) {
+        if (!item.request.is_notification()) writer.expect(item.id());
+    }
+    for (Item& item : items) {
+        finish(message, item);
+        if (item.request.is_notification()) continue;
+        message.exchange.set_policy(item.meta.policy);
+        std::string json;
+        print_outcome(item.id(), *item.outcome, message.exchange, replies_, json);
+        writer.add(item.id(), json);
+    }
+    std::string text = writer.finish();
+    if (!text.empty()) return finish_reply(std::move(text), message.exchange);
+    http::Response nothing;
+    nothing.status = 204;
+    return nothing;
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "http/server.hpp"
+#include "json_rpc/parse.hpp"
+#include "server/builtins.hpp"
+#include "server/reply.hpp"
+
+namespace shared_tensor::server {
+
+/// POST /jsonrpc: one message in, one answer out. Thread-safe; answer() blocks until all of its calls have ended, their
+/// deadline is past or the client is gone.
+class RpcEndpoint {
+public:
+    RpcEndpoint(service::Dispatcher& dispatcher, const Builtins& builtins, Sessions& sessions,
+                json_rpc::ParseLimits parsing, ReplyLimits replies, std::string epoch)
+        : dispatcher_(&dispatcher),
+          builtins_(&builtins),
+          sessions_(&sessions),
+          parsing_(parsing),
+          replies_(replies),
+          epoch_(std::move(epoch)) {}
+
+    http::Response answer(const http::Request& request, const Principal& principal, http::Exchange& exchange) const;
+
+private:
+    struct Item;     // one request of the message, from its start to its outcome
+    struct Message;  // what its items share
+
+    http::Response answer_message(Message& message, json_rpc::Message parsed, const CallMeta& defaults) const;
+    http::Response answer_one(Message& message, Item& item) const;
+    http::Response answer_batch(Message& message, std::vector<Item>& items) const;
+    void start(Message& message, Item& item, const CallMeta& defaults) const;
+    void start_call(Message& message, Item& item) const;
+    service::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
+    void finish(Message& message, Item& item) const;
+
+    service::Dispatcher* dispatcher_;
+    const Builtins* builtins_;
+    Sessions* sessions_;
+    json_rpc::ParseLimits parsing_;
+    ReplyLimits replies_;
+    std::string epoch_;
+};
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,156 @@
+#include <shared_tensor/server.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+
+#include "server/router.hpp"
+#include "server/server_info.hpp"
+#include "service/open_rpc.hpp"
+#include "tensor/at_tensor.hpp"
+#include "tensor/threads.hpp"
+#include "util/housekeeper.hpp"
+#include "util/ids.hpp"
+
+#include <shared_tensor/version.hpp>
+
+namespace shared_tensor {
+
+namespace {
+
+using namespace server;  // NOLINT(google-build-using-namespace): the rooms that this file wires together
+
+constexpr std::chrono::milliseconds kTendEvery{200};
+constexpr std::chrono::milliseconds kFlushTime{1'000};
+
+std::size_t cores() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+ServerOptions completed(ServerOptions options) {
+    if (options.host.empty() && options.unix_socket.empty()) {
+        throw std::invalid_argument("the server has nowhere to listen: give a host or a Unix socket");
+    }
+    if (options.queue == 0) throw std::invalid_argument("queue must be at least 1");
+    if (options.workers == 0) options.workers = std::max<std::size_t>(4, cores());
+    if (options.torch_threads == 0) options.torch_threads = std::max<std::size_t>(1, cores() / options.workers);
+    return options;
+}
+
+service::DispatcherOptions dispatcher_options(const ServerOptions& options) {
+    service::DispatcherOptions result;
+    result.pool.workers = options.workers;
+    result.pool.queue_limit = options.queue;
+    result.tasks.max_tasks = options.max_tasks;
+    result.tasks.default_ttl = options.task_ttl;
+    result.tasks.max_host_bytes = options.max_task_bytes;
+    result.tasks.max_device_bytes = options.max_task_bytes;
+    result.cache = options.cache;
+    result.cache_bytes = options.cache_bytes;
+    result.call_timeout = options.call_timeout;
+    return result;
+}
+
+http::ServerOptions http_options(const ServerOptions& options) {
+    http::ServerOptions result;
+    result.host = options.host;
+    result.port = options.port;
+    result.unix_socket = options.unix_socket;
+    result.max_header_line_bytes = options.max_header_bytes;
+    result.max_headers = options.max_headers;
+    result.max_connections = options.max_connections;
+    result.header_timeout = options.header_timeout;
+    result.body_timeout = options.body_timeout;
+    result.body_stall_timeout = options.body_stall_timeout;
+    result.idle_timeout = options.idle_timeout;
+    result.write_timeout = options.write_timeout;
+    result.max_bytes_in_flight = options.max_bytes_in_flight;
+    return result;
+}
+
+json_rpc::ParseLimits parse_limits(const ServerOptions& options) {
+    return {{options.max_json_depth, options.max_json_bytes}, options.max_batch_items};
+}
+
+}  // namespace
+
+class Server::Impl {
+public:
+    Impl(Registry registry, ServerOptions wanted)
+        : options_(completed(std::move(wanted))),
+          registry_(std::move(registry)),
+          epoch_(random_hex(8)),
+          open_rpc_(service::open_rpc_document(registry_, SHARED_TENSOR_VERSION)),
+          access_(options_),
+          sessions_({options_.max_sessions, options_.session_idle}),
+          dispatcher_(registry_, dispatcher_options(options_), &tensor::make_handle),
+          builtins_({dispatcher_, sessions_, [this] { return info(); }, open_rpc_, epoch_, options_.max_wait}),
+          rpc_(dispatcher_, builtins_, sessions_, parse_limits(options_),
+               {options_.max_reply_json_bytes, options_.max_batch_reply_bytes}, epoch_),
+          router_(
+              {access_, rpc_, open_rpc_, [this] { return ready(); }, options_.max_json_bytes, options_.max_body_bytes}),
+          transport_(http_options(options_), router_) {}
+
+    ~Impl() { stop(std::chrono::milliseconds(0)); }
+
+    void start() {
+        tensor::limit_threads(options_.torch_threads);
+        transport_.start();
+        access_.set_port(transport_.port());
+        housekeeper_.emplace("st-housekeeper", kTendEvery, [this] {
+            dispatcher_.tend();
+            sessions_.expire();
+        });
+        started_ = real_clock().now();
+        running_.store(true);
+    }
+
+    bool stop(std::chrono::milliseconds drain_time) {
+        if (!running_.exchange(false)) return true;
+        const bool done = dispatcher_.drain(real_clock().now() + drain_time);
+        transport_.stop(kFlushTime);
+        housekeeper_.reset();
+        return done;
+    }
+
+    int port() const { return transport_.port(); }
+    std::string url() const {
+        if (options_.host.empty()) return "unix:" + options_.unix_socket;
+        const std::string host =
+            options_.host.find(':') == std::string::npos ? options_.host : '[' + options_.host + ']';
+        return "http://" + host + ':' + std::to_string(port());
+    }
+    Sessions& sessions() { return sessions_; }
+
+private:
+    bool ready() const { return running_.load() && dispatcher_.pool().healthy(); }
+    json_rpc::Json info() { return server_info(options_, epoch_, started_, dispatcher_, sessions_, transport_); }
+
+    const ServerOptions options_;
+    const Registry registry_;
+    const std::string epoch_;
+    const json_rpc::Json open_rpc_;
+    Access access_;
+    Sessions sessions_;
+    service::Dispatcher dispatcher_;
+    Builtins builtins_;
+    RpcEndpoint rpc_;
+    Router router_;
+    http::Server transport_;
+    std::optional<Housekeeper> housekeeper_;
+    SteadyTime started_{};
+    std::atomic<bool> running_{false};
+};
+
+Server::Server(Registry registry, ServerOptions options)
+    : impl_(std::make_unique<Impl>(std::move(registry), std::move(options))) {}
+Server::~Server() = default;
+
+void Server::start() { impl_->start(); }
+int Server::port() const { return impl_->port(); }
+std::string Server::url() const { return impl_->url(); }
+bool Server::stop(std::chrono::milliseconds drain_time) { return impl_->stop(drain_time); }
+void Server::on_session_closed(std::function<void(std::string_view)> closed) {
+    impl_->sessions().on_closed(std::move(closed));
+}
+
+}  // namespace shared_tensor

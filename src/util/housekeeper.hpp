@@ -1,0 +1,20 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+
+namespace shared_tensor {
+
+/// Calls `tend` every `period` on a thread of its own until destroyed. `tend` must not throw (what it throws is
+/// logged).
+class Housekeeper {
+public:
+    Housekeeper(std::string thread_name, std::chrono::milliseconds period, std::function<void()> tend);
+
+private:
+    std::jthread thread_;  // its destructor asks it to stop and joins
+};
+
+}  // namespace shared_tensor
