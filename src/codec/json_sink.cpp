@@ -1,6 +1,5 @@
 #include "codec/json_sink.hpp"
 
-#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -15,6 +14,15 @@ Json finite_or_name(T value, double as_double) {
     if (std::isnan(value)) return "NaN";
     if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
     return as_double;
+}
+
+constexpr std::string_view kLiteral = "$literal";
+
+/// The members of an object that was wrapped because of a key with '$'. One that was not has no such key, so what it
+/// looks like decides; nothing needs to be remembered, and lists of a million wrapped objects cost no more than others.
+Json* literal(Json& object) {
+    if (object.size() != 1 || object.begin().key() != kLiteral) return nullptr;
+    return &object.begin().value();
 }
 
 /// The double whose shortest text is the shortest text of the float: 0.1f becomes 0.1, not 0.10000000149011612.
@@ -47,31 +55,24 @@ ValueSink::Node JsonSink::append(Node node) {
     return &elements.emplace_back(nullptr);
 }
 
-void JsonSink::object(Node node) {
-    at(node) = Json::object();
-    // An array that grew may have put a new object where a finished one was.
-    std::erase(wrapped_, node);
-}
+void JsonSink::object(Node node) { at(node) = Json::object(); }
 
 ValueSink::Node JsonSink::member(Node node, std::string_view key) {
-    if (key.starts_with('$') && !is_wrapped(node)) {
-        Json inner = std::move(at(node));
-        at(node) = Json::object();
-        at(node)["$literal"] = std::move(inner);
-        wrapped_.push_back(node);
+    Json* object = &at(node);
+    if (Json* inner = literal(*object)) {
+        object = inner;
+    } else if (key.starts_with('$')) {
+        Json members = std::move(*object);
+        *object = Json{{std::string(kLiteral), std::move(members)}};
+        object = literal(*object);
     }
-    Json& object = is_wrapped(node) ? at(node)["$literal"] : at(node);
-    return &object[std::string(key)];
+    return &(*object)[std::string(key)];
 }
 
 void JsonSink::tensor(Node node, const at::Tensor& value) {
     const std::size_t index = value_->tensors.size();
     value_->tensors.push_back(port_->wrap(value));
     at(node) = Json{{"$tensor", index}};
-}
-
-bool JsonSink::is_wrapped(Node node) const {
-    return std::find(wrapped_.begin(), wrapped_.end(), node) != wrapped_.end();
 }
 
 }  // namespace shared_tensor::codec

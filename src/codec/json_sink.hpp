@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include <shared_tensor/value.hpp>
 
 #include "codec/value.hpp"
@@ -30,11 +28,8 @@ public:
     void tensor(Node node, const at::Tensor& value) override;
 
 private:
-    bool is_wrapped(Node node) const;
-
     Value* value_;
     TensorPort* port_;
-    std::vector<Node> wrapped_;  ///< objects being built inside "$literal"
 };
 
 }  // namespace shared_tensor::codec

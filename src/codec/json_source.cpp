@@ -36,9 +36,14 @@ Kind object_kind(const Json& json) {
     return literal != nullptr && literal->is_object() ? Kind::object : Kind::unknown;
 }
 
-std::string shortened(const std::string& text) {
+/// A short beginning of a text, never half a character of it: the text goes into an answer, which is UTF-8.
+std::string quoted(const std::string& text) {
     constexpr std::size_t kShown = 40;
-    return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
+    std::size_t size = std::min(text.size(), kShown);
+    while (size < text.size() && size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80)
+        --size;
+    const Json shown = text.substr(0, size);
+    return shown.dump(-1, ' ', false, Json::error_handler_t::replace) + (size < text.size() ? "..." : "");
 }
 
 }  // namespace
@@ -80,13 +85,12 @@ const at::Tensor& JsonSource::tensor(Node node) const {
     if (TensorPointer known = imported(node)) return known->tensor();
     const Json* descriptor = marked(at(node), "$tensor");
     TensorPointer handle = port_->import(*descriptor);
-    tensors_.emplace_back(node, handle);
+    tensors_.emplace(node, handle);
     return handle->tensor();
 }
 
 TensorPointer JsonSource::imported(Node node) const {
-    const auto found =
-        std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& entry) { return entry.first == node; });
+    const auto found = tensors_.find(node);
     return found == tensors_.end() ? nullptr : found->second;
 }
 
@@ -95,12 +99,12 @@ std::string JsonSource::describe(Node node) const {
     switch (kind(node)) {
         case Kind::null: return "null";
         case Kind::boolean: return json.get<bool>() ? "true" : "false";
-        case Kind::string: return "string " + shortened(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+        case Kind::string: return "string " + quoted(json.get_ref<const std::string&>());
         case Kind::array: return "array of " + std::to_string(json.size());
         case Kind::object: return "object";
         case Kind::tensor: return "tensor";
         case Kind::unknown: return "object with a key that starts with $ (wrap a plain one: {\"$literal\": {...}})";
-        default: return "number " + shortened(json.dump());
+        default: return "number " + json.dump();
     }
 }
 

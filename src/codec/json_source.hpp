@@ -1,7 +1,6 @@
 #pragma once
 
-#include <utility>
-#include <vector>
+#include <unordered_map>
 
 #include <shared_tensor/value.hpp>
 
@@ -35,7 +34,7 @@ public:
 
 private:
     TensorPort* port_;
-    mutable std::vector<std::pair<Node, TensorPointer>> tensors_;
+    mutable std::unordered_map<Node, TensorPointer> tensors_;
 };
 
 }  // namespace shared_tensor::codec
