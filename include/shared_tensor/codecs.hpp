@@ -48,7 +48,8 @@ struct Codec<bool> {
     static void schema(ValueWriter writer) { detail::write_type(writer, "boolean"); }
 };
 
-/// Range checked, never narrowed in silence; 3.0 is taken for an integer, 3.5 is not.
+/// Range checked, never narrowed in silence. 3.0 is taken for an integer, 3.5 is not, nor is a number with a point or
+/// an exponent beyond 2^53, where it may have been rounded already.
 template <class T>
 requires(std::integral<T> && !std::same_as<T, bool>) struct Codec<T> {
     static T read(const ValueReader& reader) {
@@ -83,9 +84,8 @@ private:
         return static_cast<T>(value);
     }
     static T from_number(const ValueReader& reader, double value) {
-        constexpr double kTwoTo63 = 9223372036854775808.0;
-        if (value != std::floor(value) || value < -kTwoTo63 || value >= kTwoTo63)
-            reader.fail(detail::integer_range<T>());
+        constexpr double kExact = 9007199254740992.0;
+        if (value != std::floor(value) || std::fabs(value) > kExact) reader.fail(detail::integer_range<T>());
         return checked(reader, static_cast<std::int64_t>(value));
     }
 };
