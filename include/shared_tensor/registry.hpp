@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <source_location>
@@ -14,6 +15,18 @@
 #include <shared_tensor/share.hpp>
 
 namespace shared_tensor {
+
+namespace detail {
+
+/// A name, and the line that gives it: taken where a string becomes one of these.
+struct PlacedName {
+    template <std::convertible_to<std::string> Text>
+    PlacedName(Text&& name, std::source_location place = std::source_location::current())
+        : text(std::forward<Text>(name)), where(std::string(place.file_name()) + ':' + std::to_string(place.line())) {}
+    std::string text, where;
+};
+
+}  // namespace detail
 
 /// The functions that a server offers: an ordinary object, never global.
 ///
@@ -35,8 +48,8 @@ public:
     /// A lambda, a function, or member(object, &Type::method), with the same options as SHARE.
     /// Throws std::invalid_argument for a name that is taken (naming both places), reserved or malformed.
     template <class F, class... Options>
-    void add(std::string name, F callable, const Options&... options) {
-        add(detail::make_shared_function(std::move(name), "Registry::add", std::move(callable), options...));
+    void add(detail::PlacedName name, F callable, const Options&... options) {
+        add(detail::make_shared_function(std::move(name.text), std::move(name.where), std::move(callable), options...));
     }
     void add(std::shared_ptr<const SharedFunction> function);
     void add_records(const detail::ShareRecord* records);

@@ -29,6 +29,16 @@ inline constexpr bool kNamesParameter<option::Name> = true;
 template <class T>
 inline constexpr bool kNamesParameter<option::Default<T>> = true;
 
+/// Whether a default of type T may stand for a parameter: converts without a surprise.
+template <class Stored, class T>
+inline constexpr bool kFitsAsDefault = (std::is_convertible_v<const T&, Stored> ||
+                                        (std::same_as<Stored, std::string> && std::same_as<T, std::string_view>)) &&
+                                       !(std::integral<Stored> &&
+                                         std::floating_point<T>)&&!(std::same_as<Stored, bool> && std::is_pointer_v<T>);
+template <class Stored, class T>
+inline constexpr bool kFitsAsDefault<std::optional<Stored>, T> =
+    std::same_as<T, std::optional<Stored>> || std::same_as<T, std::nullopt_t> || kFitsAsDefault<Stored, T>;
+
 template <class Apply>
 void apply_option(FunctionOptions& options, const option::Option<Apply>& option) {
     option.apply(options);
@@ -52,8 +62,7 @@ public:
         static_assert(
             (0 + ... + int{kNamesParameter<Options>}) == 0 || (0 + ... + int{kNamesParameter<Options>}) == int{kCount},
             "SHARE: name all parameters with arg(\"...\"), one each and in order (not Context&), or none");
-        std::size_t next = 0;
-        (name_parameter(next, options), ...);
+        name_parameters(std::index_sequence_for<Options...>(), options...);
         (apply_option(options_, options), ...);
         complete_parameters(std::index_sequence_for<P...>());
     }
@@ -86,7 +95,7 @@ public:
         try {
             return {bind_all(source, nodes, reading, std::index_sequence_for<P...>()), std::nullopt};
         } catch (...) {
-            return {nullptr, current_failure_noexcept(parameters_[reading < kCount ? reading : 0].name)};
+            return {nullptr, current_failure_noexcept(storage_[reading].name)};
         }
     }
 
@@ -99,19 +108,23 @@ private:
             try {
                 invoke(context, result, std::index_sequence_for<P...>());
                 return std::nullopt;
-            } catch (const InvalidValue& error) {
-                return threw(error);  // from the function's own code or its result: its failure, not the caller's
             } catch (...) {
-                return current_failure_noexcept();
+                return own(current_failure_noexcept());
             }
         }
 
     private:
-        static CallFailure threw(const InvalidValue& error) {
-            CallFailure failure;
-            failure.type = "shared_tensor::InvalidValue";
-            failure.message = error.what();
-            return failure;
+        /// A value that does not fit inside the function's own code, or in its result, is not the caller's fault.
+        static CallFailure own(CallFailure failure) noexcept {
+            if (failure.kind != CallFailure::Kind::invalid_params) return failure;
+            CallFailure of_function;
+            try {
+                of_function.type = "shared_tensor::InvalidValue";
+                of_function.message = InvalidValue(failure.parameter, failure.expected, failure.got).what();
+            } catch (...) {
+                of_function.kind = CallFailure::Kind::out_of_memory;
+            }
+            return of_function;
         }
 
         template <std::size_t... I>
@@ -142,20 +155,32 @@ private:
         (std::index_sequence_for<P...>());
     }
 
-    void name_parameter(std::size_t& next, const option::Name& option) {
-        parameters_[next++].name = std::string(option.name);
+    /// Which parameter each of the options names; kCount for those that name none.
+    template <class... Options>
+    static constexpr std::array<std::size_t, sizeof...(Options)> named_parameters() {
+        std::size_t next = 0;
+        return {(kNamesParameter<Options> ? next++ : kCount)...};
     }
-    template <class T>
-    void name_parameter(std::size_t& next, const option::Default<T>& option) {
-        each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+    template <std::size_t... O, class... Options>
+    void name_parameters(std::index_sequence<O...>, const Options&... options) {
+        (name_parameter<named_parameters<Options...>()[O]>(options), ...);
+    }
+    template <std::size_t I>
+    void name_parameter(const option::Name& option) {
+        if constexpr (I < kCount) parameters_[I].name = std::string(option.name);
+    }
+    template <std::size_t I, class T>
+    void name_parameter(const option::Default<T>& option) {
+        if constexpr (I < kCount) {
             using Stored = std::tuple_element_t<I, Arguments>;
-            if (I != next) return;
-            if constexpr (std::is_constructible_v<Stored, const T&>) std::get<I>(defaults_).emplace(option.value);
-        });
-        parameters_[next++].name = std::string(option.name);
+            static_assert(kFitsAsDefault<Stored, T>,
+                          "SHARE: the default in arg(\"...\") = value does not fit the parameter's type");
+            if constexpr (kFitsAsDefault<Stored, T>) std::get<I>(defaults_).emplace(option.value);
+            parameters_[I].name = std::string(option.name);
+        }
     }
-    template <class Other>
-    void name_parameter(std::size_t&, const Other&) {}
+    template <std::size_t, class Other>
+    void name_parameter(const Other&) {}
 
     template <std::size_t... I>
     void complete_parameters(std::index_sequence<I...>) {
@@ -197,6 +222,8 @@ private:
 
 template <class F>
 struct AdapterFor {
+    static_assert(Signature<F>::kConst,
+                  "SHARE: several threads call it at once, so it must be callable as const: no mutable lambda");
     template <class R, class... P>
     struct Choose {
         using Type = Adapter<F, false, R, P...>;

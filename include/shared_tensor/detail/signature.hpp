@@ -25,22 +25,35 @@ struct StaticCallable {
 };
 
 template <class F>
-struct Signature : Signature<decltype(&F::operator())> {};
+struct Signature {
+    static_assert(
+        std::is_void_v<F>,
+        "SHARE: this cannot be called in exactly one way: name the parameter types (no auto, no overloads), or "
+        "pick one with static_cast");
+};
+template <class F>
+requires requires { &F::operator(); }
+struct Signature<F> : Signature<decltype(&F::operator())> {};
 
 template <class R, class... P>
 struct Signature<R (*)(P...)> {
     using Result = R;
+    static constexpr bool kConst = true;
     template <template <class, class...> class Use>
     using Apply = Use<R, P...>;
 };
 template <class R, class... P>
 struct Signature<R (*)(P...) noexcept> : Signature<R (*)(P...)> {};
 template <class R, class C, class... P>
-struct Signature<R (C::*)(P...)> : Signature<R (*)(P...)> {};
+struct Signature<R (C::*)(P...)> : Signature<R (*)(P...)> {
+    static constexpr bool kConst = false;
+};
 template <class R, class C, class... P>
 struct Signature<R (C::*)(P...) const> : Signature<R (*)(P...)> {};
 template <class R, class C, class... P>
-struct Signature<R (C::*)(P...) noexcept> : Signature<R (*)(P...)> {};
+struct Signature<R (C::*)(P...) noexcept> : Signature<R (*)(P...)> {
+    static constexpr bool kConst = false;
+};
 template <class R, class C, class... P>
 struct Signature<R (C::*)(P...) const noexcept> : Signature<R (*)(P...)> {};
 template <auto Fn>
