@@ -89,8 +89,10 @@ After ConnectionServer::serve_buffered(Connection& connection) {
 
 After ConnectionServer::serve_one(Connection& connection, std::size_t head_bytes) {
     auto parsed = parse_request_head(input_.view().substr(0, head_bytes));
+    input_.consume(head_bytes);
+    Counters::add(context_.counters.bytes_in, head_bytes);
     if (const auto* fault = std::get_if<HeadFault>(&parsed)) return runner_.refuse(connection, *fault);
-    return runner_.run(connection, input_, std::move(std::get<RequestFrame>(parsed)), head_bytes);
+    return runner_.run(connection, input_, std::move(std::get<RequestFrame>(parsed)));
 }
 
 void ConnectionServer::end(const std::shared_ptr<Connection>& connection, After after) {

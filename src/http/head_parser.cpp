@@ -67,6 +67,12 @@ bool wants_keep_alive(const Headers& headers, bool http_1_0) {
     return !close && (keep || !http_1_0);
 }
 
+bool is_known_method(std::string_view method) {
+    static constexpr std::string_view kMethods[] = {"POST",   "GET",     "HEAD",  "PUT",
+                                                    "DELETE", "OPTIONS", "PATCH", "TRACE"};
+    return std::find(std::begin(kMethods), std::end(kMethods), method) != std::end(kMethods);
+}
+
 struct RequestLine {
     std::string_view method, target;
     bool http_1_0 = false;
@@ -169,6 +175,7 @@ std::variant<RequestFrame, HeadFault> parse_request_head(std::string_view head) 
     if (const auto* wrong = std::get_if<std::string_view>(&framing)) return HeadFault{400, *wrong};
     frame.framing = std::get<Framing>(framing);
     frame.keep_alive = wants_keep_alive(frame.head.headers, line.http_1_0);
+    if (!is_known_method(line.method)) return HeadFault{501, "the method is unknown"};
     if (auto fault = read_expectation(frame)) return *fault;
     return frame;
 }

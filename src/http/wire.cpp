@@ -46,6 +46,11 @@ void SocketWire::set_linger(std::chrono::microseconds duration) {
 void SocketWire::shutdown() { ::shutdown(fd_.get(), SHUT_RDWR); }
 void SocketWire::finish_writing() { ::shutdown(fd_.get(), SHUT_WR); }
 
+void SocketWire::abandon_unsent() {
+    const linger at_once{1, 0};
+    ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 Pace::Clock::time_point Pace::deadline() const {
     const auto stalled = last_ + stall_;
     if (min_rate_ == 0) return stalled;

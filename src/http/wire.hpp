@@ -44,6 +44,8 @@ public:
     virtual void shutdown() = 0;
     /// Tells the peer that no more comes; reading goes on.
     virtual void finish_writing() = 0;
+    /// Closing will throw away what the peer has not taken yet, instead of keeping it in the kernel's memory.
+    virtual void abandon_unsent() = 0;
 };
 
 /// A TCP or Unix socket.
@@ -57,6 +59,7 @@ public:
     void set_linger(std::chrono::microseconds duration) override;
     void shutdown() override;
     void finish_writing() override;
+    void abandon_unsent() override;
 
 private:
     UniqueFd fd_;

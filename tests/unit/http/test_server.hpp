@@ -1,0 +1,62 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "http/server.hpp"
+#include "support/event.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::test {
+
+/// Answers every request with its own body, unless a test says otherwise.
+class EchoHandler : public http::Handler {
+public:
+    std::function<std::variant<http::BodyPlan, http::Response>(const http::RequestHead&)> on_admit;
+    std::function<http::Response(http::Request, http::Exchange&)> on_handle;
+    http::BodyPlan plan{std::size_t{1} << 20, false};
+
+    std::variant<http::BodyPlan, http::Response> admit(const http::RequestHead& head) override {
+        admitted_.with([&](auto& paths) { paths.push_back(head.path); });
+        return on_admit ? on_admit(head) : plan;
+    }
+    http::Response handle(http::Request request, http::Exchange& exchange) override {
+        if (on_handle) return on_handle(std::move(request), exchange);
+        return http::Response::json(200, std::string(request.text()));
+    }
+    http::Response fault(int status, std::string_view reason) override {
+        return http::Response::json(status, "fault: " + std::string(reason));
+    }
+    std::vector<std::string> admitted() const {
+        return admitted_.with([](const auto& paths) { return paths; });
+    }
+
+private:
+    Guarded<std::vector<std::string>> admitted_;
+};
+
+/// Waits for something that other threads bring about; false after half a minute.
+inline bool eventually(const std::function<bool()>& holds) {
+    const SteadyTime until = patience();
+    while (!holds()) {
+        if (std::chrono::steady_clock::now() > until) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
+/// The real server on a port of the kernel's choice.
+struct TestServer {
+    explicit TestServer(http::ServerOptions options = {}) : server(std::move(options), handler) {}
+    void start() { server.start(); }
+    int port() const { return server.port(); }
+
+    EchoHandler handler;
+    http::Server server;
+};
+
+}  // namespace shared_tensor::test
