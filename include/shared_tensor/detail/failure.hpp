@@ -2,6 +2,7 @@
 
 #include <cxxabi.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <memory>
@@ -20,6 +21,18 @@ inline std::string demangled(const char* name) {
     return status == 0 && text ? text.get() : name;
 }
 
+/// Without the stack, file names and addresses that libtorch appends to its messages: they are nothing for a caller.
+inline std::string without_stack(std::string message) {
+    message.resize(std::min({message.find("\nException raised from "), message.find("\nframe #0: "), message.size()}));
+    return message;
+}
+
+/// libtorch has words of its own for it, known here by name since this header needs no torch.
+inline bool means_no_memory(const std::string& type, const std::string& message) {
+    return type == "c10::OutOfMemoryError" ||
+           message.find("DefaultCPUAllocator: can't allocate memory") != std::string::npos;
+}
+
 /// Describes the exception that is being handled; call it inside a catch clause only.
 inline CallFailure current_failure(const std::string& parameter = {}) {
     CallFailure failure;
@@ -36,7 +49,8 @@ inline CallFailure current_failure(const std::string& parameter = {}) {
         failure.kind = CallFailure::Kind::out_of_memory;
     } catch (const std::exception& error) {
         failure.type = demangled(typeid(error).name());
-        failure.message = error.what();
+        failure.message = without_stack(error.what());
+        if (means_no_memory(failure.type, failure.message)) failure.kind = CallFailure::Kind::out_of_memory;
     } catch (...) {
         const std::type_info* type = abi::__cxa_current_exception_type();
         failure.type = type != nullptr ? demangled(type->name()) : "unknown";
