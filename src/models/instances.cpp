@@ -1,0 +1,75 @@
+#include "models/instances.hpp"
+
+#include <stdexcept>
+
+namespace shared_tensor::models {
+
+namespace {
+
+/// All tensors that hang on attributes of the module and of its parts, containers not looked into.
+void collect_tensors(const torch::jit::Module& module, std::vector<at::Tensor>& tensors) {
+    for (const torch::jit::Module& part : module.modules()) {
+        for (const c10::IValue& slot : part._ivalue()->slots()) {
+            if (slot.isTensor() && slot.toTensor().defined()) tensors.push_back(slot.toTensor());
+        }
+    }
+}
+
+std::vector<at::Tensor> common_tensors(const torch::jit::Module& module, State state) {
+    std::vector<at::Tensor> tensors;
+    if (state == State::shared) collect_tensors(module, tensors);
+    if (state == State::copied) {
+        for (const at::Tensor& parameter : module.parameters())
+            tensors.push_back(parameter);
+    }
+    return tensors;
+}
+
+}  // namespace
+
+Instances::Instances(torch::jit::Module loaded, LoadOptions options)
+    : loaded_(std::move(loaded)), options_(options), common_(common_tensors(loaded_, options.state)) {}
+
+torch::jit::Module Instances::fresh() const {
+    // What the memo knows already is taken as it is instead of copied.
+    c10::IValue::HashIdentityIValueMap memo;
+    for (const at::Tensor& tensor : common_)
+        memo.emplace(tensor, tensor);
+    return torch::jit::Module(c10::IValue(loaded_._ivalue()).deepcopy(memo).toObject());
+}
+
+std::shared_ptr<Instance> Instances::find(std::string_view session) {
+    auto sessions = sessions_.lock();
+    const auto found = sessions->find(session);
+    return found == sessions->end() ? nullptr : found->second;
+}
+
+std::shared_ptr<Instance> Instances::find_or_make(std::string_view session) {
+    if (session.empty()) return std::make_shared<Instance>(fresh());
+    if (auto known = find(session)) return known;
+    auto made = std::make_shared<Instance>(fresh());  // without the lock: it copies tensors
+    auto sessions = sessions_.lock();
+    if (const auto known = sessions->find(session); known != sessions->end()) return known->second;
+    if (sessions->size() >= options_.max_instances) {
+        throw std::runtime_error(std::to_string(options_.max_instances) +
+                                 " sessions hold an instance of this model already: " +
+                                 "close one that is not used any more (session.close), or call without a session");
+    }
+    sessions->emplace(session, made);
+    return made;
+}
+
+void Instances::erase(std::string_view session) {
+    std::shared_ptr<Instance> last;  // destroyed after the lock is given up
+    auto sessions = sessions_.lock();
+    const auto found = sessions->find(session);
+    if (found == sessions->end()) return;
+    last = std::move(found->second);
+    sessions->erase(found);
+}
+
+std::size_t Instances::size() const {
+    return sessions_.with([](const Map& sessions) { return sessions.size(); });
+}
+
+}  // namespace shared_tensor::models

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "models/model.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::models {
+
+/// The module of one session, and its turn. The lock is held while the model runs, against the house's rule: the turn
+/// is what it is there for, and the dispatcher has made it free already.
+struct Instance {
+    explicit Instance(torch::jit::Module fresh) : module(std::move(fresh)) {}
+    std::mutex turn;
+    torch::jit::Module module;
+};
+
+/// The instances of a model. Thread safety: all methods from any thread; none waits for a running model.
+class Instances {
+public:
+    /// `loaded` is never run unless the state is none.
+    Instances(torch::jit::Module loaded, LoadOptions options);
+
+    /// That of the session; a fresh one for an empty session. Throws std::runtime_error beyond max_instances.
+    std::shared_ptr<Instance> find_or_make(std::string_view session);
+    void erase(std::string_view session);
+    std::size_t size() const;
+    bool stateless() const { return options_.state == State::none; }
+    torch::jit::Module& loaded() { return loaded_; }
+
+private:
+    struct Hash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+    };
+    using Map = std::unordered_map<std::string, std::shared_ptr<Instance>, Hash, std::equal_to<>>;
+
+    torch::jit::Module fresh() const;
+    std::shared_ptr<Instance> find(std::string_view session);
+
+    torch::jit::Module loaded_;
+    LoadOptions options_;
+    std::vector<at::Tensor> common_;  // tensors that all instances share
+    Guarded<Map> sessions_;
+};
+
+}  // namespace shared_tensor::models

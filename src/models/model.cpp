@@ -1,0 +1,95 @@
+#include "models/model.hpp"
+
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+
+#include <shared_tensor/detail/failure.hpp>
+
+#include "models/instances.hpp"
+#include "models/script_function.hpp"
+
+namespace shared_tensor::models {
+
+class Model::Impl {
+public:
+    Impl(std::string name, torch::jit::Module module, LoadOptions options)
+        : name_(std::move(name)), instances_(std::make_shared<Instances>(std::move(module), options)) {
+        for (const torch::jit::Method& method : instances_->loaded().get_methods())
+            add(method);
+    }
+
+    std::string name_;
+    std::shared_ptr<Instances> instances_;
+    std::vector<std::shared_ptr<const SharedFunction>> functions_;
+    std::vector<std::string> left_out_;
+
+private:
+    void add(const torch::jit::Method& method) {
+        if (method.name().starts_with('_')) return;  // private, as in Python
+        if (std::string why = obstacle(method.function().getSchema()); !why.empty()) {
+            left_out_.push_back(method.name() + ": " + why);
+        } else {
+            functions_.push_back(std::make_shared<ScriptFunction>(name_, method.function(), instances_));
+        }
+    }
+};
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::~Model() = default;
+
+const std::string& Model::name() const { return impl_->name_; }
+const std::vector<std::shared_ptr<const SharedFunction>>& Model::functions() const { return impl_->functions_; }
+const std::vector<std::string>& Model::left_out() const { return impl_->left_out_; }
+void Model::session_closed(std::string_view session) { impl_->instances_->erase(session); }
+std::size_t Model::instances() const { return impl_->instances_->size(); }
+
+namespace {
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+[[noreturn]] void refuse(const std::string& name, const std::string& path, const std::string& why) {
+    throw std::runtime_error("model " + name + ": " + path + " " + why);
+}
+
+/// What libtorch would say in many words.
+void check_file(const std::string& name, const std::string& path) {
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    if (!std::filesystem::exists(status)) refuse(name, path, "does not exist");
+    if (!std::filesystem::is_regular_file(status)) refuse(name, path, "is no regular file");
+    std::ifstream file(path, std::ios::binary);
+    if (!file) refuse(name, path, "can't be read: check its permissions");
+    char magic[2]{};
+    if (!file.read(magic, 2) || magic[0] != 'P' || magic[1] != 'K')
+        refuse(name, path, "is no TorchScript file: torch.jit.save makes one");
+}
+
+torch::jit::Module load_module(const std::string& name, const std::string& path) {
+    check_file(name, path);
+    try {
+        torch::jit::Module module = torch::jit::load(path, at::kCPU);
+        module.eval();
+        return module;
+    } catch (const std::exception& error) {
+        refuse(name, path,
+               "is no TorchScript file that this libtorch reads: " + first_line(detail::without_stack(error.what())));
+    }
+}
+
+}  // namespace
+
+std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options) {
+    auto module = load_module(name, path);
+    std::shared_ptr<Model> model(new Model(std::make_unique<Model::Impl>(std::move(name), std::move(module), options)));
+    if (model->functions().empty()) {
+        refuse(
+            model->name(), path,
+            "has no method that can be shared" + (model->left_out().empty() ? "" : " (" + model->left_out()[0] + ")"));
+    }
+    return model;
+}
+
+}  // namespace shared_tensor::models

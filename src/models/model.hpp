@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <shared_tensor/function.hpp>
+#include <shared_tensor/registry.hpp>
+
+namespace shared_tensor::models {
+
+/// What a session's instance of a model has for itself.
+enum class State {
+    copied,  ///< all tensors but the parameters, and all other attributes (default)
+    deep,    ///< the parameters too: for models that change those
+    shared,  ///< attributes only; tensors that are replaced are its own, tensors changed in place are everybody's
+    none,    ///< nothing: the model keeps no state, calls of all sessions run at once on one instance
+};
+
+struct LoadOptions {
+    State state = State::copied;
+    std::size_t max_instances = 256;  ///< sessions with an instance at a time; a further one's call fails
+};
+
+/// A TorchScript module whose public methods are shared functions NAME.METHOD.
+///
+/// State: each session (Context::caller().session) has an instance of its own, made at its first call and kept until
+/// session_closed(); calls of one session are to run one after another (FunctionOptions::stateful tells the
+/// dispatcher; an instance waits for its previous call in any case). Without a session every call starts from the
+/// state that was loaded. The parameters are shared by all instances.
+/// The functions keep the module alive, so they may outlive the Model. Thread safety: all methods from any thread.
+class Model {
+public:
+    ~Model();
+    const std::string& name() const;
+    const std::vector<std::shared_ptr<const SharedFunction>>& functions() const;
+    /// Throws std::invalid_argument for a name that is taken.
+    void add_to(Registry& registry) const {
+        for (const auto& function : functions())
+            registry.add(function);
+    }
+
+    /// Methods that are not shared, with the reason: "forward: a parameter of type Any can't cross".
+    const std::vector<std::string>& left_out() const;
+
+    /// Frees that session's instance; a call that runs on it ends as if nothing had happened.
+    void session_closed(std::string_view session);
+    std::size_t instances() const;
+
+private:
+    friend std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options);
+    class Impl;
+    explicit Model(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+/// Reads a TorchScript file (torch.jit.save) into host memory, in evaluation mode. Only for paths that the operator
+/// gave: such a file is a program. Throws std::runtime_error with one line that names the model and the path.
+std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options = {});
+
+/// "name=path" or "name=path?stateful=deep" (yes, deep, shared, no), as it stands on the command line.
+struct ModelArgument {
+    std::string name, path;
+    LoadOptions options;
+};
+/// Throws std::invalid_argument.
+ModelArgument parse_model_argument(const std::string& argument);
+
+}  // namespace shared_tensor::models

@@ -1,0 +1,56 @@
+#include "models/script_failure.hpp"
+
+#include <torch/csrc/jit/runtime/jit_exception.h>
+
+#include <shared_tensor/detail/failure.hpp>
+
+namespace shared_tensor::models {
+
+namespace {
+
+/// The interpreter puts its trace first and the error itself on the last lines.
+std::string without_trace(const std::string& message) {
+    static constexpr std::string_view kMark = "\nRuntimeError: ";
+    const auto found = message.rfind(kMark);
+    std::string text = found == std::string::npos ? message : message.substr(found + kMark.size());
+    text = detail::without_stack(std::move(text));
+    while (!text.empty() && text.back() == '\n')
+        text.pop_back();
+    return text;
+}
+
+CallFailure raised(const torch::jit::JITException& error) {
+    CallFailure failure;
+    failure.type = error.getPythonClassName().value_or("RuntimeError");
+    constexpr std::string_view kBuiltins = "builtins.";
+    if (failure.type.starts_with(kBuiltins)) failure.type.erase(0, kBuiltins.size());
+    failure.message = error.getOriginalMsg().value_or(std::string());
+    if (failure.message.empty()) failure.message = without_trace(error.what());
+    if (detail::means_no_memory(failure.type, failure.message)) failure.kind = CallFailure::Kind::out_of_memory;
+    return failure;
+}
+
+}  // namespace
+
+CallFailure current_script_failure() noexcept {
+    try {
+        try {
+            throw;
+        } catch (const torch::jit::JITException& error) {
+            return raised(error);
+        } catch (const InvalidValue& error) {  // the result's: no fault of the caller
+            CallFailure failure;
+            failure.type = "shared_tensor::InvalidValue";
+            failure.message = error.what();
+            return failure;
+        } catch (...) {
+            CallFailure failure = detail::current_failure();
+            failure.message = without_trace(failure.message);
+            return failure;
+        }
+    } catch (...) {
+        return detail::current_failure_noexcept();
+    }
+}
+
+}  // namespace shared_tensor::models
