@@ -9,7 +9,8 @@ namespace shared_tensor::log {
 enum class Level { trace, debug, info, warn, error, off };
 
 /// Lines go to standard error: "2026-01-02T03:04:05.678Z info  text". Any thread; a line is written whole.
-/// A line that cannot be written (full disk, closed pipe) is dropped, never an error.
+/// Control characters become spaces, and a line ends after 4 KiB. One that cannot be written (full disk, closed pipe)
+/// is dropped, never an error or a signal.
 void write(Level level, std::string_view text);
 
 /// Everything below `level` is dropped. Default: info.
