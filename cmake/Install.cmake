@@ -18,7 +18,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # Only what the library really links is asked for again.
 get_property(links GLOBAL PROPERTY SHARED_TENSOR_LINKS)
 set(SHARED_TENSOR_NEEDS "")
-foreach(package IN ITEMS Threads OpenSSL nlohmann_json spdlog cxxopts)
+foreach(package IN ITEMS Threads OpenSSL nlohmann_json cxxopts)
   if(links MATCHES "${package}::")
     string(APPEND SHARED_TENSOR_NEEDS "find_dependency(${package})\n")
   endif()
