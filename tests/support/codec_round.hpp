@@ -1,0 +1,55 @@
+#pragma once
+
+// Values of a C++ type to JSON and back, the way a shared function's arguments and results go.
+
+#include <optional>
+#include <shared_tensor/codecs.hpp>
+#include <string>
+
+#include "codec/json_sink.hpp"
+#include "codec/json_source.hpp"
+#include "support/fake_tensor.hpp"
+
+namespace shared_tensor::test {
+
+using codec::Json;
+
+/// Throws InvalidValue.
+template <class T>
+T read(const Json& json) {
+    FakePort port;
+    const codec::JsonSource source(port);
+    return Codec<T>::read(ValueReader(source, codec::JsonSource::node(json)));
+}
+
+template <class Write>
+Json written_by(Write write) {
+    FakePort port;
+    codec::Value value;
+    codec::JsonSink sink(value, port);
+    write(ValueWriter(sink, sink.root()));
+    return codec::encode(value, port);
+}
+
+template <class T>
+Json write(const T& value) {
+    return written_by([&](ValueWriter writer) { Codec<T>::write(writer, value); });
+}
+
+template <class T>
+Json schema() {
+    return written_by([](ValueWriter writer) { Codec<T>::schema(writer); });
+}
+
+/// "path: expected ..., got ..." of the refusal, or that there was none.
+template <class T>
+std::string refusal(const Json& json) {
+    try {
+        read<T>(json);
+    } catch (const InvalidValue& error) {
+        return error.what();
+    }
+    return "taken";
+}
+
+}  // namespace shared_tensor::test
