@@ -8,15 +8,20 @@ namespace shared_tensor::models {
 
 namespace {
 
+constexpr std::string_view kTraceBegins = "The following operation failed in the TorchScript interpreter.";
+
 /// The interpreter puts its trace first and the error itself on the last lines.
-std::string without_trace(const std::string& message) {
+void cut_trace(CallFailure& failure) {
     static constexpr std::string_view kMark = "\nRuntimeError: ";
-    const auto found = message.rfind(kMark);
-    std::string text = found == std::string::npos ? message : message.substr(found + kMark.size());
+    std::string& text = failure.message;
+    const auto found = text.rfind(kMark);
+    if (text.starts_with(kTraceBegins) && found != std::string::npos) {
+        failure.type = "RuntimeError";
+        text.erase(0, found + kMark.size());
+    }
     text = detail::without_stack(std::move(text));
     while (!text.empty() && text.back() == '\n')
         text.pop_back();
-    return text;
 }
 
 CallFailure raised(const torch::jit::JITException& error) {
@@ -25,7 +30,8 @@ CallFailure raised(const torch::jit::JITException& error) {
     constexpr std::string_view kBuiltins = "builtins.";
     if (failure.type.starts_with(kBuiltins)) failure.type.erase(0, kBuiltins.size());
     failure.message = error.getOriginalMsg().value_or(std::string());
-    if (failure.message.empty()) failure.message = without_trace(error.what());
+    if (failure.message.empty()) failure.message = error.what();
+    cut_trace(failure);
     if (detail::means_no_memory(failure.type, failure.message)) failure.kind = CallFailure::Kind::out_of_memory;
     return failure;
 }
@@ -45,7 +51,7 @@ CallFailure current_script_failure() noexcept {
             return failure;
         } catch (...) {
             CallFailure failure = detail::current_failure();
-            failure.message = without_trace(failure.message);
+            cut_trace(failure);
             return failure;
         }
     } catch (...) {

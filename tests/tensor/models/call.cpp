@@ -1,0 +1,69 @@
+#include "call.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <stdexcept>
+
+#include "codec/json_source.hpp"
+
+namespace shared_tensor::test {
+
+namespace {
+
+class TestContext final : public Context {
+public:
+    explicit TestContext(std::string_view session) { caller_.session = session; }
+    void progress(double, std::string_view) override {}
+    bool cancelled() const override { return false; }
+    bool sleep_until(std::chrono::steady_clock::time_point) const override { return true; }
+    std::chrono::steady_clock::time_point deadline() const override {
+        return std::chrono::steady_clock::time_point::max();
+    }
+    const Caller& caller() const override { return caller_; }
+    void log(LogLevel, std::string_view) const override {}
+
+private:
+    Caller caller_;
+};
+
+}  // namespace
+
+const SharedFunction& function(const models::Model& model, std::string_view method) {
+    for (const auto& each : model.functions()) {
+        if (each->name() == model.name() + "." + std::string(method)) return *each;
+    }
+    throw std::out_of_range("no method " + std::string(method));
+}
+
+std::variant<codec::Json, CallFailure> try_call(const models::Model& model, std::string_view method,
+                                                const codec::Json& params, std::string_view session) {
+    const SharedFunction& shared = function(model, method);
+    tensor::TensorExchange port;
+    const codec::JsonSource source(port);
+    std::vector<ValueSource::Node> nodes(shared.parameters().size(), nullptr);
+    for (std::size_t i = 0; i < params.size(); ++i)
+        nodes.at(i) = codec::JsonSource::node(params[i]);
+    const Binding binding = shared.bind(source, nodes);
+    if (binding.failure) return *binding.failure;
+    TestContext context(session);
+    std::optional<CallFailure> failed;
+    codec::Json result = written([&](ValueWriter writer) { failed = binding.call->run(context, writer); });
+    if (failed) return *failed;
+    return result;
+}
+
+codec::Json call(const models::Model& model, std::string_view method, const codec::Json& params,
+                 std::string_view session) {
+    auto outcome = try_call(model, method, params, session);
+    if (const auto* failed = std::get_if<CallFailure>(&outcome))
+        FAIL(failed->type << ": " << failed->message << failed->expected);
+    return std::get<codec::Json>(std::move(outcome));
+}
+
+CallFailure failure(const models::Model& model, std::string_view method, const codec::Json& params,
+                    std::string_view session) {
+    auto outcome = try_call(model, method, params, session);
+    if (const auto* result = std::get_if<codec::Json>(&outcome)) FAIL("a result: " << *result);
+    return std::get<CallFailure>(std::move(outcome));
+}
+
+}  // namespace shared_tensor::test

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string_view>
+#include <variant>
+
+#include <shared_tensor/function.hpp>
+
+#include "codec/value.hpp"
+#include "models/model.hpp"
+
+namespace shared_tensor::test {
+
+/// Calls a method as the dispatcher does: parameters by position, `params` and the result as they stand on the wire.
+std::variant<codec::Json, CallFailure> try_call(const models::Model& model, std::string_view method,
+                                                const codec::Json& params, std::string_view session = {});
+/// The result; a failure fails the test.
+codec::Json call(const models::Model& model, std::string_view method, const codec::Json& params,
+                 std::string_view session = {});
+/// The failure; a result fails the test.
+CallFailure failure(const models::Model& model, std::string_view method, const codec::Json& params,
+                    std::string_view session = {});
+
+const SharedFunction& function(const models::Model& model, std::string_view method);
+
+/// What `make` writes.
+template <class Make>
+codec::Json written(Make make);
+
+}  // namespace shared_tensor::test
+
+#include "codec/json_sink.hpp"
+#include "tensor/exchange.hpp"
+
+namespace shared_tensor::test {
+
+template <class Make>
+codec::Json written(Make make) {
+    tensor::TensorExchange port;
+    codec::Value value;
+    codec::JsonSink sink(value, port);
+    make(ValueWriter(sink, sink.root()));
+    return codec::encode(value, port);
+}
+
+}  // namespace shared_tensor::test

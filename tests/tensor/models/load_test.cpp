@@ -1,0 +1,79 @@
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "call.hpp"
+#include "models/model.hpp"
+#include "temporary_model.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using Catch::Matchers::Message;
+
+namespace {
+
+std::string complaint(const std::string& path) {
+    try {
+        models::load_model("m", path);
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+    return "none";
+}
+
+}  // namespace
+
+TEST_CASE("a file that is missing, a folder and other files are refused in one line that names model and path",
+          "[models]") {
+    CHECK(complaint("/no/such/file") == "model m: /no/such/file does not exist");
+    CHECK(complaint("/") == "model m: / is no regular file");
+    const TemporaryFile text("hello");
+    CHECK(complaint(text.path()) == "model m: " + text.path() + " is no TorchScript file: torch.jit.save makes one");
+    const TemporaryFile empty;
+    CHECK(complaint(empty.path()) == "model m: " + empty.path() + " is no TorchScript file: torch.jit.save makes one");
+}
+
+TEST_CASE("an archive that holds no model is refused in one line", "[models]") {
+    const TemporaryFile broken("PK\3\4 and nothing that follows");
+    const std::string line = complaint(broken.path());
+    CHECK(line.starts_with("model m: " + broken.path() + " is no TorchScript file that this libtorch reads: "));
+    CHECK(line.find('\n') == std::string::npos);
+}
+
+TEST_CASE("a model without a method that can be shared is refused with the reason", "[models]") {
+    CHECK_THROWS_WITH(
+        model_of("def f(self, x: Dict[int, int]) -> int:\n    return 1\n"),
+        Catch::Matchers::ContainsSubstring(
+            "has no method that can be shared (f: parameter x has the type Dict[int, int], which can't cross)"));
+}
+
+TEST_CASE("a model's functions go into a registry under its name", "[models]") {
+    Registry registry;
+    model_of("def f(self) -> int:\n    return 1\ndef g(self) -> int:\n    return 2\n")->add_to(registry);
+    CHECK(registry.size() == 2);
+    CHECK(registry.find("m.f") != nullptr);
+    CHECK(registry.find("m.g") != nullptr);
+}
+
+TEST_CASE("name=path names a model, with how it keeps state behind it", "[models]") {
+    const auto plain = models::parse_model_argument("vad=/models/a=b?c.jit");
+    CHECK(plain.name == "vad");
+    CHECK(plain.path == "/models/a=b?c.jit");
+    CHECK(plain.options.state == models::State::copied);
+    CHECK(models::parse_model_argument("m=x?stateful=yes").options.state == models::State::copied);
+    CHECK(models::parse_model_argument("m=x?stateful=deep").options.state == models::State::deep);
+    CHECK(models::parse_model_argument("m=x?stateful=shared").options.state == models::State::shared);
+    const auto stateless = models::parse_model_argument("m=x?stateful=no");
+    CHECK(stateless.options.state == models::State::none);
+    CHECK(stateless.path == "x");
+}
+
+TEST_CASE("a model argument that is none is refused with its form", "[models]") {
+    for (const auto* text : {"", "m", "=x", "m="}) {
+        CHECK_THROWS_MATCHES(
+            models::parse_model_argument(text), std::invalid_argument,
+            Message("model \"" + std::string(text) + "\": write name=path, or name=path?stateful=deep"));
+    }
+    CHECK_THROWS_MATCHES(models::parse_model_argument("m=x?stateful=perhaps"), std::invalid_argument,
+                         Message("model \"m=x?stateful=perhaps\": stateful is yes, deep, shared or no"));
+}
