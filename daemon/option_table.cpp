@@ -1,0 +1,204 @@
+#include "option_table.hpp"
+
+#include <charconv>
+#include <limits>
+#include <stdexcept>
+
+#include "util/log.hpp"
+
+namespace shared_tensor::daemon {
+
+namespace {
+
+using nlohmann::json;
+using std::chrono::milliseconds;
+
+template <class T>
+T parse_number(const std::string& text, T least, T most, std::string_view unit = "") {
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+        throw std::invalid_argument("must be an integer from " + std::to_string(least) + " to " + std::to_string(most) +
+                                    std::string(unit) + ", not \"" + text + '"');
+    }
+    return value;
+}
+
+/// "30000", "500ms", "30s", "5m", "1h"
+milliseconds parse_duration(const std::string& text) {
+    const auto unit = text.find_first_not_of("0123456789");
+    const std::string digits = text.substr(0, unit);
+    const std::string suffix = unit == std::string::npos ? "ms" : text.substr(unit);
+    const std::int64_t factor = suffix == "ms"  ? 1
+                                : suffix == "s" ? 1000
+                                : suffix == "m" ? 60'000
+                                : suffix == "h" ? 3'600'000
+                                                : 0;
+    if (factor == 0 || digits.empty()) {
+        throw std::invalid_argument("must be a time such as 500ms, 30s, 5m or 1h, not \"" + text + '"');
+    }
+    return milliseconds(parse_number<std::int64_t>(digits, 0, 1'000'000'000) * factor);
+}
+
+/// "1048576", "64K", "64M", "2G" (powers of 1024)
+std::uint64_t parse_size(const std::string& text) {
+    const auto unit = text.find_first_not_of("0123456789");
+    const std::string suffix = unit == std::string::npos ? "" : text.substr(unit);
+    const int shift = suffix.empty() ? 0 : suffix == "K" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : -1;
+    if (shift < 0)
+        throw std::invalid_argument("must be a size in bytes such as 65536, 64K, 64M or 2G, not \"" + text + '"');
+    return parse_number<std::uint64_t>(text.substr(0, unit), 0, std::uint64_t{1} << 33) << shift;
+}
+
+bool parse_bool(const std::string& text) {
+    if (text.empty() || text == "1" || text == "true" || text == "yes" || text == "on") return true;
+    if (text == "0" || text == "false" || text == "no" || text == "off") return false;
+    throw std::invalid_argument("must be true or false, not \"" + text + '"');
+}
+
+/// Builds entries for the members of DaemonOptions.
+class Table {
+public:
+    std::vector<OptionEntry> entries;
+    std::string group;
+
+    template <class Get>
+    void text(const char* name, const char* help, Get get) {
+        add(
+            name, OptionKind::value, help, [get](DaemonOptions& o, const std::string& v) { get(o) = v; }, shown(get));
+    }
+    template <class Get>
+    void list(const char* name, const char* help, Get get) {
+        add(
+            name, OptionKind::list, help, [get](DaemonOptions& o, const std::string& v) { get(o).push_back(v); },
+            shown(get));
+        entries.back().clear = [get](DaemonOptions& o) { get(o).clear(); };
+    }
+    template <class Get>
+    void flag(const char* name, const char* help, Get get) {
+        add(
+            name, OptionKind::flag, help, [get](DaemonOptions& o, const std::string& v) { get(o) = parse_bool(v); },
+            shown(get));
+    }
+    template <class Get>
+    void count(const char* name, const char* help, std::size_t least, Get get, std::size_t most = 1'000'000) {
+        add(
+            name, OptionKind::value, help,
+            [=](DaemonOptions& o, const std::string& v) { get(o) = parse_number<std::size_t>(v, least, most); },
+            shown(get));
+    }
+    template <class Get>
+    void size(const char* name, const char* help, Get get) {
+        add(
+            name, OptionKind::value, help, [get](DaemonOptions& o, const std::string& v) { get(o) = parse_size(v); },
+            shown(get));
+    }
+    template <class Get>
+    void time(const char* name, const char* help, Get get) {
+        add(
+            name, OptionKind::value, help,
+            [get](DaemonOptions& o, const std::string& v) { get(o) = parse_duration(v); },
+            [get](const DaemonOptions& o) { return json(std::to_string(get(o).count()) + "ms"); });
+    }
+    void add(const char* name, OptionKind kind, const char* help,
+             std::function<void(DaemonOptions&, const std::string&)> set,
+             std::function<json(const DaemonOptions&)> show) {
+        entries.push_back({name, kind, group, help, std::move(set), std::move(show), nullptr});
+    }
+
+private:
+    template <class Get>
+    static std::function<json(const DaemonOptions&)> shown(Get get) {
+        return [get](const DaemonOptions& o) { return json(get(o)); };
+    }
+};
+
+#define MEMBER(path) \
+    [](auto& o) -> auto& { return o.path; }
+
+void add_listening(Table& table) {
+    table.group = "Where it listens";
+    table.text("host", "address; anything but loopback needs a token or --insecure; empty: no TCP",
+               MEMBER(server.host));
+    table.add(
+        "port", OptionKind::value, "TCP port; default 2537 + RANK (else LOCAL_RANK); 0: the kernel chooses",
+        [](DaemonOptions& o, const std::string& v) { o.server.port = parse_number<int>(v, 0, 65535); },
+        [](const DaemonOptions& o) { return json(o.server.port); });
+    table.text("unix-socket", "path of a Unix socket to listen on as well (mode 0600)", MEMBER(server.unix_socket));
+    table.text("token-file", "who may call: lines name:secret or name:secret:admin; mode 0600", MEMBER(token_file));
+    table.flag("insecure", "listen beyond loopback without tokens", MEMBER(server.insecure));
+    table.list("allowed-host", "further value that Host may have (repeatable)", MEMBER(server.allowed_hosts));
+    table.list("allowed-origin", "web page origin that may call (repeatable)", MEMBER(server.allowed_origins));
+    table.text("ready-file", "file that gets the URL once the server is ready", MEMBER(ready_file));
+}
+
+void add_functions(Table& table) {
+    table.group = "What it shares";
+    table.list("load", "plugin with shared functions, a .so (repeatable)", MEMBER(plugins));
+    table.list("model", "TorchScript model as name=path: its methods become name.method (repeatable)", MEMBER(models));
+}
+
+void add_running(Table& table) {
+    table.group = "How it runs";
+    table.count("workers", "threads that run functions; 0: max(4, cores)", 0, MEMBER(server.workers), 4096);
+    table.count("torch-threads", "threads of each thread that calls libtorch; 0: max(1, cores / workers)", 0,
+                MEMBER(server.torch_threads), 4096);
+    table.count("queue", "calls that wait for a worker; more are refused with -32001", 1, MEMBER(server.queue));
+    table.time("timeout", "deadline of a call that names none", MEMBER(server.call_timeout));
+    table.time("drain-time", "how long calls in flight may take after SIGTERM", MEMBER(server.drain_time));
+    table.flag("cache", "keep results of functions marked cached (--no-cache: never)", MEMBER(server.cache));
+    table.size("cache-bytes", "of all kept results", MEMBER(server.cache_bytes));
+    table.add(
+        "log-level", OptionKind::value, "trace, debug, info, warn, error or off",
+        [](DaemonOptions& o, const std::string& v) {
+            log::parse_level(v);
+            o.log_level = v;
+        },
+        [](const DaemonOptions& o) { return json(o.log_level); });
+}
+
+void add_limits(Table& table) {
+    table.group = "Limits";
+    table.size("max-json-bytes", "JSON of a request", MEMBER(server.max_json_bytes));
+    table.count("max-json-depth", "levels of arrays and objects", 1, MEMBER(server.max_json_depth), 1000);
+    table.size("max-body-bytes", "of a binary request", MEMBER(server.max_body_bytes));
+    table.size("max-bytes-in-flight", "request bodies held at once; 0: a quarter of the memory",
+               MEMBER(server.max_bytes_in_flight));
+    table.count("max-batch-items", "requests in a batch", 1, MEMBER(server.max_batch_items));
+    table.size("max-batch-reply-bytes", "answers of a batch", MEMBER(server.max_batch_reply_bytes));
+    table.size("max-reply-json-bytes", "JSON of an answer", MEMBER(server.max_reply_json_bytes));
+    table.count("max-connections", "open at once", 1, MEMBER(server.max_connections));
+    table.size("max-header-bytes", "one header line", MEMBER(server.max_header_bytes));
+    table.count("max-headers", "header lines of a request", 1, MEMBER(server.max_headers));
+    table.time("header-timeout", "until a request's headers are whole", MEMBER(server.header_timeout));
+    table.time("body-timeout", "until a JSON request is whole", MEMBER(server.body_timeout));
+    table.time("body-stall-timeout", "between two reads of a binary request", MEMBER(server.body_stall_timeout));
+    table.time("idle-timeout", "of a connection without a request", MEMBER(server.idle_timeout));
+    table.time("write-timeout", "of a client that reads nothing", MEMBER(server.write_timeout));
+    table.time("max-wait", "task.wait and task.result, a request", MEMBER(server.max_wait));
+    table.count("max-tasks", "tasks kept", 1, MEMBER(server.max_tasks));
+    table.time("task-ttl", "how long a finished task is kept", MEMBER(server.task_ttl));
+    table.size("max-task-bytes", "results of finished tasks, host and device apart", MEMBER(server.max_task_bytes));
+    table.count("max-sessions", "sessions over HTTP", 1, MEMBER(server.max_sessions));
+    table.time("session-idle", "end of a session that is not used", MEMBER(server.session_idle));
+}
+
+#undef MEMBER
+
+std::vector<OptionEntry> make_table() {
+    Table table;
+    add_listening(table);
+    add_functions(table);
+    add_running(table);
+    add_limits(table);
+    return std::move(table.entries);
+}
+
+}  // namespace
+
+const std::vector<OptionEntry>& option_table() {
+    static const auto* table = new std::vector<OptionEntry>(make_table());
+    return *table;
+}
+
+}  // namespace shared_tensor::daemon

@@ -1,0 +1,121 @@
+// shared-tensor-server: see --help.
+
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <thread>
+
+#include <shared_tensor/server.hpp>
+
+#include "models/model.hpp"
+#include "options.hpp"
+#include "plugins.hpp"
+#include "util/log.hpp"
+
+namespace {
+
+using namespace shared_tensor;  // NOLINT(google-build-using-namespace): the program of this library
+
+/// Blocked before any thread starts, so that only wait_for_signal() gets them.
+sigset_t block_signals() {
+    sigset_t set;
+    ::sigemptyset(&set);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP})
+        ::sigaddset(&set, signal);
+    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    std::signal(SIGPIPE, SIG_IGN);
+    return set;
+}
+
+int wait_for_signal(const sigset_t& set) {
+    int signal = 0;
+    do {
+        if (::sigwait(&set, &signal) != 0) return SIGTERM;
+    } while (signal == SIGHUP);  // a closed terminal does not end a daemon
+    return signal;
+}
+
+/// Nothing of the process may be destroyed while a function that ignores its cancellation still runs.
+[[noreturn]] void leave(int code) {
+    std::fflush(nullptr);
+    ::_exit(code);
+}
+
+void write_ready_file(const std::string& path, const std::string& url) {
+    const std::string temporary = path + ".tmp";
+    std::ofstream file(temporary);
+    file << url << '\n';
+    file.close();
+    if (!file || std::rename(temporary.c_str(), path.c_str()) != 0) {
+        throw std::runtime_error("cannot write the ready file " + path);
+    }
+}
+
+struct Shared {
+    Registry registry;
+    std::vector<std::shared_ptr<models::Model>> models;
+};
+
+/// All functions: those of the plugins and of the models, and the models themselves, to be told of ended sessions.
+Shared collect(const daemon::DaemonOptions& options) {
+    Shared shared;
+    for (const std::string& path : options.plugins)
+        daemon::load_plugin(path, shared.registry);
+    for (const std::string& text : options.models) {
+        const models::ModelArgument argument = models::parse_model_argument(text);
+        const auto model = models::load_model(argument.name, argument.path, argument.options);
+        model->add_to(shared.registry);
+        for (const std::string& method : model->left_out())
+            log::warn("model ", argument.name, ": not shared: ", method);
+        shared.models.push_back(model);
+    }
+    return shared;
+}
+
+int serve(const daemon::DaemonOptions& options, const sigset_t& signals) {
+    log::set_level(log::parse_level(options.log_level));
+    Shared shared = collect(options);
+    const auto models = shared.models;
+    const std::size_t functions = shared.registry.size();
+    Server server(std::move(shared.registry), options.server);
+    server.on_session_closed([models](std::string_view session) {
+        for (const auto& model : models)
+            model->session_closed(session);
+    });
+    server.start();
+    if (!options.ready_file.empty()) write_ready_file(options.ready_file, server.url());
+    log::info("listening on ", server.url(), " with ", functions, " functions");
+
+    wait_for_signal(signals);
+    log::info("stopping: calls in flight have ", options.server.drain_time.count(), " ms");
+    std::thread([signals] {
+        wait_for_signal(signals);
+        log::warn("second signal: stopping at once");
+        leave(1);
+    }).detach();  // ends with the process
+    const bool clean = server.stop(options.server.drain_time);
+    log::info(clean ? "stopped" : "stopped; some calls did not end in time");
+    if (!options.ready_file.empty()) ::unlink(options.ready_file.c_str());
+    leave(0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const sigset_t signals = block_signals();
+    try {
+        const auto parsed = daemon::parse_options(argc, argv);
+        if (parsed.print) {
+            std::cout << *parsed.print << '\n';
+            return 0;
+        }
+        return serve(parsed.options, signals);
+    } catch (const std::exception& error) {
+        std::cerr << "shared-tensor-server: " << error.what() << '\n';
+        leave(1);
+    }
+}

@@ -1,0 +1,49 @@
+// A plugin: functions that any process may call once the server has loaded it.
+//
+//     shared-tensor-server --load libexample_plugin.so
+//     shared-tensor call add 1 2
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/mul.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+
+#include <shared_tensor/json.hpp>
+#include <shared_tensor/share.hpp>
+#include <shared_tensor/tensor.hpp>
+
+namespace {
+
+nlohmann::json echo(nlohmann::json value) { return value; }
+
+double add(double a, double b) { return a + b; }
+
+/// Sleeps in small steps, so that a cancellation ends it soon and callers see how far it is.
+double sleep_for(shared_tensor::Context& context, double seconds) {
+    using Seconds = std::chrono::duration<double>;
+    const auto start = std::chrono::steady_clock::now();
+    for (double slept = 0; slept < seconds;) {
+        context.progress(slept / seconds, "sleeping");
+        const double step = std::min(0.05, seconds - slept);
+        if (!context.sleep_for(std::chrono::duration_cast<std::chrono::nanoseconds>(Seconds(step)))) break;
+        slept = Seconds(std::chrono::steady_clock::now() - start).count();
+    }
+    context.check_cancelled();
+    context.progress(1.0);
+    return Seconds(std::chrono::steady_clock::now() - start).count();
+}
+
+void fail(const std::string& message) { throw std::runtime_error(message); }
+
+at::Tensor scale(const at::Tensor& x, double factor) { return at::mul(x, factor); }
+
+}  // namespace
+
+SHARE(echo, arg("value"), doc("Returns its argument: any JSON value."), idempotent());
+SHARE(add, arg("a"), arg("b"), doc("The sum of two numbers."), execution::inline_, idempotent());
+SHARE_AS("sleep", sleep_for, arg("seconds"), doc("Waits, can be cancelled, and returns how long it waited."), idempotent());
+SHARE(fail, arg("message"), doc("Throws std::runtime_error with the message."));
+SHARE(scale, arg("x"), arg("factor") = 2.0, doc("x multiplied by factor."), idempotent());
