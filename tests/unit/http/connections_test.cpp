@@ -1,0 +1,283 @@
+#include <dirent.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <cerrno>
+
+#include "raw_client.hpp"
+#include "test_server.hpp"
+#include "util/log.hpp"
+
+namespace {
+
+std::atomic<int> accept_fails_with{0};
+std::atomic<int> accept_fails_often{0};
+std::atomic<int> accept_calls{0};
+
+}  // namespace
+
+/// Stands before the C library's accept4, as a preloaded library would, and fails when a test says so.
+extern "C" int accept4(int fd, sockaddr* address, socklen_t* size, int flags) {
+    using Accept4 = int (*)(int, sockaddr*, socklen_t*, int);
+    static const auto real = reinterpret_cast<Accept4>(::dlsym(RTLD_NEXT, "accept4"));
+    accept_calls.fetch_add(1);
+    if (accept_fails_often.load() > 0 && (::fcntl(fd, F_GETFL) & O_NONBLOCK) != 0) {
+        accept_fails_often.fetch_sub(1);
+        errno = accept_fails_with.load();
+        return -1;
+    }
+    return real(fd, address, size, flags);
+}
+
+namespace shared_tensor::test {
+namespace {
+
+using http::Response;
+using std::chrono::milliseconds;
+
+std::size_t open_descriptors() {
+    std::size_t count = 0;
+    DIR* folder = ::opendir("/proc/self/fd");
+    while (::readdir(folder) != nullptr)
+        ++count;
+    ::closedir(folder);
+    return count;
+}
+
+TEST_CASE("accept may fail with anything: the server goes on accepting", "[http]") {
+    log::set_level(log::Level::off);
+    for (const int error : {EMFILE, ENFILE, ECONNABORTED, ENOMEM, ENOBUFS, EPERM, EPROTO, EINTR, EIO}) {
+        INFO(error);
+        TestServer under_test;
+        under_test.start();
+        accept_fails_with = error;
+        accept_fails_often = 4;
+        RawClient client(under_test.port());
+        client.send(post("/", "in"));
+        CHECK(client.read_answer().body == "in");
+        accept_fails_often = 0;
+    }
+    log::set_level(log::Level::info);
+}
+
+TEST_CASE("an accept that keeps failing does not spin", "[http]") {
+    log::set_level(log::Level::off);
+    for (const int error : {EMFILE, ECONNABORTED}) {
+        INFO(error);
+        TestServer under_test;
+        under_test.start();
+        accept_fails_with = error;
+        accept_fails_often = 1'000'000;
+        accept_calls = 0;
+        RawClient client(under_test.port());
+        client.send(post("/", "in"));
+        std::this_thread::sleep_for(milliseconds(300));
+        CHECK(accept_calls.load() < 500);  // unchecked it would be hundreds of thousands
+        accept_fails_often = 0;
+        CHECK(client.read_answer().body == "in");
+    }
+    log::set_level(log::Level::info);
+}
+
+TEST_CASE("connections beyond the cap get 503 and the others are served on", "[http]") {
+    http::ServerOptions options;
+    options.max_connections = 3;
+    TestServer under_test(options);
+    under_test.start();
+    std::vector<RawClient> inside;
+    for (int i = 0; i < 3; ++i) {
+        RawClient& one = inside.emplace_back(under_test.port());
+        one.send(post("/", "in"));
+        REQUIRE(one.read_answer().status == 200);
+    }
+    for (int i = 0; i < 5; ++i) {
+        RawClient outside(under_test.port());
+        outside.send(post("/", "out"));
+        const auto answer = outside.read_answer();
+        CHECK(answer.status == 503);
+        CHECK(answer.body.starts_with("fault: "));
+        CHECK(outside.is_closed());
+    }
+    CHECK(under_test.server.stats().refused == 5);
+    inside[0].send(post("/", "still in"));
+    CHECK(inside[0].read_answer().body == "still in");
+    inside.erase(inside.begin());
+    CHECK(eventually([&] {
+        RawClient next(under_test.port());
+        next.send(post("/", "next"));
+        return next.read_answer().status == 200;
+    }));
+}
+
+TEST_CASE("an idle kept-alive connection holds no thread", "[http]") {
+    TestServer under_test;
+    under_test.start();
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 300; ++i)
+        clients.emplace_back(under_test.port());
+    for (auto& client : clients)
+        client.send(get("/"));
+    for (auto& client : clients)
+        REQUIRE(client.read_answer().status == 200);
+    CHECK(eventually([&] { return under_test.server.stats().parked == 300; }));
+    for (auto& client : clients)
+        client.send(post("/", "again"));
+    for (auto& client : clients)
+        CHECK(client.read_answer().body == "again");
+}
+
+TEST_CASE("as many requests as there are connections wait at once, and others are answered meanwhile", "[http]") {
+    TestServer under_test;
+    Event release;
+    under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
+        if (request.head.path == "/wait") release.wait();
+        return Response::json(200, "done");
+    };
+    under_test.start();
+    std::vector<RawClient> waiting;
+    for (int i = 0; i < 100; ++i)
+        waiting.emplace_back(under_test.port()).send(get("/wait"));
+    REQUIRE(eventually([&] { return under_test.server.stats().requests == 100; }));
+    CHECK(under_test.server.stats().threads >= 100);
+    RawClient quick(under_test.port());
+    quick.send(get("/"));
+    CHECK(quick.read_answer().body == "done");
+    release.set();
+    for (auto& client : waiting)
+        CHECK(client.read_answer().body == "done");
+}
+
+TEST_CASE("with spin zero a connection is parked after every answer and works all the same", "[http]") {
+    http::ServerOptions options;
+    options.spin = std::chrono::microseconds(0);
+    TestServer under_test(options);
+    under_test.start();
+    RawClient client(under_test.port());
+    for (int i = 0; i < 200; ++i) {
+        client.send(post("/", std::to_string(i)));
+        REQUIRE(client.read_answer().body == std::to_string(i));
+    }
+}
+
+TEST_CASE("a storm of connections and resets leaves no descriptor behind", "[http]") {
+    TestServer under_test;
+    under_test.start();
+    const std::size_t before = open_descriptors();
+    for (int i = 0; i < 2000; ++i) {
+        RawClient client(under_test.port());
+        if (i % 2 == 0) client.send(i % 4 == 0 ? get("/") : "GET / HT");
+        if (i % 3 == 0) client.reset();
+    }
+    CHECK(eventually([&] { return under_test.server.stats().connections == 0; }));
+    CHECK(eventually([&] { return open_descriptors() <= before; }));
+    RawClient client(under_test.port());
+    client.send(post("/", "calm"));
+    CHECK(client.read_answer().body == "calm");
+}
+
+TEST_CASE("drain takes nobody in, closes idle connections and says goodbye with the current answer", "[http]") {
+    TestServer under_test;
+    Event entered, release;
+    under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
+        entered.set();
+        release.wait();
+        return Response::json(200, "finished");
+    };
+    under_test.start();
+    RawClient idle(under_test.port());
+    RawClient busy(under_test.port());
+    busy.send(get("/"));
+    REQUIRE(entered.wait());
+    under_test.server.drain();
+    CHECK_THROWS(RawClient(under_test.port()));
+    CHECK(idle.is_closed());
+    release.set();
+    const auto answer = busy.read_answer();
+    CHECK(answer.body == "finished");
+    CHECK(answer.has("Connection: close"));
+    CHECK(busy.is_closed());
+    const auto start = std::chrono::steady_clock::now();
+    under_test.server.stop(std::chrono::seconds(30));
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
+}
+
+TEST_CASE("stop waits for requests in flight, but no longer than its grace", "[http]") {
+    TestServer under_test;
+    Event entered, gone;
+    under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
+        exchange.on_client_gone([&] { gone.set(); });
+        entered.set();
+        gone.wait();  // a handler that only ends when its connection is cut
+        return Response::json(200, "too late");
+    };
+    under_test.start();
+    RawClient client(under_test.port());
+    client.send(get("/"));
+    REQUIRE(entered.wait());
+    under_test.server.stop(milliseconds(20));
+    CHECK(gone.count() == 1);
+    CHECK(client.read_to_end().empty());
+}
+
+TEST_CASE("a server can be destroyed while requests are in flight", "[http]") {
+    for (int i = 0; i < 20; ++i) {
+        auto under_test = std::make_unique<TestServer>();
+        under_test->start();
+        std::vector<RawClient> clients;
+        for (int k = 0; k < 20; ++k)
+            clients.emplace_back(under_test->port()).send(post("/", "x") + post("/", "y"));
+        under_test.reset();
+        for (auto& client : clients)
+            client.read_to_end();
+    }
+}
+
+TEST_CASE("a server that was never started ends quietly", "[http]") {
+    TestServer under_test;
+    CHECK(under_test.port() == 0);
+    under_test.server.drain();
+    under_test.server.stop(milliseconds(0));
+}
+
+TEST_CASE("the counts of a server add up", "[http]") {
+    TestServer under_test;
+    under_test.start();
+    RawClient client(under_test.port());
+    const std::string request = post("/", "12345");
+    client.send(request);
+    const auto answer = client.read_answer();
+    REQUIRE(eventually([&] { return under_test.server.stats().parked == 1; }));
+    const auto stats = under_test.server.stats();
+    CHECK(stats.accepted == 1);
+    CHECK(stats.refused == 0);
+    CHECK(stats.requests == 1);
+    CHECK(stats.connections == 1);
+    CHECK(stats.bytes_in == request.size());
+    CHECK(stats.bytes_out == answer.head.size() + answer.body.size());
+}
+
+TEST_CASE("many clients at once all get their own answers", "[http]") {
+    TestServer under_test;
+    under_test.start();
+    std::vector<std::jthread> threads;
+    std::atomic<int> wrong{0};
+    for (int t = 0; t < 16; ++t) {
+        threads.emplace_back([&, t] {
+            RawClient client(under_test.port());
+            for (int i = 0; i < 200; ++i) {
+                const std::string body = std::to_string(t) + "-" + std::to_string(i);
+                client.send(post("/", body));
+                if (client.read_answer().body != body) ++wrong;
+                if (i % 50 == 49) client = RawClient(under_test.port());
+            }
+        });
+    }
+    threads.clear();
+    CHECK(wrong == 0);
+}
+
+}  // namespace
+}  // namespace shared_tensor::test
