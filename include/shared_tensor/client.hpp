@@ -89,6 +89,8 @@ public:
     const std::string& session() const { return options_.session; }
 
     ServerInfo info() const;
+    /// What the server offers, as the JSON text of an OpenRPC document (rpc.discover).
+    std::string discover() const;
     /// The time of one small round trip.
     std::chrono::nanoseconds ping() const;
 

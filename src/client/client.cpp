@@ -32,6 +32,14 @@ CallOptions repeatable(CallOptions options) {
     return options;
 }
 
+/// A method of the server's own, without parameters.
+client::Incoming ask(client::Core& core, std::string_view method, const CallOptions& options) {
+    auto request = core.compose(client::Outgoing::Form::single);
+    request.call(method, detail::ArgumentsOf<>());
+    request.finish();
+    return core.exchange(request, options);
+}
+
 std::string text_member(const nlohmann::json& object, const char* name) {
     const auto member = object.find(name);
     return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
@@ -80,7 +88,8 @@ Client Client::new_session() const {
 }
 
 ServerInfo Client::info() const {
-    const auto json = with(repeatable(options_)).call<nlohmann::json>("server.info");
+    const auto answer = ask(*core_, "server.info", repeatable(options_));
+    const auto& json = answer.raw_result();
     if (!json.is_object()) throw ResultMismatch("", "object", json.type_name());
     ServerInfo info;
     info.name = text_member(json, "name");
@@ -91,6 +100,12 @@ ServerInfo Client::info() const {
     }
     json_rpc::print_json(json, info.json);
     return info;
+}
+
+std::string Client::discover() const {
+    std::string text;
+    json_rpc::print_json(ask(*core_, "rpc.discover", repeatable(options_)).raw_result(), text);
+    return text;
 }
 
 std::chrono::nanoseconds Client::ping() const {

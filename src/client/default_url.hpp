@@ -1,17 +1,15 @@
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include <shared_tensor/client_options.hpp>
 
+#include "util/default_port.hpp"
+
 namespace shared_tensor::client {
 
-/// Reads one variable of the environment; nullptr when it is not set.
-using Environment = std::function<const char*(const char* name)>;
-
-/// SHARED_TENSOR_URL, else 127.0.0.1 with port 2537 plus RANK, else plus LOCAL_RANK. Empty variables count as unset.
-/// Throws std::invalid_argument for a rank that is no number, or that leaves the range of ports.
+/// SHARED_TENSOR_URL, else default_port() of this host. An empty variable counts as unset. Throws
+/// std::invalid_argument for a rank that is no number.
 std::string default_url(const Environment& environment);
 
 /// Of this process.

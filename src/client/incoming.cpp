@@ -90,7 +90,9 @@ Incoming Incoming::read(http::ClientResponse response, const Outgoing& request, 
     return incoming;
 }
 
-void Incoming::result(detail::ResultSlot& slot) const { read_into(*responses_.front().result(), slot); }
+void Incoming::result(detail::ResultSlot& slot) const { read_into(raw_result(), slot); }
+
+const json_rpc::Json& Incoming::raw_result() const { return *responses_.front().result(); }
 
 void Incoming::result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const {
     const auto found = std::find_if(responses_.begin(), responses_.end(),

@@ -24,6 +24,8 @@ public:
 
     /// The result of a single call.
     void result(detail::ResultSlot& slot) const;
+    /// The same as it came, no tensor or literal looked for.
+    const json_rpc::Json& raw_result() const;
     /// The result of the call with that id; throws its error. `method` is for messages.
     void result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const;
 

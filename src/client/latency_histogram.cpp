@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 namespace shared_tensor::client {
 
@@ -15,6 +16,7 @@ std::size_t LatencyHistogram::bucket_of(std::uint64_t value) {
 
 std::uint64_t LatencyHistogram::upper_end(std::size_t bucket) {
     if (bucket < kSteps) return bucket;
+    if (bucket == kBuckets - 1) return std::numeric_limits<std::uint64_t>::max();  // everything beyond, too
     const std::size_t power = bucket / kSteps + 3;
     const std::uint64_t step = bucket % kSteps;
     return ((kSteps + step + 1) << (power - 4)) - 1;

@@ -1,0 +1,135 @@
+#include <catch2/catch_test_macros.hpp>
+#include <stdexcept>
+
+#include "client/batch_state.hpp"
+#include "scripted.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+/// Answers in reverse order: "fails" with -32000, everything else with its own method name.
+http::ClientResponse answer_batch(const http::ClientRequest& request) {
+    Json answers = Json::array();
+    for (const auto& item : json_of(request)) {
+        if (!item.contains("id")) continue;
+        const bool fails = item.at("method") == "fails";
+        answers.insert(answers.begin(), fails ? error_for(item, -32000, nullptr) : result_for(item, item.at("method")));
+    }
+    return answers.empty() ? answer(204, "") : answer(200, answers.dump());
+}
+
+struct TestBatch {
+    explicit TestBatch(std::vector<Reply> script, CallOptions options = {})
+        : client(std::move(script)), state(std::shared_ptr<Core>(&client.core, [](Core*) {}), std::move(options)) {}
+
+    std::size_t add(std::string_view method, const CallOptions& options = {}) {
+        return state.append(method, detail::ArgumentsOf<>(), options);
+    }
+    std::string result(std::size_t index) const {
+        detail::ResultOf<std::string> slot;
+        state.result(index, slot);
+        return slot.take();
+    }
+
+    ScriptedClient client;
+    client::BatchState state;
+};
+
+}  // namespace
+
+TEST_CASE("A batch is one request, and each item finds its own answer", "[client]") {
+    TestBatch batch({answer_batch});
+    const auto a = batch.add("a");
+    const auto b = batch.add("b");
+    batch.state.send();
+    CHECK(batch.client.tries() == 1);
+    CHECK(batch.client.sent().size() == 2);
+    CHECK(batch.result(a) == "a");
+    CHECK(batch.result(b) == "b");
+}
+
+TEST_CASE("An item that failed fails alone", "[client]") {
+    TestBatch batch({answer_batch});
+    const auto bad = batch.add("fails");
+    const auto good = batch.add("good");
+    batch.state.send();
+    CHECK_THROWS_AS(batch.result(bad), FunctionFailed);
+    CHECK(batch.result(good) == "good");
+}
+
+TEST_CASE("A result of a batch may be read again", "[client]") {
+    TestBatch batch({answer_batch});
+    const auto a = batch.add("a");
+    batch.state.send();
+    CHECK(batch.result(a) == batch.result(a));
+}
+
+TEST_CASE("A batch of notifications needs no answer", "[client]") {
+    TestBatch batch({answer_batch});
+    batch.state.append_notification("log", detail::ArgumentsOf<>());
+    batch.state.send();
+    CHECK(batch.client.sent().size() == 1);
+}
+
+TEST_CASE("An item that the server left out is a failure of that item", "[client]") {
+    TestBatch batch({says(200, R"([{"jsonrpc":"2.0","id":12345678,"result":1}])")});
+    const auto a = batch.add("a");
+    batch.state.send();
+    CHECK_THROWS_AS(batch.result(a), TransportFailure);
+}
+
+TEST_CASE("An error for the whole batch comes from send, and the items say so", "[client]") {
+    TestBatch batch({says(200, R"({"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid Request"}})")});
+    const auto a = batch.add("a");
+    CHECK_THROWS_AS(batch.state.send(), RpcError);
+    CHECK_THROWS_AS(batch.result(a), std::logic_error);
+}
+
+TEST_CASE("Results before send and a second send are mistakes of the program", "[client]") {
+    TestBatch batch({answer_batch});
+    const auto a = batch.add("a");
+    CHECK_THROWS_AS(batch.result(a), std::logic_error);
+    batch.state.send();
+    CHECK_THROWS_AS(batch.state.send(), std::logic_error);
+    CHECK_THROWS_AS(batch.add("late"), std::logic_error);
+}
+
+TEST_CASE("An empty batch sends nothing", "[client]") {
+    TestBatch batch({answer_batch});
+    batch.state.send();
+    CHECK(batch.client.tries() == 0);
+}
+
+TEST_CASE("Options of an item travel in its meta member", "[client]") {
+    TestBatch batch({answer_batch});
+    CallOptions options;
+    options.timeout = std::chrono::milliseconds(50);
+    options.idempotency_key = "k";
+    options.session = "s-1";
+    batch.add("a", options);
+    batch.add("b");
+    batch.state.send();
+    CHECK(batch.client.sent().at(0).at("meta") ==
+          Json{{"timeout_ms", 50}, {"idempotency_key", "k"}, {"session", "s-1"}});
+    CHECK_FALSE(batch.client.sent().at(1).contains("meta"));
+}
+
+TEST_CASE("The client's idempotency key does not go with a batch", "[client]") {
+    CallOptions options;
+    options.idempotency_key = "k";
+    TestBatch batch({breaks(), answer_batch}, options);
+    batch.add("a");
+    CHECK_THROWS_AS(batch.state.send(), TransportFailure);
+    CHECK_FALSE(batch.client.transport->requests().at(0).headers.find("Idempotency-Key").has_value());
+}
+
+TEST_CASE("A batch that may run twice is repeated as a whole", "[client]") {
+    CallOptions options;
+    options.idempotent = true;
+    TestBatch batch({breaks(), answer_batch}, options);
+    const auto a = batch.add("a");
+    batch.state.send();
+    CHECK(batch.result(a) == "a");
+}

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <shared_tensor/json.hpp>
+
+#include "client/core.hpp"
+#include "json_rpc/json_text.hpp"
+#include "support/manual_clock.hpp"
+
+// A client whose server is a list of answers: no socket, no tensors, and time passes only when the client pauses.
+
+namespace shared_tensor::test {
+
+using client::Core;
+using codec::Json;
+
+inline http::ClientResponse answer(int status, std::string_view body, std::string content_type = "application/json") {
+    static BufferPool pool;
+    http::ClientResponse response;
+    response.status = status;
+    response.headers.add("Content-Type", std::move(content_type));
+    response.body = pool.take(body.size() + 1);
+    response.body->resize(body.size());
+    std::memcpy(response.body->data(), body.data(), body.size());
+    return response;
+}
+
+inline std::string body_of(const http::ClientRequest& request) {
+    std::string text = request.text;
+    for (const auto& part : request.parts) {
+        text.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+    }
+    return text;
+}
+
+inline Json json_of(const http::ClientRequest& request) { return Json::parse(body_of(request)); }
+
+inline Json result_for(const Json& request, const Json& result) {
+    return {{"jsonrpc", "2.0"}, {"id", request.at("id")}, {"result", result}};
+}
+
+inline Json error_for(const Json& request, int code, const Json& data) {
+    return {
+        {"jsonrpc", "2.0"}, {"id", request.at("id")}, {"error", {{"code", code}, {"message", "It"}, {"data", data}}}};
+}
+
+/// What the server does with one request.
+using Reply = std::function<http::ClientResponse(const http::ClientRequest&)>;
+
+inline Reply gives(Json result) {
+    return [result](const http::ClientRequest& request) {
+        return answer(200, result_for(json_of(request), result).dump());
+    };
+}
+inline Reply refuses(int code, Json data = nullptr, int status = 200) {
+    return [=](const http::ClientRequest& request) {
+        return answer(status, error_for(json_of(request), code, data).dump());
+    };
+}
+inline Reply says(int status, std::string body, std::string content_type = "application/json") {
+    return [=](const http::ClientRequest&) { return answer(status, body, content_type); };
+}
+inline Reply fails(http::TransportError::Kind kind, bool sent) {
+    return
+        [=](const http::ClientRequest&) -> http::ClientResponse { throw http::TransportError(kind, sent, "it broke"); };
+}
+inline Reply is_not_there() { return fails(http::TransportError::Kind::connect, false); }
+inline Reply breaks() { return fails(http::TransportError::Kind::broken, true); }
+
+/// Replies in the order of the script; the last one goes on for ever.
+class ScriptedTransport final : public client::Transport {
+public:
+    explicit ScriptedTransport(std::vector<Reply> script) {
+        state_.with([&](State& state) { state.script = {script.begin(), script.end()}; });
+    }
+
+    http::ClientResponse send(http::ClientRequest request) override {
+        const Reply reply = state_.with([&](State& state) {
+            if (state.down) return fails(http::TransportError::Kind::broken, false);
+            state.requests.push_back(request);
+            Reply next = state.script.front();
+            if (state.script.size() > 1) state.script.pop_front();
+            return next;
+        });
+        return reply(request);
+    }
+    void shutdown() override {
+        state_.with([](State& state) { state.down = true; });
+    }
+    http::Client::Stats stats() const override { return {1, 2, 300, 400}; }
+
+    std::vector<http::ClientRequest> requests() const {
+        return state_.with([](const State& state) { return state.requests; });
+    }
+
+private:
+    struct State {
+        std::deque<Reply> script;
+        std::vector<http::ClientRequest> requests;
+        bool down = false;
+    };
+    Guarded<State> state_;
+};
+
+/// No tensor crosses here.
+class NoPorts final : public client::TensorPorts {
+public:
+    std::unique_ptr<client::OutgoingTensors> outgoing() const override { throw std::logic_error("a tensor went out"); }
+    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte>,
+                                                std::shared_ptr<const void>) const override {
+        throw std::logic_error("a tensor came in");
+    }
+};
+
+inline ClientOptions options_for_tests() {
+    ClientOptions options;
+    options.url = "http://server:1";
+    options.retry = fixed_delay(std::chrono::milliseconds(10), 4);
+    return options;
+}
+
+/// A core, what it sent and how long it paused.
+struct ScriptedClient {
+    explicit ScriptedClient(std::vector<Reply> script, ClientOptions options = options_for_tests())
+        : transport(new ScriptedTransport(std::move(script))), core(std::move(options), surroundings()) {}
+
+    template <class R = Json, class... Args>
+    R call(std::string_view method, const Args&... args) {
+        return call_with<R>({}, method, args...);
+    }
+    template <class R = Json, class... Args>
+    R call_with(const CallOptions& options, std::string_view method, const Args&... args) {
+        detail::ResultOf<R> result;
+        core.call(method, detail::ArgumentsOf<Args...>(args...), result, options);
+        return result.take();
+    }
+    Json sent(std::size_t index = 0) const { return json_of(transport->requests().at(index)); }
+    std::size_t tries() const { return transport->requests().size(); }
+
+    ManualClock clock;
+    std::vector<std::chrono::milliseconds> pauses;
+    ScriptedTransport* transport;  // owned by the core
+    Core core;
+
+private:
+    client::Surroundings surroundings() {
+        return {std::unique_ptr<client::Transport>(transport), std::make_unique<NoPorts>(), &clock,
+                [this](SteadyTime time) {
+                    const auto pause = time - clock.now();
+                    pauses.push_back(std::chrono::duration_cast<std::chrono::milliseconds>(pause));
+                    clock.advance(pause);
+                }};
+    }
+};
+
+inline CallOptions within(std::chrono::milliseconds timeout) {
+    CallOptions options;
+    options.timeout = timeout;
+    return options;
+}
+
+}  // namespace shared_tensor::test
