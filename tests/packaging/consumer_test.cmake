@@ -13,10 +13,12 @@ run("installing" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/installed)
 run("configuring the consumer" ${CMAKE_COMMAND} -G ${GENERATOR} -S ${CONSUMER} -B ${WORK}/build -DCMAKE_BUILD_TYPE=Release
   -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CXX_COMPILER_LAUNCHER=${LAUNCHER} -DCMAKE_PREFIX_PATH=${WORK}/installed)
 run("building the consumer" ${CMAKE_COMMAND} --build ${WORK}/build)
-run("the consumer's program" ${WORK}/build/program)
-if(NOT output MATCHES "3 functions")
-  message(FATAL_ERROR "the consumer's program printed: ${output}")
-endif()
+foreach(program IN ITEMS program program_of_library)
+  run("the consumer's ${program}" ${WORK}/build/${program})
+  if(NOT output MATCHES "3 functions\nprice: 119.00")
+    message(FATAL_ERROR "the consumer's ${program} printed: ${output}")
+  endif()
+endforeach()
 
 # Where the build makes the daemon, the installed one must load the consumer's plugin.
 set(daemon ${WORK}/installed/bin/shared-tensor-server)

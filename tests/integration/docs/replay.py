@@ -10,9 +10,11 @@ Fenced blocks come in pairs, a request and its response:
     ```http request            METHOD PATH, headers, an empty line, the body
     ```http response           HTTP/1.1 STATUS, headers that must be there, an empty line, the body
 
-and programs of their own, which must not raise (URL is the daemon's address):
+and others stand for themselves:
 
-    ```python run
+    ```python run              a program that must not raise (URL is the daemon's address)
+    ```console                 commands after "$ ", each followed by the JSON that it prints; 127.0.0.1:2537 is the daemon
+    <!-- file: PATH -->        the block that follows is that file of the repository
 
 A string "<name>" in a response stands for any value; what it met takes its place in later requests, so ids flow from one
 example to the next. A member "...": "..." says that an object has more members than are shown, a last element "..." that
@@ -22,6 +24,7 @@ an array has more elements. HOST in a request is the daemon's host and port.
 import argparse
 import http.client
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -29,7 +32,8 @@ import sys
 import tempfile
 import time
 
-FENCE = re.compile(r"^```(json|http) (request|response)\s*\n(.*?)^```\s*$|^```(python) run\s*\n(.*?)^```\s*$", re.M | re.S)
+FENCE = re.compile(r"^```(json|http) (request|response)\n(.*?)^```$|(?:^<!-- file: (.*?) -->\n)?^```(\w* ?\w*)\n(.*?)^```$", re.M | re.S)
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 PLACEHOLDER = re.compile(r"^<([a-z ]+)>$")
 
 
@@ -115,6 +119,14 @@ class Replay:
             return
         compare(json.loads(wanted_body), json.loads(body), self.known)
 
+    def console(self, text):
+        for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
+            command, shown = part.split("\n", 1)
+            command = command.replace("http://127.0.0.1:2537", self.url)
+            ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=40, check=True,
+                                   env={**os.environ, "no_proxy": "*", "SHARED_TENSOR_URL": self.url})
+            compare(json.loads(shown), json.loads(ended.stdout), self.known)
+
     def page(self, path):
         """Replays one page; returns the number of examples and of failures."""
         text = path.read_text()
@@ -122,10 +134,17 @@ class Replay:
         answer = None
         for block in FENCE.finditer(text):
             line = text.count("\n", 0, block.start()) + 1
-            kind, side, content, python, program = block.groups()
+            kind, side, content, file, tag, text_of_block = block.groups()
             try:
-                if python:
-                    exec(compile(program, f"{path}:{line}", "exec"), {"URL": self.url})
+                if file:
+                    if (REPOSITORY / file).read_text() != text_of_block:
+                        raise Mismatch(f"it is not {file}")
+                elif tag == "python run":
+                    exec(compile(text_of_block, f"{path}:{line}", "exec"), {"URL": self.url})
+                elif tag == "console":
+                    self.console(text_of_block)
+                elif side is None:
+                    continue
                 elif side == "request":
                     if answer is not None:
                         raise Mismatch("a request that follows a request")
