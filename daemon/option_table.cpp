@@ -51,7 +51,7 @@ std::uint64_t parse_size(const std::string& text) {
 }
 
 bool parse_bool(const std::string& text) {
-    if (text.empty() || text == "1" || text == "true" || text == "yes" || text == "on") return true;
+    if (text == "1" || text == "true" || text == "yes" || text == "on") return true;
     if (text == "0" || text == "false" || text == "no" || text == "off") return false;
     throw std::invalid_argument("must be true or false, not \"" + text + '"');
 }

@@ -30,6 +30,9 @@ struct ClientOptions {
     /// "http://host:port" or "unix:/path/of/socket". Empty: the environment's SHARED_TENSOR_URL, else 127.0.0.1 with
     /// port 2537 plus RANK (else LOCAL_RANK).
     std::string url{};
+    /// Bearer token of a server that wants one; goes along with every request, so only to servers that you trust.
+    /// Empty: the environment's SHARED_TENSOR_TOKEN where the url is not given either.
+    std::string token{};
 
     std::size_t connections = 8;                       ///< at once; further calls wait for one
     std::chrono::milliseconds idle_limit{50'000};      ///< an unused connection is kept for so long

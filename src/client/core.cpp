@@ -32,6 +32,7 @@ Core::Core(ClientOptions options, Surroundings surroundings)
     : options_(completed(std::move(options))), surroundings_(std::move(surroundings)), budget_(options_.retry_budget) {
     headers_.add("Accept", std::string(codec::kFrameContentType) + ", application/json");
     headers_.add("Shared-Tensor-Accept", options_.accept);
+    if (!options_.token.empty()) headers_.add("Authorization", "Bearer " + options_.token);
 }
 
 Outgoing Core::compose(Outgoing::Form form, std::size_t calls) {

@@ -16,7 +16,12 @@ std::string default_url() {
 }
 
 ClientOptions completed(ClientOptions options) {
-    if (options.url.empty()) options.url = default_url();
+    if (options.url.empty()) {
+        options.url = default_url();
+        if (const char* token = std::getenv("SHARED_TENSOR_TOKEN"); token != nullptr && options.token.empty()) {
+            options.token = token;
+        }
+    }
     if (options.connections == 0) throw std::invalid_argument("ClientOptions: connections must be at least 1");
     return options;
 }

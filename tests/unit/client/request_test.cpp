@@ -65,6 +65,16 @@ TEST_CASE("Every request says how its answer may come", "[client]") {
     CHECK(request.headers.find("Shared-Tensor-Accept") == "body, data");
 }
 
+TEST_CASE("A token goes along with every request", "[client]") {
+    auto options = options_for_tests();
+    options.token = "sesame-0123456789";
+    ScriptedClient client({gives(1), gives(1)}, options);
+    client.call("f");
+    client.call("g");
+    for (const auto& request : client.transport->requests())
+        CHECK(request.headers.find("Authorization") == "Bearer sesame-0123456789");
+}
+
 TEST_CASE("A session goes along as a header", "[client]") {
     ScriptedClient client({gives(1)});
     CallOptions options;
@@ -73,10 +83,10 @@ TEST_CASE("A session goes along as a header", "[client]") {
     CHECK(client.transport->requests().at(0).headers.find("Shared-Tensor-Session") == "s-1");
 }
 
-TEST_CASE("A plain call has neither key, session nor timeout", "[client]") {
+TEST_CASE("A plain call has neither token, key, session nor timeout", "[client]") {
     ScriptedClient client({gives(1)});
     client.call("f");
-    for (const char* name : {"Idempotency-Key", "Shared-Tensor-Session", "Request-Timeout"}) {
+    for (const char* name : {"Authorization", "Idempotency-Key", "Shared-Tensor-Session", "Request-Timeout"}) {
         CHECK_FALSE(client.transport->requests().at(0).headers.find(name).has_value());
     }
 }
