@@ -84,8 +84,14 @@ template <class T>
 requires detail::HasNlohmannMacro<T>
 struct Codec<T> {
     static T read(const ValueReader& reader) {
+        const nlohmann::json source = detail::to_nlohmann(reader);
         try {
-            return detail::to_nlohmann(reader).template get<T>();
+            T value = source.template get<T>();
+            // nlohmann's macro takes the first enumerator for a text that it does not know.
+            if constexpr (std::is_enum_v<T>) {
+                if (nlohmann::json(value) != source) reader.fail("one of the enumerators' names");
+            }
+            return value;
         } catch (const nlohmann::json::exception& error) {
             reader.fail("value that nlohmann's conversion takes", error.what());
         }

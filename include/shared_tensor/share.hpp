@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <shared_tensor/detail/adapter.hpp>
@@ -35,11 +36,15 @@ struct ShareRecord {
 [[gnu::visibility("hidden")]] inline const ShareRecord* share_records = nullptr;
 
 /// "a::b" -> "a.b"
-inline std::string wire_name(std::string text) {
-    for (std::size_t at = text.find("::"); at != std::string::npos; at = text.find("::", at))
-        text.replace(at, 2, ".");
-    if (!text.empty() && text.front() == '.') text.erase(0, 1);
-    return text;
+inline std::string wire_name(std::string_view text) {
+    std::string name;
+    if (text.starts_with("::")) text.remove_prefix(2);
+    for (; !text.empty(); text.remove_prefix(1)) {
+        const bool scope = text.starts_with("::");
+        name.push_back(scope ? '.' : text.front());
+        if (scope) text.remove_prefix(1);
+    }
+    return name;
 }
 
 /// Runs while the module is loaded. Records live as long as the process: nothing is destroyed at exit while a worker
@@ -48,7 +53,7 @@ template <class F, class Options>
 const ShareRecord* share(std::string name, const char* file, int line, F callable, Options options) {
     const SharedFunction* function =
         options([&](const auto&... option) {
-            return make_shared_function(wire_name(std::move(name)), std::string(file) + ':' + std::to_string(line),
+            return make_shared_function(wire_name(name), std::string(file) + ':' + std::to_string(line),
                                         std::move(callable), option...);
         }).release();
     share_records = new ShareRecord{function, share_records};

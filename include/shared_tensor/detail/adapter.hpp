@@ -72,7 +72,7 @@ public:
     std::string where() const override { return where_; }
     std::span<const ParameterInfo> parameters() const override { return parameters_; }
 
-    void parameter_schema(std::size_t index, ValueWriter schema) const override {
+    void parameter_schema([[maybe_unused]] std::size_t index, [[maybe_unused]] ValueWriter schema) const override {
         std::size_t i = 0;
         ((i++ == index ? Codec<typename Parameter<P>::Stored>::schema(schema) : void()), ...);
     }
@@ -198,8 +198,9 @@ private:
     }
 
     template <std::size_t... I>
-    std::unique_ptr<BoundCall> bind_all(const ValueSource& source, std::span<const ValueSource::Node> nodes,
-                                        std::size_t& reading, std::index_sequence<I...>) const {
+    std::unique_ptr<BoundCall> bind_all([[maybe_unused]] const ValueSource& source,
+                                        [[maybe_unused]] std::span<const ValueSource::Node> nodes,
+                                        [[maybe_unused]] std::size_t& reading, std::index_sequence<I...>) const {
         return std::make_unique<Bound>(callable_, Arguments{read<I>(source, nodes[I], reading)...});
     }
     template <std::size_t I>
@@ -207,7 +208,9 @@ private:
                                             std::size_t& reading) const {
         reading = I;
         if (node != nullptr) return Codec<std::tuple_element_t<I, Arguments>>::read(ValueReader(source, node));
-        if (const auto& fallback = std::get<I>(defaults_)) return *fallback;
+        if constexpr (std::is_copy_constructible_v<std::tuple_element_t<I, Arguments>>) {
+            if (const auto& fallback = std::get<I>(defaults_)) return *fallback;
+        }
         throw InvalidValue({}, "a value: the parameter is required", "nothing");
     }
 

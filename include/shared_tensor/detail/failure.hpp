@@ -40,7 +40,8 @@ inline CallFailure current_failure(const std::string& parameter = {}) {
         throw;
     } catch (const InvalidValue& error) {
         failure.kind = CallFailure::Kind::invalid_params;
-        failure.parameter = parameter + (error.path.empty() || error.path[0] == '[' ? "" : ".") + error.path;
+        const bool needs_dot = !parameter.empty() && !error.path.empty() && error.path[0] != '[';
+        failure.parameter = parameter + (needs_dot ? "." : "") + error.path;
         failure.expected = error.expected;
         failure.got = error.got;
     } catch (const CancelledError&) {
