@@ -28,6 +28,13 @@ void check_name(const SharedFunction& function) {
     for (const std::string_view prefix : kReservedPrefixes) {
         if (name.starts_with(prefix)) refuse("names that begin with " + std::string(prefix) + " are the daemon's own");
     }
+    const auto parameters = function.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const auto same = [&](const ParameterInfo& other) { return other.name == parameters[i].name; };
+        if (std::any_of(parameters.begin(), parameters.begin() + static_cast<std::ptrdiff_t>(i), same)) {
+            refuse("two parameters are called \"" + parameters[i].name + '"');
+        }
+    }
 }
 
 }  // namespace
