@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include <shared_tensor/error.hpp>
+
 #include "json_rpc/json.hpp"
 
 // The errors of the protocol. Messages are short and fixed, so that a program may compare them; what happened and what
@@ -13,24 +15,7 @@
 namespace shared_tensor::json_rpc {
 
 /// Every code that the daemon sends. A client may meet others from other servers: Error holds any int.
-enum class ErrorCode : int {
-    parse_error = -32700,
-    invalid_request = -32600,
-    method_not_found = -32601,
-    invalid_params = -32602,
-    internal_error = -32603,
-    function_failed = -32000,
-    busy = -32001,
-    deadline_exceeded = -32002,
-    response_too_large = -32003,
-    cancelled = -32004,
-    unknown_or_expired = -32005,
-    transport_not_possible = -32006,
-    not_authorised = -32007,
-    out_of_memory = -32008,
-    shutting_down = -32009,
-    input_failed = -32010,
-};
+using shared_tensor::ErrorCode;
 
 /// The error object of a response.
 struct Error {
