@@ -59,7 +59,8 @@ public:
     /// The headers are complete, nothing of the body is read: how to read it, or the answer that refuses it.
     virtual std::variant<BodyPlan, Response> admit(const RequestHead& head) = 0;
     virtual Response handle(Request request, Exchange& exchange) = 0;
-    /// The answer to a fault of transport (400, 404, 408, 411, 413, 431, 503 ...), so that it has the protocol's form.
+    /// The answer to a fault of transport (400, 408, 411, 413, 414, 417, 431, 501, 503, 505), so that it has the
+    /// protocol's form. Those of 408 (headers) and 503 (connections) are asked for once, in start().
     virtual Response fault(int status, std::string_view reason) = 0;
 };
 

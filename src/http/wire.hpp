@@ -32,11 +32,10 @@ public:
         none,    ///< again when nothing is there
         linger,  ///< waits for the first byte as long as set_linger() said
     };
+    /// What was decrypted already comes first, so `again` means that epoll will tell of the next byte.
     virtual WireResult read(void* to, std::size_t size, Wait wait) = 0;
     /// Sends as much as fits without waiting, from several places in one system call.
     virtual WireResult write(std::span<const iovec> parts) = 0;
-    /// Bytes that were taken from the socket but not yet read: such a connection must not be parked.
-    virtual bool pending() const = 0;
     virtual int fd() const = 0;
     /// How long Wait::linger waits, rounded up to the kernel's tick (1 to 10 ms); zero: not at all.
     virtual void set_linger(std::chrono::microseconds duration) = 0;
@@ -54,7 +53,6 @@ public:
     explicit SocketWire(UniqueFd fd) : fd_(std::move(fd)) {}
     WireResult read(void* to, std::size_t size, Wait wait) override;
     WireResult write(std::span<const iovec> parts) override;
-    bool pending() const override { return false; }
     int fd() const override { return fd_.get(); }
     void set_linger(std::chrono::microseconds duration) override;
     void shutdown() override;

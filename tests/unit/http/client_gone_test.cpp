@@ -10,8 +10,8 @@ namespace {
 using http::Response;
 
 TEST_CASE("a handler that waits hears when its client goes away", "[http]") {
-    TestServer under_test;
     Event entered, gone;
+    TestServer under_test;
     under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
         const std::size_t before = gone.count();
         exchange.on_client_gone([&] { gone.set(); });
@@ -33,8 +33,8 @@ TEST_CASE("a handler that waits hears when its client goes away", "[http]") {
 }
 
 TEST_CASE("a client that is gone before the handler asks is reported all the same", "[http]") {
-    TestServer under_test;
     Event entered, closed, gone;
+    TestServer under_test;
     under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
         entered.set();
         closed.wait();
@@ -52,9 +52,9 @@ TEST_CASE("a client that is gone before the handler asks is reported all the sam
 }
 
 TEST_CASE("more bytes of the client do not count as going away", "[http]") {
-    TestServer under_test;
     Event entered, release;
     std::atomic<bool> gone{false};
+    TestServer under_test;
     under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
         exchange.on_client_gone([&] { gone = true; });
         entered.set();
@@ -106,8 +106,8 @@ TEST_CASE("the end of a watch waits for the callback that runs", "[http]") {
 }
 
 TEST_CASE("clients that come and go while their requests run are told of or not, but never late", "[http]") {
-    TestServer under_test;
     std::atomic<int> told{0};
+    TestServer under_test;
     under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
         exchange.on_client_gone([&told] { ++told; });
         return Response::json(200, "");
@@ -123,9 +123,9 @@ TEST_CASE("clients that come and go while their requests run are told of or not,
 }
 
 TEST_CASE("the callback of one request is not called for the next one on the connection", "[http]") {
-    TestServer under_test;
     Event second_entered, second_gone;
     std::atomic<int> first_gone{0};
+    TestServer under_test;
     under_test.handler.on_handle = [&](http::Request request, http::Exchange& exchange) {
         if (request.head.path == "/first") {
             exchange.on_client_gone([&] { ++first_gone; });

@@ -130,8 +130,8 @@ TEST_CASE("an idle kept-alive connection holds no thread", "[http]") {
 }
 
 TEST_CASE("as many requests as there are connections wait at once, and others are answered meanwhile", "[http]") {
-    TestServer under_test;
     Event release;
+    TestServer under_test;
     under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
         if (request.head.path == "/wait") release.wait();
         return Response::json(200, "done");
@@ -179,8 +179,8 @@ TEST_CASE("a storm of connections and resets leaves no descriptor behind", "[htt
 }
 
 TEST_CASE("drain takes nobody in, closes idle connections and says goodbye with the current answer", "[http]") {
-    TestServer under_test;
     Event entered, release;
+    TestServer under_test;
     under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
         entered.set();
         release.wait();
@@ -205,8 +205,8 @@ TEST_CASE("drain takes nobody in, closes idle connections and says goodbye with 
 }
 
 TEST_CASE("stop waits for requests in flight, but no longer than its grace", "[http]") {
-    TestServer under_test;
     Event entered, gone;
+    TestServer under_test;
     under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
         exchange.on_client_gone([&] { gone.set(); });
         entered.set();

@@ -42,6 +42,7 @@ TEST_CASE("a client that sends its headers byte by byte is not given more time f
     under_test.start();
     RawClient client(under_test.port());
     client.send("GET / HTTP/1.1\r\nX: ");
+    REQUIRE(eventually([&] { return under_test.server.stats().parked == 1; }));
     const auto start = std::chrono::steady_clock::now();
     while (client.send("x") && under_test.server.stats().connections > 0)
         std::this_thread::sleep_for(milliseconds(2));
@@ -139,8 +140,8 @@ TEST_CASE("an idle connection is closed without a word", "[http]") {
 TEST_CASE("a client that does not read its answer is cut off, and what it left unread is thrown away", "[http]") {
     auto options = patient_options();
     options.write_timeout = kSoon;
-    TestServer under_test(options);
     const std::string much(32 << 20, 'x');
+    TestServer under_test(options);
     under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
         Response response;
         response.parts.push_back({std::as_bytes(std::span(much)), nullptr});
@@ -149,6 +150,7 @@ TEST_CASE("a client that does not read its answer is cut off, and what it left u
     under_test.start();
     RawClient client(under_test.port());
     client.send(get("/"));
+    REQUIRE(eventually([&] { return under_test.server.stats().requests == 1; }));
     CHECK(eventually([&] { return under_test.server.stats().connections == 0; }));
     CHECK(client.read_to_end().size() < much.size());
 }
@@ -157,8 +159,8 @@ TEST_CASE("a client that reads below the least rate is cut off", "[http]") {
     auto options = patient_options();
     options.write_timeout = milliseconds(200);
     options.min_bytes_per_second = std::size_t{1} << 30;
-    TestServer under_test(options);
     const std::string much(64 << 20, 'x');
+    TestServer under_test(options);
     under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
         Response response;
         response.parts.push_back({std::as_bytes(std::span(much)), nullptr});
@@ -167,6 +169,7 @@ TEST_CASE("a client that reads below the least rate is cut off", "[http]") {
     under_test.start();
     RawClient client(under_test.port());
     client.send(get("/"));
+    REQUIRE(eventually([&] { return under_test.server.stats().requests == 1; }));
     char some[4096];
     const SteadyTime until = patience();
     while (under_test.server.stats().connections > 0 && std::chrono::steady_clock::now() < until) {

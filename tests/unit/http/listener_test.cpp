@@ -72,8 +72,8 @@ TEST_CASE("an address that is not ours, or none, is an error that names it", "[h
 TEST_CASE("a server listens on IPv6 as well", "[http]") {
     http::ServerOptions options;
     options.host = "::1";
-    TestServer under_test(options);
     try {
+        TestServer under_test(options);
         under_test.start();
     } catch (const std::system_error&) {
         SKIP("this machine has no IPv6");

@@ -257,8 +257,8 @@ TEST_CASE("a handler that throws is answered with a bare 500 and the server goes
 }
 
 TEST_CASE("the handler sees head and peer as they are", "[http]") {
-    TestServer under_test;
     http::RequestHead seen;
+    TestServer under_test;
     under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
         seen = std::move(request.head);
         return Response::json(200, "");
