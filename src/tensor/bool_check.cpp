@@ -1,6 +1,7 @@
 #include "tensor/bool_check.hpp"
 
-#include <algorithm>
+#include <shared_tensor/value.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,19 @@ bool all_bools(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+bool has_odd_bools(DType dtype, ShapeView shape, ShapeView strides, const std::byte* data) {
+    const auto extent = extent_of(shape, strides, 1);
+    if (dtype != DType::bool_ || !extent || extent->elements == 0) return false;
+    if (all_bools({data, static_cast<std::size_t>(extent->reach)})) return false;
+    if (strides.empty()) return true;
+    // The odd bytes may lie between the elements.
+    std::vector<std::byte> elements(static_cast<std::size_t>(extent->elements));
+    gather(data, shape, strides, 1, elements.data());
+    return !all_bools(elements);
+}
+
 void check_bools(const Descriptor& descriptor, const std::byte* data) {
-    if (descriptor.dtype != DType::bool_ || descriptor.extent.elements == 0) return;
-    if (all_bools({data, static_cast<std::size_t>(descriptor.extent.reach)})) return;
-    if (!descriptor.strides.empty()) {  // the odd bytes may lie between the elements
-        std::vector<std::byte> elements(static_cast<std::size_t>(descriptor.extent.elements));
-        gather(data, descriptor.shape, descriptor.strides, 1, elements.data());
-        if (all_bools(elements)) return;
-    }
+    if (!has_odd_bools(descriptor.dtype, descriptor.shape, descriptor.strides, data)) return;
     throw InvalidValue(std::string(name_of(descriptor.way)), "bytes 0 and 1 for dtype bool", "other bytes");
 }
 

@@ -1,0 +1,160 @@
+#include <ATen/ATen.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <numeric>
+#include <shared_tensor/value.hpp>
+
+#include "codec/frame.hpp"
+#include "tensor/exchange.hpp"
+#include "wire.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+/// The floats 0, 1, 2, ... as a received body.
+std::shared_ptr<std::vector<float>> floats(std::size_t count) {
+    auto body = std::make_shared<std::vector<float>>(count);
+    std::iota(body->begin(), body->end(), 0.0F);
+    return body;
+}
+
+Incoming incoming(const std::shared_ptr<std::vector<float>>& body) { return {std::as_bytes(std::span(*body)), body}; }
+
+Json descriptor(const char* text) { return Json::parse(text); }
+
+}  // namespace
+
+TEST_CASE("a tensor in the body is a view of the received bytes", "[tensor]") {
+    const auto body = floats(16);
+    TensorExchange exchange(incoming(body));
+    const auto tensor =
+        exchange.import(descriptor(R"({"dtype":"float32","shape":[2,3],"body":{"offset":16,"size":24}})"));
+    CHECK(tensor->tensor().const_data_ptr() == body->data() + 4);
+    CHECK(exchange.summary() == "body;tensors=1;copied=0");
+}
+
+TEST_CASE("strides in the body make views too", "[tensor]") {
+    const auto body = floats(6);
+    TensorExchange exchange(incoming(body));
+    const auto tensor = exchange.import(
+        descriptor(R"({"dtype":"float32","shape":[3,2],"strides":[1,3],"body":{"offset":0,"size":24}})"));
+    CHECK(tensor->tensor().const_data_ptr() == body->data());
+    CHECK(at::equal(tensor->tensor(), at::arange(6, at::kFloat).view({2, 3}).t()));
+}
+
+TEST_CASE("a tensor keeps the body alive, and lets it go with its last view", "[tensor]") {
+    auto body = floats(16);
+    const std::weak_ptr<std::vector<float>> watch = body;
+    at::Tensor view;
+    {
+        TensorExchange exchange(incoming(body));
+        body.reset();
+        view = exchange.import(descriptor(R"({"dtype":"float32","shape":[16],"body":{"offset":0,"size":64}})"))
+                   ->tensor()[3];
+    }
+    CHECK_FALSE(watch.expired());
+    CHECK(view.item<float>() == 3.0F);
+    view = at::Tensor();
+    CHECK(watch.expired());
+}
+
+TEST_CASE("the memory of an imported tensor is never resized", "[tensor]") {
+    TensorExchange exchange(incoming(floats(4)));
+    const auto handle = exchange.import(descriptor(R"({"dtype":"float32","shape":[4],"body":{"offset":0,"size":16}})"));
+    at::Tensor tensor = handle->tensor();
+    CHECK_FALSE(tensor.storage().resizable());
+    CHECK_THROWS(tensor.resize_({100}));
+}
+
+TEST_CASE("bytes that are not aligned to the item size are copied once, and counted", "[tensor]") {
+    const at::Tensor expected = at::arange(4, at::kDouble);
+    auto body = std::make_shared<std::vector<std::byte>>(40);
+    std::memcpy(body->data() + 1, expected.const_data_ptr(), 32);
+    TensorExchange exchange({*body, body});
+    const auto tensor = exchange.import(descriptor(R"({"dtype":"float64","shape":[4],"body":{"offset":1,"size":32}})"));
+    CHECK(at::equal(tensor->tensor(), expected));
+    CHECK(exchange.summary() == "body;tensors=1;copied=32");
+
+    const auto strided =
+        exchange.import(descriptor(R"({"dtype":"float64","shape":[2],"strides":[2],"body":{"offset":1,"size":32}})"));
+    CHECK(at::equal(strided->tensor(), expected.slice(0, 0, 4, 2)));
+    CHECK(exchange.summary() == "body;tensors=2;copied=48");
+}
+
+TEST_CASE("bools other than 0 and 1 are refused, unless they lie between the elements", "[tensor]") {
+    const auto body =
+        std::make_shared<std::vector<std::byte>>(std::vector{std::byte{1}, std::byte{7}, std::byte{0}, std::byte{1}});
+    TensorExchange exchange({*body, body});
+    CHECK_THROWS_AS(exchange.import(descriptor(R"({"dtype":"bool","shape":[3],"body":{"offset":0,"size":3}})")),
+                    InvalidValue);
+    CHECK_NOTHROW(exchange.import(descriptor(R"({"dtype":"bool","shape":[2],"body":{"offset":2,"size":2}})")));
+    CHECK_NOTHROW(
+        exchange.import(descriptor(R"({"dtype":"bool","shape":[2],"strides":[2],"body":{"offset":0,"size":3}})")));
+    CHECK_THROWS_AS(
+        exchange.import(descriptor(R"({"dtype":"bool","shape":[2],"strides":[1],"body":{"offset":0,"size":3}})")),
+        InvalidValue);
+}
+
+TEST_CASE("contiguous tensors leave by body from where they lie", "[tensor]") {
+    const at::Tensor tensor = at::rand({3, 5});
+    TensorExchange exchange({}, only(Way::body));
+    const Json json = exchange.describe(exchange.wrap(tensor));
+    REQUIRE(exchange.body().parts().size() == 1);
+    CHECK(exchange.body().parts()[0].bytes.data() == tensor.const_data_ptr());
+    CHECK(json == descriptor(R"({"dtype":"float32","shape":[3,5],"device":"cpu","body":{"offset":0,"size":60}})"));
+    CHECK(exchange.summary() == "body;tensors=1;copied=0");
+}
+
+TEST_CASE("a cut of a contiguous tensor leaves without a copy", "[tensor]") {
+    const at::Tensor rows = at::rand({10, 5}).slice(0, 2, 7);
+    TensorExchange exchange({}, only(Way::body));
+    exchange.describe(exchange.wrap(rows));
+    CHECK(exchange.body().parts()[0].bytes.data() == rows.const_data_ptr());
+    CHECK(exchange.body().size() == 100);
+}
+
+TEST_CASE("what is not contiguous is made so, and counted", "[tensor]") {
+    TensorExchange exchange({}, only(Way::body));
+    exchange.describe(exchange.wrap(at::rand({3, 5}).t()));
+    CHECK(exchange.summary() == "body;tensors=1;copied=60");
+}
+
+TEST_CASE("outgoing bytes live as long as the parts that hold them", "[tensor]") {
+    std::vector<BodyPart> parts;
+    {
+        TensorExchange exchange({}, only(Way::body));
+        exchange.describe(exchange.wrap(at::full({64}, 7, at::kByte)));
+        parts = exchange.body().parts();
+    }
+    for (const std::byte byte : parts.at(0).bytes)
+        REQUIRE(byte == std::byte{7});
+}
+
+TEST_CASE("each tensor of a body begins at a multiple of 64 bytes", "[tensor]") {
+    TensorExchange exchange({}, only(Way::body));
+    const Json first = exchange.describe(exchange.wrap(at::zeros({3}, at::kByte)));
+    const Json empty = exchange.describe(exchange.wrap(at::zeros({0}, at::kByte)));
+    const Json second = exchange.describe(exchange.wrap(at::ones({2}, at::kFloat)));
+    CHECK(first["body"]["offset"] == 0);
+    CHECK(empty["body"]["size"] == 0);
+    CHECK(second["body"]["offset"] == 64);
+    CHECK(exchange.body().size() == 72);
+    std::size_t bytes = 0;
+    for (const BodyPart& part : exchange.body().parts())
+        bytes += part.bytes.size();
+    CHECK(bytes == exchange.body().size());
+}
+
+TEST_CASE("a message in its frame reads back", "[tensor]") {
+    const at::Tensor tensor = at::rand({7, 3}, at::kDouble);
+    const Wire wire = send(tensor, only(Way::body));
+    std::string message = codec::frame_head(wire.json);
+    message.append(reinterpret_cast<const char*>(wire.body->data()), wire.body->size());
+    const auto frame = codec::split_frame(std::as_bytes(std::span(message)));
+    REQUIRE(frame);
+    TensorExchange exchange({frame->tensors, nullptr});
+    CHECK(identical(exchange.import(Json::parse(frame->json))->tensor(), tensor));
+}

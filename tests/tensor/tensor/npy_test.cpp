@@ -1,0 +1,173 @@
+#include "tensor/npy.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/generators/catch_generators_range.hpp>
+#include <cstring>
+#include <sstream>
+
+#include "wire.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+at::Tensor read(const std::string& file) {
+    const auto owner = std::make_shared<const std::string>(file);
+    return read_npy(bytes(*owner), owner);
+}
+
+std::string write(const at::Tensor& tensor) {
+    std::ostringstream out;
+    write_npy(out, tensor);
+    return out.str();
+}
+
+/// A file with that dict, as NumPy would write it in version `version`.
+std::string file_of(const std::string& dict, const std::string& elements, int version = 1) {
+    std::string file("\x93NUMPY");
+    file.append({static_cast<char>(version), '\0'});
+    const std::size_t length = dict.size();
+    for (int i = 0; i < (version == 1 ? 2 : 4); ++i)
+        file.push_back(static_cast<char>(length >> (8 * i) & 0xFF));
+    return file + dict + elements;
+}
+
+std::string refusal(const std::string& file) {
+    try {
+        read(file);
+    } catch (const NpyError& error) {
+        return error.what();
+    }
+    return "(taken)";
+}
+
+}  // namespace
+
+TEST_CASE("tensors of every dtype that NumPy has survive a .npy file", "[npy]") {
+    const auto type =
+        GENERATE(at::kBool, at::kByte, at::kUInt16, at::kUInt32, at::kUInt64, at::kChar, at::kShort, at::kInt,
+                 at::kLong, at::kHalf, at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble);
+    const at::Tensor tensor = at::arange(12, at::kFloat).view({3, 4}).to(type);
+    CHECK(identical(read(write(tensor)), tensor));
+    CHECK(identical(read(write(tensor.t())), tensor.t()));
+    CHECK(identical(read(write(tensor.slice(0, 0, 0))), tensor.slice(0, 0, 0)));
+    CHECK(identical(read(write(tensor[1][1])), tensor[1][1]));
+    CHECK(identical(read(write(tensor[1])), tensor[1]));
+}
+
+TEST_CASE("the bytes of a .npy file are NumPy's own", "[npy]") {
+    const std::string file = write(at::arange(6, at::kInt).view({2, 3}));
+    const std::string dict = "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3), }";
+    CHECK(file.substr(0, 10) == std::string("\x93NUMPY\1\0\x76\0", 10));
+    CHECK(file.substr(10, 118) == dict + std::string(117 - dict.size(), ' ') + "\n");
+    CHECK(file.size() == 128 + 24);
+    CHECK(write(at::zeros({5}, at::kByte)).find("{'descr': '|u1', 'fortran_order': False, 'shape': (5,), }") == 10);
+    CHECK(write(at::zeros({}, at::kBool)).find("{'descr': '|b1', 'fortran_order': False, 'shape': (), }") == 10);
+}
+
+TEST_CASE("the elements of an aligned .npy file are not copied", "[npy]") {
+    const auto file = std::make_shared<const std::string>(write(at::rand({8})));
+    CHECK(read_npy(bytes(*file), file).const_data_ptr() == file->data() + 128);
+}
+
+TEST_CASE("a tensor of a .npy file keeps its bytes alive", "[npy]") {
+    auto file = std::make_shared<const std::string>(write(at::full({8}, 3)));
+    const std::weak_ptr<const std::string> watch = file;
+    at::Tensor tensor = read_npy(bytes(*file), file);
+    file.reset();
+    CHECK(tensor.sum().item<float>() == 24);
+    tensor = at::Tensor();
+    CHECK(watch.expired());
+}
+
+TEST_CASE("Fortran order, big endian and format versions 2 and 3 are read", "[npy]") {
+    const std::string elements("\0\1\0\2\0\3\0\4\0\5\0\6", 12);
+    const at::Tensor expected = at::arange(1, 7, at::kShort);
+    for (const int version : {1, 2, 3}) {
+        CHECK(identical(read(file_of("{'descr': '>i2', 'fortran_order': False, 'shape': (2, 3), }", elements, version)),
+                        expected.view({2, 3})));
+    }
+    CHECK(identical(read(file_of("{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }", elements)),
+                    expected.view({3, 2}).t()));
+}
+
+TEST_CASE("big endian complex numbers are turned part by part", "[npy]") {
+    const std::string elements("\x3f\x80\0\0\x40\0\0\0", 8);
+    const at::Tensor tensor = read(file_of("{'descr': '>c8', 'fortran_order': False, 'shape': (), }", elements));
+    CHECK(identical(tensor, at::complex(at::full({}, 1.0F), at::full({}, 2.0F))));
+}
+
+TEST_CASE("a header may be written in other ways that Python reads", "[npy]") {
+    const std::string elements("\1\2\3\4", 4);
+    for (const auto* dict : {
+             "{\"shape\":(4,),\"descr\":\"=u1\",\"fortran_order\":False}",
+             "{'descr': 'u1'[0:], }",
+             "  {'descr': '|u1', 'fortran_order': False, 'shape': (4L,)}  \n",
+         }) {
+        const bool odd = std::string_view(dict).find("[0:]") != std::string_view::npos;
+        CHECK((refusal(file_of(dict, elements)) == "(taken)") == !odd);
+    }
+}
+
+TEST_CASE("files that are broken or hostile are refused with the reason", "[npy]") {
+    const auto dict = [](const std::string& type, const std::string& shape) {
+        return "{'descr': " + type + ", 'fortran_order': False, 'shape': " + shape + ", }";
+    };
+    struct Row {
+        std::string file;
+        const char* why;
+    };
+    const Row rows[] = {
+        {"", "no .npy file: the first bytes are others"},
+        {"PK\3\4 a zip file", "no .npy file: the first bytes are others"},
+        {"\x93NUMPY", ".npy format version 0 is unknown (1 to 3 are)"},
+        {std::string("\x93NUMPY\4\0\0\0", 10), ".npy format version 4 is unknown (1 to 3 are)"},
+        {std::string("\x93NUMPY\1\0\xFF", 9), "the .npy file ends inside its header"},
+        {std::string("\x93NUMPY\1\0\xFF\xFF{}", 12), "the .npy file ends inside its header"},
+        {std::string("\x93NUMPY\2\0\xFF\xFF\xFF\xFF{}", 14), "the .npy header is longer than 64 KiB"},
+        {file_of("", ""), "bad .npy header: '{' is missing"},
+        {file_of("{}", ""), "bad .npy header: descr, fortran_order or shape is missing"},
+        {file_of("{'descr': '<f4'", ""), "bad .npy header: a comma or the end of the dict is missing"},
+        {file_of("{'descr: 1}", ""), "bad .npy header: a quoted word is missing"},
+        {file_of("{'other': 1}", ""), "bad .npy header: the key \"other\" is unknown"},
+        {file_of("{'shape': (1,), 'shape': (1,)}", ""), "bad .npy header: a key stands twice"},
+        {file_of(dict("'<f4'", "(1,)") + "x", "    "), "bad .npy header: something follows the dict"},
+        {file_of("{'fortran_order': Maybe}", ""), "bad .npy header: True or False is missing"},
+        {file_of(dict("'<f4'", "(-1,)"), ""), "bad .npy header: a dimension is no integer >= 0"},
+        {file_of(dict("'<f4'", "(1 2)"), ""), "bad .npy header: a comma or the end of the shape is missing"},
+        {file_of(dict("'<f4'", "(99999999999999999999,)"), ""), "bad .npy header: a dimension is no integer >= 0"},
+        {file_of(dict("'|O'", "(1,)"), "pickle"), "the .npy file has elements of type \"|O\", which no tensor has"},
+        {file_of(dict("'<U4'", "(1,)"), ""), "the .npy file has elements of type \"<U4\", which no tensor has"},
+        {file_of(dict("''", "(1,)"), ""), "the .npy file has elements of type \"\", which no tensor has"},
+        {file_of(dict("[('a', '<f4')]", "(1,)"), ""),
+         "the .npy file holds a structured array: save its fields one by one"},
+        {file_of(dict("'<f4'", "(2,)"), "1234567"),
+         "the .npy file ends inside its elements: it holds 7 bytes of them, its shape needs 8"},
+        {file_of(dict("'<f4'", "(4294967296, 4294967296)"), ""),
+         "the .npy file ends inside its elements: it holds 0 bytes of them"},
+        {file_of(dict("'|b1'", "(2,)"), "\1\2"), "the .npy file has bools that are neither 0 nor 1"},
+    };
+    for (const Row& row : rows) {
+        CHECK(refusal(row.file) == row.why);
+    }
+}
+
+TEST_CASE("more than 64 dimensions are refused", "[npy]") {
+    std::string shape = "(";
+    for (int i = 0; i < 65; ++i)
+        shape += "1,";
+    CHECK(refusal(file_of("{'descr': '|u1', 'fortran_order': False, 'shape': " + shape + "), }", "x")) ==
+          "bad .npy header: more than 64 dimensions");
+}
+
+TEST_CASE("a dtype that NumPy lacks is refused with the way out", "[npy]") {
+    CHECK_THROWS_AS(write(at::zeros({1}, at::kBFloat16)), NpyError);
+    CHECK_THROWS_AS(write(at::zeros({1}, at::ScalarType::Float8_e4m3fn)), NpyError);
+}
