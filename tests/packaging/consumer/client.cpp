@@ -1,0 +1,15 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+
+#include <iostream>
+#include <string>
+
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/tensor.hpp>
+
+int main(int, char** argv) {
+    const shared_tensor::Client client{std::string(argv[1])};
+    std::cout << client.call<std::string>("greet", "world") << '\n'
+              << client.call<double>("price", 100.0) << '\n'
+              << client.call<at::Tensor>("twice", at::ones({2})).sum().item<double>() << '\n';
+}
