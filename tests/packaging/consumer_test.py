@@ -48,6 +48,9 @@ class Consumer(unittest.TestCase):
     def test_a_program_holds_the_functions_that_it_shares(self):
         self.assertEqual(run(self.work / "build" / "program"), "3 functions\nprice: 119.00\n")
 
+    def test_functions_of_a_library_that_is_linked_whole_are_not_lost(self):
+        self.assertEqual(run(self.work / "build" / "program_of_library"), "3 functions\nprice: 119.00\n")
+
     def test_the_installed_daemon_serves_a_plugin_of_the_consumer_to_its_client(self):
         url = self.start_daemon()
         self.assertEqual(run(self.work / "build" / "client", url), "Hello world\n119\n4\n")
