@@ -71,6 +71,16 @@ class CheckLayers(PlantedTree):
         self.plant("include/shared_tensor/json.hpp", "#include <nlohmann/json.hpp>\n")
         self.assert_accepted(self.check())
 
+    def test_the_daemon_includes_its_own_folders(self):
+        self.plant("daemon/cli/a.hpp", "")
+        self.plant("daemon/main.cpp", '#include "cli/a.hpp"\n')
+        self.assert_accepted(self.check())
+
+    def test_an_include_of_the_daemon_in_a_room_fails(self):
+        self.plant("daemon/cli/a.hpp", "")
+        self.plant("src/util/a.cpp", '#include "cli/a.hpp"\n')
+        self.assert_refused(self.check(), "is in no room")
+
     def test_a_public_header_that_does_not_exist_fails(self):
         self.plant("daemon/main.cpp", "#include <shared_tensor/nothing.hpp>\n")
         self.assert_refused(self.check(), "does not exist")
