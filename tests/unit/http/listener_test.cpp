@@ -72,13 +72,13 @@ TEST_CASE("an address that is not ours, or none, is an error that names it", "[h
 TEST_CASE("a server listens on IPv6 as well", "[http]") {
     http::ServerOptions options;
     options.host = "::1";
+    std::optional<std::uint32_t> uid;
+    TestServer under_test(options);
     try {
-        TestServer under_test(options);
         under_test.start();
     } catch (const std::system_error&) {
         SKIP("this machine has no IPv6");
     }
-    std::optional<std::uint32_t> uid;
     under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
         uid = request.head.peer.uid;
         return http::Response::json(200, request.head.peer.ip);
