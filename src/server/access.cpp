@@ -85,7 +85,7 @@ bool Access::host_is_ours(std::string_view host) const {
     if (std::find(hosts_.begin(), hosts_.end(), host) != hosts_.end()) return true;
     if (!loopback_) return false;
     const int bound = port_.load();
-    const std::string port = ":" + std::to_string(bound);
+    const std::string port = std::string(1, ':').append(std::to_string(bound));  // gcc 12 warns falsely about ":" + ...
     for (const std::string_view name : {"127.0.0.1", "localhost", "[::1]"}) {
         if (host == std::string(name) + port || (bound == 80 && host == name)) return true;
     }
