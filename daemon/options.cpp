@@ -58,7 +58,7 @@ void apply_environment(DaemonOptions& options) {
     for (const OptionEntry& entry : option_table()) {
         const std::string name = variable_of(entry);
         const char* value = std::getenv(name.c_str());
-        if (value == nullptr) continue;
+        if (value == nullptr || (entry.kind == OptionKind::flag && *value == '\0')) continue;
         apply(entry, options, entry.kind == OptionKind::list ? split_list(value) : std::vector<std::string>{value},
               name);
     }
