@@ -97,12 +97,13 @@ public:
     std::string url() const;
     ClientStatistics statistics() const;
 
-private:
-    friend class TaskHandle;
-    Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);
+    // What the templates stand on, for callers that know types at run time only (bindings, the command line).
     void call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result) const;
     void send_notification(std::string_view method, const detail::Arguments& arguments) const;
     std::string submit_task(std::string_view method, const detail::Arguments& arguments) const;
+
+private:
+    Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);
 
     std::shared_ptr<client::Core> core_;
     std::shared_ptr<client::Session> session_;

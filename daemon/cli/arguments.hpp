@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <shared_tensor/detail/call.hpp>
+
+#include "cli/dynamic.hpp"
+
+namespace shared_tensor::cli {
+
+/// Arguments as a person types them.
+class TypedArguments final : public detail::Arguments {
+public:
+    /// Each word is a value, or all are name=value. Reads the files that they name. Throws UsageError.
+    explicit TypedArguments(const std::vector<std::string>& words);
+
+    bool empty() const override { return values_.empty(); }
+    void write(ValueWriter params) const override;
+
+private:
+    std::vector<std::pair<std::string, Dynamic>> values_;  // the names are empty by position
+    bool by_name_ = false;
+};
+
+/// "3", "[1, 2]", "word", "@file.npy", "@file.json", "@-". Throws UsageError.
+Dynamic read_value(const std::string& word);
+
+}  // namespace shared_tensor::cli

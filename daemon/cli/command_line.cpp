@@ -1,0 +1,172 @@
+#include "cli/command_line.hpp"
+
+#include <cmath>
+#include <cxxopts.hpp>
+#include <string_view>
+
+#include <shared_tensor/version.hpp>
+
+#include "cli/output.hpp"
+
+namespace shared_tensor::cli {
+
+namespace {
+
+constexpr const char* kAbout = R"text(Calls the functions of a shared-tensor-server.
+
+Commands:
+  call NAME [ARGUMENT...]     calls a function and shows its result (--task: as a task, with progress)
+  submit NAME [ARGUMENT...]   starts a call as a task and shows its id
+  status ID                   state and progress of a task
+  wait ID                     waits for the end of a task
+  result ID                   result of a task that has ended
+  cancel ID                   ends a task
+  tasks                       lists tasks, the newest first
+  functions [NAME]            what can be called
+  info                        what the server says about itself
+  ping                        time of a round trip
+  completion                  a script for bash: eval "$(shared-tensor completion)"
+
+Arguments: by position, or all as name=value. A value is JSON; a word that is no JSON is a string.
+  @file.npy is a tensor, @file.json a JSON file, @- JSON from standard input.
+  shared-tensor call add 1 2
+  shared-tensor call scale x=@in.npy factor=3 -o out.npy
+)text";
+
+constexpr const char* kEnd = R"(
+Exit codes: 0 it worked; 1 the server answered with an error; 2 the command line, a value or a file is not right;
+  3 the server cannot be reached or gave no answer; 4 the time was over; 5 the call or task was cancelled.
+)";
+
+/// Stands before a negative number, which would be taken for an option.
+constexpr char kMark = '\x01';
+
+bool is_negative_number(std::string_view word) {
+    if (word.size() < 2 || word[0] != '-') return false;
+    const bool digit = word[1] >= '0' && word[1] <= '9';
+    return digit || word == "-Infinity" || (word[1] == '.' && word.size() > 2);
+}
+
+std::vector<std::string> marked(int argc, const char* const* argv) {
+    std::vector<std::string> words(argv, argv + argc);
+    for (auto& word : words) {
+        if (is_negative_number(word)) word.insert(word.begin(), kMark);
+    }
+    return words;
+}
+
+std::string unmarked(std::string word) {
+    if (!word.empty() && word.front() == kMark) word.erase(0, 1);
+    return word;
+}
+
+cxxopts::Options option_list() {
+    cxxopts::Options options("shared-tensor", kAbout);
+    options.custom_help("COMMAND [OPTION...]").positional_help("").set_width(100);
+    const auto text = [] { return cxxopts::value<std::string>(); };
+    options.add_options("Server")(
+        "url", "http://host:port or unix:/path; default: SHARED_TENSOR_URL, else 127.0.0.1:2537 + RANK", text())(
+        "wait-for-server", "tries for so many seconds to reach a server that is still to start", text());
+    options.add_options("Call")("timeout", "seconds for the call, or for wait", text())(
+        "o,output", "writes the result to FILE.npy or FILE.json", text())("task",
+                                                                          "runs the call as a task, and waits for it")(
+        "idempotent", "the call may run twice: repeat it if the connection breaks")(
+        "key", "idempotency key: the same key never runs twice", text())("session", "token of a session", text())(
+        "ttl", "seconds that the server keeps a finished task", text())(
+        "deadline", "seconds after which the server cancels a task", text());
+    options.add_options("Output")("json", "one line of JSON, for programs")("names", "functions: names only")(
+        "state", "tasks: only those pending, running, completed, failed or cancelled", text())(
+        "limit", "tasks: so many at most (100)", text())("count", "ping: so many round trips (1)", text());
+    options.add_options("Other")("h,help", "this text")("version", "version of this program");
+    return options;
+}
+
+double number_of(const std::string& option, const std::string& given) {
+    const std::string text = unmarked(given);
+    std::size_t end = 0;
+    double value = 0;
+    try {
+        value = std::stod(text, &end);
+    } catch (const std::logic_error&) {
+        end = 0;
+    }
+    if (end == 0 || end != text.size() || !std::isfinite(value) || value < 0) {
+        throw UsageError("--" + option + ": \"" + text + "\" is no number from 0 on");
+    }
+    return value;
+}
+
+class Reader {
+public:
+    explicit Reader(const cxxopts::ParseResult& parsed) : parsed_(&parsed) {}
+
+    bool has(const std::string& option) const { return parsed_->count(option) > 0; }
+    std::string text(const std::string& option) const {
+        return has(option) ? (*parsed_)[option].as<std::string>() : "";
+    }
+    std::optional<std::chrono::milliseconds> seconds(const std::string& option) const {
+        if (!has(option)) return std::nullopt;
+        constexpr double kLongest = 365.0 * 24 * 3600;
+        const double value = std::min(number_of(option, text(option)), kLongest);
+        return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(value * 1000)));
+    }
+    std::size_t whole(const std::string& option, std::size_t fallback) const {
+        if (!has(option)) return fallback;
+        const double value = number_of(option, text(option));
+        if (value != std::floor(value) || value < 1 || value > 1e9)
+            throw UsageError("--" + option + " is a whole number from 1 on");
+        return static_cast<std::size_t>(value);
+    }
+
+private:
+    const cxxopts::ParseResult* parsed_;
+};
+
+void read_options(const Reader& reader, CommandLine& line) {
+    line.client.url = reader.text("url");
+    line.client.wait_for_server = reader.seconds("wait-for-server").value_or(line.client.wait_for_server);
+    line.call.timeout = reader.seconds("timeout");
+    line.call.idempotent = reader.has("idempotent");
+    line.call.idempotency_key = reader.text("key");
+    line.call.session = reader.text("session");
+    line.call.task_ttl = reader.seconds("ttl");
+    line.call.task_deadline = reader.seconds("deadline");
+    line.output = reader.text("output");
+    line.state = reader.text("state");
+    line.limit = reader.whole("limit", line.limit);
+    line.count = reader.whole("count", line.count);
+    line.json = reader.has("json");
+    line.as_task = reader.has("task");
+    line.names = reader.has("names");
+    check_output(line.output);
+}
+
+}  // namespace
+
+CommandLine parse_command_line(int argc, const char* const* argv) {
+    CommandLine line;
+    cxxopts::Options options = option_list();
+    const auto words = marked(argc, argv);
+    std::vector<const char*> pointers;
+    for (const auto& word : words)
+        pointers.push_back(word.c_str());
+    try {
+        const auto parsed = options.parse(argc, pointers.data());
+        const Reader reader(parsed);
+        if (reader.has("version")) line.print = std::string("shared-tensor ") + SHARED_TENSOR_VERSION + "\n";
+        if (reader.has("help")) line.print = options.help({"Server", "Call", "Output", "Other"}) + kEnd;
+        if (line.print) return line;
+        read_options(reader, line);
+        line.words = parsed.unmatched();  // as they are: a list option would be cut at its commas
+    } catch (const cxxopts::exceptions::exception& error) {
+        throw UsageError(error.what());
+    }
+    if (line.words.empty()) throw UsageError("a command is missing");
+    for (auto& word : line.words)
+        word = unmarked(std::move(word));
+    line.command = std::move(line.words.front());
+    line.words.erase(line.words.begin());
+    return line;
+}
+
+}  // namespace shared_tensor::cli

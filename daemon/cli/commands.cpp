@@ -1,0 +1,151 @@
+#include "cli/commands.hpp"
+
+#include <algorithm>
+#include <array>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "cli/arguments.hpp"
+#include "cli/completion.hpp"
+#include "cli/functions.hpp"
+#include "cli/output.hpp"
+#include "cli/show.hpp"
+#include "json_rpc/json_text.hpp"
+
+namespace shared_tensor::cli {
+
+namespace {
+
+codec::Json parsed(const std::string& text) {
+    auto json = json_rpc::parse_json(text);
+    if (const auto* found = std::get_if<codec::Json>(&json)) return *found;
+    throw TransportFailure("the server's answer is no JSON; is that a shared-tensor-server?", true);
+}
+
+int call(const CommandLine& line) {
+    require_words(line, 1, SIZE_MAX, "call NAME [ARGUMENT...]");
+    if (line.as_task) return call_as_task(line);
+    const TypedArguments arguments({line.words.begin() + 1, line.words.end()});
+    detail::ResultOf<Dynamic> slot;
+    connect(line).call_into(line.words.front(), arguments, slot);
+    write_result(line, slot.take());
+    return kOk;
+}
+
+int functions(const CommandLine& line) {
+    require_words(line, 0, 1, "functions [NAME]");
+    const std::string text = connect(line).discover();
+    if (line.json) {
+        print_line(text);
+    } else if (line.names) {
+        print_line(function_names(parsed(text)));
+    } else {
+        print_line(describe_functions(parsed(text), line.words.empty() ? "" : line.words.front()));
+    }
+    return kOk;
+}
+
+/// "shm: no, this version hands CPU tensors over by body"
+std::string ways_text(const codec::Json& ways) {
+    std::string text;
+    for (const auto& [name, way] : ways.items()) {
+        if (!way.is_object()) continue;
+        const bool usable = way.value("usable", false);
+        text +=
+            "  " + name + ": " + (usable ? "yes" : "no, " + way.value("reason", std::string("no reason given"))) + "\n";
+    }
+    return text;
+}
+
+std::string info_text(const Client& client, const ServerInfo& info) {
+    const codec::Json json = parsed(info.json);
+    std::string text = info.name + " " + info.version + " at " + client.url() + "\nup for " +
+                       show_duration(info.uptime) + ", epoch " + info.epoch + "\n";
+    if (json.contains("functions")) text += "functions: " + compact(json["functions"]) + "\n";
+    if (json.contains("ways")) text += "ways for tensors:\n" + ways_text(json["ways"]);
+    for (const char* part : {"devices", "limits", "totals"}) {
+        if (json.contains(part)) text += std::string(part) + ": " + show_json(json[part]) + "\n";
+    }
+    text.pop_back();
+    return text;
+}
+
+int info(const CommandLine& line) {
+    require_words(line, 0, 0, "info");
+    const Client client = connect(line);
+    const ServerInfo about = client.info();
+    print_line(line.json ? about.json : info_text(client, about));
+    return kOk;
+}
+
+int ping(const CommandLine& line) {
+    require_words(line, 0, 0, "ping");
+    const Client client = connect(line);
+    std::vector<std::chrono::nanoseconds> times(line.count);
+    for (auto& time : times)
+        time = client.ping();
+    std::sort(times.begin(), times.end());
+    const auto median = times[times.size() / 2];
+    if (line.json) {
+        const auto micros = [](std::chrono::nanoseconds time) {
+            return std::chrono::duration<double, std::micro>(time).count();
+        };
+        print_line(compact({{"count", times.size()},
+                            {"min_us", micros(times.front())},
+                            {"median_us", micros(median)},
+                            {"max_us", micros(times.back())}}));
+    } else if (line.count == 1) {
+        print_line(client.url() + ": " + show_duration(times.front()));
+    } else {
+        print_line(client.url() + ": fastest " + show_duration(times.front()) + ", median " + show_duration(median) +
+                   ", slowest " + show_duration(times.back()));
+    }
+    return kOk;
+}
+
+int completion(const CommandLine& line) {
+    require_words(line, 0, 0, "completion");
+    std::cout << kBashCompletion << std::flush;
+    return kOk;
+}
+
+using Command = int (*)(const CommandLine&);
+constexpr std::array<std::pair<std::string_view, Command>, 11> kCommands{{{"call", call},
+                                                                          {"submit", submit},
+                                                                          {"status", status},
+                                                                          {"wait", wait},
+                                                                          {"result", result},
+                                                                          {"cancel", cancel},
+                                                                          {"tasks", tasks},
+                                                                          {"functions", functions},
+                                                                          {"info", info},
+                                                                          {"ping", ping},
+                                                                          {"completion", completion}}};
+
+}  // namespace
+
+Client connect(const CommandLine& line) {
+    try {
+        return Client(line.client).with(line.call);
+    } catch (const std::invalid_argument& error) {
+        throw UsageError(error.what());
+    }
+}
+
+void require_words(const CommandLine& line, std::size_t least, std::size_t most, const char* what) {
+    if (line.words.size() < least || line.words.size() > most)
+        throw UsageError(std::string("use: shared-tensor ") + what);
+}
+
+int run(const CommandLine& line) {
+    const auto found =
+        std::find_if(kCommands.begin(), kCommands.end(), [&](const auto& one) { return one.first == line.command; });
+    if (found == kCommands.end()) throw UsageError("there is no command " + line.command);
+    return found->second(line);
+}
+
+}  // namespace shared_tensor::cli

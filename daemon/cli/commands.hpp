@@ -1,0 +1,27 @@
+#pragma once
+
+#include <shared_tensor/client.hpp>
+
+#include "cli/command_line.hpp"
+
+namespace shared_tensor::cli {
+
+/// Does what the command line says and returns the exit code. Throws UsageError, and what the client throws.
+int run(const CommandLine& line);
+
+/// A client as the command line wants it.
+Client connect(const CommandLine& line);
+
+/// Exactly so many words behind the command; `what` says what they are.
+void require_words(const CommandLine& line, std::size_t least, std::size_t most, const char* what);
+
+// Each a command.
+int call_as_task(const CommandLine& line);
+int submit(const CommandLine& line);
+int status(const CommandLine& line);
+int wait(const CommandLine& line);
+int result(const CommandLine& line);
+int cancel(const CommandLine& line);
+int tasks(const CommandLine& line);
+
+}  // namespace shared_tensor::cli

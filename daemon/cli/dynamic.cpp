@@ -1,0 +1,97 @@
+#include "cli/dynamic.hpp"
+
+#include <utility>
+
+#include "codec/json_sink.hpp"
+#include "codec/json_source.hpp"
+#include "tensor/at_tensor.hpp"
+#include "tensor/exchange.hpp"
+
+namespace shared_tensor::cli {
+
+namespace {
+
+/// Tensors that stay in this process: {"$tensor": i} is the i-th of a value.
+class LocalPort final : public codec::TensorPort {
+public:
+    explicit LocalPort(const codec::Value& value) : value_(&value) {}
+    codec::TensorPointer import(const codec::Json& index) override {
+        return value_->tensors.at(index.get<std::size_t>());
+    }
+    codec::TensorPointer wrap(const at::Tensor& tensor) override { return tensor::make_handle(tensor); }
+    codec::Json describe(const codec::TensorPointer&) override { return nullptr; }
+
+private:
+    const codec::Value* value_;
+};
+
+void copy(const ValueReader& reader, ValueWriter writer);
+
+void copy_array(const ValueReader& reader, ValueWriter writer) {
+    writer.array(reader.size());
+    for (std::size_t i = 0; i < reader.size(); ++i)
+        copy(reader.element(i), writer.append());
+}
+
+void copy_object(const ValueReader& reader, ValueWriter writer) {
+    writer.object();
+    reader.each_member([&](std::string_view key, const ValueReader& member) { copy(member, writer.member(key)); });
+}
+
+void copy(const ValueReader& reader, ValueWriter writer) {
+    switch (reader.kind()) {
+        case Kind::null: return writer.null();
+        case Kind::boolean: return writer.boolean(reader.boolean());
+        case Kind::integer: return writer.integer(reader.integer());
+        case Kind::unsigned_integer: return writer.unsigned_integer(reader.unsigned_integer());
+        case Kind::number: return writer.number(reader.number());
+        case Kind::string: return writer.string(reader.string());
+        case Kind::array: return copy_array(reader, writer);
+        case Kind::object: return copy_object(reader, writer);
+        case Kind::tensor: return writer.tensor(reader.tensor());
+        case Kind::unknown: reader.fail("value");
+    }
+}
+
+Dynamic copy_of(const ValueReader& reader) {
+    Dynamic result;
+    LocalPort port(result.value);
+    codec::JsonSink sink(result.value, port);
+    copy(reader, ValueWriter(sink, sink.root()));
+    return result;
+}
+
+}  // namespace
+
+Dynamic from_json(const codec::Json& json) {
+    tensor::TensorExchange exchange;
+    const codec::JsonSource source(exchange);
+    return copy_of(ValueReader(source, codec::JsonSource::node(json)));
+}
+
+codec::Json to_json(const Dynamic& value) {
+    tensor::TensorExchange exchange;
+    return codec::encode(value.value, exchange);
+}
+
+Dynamic from_tensor(codec::TensorPointer tensor) { return Dynamic{{codec::Json{{"$tensor", 0}}, {std::move(tensor)}}}; }
+
+codec::TensorPointer only_tensor(const Dynamic& value) {
+    const auto& [json, tensors] = value.value;
+    const bool is_tensor = tensors.size() == 1 && json.is_object() && json.contains("$tensor");
+    return is_tensor ? tensors.front() : nullptr;
+}
+
+}  // namespace shared_tensor::cli
+
+namespace shared_tensor {
+
+cli::Dynamic Codec<cli::Dynamic>::read(const ValueReader& reader) { return cli::copy_of(reader); }
+
+void Codec<cli::Dynamic>::write(ValueWriter writer, const cli::Dynamic& value) {
+    cli::LocalPort port(value.value);
+    const codec::JsonSource source(port);
+    cli::copy(ValueReader(source, codec::JsonSource::node(value.value.json)), writer);
+}
+
+}  // namespace shared_tensor

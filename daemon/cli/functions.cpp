@@ -1,0 +1,115 @@
+#include "cli/functions.hpp"
+
+#include "cli/command_line.hpp"
+#include "cli/show.hpp"
+
+namespace shared_tensor::cli {
+
+namespace {
+
+using codec::Json;
+
+const Json kNothing;
+
+const Json& member(const Json& object, const char* name) {
+    if (!object.is_object()) return kNothing;
+    const auto found = object.find(name);
+    return found == object.end() ? kNothing : *found;
+}
+
+std::string text_of(const Json& object, const char* name) {
+    const Json& value = member(object, name);
+    return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+template <class Text>
+std::string joined(const Json& list, const char* separator, Text text) {
+    std::string result;
+    for (const auto& element : list) {
+        if (!result.empty()) result += separator;
+        result += text(element);
+    }
+    return result;
+}
+
+/// The schema of an optional is a choice between something and null; that of a number allows the names of NaN.
+std::string choice_text(const Json& choices) {
+    Json others = Json::array();
+    bool null = false;
+    bool number = false;
+    for (const auto& choice : choices) {
+        const std::string type = text_of(choice, "type");
+        null = null || type == "null";
+        number = number || type == "number";
+        if (type != "null") others.push_back(choice);
+    }
+    if (number) return null ? "number?" : "number";
+    return joined(others, " or ", type_text) + (null ? "?" : "");
+}
+
+std::string array_text(const Json& schema) {
+    if (const Json& items = member(schema, "prefixItems"); items.is_array())
+        return "(" + joined(items, ", ", type_text) + ")";
+    return "list of " + type_text(member(schema, "items"));
+}
+
+std::string object_text(const Json& schema) {
+    if (const Json& properties = member(schema, "properties"); properties.is_object()) {
+        std::string text;
+        for (const auto& [name, type] : properties.items())
+            text += (text.empty() ? "" : ", ") + name + ": " + type_text(type);
+        return "{" + text + "}";
+    }
+    if (const Json& values = member(schema, "additionalProperties"); values.is_object())
+        return "map of " + type_text(values);
+    return "object";
+}
+
+std::string parameter_text(const Json& parameter) {
+    const Json& schema = member(parameter, "schema");
+    std::string text = text_of(parameter, "name") + ": " + type_text(schema);
+    if (schema.is_object() && schema.contains("default")) text += " = " + compact(schema.at("default"));
+    return text;
+}
+
+}  // namespace
+
+std::string type_text(const Json& schema) {
+    if (const Json& choices = member(schema, "anyOf"); choices.is_array()) return choice_text(choices);
+    if (const Json& names = member(schema, "enum"); names.is_array()) return joined(names, " | ", compact);
+    if (const std::string reference = text_of(schema, "$ref"); !reference.empty()) {
+        return reference == "#/components/schemas/Tensor" ? "tensor" : reference;
+    }
+    const std::string type = text_of(schema, "type");
+    if (type == "array") return array_text(schema);
+    if (type == "object") return object_text(schema);
+    if (type == "null") return "nothing";
+    if (type == "string" && !text_of(schema, "contentEncoding").empty()) return "bytes";
+    return type.empty() ? "any" : type;
+}
+
+std::string signature(const Json& method) {
+    const std::string result = type_text(member(member(method, "result"), "schema"));
+    return text_of(method, "name") + "(" + joined(member(method, "params"), ", ", parameter_text) + ")" +
+           (result == "nothing" ? "" : " -> " + result);
+}
+
+std::string describe_functions(const Json& document, const std::string& only) {
+    std::string text;
+    for (const auto& method : member(document, "methods")) {
+        if (!only.empty() && text_of(method, "name") != only) continue;
+        if (!text.empty()) text += '\n';
+        text += signature(method);
+        if (const std::string summary = text_of(method, "summary"); !summary.empty()) text += "\n    " + summary;
+        if (text_of(method, "x-execution") == "task") text += "\n    runs as a task only: submit, or call --task";
+    }
+    if (text.empty() && !only.empty())
+        throw UsageError("the server shares no function " + only + "; `shared-tensor functions` lists what it does");
+    return text.empty() ? "the server shares no function" : text;
+}
+
+std::string function_names(const Json& document) {
+    return joined(member(document, "methods"), "\n", [](const Json& method) { return text_of(method, "name"); });
+}
+
+}  // namespace shared_tensor::cli

@@ -1,0 +1,63 @@
+#include "cli/tensor_file.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <iterator>
+#include <memory>
+
+#include "cli/command_line.hpp"
+#include "tensor/npy.hpp"
+
+namespace shared_tensor::cli {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, const std::string& why) { throw UsageError(path + ": " + why); }
+
+void write_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
+    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    if (!file) refuse(path, std::string("cannot be written: ") + std::strerror(errno));
+    write(file);
+    file.close();
+    if (!file) refuse(path, "could not be written whole; is the disk full?");
+}
+
+}  // namespace
+
+std::string read_file(const std::string& path) {
+    if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+    std::ifstream file(path, std::ios::binary | std::ios::ate);
+    if (!file) refuse(path, std::string("cannot be read: ") + std::strerror(errno));
+    const auto size = static_cast<std::streamoff>(file.tellg());
+    if (size < 0) refuse(path, "cannot be read");
+    std::string bytes(static_cast<std::size_t>(size), '\0');
+    file.seekg(0);
+    if (!file.read(bytes.data(), size)) refuse(path, "cannot be read");
+    return bytes;
+}
+
+Dynamic read_tensor(const std::string& path) {
+    const auto bytes = std::make_shared<const std::string>(read_file(path));
+    try {
+        return from_tensor(tensor::read_npy_handle(std::as_bytes(std::span(*bytes)), bytes));
+    } catch (const tensor::NpyError& error) {
+        refuse(path, error.what());
+    }
+}
+
+void write_tensor(const std::string& path, const codec::TensorPointer& tensor) {
+    try {
+        write_file(path, [&](std::ostream& out) { tensor::write_npy(out, tensor->tensor()); });
+    } catch (const tensor::NpyError& error) {
+        refuse(path, std::string(error.what()) + "; FILE.json takes any tensor");
+    }
+}
+
+void write_text(const std::string& path, const std::string& text) {
+    write_file(path, [&](std::ostream& out) { out << text; });
+}
+
+}  // namespace shared_tensor::cli

@@ -1,0 +1,65 @@
+// shared-tensor: the command-line client. See --help.
+
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include <shared_tensor/error.hpp>
+
+#include "cli/command_line.hpp"
+#include "cli/commands.hpp"
+#include "cli/output.hpp"
+#include "cli/show.hpp"
+#include "json_rpc/json_text.hpp"
+
+namespace {
+
+using namespace shared_tensor;  // NOLINT(google-build-using-namespace): the program of this library
+
+/// For programs: what went wrong as one line of JSON on standard output.
+void print_error(const RpcError& error) {
+    codec::Json json{{"code", error.code()}, {"message", error.message()}};
+    auto data = json_rpc::parse_json(error.data());
+    if (const auto* found = std::get_if<codec::Json>(&data)) json["data"] = *found;
+    cli::print_line(cli::compact({{"error", std::move(json)}}));
+}
+
+int exit_of(const RpcError& error) {
+    if (dynamic_cast<const TransportFailure*>(&error) != nullptr) return cli::kUnreachable;
+    if (dynamic_cast<const DeadlineExceeded*>(&error) != nullptr) return cli::kLate;
+    if (dynamic_cast<const Cancelled*>(&error) != nullptr) return cli::kCancelled;
+    return cli::kFailed;
+}
+
+int run_reporting(const cli::CommandLine& line) {
+    try {
+        return cli::run(line);
+    } catch (const RpcError& error) {
+        std::cerr << "shared-tensor: " << error.what() << '\n';
+        if (line.json) print_error(error);
+        return exit_of(error);
+    }
+}
+
+int guarded_main(int argc, char** argv) {
+    const cli::CommandLine line = cli::parse_command_line(argc, argv);
+    if (line.print) {
+        cli::print_line(*line.print);
+        return cli::kOk;
+    }
+    return run_reporting(line);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return guarded_main(argc, argv);
+    } catch (const cli::UsageError& error) {
+        std::cerr << "shared-tensor: " << error.what() << " (--help shows what there is)\n";
+        return cli::kUsage;
+    } catch (const std::exception& error) {
+        std::cerr << "shared-tensor: " << error.what() << '\n';
+        return cli::kFailed;
+    }
+}
