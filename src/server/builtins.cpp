@@ -132,18 +132,23 @@ Outcome Builtins::list(const BuiltinCall& call) const {
 Outcome Builtins::wait(const BuiltinCall& call) const {
     const BuiltinParams params(call.params, {"id", "timeout_ms"});
     const auto timeout = params.optional_ms("timeout_ms", kMaxTtl).value_or(parts_.max_wait);
-    const SteadyTime deadline = real_clock().now() + std::min(timeout, parts_.max_wait);
-    const auto info = parts_.dispatcher.tasks().wait(params.text("id"), owner_filter(call.principal), deadline,
-                                                     [&] { return call.client.gone(); });
+    const auto info = wait_for(call, params.text("id"), timeout);
     return info ? answer(to_json(*info)) : unknown_task();
+}
+
+/// Nobody waits for a client that an earlier item of its batch found gone.
+std::optional<tasks::TaskInfo> Builtins::wait_for(const BuiltinCall& call, const std::string& id,
+                                                  std::chrono::milliseconds timeout) const {
+    const SteadyTime now = real_clock().now();
+    const SteadyTime deadline = call.client.known_gone() ? now : std::min(now + timeout, call.wait_end);
+    return parts_.dispatcher.tasks().wait(id, owner_filter(call.principal), deadline,
+                                          [&] { return call.client.gone(); });
 }
 
 Outcome Builtins::result(const BuiltinCall& call) const {
     const BuiltinParams params(call.params, {"id", "timeout_ms"});
     const auto timeout = params.optional_ms("timeout_ms", kMaxTtl).value_or(std::chrono::milliseconds(0));
-    const SteadyTime deadline = real_clock().now() + std::min(timeout, parts_.max_wait);
-    const auto info = parts_.dispatcher.tasks().wait(params.text("id"), owner_filter(call.principal), deadline,
-                                                     [&] { return call.client.gone(); });
+    const auto info = wait_for(call, params.text("id"), timeout);
     if (!info) return unknown_task();
     if (info->state == tasks::TaskState::cancelled) return make_outcome(json_rpc::cancelled("the task was cancelled"));
     if (info->outcome) return std::static_pointer_cast<const service::CallOutcome>(info->outcome);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,6 +21,7 @@ struct BuiltinCall {
     const Principal& principal;
     ClientWatch& client;
     codec::TensorPort& port;  ///< reads tensors of task.submit's params
+    SteadyTime wait_end;      ///< until when it may wait: one bound for all items of a batch
 };
 
 using Outcome = service::OutcomePointer;
@@ -31,7 +33,7 @@ struct BuiltinParts {
     std::function<json_rpc::Json()> server_info;
     const json_rpc::Json& open_rpc;
     std::string epoch;
-    std::chrono::milliseconds max_wait;
+    std::chrono::milliseconds max_wait;  ///< of task.wait and task.result that name no time
 };
 
 /// The daemon's own methods: run on the connection's thread, so they answer while all workers are busy.
@@ -43,6 +45,7 @@ public:
     using Method = std::function<Outcome(const BuiltinCall&)>;
     /// nullptr when the daemon has no such method.
     const Method* find(std::string_view name) const;
+    std::chrono::milliseconds max_wait() const { return parts_.max_wait; }
 
 private:
     void add_task_methods();
@@ -54,6 +57,8 @@ private:
     Outcome wait(const BuiltinCall& call) const;
     Outcome result(const BuiltinCall& call) const;
     Outcome cancel(const BuiltinCall& call) const;
+    std::optional<tasks::TaskInfo> wait_for(const BuiltinCall& call, const std::string& id,
+                                            std::chrono::milliseconds timeout) const;
     Outcome unknown_task() const;
 
     BuiltinParts parts_;

@@ -1,5 +1,6 @@
 #include "server/call_meta.hpp"
 
+#include <algorithm>
 #include <charconv>
 
 #include "codec/frame.hpp"
@@ -23,7 +24,7 @@ std::variant<std::chrono::milliseconds, Error> parse_timeout(std::string_view te
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size()) {
         return json_rpc::invalid_params("Request-Timeout", "milliseconds from 1 to 86400000",
-                                        "\"" + std::string(text) + '"');
+                                        std::string(1, '"').append(text) + '"');
     }
     return checked_timeout(value, "Request-Timeout");
 }
@@ -56,6 +57,16 @@ std::optional<Error> check_types(const Json& meta) {
 }
 
 }  // namespace
+
+std::string media_type(const http::Headers& headers) {
+    const std::string_view value = headers.find("Content-Type").value_or("");
+    std::string type(value.substr(0, value.find(';')));
+    while (type.ends_with(' ') || type.ends_with('\t'))
+        type.pop_back();
+    std::transform(type.begin(), type.end(), type.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    return type;
+}
 
 std::variant<CallMeta, Error> read_headers(const http::Headers& headers) {
     CallMeta meta;

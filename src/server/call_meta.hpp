@@ -22,6 +22,9 @@ struct CallMeta {
 /// The headers of a request, as defaults for its items. An error answers the whole request.
 std::variant<CallMeta, json_rpc::Error> read_headers(const http::Headers& headers);
 
+/// What the body is: "Application/JSON; charset=utf-8" is "application/json". Empty without a Content-Type.
+std::string media_type(const http::Headers& headers);
+
 /// One item's own: `defaults` with what its "meta" says instead.
 std::variant<CallMeta, json_rpc::Error> read_meta(const CallMeta& defaults, const json_rpc::Json& meta);
 

@@ -18,6 +18,10 @@ public:
 
     /// Whether the client is known to be gone; the first call begins to watch.
     bool gone();
+    /// The same without beginning to watch.
+    bool known_gone() const {
+        return armed_ && state_->with([](const State& state) { return state.gone; });
+    }
 
 private:
     struct State {

@@ -6,6 +6,7 @@
 #include "codec/frame.hpp"
 #include "json_rpc/json_text.hpp"
 #include "json_rpc/print.hpp"
+#include "server/call_meta.hpp"
 
 namespace shared_tensor::server {
 
@@ -16,16 +17,6 @@ constexpr std::array<std::string_view, 3> kGetPaths = {"/healthz", "/readyz", "/
 
 bool is_get_path(std::string_view path) {
     return std::find(kGetPaths.begin(), kGetPaths.end(), path) != kGetPaths.end();
-}
-
-/// "application/json; charset=utf-8" -> "application/json", lower case
-std::string media_type(std::string_view value) {
-    std::string type(value.substr(0, value.find(';')));
-    while (type.ends_with(' ') || type.ends_with('\t'))
-        type.pop_back();
-    std::transform(type.begin(), type.end(), type.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    return type;
 }
 
 /// Every refusal below HTTP's own success has the form of a JSON-RPC error.
@@ -54,7 +45,7 @@ Router::Router(Parts parts) : parts_(std::move(parts)) { json_rpc::print_json(pa
 std::variant<http::BodyPlan, http::Response> Router::admit(const http::RequestHead& head) {
     if (auto refused = refuse(head)) return std::move(*refused);
     if (head.path != kRpcPath) return http::BodyPlan{0, false};
-    const std::string type = media_type(head.headers.find("Content-Type").value_or(""));
+    const std::string type = media_type(head.headers);
     if (type == codec::kFrameContentType) return http::BodyPlan{parts_.max_body_bytes, true};
     if (type == "application/json" || type == "application/json-rpc" || type == "application/jsonrequest") {
         return http::BodyPlan{parts_.max_json_bytes, false};

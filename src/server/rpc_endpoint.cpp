@@ -15,6 +15,7 @@ struct RpcEndpoint::Message {
     const Principal& principal;
     ClientWatch client;
     tensor::TensorExchange exchange;
+    SteadyTime wait_end;
 };
 
 struct RpcEndpoint::Item {
@@ -36,20 +37,13 @@ struct Texts {
 };
 
 std::variant<Texts, Error> split(const http::Request& request) {
-    const auto type = request.head.headers.find("Content-Type");
-    if (!type || !type->starts_with(codec::kFrameContentType)) return Texts{request.text(), {}};
+    if (media_type(request.head.headers) != codec::kFrameContentType) return Texts{request.text(), {}};
     const auto frame = codec::split_frame(request.body->bytes());
     if (!frame) {
         return json_rpc::parse_error(
             "the body is no frame: 8 bytes little endian N, N bytes of JSON with 8 + N a multiple of 64, tensors");
     }
     return Texts{frame->json, frame->tensors};
-}
-
-/// A notification's call goes on without a reader: its own end lets go of it.
-void leave_running(std::shared_ptr<service::Execution::Waiter> waiter) {
-    const auto execution = waiter->execution();
-    execution->observe({{}, {}, [kept = std::move(waiter)](const service::OutcomePointer&) {}});
 }
 
 }  // namespace
@@ -68,7 +62,8 @@ http::Response RpcEndpoint::answer(const http::Request& request, const Principal
     if (const auto* refused = std::get_if<json_rpc::Response>(&parsed))
         return error_reply(refused->id, *refused->error());
     const auto defaults = read_headers(request.head.headers);
-    Message message{principal, ClientWatch(exchange), tensor::TensorExchange({tensors, request.body})};
+    Message message{principal, ClientWatch(exchange), tensor::TensorExchange({tensors, request.body}),
+                    real_clock().now() + builtins_->max_wait()};
     auto& items = std::get<json_rpc::Message>(parsed);
     if (const auto* error = std::get_if<Error>(&defaults)) {
         const auto* only = items.is_batch ? nullptr : std::get_if<json_rpc::Request>(&items.items.front());
@@ -124,14 +119,15 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
         return;
     }
     auto& call = std::get<service::StartedCall>(started);
+    if (item.request.is_notification()) return dispatcher_->leave_running(std::move(call));
     item.waiter = std::move(call.waiter);
     item.deadline = call.deadline;
-    if (item.request.is_notification()) leave_running(std::move(item.waiter));
 }
 
 service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
     try {
-        return method({item.request.params, item.meta, message.principal, message.client, message.exchange});
+        return method(
+            {item.request.params, item.meta, message.principal, message.client, message.exchange, message.wait_end});
     } catch (const BadParameter& bad) {
         return make_outcome(bad.error());
     } catch (const std::bad_alloc&) {

@@ -39,15 +39,16 @@ Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, Wrap
     }
 }
 
-Dispatcher::~Dispatcher() = default;
+/// What is left ends while everything that is told of it still stands.
+Dispatcher::~Dispatcher() { drain(real_clock().now()); }
 
 std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
     auto prepared = prepare(spec, false);
     if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
     auto& ready = std::get<Prepared>(prepared);
     const SteadyTime deadline = clock_->now() + ready.timeout;
-    auto waiter =
-        spec.idempotency_key.empty() ? join_or_start(ready, spec.owner, deadline, false) : start_keyed(ready, spec);
+    auto waiter = spec.idempotency_key.empty() ? join_or_start(ready, spec.owner, deadline, false)
+                                               : start_keyed(ready, spec, deadline);
     if (auto* error = std::get_if<Error>(&waiter)) return std::move(*error);
     return StartedCall{std::move(std::get<WaiterPointer>(waiter)), deadline};
 }
@@ -99,13 +100,6 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::join_or_start(Prepare
         execution->finish(std::move(known));
         return execution->join();
     }
-    const auto running = in_flight_.with([&](auto& runs) {
-        const auto found = runs.find(prepared.cache_key);
-        return found == runs.end() ? nullptr : found->second.lock();
-    });
-    if (running) {
-        if (WaiterPointer waiter = running->join()) return waiter;
-    }
     return start(prepared, owner, deadline, as_task);
 }
 
@@ -113,7 +107,18 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start(Prepared& prepa
                                                                  SteadyTime deadline, bool as_task) {
     const auto execution = make_execution(prepared, owner, deadline);
     WaiterPointer waiter = execution->join();
-    if (!prepared.cache_key.empty()) keep_result(execution, prepared);
+    if (!prepared.cache_key.empty()) {
+        keep_result(*execution, prepared);
+        std::shared_ptr<Execution> running;
+        while ((running = claim(prepared.cache_key, execution, running))) {
+            if (WaiterPointer joined = running->join()) return joined;
+        }
+        // The equal call that was in flight a moment ago may have left its result since we looked.
+        if (OutcomePointer known = cache_.find(prepared.cache_key, true)) {
+            execution->finish(std::move(known));
+            return waiter;
+        }
+    }
     if (auto error = enqueue(execution, prepared, owner, as_task)) {
         execution->finish(make_outcome(*error));  // for those who joined meanwhile
         return std::move(*error);
@@ -121,15 +126,29 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start(Prepared& prepa
     return waiter;
 }
 
-/// A call with a key runs to its end even if its client goes away: the key says that it will come back for the result.
-/// Keys are for functions with side effects, so the cache is not asked.
-std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared& prepared, const CallSpec& spec) {
+/// The equal call in flight, to be joined; null when there is none but `mine` from now on. `refused` could not be
+/// joined any more: it is put aside. One step, so that of two equal calls at once one runs and one joins.
+std::shared_ptr<Execution> Dispatcher::claim(const std::string& key, const std::shared_ptr<Execution>& mine,
+                                             const std::shared_ptr<Execution>& refused) {
+    return in_flight_.with([&](auto& runs) -> std::shared_ptr<Execution> {
+        std::weak_ptr<Execution>& slot = runs[key];
+        auto running = slot.lock();
+        if (running && running != refused) return running;
+        slot = mine;
+        return nullptr;
+    });
+}
+
+/// A call with a key goes on to its deadline even if its client goes away: the key says that it will come back for the
+/// result. Keys are for functions with side effects, so the cache is not asked.
+std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared& prepared, const CallSpec& spec,
+                                                                       SteadyTime deadline) {
     const std::string key = keyed_name(spec);
     const std::string arguments = prepared.arguments;
     auto known = keys_.find(key, arguments);
     std::shared_ptr<Execution> execution;
     if (!known) {
-        execution = make_execution(prepared, spec.owner, SteadyTime::max());
+        execution = make_execution(prepared, spec.owner, deadline);
         known = keys_.insert(key, arguments, execution);
     }
     if (known) {
@@ -138,16 +157,17 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
         if (WaiterPointer waiter = (*first)->join()) return waiter;
         return json_rpc::cancelled("the call with this idempotency key was cancelled: use a new key to run it again");
     }
-    std::shared_ptr<Execution::Waiter> kept(execution->join());
-    execution->observe({{}, {}, [this, key, kept](const OutcomePointer& outcome) {
+    execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
                             keys_.account(key, outcome->host_bytes() + outcome->device_bytes());
                         }});
     WaiterPointer waiter = execution->join();
+    WaiterPointer kept = execution->join();
     if (auto error = enqueue(execution, prepared, spec.owner, false)) {
         keys_.forget(key);
         execution->finish(make_outcome(*error));
         return std::move(*error);
     }
+    keep_until(std::move(kept), deadline);
     return waiter;
 }
 
@@ -162,10 +182,6 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
         return std::nullopt;
     }
     if (as_task) groups.push_back(task_group_);
-    live_.with([&](auto& live) { live.emplace(execution.get(), execution); });
-    execution->observe({{}, {}, [this, key = execution.get()](const OutcomePointer&) {
-                            live_.with([&](auto& live) { live.erase(key); });
-                        }});
     const auto job = std::make_shared<tasks::Job>();
     job->groups = std::move(groups);
     job->run = [execution] { execution->run(); };
@@ -173,6 +189,10 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
         const auto pending = weak.lock();
         if (pending && !pool_.withdraw(pending)) pool_.abandon(pending);
     });
+    live_.with([&](auto& live) { live.emplace(execution.get(), execution); });  // from here drain() may cancel it
+    execution->observe({{}, {}, [this, key = execution.get()](const OutcomePointer&) {
+                            live_.with([&](auto& live) { live.erase(key); });
+                        }});
     switch (pool_.submit(job)) {
         case tasks::WorkerPool::Submitted::accepted: return std::nullopt;
         case tasks::WorkerPool::Submitted::full: return busy();
@@ -191,18 +211,17 @@ std::shared_ptr<tasks::Group> Dispatcher::session_group(const std::string& sessi
     });
 }
 
-void Dispatcher::keep_result(const std::shared_ptr<Execution>& execution, const Prepared& prepared) {
-    const std::string key = prepared.cache_key;
-    in_flight_.with([&](auto& runs) { runs[key] = execution; });
+void Dispatcher::keep_result(Execution& execution, const Prepared& prepared) {
     const SharedFunction* function = prepared.function->shared;
-    execution->observe({{}, {}, [this, key, function, run = execution.get()](const OutcomePointer& outcome) {
-                            const FunctionOptions& options = function->options();
-                            cache_.store(key, function->name(), options.cache_ttl, options.cache_bytes, outcome);
-                            in_flight_.with([&](auto& runs) {
-                                const auto mine = runs.find(key);
-                                if (mine != runs.end() && mine->second.lock().get() == run) runs.erase(mine);
-                            });
-                        }});
+    execution.observe(
+        {{}, {}, [this, key = prepared.cache_key, function, run = &execution](const OutcomePointer& outcome) {
+             const FunctionOptions& options = function->options();
+             cache_.store(key, function->name(), options.cache_ttl, options.cache_bytes, outcome);
+             in_flight_.with([&](auto& runs) {
+                 const auto mine = runs.find(key);
+                 if (mine != runs.end() && mine->second.lock().get() == run) runs.erase(mine);
+             });
+         }});
 }
 
 bool Dispatcher::drain(SteadyTime deadline) {
@@ -214,10 +233,8 @@ bool Dispatcher::drain(SteadyTime deadline) {
             if (auto execution = weak.lock()) left.push_back(std::move(execution));
         }
     });
-    for (const auto& execution : left) {
-        execution->finish(make_outcome(json_rpc::shutting_down()));
-        execution->cancel();
-    }
+    for (const auto& execution : left)
+        execution->cancel(make_outcome(json_rpc::shutting_down()));
     tasks_.close();
     return done;
 }
@@ -232,20 +249,38 @@ void Dispatcher::tend() {
         [](auto& groups) { std::erase_if(groups, [](const auto& entry) { return entry.second.expired(); }); });
 }
 
+void Dispatcher::give_up(Wish& wish) {
+    WaiterPointer waiter;
+    wish.with([&](WaiterPointer& held) { waiter.swap(held); });
+}  // the waiter goes here, outside the lock: it may cancel the run
+
+void Dispatcher::leave_running(StartedCall started) { keep_until(std::move(started.waiter), started.deadline); }
+
+/// Holds the wish for an outcome until it is there or the deadline is past.
+void Dispatcher::keep_until(WaiterPointer waiter, SteadyTime deadline) {
+    const std::shared_ptr<Execution> execution = waiter->execution();
+    if (execution->outcome()) return;
+    const auto wish = std::make_shared<Wish>(std::move(waiter));
+    limits_.with([&](auto& limits) { limits.push_back({deadline, wish, {}}); });
+    execution->observe({{}, {}, [wish](const OutcomePointer&) { give_up(*wish); }});
+}
+
+/// Whoever else waits for the same run keeps it going: only the wish that is over its time ends.
 void Dispatcher::end_overdue() {
     const SteadyTime now = clock_->now();
-    std::vector<std::shared_ptr<Execution>> overdue;
-    deadlines_.with([&](auto& deadlines) {
-        std::erase_if(deadlines, [&](const auto& entry) {
-            auto execution = entry.second.lock();
-            if (execution && entry.first > now) return false;
-            if (execution) overdue.push_back(std::move(execution));
+    std::vector<std::pair<std::shared_ptr<Wish>, std::string>> overdue;
+    limits_.with([&](auto& limits) {
+        std::erase_if(limits, [&](Limit& limit) {
+            if (limit.wish.expired()) return true;
+            if (limit.deadline > now) return false;
+            if (auto wish = limit.wish.lock()) overdue.emplace_back(std::move(wish), std::move(limit.task));
             return true;
         });
     });
-    for (const auto& execution : overdue) {
-        execution->finish(make_outcome(json_rpc::deadline_exceeded("the task's deadline_ms is over")));
-        execution->cancel();
+    for (const auto& [wish, task] : overdue) {
+        if (!task.empty())
+            tasks_.finish(task, make_outcome(json_rpc::deadline_exceeded("the task's deadline_ms is over")));
+        give_up(*wish);
     }
 }
 

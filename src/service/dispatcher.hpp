@@ -55,12 +55,14 @@ struct TaskOptions {
 class Dispatcher {
 public:
     Dispatcher(const Registry& registry, DispatcherOptions options, WrapTensor wrap, const Clock& clock = real_clock());
-    ~Dispatcher();
+    ~Dispatcher();  ///< answers what waits or runs with -32009, then waits for the code that runs
 
     /// Nothing when no function has that name.
     bool has(std::string_view name) const { return functions_.contains(name); }
 
     std::variant<StartedCall, json_rpc::Error> call(const CallSpec& spec);
+    /// Nobody reads the outcome of this call (a notification): it goes on to its end, or its deadline.
+    void leave_running(StartedCall started);
     /// The task's id.
     std::variant<std::string, json_rpc::Error> submit(const CallSpec& spec, const TaskOptions& options);
 
@@ -93,14 +95,27 @@ private:
                                                        bool as_task);
     std::variant<WaiterPointer, json_rpc::Error> join_or_start(Prepared& prepared, const CallOwner& owner,
                                                                SteadyTime deadline, bool as_task);
-    std::variant<WaiterPointer, json_rpc::Error> start_keyed(Prepared& prepared, const CallSpec& spec);
+    std::shared_ptr<Execution> claim(const std::string& key, const std::shared_ptr<Execution>& mine,
+                                     const std::shared_ptr<Execution>& refused);
+    std::variant<WaiterPointer, json_rpc::Error> start_keyed(Prepared& prepared, const CallSpec& spec,
+                                                             SteadyTime deadline);
     std::optional<json_rpc::Error> enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
                                            const CallOwner& owner, bool as_task);
     json_rpc::Error busy() const;
     std::shared_ptr<tasks::Group> session_group(const std::string& session);
-    void keep_result(const std::shared_ptr<Execution>& execution, const Prepared& prepared);
+    void keep_result(Execution& execution, const Prepared& prepared);
+    void keep_until(WaiterPointer waiter, SteadyTime deadline);
     void follow_as_task(Execution& execution, const std::string& id);
     void end_overdue();
+
+    /// A wish for an outcome that no connection holds: a task's, a notification's, a key's.
+    using Wish = Guarded<WaiterPointer>;
+    static void give_up(Wish& wish);
+    struct Limit {
+        SteadyTime deadline;
+        std::weak_ptr<Wish> wish;
+        std::string task;  ///< its id, empty for others
+    };
 
     struct NameHash {
         using is_transparent = void;
@@ -116,8 +131,8 @@ private:
     std::atomic<bool> draining_{false};
 
     Guarded<std::unordered_map<std::string, std::weak_ptr<tasks::Group>>> session_groups_;
-    Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;     ///< cached functions, by key
-    Guarded<std::vector<std::pair<SteadyTime, std::weak_ptr<Execution>>>> deadlines_;  ///< of tasks
+    Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;  ///< cached functions, by key
+    Guarded<std::vector<Limit>> limits_;
     Guarded<std::unordered_map<const Execution*, std::weak_ptr<Execution>>> live_;
     ResultCache cache_;
     IdempotencyTable keys_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <utility>
 
 #include "codec/json_sink.hpp"
 #include "util/log.hpp"
@@ -62,31 +63,36 @@ OutcomePointer Execution::invoke() {
     return make_outcome(std::move(value));
 }
 
-void Execution::cancel() {
+void Execution::cancel(OutcomePointer outcome) {
+    const auto never_ran = make_outcome(json_rpc::cancelled("the call was cancelled before it ran"));
     bool first = false;
-    bool not_begun = false;
+    Observers observers;
     state_.with([&](State& state) {
-        first = !state.unwanted && state.phase != Phase::done;
-        not_begun = state.phase == Phase::waiting;
+        if (state.phase == Phase::done) return;  // its outcome may be joined still
+        first = !state.unwanted;
         state.unwanted = true;
         cancelled_.store(true);
+        if (outcome == nullptr && state.phase == Phase::waiting) outcome = never_ran;
+        if (outcome != nullptr) observers = end(state, outcome);
     });
-    if (!first) return;
-    state_.notify_all();  // wakes sleep_until
-    if (cancelled_hook_) cancelled_hook_();
-    if (not_begun) finish(make_outcome(json_rpc::cancelled("the call was cancelled before it ran")));
+    state_.notify_all();  // wakes sleep_until, and those who wait for the outcome
+    if (first && cancelled_hook_) cancelled_hook_();
+    for (const auto& observer : observers) {
+        if (observer->done) observer->done(outcome);
+    }
+}
+
+Execution::Observers Execution::end(State& state, OutcomePointer outcome) {
+    state.phase = Phase::done;
+    state.outcome = std::move(outcome);
+    return std::exchange(state.observers, {});
 }
 
 void Execution::finish(OutcomePointer outcome) {
-    std::vector<std::shared_ptr<const Observer>> observers;
-    const bool first = state_.with([&](State& state) {
-        if (state.phase == Phase::done) return false;
-        state.phase = Phase::done;
-        state.outcome = outcome;
-        observers.swap(state.observers);
-        return true;
+    Observers observers;
+    state_.with([&](State& state) {
+        if (state.phase != Phase::done) observers = end(state, outcome);
     });
-    if (!first) return;
     state_.notify_all();
     for (const auto& observer : observers) {
         if (observer->done) observer->done(outcome);

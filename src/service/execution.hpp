@@ -43,8 +43,9 @@ public:
     /// Runs the user's code on this thread unless it was cancelled before.
     void run() noexcept;
 
-    /// Sets the token. A run that has not begun ends at once with -32004; one that runs ends when its code returns.
-    void cancel();
+    /// Sets the token. A run that has not begun ends at once with -32004; one that runs ends when its code returns,
+    /// or, given an outcome, at once with that: whoever waits does not wait for code that is not wanted any more.
+    void cancel(OutcomePointer outcome = nullptr);
     /// Ends it without running (refused by the queue, shut down). The first outcome stays.
     void finish(OutcomePointer outcome);
 
@@ -97,7 +98,10 @@ private:
         std::vector<std::shared_ptr<const Observer>> observers;
     };
 
+    using Observers = std::vector<std::shared_ptr<const Observer>>;
+
     void drop_waiter();
+    static Observers end(State& state, OutcomePointer outcome);
     OutcomePointer invoke();
     std::vector<std::shared_ptr<const Observer>> observers() const;
 

@@ -14,7 +14,9 @@ std::optional<IdempotencyTable::Known> IdempotencyTable::insert(const std::strin
         drop_old(state, now);
         if (auto first = known(state, key, arguments)) return first;
         const SteadyTime expires = now + limits_.window;
-        state.entries.insert_or_assign(key, Entry{arguments, std::move(run), expires, 0});
+        erase(state, key);
+        state.bytes += arguments.size();
+        state.entries.emplace(key, Entry{arguments, std::move(run), expires, arguments.size()});
         state.by_age.emplace_back(expires, key);
         return std::nullopt;
     });
@@ -29,8 +31,9 @@ void IdempotencyTable::account(const std::string& key, std::uint64_t bytes) {
     state_.with([&](State& state) {
         const auto entry = state.entries.find(key);
         if (entry == state.entries.end()) return;
-        state.bytes += bytes - entry->second.bytes;
-        entry->second.bytes = bytes;
+        const std::uint64_t all = entry->second.arguments.size() + bytes;
+        state.bytes += all - entry->second.bytes;
+        entry->second.bytes = all;
         drop_old(state, now);
     });
 }

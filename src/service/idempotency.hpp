@@ -17,7 +17,7 @@ namespace shared_tensor::service {
 struct IdempotencyLimits {
     std::size_t max_keys = 10'000;
     std::chrono::milliseconds window{600'000};
-    std::uint64_t max_bytes = std::uint64_t{256} << 20;  ///< results held for keys
+    std::uint64_t max_bytes = std::uint64_t{256} << 20;  ///< arguments and results held for keys
     std::size_t max_key_bytes = 255;
 };
 

@@ -4,12 +4,12 @@
 
 namespace shared_tensor::service {
 
-OutcomePointer ResultCache::find(const std::string& key) {
+OutcomePointer ResultCache::find(const std::string& key, bool again) {
     const SteadyTime now = clock_->now();
     return state_.with([&](State& state) -> OutcomePointer {
         const auto found = state.by_key.find(key);
         if (found == state.by_key.end() || found->second->expires <= now) {
-            ++state.stats.misses;
+            if (!again) ++state.stats.misses;
             return nullptr;
         }
         ++state.stats.hits;

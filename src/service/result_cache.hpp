@@ -24,8 +24,8 @@ class ResultCache {
 public:
     ResultCache(std::uint64_t max_bytes, const Clock& clock) : max_bytes_(max_bytes), clock_(&clock) {}
 
-    /// Null on a miss.
-    OutcomePointer find(const std::string& key);
+    /// Null on a miss. `again`: a second look for the same call, which is not counted as a miss twice.
+    OutcomePointer find(const std::string& key, bool again = false);
     void store(std::string key, std::string_view function, std::chrono::milliseconds ttl, std::uint64_t function_bytes,
                OutcomePointer outcome);
     /// Of one function, or all with an empty name. Returns how many went.

@@ -7,27 +7,15 @@ namespace shared_tensor::service {
 
 using json_rpc::Error;
 
-namespace {
-
-/// What ties a task to its run: the task's wish for the result, given up by task.cancel.
-using Wish = Guarded<std::unique_ptr<Execution::Waiter>>;
-
-void give_up(Wish& wish) {
-    std::unique_ptr<Execution::Waiter> waiter;
-    wish.with([&](auto& held) { waiter.swap(held); });
-}  // the waiter goes here, outside the lock: it may cancel the run
-
-}  // namespace
-
 std::variant<std::string, Error> Dispatcher::submit(const CallSpec& spec, const TaskOptions& options) {
     auto prepared = prepare(spec, true);
     if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
     auto& ready = std::get<Prepared>(prepared);
 
-    const auto wish = std::make_shared<Wish>();
+    const auto wish = std::make_shared<Wish>();  // the task's, given up by task.cancel and by its end
     const auto id =
         tasks_.create({std::string(spec.method), spec.owner.principal, options.ttl, [wish] { give_up(*wish); }});
-    if (!id) return busy();
+    if (!id) return draining_.load() ? json_rpc::shutting_down() : busy();
     const std::string key =
         spec.owner.principal + '\0' + "task.submit" + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
     if (!spec.idempotency_key.empty()) {
@@ -55,7 +43,7 @@ std::variant<std::string, Error> Dispatcher::submit(const CallSpec& spec, const 
     if (info && info->state == tasks::TaskState::cancelled)
         give_up(*wish);  // cancelled before there was anything to give up
     if (options.deadline) {
-        deadlines_.with([&](auto& deadlines) { deadlines.emplace_back(deadline, execution); });
+        limits_.with([&](auto& limits) { limits.push_back({deadline, wish, *id}); });
     }
     return *id;
 }
