@@ -174,7 +174,11 @@ ParsedOptions parse_options(int argc, char** argv) {
     }
     DaemonOptions& options = parsed.options;
     options.server.port = -1;
-    if (given.count("config") > 0) apply_file(options, given["config"].as<std::string>());
+    if (given.count("config") > 0) {
+        apply_file(options, given["config"].as<std::string>());
+    } else if (const char* path = std::getenv("SHARED_TENSOR_CONFIG"); path != nullptr && *path != '\0') {
+        apply_file(options, path);
+    }
     apply_environment(options);
     apply_flags(options, given);
     if (options.server.port < 0) options.server.port = default_port();
