@@ -1,0 +1,80 @@
+#include "service/idempotency.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "support/manual_clock.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using namespace std::chrono_literals;
+using service::IdempotencyTable;
+
+namespace {
+
+service::KeyedRun task(const char* id) { return std::string(id); }
+std::string id_of(const std::optional<IdempotencyTable::Known>& known) { return std::get<std::string>(known->run); }
+
+}  // namespace
+
+TEST_CASE("the first run under a key is the one that later requests find", "[service]") {
+    ManualClock clock;
+    IdempotencyTable table({}, clock);
+    CHECK_FALSE(table.find("k", "1"));
+    CHECK_FALSE(table.insert("k", "1", task("first")));
+    const auto second = table.insert("k", "1", task("second"));
+    CHECK(id_of(second) == "first");
+    CHECK(second->same_arguments);
+    CHECK_FALSE(table.find("k", "2")->same_arguments);
+}
+
+TEST_CASE("a key is known for its window", "[service]") {
+    ManualClock clock;
+    IdempotencyTable table({.window = 10s}, clock);
+    table.insert("k", "1", task("first"));
+    clock.advance(10s - 1ms);
+    CHECK(table.find("k", "1"));
+    clock.advance(1ms);
+    CHECK_FALSE(table.find("k", "1"));
+    CHECK_FALSE(table.insert("k", "1", task("second")));
+    CHECK(id_of(table.find("k", "1")) == "second");
+    clock.advance(10s);
+    table.expire();
+    CHECK(table.size() == 0);
+}
+
+TEST_CASE("a forgotten key may be used again", "[service]") {
+    ManualClock clock;
+    IdempotencyTable table({.window = 10s}, clock);
+    table.insert("k", "1", task("first"));
+    table.forget("k");
+    clock.advance(5s);
+    CHECK_FALSE(table.insert("k", "2", task("second")));
+    clock.advance(5s);  // the time of the first, forgotten one
+    table.expire();
+    CHECK(id_of(table.find("k", "2")) == "second");
+}
+
+TEST_CASE("the oldest keys go when there are too many", "[service]") {
+    ManualClock clock;
+    IdempotencyTable table({.max_keys = 2}, clock);
+    for (const char* key : {"a", "b", "c"})
+        table.insert(key, "", task(key));
+    CHECK(table.size() == 2);
+    CHECK_FALSE(table.find("a", ""));
+    CHECK(table.find("c", ""));
+}
+
+TEST_CASE("the oldest keys go when their arguments and results hold too many bytes", "[service]") {
+    ManualClock clock;
+    IdempotencyTable table({.max_bytes = 1000}, clock);
+    table.insert("a", "", task("a"));
+    table.insert("b", std::string(300, 'x'), task("b"));
+    table.account("a", 600);
+    CHECK(table.size() == 2);
+    table.account("b", 200);
+    CHECK_FALSE(table.find("a", ""));
+    CHECK(table.size() == 1);
+    table.insert("c", std::string(600, 'x'), task("c"));
+    table.expire();
+    CHECK_FALSE(table.find("b", ""));
+}
