@@ -87,19 +87,17 @@ std::string show_json(const Json& json) {
 std::string show_duration(std::chrono::nanoseconds duration) {
     std::array<char, 64> text{};
     const double seconds = std::chrono::duration<double>(duration).count();
-    const auto print = [&](const char* format, auto... values) {
-        std::snprintf(text.data(), text.size(), format, values...);
-    };
+    const auto minutes = static_cast<long long>(seconds / 60);
     if (seconds < 1e-3) {
-        print("%.0f us", seconds * 1e6);
+        std::snprintf(text.data(), text.size(), "%.0f us", seconds * 1e6);
     } else if (seconds < 1) {
-        print("%.3g ms", seconds * 1e3);
+        std::snprintf(text.data(), text.size(), "%.3g ms", seconds * 1e3);
     } else if (seconds < 120) {
-        print("%.3g s", seconds);
+        std::snprintf(text.data(), text.size(), "%.3g s", seconds);
+    } else if (minutes < 60) {
+        std::snprintf(text.data(), text.size(), "%lld min", minutes);
     } else {
-        const auto minutes = static_cast<long long>(seconds / 60);
-        if (minutes < 60) print("%lld min", minutes);
-        if (minutes >= 60) print("%lld h %lld min", minutes / 60, minutes % 60);
+        std::snprintf(text.data(), text.size(), "%lld h %lld min", minutes / 60, minutes % 60);
     }
     return text.data();
 }

@@ -44,6 +44,7 @@ at::Tensor scale(const at::Tensor& x, double factor) { return at::mul(x, factor)
 
 SHARE(echo, arg("value"), doc("Returns its argument: any JSON value."), idempotent());
 SHARE(add, arg("a"), arg("b"), doc("The sum of two numbers."), execution::inline_, idempotent());
-SHARE_AS("sleep", sleep_for, arg("seconds"), doc("Waits, can be cancelled, and returns how long it waited."), idempotent());
+SHARE_AS("sleep", sleep_for, arg("seconds"), doc("Waits, can be cancelled, and returns how long it waited."),
+         idempotent());
 SHARE(fail, arg("message"), doc("Throws std::runtime_error with the message."));
 SHARE(scale, arg("x"), arg("factor") = 2.0, doc("x multiplied by factor."), idempotent());
