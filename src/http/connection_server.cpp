@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "http/text.hpp"
+#include "util/log.hpp"
 
 namespace shared_tensor::http {
 
@@ -31,7 +32,18 @@ private:
 ConnectionServer::ConnectionServer(ServerContext& context, ConnectionKeeper& keeper)
     : context_(context), keeper_(keeper), input_(kInputBytes), runner_(context) {}
 
+/// Only memory that has run out gets here; that must cost this connection and not the thread.
 void ConnectionServer::serve(std::shared_ptr<Connection> connection) {
+    try {
+        serve_while_busy(connection);
+    } catch (const std::exception& error) {
+        log::error("a connection is given up: ", error.what());
+        connection->wire->shutdown();
+        keeper_.drop(connection);
+    }
+}
+
+void ConnectionServer::serve_while_busy(const std::shared_ptr<Connection>& connection) {
     input_.assign(std::exchange(connection->leftover, {}));
     while (true) {
         const WireStatus status = read_more(*connection);

@@ -26,6 +26,7 @@ public:
     void serve(std::shared_ptr<Connection> connection) override;
 
 private:
+    void serve_while_busy(const std::shared_ptr<Connection>& connection);
     After serve_buffered(Connection& connection);
     After serve_one(Connection& connection, std::size_t head_bytes);
     bool skip_empty_line(Connection& connection);

@@ -17,7 +17,7 @@ enum class After {
     goodbye,  ///< the answer is out, but bytes of the client are unread: closing now could destroy the answer
 };
 
-/// Takes one request from its head to its answer. Nothing here throws: what the handler throws becomes a bare 500.
+/// Takes one request from its head to its answer. What the handler throws becomes a bare 500; std::bad_alloc may leave.
 ///
 /// httplib's own Server::process_request is not used for this: behind our strict reading of the head it would parse
 /// the head a second time and write an answer that has to be dropped, which took 8 of 24 us of a small call.
