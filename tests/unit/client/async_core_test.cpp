@@ -14,8 +14,8 @@ namespace {
 /// An AsyncCore in front of a script, as AsyncCaller drives it.
 struct ScriptedAsync {
     explicit ScriptedAsync(std::vector<Reply> script, std::size_t threads = 2, std::size_t max_waiting = 100)
-        : core(std::make_shared<client::AsyncCore>(async_options(threads, max_waiting),
-                                                   surroundings(std::move(script)))) {}
+        : transport(new ScriptedTransport(std::move(script))),
+          core(std::make_shared<client::AsyncCore>(async_options(threads, max_waiting), surroundings())) {}
     ~ScriptedAsync() { core->stop(); }
 
     std::future<int> call(std::string_view method) {
@@ -28,6 +28,7 @@ struct ScriptedAsync {
         core->start("f", detail::ArgumentsOf<>(), std::make_unique<detail::AsyncSlotOf<int>>(std::move(then)), {});
     }
 
+    ScriptedTransport* transport;  // owned by the core
     std::shared_ptr<client::AsyncCore> core;
 
 private:
@@ -38,8 +39,8 @@ private:
         options.max_waiting = max_waiting;
         return options;
     }
-    static client::Surroundings surroundings(std::vector<Reply> script) {
-        return {std::make_unique<ScriptedTransport>(std::move(script)), std::make_unique<NoPorts>(), &real_clock(), {}};
+    client::Surroundings surroundings() {
+        return {std::unique_ptr<client::Transport>(transport), std::make_unique<NoPorts>(), &real_clock(), {}};
     }
 };
 
@@ -145,6 +146,7 @@ TEST_CASE("The end cancels what waits, once what is in flight has ended", "[clie
     auto waiting = client.call("f");
     REQUIRE(gate.arrived.wait());
     std::jthread ender([&] { client.core->stop(); });
+    REQUIRE(client.transport->ended.wait());
     gate.release.set();
     CHECK_THROWS_AS(waiting.get(), Cancelled);
     CHECK_THROWS_AS(running.get(), RpcError);

@@ -13,6 +13,7 @@
 
 #include "client/core.hpp"
 #include "json_rpc/json_text.hpp"
+#include "support/event.hpp"
 #include "support/manual_clock.hpp"
 
 // A client whose server is a list of answers: no socket, no tensors, and time passes only when the client pauses.
@@ -94,12 +95,15 @@ public:
     }
     void shutdown() override {
         state_.with([](State& state) { state.down = true; });
+        ended.set();
     }
     http::Client::Stats stats() const override { return {1, 2, 300, 400}; }
 
     std::vector<http::ClientRequest> requests() const {
         return state_.with([](const State& state) { return state.requests; });
     }
+
+    Event ended;  ///< the client shut it down
 
 private:
     struct State {

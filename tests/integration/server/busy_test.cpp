@@ -1,0 +1,77 @@
+#include <sys/resource.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "integration/server/shared_daemon.hpp"
+
+using namespace shared_tensor::test;
+
+namespace {
+
+/// For a thousand connections, here and in the daemon that inherits it.
+void allow_many_files() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+TEST_CASE("control methods answer while all workers are busy", "[server]") {
+    Daemon daemon(with_plugins({"--workers", "2"}));
+    const int port = daemon.port();
+    const std::string name = fresh_name();
+    std::vector<PendingCall> calls;
+    for (int i = 0; i < 6; ++i)
+        calls.emplace_back(port, "hold", Json{name});
+    REQUIRE(until(port, name, "started", 2));
+    const Json task = call(port, "task.submit", {"hold", {name}});
+    CHECK(call(port, "server.ping").contains("epoch"));
+    CHECK(call(port, "server.info")["totals"]["workers"]["busy"] == 2);
+    CHECK(call(port, "task.get", {task["id"]})["state"] == "pending");
+    CHECK(call(port, "task.list")["tasks"].size() == 1);
+    CHECK(call(port, "task.cancel", {task["id"]})["state"] == "cancelled");
+    CHECK(call(port, "rpc.discover").contains("methods"));
+    CHECK(call(port, "session.open").contains("session"));
+    HttpPeer peer(port);
+    peer.request("GET", "/healthz");
+    CHECK(peer.read().status == 200);
+    call(port, "release", {name});
+    for (PendingCall& pending : calls)
+        CHECK(pending.response().contains("result"));
+}
+
+TEST_CASE("tasks never take the last worker", "[server]") {
+    Daemon daemon(with_plugins({"--workers", "2"}));
+    const int port = daemon.port();
+    const std::string name = fresh_name();
+    std::vector<Json> ids;
+    for (int i = 0; i < 4; ++i)
+        ids.push_back(call(port, "task.submit", {"hold", {name}})["id"]);
+    REQUIRE(until(port, name, "started", 1));
+    CHECK(call(port, "subtract", {3, 1}) == 2);
+    CHECK(runs(port, name, "started") == 1);
+    call(port, "release", {name});
+    for (const Json& id : ids)
+        CHECK(call(port, "task.wait", {id})["state"] == "completed");
+}
+
+TEST_CASE("a thousand clients in task.wait leave the server free, and each gets the end", "[server]") {
+    allow_many_files();
+    Daemon daemon(with_plugins());
+    const int port = daemon.port();
+    const std::string name = fresh_name();
+    const Json id = call(port, "task.submit", {"hold", {name}})["id"];
+    std::vector<PendingCall> waiting;
+    for (int i = 0; i < 1000; ++i)
+        waiting.emplace_back(port, "task.wait", Json{{"id", id}, {"timeout_ms", 30'000}});
+    for (int i = 0; i < 20; ++i)
+        CHECK(call(port, "server.ping").contains("epoch"));
+    CHECK(call(port, "subtract", {3, 1}) == 2);
+    call(port, "release", {name});
+    int completed = 0;
+    for (PendingCall& pending : waiting)
+        completed += pending.response()["result"]["state"] == "completed" ? 1 : 0;
+    CHECK(completed == 1000);
+}

@@ -1,0 +1,88 @@
+#include <catch2/catch_test_macros.hpp>
+
+#include "integration/server/shared_daemon.hpp"
+
+using namespace shared_tensor::test;
+
+namespace {
+
+/// It ended with an exit code that is not 0, after one line that holds `word`, without having served.
+bool refuses(const Words& options, const std::string& word, const Words& variables = {}) {
+    Words all{"--port", "0"};
+    all.insert(all.end(), options.begin(), options.end());
+    const Ended ended = run_daemon(all, variables);
+    INFO(ended.err);
+    CHECK(ended.code != 0);
+    CHECK(ended.code < 128);
+    CHECK(ended.out.empty());
+    CHECK(std::count(ended.err.begin(), ended.err.end(), '\n') == 1);
+    CHECK(ended.err.find(word) != std::string::npos);
+    return ended.code != 0 && ended.err.find(word) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a daemon that can't start says why in one line", "[server]") {
+    TemporaryFolder folder;
+    SECTION("a plugin that is missing") { CHECK(refuses({"--load", "/nowhere/x.so"}, "/nowhere/x.so")); }
+    SECTION("a file that is no library") { CHECK(refuses({"--load", folder.write("x.so", "hello")}, "x.so")); }
+    SECTION("a library that is no plugin") {
+        CHECK(refuses({"--load", SHARED_TENSOR_NOT_A_PLUGIN}, "not a shared_tensor plugin"));
+    }
+    SECTION("a plugin of another version") { CHECK(refuses({"--load", SHARED_TENSOR_OTHER_ABI_PLUGIN}, "ABI")); }
+    SECTION("a plugin that everybody may write") {
+        const std::string copy = folder.write("x.so", text_of_file(SHARED_TENSOR_SPEC_PLUGIN), 0666);
+        CHECK(refuses({"--load", copy}, "writable"));
+    }
+    SECTION("two functions of one name") {
+        const std::string copy = folder.write("x.so", text_of_file(SHARED_TENSOR_SPEC_PLUGIN), 0600);
+        CHECK(refuses({"--load", SHARED_TENSOR_SPEC_PLUGIN, "--load", copy}, "two functions"));
+    }
+    SECTION("a folder") { CHECK(refuses({"--load", "/tmp"}, "not a file")); }
+    SECTION("a model that is missing") { CHECK(refuses({"--model", "m=/nowhere/x.pt"}, "/nowhere/x.pt")); }
+    SECTION("a model that is none") { CHECK(refuses({"--model", "m=" + folder.write("x.pt", "PK hello")}, "x.pt")); }
+    SECTION("a model without a name") { CHECK(refuses({"--model", "x.pt"}, "name=path")); }
+    SECTION("an option that does not exist") { CHECK(refuses({"--prot", "1"}, "prot")); }
+    SECTION("a value that is none") { CHECK(refuses({"--workers", "many"}, "--workers")); }
+    SECTION("a value out of range") { CHECK(refuses({"--port", "65536"}, "--port")); }
+    SECTION("no queue") { CHECK(refuses({"--queue", "0"}, "--queue")); }
+    SECTION("a time without sense") { CHECK(refuses({"--timeout", "5 parsecs"}, "--timeout")); }
+    SECTION("a word too many") { CHECK(refuses({"start"}, "start")); }
+    SECTION("a variable that is wrong") { CHECK(refuses({}, "SHARED_TENSOR_QUEUE", {"SHARED_TENSOR_QUEUE=-1"})); }
+    SECTION("a configuration file that is missing") { CHECK(refuses({"--config", "/nowhere.json"}, "/nowhere.json")); }
+    SECTION("a configuration file that is no JSON") {
+        CHECK(refuses({"--config", folder.write("c", "port: 1")}, "not JSON"));
+    }
+    SECTION("a configuration file with a wrong word") {
+        CHECK(refuses({"--config", folder.write("c", R"({"prot": 1})")}, "prot"));
+    }
+    SECTION("the world without a token") { CHECK(refuses({"--host", "0.0.0.0"}, "token")); }
+    SECTION("a token that is too short") { CHECK(refuses({"--token-file", folder.write("t", "me:secret\n")}, "16")); }
+    SECTION("a token file that others read") {
+        CHECK(refuses({"--token-file", folder.write("t", "me:" + std::string(32, 'x'), 0644)}, "chmod 600"));
+    }
+    SECTION("a token file without a token") {
+        CHECK(refuses({"--token-file", folder.write("t", "# nobody\n")}, "no token"));
+    }
+    SECTION("an address of somebody else") { CHECK(refuses({"--host", "192.0.2.1", "--insecure"}, "192.0.2.1")); }
+    SECTION("nowhere to listen") { CHECK(refuses({"--host", ""}, "listen")); }
+    SECTION("a log level that is none") { CHECK(refuses({"--log-level", "loud"}, "loud")); }
+}
+
+TEST_CASE("a rank that is no number is an error", "[server]") {
+    for (const char* variable : {"RANK=abc", "RANK=-1", "LOCAL_RANK=1x", "RANK=99999"}) {
+        INFO(variable);
+        const Ended ended = run_daemon({"--print-config"}, {variable});
+        CHECK(ended.code != 0);
+        CHECK(ended.err.find("RANK") != std::string::npos);
+    }
+}
+
+TEST_CASE("a port that is taken is an error that names it", "[server]") {
+    const std::string port = std::to_string(shared_daemon());
+    const Ended ended = run_daemon({"--port", port});
+    CHECK(ended.code != 0);
+    CHECK(ended.err.find(port) != std::string::npos);
+    CHECK(std::count(ended.err.begin(), ended.err.end(), '\n') == 1);
+    CHECK(call(shared_daemon(), "server.ping").contains("epoch"));
+}

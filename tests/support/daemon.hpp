@@ -1,0 +1,203 @@
+#pragma once
+
+// The built daemon as a child process of the test. POSIX only.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "test_paths.hpp"
+
+extern char** environ;
+
+namespace shared_tensor::test {
+
+using Words = std::vector<std::string>;
+
+/// A folder of the test's own, mode 0700, removed with the few files in it.
+class TemporaryFolder {
+public:
+    TemporaryFolder() {
+        char name[] = "/tmp/shared_tensor_test_XXXXXX";
+        if (::mkdtemp(name) == nullptr) throw std::runtime_error("mkdtemp failed");
+        path_ = name;
+    }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    ~TemporaryFolder() {
+        for (const std::string& file : files_)
+            ::unlink(file.c_str());
+        ::rmdir(path_.c_str());
+    }
+    std::string file(const std::string& name) {
+        files_.push_back(path_ + '/' + name);
+        return files_.back();
+    }
+    std::string write(const std::string& name, std::string_view text, mode_t mode = 0600) {
+        const std::string path = file(name);
+        std::ofstream(path) << text;
+        ::chmod(path.c_str(), mode);
+        return path;
+    }
+
+private:
+    std::string path_;
+    Words files_;
+};
+
+inline std::string text_of_file(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+/// Asks until it is so, or half a minute is over: for what only another process knows.
+template <class Condition>
+bool eventually(Condition condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (!condition()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    return true;
+}
+
+/// A child process; killed and reaped at the latest when this goes.
+class Child {
+public:
+    /// The child's environment is this one's without RANK, LOCAL_RANK and SHARED_TENSOR_*, with `variables` ("A=b").
+    Child(const Words& command, const Words& variables, const std::string& out, const std::string& err) {
+        std::vector<char*> arguments = pointers(command);
+        const Words environment = clean_environment(variables);
+        std::vector<char*> variables_list = pointers(environment);
+        pid_ = ::fork();
+        if (pid_ < 0) throw std::runtime_error("fork failed");
+        if (pid_ > 0) return;
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        redirect(out, STDOUT_FILENO);
+        redirect(err, STDERR_FILENO);
+        ::execve(arguments[0], arguments.data(), variables_list.data());
+        ::_exit(127);
+    }
+    Child(const Child&) = delete;
+    Child& operator=(const Child&) = delete;
+    ~Child() {
+        if (code_) return;
+        signal(SIGKILL);
+        wait();
+    }
+
+    pid_t pid() const { return pid_; }
+    void signal(int number) const {
+        if (!code_) ::kill(pid_, number);
+    }
+    bool has_ended() {
+        int status = 0;
+        if (!code_ && ::waitpid(pid_, &status, WNOHANG) == pid_) code_ = code_of(status);
+        return code_.has_value();
+    }
+    /// Its exit code, or 128 + the signal that ended it; killed when it takes half a minute.
+    int wait() {
+        if (!eventually([this] { return has_ended(); })) signal(SIGKILL);
+        int status = 0;
+        if (!code_ && ::waitpid(pid_, &status, 0) == pid_) code_ = code_of(status);
+        return *code_;
+    }
+
+private:
+    static int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+    static void redirect(const std::string& path, int to) {
+        const int file = ::open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
+        ::dup2(file, to);
+    }
+    static std::vector<char*> pointers(const Words& words) {
+        std::vector<char*> list;
+        for (const std::string& word : words)
+            list.push_back(const_cast<char*>(word.c_str()));
+        list.push_back(nullptr);
+        return list;
+    }
+    static Words clean_environment(const Words& variables) {
+        Words result = variables;
+        for (char** variable = environ; *variable != nullptr; ++variable) {
+            const std::string_view text = *variable;
+            const bool ours =
+                text.starts_with("SHARED_TENSOR_") || text.starts_with("RANK=") || text.starts_with("LOCAL_RANK=");
+            if (!ours) result.emplace_back(text);
+        }
+        return result;
+    }
+
+    pid_t pid_ = -1;
+    std::optional<int> code_;
+};
+
+/// A daemon on a port of the kernel's choice, ready when the constructor returns.
+class Daemon {
+public:
+    explicit Daemon(const Words& options = {}, const Words& variables = {})
+        : ready_(folder_.file("ready")),
+          out_(folder_.file("out")),
+          err_(folder_.file("err")),
+          child_(command(options), variables, out_, err_) {
+        if (!eventually([this] { return ::access(ready_.c_str(), R_OK) == 0 || child_.has_ended(); }) ||
+            child_.has_ended()) {
+            throw std::runtime_error("the daemon did not start: " + text_of_file(err_));
+        }
+        const std::string url = text_of_file(ready_);
+        port_ = std::stoi(url.substr(url.rfind(':') + 1));
+    }
+
+    int port() const { return port_; }
+    Child& child() { return child_; }
+    std::string log() const { return text_of_file(err_); }
+    /// By SIGTERM; the exit code.
+    int stop() {
+        child_.signal(SIGTERM);
+        return child_.wait();
+    }
+
+private:
+    Words command(const Words& options) const {
+        Words words{kDaemon, "--port", "0", "--ready-file", ready_};
+        words.insert(words.end(), options.begin(), options.end());
+        return words;
+    }
+
+    TemporaryFolder folder_;
+    std::string ready_, out_, err_;
+    Child child_;
+    int port_ = 0;
+};
+
+struct Ended {
+    int code;
+    std::string out, err;
+};
+
+/// Runs the daemon with these options only, to its end.
+inline Ended run_daemon(const Words& options, const Words& variables = {}) {
+    TemporaryFolder folder;
+    const std::string out = folder.file("out"), err = folder.file("err");
+    Words words{kDaemon};
+    words.insert(words.end(), options.begin(), options.end());
+    Child child(words, variables, out, err);
+    const int code = child.wait();
+    return {code, text_of_file(out), text_of_file(err)};
+}
+
+}  // namespace shared_tensor::test

@@ -1,0 +1,48 @@
+#pragma once
+
+// JSON-RPC calls of a test, one connection each.
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/raw_http.hpp"
+
+namespace shared_tensor::test {
+
+using Json = nlohmann::json;
+
+inline Json call_object(const std::string& method, const Json& params, const Json& id = 1) {
+    Json request{{"jsonrpc", "2.0"}, {"id", id}, {"method", method}};
+    if (!params.is_null()) request["params"] = params;
+    return request;
+}
+
+inline HttpReply post(int port, const std::string& body, const HeaderList& headers = {}) {
+    HttpPeer peer(port);
+    peer.request("POST", "/jsonrpc", body, headers);
+    return peer.read();
+}
+
+/// The whole response object.
+inline Json respond(int port, const std::string& method, const Json& params = nullptr, const HeaderList& headers = {}) {
+    return Json::parse(post(port, call_object(method, params).dump(), headers).body);
+}
+
+/// The result; an error throws its text.
+inline Json call(int port, const std::string& method, const Json& params = nullptr, const HeaderList& headers = {}) {
+    const Json response = respond(port, method, params, headers);
+    if (!response.contains("result")) throw std::runtime_error(method + ": " + response.dump());
+    return response["result"];
+}
+
+/// The error's code; 0 for a result.
+inline int code_of(const Json& response) {
+    return response.contains("error") ? response["error"]["code"].get<int>() : 0;
+}
+
+inline int call_code(int port, const std::string& method, const Json& params = nullptr,
+                     const HeaderList& headers = {}) {
+    return code_of(respond(port, method, params, headers));
+}
+
+}  // namespace shared_tensor::test
