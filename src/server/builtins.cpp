@@ -98,7 +98,7 @@ Outcome Builtins::submit(const BuiltinCall& call) const {
     auto submitted = parts_.dispatcher.submit(
         spec, {params.optional_ms("ttl_ms", kMaxTtl), params.optional_ms("deadline_ms", kMaxTtl)});
     if (auto* error = std::get_if<Error>(&submitted)) return make_outcome(std::move(*error));
-    const auto info = parts_.dispatcher.tasks().get(std::get<std::string>(submitted), std::nullopt);
+    const auto& info = std::get<std::optional<tasks::TaskInfo>>(submitted);
     return info ? answer(to_json(*info)) : unknown_task();
 }
 

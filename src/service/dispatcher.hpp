@@ -63,8 +63,9 @@ public:
     std::variant<StartedCall, json_rpc::Error> call(const CallSpec& spec);
     /// Nobody reads the outcome of this call (a notification): it goes on to its end, or its deadline.
     void leave_running(StartedCall started);
-    /// The task's id.
-    std::variant<std::string, json_rpc::Error> submit(const CallSpec& spec, const TaskOptions& options);
+    /// The new task, or that of the key. Nothing when the key's task is gone already.
+    std::variant<std::optional<tasks::TaskInfo>, json_rpc::Error> submit(const CallSpec& spec,
+                                                                         const TaskOptions& options);
 
     tasks::TaskTable& tasks() { return tasks_; }
     ResultCache& cache() { return cache_; }

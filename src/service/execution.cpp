@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "codec/json_sink.hpp"
@@ -105,11 +106,13 @@ OutcomePointer Execution::outcome() const {
 
 void Execution::observe(Observer observer) {
     const auto shared = std::make_shared<const Observer>(std::move(observer));
-    const auto [phase, outcome] = state_.with([&](State& state) {
+    const auto [phase, outcome, reported] = state_.with([&](State& state) {
         if (state.phase != Phase::done) state.observers.push_back(shared);
-        return std::pair(state.phase, state.outcome);
+        return std::tuple(state.phase, state.outcome, state.reported);
     });
     if (phase == Phase::running && shared->started) shared->started();
+    if (phase == Phase::running && reported && shared->progress)
+        shared->progress(reported->fraction, reported->message);
     if (phase == Phase::done && shared->done) shared->done(outcome);
 }
 
@@ -132,7 +135,11 @@ void Execution::drop_waiter() {
 
 void Execution::progress(double fraction, std::string_view message) {
     const double clamped = std::isnan(fraction) ? 0.0 : std::clamp(fraction, 0.0, 1.0);
-    for (const auto& observer : observers()) {
+    const Observers told = state_.with([&](State& state) {
+        state.reported = Report{clamped, std::string(message)};
+        return state.observers;
+    });
+    for (const auto& observer : told) {
         if (observer->progress) observer->progress(clamped, message);
     }
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,6 @@ public:
     void finish(OutcomePointer outcome);
 
     OutcomePointer outcome() const;  ///< null until it is done
-    bool is_running() const;
 
     /// Who is told of a run as it goes; each function may be empty. Called on the thread where it happens, must not
     /// block.
@@ -90,11 +90,16 @@ public:
 
 private:
     enum class Phase { waiting, running, done };
+    struct Report {
+        double fraction;
+        std::string message;
+    };
     struct State {
         Phase phase = Phase::waiting;
         std::size_t waiters = 0;
         bool unwanted = false;  ///< cancelled: nobody may join any more
         OutcomePointer outcome;
+        std::optional<Report> reported;  ///< the last progress, for observers that come after it
         std::vector<std::shared_ptr<const Observer>> observers;
     };
 

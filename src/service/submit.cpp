@@ -7,7 +7,8 @@ namespace shared_tensor::service {
 
 using json_rpc::Error;
 
-std::variant<std::string, Error> Dispatcher::submit(const CallSpec& spec, const TaskOptions& options) {
+std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const CallSpec& spec,
+                                                                       const TaskOptions& options) {
     auto prepared = prepare(spec, true);
     if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
     auto& ready = std::get<Prepared>(prepared);
@@ -16,12 +17,13 @@ std::variant<std::string, Error> Dispatcher::submit(const CallSpec& spec, const 
     const auto id =
         tasks_.create({std::string(spec.method), spec.owner.principal, options.ttl, [wish] { give_up(*wish); }});
     if (!id) return draining_.load() ? json_rpc::shutting_down() : busy();
+    const auto created = tasks_.get(*id, std::nullopt);
     const std::string key =
         spec.owner.principal + '\0' + "task.submit" + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
     if (!spec.idempotency_key.empty()) {
         if (const auto known = keys_.insert(key, ready.arguments, *id)) {
             tasks_.forget(*id);
-            if (known->same_arguments) return std::get<std::string>(known->run);
+            if (known->same_arguments) return tasks_.get(std::get<std::string>(known->run), std::nullopt);
             return json_rpc::invalid_params("idempotency_key", "the arguments it was first used with, or a new key",
                                             "other arguments");
         }
@@ -45,7 +47,7 @@ std::variant<std::string, Error> Dispatcher::submit(const CallSpec& spec, const 
     if (options.deadline) {
         limits_.with([&](auto& limits) { limits.push_back({deadline, wish, *id}); });
     }
-    return *id;
+    return info ? info : created;  // with a ttl of 0 it may be gone with its end
 }
 
 void Dispatcher::follow_as_task(Execution& execution, const std::string& id) {

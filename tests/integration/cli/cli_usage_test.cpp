@@ -6,7 +6,7 @@
 using namespace shared_tensor::test;
 using Catch::Matchers::ContainsSubstring;
 
-TEST_CASE("--help names every command and every exit code", "[cli]") {
+TEST_CASE("every command and every exit code is named by --help", "[cli]") {
     const Ended ended = run_program({kClient, "--help"}, {});
     CHECK(ended.code == 0);
     for (const char* word :
@@ -16,7 +16,7 @@ TEST_CASE("--help names every command and every exit code", "[cli]") {
     }
 }
 
-TEST_CASE("--version names the program", "[cli]") {
+TEST_CASE("the program is named by --version", "[cli]") {
     CHECK_THAT(run_program({kClient, "--version"}, {}).out, ContainsSubstring("shared-tensor "));
 }
 

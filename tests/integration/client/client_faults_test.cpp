@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <csignal>
+#include <future>
 #include <thread>
 
 #include "example_daemon.hpp"
@@ -39,13 +40,13 @@ TEST_CASE("A server that dies during a call is a failure that may have run", "[c
 TEST_CASE("A call waits for a server that starts later", "[client]") {
     TemporaryFolder folder;
     const std::string path = folder.file("socket");
-    std::optional<ExampleDaemon> server;
-    std::jthread starter([&] { server.emplace(Words{"--unix-socket", path}); });
     ClientOptions options;
     options.url = "unix:" + path;
     options.wait_for_server = std::chrono::seconds(30);
     options.retry = no_retry();
-    CHECK(Client(options).call<double>("add", 1, 2) == 3);
+    auto sum = std::async(std::launch::async, [&] { return Client(options).call<double>("add", 1, 2); });
+    const ExampleDaemon server(Words{"--unix-socket", path});
+    CHECK(sum.get() == 3);
 }
 
 TEST_CASE("A stopped server is given up at the deadline", "[client]") {

@@ -62,14 +62,14 @@ TEST_CASE("the default port is 2537 plus the rank; an explicit one wins", "[serv
     CHECK(configured({}, {"RANK=2", "SHARED_TENSOR_PORT=9"})["port"] == 9);
 }
 
-TEST_CASE("--print-config shows no token", "[server]") {
+TEST_CASE("no token is shown by --print-config", "[server]") {
     TemporaryFolder folder;
     const std::string secret(32, 's');
     const std::string file = folder.write("t", "me:" + secret);
     CHECK(configured({"--token-file", file}).dump().find(secret) == std::string::npos);
 }
 
-TEST_CASE("--help explains every option that --print-config shows", "[server]") {
+TEST_CASE("every option that --print-config shows is explained by --help", "[server]") {
     const std::string help = run_daemon({"--help"}).out;
     const Json config = configured({});
     for (const auto& [name, value] : config.items())

@@ -109,7 +109,7 @@ TEST_CASE("a shared run goes on until the last of its callers is gone", "[server
     }
 }
 
-TEST_CASE("--no-cache runs a cached function every time", "[server]") {
+TEST_CASE("a cached function runs every time with --no-cache", "[server]") {
     Daemon daemon(with_plugins({"--no-cache"}));
     const std::string name = fresh_name();
     call(daemon.port(), "release", {name});

@@ -70,7 +70,10 @@ struct Calls {
     std::variant<std::string, json_rpc::Error> submit(const std::string& method, Json params, std::string key = {},
                                                       service::TaskOptions options = {}) {
         const Json arguments = std::move(params);
-        return dispatcher.submit({method, arguments, {"uid:1", {}, {}}, std::nullopt, std::move(key), port}, options);
+        auto submitted =
+            dispatcher.submit({method, arguments, {"uid:1", {}, {}}, std::nullopt, std::move(key), port}, options);
+        if (auto* error = std::get_if<json_rpc::Error>(&submitted)) return std::move(*error);
+        return std::get<std::optional<tasks::TaskInfo>>(submitted).value().id;
     }
     tasks::TaskInfo ended(const std::string& id) { return *dispatcher.tasks().wait(id, std::nullopt, patience()); }
 

@@ -164,6 +164,25 @@ TEST_CASE("observers are told of start, progress and end, late ones of what has 
     CHECK(told == "1");
 }
 
+TEST_CASE("an observer that comes after a report of progress hears the last one", "[service]") {
+    Event reported, release;
+    OneFunction function([&](Context& context) {
+        context.progress(0.25, "a quarter");
+        context.progress(0.5, "half");
+        reported.set();
+        release.wait();
+    });
+    const auto execution = function.execution();
+    const auto waiter = execution->join();
+    std::jthread worker([&] { execution->run(); });
+    REQUIRE(reported.wait());
+    std::vector<std::string> heard;
+    execution->observe({{}, [&](double, std::string_view message) { heard.emplace_back(message); }, {}});
+    release.set();
+    worker.join();
+    CHECK(heard == std::vector<std::string>{"half"});
+}
+
 TEST_CASE("the first outcome stays", "[service]") {
     OneFunction function([] { return 1; });
     const auto execution = function.execution();
