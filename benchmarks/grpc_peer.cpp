@@ -1,11 +1,9 @@
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
-#include <cstdio>
-#include <string>
-#include <thread>
-#include <vector>
+#include <map>
+#include <memory>
 
+#include "bytes.hpp"
 #include "echo.grpc.pb.h"
 #include "peers.hpp"
 #include "servers.hpp"
@@ -15,64 +13,105 @@ namespace bench {
 namespace {
 
 class EchoService final : public Echo::Service {
+public:
+    EchoService() {
+        for (const std::size_t size : kTensorBytes) {
+            const auto bytes = filled(size);
+            kept_[static_cast<std::int64_t>(size)].set_value(bytes.data(), bytes.size());
+        }
+    }
     grpc::Status Call(grpc::ServerContext*, const Message* request, Message* reply) override {
         reply->set_value(request->value());
         return grpc::Status::OK;
     }
+    grpc::Status Take(grpc::ServerContext*, const Message* request, Number* reply) override {
+        reply->set_value(fingerprint(request->value().data(), request->value().size()));
+        return grpc::Status::OK;
+    }
+    grpc::Status Give(grpc::ServerContext*, const Number* request, Message* reply) override {
+        *reply = kept_.at(request->value());
+        return grpc::Status::OK;
+    }
+
+private:
+    std::map<std::int64_t, Message> kept_;
 };
 
-std::unique_ptr<Echo::Stub> stub_for(int port, int number) {
+std::shared_ptr<Echo::Stub> stub_for(const std::string& target, int number) {
     grpc::ChannelArguments arguments;
     arguments.SetInt("bench.channel", number);  // equal arguments would share one connection
-    return Echo::NewStub(
-        grpc::CreateCustomChannel("127.0.0.1:" + std::to_string(port), grpc::InsecureChannelCredentials(), arguments));
+    arguments.SetMaxReceiveMessageSize(-1);
+    return Echo::NewStub(grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments));
 }
 
-void call_once(Echo::Stub& stub) {
-    Message request, reply;
-    request.set_value("0123456789abcdef");
-    grpc::ClientContext context;
-    const grpc::Status status = stub.Call(&context, request, &reply);
+void require_ok(const grpc::Status& status) {
     if (!status.ok()) throw std::runtime_error("gRPC: " + status.error_message());
+}
+
+Caller take_caller(const std::shared_ptr<Echo::Stub>& stub, const std::shared_ptr<Message>& sent,
+                   std::int64_t expected) {
+    return [=, reply = std::make_shared<Number>()] {
+        grpc::ClientContext context;
+        require_ok(stub->Take(&context, *sent, reply.get()));
+        require(reply->value() == expected, "gRPC: a wrong answer");
+    };
+}
+
+Caller give_caller(const std::shared_ptr<Echo::Stub>& stub, std::size_t size, std::int64_t expected) {
+    Number request;
+    request.set_value(static_cast<std::int64_t>(size));
+    return [=, reply = std::make_shared<Message>()] {
+        grpc::ClientContext context;
+        require_ok(stub->Give(&context, request, reply.get()));
+        require(fingerprint(reply->value().data(), reply->value().size()) == expected, "gRPC: a wrong answer");
+    };
+}
+
+Caller both_caller(const std::shared_ptr<Echo::Stub>& stub, const std::shared_ptr<Message>& sent,
+                   std::int64_t expected) {
+    return [=, reply = std::make_shared<Message>()] {
+        grpc::ClientContext context;
+        require_ok(stub->Call(&context, *sent, reply.get()));
+        require(fingerprint(reply->value().data(), reply->value().size()) == expected, "gRPC: a wrong answer");
+    };
 }
 
 }  // namespace
 
 bool have_grpc() { return true; }
 
-int serve_grpc() {
+int serve_grpc(const Arguments& role) {
     EchoService service;
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    const std::string where = role.size() > 1 ? "unix:" + role[1] : "127.0.0.1:0";
+    builder.AddListeningPort(where, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&service);
+    builder.SetMaxReceiveMessageSize(-1);
     const auto server = builder.BuildAndStart();
-    std::printf("%d\n", port);
-    std::fflush(stdout);
+    if (server == nullptr) return 1;
+    announce(role.size() > 1 ? role[1] : std::to_string(port));
     server->Wait();
     return 0;
 }
 
-Latencies grpc_calls(int port, double seconds) {
-    const auto stub = stub_for(port, 0);
-    return time_calls(seconds, [&] { call_once(*stub); });
+Caller grpc_echo(const std::string& target, int number, const std::string& body) {
+    Message request;
+    request.set_value(body);
+    return [stub = stub_for(target, number), request, reply = std::make_shared<Message>()] {
+        grpc::ClientContext context;
+        require_ok(stub->Call(&context, request, reply.get()));
+        require(reply->value() == request.value(), "gRPC: a wrong answer");
+    };
 }
 
-double grpc_calls_per_second(int port, int threads, double seconds) {
-    std::atomic<std::uint64_t> answered{0};
-    const auto begin = Clock::now();
-    std::vector<std::jthread> callers;
-    for (int i = 0; i < threads; ++i) {
-        callers.emplace_back([&, i] {
-            const auto stub = stub_for(port, i + 1);
-            while (micros_since(begin) < seconds * 1e6) {
-                call_once(*stub);
-                ++answered;
-            }
-        });
-    }
-    callers.clear();
-    return static_cast<double>(answered) / (micros_since(begin) / 1e6);
+TensorCallers grpc_tensors(const std::string& target, std::size_t size) {
+    const auto stub = stub_for(target, 0);
+    const auto bytes = filled(size);
+    const auto sent = std::make_shared<Message>();
+    sent->set_value(bytes.data(), bytes.size());
+    const std::int64_t expected = fingerprint(bytes.data(), size);
+    return {take_caller(stub, sent, expected), give_caller(stub, size, expected), both_caller(stub, sent, expected)};
 }
 
 }  // namespace bench

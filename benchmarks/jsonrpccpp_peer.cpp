@@ -1,11 +1,12 @@
 #include <jsonrpccpp/server.h>
 #include <jsonrpccpp/server/connectors/httpserver.h>
 
-#include <cstdio>
+#include <chrono>
 #include <thread>
 
 #include "peers.hpp"
 #include "servers.hpp"
+#include "sockets.hpp"
 
 namespace bench {
 
@@ -33,8 +34,7 @@ int serve_jsonrpccpp() {
     jsonrpc::HttpServer connector(port, "", "", 80);
     EchoServer server(connector);
     if (!server.StartListening()) return 1;
-    std::printf("%d\n", port);
-    std::fflush(stdout);
+    announce(std::to_string(port));
     for (;;)
         std::this_thread::sleep_for(std::chrono::hours(1));
 }

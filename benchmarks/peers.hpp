@@ -1,15 +1,29 @@
 #pragma once
 
-#include "measure.hpp"
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "contest.hpp"
 
 namespace bench {
 
-/// Whether this program was built with gRPC C++ (libgrpc++-dev) and libjson-rpc-cpp (libjsonrpccpp-dev).
+/// Whether this program was built with gRPC C++ and libjson-rpc-cpp.
 bool have_grpc();
 bool have_jsonrpccpp();
 
-/// Unary echo calls of a 16-byte message, one after another.
-Latencies grpc_calls(int port, double seconds);
-double grpc_calls_per_second(int port, int threads, double seconds);
+/// A connection of its own to the server at `target` ("127.0.0.1:port" or "unix:/path") that echoes `body`.
+/// `number`: another one for every connection.
+Caller grpc_echo(const std::string& target, int number, const std::string& body);
+
+/// Unary calls with `size` bytes to the server, from it, and there and back.
+struct TensorCallers {
+    Caller take, give, both;
+};
+TensorCallers grpc_tensors(const std::string& target, std::size_t size);
+
+/// cpp-httplib's own client, of a server at a TCP port, or at a path.
+Caller httplib_echo(int port, const std::string& path, const std::string& body);
 
 }  // namespace bench

@@ -1,5 +1,6 @@
 #include "process.hpp"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -7,20 +8,28 @@
 
 #include <climits>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <iostream>
 #include <stdexcept>
-#include <thread>
 
 namespace bench {
 
 namespace {
 
-[[noreturn]] void become(const std::vector<std::string>& arguments, int out) {
+std::string own_path() {
+    char path[PATH_MAX];
+    const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
+    return {path, static_cast<std::size_t>(size > 0 ? size : 0)};
+}
+
+[[noreturn]] void become(std::vector<std::string> arguments, int out) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::dup2(out, STDOUT_FILENO);
     std::vector<char*> argv;
-    for (const std::string& argument : arguments)
-        argv.push_back(const_cast<char*>(argument.c_str()));
+    for (std::string& argument : arguments)
+        argv.push_back(argument.data());
     argv.push_back(nullptr);
     ::execv(argv[0], argv.data());
     ::_exit(127);
@@ -33,39 +42,63 @@ std::string read_line(int fd) {
     return line;
 }
 
+int run_reporting(const std::function<void()>& work) {
+    try {
+        work();
+        return 0;
+    } catch (const std::exception& error) {
+        std::cerr << "shared_tensor_bench: " << error.what() << '\n';
+        return 1;
+    }
+}
+
 }  // namespace
 
-Process::Process(const std::vector<std::string>& arguments) {
+ServerProcess::ServerProcess(const std::vector<std::string>& role) {
+    std::vector<std::string> arguments{own_path(), "--serve"};
+    arguments.insert(arguments.end(), role.begin(), role.end());
     int ends[2];
-    if (::pipe(ends) != 0) throw std::runtime_error("pipe");
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("pipe");
     pid_ = ::fork();
     if (pid_ == 0) become(arguments, ends[1]);
     ::close(ends[1]);
-    address_ = read_line(ends[0]);
+    if (pid_ > 0) address_ = read_line(ends[0]);
     ::close(ends[0]);
-    if (address_.empty()) throw std::runtime_error(arguments[0] + " did not start");
+    if (!address_.empty()) return;
+    if (pid_ > 0) ::waitpid(pid_, nullptr, 0);
+    throw std::runtime_error("the server " + role.front() + " did not start");
 }
 
-Process::~Process() {
+ServerProcess::~ServerProcess() {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, nullptr, 0);
 }
 
-int Process::port() const { return std::atoi(address_.substr(address_.rfind(':') + 1).c_str()); }
+int ServerProcess::port() const { return std::atoi(address_.substr(address_.rfind(':') + 1).c_str()); }
 
-void pin(bool to_one_core) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    const unsigned cores = to_one_core ? 1 : std::thread::hardware_concurrency();
-    for (unsigned core = 0; core < cores; ++core)
-        CPU_SET(core, &set);
-    ::sched_setaffinity(0, sizeof set, &set);
+bool in_child(const std::function<void()>& work) {
+    std::fflush(nullptr);
+    const pid_t child = ::fork();
+    if (child < 0) throw std::runtime_error("fork");
+    if (child == 0) {
+        ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+        const int status = run_reporting(work);
+        std::fflush(nullptr);
+        ::_exit(status);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-std::string own_path() {
-    char path[PATH_MAX];
-    const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
-    return {path, static_cast<std::size_t>(size > 0 ? size : 0)};
+void pin_to_one_core() {
+    cpu_set_t allowed, one;
+    CPU_ZERO(&one);
+    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) throw std::runtime_error("sched_getaffinity");
+    for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core) {
+        if (CPU_ISSET(core, &allowed)) CPU_SET(core, &one);
+    }
+    if (::sched_setaffinity(0, sizeof one, &one) != 0) throw std::runtime_error("sched_setaffinity");
 }
 
 }  // namespace bench

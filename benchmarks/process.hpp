@@ -2,21 +2,23 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace bench {
 
-/// A server in a process of its own: started, asked for where it listens, ended with its object.
-class Process {
+/// This program in a server's role, in a process of its own: started, asked for where it listens, ended with its
+/// object.
+class ServerProcess {
 public:
-    /// Waits until the child has printed one line on its standard output: its address.
-    explicit Process(const std::vector<std::string>& arguments);
-    ~Process();
-    Process(const Process&) = delete;
-    Process& operator=(const Process&) = delete;
+    /// `role` with its arguments. Waits until it has printed one line on its standard output: its address.
+    explicit ServerProcess(const std::vector<std::string>& role);
+    ~ServerProcess();
+    ServerProcess(const ServerProcess&) = delete;
+    ServerProcess& operator=(const ServerProcess&) = delete;
 
-    const std::string& address() const { return address_; }  ///< a port, or a URL
+    const std::string& address() const { return address_; }  ///< a port, a path, or a URL
     int port() const;
 
 private:
@@ -24,9 +26,11 @@ private:
     std::string address_;
 };
 
-/// This process and its future children on one core (0), or on all.
-void pin(bool to_one_core);
+/// Runs `work` in a child process and waits for it: what it starts (threads of libraries) ends with it, and its
+/// processor affinity is its own. Returns whether it did not throw. Call it before there are threads.
+bool in_child(const std::function<void()>& work);
 
-std::string own_path();
+/// This process and its future children on the first of the cores that it may use.
+void pin_to_one_core();
 
 }  // namespace bench

@@ -1,40 +1,39 @@
 #pragma once
 
-#include <cstdio>
 #include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "measure.hpp"
 
 namespace bench {
+
+using Figures = std::vector<std::pair<std::string, double>>;
+
+/// What a ratio of two rows should be.
+struct Target {
+    std::string text;  ///< "inline / bare httplib"
+    double value = 0;
+    enum class Bound { at_most, below, at_least, above } bound = Bound::at_most;
+    double limit = 0;
+
+    bool reached() const;
+};
 
 /// Rows as they are measured: a table for people on standard output, JSON lines for programs in a file.
 class Report {
 public:
-    explicit Report(const std::string& json_lines_path) {
-        if (!json_lines_path.empty()) lines_.open(json_lines_path);
-    }
+    /// Appends to the file; no file without a path. `where` goes into every line.
+    Report(const std::string& json_lines_path, std::string where);
 
-    void group(const std::string& title) {
-        group_ = title;
-        std::printf("\n%s\n", title.c_str());
-    }
-    void row(const std::string& name, const std::vector<std::pair<std::string, double>>& figures) {
-        std::printf("  %-44s", name.c_str());
-        nlohmann::json line{{"group", group_}, {"name", name}};
-        for (const auto& [figure, value] : figures) {
-            std::printf("  %s %.*f", figure.c_str(), value < 100 ? 2 : 0, value);
-            line[figure] = value;
-        }
-        std::printf("\n");
-        std::fflush(stdout);
-        if (lines_.is_open()) lines_ << line.dump() << std::endl;
-    }
+    void group(const std::string& title);
+    void row(const std::string& name, const Figures& figures);
+    void latency_row(const std::string& name, const Sample& latencies);
+    void target(const Target& target);
 
 private:
-    std::string group_;
+    std::string where_, group_;
     std::ofstream lines_;
 };
 

@@ -1,17 +1,33 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace bench {
 
+using Arguments = std::vector<std::string>;
+
 /// The roles that this program plays in a child process: each prints where it listens and serves until it is killed.
-/// raw-tcp ping-pong of 64 bytes; raw-unix PATH the same; raw-sink reads sizes and bytes into a warm buffer; httplib a
-/// bare cpp-httplib JSON echo; ours COUNT [PATH] this library with COUNT functions, on a Unix socket too.
-int serve_role(int argc, char** argv);
+///   raw-tcp IN OUT | raw-unix PATH IN OUT   a ping of IN bytes is answered by a pong of OUT bytes
+///   copy-tcp | copy-reno | copy-unix PATH   copies of any size, from and into warm buffers (raw_server.cpp)
+///   httplib-echo [PATH]                     bare cpp-httplib: the body comes back
+///   httplib-json [PATH]                     cpp-httplib with nlohmann/json in its handler
+///   ours COUNT [PATH]                       this library with COUNT functions
+///   grpc [PATH] | jsonrpccpp                where the libraries were found
+int serve_role(const Arguments& role);
 
-/// Peers that are built where their libraries are found.
-int serve_grpc();
+/// For the client's side of a copy: what comes first on the wire.
+struct CopyOrder {
+    unsigned long long in = 0, out = 0;
+};
+
+/// Prints the address that the parent waits for.
+void announce(const std::string& address);
+
+int serve_raw(const Arguments& role);
+int serve_httplib(const Arguments& role);
+int serve_ours(const Arguments& role);
+int serve_grpc(const Arguments& role);
 int serve_jsonrpccpp();
-
-/// A TCP port that was free a moment ago.
-int free_port();
 
 }  // namespace bench

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+
+#include "report.hpp"
+
+namespace bench {
+
+struct Settings {
+    double seconds = 2;  ///< of each small measurement
+    std::string folder;  ///< for Unix sockets
+};
+
+/// The groups of rows; each prints its targets behind them.
+void small_calls(Report& report, const Settings& settings);
+void throughput(Report& report, const Settings& settings);
+void tensors(Report& report, const Settings& settings);
+void scaling(Report& report, const Settings& settings);
+
+}  // namespace bench

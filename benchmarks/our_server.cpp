@@ -1,0 +1,70 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <shared_tensor/json.hpp>
+#include <shared_tensor/server.hpp>
+#include <shared_tensor/tensor.hpp>
+
+#include "bytes.hpp"
+#include "our_tensors.hpp"
+#include "servers.hpp"
+
+namespace bench {
+
+namespace st = shared_tensor;
+
+namespace {
+
+nlohmann::json echo(nlohmann::json value) { return value; }
+std::int64_t take(const at::Tensor& x) { return fingerprint(x.const_data_ptr(), x.nbytes()); }
+at::Tensor both(at::Tensor x) { return x; }
+
+void add_tensor_functions(st::Registry& registry) {
+    std::map<std::int64_t, at::Tensor> kept;
+    for (const std::size_t size : kTensorBytes)
+        kept.emplace(size, filled_tensor(size));
+    registry.add("take", take, st::arg("x"));
+    registry.add("both", both, st::arg("x"));
+    registry.add(
+        "give", [kept = std::move(kept)](std::int64_t size) { return kept.at(size); }, st::arg("size"));
+}
+
+st::Registry functions(int count) {
+    st::Registry registry;
+    registry.add("echo", echo, st::arg("value"), st::execution::inline_);
+    registry.add("echo_worker", echo, st::arg("value"));
+    add_tensor_functions(registry);
+    while (registry.size() < static_cast<std::size_t>(count)) {
+        registry.add(
+            "function" + std::to_string(registry.size()), [](double x) { return x; }, st::arg("x"));
+    }
+    return registry;
+}
+
+}  // namespace
+
+at::Tensor filled_tensor(std::size_t size) {
+    at::Tensor tensor = at::empty({static_cast<std::int64_t>(size)}, at::TensorOptions().dtype(at::kByte));
+    fill(tensor.mutable_data_ptr<std::uint8_t>(), size);
+    return tensor;
+}
+
+int serve_ours(const Arguments& role) {
+    st::ServerOptions options;
+    options.port = 0;
+    if (role.size() > 2) options.unix_socket = role[2];
+    options.max_tasks = 200'000;
+    options.idle_timeout = std::chrono::hours(1);  // idle connections are measured, not their end
+    st::Server server(functions(std::atoi(role.at(1).c_str())), options);
+    server.start();
+    announce(server.url());
+    for (;;)
+        ::pause();
+}
+
+}  // namespace bench

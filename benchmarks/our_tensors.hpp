@@ -1,0 +1,11 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+
+namespace bench {
+
+at::Tensor filled_tensor(std::size_t size);
+
+}  // namespace bench

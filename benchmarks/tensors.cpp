@@ -1,0 +1,137 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+
+#include <map>
+#include <optional>
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/tensor.hpp>
+
+#include "bytes.hpp"
+#include "groups.hpp"
+#include "our_tensors.hpp"
+#include "peers.hpp"
+#include "process.hpp"
+#include "servers.hpp"
+#include "sockets.hpp"
+
+namespace bench {
+
+namespace {
+
+constexpr const char* kRawTcp = "raw TCP copy";
+constexpr const char* kRawReno = "raw TCP copy, reno";
+constexpr const char* kOursTcp = "shared_tensor by body, TCP";
+constexpr const char* kRawUnix = "raw Unix socket copy";
+constexpr const char* kOursUnix = "shared_tensor by body, Unix socket";
+constexpr const char* kGrpc = "gRPC C++ unary, TCP";
+
+std::int64_t fingerprint_of(const at::Tensor& tensor) { return fingerprint(tensor.const_data_ptr(), tensor.nbytes()); }
+
+/// Three calls over one connection, from and into buffers that are written already.
+TensorCallers raw_copies(int fd, std::size_t size) {
+    const auto socket = std::make_shared<Socket>(fd);
+    const auto out = std::make_shared<std::vector<std::uint8_t>>(filled(size));
+    const auto in = std::make_shared<std::vector<std::uint8_t>>(filled(size));
+    const std::int64_t expected = fingerprint(out->data(), size);
+    const auto send = [=](CopyOrder order) {
+        write_all(socket->fd(), &order, sizeof order);
+        write_all(socket->fd(), out->data(), order.in);
+    };
+    const auto receive = [=] {
+        read_all(socket->fd(), in->data(), size);
+        require(fingerprint(in->data(), size) == expected, "a wrong copy");
+    };
+    const auto take = [=] {
+        send({size, 0});
+        std::int64_t seen = 0;
+        read_all(socket->fd(), &seen, sizeof seen);
+        require(seen == expected, "a wrong copy");
+    };
+    return {take, [=] { send({0, size}), receive(); }, [=] { send({size, size}), receive(); }};
+}
+
+TensorCallers our_calls(const std::string& url, std::size_t size) {
+    const auto client = std::make_shared<shared_tensor::Client>(url);
+    const at::Tensor tensor = filled_tensor(size);
+    const std::int64_t expected = fingerprint_of(tensor);
+    require(at::equal(client->call<at::Tensor>("both", tensor), tensor), "a wrong tensor");
+    const auto check = [=](std::int64_t seen) { require(seen == expected, "a wrong tensor"); };
+    return {
+        [=] { check(client->call<std::int64_t>("take", tensor)); },
+        [=] { check(fingerprint_of(client->call<at::Tensor>("give", static_cast<std::int64_t>(size)))); },
+        [=] { check(fingerprint_of(client->call<at::Tensor>("both", tensor))); },
+    };
+}
+
+struct Servers {
+    explicit Servers(const std::string& folder) : path(folder + "/copy"), our_path(folder + "/tensors") {
+        if (have_grpc()) grpc.emplace(std::vector<std::string>{"grpc"});
+    }
+    std::string path, our_path;
+    ServerProcess tcp{{"copy-tcp"}}, reno{{"copy-reno"}}, unix_{{"copy-unix", path}}, ours{{"ours", "5", our_path}};
+    std::optional<ServerProcess> grpc;
+};
+
+using Named = std::vector<std::pair<std::string, TensorCallers>>;
+
+Named callers(const Servers& servers, std::size_t size) {
+    const int reno = connect_tcp(servers.reno.port());
+    use_reno(reno);
+    Named all{
+        {kRawTcp, raw_copies(connect_tcp(servers.tcp.port()), size)},
+        {kRawReno, raw_copies(reno, size)},
+        {kOursTcp, our_calls(servers.ours.address(), size)},
+        {kRawUnix, raw_copies(connect_unix(servers.path), size)},
+        {kOursUnix, our_calls("unix:" + servers.our_path, size)},
+    };
+    if (servers.grpc) all.emplace_back(kGrpc, grpc_tensors("127.0.0.1:" + servers.grpc->address(), size));
+    return all;
+}
+
+/// All of them once in every round: their ratios are of the same moments.
+std::map<std::string, Sample> measure(const Named& callers, Caller TensorCallers::*way, int rounds) {
+    std::map<std::string, Sample> samples;
+    for (int round = -2; round < rounds; ++round) {
+        for (const auto& [name, calls] : callers) {
+            const auto start = Clock::now();
+            (calls.*way)();
+            if (round >= 0) samples[name].values.push_back(micros_since(start));
+        }
+    }
+    return samples;
+}
+
+void print_targets(Report& report, const std::map<std::string, Sample>& samples) {
+    const auto speed = [&](const char* raw, const char* ours, double limit) {
+        report.target({std::string("speed: ") + ours + " / " + raw,
+                       samples.at(raw).median() / samples.at(ours).median(), Target::Bound::at_least, limit});
+    };
+    speed(kRawTcp, kOursTcp, 0.9);
+    speed(kRawReno, kOursTcp, 0.9);
+    speed(kRawUnix, kOursUnix, 0.9);
+}
+
+void measure_way(Report& report, const Named& callers, Caller TensorCallers::*way, const std::string& words,
+                 std::size_t size) {
+    report.group("tensor of " + std::to_string(size >> 10) + " KiB " + words);
+    const auto samples = measure(callers, way, size > (std::size_t{16} << 20) ? 20 : 500);
+    for (const auto& [name, calls] : callers) {
+        const double p50 = samples.at(name).median();
+        report.row(name, {{"p50_us", p50}, {"mib_per_s", static_cast<double>(size) / p50 / 1.048576}});
+    }
+    if (size == kTensorBytes[2] && way != &TensorCallers::both) print_targets(report, samples);
+}
+
+}  // namespace
+
+void tensors(Report& report, const Settings& settings) {
+    const Servers servers(settings.folder);
+    for (const std::size_t size : kTensorBytes) {
+        const Named all = callers(servers, size);
+        measure_way(report, all, &TensorCallers::take, "to the server", size);
+        measure_way(report, all, &TensorCallers::give, "from the server", size);
+        measure_way(report, all, &TensorCallers::both, "there and back", size);
+    }
+}
+
+}  // namespace bench

@@ -1,0 +1,11 @@
+#include "peers.hpp"
+#include "servers.hpp"
+
+namespace bench {
+
+bool have_grpc() { return false; }
+int serve_grpc(const Arguments&) { return 1; }
+Caller grpc_echo(const std::string&, int, const std::string&) { return {}; }
+TensorCallers grpc_tensors(const std::string&, std::size_t) { return {}; }
+
+}  // namespace bench
