@@ -164,6 +164,9 @@ void add_limits(Table& table) {
     table.size("max-body-bytes", "of a binary request", MEMBER(server.max_body_bytes));
     table.size("max-bytes-in-flight", "request bodies held at once; 0: a quarter of the memory",
                MEMBER(server.max_bytes_in_flight));
+    table.count("max-chunks", "of one chunked request", 1, MEMBER(server.max_chunks), 1'000'000'000);
+    table.count("min-bytes-per-second", "what a binary request or an answer must move on average; 0: no bound", 0,
+                MEMBER(server.min_bytes_per_second), 1'000'000'000);
     table.count("max-batch-items", "requests in a batch", 1, MEMBER(server.max_batch_items));
     table.size("max-batch-reply-bytes", "answers of a batch", MEMBER(server.max_batch_reply_bytes));
     table.size("max-reply-json-bytes", "JSON of an answer", MEMBER(server.max_reply_json_bytes));
@@ -179,6 +182,9 @@ void add_limits(Table& table) {
     table.count("max-tasks", "tasks kept", 1, MEMBER(server.max_tasks));
     table.time("task-ttl", "how long a finished task is kept", MEMBER(server.task_ttl));
     table.size("max-task-bytes", "results of finished tasks, host and device apart", MEMBER(server.max_task_bytes));
+    table.count("idempotency-keys", "kept of calls that ended", 1, MEMBER(server.idempotency_keys));
+    table.time("idempotency-window", "how long a key is known after its call ended", MEMBER(server.idempotency_window));
+    table.size("idempotency-bytes", "results held for idempotency keys", MEMBER(server.idempotency_bytes));
     table.count("max-sessions", "sessions over HTTP", 1, MEMBER(server.max_sessions));
     table.time("session-idle", "end of a session that is not used", MEMBER(server.session_idle));
 }

@@ -46,7 +46,9 @@ struct ServerOptions {
     std::size_t max_connections = 4096;
     std::size_t max_header_bytes = 8 << 10;  ///< one line
     std::size_t max_headers = 100;
-    std::size_t max_bytes_in_flight = 0;  ///< 0: a quarter of the memory
+    std::size_t max_chunks = std::size_t{1} << 20;  ///< of one chunked body
+    std::size_t max_bytes_in_flight = 0;            ///< 0: a quarter of the memory
+    std::size_t min_bytes_per_second = 1 << 10;     ///< of a binary request or an answer, on average; 0: none
     std::chrono::milliseconds header_timeout{10'000};
     std::chrono::milliseconds body_timeout{30'000};
     std::chrono::milliseconds body_stall_timeout{30'000};
@@ -56,7 +58,10 @@ struct ServerOptions {
 
     std::size_t max_tasks = 10'000;
     std::chrono::milliseconds task_ttl{3'600'000};
-    std::uint64_t max_task_bytes = std::uint64_t{1} << 30;  ///< host and device apart
+    std::uint64_t max_task_bytes = std::uint64_t{1} << 30;       ///< host and device apart
+    std::size_t idempotency_keys = 10'000;                       ///< of calls that ended
+    std::chrono::milliseconds idempotency_window{600'000};       ///< how long after the end of its call
+    std::uint64_t idempotency_bytes = std::uint64_t{256} << 20;  ///< results held for them
     std::size_t max_sessions = 256;
     std::chrono::milliseconds session_idle{600'000};
 };

@@ -25,6 +25,8 @@ public:
     virtual bool on_device() const = 0;       ///< not in host memory
     /// Appends what makes it equal to another tensor (dtype, shape, bytes). False when it is too big for a key.
     virtual bool append_key(std::string& key) const = 0;
+    /// As append_key for a tensor of any size, with the SHA-256 of its bytes in their place. Reads all of them.
+    virtual void append_digest(std::string& key) const = 0;
 };
 
 using TensorPointer = std::shared_ptr<const TensorHandle>;

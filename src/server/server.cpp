@@ -47,6 +47,9 @@ service::DispatcherOptions dispatcher_options(const ServerOptions& options) {
     result.cache = options.cache;
     result.cache_bytes = options.cache_bytes;
     result.call_timeout = options.call_timeout;
+    result.idempotency.max_keys = options.idempotency_keys;
+    result.idempotency.window = options.idempotency_window;
+    result.idempotency.max_bytes = options.idempotency_bytes;
     return result;
 }
 
@@ -63,7 +66,9 @@ http::ServerOptions http_options(const ServerOptions& options) {
     result.body_stall_timeout = options.body_stall_timeout;
     result.idle_timeout = options.idle_timeout;
     result.write_timeout = options.write_timeout;
+    result.max_chunks = options.max_chunks;
     result.max_bytes_in_flight = options.max_bytes_in_flight;
+    result.min_bytes_per_second = options.min_bytes_per_second;
     return result;
 }
 

@@ -61,23 +61,26 @@ std::variant<ArgumentNodes, json_rpc::Error> by_name(const SharedFunction& funct
     return nodes;
 }
 
-void append_key(const Json& json, const codec::JsonSource& source, std::string& key, bool& complete) {
+void append_key(const Json& json, const codec::JsonSource& source, Digests digests, ArgumentsKey& key) {
     const ValueSource::Node node = codec::JsonSource::node(json);
     if (const codec::TensorPointer tensor = source.imported(node)) {
-        complete = complete && tensor->append_key(key);
+        if (tensor->append_key(key.text)) return;
+        key.has_digests = true;
+        if (digests == Digests::compute) tensor->append_digest(key.text);
         return;
     }
     if (json.is_array() || json.is_object()) {
-        key.push_back(json.is_array() ? '[' : '{');
+        key.text.push_back(json.is_array() ? '[' : '{');
         for (const auto& [name, member] : json.items()) {
-            if (json.is_object()) json_rpc::print_json(name, key);
-            append_key(member, source, key, complete);
-            key.push_back(',');
+            if (key.has_digests && digests == Digests::stop) return;
+            if (json.is_object()) json_rpc::print_json(name, key.text);
+            append_key(member, source, digests, key);
+            key.text.push_back(',');
         }
-        key.push_back(json.is_array() ? ']' : '}');
+        key.text.push_back(json.is_array() ? ']' : '}');
         return;
     }
-    json_rpc::print_json(json, key);
+    json_rpc::print_json(json, key.text);
 }
 
 }  // namespace
@@ -95,14 +98,13 @@ std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const SharedFunctio
     return matched;
 }
 
-std::string arguments_key(const ArgumentNodes& nodes, const codec::JsonSource& source) {
-    std::string key;
-    bool complete = true;
+ArgumentsKey arguments_key(const ArgumentNodes& nodes, const codec::JsonSource& source, Digests digests) {
+    ArgumentsKey key;
     for (const ValueSource::Node node : nodes) {
-        if (node != nullptr) append_key(*static_cast<const Json*>(node), source, key, complete);
-        key.push_back(';');
+        if (node != nullptr) append_key(*static_cast<const Json*>(node), source, digests, key);
+        key.text.push_back(';');
     }
-    return complete ? key : std::string();
+    return key;
 }
 
 }  // namespace shared_tensor::service

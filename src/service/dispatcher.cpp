@@ -75,10 +75,13 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
 
     Prepared prepared{&function, std::move(binding.call), {}, {}, options_.call_timeout};
     const bool cacheable = options_.cache && options.cached && !options.stateful;
-    if (cacheable || !spec.idempotency_key.empty()) {
-        prepared.arguments = arguments_key(std::get<ArgumentNodes>(nodes), source);
+    const bool keyed = !spec.idempotency_key.empty();
+    ArgumentsKey key;
+    if (cacheable || keyed) {
+        key = arguments_key(std::get<ArgumentNodes>(nodes), source, keyed ? Digests::compute : Digests::stop);
     }
-    if (cacheable && !prepared.arguments.empty()) {
+    prepared.arguments = std::move(key.text);
+    if (cacheable && !key.has_digests) {
         prepared.cache_key = std::string(spec.method) + '\0' + std::string(options.version) + '\0' +
                              spec.owner.principal + '\0' + prepared.arguments;
     }
@@ -158,7 +161,7 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
         return json_rpc::cancelled("the call with this idempotency key was cancelled: use a new key to run it again");
     }
     execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
-                            keys_.account(key, outcome->host_bytes() + outcome->device_bytes());
+                            keys_.ended(key, outcome->host_bytes() + outcome->device_bytes());
                         }});
     WaiterPointer waiter = execution->join();
     WaiterPointer kept = execution->join();

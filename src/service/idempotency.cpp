@@ -13,11 +13,9 @@ std::optional<IdempotencyTable::Known> IdempotencyTable::insert(const std::strin
     return state_.with([&](State& state) -> std::optional<Known> {
         drop_old(state, now);
         if (auto first = known(state, key, arguments)) return first;
-        const SteadyTime expires = now + limits_.window;
         erase(state, key);
         state.bytes += arguments.size();
-        state.entries.emplace(key, Entry{arguments, std::move(run), expires, arguments.size()});
-        state.by_age.emplace_back(expires, key);
+        state.entries.emplace(key, Entry{arguments, std::move(run), SteadyTime::max(), arguments.size()});
         return std::nullopt;
     });
 }
@@ -26,7 +24,7 @@ void IdempotencyTable::forget(const std::string& key) {
     state_.with([&](State& state) { erase(state, key); });
 }
 
-void IdempotencyTable::account(const std::string& key, std::uint64_t bytes) {
+void IdempotencyTable::ended(const std::string& key, std::uint64_t bytes) {
     const SteadyTime now = clock_->now();
     state_.with([&](State& state) {
         const auto entry = state.entries.find(key);
@@ -34,6 +32,8 @@ void IdempotencyTable::account(const std::string& key, std::uint64_t bytes) {
         const std::uint64_t all = entry->second.arguments.size() + bytes;
         state.bytes += all - entry->second.bytes;
         entry->second.bytes = all;
+        entry->second.expires = now + limits_.window;
+        state.by_end.emplace_back(entry->second.expires, key);
         drop_old(state, now);
     });
 }
@@ -56,11 +56,11 @@ std::size_t IdempotencyTable::size() const {
 
 void IdempotencyTable::drop_old(State& state, SteadyTime now) const {
     const auto over = [&] { return state.entries.size() >= limits_.max_keys || state.bytes > limits_.max_bytes; };
-    while (!state.by_age.empty() && (state.by_age.front().first <= now || over())) {
-        const auto& [expires, key] = state.by_age.front();
+    while (!state.by_end.empty() && (state.by_end.front().first <= now || over())) {
+        const auto& [expires, key] = state.by_end.front();
         const auto entry = state.entries.find(key);
         if (entry != state.entries.end() && entry->second.expires == expires) erase(state, key);
-        state.by_age.pop_front();
+        state.by_end.pop_front();
     }
 }
 

@@ -24,8 +24,10 @@ struct IdempotencyLimits {
 /// What a key once led to, so that a repeated request is never a second run: a plain call's execution or a task's id.
 using KeyedRun = std::variant<std::shared_ptr<Execution>, std::string>;
 
-/// The idempotency keys of the last minutes. A key belongs to a principal and a method; the oldest go first when there
-/// are too many. Thread safety: all methods from any thread.
+/// The idempotency keys of the last minutes. A key belongs to a principal and a method. It is known while its run goes
+/// on, however long that takes and however many there are (the queue and the task table bound them), and for `window`
+/// after its end; of the ended ones the oldest go first when there are too many. Thread safety: all methods from any
+/// thread.
 class IdempotencyTable {
 public:
     IdempotencyTable(IdempotencyLimits limits, const Clock& clock) : limits_(limits), clock_(&clock) {}
@@ -42,8 +44,8 @@ public:
     /// Forgets a key whose run was refused before it began, so that the client may try again.
     void forget(const std::string& key);
 
-    /// The run under `key` ended with a result of that many bytes.
-    void account(const std::string& key, std::uint64_t bytes);
+    /// The run under `key` ended with a result of that many bytes, which its key keeps alive.
+    void ended(const std::string& key, std::uint64_t bytes);
 
     void expire();
     std::size_t size() const;
@@ -53,13 +55,13 @@ private:
     struct Entry {
         std::string arguments;
         KeyedRun run;
-        SteadyTime expires;
+        SteadyTime expires = SteadyTime::max();
         std::uint64_t bytes = 0;
     };
     struct State {
         std::unordered_map<std::string, Entry> entries;
         std::uint64_t bytes = 0;
-        std::deque<std::pair<SteadyTime, std::string>> by_age;
+        std::deque<std::pair<SteadyTime, std::string>> by_end;
     };
     static void erase(State& state, const std::string& key);
     void drop_old(State& state, SteadyTime now) const;

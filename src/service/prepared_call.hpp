@@ -12,7 +12,7 @@ namespace shared_tensor::service {
 struct Dispatcher::Prepared {
     const Function* function;
     std::unique_ptr<BoundCall> call;
-    std::string arguments;  ///< arguments_key(), where a policy needs it
+    std::string arguments;  ///< the text of arguments_key(), where a policy needs it
     std::string cache_key;  ///< empty: not cached
     std::chrono::milliseconds timeout;
 };

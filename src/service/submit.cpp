@@ -41,6 +41,9 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     const std::shared_ptr<Execution> execution = waiter->execution();
     wish->with([&](auto& held) { held = std::move(waiter); });
     follow_as_task(*execution, *id);
+    if (!spec.idempotency_key.empty()) {
+        execution->observe({{}, {}, [this, key](const OutcomePointer&) { keys_.ended(key, 0); }});
+    }
     const auto info = tasks_.get(*id, std::nullopt);
     if (info && info->state == tasks::TaskState::cancelled)
         give_up(*wish);  // cancelled before there was anything to give up

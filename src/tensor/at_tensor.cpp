@@ -1,8 +1,11 @@
 #include "tensor/at_tensor.hpp"
 
 #include <ATen/core/Tensor.h>
+#include <openssl/evp.h>
 
+#include <array>
 #include <shared_tensor/value.hpp>
+#include <stdexcept>
 
 #include "tensor/memory.hpp"
 
@@ -21,17 +24,30 @@ public:
 
     bool append_key(std::string& key) const override {
         if (bytes_ > kMaxKeyBytes || on_device()) return false;
+        const Dense values = append_kind(key);
+        key.append(reinterpret_cast<const char*>(values.bytes.data()), values.bytes.size());
+        return true;
+    }
+
+    void append_digest(std::string& key) const override {
+        const Dense values = append_kind(key);
+        std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+        unsigned int size = 0;
+        if (EVP_Digest(values.bytes.data(), values.bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
+            throw std::runtime_error("OpenSSL could not compute a SHA-256");
+        key.append("sha256:").append(reinterpret_cast<const char*>(digest.data()), size);
+    }
+
+private:
+    Dense append_kind(std::string& key) const {
         const DType dtype = tensor::dtype_of(tensor_);
         key.append(name_of(dtype)).push_back('[');
         for (const std::int64_t size : tensor_.sizes())
             key.append(std::to_string(size)).push_back(',');
         key.push_back(']');
-        const Dense values = dense(tensor_, dtype);
-        key.append(reinterpret_cast<const char*>(values.bytes.data()), values.bytes.size());
-        return true;
+        return dense(tensor_, dtype);
     }
 
-private:
     at::Tensor tensor_;
     std::uint64_t bytes_;
 };

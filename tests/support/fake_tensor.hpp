@@ -31,9 +31,12 @@ public:
     std::uint64_t bytes() const override { return bytes_; }
     bool on_device() const override { return on_device_; }
     bool append_key(std::string& key) const override {
+        if (bytes_ > kMaxKeyBytes) return false;
         key += tensor_.name;
         return true;
     }
+    void append_digest(std::string& key) const override { key += "digest of " + tensor_.name; }
+    static constexpr std::uint64_t kMaxKeyBytes = 1 << 20;
 
 private:
     at::Tensor tensor_;

@@ -98,6 +98,12 @@ public:
         return reply;
     }
 
+    /// Whether an answer, or the end, is there; does not wait.
+    bool readable() const {
+        pollfd poll{fd_, POLLIN, 0};
+        return ::poll(&poll, 1, 0) > 0;
+    }
+
     /// Whether the other side closed; waits for it.
     bool closed_by_peer() {
         char byte = 0;

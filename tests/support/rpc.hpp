@@ -2,6 +2,8 @@
 
 // JSON-RPC calls of a test, one connection each.
 
+#include <cstdint>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -23,6 +25,18 @@ inline HttpReply post(int port, const std::string& body, const HeaderList& heade
     HttpPeer peer(port);
     peer.request("POST", "/jsonrpc", body, headers);
     return peer.read();
+}
+
+constexpr const char* kFrame = "application/vnd.shared-tensor";
+
+/// A body of that type: the size of the JSON, the JSON, then the tensors' bytes.
+inline std::string framed(std::string json, const std::string& tensors) {
+    while ((8 + json.size()) % 64 != 0)
+        json.push_back(' ');
+    std::string text(8, '\0');
+    const std::uint64_t size = json.size();
+    std::memcpy(text.data(), &size, 8);
+    return text + json + tensors;
 }
 
 /// The whole response object.

@@ -67,6 +67,31 @@ TEST_CASE("idempotency keys have bounds", "[server]") {
     CHECK(Json::parse(post(port, Json::array({item, item}).dump()).body)[1]["result"] == 3.0);
 }
 
+TEST_CASE("a key tells tensors of any size apart", "[server]") {
+    const auto code = [key = fresh_name()](char last) {
+        constexpr std::size_t kSize = 3 << 20;  // above what is compared byte by byte
+        const Json x{{"$tensor", {{"dtype", "uint8"}, {"shape", {kSize}}, {"body", {{"offset", 0}, {"size", kSize}}}}}};
+        std::string json = call_object("scale", x).dump();
+        const std::string body = framed(json, std::string(kSize - 1, 'x') + last);
+        const HttpReply reply =
+            post(shared_daemon(), body,
+                 {{"Content-Type", kFrame}, {"Shared-Tensor-Accept", "body"}, {"Idempotency-Key", key}});
+        return reply.header("Content-Type") == kFrame ? 0 : code_of(Json::parse(reply.body));
+    };
+    CHECK(code('1') == 0);
+    CHECK(code('1') == 0);
+    CHECK(code('2') == -32602);
+}
+
+TEST_CASE("a key is known for a while after the end of its call", "[server]") {
+    Daemon daemon(with_plugins({"--idempotency-window", "1ms"}));
+    const std::string name = fresh_name();
+    call(daemon.port(), "release", {name});
+    const auto started_before = [&] { return call(daemon.port(), "hold", {name}, {{"Idempotency-Key", "k"}}); };
+    CHECK(started_before() == 0);
+    CHECK(eventually([&] { return started_before() == 1; }));
+}
+
 TEST_CASE("equal calls of a cached function in flight run once, and later ones are remembered", "[server]") {
     const int port = shared_daemon();
     const std::string name = fresh_name();

@@ -1,5 +1,4 @@
 #include <catch2/catch_test_macros.hpp>
-
 #include <cstring>
 
 #include "integration/server/shared_daemon.hpp"
@@ -8,21 +7,10 @@ using namespace shared_tensor::test;
 
 namespace {
 
-constexpr const char* kFrame = "application/vnd.shared-tensor";
-
 Json tensor(const char* dtype, const Json& shape, const Json& way) {
     Json descriptor{{"dtype", dtype}, {"shape", shape}, {"device", "cpu"}};
     descriptor.update(way);
     return {{"$tensor", descriptor}};
-}
-
-std::string frame(std::string json, const std::string& tensors) {
-    while ((8 + json.size()) % 64 != 0)
-        json.push_back(' ');
-    std::string text(8, '\0');
-    const std::uint64_t size = json.size();
-    std::memcpy(text.data(), &size, 8);
-    return text + json + tensors;
 }
 
 std::string bytes_of(std::initializer_list<float> values) {
@@ -57,7 +45,7 @@ TEST_CASE("a tensor goes as base64 and comes back as base64", "[server]") {
 
 TEST_CASE("a tensor goes in a frame and comes back in one", "[server]") {
     const Json x = tensor("float32", {3}, {{"body", {{"offset", 0}, {"size", 12}}}});
-    const std::string body = frame(call_object("scale", {x, 3}).dump(), bytes_of({1, 2, 3}));
+    const std::string body = framed(call_object("scale", {x, 3}).dump(), bytes_of({1, 2, 3}));
     const HttpReply reply = post(shared_daemon(), body, {{"Content-Type", kFrame}, {"Shared-Tensor-Accept", "body"}});
     REQUIRE(reply.status == 200);
     REQUIRE(reply.header("Content-Type") == kFrame);
@@ -71,7 +59,7 @@ TEST_CASE("a tensor goes in a frame and comes back in one", "[server]") {
 
 TEST_CASE("the content type of a frame is read without case and parameters", "[server]") {
     const Json x = tensor("float32", {1}, {{"body", {{"offset", 0}, {"size", 4}}}});
-    const std::string body = frame(call_object("scale", {x}).dump(), bytes_of({1}));
+    const std::string body = framed(call_object("scale", {x}).dump(), bytes_of({1}));
     const HttpReply reply = post(shared_daemon(), body, {{"Content-Type", "Application/VND.shared-tensor; v=1"}});
     CHECK(Json::parse(reply.body)["result"]["$tensor"]["data"] == Json{2.0});
 }
@@ -104,7 +92,7 @@ TEST_CASE("offsets of a frame are checked without overflow", "[server]") {
           Json{{"offset", -8}, {"size", 8}}, Json{{"offset", 0}, {"size", 9223372036854775807LL}}}) {
         INFO(place.dump());
         const Json x = tensor("float32", {2}, {{"body", place}});
-        const std::string body = frame(call_object("scale", {x}).dump(), bytes_of({1, 2}));
+        const std::string body = framed(call_object("scale", {x}).dump(), bytes_of({1, 2}));
         CHECK(code_of(Json::parse(post(shared_daemon(), body, {{"Content-Type", kFrame}}).body)) == -32602);
     }
 }

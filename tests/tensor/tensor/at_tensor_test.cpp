@@ -88,6 +88,23 @@ TEST_CASE("a tensor above a mebibyte has no key", "[tensor]") {
     CHECK(key.empty());
 }
 
+TEST_CASE("tensors of any size have digests that tell dtype, shape and every byte apart", "[tensor]") {
+    const auto digest_of = [](const at::Tensor& tensor) {
+        std::string digest;
+        make_handle(tensor)->append_digest(digest);
+        return digest;
+    };
+    const at::Tensor tensor = at::arange(1 << 20);
+    at::Tensor other = tensor.clone();
+    CHECK(digest_of(tensor) == digest_of(other));
+    CHECK(digest_of(tensor.t().view({2, -1}).t()) == digest_of(tensor.view({2, -1}).t().contiguous()));
+    other[12345] += 1;
+    CHECK(digest_of(tensor) != digest_of(other));
+    CHECK(digest_of(tensor) != digest_of(tensor.view({2, -1})));
+    CHECK(digest_of(tensor) != digest_of(tensor.view(at::kDouble)));
+    CHECK(digest_of(tensor).size() < 100);
+}
+
 TEST_CASE("no memory is std::bad_alloc, not torch's own error", "[tensor]") {
     CHECK_THROWS_AS(allocate(DType::uint8, Shape{std::int64_t{1} << 50}), std::bad_alloc);
 }

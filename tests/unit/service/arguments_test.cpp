@@ -37,7 +37,7 @@ std::string key(const Json& json, bool import = false) {
     FakePort port;
     const codec::JsonSource source(port);
     if (import) ValueReader(source, codec::JsonSource::node(json)).tensor();
-    return service::arguments_key({codec::JsonSource::node(json), nullptr}, source);
+    return service::arguments_key({codec::JsonSource::node(json), nullptr}, source, service::Digests::compute).text;
 }
 
 }  // namespace
