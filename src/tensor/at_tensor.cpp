@@ -1,13 +1,11 @@
 #include "tensor/at_tensor.hpp"
 
 #include <ATen/core/Tensor.h>
-#include <openssl/evp.h>
 
-#include <array>
 #include <shared_tensor/value.hpp>
-#include <stdexcept>
 
 #include "tensor/memory.hpp"
+#include "util/sha256.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -31,11 +29,8 @@ public:
 
     void append_digest(std::string& key) const override {
         const Dense values = append_kind(key);
-        std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
-        unsigned int size = 0;
-        if (EVP_Digest(values.bytes.data(), values.bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1)
-            throw std::runtime_error("OpenSSL could not compute a SHA-256");
-        key.append("sha256:").append(reinterpret_cast<const char*>(digest.data()), size);
+        const Sha256 digest = sha256_of(values.bytes);
+        key.append("sha256:").append(reinterpret_cast<const char*>(digest.data()), digest.size());
     }
 
 private:
