@@ -4,13 +4,22 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 namespace bench {
 
 namespace {
 
-constexpr int kTurns = 5;
+constexpr int kTurns = 20;
+
+Sample measure(const Contestant& one, double seconds) {
+    try {
+        return one.measure(seconds);
+    } catch (const std::exception& error) {
+        throw std::runtime_error(one.name + ": " + error.what());
+    }
+}
 
 }  // namespace
 
@@ -18,7 +27,7 @@ std::map<std::string, Sample> by_turns(const std::vector<Contestant>& contestant
     std::map<std::string, Sample> samples;
     for (int turn = 0; turn < kTurns; ++turn) {
         for (const Contestant& one : contestants)
-            samples[one.name].append(one.measure(seconds / kTurns));
+            samples[one.name].append(measure(one, seconds / kTurns));
     }
     return samples;
 }

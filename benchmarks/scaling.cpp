@@ -12,15 +12,16 @@ namespace {
 
 constexpr int kIdle = 1000;
 constexpr int kTasks = 100'000;
-constexpr int kFirst = 1000;  ///< of the tasks: what submitting costs while there are few
+constexpr int kPart = 5000;  ///< of the tasks: the second and the last so many are compared, when all is warm
 
 constexpr const char* kTen = "10 functions";
+constexpr const char* kControl = "10 functions, another process of the same";
 constexpr const char* kThousand = "1,000 functions";
 constexpr const char* kTenThousand = "10,000 functions";
 constexpr const char* kIdleRow = "10 functions, 1,000 idle connections";
 constexpr const char* kTasksRow = "10 functions, 100,000 finished tasks";
-constexpr const char* kFirstTasks = "task.submit, the first 1,000";
-constexpr const char* kLastTasks = "task.submit, the last 1,000 of 100,000";
+constexpr const char* kFewTasks = "task.submit, while there are 5,000 to 10,000 tasks";
+constexpr const char* kManyTasks = "task.submit, while there are 95,000 to 100,000";
 
 nlohmann::json ask(const Endpoint& server, HttpConnection& connection, const std::string& method) {
     const nlohmann::json request{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}};
@@ -43,7 +44,7 @@ void require_open(const Endpoint& server, std::vector<HttpConnection>& idle) {
 }
 
 struct Submitted {
-    Sample first, last;
+    Sample few, many;
 };
 
 /// Tasks are submitted one after another; those that find the queue full are submitted again.
@@ -59,10 +60,10 @@ Submitted finish_tasks(const Endpoint& server) {
         if (!taken) {
             --i;
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        } else if (i < kFirst) {
-            submitted.first.values.push_back(took);
-        } else if (i >= kTasks - kFirst) {
-            submitted.last.values.push_back(took);
+        } else if (i >= kPart && i < 2 * kPart) {
+            submitted.few.values.push_back(took);
+        } else if (i >= kTasks - kPart) {
+            submitted.many.values.push_back(took);
         }
     }
     while (ask(server, connection, "server.info").at("totals").at("tasks").at("finished") < kTasks)
@@ -83,26 +84,27 @@ Contestant call_of(const std::string& name, const ServerProcess& server) {
 
 void scaling(Report& report, const Settings& settings) {
     report.group("small call over TCP beside what the server holds");
-    const ServerProcess ten({"ours", "10"}), thousand({"ours", "1000"}), ten_thousand({"ours", "10000"});
+    const ServerProcess ten({"ours", "10"}), control({"ours", "10"}), thousand({"ours", "1000"}),
+        ten_thousand({"ours", "10000"});
     const ServerProcess crowded({"ours", "10"}), busy({"ours", "10"});
     std::vector<HttpConnection> idle = idle_connections({crowded.port()});
     const Submitted submitted = finish_tasks({busy.port()});
-    const std::vector<Contestant> all{call_of(kTen, ten), call_of(kThousand, thousand),
-                                      call_of(kTenThousand, ten_thousand), call_of(kIdleRow, crowded),
-                                      call_of(kTasksRow, busy)};
+    const std::vector<Contestant> all{call_of(kTen, ten),           call_of(kControl, control),
+                                      call_of(kThousand, thousand), call_of(kTenThousand, ten_thousand),
+                                      call_of(kIdleRow, crowded),   call_of(kTasksRow, busy)};
     const auto samples = by_turns(all, settings.seconds);
     require_open({crowded.port()}, idle);
     for (const Contestant& one : all)
         report.latency_row(one.name, samples.at(one.name));
-    report.latency_row(kFirstTasks, submitted.first);
-    report.latency_row(kLastTasks, submitted.last);
+    report.latency_row(kFewTasks, submitted.few);
+    report.latency_row(kManyTasks, submitted.many);
     const auto grows = [&](const char* name, const Sample& sample, const char* base, const Sample& other) {
         report.target(
             {std::string(name) + " / " + base, sample.median() / other.median(), Target::Bound::at_most, 1.1});
     };
     for (const char* name : {kThousand, kTenThousand, kIdleRow, kTasksRow})
         grows(name, samples.at(name), kTen, samples.at(kTen));
-    grows(kLastTasks, submitted.last, kFirstTasks, submitted.first);
+    grows(kManyTasks, submitted.many, kFewTasks, submitted.few);
 }
 
 }  // namespace bench
