@@ -55,10 +55,12 @@ private:
     std::string data_;
 };
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a class's name
 #define SHARED_TENSOR_DETAIL_ERROR(Name)                          \
     class [[gnu::visibility("default")]] Name : public RpcError { \
         using RpcError::RpcError;                                 \
     }
+// NOLINTEND(bugprone-macro-parentheses)
 
 SHARED_TENSOR_DETAIL_ERROR(MethodNotFound);     ///< -32601
 SHARED_TENSOR_DETAIL_ERROR(InvalidParams);      ///< -32602; data: parameter, expected, got
