@@ -34,8 +34,9 @@ Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, Wrap
       pool_(options.pool, clock) {
     for (const SharedFunction* function : registry.functions()) {
         const std::size_t limit = function->options().concurrency;
-        functions_.emplace(std::string(function->name()),
-                           Function{function, limit > 0 ? tasks::make_group(limit) : nullptr});
+        functions_.emplace(
+            std::string(function->name()),
+            Function{function, limit > 0 ? tasks::make_group(limit) : nullptr, std::make_shared<RunTime>()});
     }
 }
 
@@ -91,8 +92,9 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
 }
 
 std::shared_ptr<Execution> Dispatcher::make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline) {
-    return std::make_shared<Execution>(
-        Execution::Setup{prepared.function->shared, std::move(prepared.call), std::move(owner), deadline, wrap_});
+    return std::make_shared<Execution>(Execution::Setup{prepared.function->shared, std::move(prepared.call),
+                                                        std::move(owner), deadline, wrap_,
+                                                        prepared.function->run_time});
 }
 
 std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::join_or_start(Prepared& prepared, const CallOwner& owner,

@@ -85,6 +85,7 @@ private:
     struct Function {
         const SharedFunction* shared;
         std::shared_ptr<tasks::Group> group;  ///< of concurrency(n), else null
+        std::shared_ptr<RunTime> run_time;
     };
     struct Prepared;  // a call whose arguments are read
 

@@ -8,6 +8,7 @@
 
 #include "codec/json_sink.hpp"
 #include "util/log.hpp"
+#include "util/spin.hpp"
 
 namespace shared_tensor::service {
 
@@ -44,11 +45,14 @@ void Execution::run() noexcept {
         return true;
     });
     if (!mine) return;
+    const SteadyTime begin = real_clock().now();
     try {
         for (const auto& observer : observers()) {
             if (observer->started) observer->started();
         }
-        finish(invoke());
+        OutcomePointer outcome = invoke();
+        if (setup_.run_time != nullptr) setup_.run_time->note(real_clock().now() - begin);
+        finish(std::move(outcome));
     } catch (...) {
         finish(make_outcome(json_rpc::out_of_memory("the result could not be kept")));
     }
@@ -86,6 +90,7 @@ void Execution::cancel(OutcomePointer outcome) {
 Execution::Observers Execution::end(State& state, OutcomePointer outcome) {
     state.phase = Phase::done;
     state.outcome = std::move(outcome);
+    ended_.store(true, std::memory_order_release);
     return std::exchange(state.observers, {});
 }
 
@@ -158,6 +163,9 @@ void Execution::log(LogLevel level, std::string_view text) const {
 Execution::Waiter::~Waiter() { execution_->drop_waiter(); }
 
 OutcomePointer Execution::Waiter::wait_until(SteadyTime deadline) {
+    const RunTime* run_time = execution_->setup_.run_time.get();
+    if (run_time != nullptr && run_time->brief())
+        spin_until([this] { return execution_->ended_.load(std::memory_order_acquire) || gave_up(); });
     auto access = execution_->state_.lock();
     const auto ready = [this](const State& state) { return state.outcome != nullptr || gave_up(); };
     if (deadline == SteadyTime::max()) {

@@ -10,6 +10,7 @@
 #include <shared_tensor/function.hpp>
 
 #include "service/outcome.hpp"
+#include "service/run_time.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 
@@ -37,6 +38,7 @@ public:
         CallOwner owner;
         SteadyTime deadline = SteadyTime::max();
         WrapTensor wrap = nullptr;
+        std::shared_ptr<RunTime> run_time = nullptr;  ///< of all runs of the function; null: waiters sleep at once
     };
     explicit Execution(Setup setup);
     ~Execution() override;
@@ -106,7 +108,7 @@ private:
     using Observers = std::vector<std::shared_ptr<const Observer>>;
 
     void drop_waiter();
-    static Observers end(State& state, OutcomePointer outcome);
+    Observers end(State& state, OutcomePointer outcome);
     OutcomePointer invoke();
     std::vector<std::shared_ptr<const Observer>> observers() const;
 
@@ -121,6 +123,7 @@ private:
     Caller caller_;
     std::function<void()> cancelled_hook_;
     std::atomic<bool> cancelled_{false};
+    std::atomic<bool> ended_{false};  ///< the outcome is there: what a waiter looks for before it sleeps
     mutable Guarded<State> state_;
 };
 

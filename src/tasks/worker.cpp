@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "util/log.hpp"
+#include "util/spin.hpp"
 
 namespace shared_tensor::tasks {
 
@@ -32,7 +33,10 @@ Worker::Worker(const std::string& name, Finished finished)
 Worker::~Worker() { leave(); }
 
 void Worker::post(std::shared_ptr<Job> job) {
-    mail_.with([&](Mail& mail) { mail.job = std::move(job); });
+    mail_.with([&](Mail& mail) {
+        mail.job = std::move(job);
+        posted_.store(true, std::memory_order_release);
+    });
     mail_.notify_one();
 }
 
@@ -43,9 +47,11 @@ void Worker::leave() {
 
 void Worker::serve() {
     for (Next next; !next.leave;) {
+        spin_until([this] { return posted_.load(std::memory_order_acquire); });
         auto mail = mail_.lock();
         mail.wait([](const Mail& state) { return state.job != nullptr || state.leave; });
         next = {std::move(mail->job), mail->leave};
+        posted_.store(false, std::memory_order_relaxed);
         { const auto unlocked = std::move(mail); }
         while (next.job != nullptr) {
             run_job(*next.job);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -49,7 +50,8 @@ private:
 
     const Finished finished_;
     Guarded<Mail> mail_;
-    std::jthread thread_;  // last: everything above is there when it starts
+    std::atomic<bool> posted_{false};  ///< there is mail: what it looks for before it sleeps
+    std::jthread thread_;              // last: everything above is there when it starts
 };
 
 }  // namespace shared_tensor::tasks
