@@ -6,12 +6,12 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
 
 #include "http/peer.hpp"
+#include "util/unix_listener.hpp"
 
 namespace shared_tensor::http {
 
@@ -80,12 +80,10 @@ UniqueFd connect_tcp(const Endpoint& endpoint, Deadline deadline) {
 }
 
 UniqueFd connect_unix(const Endpoint& endpoint) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (endpoint.unix_socket.size() >= sizeof address.sun_path) {
+    if (endpoint.unix_socket.size() >= sizeof(sockaddr_un::sun_path)) {
         fail(Kind::connect, endpoint, "the path is longer than 107 characters");
     }
-    std::memcpy(address.sun_path, endpoint.unix_socket.data(), endpoint.unix_socket.size());
+    const sockaddr_un address = unix_address(endpoint.unix_socket);
     UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd) fail(Kind::connect, endpoint, std::strerror(errno));
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {

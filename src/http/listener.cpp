@@ -1,20 +1,12 @@
 #include "http/listener.hpp"
 
-#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <sys/file.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 
 #include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <filesystem>
 #include <memory>
 #include <system_error>
-#include <thread>
 
 #include "util/check.hpp"
 
@@ -67,43 +59,6 @@ int bound_port(int fd) {
                                                : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
-sockaddr_un unix_address(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path)
-        fail(ENAMETOOLONG, "cannot listen on unix socket " + path + " (107 characters at most)");
-    std::memcpy(address.sun_path, path.data(), path.size());
-    return address;
-}
-
-/// Two servers that start at once must not both take the other's fresh socket for a dead one: whoever looks and binds
-/// holds this lock. A stranger who holds it for long cannot keep us from starting.
-UniqueFd lock_folder_of(const std::string& path) {
-    const auto folder = std::filesystem::path(path).parent_path();
-    UniqueFd fd(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    for (int attempt = 0; fd && attempt < 100; ++attempt) {
-        if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0) break;
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return fd;
-}
-
-bool somebody_listens(const sockaddr_un& address) {
-    const UniqueFd probe(::socket(AF_UNIX, kSocketFlags, 0));
-    if (!probe) return true;
-    if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return true;
-    return errno != ECONNREFUSED && errno != ENOENT;  // EAGAIN: its queue is full, so it lives
-}
-
-void remove_dead_socket(const std::string& path, const sockaddr_un& address) {
-    struct stat found {};
-    if (::lstat(path.c_str(), &found) != 0) return;
-    if (!S_ISSOCK(found.st_mode))
-        fail(EEXIST, "cannot listen on unix socket " + path + " (it is no socket; remove it or choose another path)");
-    if (somebody_listens(address)) fail(EADDRINUSE, "cannot listen on unix socket " + path);
-    ::unlink(path.c_str());
-}
-
 }  // namespace
 
 Listener Listener::tcp(const std::string& host, int port) {
@@ -111,7 +66,7 @@ Listener Listener::tcp(const std::string& host, int port) {
     const AddressList addresses = resolve(host, port);
     const addrinfo& address = choose(*addresses);
     Listener made;
-    made.fd_.reset(SHARED_TENSOR_CHECK_ERRNO(::socket(address.ai_family, kSocketFlags, 0), what));
+    made.tcp_.reset(SHARED_TENSOR_CHECK_ERRNO(::socket(address.ai_family, kSocketFlags, 0), what));
     const int on = 1;  // a port whose old connections are in TIME_WAIT is free; one with a listener is not
     ::setsockopt(made.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     SHARED_TENSOR_CHECK_ERRNO(::bind(made.fd(), address.ai_addr, address.ai_addrlen), what);
@@ -121,30 +76,9 @@ Listener Listener::tcp(const std::string& host, int port) {
 }
 
 Listener Listener::unix_socket(const std::string& path) {
-    const std::string what = "cannot listen on unix socket " + path;
-    const sockaddr_un address = unix_address(path);
     Listener made;
-    made.fd_.reset(SHARED_TENSOR_CHECK_ERRNO(::socket(AF_UNIX, kSocketFlags, 0), what));
-    // bind() gives the file the mode of the socket: it never exists with a wider one, and the umask of other threads
-    // is left alone.
-    SHARED_TENSOR_CHECK_ERRNO(::fchmod(made.fd(), 0600), what);
-    const UniqueFd lock = lock_folder_of(path);
-    remove_dead_socket(path, address);
-    SHARED_TENSOR_CHECK_ERRNO(::bind(made.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address), what);
-    made.path_ = path;
-    struct stat file {};
-    if (::lstat(path.c_str(), &file) == 0) {
-        made.device_ = file.st_dev;
-        made.inode_ = file.st_ino;
-    }
-    SHARED_TENSOR_CHECK_ERRNO(::listen(made.fd(), kBacklog), what);
+    made.unix_.emplace(path);
     return made;
-}
-
-Listener::~Listener() {
-    if (!fd_ || path_.empty()) return;
-    struct stat now {};
-    if (::lstat(path_.c_str(), &now) == 0 && now.st_dev == device_ && now.st_ino == inode_) ::unlink(path_.c_str());
 }
 
 }  // namespace shared_tensor::http

@@ -1,0 +1,254 @@
+#include "local/channel_server.hpp"
+
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "local/outbox.hpp"
+#include "util/check.hpp"
+#include "util/guarded.hpp"
+#include "util/log.hpp"
+#include "util/unix_listener.hpp"
+
+namespace shared_tensor::local {
+
+namespace {
+
+// What an event belongs to: a channel's socket and its process have keys of their own.
+constexpr std::uint64_t kWake = 0, kListener = 1;
+constexpr std::uint64_t socket_key(ChannelId id) { return id * 2; }
+constexpr std::uint64_t process_key(ChannelId id) { return id * 2 + 1; }
+
+constexpr int kPacketsAtOnce = 16;  // then the other channels have their turn
+constexpr std::chrono::milliseconds kAcceptAgain{100};
+
+struct Connection {
+    Connection(UniqueFd the_socket, std::size_t max_waiting) : socket(std::move(the_socket)), outbox(max_waiting) {}
+    const UniqueFd socket;
+    UniqueFd process;
+    Outbox outbox;
+};
+using ConnectionPointer = std::shared_ptr<Connection>;  // of the loop, and of a send that goes on
+
+}  // namespace
+
+class ChannelServer::Impl {
+public:
+    Impl(ChannelServerOptions options, ChannelHandler& handler)
+        : options_(std::move(options)), handler_(handler), listener_(options_.path, SOCK_SEQPACKET) {
+        epoll_.reset(SHARED_TENSOR_CHECK_ERRNO(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1"));
+        wake_.reset(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"));
+        watch(EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWake);
+        watch(EPOLL_CTL_ADD, listener_.fd(), EPOLLIN, kListener);
+    }
+
+    void start() {
+        thread_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
+        ::pthread_setname_np(thread_.native_handle(), "st-local");
+    }
+
+    void stop() {
+        thread_.request_stop();
+        wake();
+        if (thread_.joinable()) thread_.join();
+    }
+
+    bool send(ChannelId id, OutgoingPacket packet) {
+        const ConnectionPointer connection = find(id);
+        if (connection == nullptr) return false;
+        switch (connection->outbox.send(connection->socket.get(), std::move(packet))) {
+            case Outbox::State::empty: break;
+            case Outbox::State::waiting: want_to_write(id, *connection, true); break;
+            case Outbox::State::broken: close(id); return false;
+        }
+        return true;
+    }
+
+    void close(ChannelId id) {
+        doomed_.with([&](auto& doomed) { doomed.push_back(id); });
+        wake();
+    }
+
+    std::size_t size() const {
+        return channels_.with([](const auto& channels) { return channels.size(); });
+    }
+    const std::string& path() const { return listener_.path(); }
+
+private:
+    void watch(int operation, int fd, std::uint32_t events, std::uint64_t key) const {
+        epoll_event event{};
+        event.events = events;
+        event.data.u64 = key;
+        SHARED_TENSOR_CHECK_ERRNO(::epoll_ctl(epoll_.get(), operation, fd, &event), "epoll_ctl");
+    }
+
+    void want_to_write(ChannelId id, const Connection& connection, bool wanted) const {
+        epoll_event event{};
+        event.events = EPOLLIN | (wanted ? EPOLLOUT : 0U);
+        event.data.u64 = socket_key(id);
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), &event);  // it may be closed already
+    }
+
+    void wake() const {
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
+    }
+
+    ConnectionPointer find(ChannelId id) const {
+        return channels_.with([&](const auto& channels) {
+            const auto found = channels.find(id);
+            return found == channels.end() ? nullptr : found->second;
+        });
+    }
+
+    void serve(const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+            std::array<epoll_event, 64> events{};
+            const int timeout = accepting_ ? -1 : static_cast<int>(kAcceptAgain.count());
+            const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+            if (!accepting_) accept_again();
+            for (int i = 0; i < count; ++i)
+                handle(events[static_cast<std::size_t>(i)]);
+            close_doomed();
+        }
+        std::vector<ChannelId> left;
+        channels_.with([&](const auto& channels) {
+            for (const auto& [id, connection] : channels)
+                left.push_back(id);
+        });
+        for (const ChannelId id : left)
+            drop(id);
+    }
+
+    void handle(const epoll_event& event) {
+        const std::uint64_t key = event.data.u64;
+        if (key == kWake) {
+            std::uint64_t count = 0;
+            [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
+        } else if (key == kListener) {
+            accept_some();
+        } else if (key % 2 == 1) {
+            drop(key / 2);  // its process ended
+        } else {
+            serve_channel(key / 2, event.events);
+        }
+    }
+
+    void serve_channel(ChannelId id, std::uint32_t events) {
+        const ConnectionPointer connection = find(id);
+        if (connection == nullptr) return;  // dropped by an event before this one
+        if ((events & EPOLLOUT) != 0 && !flush(id, *connection)) return drop(id);
+        for (int i = 0; i < kPacketsAtOnce; ++i) {
+            Packet packet;
+            switch (receive_packet(connection->socket.get(), packet)) {
+                case Got::nothing: return;
+                case Got::end: return drop(id);
+                case Got::packet: handler_.received(id, std::move(packet)); break;
+            }
+        }
+    }
+
+    /// The wish is taken back first: a send that begins to wait meanwhile renews it.
+    bool flush(ChannelId id, Connection& connection) const {
+        want_to_write(id, connection, false);
+        const Outbox::State state = connection.outbox.flush(connection.socket.get());
+        if (state == Outbox::State::waiting) want_to_write(id, connection, true);
+        return state != Outbox::State::broken;
+    }
+
+    void accept_some() {
+        for (int i = 0; i < kPacketsAtOnce; ++i) {
+            UniqueFd socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            if (socket) {
+                open(std::move(socket));
+                continue;
+            }
+            if (errno == EAGAIN) return;
+            if (errno == EINTR || errno == ECONNABORTED) continue;
+            log::warn("the local channel cannot accept just now (", std::strerror(errno), "); trying again");
+            ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.fd(), nullptr);
+            accepting_ = false;
+            return;
+        }
+    }
+
+    void accept_again() {
+        watch(EPOLL_CTL_ADD, listener_.fd(), EPOLLIN, kListener);
+        accepting_ = true;
+    }
+
+    /// A client that cannot be watched is sent away: it goes on by HTTP alone.
+    void open(UniqueFd socket) {
+        if (size() >= options_.max_channels) {
+            log::warn("a client of the local channel is sent away: ", options_.max_channels, " are connected already");
+            return;
+        }
+        const ChannelId id = next_id_++;
+        try {
+            const Peer peer = peer_of(socket.get());
+            const auto connection = std::make_shared<Connection>(std::move(socket), options_.max_waiting_bytes);
+            connection->process = process_of(connection->socket.get(), peer);
+            channels_.with([&](auto& channels) { channels.emplace(id, connection); });
+            watch(EPOLL_CTL_ADD, connection->socket.get(), EPOLLIN, socket_key(id));
+            if (connection->process) watch(EPOLL_CTL_ADD, connection->process.get(), EPOLLIN, process_key(id));
+            if (!handler_.opened(id, peer)) forget(id);
+        } catch (const std::exception& error) {
+            log::warn("a client of the local channel is sent away: ", error.what());
+            if (find(id) != nullptr) forget(id);
+        }
+    }
+
+    void close_doomed() {
+        std::vector<ChannelId> doomed;
+        doomed_.with([&](auto& ids) { ids.swap(doomed); });
+        for (const ChannelId id : doomed)
+            drop(id);
+    }
+
+    void drop(ChannelId id) {
+        if (find(id) == nullptr) return;
+        forget(id);
+        handler_.closed(id);
+    }
+
+    /// The peer must see the end even if a send still holds the connection, or a child of ours its descriptor.
+    void forget(ChannelId id) {
+        const ConnectionPointer connection = find(id);
+        channels_.with([&](auto& channels) { channels.erase(id); });
+        ::shutdown(connection->socket.get(), SHUT_RDWR);
+        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
+        if (connection->process) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->process.get(), nullptr);
+    }
+
+    const ChannelServerOptions options_;
+    ChannelHandler& handler_;
+    const UnixListener listener_;
+    UniqueFd epoll_, wake_;
+    Guarded<std::unordered_map<ChannelId, ConnectionPointer>> channels_;
+    Guarded<std::vector<ChannelId>> doomed_;
+    ChannelId next_id_ = 1;  // the loop's own, like accepting_
+    bool accepting_ = true;
+    std::jthread thread_;
+};
+
+ChannelServer::ChannelServer(ChannelServerOptions options, ChannelHandler& handler)
+    : impl_(std::make_unique<Impl>(std::move(options), handler)) {}
+ChannelServer::~ChannelServer() { impl_->stop(); }
+
+void ChannelServer::start() { impl_->start(); }
+bool ChannelServer::send(ChannelId channel, OutgoingPacket packet) { return impl_->send(channel, std::move(packet)); }
+void ChannelServer::close(ChannelId channel) { impl_->close(channel); }
+std::size_t ChannelServer::size() const { return impl_->size(); }
+const std::string& ChannelServer::path() const { return impl_->path(); }
+
+}  // namespace shared_tensor::local

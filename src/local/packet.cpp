@@ -1,0 +1,94 @@
+#include "local/packet.hpp"
+
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+#include <utility>
+
+namespace shared_tensor::local {
+
+namespace {
+
+/// For the descriptors, and for the credentials that a peer may add by itself.
+constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int) * kMaxPacketDescriptors) + 256;
+
+/// Takes them all, even those of a packet that is refused: the kernel has put them into our table already.
+void take_descriptors(msghdr& message, std::vector<UniqueFd>& taken) {
+    for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
+        if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+        const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (std::size_t i = 0; i < count; ++i) {
+            int fd = -1;
+            std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+            taken.emplace_back(fd);
+        }
+    }
+}
+
+}  // namespace
+
+Sent send_packet(int socket, const OutgoingPacket& packet) {
+    if (packet.text.empty() || packet.text.size() > kMaxPacketBytes ||
+        packet.descriptors.size() > kMaxPacketDescriptors) {
+        throw std::length_error("a packet of the local channel is empty or too big");
+    }
+    iovec text{const_cast<char*>(packet.text.data()), packet.text.size()};  // NOLINT: sendmsg() does not write
+    alignas(cmsghdr) std::array<char, kControlBytes> control{};
+    msghdr message{};
+    message.msg_iov = &text;
+    message.msg_iovlen = 1;
+    if (!packet.descriptors.empty()) {
+        const std::size_t bytes = packet.descriptors.size() * sizeof(int);
+        message.msg_control = control.data();
+        message.msg_controllen = CMSG_SPACE(bytes);
+        cmsghdr* part = CMSG_FIRSTHDR(&message);
+        part->cmsg_level = SOL_SOCKET;
+        part->cmsg_type = SCM_RIGHTS;
+        part->cmsg_len = CMSG_LEN(bytes);
+        unsigned char* out = CMSG_DATA(part);
+        for (const auto& descriptor : packet.descriptors) {
+            const int fd = descriptor->get();
+            std::memcpy(out, &fd, sizeof fd);
+            out += sizeof fd;
+        }
+    }
+    for (;;) {
+        if (::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return Sent::yes;
+        if (errno == EINTR) continue;
+        return errno == EAGAIN || errno == ENOBUFS ? Sent::not_now : Sent::gone;
+    }
+}
+
+Got receive_packet(int socket, Packet& packet) {
+    packet = {};
+    packet.text.resize(kMaxPacketBytes);
+    iovec text{packet.text.data(), packet.text.size()};
+    alignas(cmsghdr) std::array<char, kControlBytes> control{};
+    msghdr message{};
+    message.msg_iov = &text;
+    message.msg_iovlen = 1;
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    ssize_t got = -1;
+    do {
+        got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0) {
+        packet.text.clear();
+        return errno == EAGAIN ? Got::nothing : Got::end;
+    }
+    take_descriptors(message, packet.descriptors);
+    // An empty packet and the end of the peer look alike: we send none that is empty.
+    const bool cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+    if (got == 0 || cut) {
+        packet = {};
+        return Got::end;
+    }
+    packet.text.resize(static_cast<std::size_t>(got));
+    return Got::packet;
+}
+
+}  // namespace shared_tensor::local

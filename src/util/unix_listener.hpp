@@ -1,0 +1,37 @@
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+#include <string>
+
+#include "util/unique_fd.hpp"
+
+namespace shared_tensor {
+
+/// The address of a socket file. Throws std::system_error (ENAMETOOLONG) for more than 107 characters.
+sockaddr_un unix_address(const std::string& path);
+
+/// A listening Unix socket, non-blocking. Its file is removed with it, unless somebody else replaced it.
+class UnixListener {
+public:
+    /// Creates the socket file with mode 0600. The file of a server that is gone is replaced; one that somebody
+    /// listens on, or that is no socket, is an error. `type` is SOCK_STREAM or SOCK_SEQPACKET. Throws
+    /// std::system_error that names the path.
+    explicit UnixListener(std::string path, int type = SOCK_STREAM);
+    UnixListener(UnixListener&&) noexcept = default;
+    UnixListener& operator=(UnixListener&&) = delete;
+    ~UnixListener();
+
+    int fd() const { return fd_.get(); }
+    const std::string& path() const { return path_; }
+
+private:
+    UniqueFd fd_;
+    std::string path_;
+    dev_t device_ = 0;  // of the socket file that we made
+    ino_t inode_ = 0;
+};
+
+}  // namespace shared_tensor
