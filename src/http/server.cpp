@@ -1,7 +1,6 @@
 #include "http/server.hpp"
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -15,6 +14,7 @@
 #include "http/server_context.hpp"
 #include "util/check.hpp"
 #include "util/guarded.hpp"
+#include "util/memory_size.hpp"
 
 namespace shared_tensor::http {
 
@@ -28,11 +28,7 @@ constexpr milliseconds kGoodbye{1'000};          // how long a client that was s
 constexpr std::size_t kGoodbyeBytes = 16 << 20;  // and how much of its body is thrown away meanwhile
 constexpr std::size_t kMaxRefused = 64;          // clients that are told 503 at once, beyond max_connections
 
-std::size_t quarter_of_memory() {
-    const long pages = ::sysconf(_SC_PHYS_PAGES);
-    const long page = ::sysconf(_SC_PAGE_SIZE);
-    return static_cast<std::size_t>(pages) * static_cast<std::size_t>(page) / 4;
-}
+std::size_t quarter_of_memory() { return static_cast<std::size_t>(memory_size() / 4); }
 
 void check(const ServerOptions& options) {
     SHARED_TENSOR_CHECK(!options.host.empty() || !options.unix_socket.empty(),
@@ -44,7 +40,7 @@ void check(const ServerOptions& options) {
 
 class Server::Impl final : public PollerEvents, public ConnectionKeeper {
 public:
-    Impl(ServerOptions options, Handler& handler)
+    Impl(const ServerOptions& options, Handler& handler)
         : context_(options, handler,
                    options.max_bytes_in_flight > 0 ? options.max_bytes_in_flight : quarter_of_memory()),
           pool_(options.max_connections + kMaxRefused, kThreadIdleLimit,
@@ -298,7 +294,7 @@ ServerStats Server::Impl::stats() const {
     return stats;
 }
 
-Server::Server(ServerOptions options, Handler& handler) : impl_(std::make_unique<Impl>(std::move(options), handler)) {}
+Server::Server(const ServerOptions& options, Handler& handler) : impl_(std::make_unique<Impl>(options, handler)) {}
 Server::~Server() = default;
 
 void Server::start() { impl_->start(); }

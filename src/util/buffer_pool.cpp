@@ -2,7 +2,6 @@
 
 #include <sys/mman.h>
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -13,23 +12,13 @@
 
 #include "util/check.hpp"
 #include "util/guarded.hpp"
+#include "util/size_class.hpp"
 
 namespace shared_tensor {
 
 namespace {
 
-constexpr std::size_t kSmallest = std::size_t{4} << 10;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
-/// Powers of two; from 2 MiB on in steps of a quarter, so that a tensor and its small header waste a quarter at most.
-std::size_t capacity_for(std::size_t wanted) {
-    if (wanted <= kSmallest) return kSmallest;
-    if (wanted > (std::size_t{1} << 62)) throw std::bad_alloc();
-    const std::size_t power = std::bit_ceil(wanted);
-    if (power <= kHugePage) return power;
-    const std::size_t step = power / 8;  // a quarter of the power below
-    return (wanted + step - 1) / step * step;
-}
 
 /// Fresh pages on a huge-page boundary: without it the kernel could use none at either end.
 std::byte* map_huge(std::size_t capacity) {
@@ -164,7 +153,7 @@ private:
 BufferPool::BufferPool(std::size_t max_idle_bytes) : shelf_(std::make_shared<Shelf>(max_idle_bytes)) {}
 
 std::shared_ptr<PooledBuffer> BufferPool::take(std::size_t capacity) {
-    const std::size_t wanted = capacity_for(capacity);
+    const std::size_t wanted = size_class(capacity);
     auto [data, size] = shelf_->take(wanted);
     if (data == nullptr) {
         data = allocate(wanted);

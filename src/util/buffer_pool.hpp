@@ -27,7 +27,7 @@ protected:
 
 /// Keeps freed buffers for the next taker, because fresh pages cost more than the copy into them.
 ///
-/// Capacities are powers of two (from 4 KiB), above 2 MiB in steps of a quarter, where huge pages are advised too.
+/// Capacities are those of size_class(); from 2 MiB on huge pages are advised.
 /// The pool keeps at most `max_idle_bytes` of unused buffers (default 256 MiB); beyond that those unused for longest
 /// go back to the system.
 /// A buffer outlives the pool safely. Thread safety: all methods from any thread; take() may block in mmap only.

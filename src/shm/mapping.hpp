@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <stdexcept>
+#include <string>
+
+#include "util/unique_fd.hpp"
+
+namespace shared_tensor::shm {
+
+/// A descriptor that came in is no segment that can be read without danger.
+class BadSegment : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// Another process's segment, mapped for us alone: what we write stays here and is seen by nobody else.
+/// Not thread-safe by itself.
+class Mapping {
+public:
+    /// Throws BadSegment unless it is sealed memory of exactly `bytes` bytes that are all there: so that no read ever
+    /// ends in SIGBUS. Throws std::bad_alloc when it cannot be mapped.
+    Mapping(const UniqueFd& descriptor, std::size_t bytes);
+    Mapping(Mapping&& other) noexcept;
+    Mapping& operator=(Mapping&&) = delete;
+    ~Mapping();
+
+    std::byte* data() const { return data_; }
+    std::size_t size() const { return size_; }
+
+    /// Drops the pages that we wrote, and only those: the maker's bytes are seen again, and the other pages stay warm.
+    /// Nobody may use it meanwhile. Takes some 10 us per MiB: for a background thread.
+    void forget_writes() const;
+
+private:
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+}  // namespace shared_tensor::shm

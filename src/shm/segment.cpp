@@ -1,0 +1,61 @@
+#include "shm/segment.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+#include <system_error>
+
+#include "shm/seals.hpp"
+#include "util/check.hpp"
+#include "util/ids.hpp"
+#include "util/memory_size.hpp"
+
+namespace shared_tensor::shm {
+
+namespace {
+
+[[noreturn]] void fail(int error, const char* what) {
+    if (error == ENOMEM || error == ENOSPC) throw std::bad_alloc();
+    throw std::system_error(error, std::generic_category(), what);
+}
+
+std::shared_ptr<const UniqueFd> make_memory(std::size_t bytes) {
+    auto fd = std::make_shared<UniqueFd>(::memfd_create("shared_tensor", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!*fd) fail(errno, "memfd_create");
+    if (::ftruncate(fd->get(), static_cast<off_t>(bytes)) != 0) fail(errno, "ftruncate");
+    int error = 0;
+    do {
+        error = ::posix_fallocate(fd->get(), 0, static_cast<off_t>(bytes));
+    } while (error == EINTR);
+    if (error != 0) fail(error, "posix_fallocate");
+    return fd;
+}
+
+}  // namespace
+
+std::size_t page_size() {
+    static const auto kSize = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    return kSize;
+}
+
+Segment::Segment(std::size_t bytes) : id_(random_id("g-")), size_(bytes) {
+    SHARED_TENSOR_CHECK(bytes > 0 && bytes % page_size() == 0, "a segment has whole pages");
+    if (bytes > memory_size()) throw std::bad_alloc();  // the kernel would try, and kill somebody for want of memory
+    descriptor_ = make_memory(bytes);
+    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor_->get(), 0);
+    if (mapped == MAP_FAILED) fail(errno, "mmap");
+    data_ = static_cast<std::byte*>(mapped);
+    // After our own mapping: this one stays writable, no later one can be.
+    if (::fcntl(descriptor_->get(), F_ADD_SEALS, kSeals) != 0) {
+        const int error = errno;
+        ::munmap(mapped, bytes);
+        fail(error, "F_ADD_SEALS");
+    }
+}
+
+Segment::~Segment() { ::munmap(data_, size_); }
+
+}  // namespace shared_tensor::shm

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "util/unique_fd.hpp"
+
+namespace shared_tensor::shm {
+
+/// Memory that other processes may map and nobody but its maker can write: a memfd, mapped, then sealed against
+/// shrinking, growing, further writable mappings and further seals. It has no name in any file system: it is gone with
+/// the last process that holds its descriptor or a mapping.
+///
+/// The bytes are shared by whoever holds the pointer; who may write when is the holders' business.
+class Segment {
+public:
+    /// `bytes` is a multiple of the page size. All pages are there at once: a later write cannot run out of memory.
+    /// Throws std::bad_alloc beyond the memory of the machine or the cgroup, std::system_error for lack of descriptors.
+    /// Below that bound the kernel may run out all the same and end processes: see PoolLimits::max_bytes.
+    explicit Segment(std::size_t bytes);
+    Segment(const Segment&) = delete;
+    Segment& operator=(const Segment&) = delete;
+    ~Segment();
+
+    const std::string& id() const { return id_; }  ///< 128 random bits behind "g-"
+    std::byte* data() const { return data_; }
+    std::size_t size() const { return size_; }
+    const std::shared_ptr<const UniqueFd>& descriptor() const { return descriptor_; }
+
+private:
+    std::string id_;
+    std::size_t size_;
+    std::shared_ptr<const UniqueFd> descriptor_;  ///< shared with packets on their way
+    std::byte* data_ = nullptr;
+};
+
+std::size_t page_size();
+
+}  // namespace shared_tensor::shm

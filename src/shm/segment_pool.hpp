@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+
+#include "shm/segment.hpp"
+
+namespace shared_tensor::shm {
+
+struct PoolLimits {
+    std::uint64_t max_bytes = std::uint64_t{8} << 30;       ///< of all segments that exist, in use and idle
+    std::uint64_t max_idle_bytes = std::uint64_t{1} << 30;  ///< kept warm; those unused for longest go first
+    std::size_t max_segments = 16'384;                      ///< each holds a descriptor and a mapping
+};
+
+struct PoolUse {
+    std::size_t segments = 0;  ///< in use
+    std::uint64_t bytes = 0;
+    std::size_t idle_segments = 0;
+    std::uint64_t idle_bytes = 0;
+};
+
+/// A segment in use, shared by the tensors that lie in it and the leases on it. When the last holder is gone it goes
+/// back to its pool, or, if it was retired, away.
+class PooledSegment {
+public:
+    virtual ~PooledSegment() = default;
+    virtual const Segment& segment() const = 0;
+    /// Somebody may go on reading it who will not say when he has done: its bytes must never become another's.
+    virtual void retire() = 0;
+};
+using PooledSegmentPointer = std::shared_ptr<PooledSegment>;
+
+/// Makes segments and keeps returned ones for the next taker of the same principal: fresh pages cost more than the copy
+/// into them, and old bytes are nobody else's business.
+///
+/// Segments outlive the pool safely. Thread safety: all methods from any thread.
+class SegmentPool {
+public:
+    explicit SegmentPool(PoolLimits limits = {});
+
+    /// At least `bytes` (more than 0), contents undefined. Throws std::bad_alloc beyond the limits or out of memory.
+    PooledSegmentPointer take(std::size_t bytes, std::string_view principal);
+
+    /// Where an address lies that points into a segment in use.
+    struct Place {
+        PooledSegmentPointer segment;
+        std::uint64_t offset = 0;
+    };
+    std::optional<Place> find(const void* address) const;
+
+    PoolUse use() const;
+    /// Gives all idle segments back to the system.
+    void trim();
+
+    struct Shelf;  // owned jointly by the pool and the segments that may come back
+
+private:
+    std::shared_ptr<Shelf> shelf_;
+};
+
+}  // namespace shared_tensor::shm

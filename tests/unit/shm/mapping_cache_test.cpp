@@ -1,0 +1,127 @@
+#include "shm/mapping_cache.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <deque>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "shm/segment.hpp"
+
+using namespace shared_tensor;
+using shm::Mapping;
+using shm::MappingCache;
+using shm::Segment;
+
+namespace {
+
+struct Source {
+    explicit Source(std::size_t pages = 1) : segment(pages * shm::page_size()) {}
+    std::unique_ptr<Mapping> take(MappingCache& cache) {
+        return cache.take(segment.id(), segment.size(), [this] {
+            ++asked;
+            return segment.descriptor();
+        });
+    }
+    Segment segment;
+    int asked = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a mapping that came back is used again, its descriptor not asked for", "[shm]") {
+    MappingCache cache;
+    Source source;
+    auto mapping = source.take(cache);
+    const std::byte* data = mapping->data();
+    CHECK(cache.use().used == 1);
+    cache.put_back(source.segment.id(), std::move(mapping));
+    CHECK(cache.use().used == 0);
+    CHECK(cache.use().idle == 1);
+    mapping = source.take(cache);
+    CHECK(mapping->data() == data);
+    CHECK(source.asked == 1);
+    cache.put_back(source.segment.id(), std::move(mapping));
+}
+
+TEST_CASE("two tensors in one segment do not see each other's writes", "[shm]") {
+    MappingCache cache;
+    Source source;
+    auto one = source.take(cache), two = source.take(cache);
+    one->data()[0] = std::byte{1};
+    CHECK(two->data()[0] == std::byte{0});
+    const std::byte* where = one->data();
+    cache.put_back(source.segment.id(), std::move(one));
+    one = source.take(cache);
+    CHECK(one->data() == where);
+    CHECK(one->data()[0] == std::byte{0});
+    CHECK(source.asked == 2);
+}
+
+TEST_CASE("the mappings of a segment that was given up go", "[shm]") {
+    MappingCache cache;
+    Source source;
+    auto used = source.take(cache);
+    cache.put_back(source.segment.id(), source.take(cache));
+    cache.forget(source.segment.id());
+    cache.forget("g-unknown");
+    CHECK(cache.use().idle == 0);
+    CHECK(cache.use().idle_bytes == 0);
+    used->data()[0] = std::byte{1};  // still there
+    cache.put_back(source.segment.id(), std::move(used));
+    CHECK(cache.use().idle == 0);
+    CHECK(cache.use().used == 0);
+}
+
+TEST_CASE("idle mappings are kept up to their bounds, those unused for longest go first", "[shm]") {
+    const std::size_t page = shm::page_size();
+    MappingCache cache({4 * page, 3});
+    std::deque<Source> sources;
+    for (int i = 0; i < 5; ++i)
+        sources.emplace_back();
+    for (Source& source : sources)
+        cache.put_back(source.segment.id(), source.take(cache));
+    CHECK(cache.use().idle == 3);
+    cache.put_back(sources[4].segment.id(), sources[4].take(cache));
+    CHECK(sources[4].asked == 1);
+    cache.put_back(sources[0].segment.id(), sources[0].take(cache));
+    CHECK(sources[0].asked == 2);
+    Source big(5);
+    cache.put_back(big.segment.id(), big.take(cache));
+    CHECK(cache.use().idle == 0);
+    CHECK(cache.use().idle_bytes == 0);
+}
+
+TEST_CASE("a mapping that fails is not counted", "[shm]") {
+    MappingCache cache;
+    Source source;
+    CHECK_THROWS_AS(cache.take("g-x", 4096, []() -> std::shared_ptr<const UniqueFd> { throw std::runtime_error("x"); }),
+                    std::runtime_error);
+    CHECK_THROWS_AS(cache.take(source.segment.id(), 123, [&] { return source.segment.descriptor(); }), shm::BadSegment);
+    cache.put_back(source.segment.id(), source.take(cache));
+    CHECK_THROWS_AS(
+        cache.take(source.segment.id(), 2 * source.segment.size(), [&] { return source.segment.descriptor(); }),
+        shm::BadSegment);
+    CHECK(cache.use().used == 0);
+}
+
+TEST_CASE("threads use mappings at once, and all is counted back", "[shm]") {
+    MappingCache cache;
+    Source source;
+    {
+        std::vector<std::jthread> threads;
+        for (int thread = 0; thread < 4; ++thread) {
+            threads.emplace_back([&] {
+                for (int i = 0; i < 200; ++i) {
+                    auto mapping = cache.take(source.segment.id(), source.segment.size(),
+                                              [&] { return source.segment.descriptor(); });
+                    if (mapping->data()[0] != std::byte{0}) throw std::logic_error("another's write");
+                    mapping->data()[0] = std::byte{1};
+                    cache.put_back(source.segment.id(), std::move(mapping));
+                }
+            });
+        }
+    }
+    CHECK(cache.use().used == 0);
+    CHECK(cache.use().idle <= 4);
+}

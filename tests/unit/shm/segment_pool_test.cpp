@@ -1,0 +1,142 @@
+#include "shm/segment_pool.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <new>
+#include <thread>
+#include <vector>
+
+using namespace shared_tensor;
+using shm::PooledSegmentPointer;
+using shm::SegmentPool;
+
+namespace {
+
+constexpr std::size_t kMiB = std::size_t{1} << 20;
+
+}  // namespace
+
+TEST_CASE("a returned segment is the next one of its size and principal", "[shm]") {
+    SegmentPool pool;
+    const std::string id = pool.take(kMiB, "uid:1")->segment().id();
+    CHECK(pool.use().segments == 0);
+    CHECK(pool.use().idle_segments == 1);
+    CHECK(pool.take(kMiB, "uid:2")->segment().id() != id);
+    CHECK(pool.take(4 * kMiB, "uid:1")->segment().id() != id);
+    const auto again = pool.take(kMiB - 100, "uid:1");
+    CHECK(again->segment().id() == id);
+    CHECK(pool.take(kMiB, "uid:1")->segment().id() != id);
+}
+
+TEST_CASE("a retired segment is never used again", "[shm]") {
+    SegmentPool pool;
+    auto segment = pool.take(kMiB, "uid:1");
+    const std::string id = segment->segment().id();
+    segment->retire();
+    segment.reset();
+    CHECK(pool.use().idle_segments == 0);
+    CHECK(pool.take(kMiB, "uid:1")->segment().id() != id);
+}
+
+TEST_CASE("a segment is in use while anybody holds it", "[shm]") {
+    SegmentPool pool;
+    auto tensor = pool.take(kMiB, "uid:1");
+    auto lease = tensor;
+    tensor.reset();
+    CHECK(pool.use().segments == 1);
+    CHECK(pool.use().bytes == kMiB);
+    lease.reset();
+    CHECK(pool.use().segments == 0);
+    CHECK(pool.use().bytes == 0);
+    CHECK(pool.use().idle_bytes == kMiB);
+}
+
+TEST_CASE("an address leads to its segment while that is in use", "[shm]") {
+    SegmentPool pool;
+    auto one = pool.take(kMiB, "uid:1"), two = pool.take(2 * kMiB, "uid:1");
+    const auto* data = two->segment().data();
+    const auto place = pool.find(data + 4711);
+    REQUIRE(place);
+    CHECK(place->segment == two);
+    CHECK(place->offset == 4711);
+    CHECK(pool.find(data)->offset == 0);
+    CHECK(pool.find(data + two->segment().size() - 1)->segment == two);
+    const auto after = pool.find(data + two->segment().size());
+    CHECK((!after || after->segment == one));
+    int local = 0;
+    CHECK_FALSE(pool.find(&local));
+    CHECK_FALSE(pool.find(nullptr));
+    const auto kept = place->segment;
+    two.reset();
+    CHECK(pool.find(data));
+}
+
+TEST_CASE("an idle segment is not found", "[shm]") {
+    SegmentPool pool;
+    const auto* data = pool.take(kMiB, "uid:1")->segment().data();
+    CHECK_FALSE(pool.find(data));
+}
+
+TEST_CASE("idle segments are kept up to their bound, those unused for longest go first", "[shm]") {
+    SegmentPool pool({64 * kMiB, 2 * kMiB, 100});
+    auto one = pool.take(kMiB, "a"), two = pool.take(kMiB, "b"), three = pool.take(kMiB, "a");
+    const std::string first = one->segment().id(), second = two->segment().id(), third = three->segment().id();
+    two.reset();
+    one.reset();
+    three.reset();
+    CHECK(pool.use().idle_bytes == 2 * kMiB);
+    CHECK(pool.take(kMiB, "b")->segment().id() != second);
+    auto big = pool.take(4 * kMiB, "a");
+    big.reset();
+    CHECK(pool.use().idle_bytes <= 2 * kMiB);
+    pool.trim();
+    CHECK(pool.use().idle_segments == 0);
+    CHECK(pool.use().idle_bytes == 0);
+}
+
+TEST_CASE("beyond the limits a segment is bad_alloc, and idle ones of others make room", "[shm]") {
+    SECTION("bytes") {
+        SegmentPool pool({4 * kMiB, 4 * kMiB, 100});
+        pool.take(2 * kMiB, "a").reset();
+        auto one = pool.take(4 * kMiB, "b");
+        CHECK(pool.use().idle_segments == 0);
+        CHECK_THROWS_AS(pool.take(1, "b"), std::bad_alloc);
+        CHECK_THROWS_AS(pool.take(~std::size_t{0}, "b"), std::bad_alloc);
+        CHECK(pool.use().segments == 1);
+        one.reset();
+        CHECK_NOTHROW(pool.take(1, "b"));
+    }
+    SECTION("number") {
+        SegmentPool pool({64 * kMiB, 64 * kMiB, 2});
+        pool.take(kMiB, "a").reset();
+        const auto one = pool.take(kMiB, "b"), two = pool.take(kMiB, "c");
+        CHECK_THROWS_AS(pool.take(1, "b"), std::bad_alloc);
+    }
+}
+
+TEST_CASE("a segment outlives its pool", "[shm]") {
+    auto pool = std::make_unique<SegmentPool>();
+    const auto segment = pool->take(kMiB, "uid:1");
+    pool.reset();
+    segment->segment().data()[0] = std::byte{1};
+    CHECK(segment->segment().size() == kMiB);
+}
+
+TEST_CASE("threads take and return at once, and all is counted back", "[shm]") {
+    SegmentPool pool;
+    {
+        std::vector<std::jthread> threads;
+        for (int thread = 0; thread < 4; ++thread) {
+            threads.emplace_back([&] {
+                for (int i = 0; i < 300; ++i) {
+                    const auto segment = pool.take(4096U << (i % 3), i % 2 == 0 ? "a" : "b");
+                    segment->segment().data()[0] = std::byte{1};
+                    if (!pool.find(segment->segment().data())) throw std::logic_error("not found");
+                    if (i % 7 == 0) segment->retire();
+                }
+            });
+        }
+    }
+    CHECK(pool.use().segments == 0);
+    CHECK(pool.use().bytes == 0);
+    CHECK(pool.use().idle_segments > 0);
+}

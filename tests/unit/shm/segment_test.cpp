@@ -1,0 +1,44 @@
+#include "shm/segment.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "shm/seals.hpp"
+
+using namespace shared_tensor;
+using shm::Segment;
+
+TEST_CASE("nobody but its maker can write, cut or punch a segment", "[shm]") {
+    const Segment segment(2 * shm::page_size());
+    const int fd = segment.descriptor()->get();
+    CHECK(::fcntl(fd, F_GET_SEALS) == shm::kSeals);
+    CHECK(::mmap(nullptr, segment.size(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+    CHECK(::write(fd, "x", 1) == -1);
+    CHECK(::ftruncate(fd, 0) == -1);
+    CHECK(::ftruncate(fd, static_cast<off_t>(4 * shm::page_size())) == -1);
+    CHECK(::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, static_cast<off_t>(shm::page_size())) == -1);
+    CHECK(::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) == -1);
+    std::memset(segment.data(), 7, segment.size());
+    char last = 0;
+    CHECK(::pread(fd, &last, 1, static_cast<off_t>(segment.size() - 1)) == 1);
+    CHECK(last == 7);
+}
+
+TEST_CASE("segments have random names and whole pages", "[shm]") {
+    const Segment one(shm::page_size()), two(shm::page_size());
+    CHECK(one.id().starts_with("g-"));
+    CHECK(one.id().size() == 2 + 32);
+    CHECK(one.id() != two.id());
+    CHECK_THROWS_AS(Segment(0), std::logic_error);
+    CHECK_THROWS_AS(Segment(shm::page_size() + 1), std::logic_error);
+}
+
+TEST_CASE("a segment that does not fit in memory is bad_alloc, and leaves nothing behind", "[shm]") {
+    CHECK_THROWS_AS(Segment(std::size_t{1} << 46), std::bad_alloc);
+}
