@@ -113,8 +113,10 @@ private:
     }
 };
 
+// NOLINTBEGIN(bugprone-macro-parentheses): a lambda needs none
 #define MEMBER(path) \
     [](auto& o) -> auto& { return o.path; }
+// NOLINTEND(bugprone-macro-parentheses)
 
 void add_listening(Table& table) {
     table.group = "Where it listens";

@@ -90,13 +90,14 @@ json read_config(const std::string& path) {
 
 void apply_file(DaemonOptions& options, const std::string& path) {
     const json config = read_config(path);
-    for (const auto& [name, value] : config.items()) {
-        const std::string source = path + ": " + name;
+    for (const auto& item : config.items()) {
+        const std::string& name = item.key();
+        const std::string source = std::string(path).append(": ").append(name);
         const auto& table = option_table();
         const auto entry =
             std::find_if(table.begin(), table.end(), [&](const OptionEntry& e) { return e.name == name; });
         if (entry == table.end()) refuse(source, "no such option; --help lists them");
-        apply(*entry, options, values_of(*entry, value, source), source);
+        apply(*entry, options, values_of(*entry, item.value(), source), source);
     }
 }
 

@@ -27,7 +27,7 @@ sigset_t block_signals() {
     for (const int signal : {SIGTERM, SIGINT, SIGHUP})
         ::sigaddset(&set, signal);
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    std::signal(SIGPIPE, SIG_IGN);
+    (void)std::signal(SIGPIPE, SIG_IGN);
     return set;
 }
 
@@ -41,7 +41,7 @@ int wait_for_signal(const sigset_t& set) {
 
 /// Nothing of the process may be destroyed while a function that ignores its cancellation still runs.
 [[noreturn]] void leave(int code) {
-    std::fflush(nullptr);
+    (void)std::fflush(nullptr);
     ::_exit(code);
 }
 

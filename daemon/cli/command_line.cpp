@@ -148,6 +148,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
     cxxopts::Options options = option_list();
     const auto words = marked(argc, argv);
     std::vector<const char*> pointers;
+    pointers.reserve(words.size());
     for (const auto& word : words)
         pointers.push_back(word.c_str());
     try {

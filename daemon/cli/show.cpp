@@ -89,15 +89,15 @@ std::string show_duration(std::chrono::nanoseconds duration) {
     const double seconds = std::chrono::duration<double>(duration).count();
     const auto minutes = static_cast<long long>(seconds / 60);
     if (seconds < 1e-3) {
-        std::snprintf(text.data(), text.size(), "%.0f us", seconds * 1e6);
+        (void)std::snprintf(text.data(), text.size(), "%.0f us", seconds * 1e6);
     } else if (seconds < 1) {
-        std::snprintf(text.data(), text.size(), "%.3g ms", seconds * 1e3);
+        (void)std::snprintf(text.data(), text.size(), "%.3g ms", seconds * 1e3);
     } else if (seconds < 120) {
-        std::snprintf(text.data(), text.size(), "%.3g s", seconds);
+        (void)std::snprintf(text.data(), text.size(), "%.3g s", seconds);
     } else if (minutes < 60) {
-        std::snprintf(text.data(), text.size(), "%lld min", minutes);
+        (void)std::snprintf(text.data(), text.size(), "%lld min", minutes);
     } else {
-        std::snprintf(text.data(), text.size(), "%lld h %lld min", minutes / 60, minutes % 60);
+        (void)std::snprintf(text.data(), text.size(), "%lld h %lld min", minutes / 60, minutes % 60);
     }
     return text.data();
 }

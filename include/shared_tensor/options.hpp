@@ -10,9 +10,9 @@
 namespace shared_tensor {
 
 /// Where a function runs.
-enum class execution {
-    worker,   ///< on the worker pool; the caller waits (default)
-    task,     ///< a plain call is refused with the hint to use task.submit: for work of minutes
+enum class execution {  // NOLINT(readability-identifier-naming): a word, as those of namespace option
+    worker,             ///< on the worker pool; the caller waits (default)
+    task,               ///< a plain call is refused with the hint to use task.submit: for work of minutes
     inline_,  ///< on the connection's own thread, without a hand-over: for functions of a few microseconds without
               ///< tensors
 };

@@ -3,7 +3,6 @@
 #include <concepts>
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -20,9 +19,10 @@ namespace detail {
 
 /// A name, and the line that gives it: taken where a string becomes one of these.
 struct PlacedName {
-    template <std::convertible_to<std::string> Text>
-    PlacedName(Text&& name, std::source_location place = std::source_location::current())
-        : text(std::forward<Text>(name)), where(std::string(place.file_name()) + ':' + std::to_string(place.line())) {}
+    // Not std::source_location: clang has none before version 16.
+    template <std::convertible_to<std::string> Text>  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload)
+    PlacedName(Text&& name, const char* file = __builtin_FILE(), int line = __builtin_LINE())
+        : text(std::forward<Text>(name)), where(std::string(file) + ':' + std::to_string(line)) {}
     std::string text, where;
 };
 

@@ -50,7 +50,7 @@ inline std::string wire_name(std::string_view text) {
 /// Runs while the module is loaded. Records live as long as the process: nothing is destroyed at exit while a worker
 /// runs.
 template <class F, class Options>
-const ShareRecord* share(std::string name, const char* file, int line, F callable, Options options) {
+const ShareRecord* share(const std::string& name, const char* file, int line, F callable, Options options) {
     const SharedFunction* function =
         options([&](const auto&... option) {
             return make_shared_function(wire_name(name), std::string(file) + ':' + std::to_string(line),

@@ -84,7 +84,7 @@ public:
         } catch (...) {
             return finish(*task_->slot, owner_->reason(std::current_exception()));
         }
-        owner_->submitted(std::move(task_), std::move(slot.status.id));
+        owner_->submitted(task_, std::move(slot.status.id));
     }
     void give_up(std::exception_ptr why) override { finish(*task_->slot, std::move(why)); }
 
@@ -117,12 +117,14 @@ AsyncCore::AsyncCore(AsyncOptions options, Surroundings surroundings)
     : max_waiting_(options.max_waiting),
       core_(std::move(options.client), std::move(surroundings)),
       queue_(options.threads),
-      watcher_(core_, [this](WatchedPointer task, std::exception_ptr error) {
+      watcher_(core_, [this](const WatchedPointer& task, std::exception_ptr error) {
           if (error) return finish(*task->slot, reason(std::move(error)));
-          fetch_result(std::move(task));
+          fetch_result(task);
       }) {}
 
-std::exception_ptr AsyncCore::reason(std::exception_ptr error) const { return core_.is_shut_down() ? ended() : error; }
+std::exception_ptr AsyncCore::reason(std::exception_ptr error) const {
+    return core_.is_shut_down() ? ended() : std::move(error);
+}
 
 void AsyncCore::push(std::unique_ptr<Job> job, std::size_t limit) {
     if (auto refused = queue_.push(std::move(job), limit)) refused->give_up(reason(full(limit)));
@@ -149,7 +151,7 @@ WatchedPointer AsyncCore::start_task(std::string_view method, const detail::Argu
     return task;
 }
 
-void AsyncCore::submitted(WatchedPointer task, std::string id) {
+void AsyncCore::submitted(const WatchedPointer& task, std::string id) {
     const bool cancelled = task->seen.with([&](WatchedTask::Seen& seen) {
         seen.id = id;
         return seen.cancelled;
@@ -167,7 +169,7 @@ void AsyncCore::cancel(WatchedTask& task) {
     if (!id.empty()) push(std::make_unique<CancelJob>(*this, std::move(id)), 0);
 }
 
-void AsyncCore::fetch_result(WatchedPointer task) {
+void AsyncCore::fetch_result(const WatchedPointer& task) {
     const std::string id = task->seen.with([](const WatchedTask::Seen& seen) { return seen.id; });
     Outgoing request = core_.compose(Outgoing::Form::single);
     request.call("task.result", detail::ArgumentsOf(named("id", id)));

@@ -35,8 +35,8 @@ private:
     class SubmitJob;
     class CancelJob;
     void push(std::unique_ptr<Job> job, std::size_t limit);
-    void submitted(WatchedPointer task, std::string id);
-    void fetch_result(WatchedPointer task);
+    void submitted(const WatchedPointer& task, std::string id);
+    void fetch_result(const WatchedPointer& task);
 
     const std::size_t max_waiting_;
     Core core_;

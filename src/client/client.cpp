@@ -84,7 +84,8 @@ Client Client::new_session() const {
     }
     CallOptions options = options_;
     options.session = token->get<std::string>();
-    return {core_, std::make_shared<client::Session>(core_, options.session), std::move(options)};
+    auto session = std::make_shared<client::Session>(core_, options.session);
+    return {core_, std::move(session), std::move(options)};
 }
 
 ServerInfo Client::info() const {

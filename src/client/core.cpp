@@ -96,7 +96,7 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
         throw_failure(error, request.method(), url());
     }
     if (!reached_.load(std::memory_order_relaxed)) reached_.store(true, std::memory_order_relaxed);
-    return Incoming::read(std::move(response), request, *surroundings_.ports, url());
+    return Incoming::read(response, request, *surroundings_.ports, url());
 }
 
 http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& options, SteadyTime now,

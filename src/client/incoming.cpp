@@ -69,7 +69,7 @@ const json_rpc::Error* whole_error(const std::vector<json_rpc::Response>& respon
 
 }  // namespace
 
-Incoming Incoming::read(http::ClientResponse response, const Outgoing& request, const TensorPorts& ports,
+Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
                         std::string_view url) {
     Incoming incoming;
     const bool is_empty = !response.body || response.body->size() == 0;

@@ -19,7 +19,7 @@ namespace shared_tensor::client {
 class Incoming {
 public:
     /// Throws the server's error for the whole request, or TransportFailure for what is no answer to `request`.
-    static Incoming read(http::ClientResponse response, const Outgoing& request, const TensorPorts& ports,
+    static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
                          std::string_view url);
 
     /// The result of a single call.

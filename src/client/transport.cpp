@@ -10,7 +10,7 @@ class HttpTransport final : public Transport {
 public:
     explicit HttpTransport(http::ClientOptions options) : client_(std::move(options)) {}
 
-    http::ClientResponse send(http::ClientRequest request) override { return client_.send(std::move(request)); }
+    http::ClientResponse send(const http::ClientRequest& request) override { return client_.send(request); }
     void shutdown() override { client_.shutdown(); }
     http::Client::Stats stats() const override { return client_.stats(); }
 

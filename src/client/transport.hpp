@@ -14,7 +14,7 @@ class Transport {
 public:
     virtual ~Transport() = default;
     /// Throws http::TransportError.
-    virtual http::ClientResponse send(http::ClientRequest request) = 0;
+    virtual http::ClientResponse send(const http::ClientRequest& request) = 0;
     /// Ends all waits; later sends fail at once.
     virtual void shutdown() = 0;
     virtual http::Client::Stats stats() const = 0;

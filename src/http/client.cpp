@@ -170,7 +170,7 @@ Client::Stats Client::Impl::stats() const {
 Client::Client(ClientOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Client::~Client() { impl_->shutdown(); }
 
-ClientResponse Client::send(ClientRequest request) { return impl_->send(request); }
+ClientResponse Client::send(const ClientRequest& request) { return impl_->send(request); }
 void Client::shutdown() { impl_->shutdown(); }
 Client::Stats Client::stats() const { return impl_->stats(); }
 

@@ -68,7 +68,7 @@ public:
 
     /// Blocks until the answer is whole or the deadline is past. Throws TransportError. A kept-alive connection that
     /// the server closed meanwhile is noticed and replaced before anything is sent.
-    ClientResponse send(ClientRequest request);
+    ClientResponse send(const ClientRequest& request);
 
     /// Ends all waits with TransportError; later sends fail at once.
     void shutdown();

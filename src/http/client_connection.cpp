@@ -194,7 +194,8 @@ std::shared_ptr<PooledBuffer> ClientConnection::read_to_end(Deadline deadline, B
     BodyClock clock = BodyClock::until(deadline);
     ReadFailure failure = ReadFailure::none;
     while (true) {
-        if (body->size() == body->capacity()) body = buffers.grow(std::move(body), body->capacity() * 2);
+        const std::size_t more = body->capacity() * 2;
+        if (body->size() == body->capacity()) body = buffers.grow(std::move(body), more);
         auto* to = reinterpret_cast<char*>(body->data()) + body->size();
         const std::size_t got = read_some(*wire_, input_, to, body->capacity() - body->size(), clock, failure);
         if (failure == ReadFailure::ended) break;

@@ -64,7 +64,8 @@ Endpoint tcp_endpoint(std::string_view url, std::string_view rest) {
 
 Endpoint Endpoint::parse(std::string_view url) {
     std::string_view rest = url;
-    for (const unsigned char c : url) {
+    for (const char letter : url) {
+        const auto c = static_cast<unsigned char>(letter);
         if (c <= 0x20 || c == 0x7f) refuse("...", "it holds blanks or control characters");
     }
     if (take_prefix(rest, "unix:") || take_prefix(rest, "http+unix:")) return unix_endpoint(url, rest);

@@ -76,7 +76,7 @@ struct ServerStats {
 class Server {
 public:
     /// `handler` must outlive the server.
-    Server(ServerOptions options, Handler& handler);
+    Server(const ServerOptions& options, Handler& handler);
     ~Server();  ///< stop(0)
 
     /// Binds and starts to accept. Throws std::system_error that names the address ("address already in use" ...).

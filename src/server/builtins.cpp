@@ -20,21 +20,23 @@ std::optional<std::string> owner_filter(const Principal& principal) {
     return principal.name;
 }
 
+void take_no_params(const BuiltinCall& call) { const BuiltinParams none(call.params, {}); }
+
 constexpr std::chrono::milliseconds kMaxTtl{24LL * 3600 * 1000};
 
 }  // namespace
 
 Builtins::Builtins(BuiltinParts parts) : parts_(std::move(parts)) {
     methods_["rpc.discover"] = [this](const BuiltinCall& call) {
-        BuiltinParams(call.params, {});
+        take_no_params(call);
         return answer(parts_.open_rpc);
     };
     methods_["server.info"] = [this](const BuiltinCall& call) {
-        BuiltinParams(call.params, {});
+        take_no_params(call);
         return answer(parts_.server_info());
     };
     methods_["server.ping"] = [this](const BuiltinCall& call) {
-        BuiltinParams(call.params, {});
+        take_no_params(call);
         return answer({{"epoch", parts_.epoch}});
     };
     methods_["cache.clear"] = [this](const BuiltinCall& call) {

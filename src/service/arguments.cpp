@@ -53,7 +53,8 @@ std::variant<ArgumentNodes, json_rpc::Error> by_name(const SharedFunction& funct
         ++found;
     }
     if (found == params.size()) return nodes;
-    for (const auto& [name, value] : params.items()) {
+    for (const auto& item : params.items()) {
+        const std::string& name = item.key();
         const bool known =
             std::any_of(parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == name; });
         if (!known) return json_rpc::invalid_params(name, listed(function), "an unknown parameter");

@@ -22,8 +22,8 @@ bool one_core() {
 /// How often the core is given away before we sleep.
 int patience() {
     constexpr int kOneCore = 4;  // the peer, whom it calls, and back
-    static const int yields = one_core() ? kOneCore : std::numeric_limits<int>::max();
-    return yields;
+    static const int kYields = one_core() ? kOneCore : std::numeric_limits<int>::max();
+    return kYields;
 }
 
 }  // namespace

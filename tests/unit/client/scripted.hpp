@@ -83,7 +83,7 @@ public:
         state_.with([&](State& state) { state.script = {script.begin(), script.end()}; });
     }
 
-    http::ClientResponse send(http::ClientRequest request) override {
+    http::ClientResponse send(const http::ClientRequest& request) override {
         const Reply reply = state_.with([&](State& state) {
             if (state.down) return fails(http::TransportError::Kind::broken, false);
             state.requests.push_back(request);

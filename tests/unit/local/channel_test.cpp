@@ -217,5 +217,5 @@ TEST_CASE("a thousand short channels leave nothing behind", "[local]") {
     REQUIRE(test.recorder.closes.wait(1000));
     test.recorder.state.with([](Recorder::State& state) { state.packets.clear(); });
     CHECK(test.server->size() == 1);
-    CHECK(open_descriptors() == before);
+    CHECK(eventually([&] { return open_descriptors() == before; }));
 }
