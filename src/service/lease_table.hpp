@@ -1,0 +1,121 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <variant>
+#include <vector>
+
+#include "util/clock.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::service {
+
+/// What a lease keeps: the bytes stay where they are until it is destroyed.
+class LeasedBytes {
+public:
+    virtual ~LeasedBytes() = default;
+    /// The reader never said that it had done and may go on reading: this memory must not become anybody else's.
+    virtual void retire() noexcept = 0;
+};
+
+/// Who holds a lease.
+struct Lessee {
+    std::string principal;
+    std::string client;   ///< its session: leases end with it
+    int pid = 0;          ///< 0: unknown
+    bool watched = true;  ///< its end is seen; if not, its leases live for a time only
+};
+
+struct LeaseLimits {
+    std::size_t max_per_client = 10'000;
+    std::size_t max_leases = 100'000;
+    std::chrono::milliseconds confirm_within{60'000};  ///< a reply that is lost leaks nothing
+    std::chrono::milliseconds default_ttl{300'000};    ///< of clients whose end is not seen
+    std::chrono::milliseconds max_ttl{24 * 3'600'000};
+};
+
+struct LeaseInfo {
+    std::string id, principal, client, way;
+    int pid = 0;
+    std::uint64_t bytes = 0;
+    bool confirmed = false;
+    std::chrono::milliseconds age{0};
+    std::optional<std::chrono::milliseconds> expires_in;  ///< none: it ends with its client
+};
+
+struct LeaseStats {
+    std::size_t leases = 0;
+    std::uint64_t bytes = 0, granted = 0, released = 0, expired = 0, revoked = 0;
+};
+
+/// Who holds which tensor's bytes. A lease belongs to one client and one tensor; its id (128 random bits behind "l-")
+/// never works again after its end. It is provisional until its client confirms it.
+///
+/// Bytes are let go without a lock. Thread safety: all methods from any thread; none blocks.
+class LeaseTable {
+public:
+    explicit LeaseTable(LeaseLimits limits = {}, const Clock& clock = real_clock()) : limits_(limits), clock_(&clock) {}
+    ~LeaseTable();  ///< retires what is left: its readers live on
+
+    struct Refused {
+        std::string reason;  ///< for people: which limit, and what to do
+    };
+    std::variant<std::string, Refused> grant(const Lessee& lessee, std::string_view way, std::uint64_t bytes,
+                                             std::unique_ptr<LeasedBytes> held);
+
+    /// The rest of the methods answer how many of `ids` were the client's; others are passed over.
+    std::size_t confirm(std::string_view client, std::span<const std::string> ids);
+    /// The client has done with them: their memory may be used again.
+    std::size_t release(std::string_view client, std::span<const std::string> ids);
+    /// From now on for `ttl` (default_ttl without one). Those of a watched client have no end to put off.
+    std::size_t renew(std::string_view client, std::span<const std::string> ids,
+                      std::optional<std::chrono::milliseconds> ttl);
+    /// Anybody's, for an admin: the readers may go on, so the memory is retired.
+    std::size_t revoke(std::span<const std::string> ids);
+    /// Nobody will release them any more. A process that is gone has no mapping: then the memory may be used again.
+    std::size_t client_ended(std::string_view client, bool process_is_gone);
+    /// Housekeeping: drops what is over its time.
+    std::size_t expire();
+
+    /// All of one principal, or everybody's; by id.
+    std::vector<LeaseInfo> list(std::optional<std::string_view> principal = std::nullopt) const;
+    LeaseStats stats() const;
+    const LeaseLimits& limits() const { return limits_; }
+
+private:
+    struct Lease {
+        Lessee lessee;
+        std::string way;
+        std::uint64_t bytes = 0;
+        std::unique_ptr<LeasedBytes> held;
+        bool confirmed = false;
+        SteadyTime granted_at, expires_at;
+    };
+    using Held = std::vector<std::unique_ptr<LeasedBytes>>;
+    struct State {
+        std::map<std::string, Lease, std::less<>> leases;
+        std::unordered_map<std::string, std::unordered_set<std::string>> by_client;
+        std::set<std::pair<SteadyTime, std::string>> by_end;  ///< those that have one
+        LeaseStats stats;
+    };
+    static void set_end(State& state, const std::string& id, Lease& lease, SteadyTime end);
+    static void remove(State& state, const std::string& id, Held& held);
+    static Lease* find(State& state, std::string_view client, const std::string& id);
+    std::optional<Refused> refusal(const State& state, const Lessee& lessee) const;
+    LeaseInfo info(const std::string& id, const Lease& lease, SteadyTime now) const;
+
+    const LeaseLimits limits_;
+    const Clock* clock_;
+    Guarded<State> state_;
+};
+
+}  // namespace shared_tensor::service
