@@ -76,8 +76,7 @@ struct MappingCache::Shelf {
 MappingCache::MappingCache(MappingLimits limits) : shelf_(std::make_unique<Shelf>(limits)) {}
 MappingCache::~MappingCache() = default;
 
-std::unique_ptr<Mapping> MappingCache::take(const std::string& segment, std::size_t bytes,
-                                            const std::function<std::shared_ptr<const UniqueFd>()>& descriptor) {
+std::unique_ptr<Mapping> MappingCache::take(const std::string& segment, const std::function<Source()>& source) {
     auto known = shelf_->state.with([&](Shelf::State& held) -> std::unique_ptr<Mapping> {
         Shelf::Entry& entry = held.segments[segment];
         std::unique_ptr<Mapping> warmest;
@@ -87,8 +86,10 @@ std::unique_ptr<Mapping> MappingCache::take(const std::string& segment, std::siz
         return warmest;
     });
     try {
-        if (known != nullptr && known->size() != bytes) throw BadSegment("a segment never changes its size");
-        if (known == nullptr) known = std::make_unique<Mapping>(*descriptor(), bytes);
+        if (known == nullptr) {
+            const Source made = source();
+            known = std::make_unique<Mapping>(*made.descriptor, made.bytes);
+        }
     } catch (...) {
         shelf_->release(segment);
         throw;

@@ -23,10 +23,14 @@ class MappingCache {
 public:
     explicit MappingCache(MappingLimits limits = {});
 
-    /// A mapping nobody else uses: an idle one of that segment, or a new one of what `descriptor()` gives (it may
-    /// block; what it throws is passed on). Returned with put_back().
-    std::unique_ptr<Mapping> take(const std::string& segment, std::size_t bytes,
-                                  const std::function<std::shared_ptr<const UniqueFd>()>& descriptor);
+    /// What a segment is, from its maker.
+    struct Source {
+        std::shared_ptr<const UniqueFd> descriptor;
+        std::size_t bytes = 0;
+    };
+    /// A mapping nobody else uses: an idle one of that segment, or a new one of what `source()` gives (it may block;
+    /// what it throws is passed on). Returned with put_back().
+    std::unique_ptr<Mapping> take(const std::string& segment, const std::function<Source()>& source);
     /// Its writes are forgotten first: for a background thread.
     void put_back(const std::string& segment, std::unique_ptr<Mapping> mapping);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <new>
 #include <string>
@@ -16,6 +17,27 @@ namespace shared_tensor::shm {
 namespace {
 
 using Idle = std::unique_ptr<Segment>;
+
+/// Segments that go back to the system once the lock was given up: unmapping takes its time.
+class Doomed {
+public:
+    explicit Doomed(const SegmentPool::Gone& gone) : gone_(gone) {}
+    Doomed(const Doomed&) = delete;
+    Doomed& operator=(const Doomed&) = delete;
+    ~Doomed() {
+        for (Idle& one : segments_) {
+            const std::string id = one->id();
+            one.reset();
+            if (gone_) gone_(id);
+        }
+    }
+    void reserve(std::size_t count) { segments_.reserve(count); }
+    void add(Idle segment) { segments_.push_back(std::move(segment)); }
+
+private:
+    const SegmentPool::Gone& gone_;
+    std::vector<Idle> segments_;
+};
 
 }  // namespace
 
@@ -32,7 +54,7 @@ struct SegmentPool::Shelf {
         std::uint64_t stamps = 0;
     };
 
-    explicit Shelf(PoolLimits the_limits) : limits(the_limits) {}
+    Shelf(PoolLimits the_limits, Gone the_gone) : limits(the_limits), gone(std::move(the_gone)) {}
 
     Idle take_idle(const Key& key);
     /// Counts a segment that is about to be made. Throws std::bad_alloc.
@@ -43,6 +65,7 @@ struct SegmentPool::Shelf {
     static Idle evict_oldest(State& held);
 
     const PoolLimits limits;
+    const Gone gone;
     Guarded<State> state;
 };
 
@@ -97,7 +120,7 @@ Idle SegmentPool::Shelf::evict_oldest(State& held) {
 }
 
 void SegmentPool::Shelf::reserve(std::size_t size) {
-    std::vector<Idle> evicted;  // unmapped outside the lock: it takes its time
+    Doomed evicted(gone);
     state.with([&](State& held) {
         const auto fits = [&] {
             const PoolUse& use = held.use;
@@ -105,7 +128,7 @@ void SegmentPool::Shelf::reserve(std::size_t size) {
                    size <= limits.max_bytes - std::min(limits.max_bytes, use.bytes + use.idle_bytes);
         };
         while (!fits() && !held.idle.empty())
-            evicted.push_back(evict_oldest(held));
+            evicted.add(evict_oldest(held));
         if (!fits()) throw std::bad_alloc();
         ++held.use.segments;
         held.use.bytes += size;
@@ -125,31 +148,32 @@ void SegmentPool::Shelf::note_used(const PooledSegmentPointer& segment) {
 
 void SegmentPool::Shelf::put(Idle segment, const std::string& principal, bool reusable) noexcept {
     const std::size_t size = segment->size();
-    std::vector<Idle> gone;  // unmapped outside the lock
+    Doomed doomed(gone);
     try {
-        gone.reserve(1);
+        doomed.reserve(1);
         state.with([&](State& held) {
             held.used.erase(segment->data());
             --held.use.segments;
             held.use.bytes -= size;
-            if (!reusable || size > limits.max_idle_bytes) return;
+            if (!reusable || size > limits.max_idle_bytes) return doomed.add(std::move(segment));
             held.idle[{principal, size}].push_back({std::move(segment), held.stamps++});
             ++held.use.idle_segments;
             held.use.idle_bytes += size;
             while (held.use.idle_bytes > limits.max_idle_bytes)
-                gone.push_back(evict_oldest(held));
+                doomed.add(evict_oldest(held));
         });
     } catch (const std::bad_alloc&) {  // then it is not kept
     }
 }
 
-SegmentPool::SegmentPool(PoolLimits limits) : shelf_(std::make_shared<Shelf>(limits)) {}
+SegmentPool::SegmentPool(PoolLimits limits, Gone gone) : shelf_(std::make_shared<Shelf>(limits, std::move(gone))) {}
 
 PooledSegmentPointer SegmentPool::take(std::size_t bytes, std::string_view principal) {
     const std::size_t size = size_class(bytes);
     std::string owner(principal);
     Idle segment = shelf_->take_idle({owner, size});
-    if (segment == nullptr) shelf_->reserve(size);
+    const bool reused = segment != nullptr;
+    if (!reused) shelf_->reserve(size);
     std::shared_ptr<Used> used;
     try {
         if (segment == nullptr) segment = std::make_unique<Segment>(size);
@@ -158,6 +182,7 @@ PooledSegmentPointer SegmentPool::take(std::size_t bytes, std::string_view princ
         shelf_->release(size);
         throw;
     }
+    if (reused) std::memset(used->segment().data() + bytes, 0, size - bytes);  // whoever maps it sees all of it
     shelf_->note_used(used);
     return used;
 }
@@ -180,9 +205,14 @@ PoolUse SegmentPool::use() const {
 }
 
 void SegmentPool::trim() {
-    std::map<Shelf::Key, std::vector<Shelf::Entry>> idle;
+    Doomed doomed(shelf_->gone);
     shelf_->state.with([&](Shelf::State& held) {
-        held.idle.swap(idle);
+        doomed.reserve(held.use.idle_segments);
+        for (auto& [key, entries] : held.idle) {
+            for (Shelf::Entry& entry : entries)
+                doomed.add(std::move(entry.segment));
+        }
+        held.idle.clear();
         held.use.idle_segments = 0;
         held.use.idle_bytes = 0;
     });

@@ -2,8 +2,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "shm/segment.hpp"
@@ -40,9 +42,11 @@ using PooledSegmentPointer = std::shared_ptr<PooledSegment>;
 /// Segments outlive the pool safely. Thread safety: all methods from any thread.
 class SegmentPool {
 public:
-    explicit SegmentPool(PoolLimits limits = {});
+    /// Told of the id of a segment that went back to the system, on the thread where that happened and without a lock.
+    using Gone = std::function<void(const std::string& id)>;
+    explicit SegmentPool(PoolLimits limits = {}, Gone gone = {});
 
-    /// At least `bytes` (more than 0), contents undefined. Throws std::bad_alloc beyond the limits or out of memory.
+    /// At least `bytes` (more than 0); what lies behind them is zero, the rest is undefined. Throws std::bad_alloc beyond the limits or out of memory.
     PooledSegmentPointer take(std::size_t bytes, std::string_view principal);
 
     /// Where an address lies that points into a segment in use.

@@ -18,9 +18,9 @@ namespace {
 struct Source {
     explicit Source(std::size_t pages = 1) : segment(pages * shm::page_size()) {}
     std::unique_ptr<Mapping> take(MappingCache& cache) {
-        return cache.take(segment.id(), segment.size(), [this] {
+        return cache.take(segment.id(), [this] {
             ++asked;
-            return segment.descriptor();
+            return MappingCache::Source{segment.descriptor(), segment.size()};
         });
     }
     Segment segment;
@@ -95,12 +95,10 @@ TEST_CASE("idle mappings are kept up to their bounds, those unused for longest g
 TEST_CASE("a mapping that fails is not counted", "[shm]") {
     MappingCache cache;
     Source source;
-    CHECK_THROWS_AS(cache.take("g-x", 4096, []() -> std::shared_ptr<const UniqueFd> { throw std::runtime_error("x"); }),
+    CHECK_THROWS_AS(cache.take("g-x", []() -> MappingCache::Source { throw std::runtime_error("x"); }),
                     std::runtime_error);
-    CHECK_THROWS_AS(cache.take(source.segment.id(), 123, [&] { return source.segment.descriptor(); }), shm::BadSegment);
-    cache.put_back(source.segment.id(), source.take(cache));
     CHECK_THROWS_AS(
-        cache.take(source.segment.id(), 2 * source.segment.size(), [&] { return source.segment.descriptor(); }),
+        cache.take(source.segment.id(), [&] { return MappingCache::Source{source.segment.descriptor(), 123}; }),
         shm::BadSegment);
     CHECK(cache.use().used == 0);
 }
@@ -113,8 +111,9 @@ TEST_CASE("threads use mappings at once, and all is counted back", "[shm]") {
         for (int thread = 0; thread < 4; ++thread) {
             threads.emplace_back([&] {
                 for (int i = 0; i < 200; ++i) {
-                    auto mapping = cache.take(source.segment.id(), source.segment.size(),
-                                              [&] { return source.segment.descriptor(); });
+                    auto mapping = cache.take(source.segment.id(), [&] {
+                        return MappingCache::Source{source.segment.descriptor(), source.segment.size()};
+                    });
                     if (mapping->data()[0] != std::byte{0}) throw std::logic_error("another's write");
                     mapping->data()[0] = std::byte{1};
                     cache.put_back(source.segment.id(), std::move(mapping));

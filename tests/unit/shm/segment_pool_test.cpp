@@ -1,7 +1,9 @@
 #include "shm/segment_pool.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstring>
 #include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -111,6 +113,34 @@ TEST_CASE("beyond the limits a segment is bad_alloc, and idle ones of others mak
         const auto one = pool.take(kMiB, "b"), two = pool.take(kMiB, "c");
         CHECK_THROWS_AS(pool.take(1, "b"), std::bad_alloc);
     }
+}
+
+TEST_CASE("the pool tells which segments went back to the system", "[shm]") {
+    std::vector<std::string> gone;
+    SegmentPool pool({8 * kMiB, 2 * kMiB, 100}, [&](const std::string& id) { gone.push_back(id); });
+    auto one = pool.take(kMiB, "a"), two = pool.take(4 * kMiB, "a"), three = pool.take(kMiB, "a");
+    const std::string first = one->segment().id(), second = two->segment().id(), third = three->segment().id();
+    one.reset();
+    CHECK(gone.empty());
+    two.reset();  // bigger than all that is kept
+    CHECK(gone == std::vector{second});
+    three->retire();
+    three.reset();
+    CHECK(gone == std::vector{second, third});
+    pool.trim();
+    CHECK(gone == std::vector{second, third, first});
+}
+
+TEST_CASE("a segment that is used again shows no old bytes behind the new ones", "[shm]") {
+    SegmentPool pool;
+    auto segment = pool.take(kMiB, "a");
+    std::memset(segment->segment().data(), 7, kMiB);
+    segment.reset();
+    segment = pool.take(kMiB - 5000, "a");
+    const std::byte* data = segment->segment().data();
+    CHECK(data[kMiB - 5001] == std::byte{7});
+    CHECK(data[kMiB - 5000] == std::byte{0});
+    CHECK(data[kMiB - 1] == std::byte{0});
 }
 
 TEST_CASE("a segment outlives its pool", "[shm]") {
