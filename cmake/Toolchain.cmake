@@ -44,7 +44,7 @@ if(DEFINED sanitizers)
 endif()
 if(SHARED_TENSOR_COVERAGE)
   add_compile_options(--coverage -fprofile-update=atomic)
-  add_link_options(--coverage)
+  add_link_options(--coverage -Wl,-u,__gcov_dump)  # the daemon ends with _exit and asks for it
 endif()
 
 # The warnings that all of our own code lives with.

@@ -16,6 +16,9 @@
 #include "plugins.hpp"
 #include "util/log.hpp"
 
+/// There in a build for coverage only.
+extern "C" void __gcov_dump() __attribute__((weak));  // NOLINT(bugprone-reserved-identifier): gcc's name
+
 namespace {
 
 using namespace shared_tensor;  // NOLINT(google-build-using-namespace): the program of this library
@@ -42,6 +45,7 @@ int wait_for_signal(const sigset_t& set) {
 /// Nothing of the process may be destroyed while a function that ignores its cancellation still runs.
 [[noreturn]] void leave(int code) {
     (void)std::fflush(nullptr);
+    if (__gcov_dump != nullptr) __gcov_dump();
     ::_exit(code);
 }
 
