@@ -46,7 +46,8 @@ public:
     using Gone = std::function<void(const std::string& id)>;
     explicit SegmentPool(PoolLimits limits = {}, Gone gone = {});
 
-    /// At least `bytes` (more than 0); what lies behind them is zero, the rest is undefined. Throws std::bad_alloc beyond the limits or out of memory.
+    /// At least `bytes` (more than 0); what lies behind them is zero, the rest is undefined. Throws std::bad_alloc
+    /// beyond the limits or out of memory.
     PooledSegmentPointer take(std::size_t bytes, std::string_view principal);
 
     /// Where an address lies that points into a segment in use.

@@ -97,9 +97,11 @@ TEST_CASE("a mapping that fails is not counted", "[shm]") {
     Source source;
     CHECK_THROWS_AS(cache.take("g-x", []() -> MappingCache::Source { throw std::runtime_error("x"); }),
                     std::runtime_error);
-    CHECK_THROWS_AS(
-        cache.take(source.segment.id(), [&] { return MappingCache::Source{source.segment.descriptor(), 123}; }),
-        shm::BadSegment);
+    CHECK_THROWS_AS(cache.take(source.segment.id(),
+                               [&] {
+                                   return MappingCache::Source{source.segment.descriptor(), 123};
+                               }),
+                    shm::BadSegment);
     CHECK(cache.use().used == 0);
 }
 
