@@ -17,7 +17,8 @@
 #include "util/log.hpp"
 
 /// There in a build for coverage only.
-extern "C" void __gcov_dump() __attribute__((weak));  // NOLINT(bugprone-reserved-identifier): gcc's name
+// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): gcc's name
+extern "C" void __gcov_dump() __attribute__((weak));
 
 namespace {
 

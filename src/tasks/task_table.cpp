@@ -91,7 +91,7 @@ private:
     template <class Use>
     auto change(Use use) {
         Aftermath after;
-        const auto result = state_.with([&](State& state) { return use(state, after); });
+        auto result = state_.with([&](State& state) { return use(state, after); });
         after.settle();
         return result;
     }

@@ -173,7 +173,7 @@ Worker::Next WorkerPool::Impl::finished(Worker& worker, Job& job) {
     const SteadyTime now = clock_.now();
     Worker* assigned = nullptr;
     bool wake_waiters = false;
-    const auto next = state_.with([&](State& state) {
+    auto next = state_.with([&](State& state) {
         ++state.finished;
         note_run(state, now - worker.started_at);
         worker.current = nullptr;

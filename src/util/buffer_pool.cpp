@@ -30,7 +30,7 @@ std::byte* map_huge(std::size_t capacity) {
     const std::size_t before = aligned - start;
     const std::size_t after = padded - before - capacity;
     if (before > 0) ::munmap(raw, before);
-    auto* data = reinterpret_cast<std::byte*>(aligned);
+    auto* data = static_cast<std::byte*>(raw) + before;
     if (after > 0) ::munmap(data + capacity, after);
     ::madvise(data, capacity, MADV_HUGEPAGE);
     return data;

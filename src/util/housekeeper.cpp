@@ -32,7 +32,7 @@ void run(const std::stop_token& stop, std::chrono::milliseconds period, const st
 
 }  // namespace
 
-Housekeeper::Housekeeper(std::string thread_name, std::chrono::milliseconds period, std::function<void()> tend)
+Housekeeper::Housekeeper(const std::string& thread_name, std::chrono::milliseconds period, std::function<void()> tend)
     : thread_([period, tend = std::move(tend)](const std::stop_token& stop) { run(stop, period, tend); }) {
     ::pthread_setname_np(thread_.native_handle(), thread_name.substr(0, 15).c_str());
 }

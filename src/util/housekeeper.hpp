@@ -11,7 +11,7 @@ namespace shared_tensor {
 /// logged).
 class Housekeeper {
 public:
-    Housekeeper(std::string thread_name, std::chrono::milliseconds period, std::function<void()> tend);
+    Housekeeper(const std::string& thread_name, std::chrono::milliseconds period, std::function<void()> tend);
 
 private:
     std::jthread thread_;  // its destructor asks it to stop and joins

@@ -16,7 +16,7 @@ std::string iso8601(std::chrono::system_clock::time_point time) {
     char date[32];
     const std::size_t size = std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &utc);
     char fraction[16];
-    std::snprintf(fraction, sizeof fraction, ".%03dZ", millis < 0 ? millis + 1000 : millis);
+    (void)std::snprintf(fraction, sizeof fraction, ".%03dZ", millis < 0 ? millis + 1000 : millis);
     return std::string(date, size) + fraction;
 }
 
