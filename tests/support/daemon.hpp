@@ -105,6 +105,12 @@ public:
     void signal(int number) const {
         if (!code_) ::kill(pid_, number);
     }
+    /// SIGSTOP; returns when the last of its threads stands still.
+    void freeze() const {
+        signal(SIGSTOP);
+        siginfo_t stopped{};
+        ::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
+    }
     bool has_ended() {
         int status = 0;
         if (!code_ && ::waitpid(pid_, &status, WNOHANG) == pid_) code_ = code_of(status);

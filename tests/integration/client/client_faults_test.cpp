@@ -53,7 +53,7 @@ TEST_CASE("A stopped server is given up at the deadline", "[client]") {
     ExampleDaemon server;
     const Client client = server.client();
     client.ping();
-    server.daemon.child().signal(SIGSTOP);
+    server.daemon.child().freeze();
     CallOptions options;
     options.timeout = milliseconds(200);
     CHECK_THROWS_AS(client.with(options).call("add", 1, 2), DeadlineExceeded);
