@@ -81,18 +81,25 @@ void LeaseTable::remove(State& state, const std::string& id, Held& held) {
     state.leases.erase(found);
 }
 
-std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::string> ids) {
-    const SteadyTime now = clock_->now();
+template <class Use>
+std::size_t LeaseTable::for_each(std::string_view client, std::span<const std::string> ids, Use use) {
     return state_.with([&](State& state) {
         std::size_t count = 0;
         for (const std::string& id : ids) {
             Lease* lease = find(state, client, id);
             if (lease == nullptr) continue;
             ++count;
-            if (std::exchange(lease->confirmed, true)) continue;
-            set_end(state, id, *lease, lease->lessee.watched ? kNever : now + limits_.default_ttl);
+            use(state, id, *lease);
         }
         return count;
+    });
+}
+
+std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::string> ids) {
+    const SteadyTime now = clock_->now();
+    return for_each(client, ids, [&](State& state, const std::string& id, Lease& lease) {
+        if (std::exchange(lease.confirmed, true)) return;
+        set_end(state, id, lease, lease.lessee.watched ? kNever : now + limits_.default_ttl);
     });
 }
 
@@ -112,16 +119,9 @@ std::size_t LeaseTable::renew(std::string_view client, std::span<const std::stri
                               std::optional<std::chrono::milliseconds> ttl) {
     const SteadyTime end =
         clock_->now() + std::clamp(ttl.value_or(limits_.default_ttl), std::chrono::milliseconds(0), limits_.max_ttl);
-    return state_.with([&](State& state) {
-        std::size_t count = 0;
-        for (const std::string& id : ids) {
-            Lease* lease = find(state, client, id);
-            if (lease == nullptr) continue;
-            ++count;
-            lease->confirmed = true;
-            set_end(state, id, *lease, lease->lessee.watched ? kNever : end);
-        }
-        return count;
+    return for_each(client, ids, [&](State& state, const std::string& id, Lease& lease) {
+        lease.confirmed = true;
+        set_end(state, id, lease, lease.lessee.watched ? kNever : end);
     });
 }
 

@@ -110,6 +110,9 @@ private:
     static void set_end(State& state, const std::string& id, Lease& lease, SteadyTime end);
     static void remove(State& state, const std::string& id, Held& held);
     static Lease* find(State& state, std::string_view client, const std::string& id);
+    /// `use(state, id, lease)` for each that is the client's; how many are.
+    template <class Use>
+    std::size_t for_each(std::string_view client, std::span<const std::string> ids, Use use);
     std::optional<Refused> refusal(const State& state, const Lessee& lessee) const;
     LeaseInfo info(const std::string& id, const Lease& lease, SteadyTime now) const;
 

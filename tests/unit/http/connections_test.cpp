@@ -1,4 +1,3 @@
-#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -8,6 +7,7 @@
 #include <cerrno>
 
 #include "raw_client.hpp"
+#include "support/descriptors.hpp"
 #include "test_server.hpp"
 #include "util/log.hpp"
 
@@ -37,15 +37,6 @@ namespace {
 
 using http::Response;
 using std::chrono::milliseconds;
-
-std::size_t open_descriptors() {
-    std::size_t count = 0;
-    DIR* folder = ::opendir("/proc/self/fd");
-    while (::readdir(folder) != nullptr)
-        ++count;
-    ::closedir(folder);
-    return count;
-}
 
 TEST_CASE("accept may fail with anything: the server goes on accepting", "[http]") {
     log::set_level(log::Level::off);

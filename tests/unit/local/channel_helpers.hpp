@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <dirent.h>
 #include <catch2/catch_test_macros.hpp>
 #include <functional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "local/channel.hpp"
 #include "local/channel_server.hpp"
 #include "support/daemon.hpp"
+#include "support/descriptors.hpp"
 #include "support/event.hpp"
 #include "util/guarded.hpp"
 #include "util/unix_listener.hpp"
@@ -34,17 +34,7 @@ inline std::string text_behind(const UniqueFd& fd) {
     return ::pread(fd.get(), text.data(), text.size(), 0) < 0 ? "" : text;
 }
 
-/// Of this process.
-inline std::size_t open_descriptors() {
-    std::size_t count = 0;
-    DIR* folder = ::opendir("/proc/self/fd");
-    while (::readdir(folder) != nullptr)
-        ++count;
-    ::closedir(folder);
-    return count;
-}
-
-/// Notes what happens; answers with what `reply` makes of a packet, if it makes anything.
+/// Notes what happens; `on_packet` may answer.
 class Recorder final : public local::ChannelHandler {
 public:
     bool opened(local::ChannelId id, const local::Peer& peer) override {

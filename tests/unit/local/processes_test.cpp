@@ -60,7 +60,6 @@ TEST_CASE("the end of a process is told at once, though its child still holds th
     CHECK(test.recorder.closes.count() == 0);
     const local::Peer peer = test.recorder.state.with([](const Recorder::State& state) { return state.peers.at(0); });
     CHECK(peer.pid == holder.pid);
-    const UniqueFd watched = local::process_of(raw_connect(test.options.path).get(), {::getpid(), 0, 0});
     holder.kill();
     CHECK(test.recorder.closes.wait());
     CHECK(::kill(holder.grandchild, 0) == 0);  // it lives, and so does its copy of the socket
