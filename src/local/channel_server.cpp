@@ -140,7 +140,17 @@ private:
         } else if (key % 2 == 1) {
             drop(key / 2);  // its process ended
         } else {
-            serve_channel(key / 2, event.events);
+            serve_or_drop(key / 2, event.events);
+        }
+    }
+
+    /// Whoever runs out of memory is the one that is given up.
+    void serve_or_drop(ChannelId id, std::uint32_t events) {
+        try {
+            serve_channel(id, events);
+        } catch (const std::exception& error) {
+            log::error("a client of the local channel is sent away: ", error.what());
+            drop(id);
         }
     }
 

@@ -64,8 +64,8 @@ Sent send_packet(int socket, const OutgoingPacket& packet) {
 
 Got receive_packet(int socket, Packet& packet) {
     packet = {};
-    packet.text.resize(kMaxPacketBytes);
-    iovec text{packet.text.data(), packet.text.size()};
+    std::array<char, kMaxPacketBytes> buffer;  // not filled: most packets are short
+    iovec text{buffer.data(), buffer.size()};
     alignas(cmsghdr) std::array<char, kControlBytes> control{};
     msghdr message{};
     message.msg_iov = &text;
@@ -76,10 +76,7 @@ Got receive_packet(int socket, Packet& packet) {
     do {
         got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     } while (got < 0 && errno == EINTR);
-    if (got < 0) {
-        packet.text.clear();
-        return errno == EAGAIN ? Got::nothing : Got::end;
-    }
+    if (got < 0) return errno == EAGAIN ? Got::nothing : Got::end;
     take_descriptors(message, packet.descriptors);
     // An empty packet and the end of the peer look alike: we send none that is empty.
     const bool cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
@@ -87,7 +84,7 @@ Got receive_packet(int socket, Packet& packet) {
         packet = {};
         return Got::end;
     }
-    packet.text.resize(static_cast<std::size_t>(got));
+    packet.text.assign(buffer.data(), static_cast<std::size_t>(got));
     return Got::packet;
 }
 

@@ -150,7 +150,6 @@ void SegmentPool::Shelf::put(Idle segment, const std::string& principal, bool re
     const std::size_t size = segment->size();
     Doomed doomed(gone);
     try {
-        doomed.reserve(1);
         state.with([&](State& held) {
             held.used.erase(segment->data());
             --held.use.segments;

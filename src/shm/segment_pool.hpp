@@ -42,7 +42,8 @@ using PooledSegmentPointer = std::shared_ptr<PooledSegment>;
 /// Segments outlive the pool safely. Thread safety: all methods from any thread.
 class SegmentPool {
 public:
-    /// Told of the id of a segment that went back to the system, on the thread where that happened and without a lock.
+    /// Told of the id of a segment that went back to the system, on the thread where that happened and without a lock;
+    /// must not throw.
     using Gone = std::function<void(const std::string& id)>;
     explicit SegmentPool(PoolLimits limits = {}, Gone gone = {});
 
