@@ -256,6 +256,7 @@ ChannelServer::ChannelServer(ChannelServerOptions options, ChannelHandler& handl
 ChannelServer::~ChannelServer() { impl_->stop(); }
 
 void ChannelServer::start() { impl_->start(); }
+void ChannelServer::stop() { impl_->stop(); }
 bool ChannelServer::send(ChannelId channel, OutgoingPacket packet) { return impl_->send(channel, std::move(packet)); }
 void ChannelServer::close(ChannelId channel) { impl_->close(channel); }
 std::size_t ChannelServer::size() const { return impl_->size(); }

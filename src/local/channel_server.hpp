@@ -39,9 +39,11 @@ class ChannelServer {
 public:
     /// Listens. `handler` must outlive it. Throws std::system_error that names the path.
     ChannelServer(ChannelServerOptions options, ChannelHandler& handler);
-    ~ChannelServer();  ///< closes all channels
+    ~ChannelServer();  ///< stop()
 
     void start();
+    /// Closes all channels; nothing is told after it returns. Not from the handler.
+    void stop();
     /// Never blocks. False when the channel is gone.
     bool send(ChannelId channel, OutgoingPacket packet);
     /// Soon; closed() tells when.

@@ -172,8 +172,10 @@ Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
     descriptor.way = find_way(json);
     descriptor.content = find(json, name_of(descriptor.way));
     if (const Json* device = find(json, "device")) descriptor.device = read_device(*device);
-    if (const Json* lease = find(json, "lease"); lease != nullptr && !lease->is_string())
-        fail("lease", "string", lease);
+    if (const Json* lease = find(json, "lease")) {
+        if (!lease->is_string()) fail("lease", "string", lease);
+        descriptor.lease = lease->get<std::string>();
+    }
     read_type_and_shape(json, descriptor);
     const Json* shape = find(json, "shape");
     measure(descriptor, limits, shape != nullptr ? shape : descriptor.content);
@@ -182,10 +184,20 @@ Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
     return descriptor;
 }
 
-Region parse_region(const Descriptor& descriptor, std::uint64_t available) {
+const std::string& region_text(const Descriptor& descriptor, std::string_view name) {
+    const std::string way(name_of(descriptor.way));
+    const Json* member = descriptor.content->is_object() ? find(*descriptor.content, name) : nullptr;
+    if (member == nullptr || !member->is_string()) fail(way + '.' + std::string(name), "string", member);
+    return member->get_ref<const std::string&>();
+}
+
+Region parse_region(const Descriptor& descriptor, std::uint64_t available, std::string_view name) {
     const std::string way(name_of(descriptor.way));
     const Json& content = *descriptor.content;
-    if (!content.is_object() || content.size() != 2) fail(way, "object with offset and size", &content);
+    const std::size_t members = name.empty() ? 2 : 3;
+    if (!content.is_object() || content.size() != members) {
+        fail(way, "object with " + (name.empty() ? "" : std::string(name) + ", ") + "offset and size", &content);
+    }
     const Region region{region_member(descriptor, "offset"), region_member(descriptor, "size")};
     const std::string have = " (there are " + std::to_string(available) + " bytes)";
     if (region.offset > available)

@@ -25,6 +25,7 @@ struct Descriptor {
     Shape strides;  ///< empty when contiguous
     Extent extent;
     std::string device = "cpu";  ///< or "cuda:<uuid>"
+    std::string lease;           ///< what keeps the bytes where they are; empty: none
     Way way = Way::data;
     const Json* content = nullptr;  ///< the way's member; lives in the JSON that was read
 };
@@ -39,7 +40,9 @@ struct Region {
 };
 
 /// {"offset", "size"} inside `available` bytes, and of the size that the tensor needs. Throws InvalidValue (path
-/// "way.member").
-Region parse_region(const Descriptor& descriptor, std::uint64_t available);
+/// "way.member"), for other members than these and `name` too, if that is given.
+Region parse_region(const Descriptor& descriptor, std::uint64_t available, std::string_view name = {});
+/// The text of that member of the way's object. Throws InvalidValue.
+const std::string& region_text(const Descriptor& descriptor, std::string_view name);
 
 }  // namespace shared_tensor::tensor

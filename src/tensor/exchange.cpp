@@ -56,24 +56,41 @@ codec::TensorPointer TensorExchange::import(const Json& json) {
 codec::TensorPointer TensorExchange::wrap(const at::Tensor& tensor) { return make_handle(tensor); }
 
 Json TensorExchange::describe(const codec::TensorPointer& handle) {
-    const Medium& medium = choose(handle);
-    Exported exported = medium.export_to(handle, body_);
-    count(medium.way(), exported.copied);
+    TransportNotPossible::Reasons reasons;
+    const Medium* medium = nullptr;
+    Exported exported;
+    for (bool done = false; !done;) {
+        medium = &choose(handle, reasons);
+        try {
+            exported = medium->export_to(handle, body_);
+            done = true;
+        } catch (const CannotLend& error) {
+            reasons.emplace_back(medium->way(), error.what());
+        }
+    }
+    count(medium->way(), exported.copied);
     const at::Tensor& tensor = handle->tensor();
     Json json{{"dtype", name_of(dtype_of(tensor))}, {"shape", tensor.sizes().vec()}, {"device", "cpu"}};
-    json[std::string(name_of(medium.way()))] = std::move(exported.content);
+    if (!exported.strides.empty()) json["strides"] = std::move(exported.strides);
+    if (!exported.lease.empty()) json["lease"] = std::move(exported.lease);
+    json[std::string(name_of(medium->way()))] = std::move(exported.content);
+    if (exported.held != nullptr) held_.push_back(std::move(exported.held));
     return json;
 }
 
-const Medium& TensorExchange::choose(const codec::TensorPointer& tensor) const {
+/// Ways that `reasons` speak of already are passed over.
+const Medium& TensorExchange::choose(const codec::TensorPointer& tensor, TransportNotPossible::Reasons& reasons) const {
     static const std::vector<Way> kAnyone{Way::data, Way::base64};
     const auto& wishes = !policy_.require.empty()  ? policy_.require
                          : !policy_.accept.empty() ? policy_.accept
                                                    : kAnyone;
     const DType dtype = dtype_of(tensor->tensor());
-    TransportNotPossible::Reasons reasons;
+    const auto tried = [&](Way way) {
+        return std::any_of(reasons.begin(), reasons.end(), [&](const auto& one) { return one.first == way; });
+    };
     const Medium* beyond = nullptr;  // the most compact of those whose bound is exceeded
     for (const Way way : wishes) {
+        if (tried(way)) continue;
         const Viability can = judge(*media_, way, dtype);
         if (!can) {
             reasons.emplace_back(way, can.reason);
@@ -88,6 +105,7 @@ const Medium& TensorExchange::choose(const codec::TensorPointer& tensor) const {
 }
 
 bool TensorExchange::within_bounds(Way way, const codec::TensorPointer& tensor) const {
+    if (way == Way::shm) return tensor->bytes() >= policy_.shm_min_bytes || media_->find(way)->holds(*tensor);
     if (way == Way::data) return static_cast<std::uint64_t>(tensor->tensor().numel()) <= policy_.data_max_elements;
     return way != Way::base64 || tensor->bytes() <= policy_.base64_max_bytes;
 }

@@ -31,6 +31,7 @@ struct ExportPolicy {
     std::vector<Way> require;                   ///< not empty: one of these or TransportNotPossible
     std::uint64_t data_max_elements = 64;       ///< above it another accepted way is taken if there is one
     std::uint64_t base64_max_bytes = 64 << 10;  ///< likewise
+    std::uint64_t shm_min_bytes = 32 << 10;     ///< likewise below it, for what would have to be copied there
 };
 
 /// How the tensors of ONE message cross: those of a request in, those of its reply out.
@@ -51,6 +52,16 @@ public:
 
     /// For the tensors described from now on: the items of a batch may differ.
     void set_policy(ExportPolicy policy) { policy_ = std::move(policy); }
+    /// For the tensors of both directions from now on; `media` must outlive this.
+    void set_media(const Media& media) { media_ = &media; }
+
+    /// A tensor that was described lies in memory that the other side maps.
+    bool holds_memory() const { return !held_.empty(); }
+    /// The other side has read the message that carries the tensors described here.
+    void answered() noexcept {
+        for (const auto& held : held_)
+            held->answered();
+    }
 
     /// What is to be written after the head of the frame (codec::frame_head): empty when no tensor went by body, and
     /// then the message can go as plain JSON.
@@ -66,7 +77,7 @@ private:
     };
 
     void count(Way way, std::uint64_t copied);
-    const Medium& choose(const codec::TensorPointer& tensor) const;
+    const Medium& choose(const codec::TensorPointer& tensor, TransportNotPossible::Reasons& reasons) const;
     bool within_bounds(Way way, const codec::TensorPointer& tensor) const;
 
     Incoming incoming_;
@@ -74,6 +85,7 @@ private:
     DescriptorLimits limits_;
     const Media* media_;
     OutgoingBody body_;
+    std::vector<std::shared_ptr<Hold>> held_;  ///< by the tensors that were described
     std::array<Count, kWays.size()> counts_{};
 };
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -53,10 +54,28 @@ struct Imported {
     std::uint64_t copied = 0;  ///< bytes
 };
 
+/// What keeps a tensor's bytes while a message that names them is on its way. Destroyed without answered(): nobody
+/// knows whether the other side has seen the message, or will.
+class Hold {
+public:
+    virtual ~Hold() = default;
+    /// The other side has read the message to its end.
+    virtual void answered() noexcept = 0;
+};
+
 /// The way's own member of a descriptor, and what it cost.
 struct Exported {
     Json content;
-    std::uint64_t copied = 0;  ///< bytes
+    std::uint64_t copied = 0;              ///< bytes
+    std::string lease = {};                ///< empty: none
+    Shape strides = {};                    ///< empty: contiguous
+    std::shared_ptr<Hold> held = nullptr;  ///< to be kept until the message was answered, or, of an answer, written
+};
+
+/// A tensor cannot go that way just now, with the reason for people: another way may carry it.
+class CannotLend : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
 };
 
 /// One way to hand tensors over. Being built in, being usable here (viable) and carrying a certain tensor are three
@@ -68,10 +87,15 @@ public:
     virtual Viability viable() const = 0;
     /// Of a viable medium: whether it carries tensors of that type.
     virtual Viability carries(DType dtype) const = 0;
+    /// The tensor lies where this way hands it over from: nothing would be copied.
+    virtual bool holds(const codec::TensorHandle& tensor) const {
+        (void)tensor;
+        return false;
+    }
 
     /// `descriptor` is one of this way. Throws InvalidValue before memory is touched that it does not rightly name.
     virtual Imported import(const Descriptor& descriptor, const Incoming& incoming) const = 0;
-    /// `tensor` is of a type that it carries.
+    /// `tensor` is of a type that it carries. Throws CannotLend.
     virtual Exported export_to(const codec::TensorPointer& tensor, OutgoingBody& body) const = 0;
 };
 

@@ -89,4 +89,16 @@ UnixListener::~UnixListener() {
     if (now.st_dev == device_ && now.st_ino == inode_) ::unlink(path_.c_str());
 }
 
+std::size_t remove_dead_sockets(const std::string& folder) {
+    const UniqueFd lock = lock_folder_of(folder + "/x");  // none is between its bind and its listen
+    std::size_t removed = 0;
+    std::error_code failed;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
+        const std::string path = entry.path().string();
+        if (!entry.is_socket(failed) || path.size() >= sizeof(sockaddr_un::sun_path)) continue;
+        if (!somebody_listens(unix_address(path)) && ::unlink(path.c_str()) == 0) ++removed;
+    }
+    return removed;
+}
+
 }  // namespace shared_tensor

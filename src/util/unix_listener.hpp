@@ -4,6 +4,7 @@
 #include <sys/types.h>
 #include <sys/un.h>
 
+#include <cstddef>
 #include <string>
 
 #include "util/unique_fd.hpp"
@@ -33,5 +34,8 @@ private:
     dev_t device_ = 0;  // of the socket file that we made
     ino_t inode_ = 0;
 };
+
+/// Removes the socket files in `folder` that no process listens on any more (it was killed). Returns how many.
+std::size_t remove_dead_sockets(const std::string& folder);
 
 }  // namespace shared_tensor

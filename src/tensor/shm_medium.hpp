@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "shm/segment_pool.hpp"
+#include "tensor/medium.hpp"
+
+namespace shared_tensor::tensor {
+
+/// The process at the other end, as tensors in shared memory need it. Each side of a local channel has one of the
+/// other side. Thread safety: all methods from any thread.
+class ShmPeer {
+public:
+    virtual ~ShmPeer() = default;
+    /// Yes, or why that process cannot share memory with us.
+    virtual Viability viable() const = 0;
+
+    /// Memory of the peer's, mapped for one tensor; writes to it stay here.
+    struct Borrowed {
+        std::byte* data = nullptr;
+        std::uint64_t size = 0;
+        std::shared_ptr<const void> owner;  ///< the peer is told when it goes
+    };
+    /// Throws InvalidValue (path "shm.segment" or "lease") for what the peer has not lent to us, or not any more.
+    virtual Borrowed borrow(const std::string& segment, const std::string& lease) = 0;
+
+    /// Memory for a tensor that does not lie in shared memory yet. Throws std::bad_alloc.
+    virtual shm::PooledSegmentPointer take(std::uint64_t bytes) = 0;
+    /// Where an address lies in memory that can be lent.
+    virtual std::optional<shm::SegmentPool::Place> find(const void* address) const = 0;
+
+    struct Lent {
+        std::string lease;           ///< empty: none is needed, `held` does it
+        std::shared_ptr<Hold> held;  ///< see Exported::held
+    };
+    /// Lets the peer map `segment` for one tensor of so many bytes. Throws CannotLend.
+    virtual Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes) = 0;
+};
+
+/// CPU tensors through sealed memory of one host: no copy where the elements lie in a segment already, one otherwise.
+/// Made for one peer, which must outlive it.
+std::unique_ptr<Medium> make_shm_medium(ShmPeer& peer);
+
+/// In the place of the above for a message whose sender has no such peer, with the reason.
+std::unique_ptr<Medium> make_absent_medium(Way way, std::string reason);
+
+}  // namespace shared_tensor::tensor
