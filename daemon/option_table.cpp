@@ -127,6 +127,11 @@ void add_listening(Table& table) {
         [](DaemonOptions& o, const std::string& v) { o.server.port = parse_number<int>(v, 0, 65535); },
         [](const DaemonOptions& o) { return json(o.server.port); });
     table.text("unix-socket", "path of a Unix socket to listen on as well (mode 0600)", MEMBER(server.unix_socket));
+    table.text(
+        "local-socket",
+        "path of the local channel, by which processes of this host share memory; auto: named after the port, in "
+        "the user's runtime directory; none",
+        MEMBER(server.local_socket));
     table.text("token-file", "who may call: lines name:secret or name:secret:admin; mode 0600", MEMBER(token_file));
     table.flag("insecure", "listen beyond loopback without tokens", MEMBER(server.insecure));
     table.list("allowed-host", "further value that Host may have (repeatable)", MEMBER(server.allowed_hosts));
@@ -187,8 +192,13 @@ void add_limits(Table& table) {
     table.count("idempotency-keys", "kept of calls that ended", 1, MEMBER(server.idempotency_keys));
     table.time("idempotency-window", "how long a key is known after its call ended", MEMBER(server.idempotency_window));
     table.size("idempotency-bytes", "results held for idempotency keys", MEMBER(server.idempotency_bytes));
-    table.count("max-sessions", "sessions over HTTP", 1, MEMBER(server.max_sessions));
+    table.count("max-sessions", "sessions over HTTP, and for each local channel", 1, MEMBER(server.max_sessions));
     table.time("session-idle", "end of a session that is not used", MEMBER(server.session_idle));
+    table.size("max-shared-bytes", "shared memory for results, kept warm or in use; 0: half of the memory",
+               MEMBER(server.max_shared_bytes));
+    table.count("max-leases", "tensors lent to all clients", 1, MEMBER(server.max_leases), 10'000'000);
+    table.count("max-client-leases", "tensors lent to one client", 1, MEMBER(server.max_client_leases), 10'000'000);
+    table.time("lease-ttl", "of clients without a local channel, from their last renewal", MEMBER(server.lease_ttl));
 }
 
 #undef MEMBER

@@ -24,6 +24,9 @@ struct ServerOptions {
     std::string host = "127.0.0.1";  ///< empty: no TCP. Anything but loopback needs a token or `insecure`
     int port = 2537;                 ///< 0: the kernel chooses
     std::string unix_socket;         ///< path; empty: none. Mode 0600
+    /// The local channel, by which processes of this host share memory with the server: a path, "auto" (named after the
+    /// port, in the user's runtime directory) or "none".
+    std::string local_socket = "auto";
     std::vector<AccessToken> tokens;
     bool insecure = false;                     ///< listen beyond loopback without tokens
     std::vector<std::string> allowed_hosts;    ///< further values of Host ("name" or "name:port")
@@ -62,8 +65,13 @@ struct ServerOptions {
     std::size_t idempotency_keys = 10'000;                       ///< of calls that ended
     std::chrono::milliseconds idempotency_window{600'000};       ///< how long after the end of its call
     std::uint64_t idempotency_bytes = std::uint64_t{256} << 20;  ///< results held for them
-    std::size_t max_sessions = 256;
+    std::size_t max_sessions = 256;                              ///< over HTTP, and for each local channel
     std::chrono::milliseconds session_idle{600'000};
+
+    std::uint64_t max_shared_bytes = 0;  ///< of shared memory for results, in use and kept warm; 0: half of the memory
+    std::size_t max_leases = 100'000;
+    std::size_t max_client_leases = 10'000;
+    std::chrono::milliseconds lease_ttl{300'000};  ///< of clients without a local channel
 };
 
 /// Serves a Registry over JSON-RPC 2.0 on HTTP. Threads and sockets are its own; user code runs on its workers.

@@ -77,8 +77,16 @@ std::variant<Principal, Refusal> Access::check(const http::RequestHead& head) co
                 403, "Host must be 127.0.0.1, localhost or [::1] with this server's port, or one of --allowed-host"};
         }
     }
-    if (!tokens_.empty()) return by_token(head);
+    if (!tokens_.empty()) return by_token(bearer(head.headers), "Authorization: Bearer TOKEN");
     return by_user(head.peer);
+}
+
+std::variant<Principal, Refusal> Access::check_local(uid_t uid, std::string_view token) const {
+    if (!tokens_.empty()) return by_token(token, "session.open {\"token\": TOKEN}");
+    http::Peer peer;
+    peer.unix_socket = true;
+    peer.uid = uid;
+    return by_user(peer);
 }
 
 bool Access::host_is_ours(std::string_view host) const {
@@ -92,13 +100,13 @@ bool Access::host_is_ours(std::string_view host) const {
     return false;
 }
 
-std::variant<Principal, Refusal> Access::by_token(const http::RequestHead& head) const {
-    const auto secret = bearer(head.headers);
+std::variant<Principal, Refusal> Access::by_token(const std::optional<std::string_view>& secret,
+                                                  const char* how) const {
     const AccessToken* found = nullptr;
     for (const AccessToken& token : tokens_) {  // all of them, so that the time tells nothing
         if (secret && equal_in_constant_time(*secret, token.secret)) found = &token;
     }
-    if (found == nullptr) return Refusal{401, "this server wants a token: send Authorization: Bearer TOKEN"};
+    if (found == nullptr) return Refusal{401, std::string("this server wants a token: send ") + how};
     return Principal{"token:" + found->name, found->admin};
 }
 

@@ -3,7 +3,9 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -31,10 +33,12 @@ public:
     void set_port(int port) { port_.store(port); }
 
     std::variant<Principal, Refusal> check(const http::RequestHead& head) const;
+    /// The other end of the local channel; `token` is empty where it showed none.
+    std::variant<Principal, Refusal> check_local(uid_t uid, std::string_view token) const;
 
 private:
     bool host_is_ours(std::string_view host) const;
-    std::variant<Principal, Refusal> by_token(const http::RequestHead& head) const;
+    std::variant<Principal, Refusal> by_token(const std::optional<std::string_view>& secret, const char* how) const;
     std::variant<Principal, Refusal> by_user(const http::Peer& peer) const;
 
     std::vector<AccessToken> tokens_;

@@ -58,11 +58,13 @@ void Builtins::add_session_methods() {
         const BuiltinParams params(call.params, {"boot_id", "pid_namespace", "devices", "accept"});
         const auto token = parts_.sessions.open(call.principal.name);
         if (!token) return make_outcome(json_rpc::busy(std::chrono::seconds(1)));
-        Json ways = parts_.server_info()["ways"];
-        return answer({{"session", *token},
-                       {"epoch", parts_.epoch},
-                       {"idle_timeout_ms", parts_.sessions.limits().idle.count()},
-                       {"ways", std::move(ways)}});
+        Json info = parts_.server_info();
+        Json opened{{"session", *token},
+                    {"epoch", parts_.epoch},
+                    {"idle_timeout_ms", parts_.sessions.limits().idle.count()},
+                    {"ways", std::move(info["ways"])}};
+        if (info.contains("local_socket")) opened["local_socket"] = std::move(info["local_socket"]);
+        return answer(std::move(opened));
     };
     methods_["session.close"] = [this](const BuiltinCall& call) {
         const BuiltinParams params(call.params, {"session"});
@@ -93,7 +95,7 @@ Outcome Builtins::submit(const BuiltinCall& call) const {
     const std::string method = params.text("method");
     const service::CallSpec spec{method,
                                  arguments != nullptr ? *arguments : kNone,
-                                 {call.principal.name, call.meta.session, {}},
+                                 {call.principal.name, call.state_session, {}},
                                  std::nullopt,
                                  params.optional_text("idempotency_key").value_or(call.meta.idempotency_key),
                                  call.port};

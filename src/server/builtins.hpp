@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "server/call_meta.hpp"
 #include "server/client_watch.hpp"
@@ -20,8 +21,9 @@ struct BuiltinCall {
     const CallMeta& meta;
     const Principal& principal;
     ClientWatch& client;
-    codec::TensorPort& port;  ///< reads tensors of task.submit's params
-    SteadyTime wait_end;      ///< until when it may wait: one bound for all items of a batch
+    codec::TensorPort& port;           ///< reads tensors of task.submit's params
+    SteadyTime wait_end;               ///< until when it may wait: one bound for all items of a batch
+    const std::string& state_session;  ///< of a task's calls of stateful functions; empty: none
 };
 
 using Outcome = service::OutcomePointer;
@@ -37,12 +39,14 @@ struct BuiltinParts {
 };
 
 /// The daemon's own methods: run on the connection's thread, so they answer while all workers are busy.
-/// Immutable after construction; thread-safe.
+/// Thread-safe once all methods are there.
 class Builtins {
 public:
     explicit Builtins(BuiltinParts parts);
 
     using Method = std::function<Outcome(const BuiltinCall&)>;
+    /// Before the first call. `name` is a literal.
+    void add(std::string_view name, Method method) { methods_[name] = std::move(method); }
     /// nullptr when the daemon has no such method.
     const Method* find(std::string_view name) const;
     std::chrono::milliseconds max_wait() const { return parts_.max_wait; }

@@ -25,11 +25,26 @@ struct RpcEndpoint::Item {
     std::shared_ptr<service::Execution::Waiter> waiter;  // shared with the watch of the client
     SteadyTime deadline{};
     service::OutcomePointer outcome;
+    std::string state_session;            // of its calls of stateful functions; empty: none
+    std::shared_ptr<LocalClient> client;  // whose memory can be shared; null: no local channel
 
     Json id() const { return request.id.value_or(nullptr); }
 };
 
 namespace {
+
+/// For whoever has no local channel.
+const tensor::Media& media_without_memory() {
+    static const auto kShm = tensor::make_absent_medium(
+        tensor::Way::shm, "the request names no session of a local channel, which carries the memory");
+    static const tensor::Media kMedia(
+        {kShm.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()});
+    return kMedia;
+}
+
+const tensor::Media& media_of(const std::shared_ptr<LocalClient>& client) {
+    return client != nullptr ? client->media() : media_without_memory();
+}
 
 struct Texts {
     std::string_view json;
@@ -99,18 +114,29 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
         return;
     }
     item.meta = std::move(std::get<CallMeta>(meta));
-    if (!item.meta.session.empty() && !sessions_->touch(item.meta.session, message.principal.name)) {
+    if (!enter_session(message, item)) {
         item.outcome = make_outcome(json_rpc::unknown_or_expired("session", epoch_));
         return;
     }
+    message.exchange.set_media(media_of(item.client));
     item.builtin = builtins_->find(item.request.method);
     if (item.builtin == nullptr) start_call(message, item);
+}
+
+/// False for a session that is none, or not the caller's.
+bool RpcEndpoint::enter_session(const Message& message, Item& item) const {
+    if (item.meta.session.empty()) return true;
+    const auto session = sessions_->touch(item.meta.session, message.principal.name);
+    if (!session) return false;
+    if (session->keeps_state) item.state_session = item.meta.session;
+    if (session->channel != 0) item.client = local_->find(session->channel);
+    return true;
 }
 
 void RpcEndpoint::start_call(Message& message, Item& item) const {
     auto started = dispatcher_->call({item.request.method,
                                       item.request.params,
-                                      {message.principal.name, item.meta.session, {}},
+                                      {message.principal.name, item.state_session, {}},
                                       item.meta.timeout,
                                       item.meta.idempotency_key,
                                       message.exchange});
@@ -126,8 +152,8 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
 
 service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
     try {
-        return method(
-            {item.request.params, item.meta, message.principal, message.client, message.exchange, message.wait_end});
+        return method({item.request.params, item.meta, message.principal, message.client, message.exchange,
+                       message.wait_end, item.state_session});
     } catch (const BadParameter& bad) {
         return make_outcome(bad.error());
     } catch (const std::bad_alloc&) {
@@ -160,6 +186,7 @@ http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
         return nothing;
     }
     message.exchange.set_policy(item.meta.policy);
+    message.exchange.set_media(media_of(item.client));
     std::string json;
     print_outcome(item.id(), *item.outcome, message.exchange, replies_, json);
     http::Response response = finish_reply(std::move(json), message.exchange);
@@ -176,6 +203,7 @@ http::Response RpcEndpoint::answer_batch(Message& message, std::vector<Item>& it
         finish(message, item);
         if (item.request.is_notification()) continue;
         message.exchange.set_policy(item.meta.policy);
+        message.exchange.set_media(media_of(item.client));
         std::string json;
         print_outcome(item.id(), *item.outcome, message.exchange, replies_, json);
         writer.add(item.id(), json);

@@ -3,6 +3,7 @@
 #include "http/server.hpp"
 #include "json_rpc/parse.hpp"
 #include "server/builtins.hpp"
+#include "server/local_clients.hpp"
 #include "server/reply.hpp"
 
 namespace shared_tensor::server {
@@ -12,10 +13,11 @@ namespace shared_tensor::server {
 class RpcEndpoint {
 public:
     RpcEndpoint(service::Dispatcher& dispatcher, const Builtins& builtins, Sessions& sessions,
-                json_rpc::ParseLimits parsing, ReplyLimits replies, std::string epoch)
+                const LocalClients& local, json_rpc::ParseLimits parsing, ReplyLimits replies, std::string epoch)
         : dispatcher_(&dispatcher),
           builtins_(&builtins),
           sessions_(&sessions),
+          local_(&local),
           parsing_(parsing),
           replies_(replies),
           epoch_(std::move(epoch)) {}
@@ -30,6 +32,7 @@ private:
     http::Response answer_one(Message& message, Item& item) const;
     http::Response answer_batch(Message& message, std::vector<Item>& items) const;
     void start(Message& message, Item& item, const CallMeta& defaults) const;
+    bool enter_session(const Message& message, Item& item) const;
     void start_call(Message& message, Item& item) const;
     service::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
     void finish(Message& message, Item& item) const;
@@ -37,6 +40,7 @@ private:
     service::Dispatcher* dispatcher_;
     const Builtins* builtins_;
     Sessions* sessions_;
+    const LocalClients* local_;
     json_rpc::ParseLimits parsing_;
     ReplyLimits replies_;
     std::string epoch_;

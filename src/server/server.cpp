@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "server/local_clients.hpp"
+#include "server/local_socket.hpp"
 #include "server/router.hpp"
 #include "server/server_info.hpp"
 #include "service/open_rpc.hpp"
@@ -12,6 +14,8 @@
 #include "tensor/threads.hpp"
 #include "util/housekeeper.hpp"
 #include "util/ids.hpp"
+#include "util/log.hpp"
+#include "util/memory_size.hpp"
 
 #include <shared_tensor/version.hpp>
 
@@ -72,6 +76,13 @@ http::ServerOptions http_options(const ServerOptions& options) {
     return result;
 }
 
+shm::PoolLimits pool_limits(const ServerOptions& options) {
+    shm::PoolLimits limits;
+    limits.max_bytes = options.max_shared_bytes > 0 ? options.max_shared_bytes : memory_size() / 2;
+    limits.max_idle_bytes = limits.max_bytes / 4;
+    return limits;
+}
+
 json_rpc::ParseLimits parse_limits(const ServerOptions& options) {
     return {{options.max_json_depth, options.max_json_bytes}, options.max_batch_items};
 }
@@ -89,7 +100,9 @@ public:
           sessions_({options_.max_sessions, options_.session_idle}),
           dispatcher_(registry_, dispatcher_options(options_), &tensor::make_handle),
           builtins_({dispatcher_, sessions_, [this] { return info(); }, open_rpc_, epoch_, options_.max_wait}),
-          rpc_(dispatcher_, builtins_, sessions_, parse_limits(options_),
+          leases_({options_.max_client_leases, options_.max_leases, std::chrono::minutes(1), options_.lease_ttl}),
+          local_({access_, sessions_, leases_, epoch_, pool_limits(options_)}),
+          rpc_(dispatcher_, builtins_, sessions_, local_, parse_limits(options_),
                {options_.max_reply_json_bytes, options_.max_batch_reply_bytes}, epoch_),
           router_(
               {access_, rpc_, open_rpc_, [this] { return ready(); }, options_.max_json_bytes, options_.max_body_bytes}),
@@ -101,9 +114,11 @@ public:
         tensor::limit_threads(options_.torch_threads);
         transport_.start();
         access_.set_port(transport_.port());
+        start_local();
         housekeeper_.emplace("st-housekeeper", kTendEvery, [this] {
             dispatcher_.tend();
             sessions_.expire();
+            leases_.expire();
         });
         started_ = real_clock().now();
         running_.store(true);
@@ -113,6 +128,7 @@ public:
         if (!running_.exchange(false)) return true;
         const bool done = dispatcher_.drain(real_clock().now() + drain_time);
         transport_.stop(kFlushTime);
+        local_.stop();
         housekeeper_.reset();
         return done;
     }
@@ -127,8 +143,24 @@ public:
     Sessions& sessions() { return sessions_; }
 
 private:
+    /// Without it all goes on by HTTP.
+    void start_local() {
+        try {
+            const std::string path = local_socket_path(options_, options_.host.empty() ? 0 : port());
+            if (!path.empty()) local_.start(path);
+            local_reason_ = path.empty() ? "this server was started without a local channel (--local-socket none)" : "";
+        } catch (const std::exception& error) {
+            if (options_.local_socket != "auto") throw;
+            log::warn("no memory is shared with other processes: ", error.what());
+            local_reason_ = "the server could not open its local channel; its log says why";
+        }
+    }
+
     bool ready() const { return running_.load() && dispatcher_.pool().healthy(); }
-    json_rpc::Json info() { return server_info(options_, epoch_, started_, dispatcher_, sessions_, transport_); }
+    json_rpc::Json info() {
+        return server_info(
+            {options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, local_, local_reason_});
+    }
 
     const ServerOptions options_;
     const Registry registry_;
@@ -138,11 +170,14 @@ private:
     Sessions sessions_;
     service::Dispatcher dispatcher_;
     Builtins builtins_;
+    service::LeaseTable leases_;
+    LocalClients local_;
     RpcEndpoint rpc_;
     Router router_;
     http::Server transport_;
     std::optional<Housekeeper> housekeeper_;
     SteadyTime started_{};
+    std::string local_reason_;  ///< why there is no local channel; empty: there is one
     std::atomic<bool> running_{false};
 };
 

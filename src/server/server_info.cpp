@@ -8,12 +8,12 @@ using json_rpc::Json;
 
 namespace {
 
-Json ways() {
+Json ways(const std::string& local_reason) {
     Json list = Json::object();
     for (const char* name : {"body", "base64", "data"})
         list[name] = {{"usable", true}};
-    const auto no = [](const char* reason) { return Json{{"usable", false}, {"reason", reason}}; };
-    list["shm"] = no("this version hands CPU tensors over by body");
+    const auto no = [](const std::string& reason) { return Json{{"usable", false}, {"reason", reason}}; };
+    list["shm"] = local_reason.empty() ? Json{{"usable", true}} : no(local_reason);
     list["cuda_ipc"] = no("this version hands CUDA tensors over by body");
     list["url"] = no("this version sends tensors inside the reply");
     return list;
@@ -32,14 +32,28 @@ Json limits(const ServerOptions& options) {
             {"max_wait_ms", options.max_wait.count()},
             {"max_tasks", options.max_tasks},
             {"task_ttl_ms", options.task_ttl.count()},
-            {"max_sessions", options.max_sessions}};
+            {"max_sessions", options.max_sessions},
+            {"max_leases", options.max_leases},
+            {"max_client_leases", options.max_client_leases},
+            {"lease_ttl_ms", options.lease_ttl.count()}};
 }
 
-Json totals(service::Dispatcher& dispatcher, const Sessions& sessions, const http::Server& transport) {
-    const tasks::PoolStats pool = dispatcher.pool().stats();
-    const tasks::TaskStats tasks = dispatcher.tasks().stats();
-    const service::CacheStats cache = dispatcher.cache().stats();
-    const http::ServerStats http = transport.stats();
+Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
+    return {{"leases", leases.leases},
+            {"leased_bytes", leases.bytes},
+            {"leases_granted", leases.granted},
+            {"leases_expired", leases.expired},
+            {"segments", pool.segments},
+            {"segment_bytes", pool.bytes},
+            {"idle_segments", pool.idle_segments},
+            {"idle_segment_bytes", pool.idle_bytes}};
+}
+
+Json totals(const InfoSources& sources) {
+    const tasks::PoolStats pool = sources.dispatcher.pool().stats();
+    const tasks::TaskStats tasks = sources.dispatcher.tasks().stats();
+    const service::CacheStats cache = sources.dispatcher.cache().stats();
+    const http::ServerStats http = sources.transport.stats();
     return {
         {"connections", http.connections},
         {"accepted", http.accepted},
@@ -60,24 +74,26 @@ Json totals(service::Dispatcher& dispatcher, const Sessions& sessions, const htt
           {"host_bytes", tasks.host_bytes},
           {"device_bytes", tasks.device_bytes}}},
         {"cache", {{"entries", cache.entries}, {"bytes", cache.bytes}, {"hits", cache.hits}, {"misses", cache.misses}}},
-        {"sessions", sessions.size()}};
+        {"sessions", sources.sessions.size()},
+        {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())}};
 }
 
 }  // namespace
 
-Json server_info(const ServerOptions& options, const std::string& epoch, SteadyTime started,
-                 service::Dispatcher& dispatcher, const Sessions& sessions, const http::Server& transport) {
+Json server_info(const InfoSources& sources) {
     using std::chrono::milliseconds;
-    const auto uptime = std::chrono::duration_cast<milliseconds>(real_clock().now() - started);
-    return {{"name", "shared-tensor-server"},
-            {"version", SHARED_TENSOR_VERSION},
-            {"epoch", epoch},
-            {"uptime_ms", uptime.count()},
-            {"functions", dispatcher.registry().size()},
-            {"devices", Json::array()},
-            {"ways", ways()},
-            {"limits", limits(options)},
-            {"totals", totals(dispatcher, sessions, transport)}};
+    const auto uptime = std::chrono::duration_cast<milliseconds>(real_clock().now() - sources.started);
+    Json info{{"name", "shared-tensor-server"},
+              {"version", SHARED_TENSOR_VERSION},
+              {"epoch", sources.epoch},
+              {"uptime_ms", uptime.count()},
+              {"functions", sources.dispatcher.registry().size()},
+              {"devices", Json::array()},
+              {"ways", ways(sources.local_reason)},
+              {"limits", limits(sources.options)},
+              {"totals", totals(sources)}};
+    if (const std::string path = sources.local.path(); !path.empty()) info["local_socket"] = path;
+    return info;
 }
 
 }  // namespace shared_tensor::server

@@ -6,14 +6,27 @@
 #include <shared_tensor/server.hpp>
 
 #include "http/server.hpp"
+#include "server/local_clients.hpp"
 #include "server/sessions.hpp"
 #include "service/dispatcher.hpp"
 
 namespace shared_tensor::server {
 
+/// Whom `server.info` asks; all of it lives longer than the call.
+struct InfoSources {
+    const ServerOptions& options;
+    const std::string& epoch;
+    SteadyTime started;
+    service::Dispatcher& dispatcher;
+    const Sessions& sessions;
+    const http::Server& transport;
+    const service::LeaseTable& leases;
+    LocalClients& local;
+    const std::string& local_reason;  ///< why there is no local channel; empty: there is one
+};
+
 /// What `server.info` tells: name, version, epoch, uptime, ways of transport with the reason for each no, limits,
 /// totals.
-json_rpc::Json server_info(const ServerOptions& options, const std::string& epoch, SteadyTime started,
-                           service::Dispatcher& dispatcher, const Sessions& sessions, const http::Server& transport);
+json_rpc::Json server_info(const InfoSources& sources);
 
 }  // namespace shared_tensor::server

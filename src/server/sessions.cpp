@@ -1,30 +1,33 @@
 #include "server/sessions.hpp"
 
+#include <algorithm>
+
 #include "util/ids.hpp"
 
 namespace shared_tensor::server {
 
-std::optional<std::string> Sessions::open(const std::string& owner) {
+std::optional<std::string> Sessions::open(const std::string& owner, Kind kind) {
     expire();
     std::string token = random_id("s-");
     const SteadyTime now = clock_->now();
     const bool opened = sessions_.with([&](auto& sessions) {
-        if (sessions.size() >= limits_.max_sessions) return false;
-        sessions.emplace(token, Session{owner, now});
+        const auto rivals = std::count_if(sessions.begin(), sessions.end(),
+                                          [&](const auto& entry) { return entry.second.kind.channel == kind.channel; });
+        if (static_cast<std::size_t>(rivals) >= limits_.max_sessions) return false;
+        sessions.emplace(token, Session{owner, kind, now});
         return true;
     });
     if (!opened) return std::nullopt;
     return token;
 }
 
-bool Sessions::touch(std::string_view token, std::string_view owner) {
+std::optional<Sessions::Kind> Sessions::touch(std::string_view token, std::string_view owner) {
     const SteadyTime now = clock_->now();
-    return sessions_.with([&](auto& sessions) {
+    return sessions_.with([&](auto& sessions) -> std::optional<Kind> {
         const auto found = sessions.find(std::string(token));
-        if (found == sessions.end() || found->second.owner != owner) return false;
-        if (found->second.last_used + limits_.idle <= now) return false;
+        if (found == sessions.end() || found->second.owner != owner || is_idle(found->second, now)) return std::nullopt;
         found->second.last_used = now;
-        return true;
+        return found->second.kind;
     });
 }
 
@@ -39,12 +42,12 @@ bool Sessions::close(std::string_view token, std::string_view owner) {
     return closed;
 }
 
-void Sessions::expire() {
-    const SteadyTime now = clock_->now();
+template <class Ends>
+void Sessions::remove_if(Ends ends) {
     std::vector<std::string> gone;
     sessions_.with([&](auto& sessions) {
         std::erase_if(sessions, [&](const auto& entry) {
-            if (entry.second.last_used + limits_.idle > now) return false;
+            if (!ends(entry.second)) return false;
             gone.push_back(entry.first);
             return true;
         });
@@ -52,6 +55,15 @@ void Sessions::expire() {
     if (!closed_) return;
     for (const std::string& token : gone)
         closed_(token);
+}
+
+void Sessions::expire() {
+    const SteadyTime now = clock_->now();
+    remove_if([&](const Session& session) { return is_idle(session, now); });
+}
+
+void Sessions::close_channel(std::uint64_t channel) {
+    remove_if([&](const Session& session) { return session.kind.channel == channel; });
 }
 
 std::size_t Sessions::size() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -13,7 +14,8 @@
 
 namespace shared_tensor::server {
 
-/// Sessions over HTTP: a token that ties a client's calls together. They end by session.close or when idle.
+/// Sessions: a token that ties a client's calls together. They end by session.close, when idle, or, if they belong to a
+/// local channel, with that and not before.
 /// Thread safety: all methods from any thread.
 class Sessions {
 public:
@@ -26,11 +28,19 @@ public:
     /// Called with a session's token after it ended; set before use. Must not block.
     void on_closed(std::function<void(std::string_view)> closed) { closed_ = std::move(closed); }
 
-    /// The token of a new session (128 random bits behind "s-"), or nothing when there are too many.
-    std::optional<std::string> open(const std::string& owner);
-    /// Whether it is a living session of that owner; counts as use.
-    bool touch(std::string_view token, std::string_view owner);
+    /// What a session is beside its token.
+    struct Kind {
+        std::uint64_t channel = 0;  ///< of the client's local channel; 0: none
+        bool keeps_state = true;    ///< calls of stateful functions go on from one another
+    };
+    /// The token of a new session (128 random bits behind "s-"), or nothing when there are too many of that owner's
+    /// channel, or without one.
+    std::optional<std::string> open(const std::string& owner, Kind kind = {0, true});
+    /// Of a living session of that owner, else nothing; counts as use.
+    std::optional<Kind> touch(std::string_view token, std::string_view owner);
     bool close(std::string_view token, std::string_view owner);
+    /// All sessions of a channel that is gone.
+    void close_channel(std::uint64_t channel);
     void expire();  ///< housekeeping
     std::size_t size() const;
     const Limits& limits() const { return limits_; }
@@ -38,8 +48,15 @@ public:
 private:
     struct Session {
         std::string owner;
+        Kind kind;
         SteadyTime last_used;
     };
+    bool is_idle(const Session& session, SteadyTime now) const {
+        return session.kind.channel == 0 && session.last_used + limits_.idle <= now;
+    }
+    template <class Ends>
+    void remove_if(Ends ends);
+
     Limits limits_;
     const Clock* clock_;
     std::function<void(std::string_view)> closed_;

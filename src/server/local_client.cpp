@@ -1,0 +1,150 @@
+#include "server/local_client.hpp"
+
+#include <utility>
+
+#include <shared_tensor/value.hpp>
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr std::size_t kMaxOffered = 16'384;  // each holds a descriptor of ours
+
+constexpr const char* kGone = "the client's local channel is gone";
+
+/// A lease on a segment of ours.
+class LeasedSegment final : public service::LeasedBytes {
+public:
+    explicit LeasedSegment(shm::PooledSegmentPointer segment) : segment_(std::move(segment)) {}
+    void retire() noexcept override { segment_->retire(); }
+
+private:
+    const shm::PooledSegmentPointer segment_;
+};
+
+}  // namespace
+
+LocalClient::LocalClient(LocalMemory memory, service::Lessee lessee, TellFree tell_free)
+    : memory_(memory),
+      lessee_(std::move(lessee)),
+      tell_free_(std::move(tell_free)),
+      shm_(tensor::make_shm_medium(*this)),
+      media_({shm_.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()}) {}
+
+tensor::Viability LocalClient::viable() const {
+    return state_.with([](const State& state) { return tensor::Viability{state.ended ? kGone : ""}; });
+}
+
+tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const std::string&) {
+    auto source = state_.with([&](State& state) -> std::optional<shm::MappingCache::Source> {
+        const auto found = state.offered.find(segment);
+        if (found == state.offered.end()) return std::nullopt;
+        ++found->second.uses;
+        return found->second.source;
+    });
+    if (!source)
+        throw InvalidValue("shm.segment", "a segment that was offered on the local channel (segment.offer)",
+                           "an unknown one");
+    std::unique_ptr<shm::Mapping> mapping;
+    try {
+        mapping = mappings_.take(segment, [&] { return *source; });
+    } catch (const shm::BadSegment& error) {
+        drop_use(segment);
+        throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
+    } catch (...) {
+        drop_use(segment);
+        throw;
+    }
+    std::byte* data = mapping->data();
+    const std::size_t size = mapping->size();
+    // The last tensor in it may go on any thread, and in the middle of a call: what it costs is paid in the background.
+    std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment](shm::Mapping* done) {
+        auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
+        self->memory_.closer.post([self, segment, shared] { self->give_back(segment, std::move(*shared)); });
+    });
+    return {data, size, std::move(owner)};
+}
+
+void LocalClient::give_back(const std::string& segment, std::unique_ptr<shm::Mapping> mapping) {
+    mappings_.put_back(segment, std::move(mapping));
+    drop_use(segment);
+}
+
+void LocalClient::drop_use(const std::string& segment) {
+    const bool free = state_.with([&](State& state) {
+        const auto found = state.offered.find(segment);
+        if (found == state.offered.end() || --found->second.uses > 0) return false;
+        return std::exchange(found->second.wanted_back, false) && !state.ended;
+    });
+    if (free) tell_free_(segment);
+}
+
+shm::PooledSegmentPointer LocalClient::take(std::uint64_t bytes) {
+    return memory_.pool.take(static_cast<std::size_t>(bytes), lessee_.principal);
+}
+
+std::optional<shm::SegmentPool::Place> LocalClient::find(const void* address) const {
+    return memory_.pool.find(address);
+}
+
+/// Known as lent before its lease can reach the client.
+tensor::ShmPeer::Lent LocalClient::lend(shm::PooledSegmentPointer segment, std::uint64_t bytes) {
+    const bool alive = state_.with([&](State& state) {
+        if (!state.ended) state.lent[segment->segment().id()] = segment;
+        return !state.ended;
+    });
+    if (!alive) throw tensor::CannotLend(kGone);
+    auto granted = memory_.leases.grant(lessee_, tensor::name_of(tensor::Way::shm), bytes,
+                                        std::make_unique<LeasedSegment>(std::move(segment)));
+    if (auto* refused = std::get_if<service::LeaseTable::Refused>(&granted))
+        throw tensor::CannotLend(std::move(refused->reason));
+    return {std::move(std::get<std::string>(granted)), nullptr};
+}
+
+bool LocalClient::offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor, std::uint64_t bytes) {
+    return state_.with([&](State& state) {
+        if (state.ended || state.offered.size() >= kMaxOffered) return false;
+        shm::MappingCache::Source source{std::move(descriptor), static_cast<std::size_t>(bytes)};
+        return state.offered.try_emplace(segment, Offered{std::move(source), 0, false}).second;
+    });
+}
+
+bool LocalClient::recycle(const std::string& segment) {
+    return state_.with([&](State& state) {
+        const auto found = state.offered.find(segment);
+        if (found == state.offered.end() || found->second.uses == 0) return true;
+        found->second.wanted_back = true;
+        return false;
+    });
+}
+
+void LocalClient::withdraw(const std::string& segment) {
+    state_.with([&](State& state) { state.offered.erase(segment); });
+    mappings_.forget(segment);
+}
+
+std::optional<shm::MappingCache::Source> LocalClient::lent_segment(const std::string& segment) const {
+    return state_.with([&](const State& state) -> std::optional<shm::MappingCache::Source> {
+        const auto found = state.lent.find(segment);
+        const auto lent = found == state.lent.end() ? nullptr : found->second.lock();
+        if (lent == nullptr) return std::nullopt;
+        return shm::MappingCache::Source{lent->segment().descriptor(), lent->segment().size()};
+    });
+}
+
+bool LocalClient::forget_lent(const std::string& segment) {
+    return state_.with([&](State& state) { return state.lent.erase(segment) > 0; });
+}
+
+void LocalClient::ended() {
+    std::unordered_map<std::string, Offered> offered;  // their descriptors are closed without the lock
+    state_.with([&](State& state) {
+        state.ended = true;
+        offered.swap(state.offered);
+        state.lent.clear();
+    });
+    for (const auto& [segment, one] : offered)
+        mappings_.forget(segment);
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "local/channel_server.hpp"
+#include "service/lease_table.hpp"
+#include "shm/mapping_cache.hpp"
+#include "tensor/shm_medium.hpp"
+#include "util/background.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::server {
+
+/// What all clients of the local channel share. Everything outlives them.
+struct LocalMemory {
+    shm::SegmentPool& pool;
+    service::LeaseTable& leases;
+    Background& closer;
+};
+
+/// One process at the other end of the local channel: what it offered to us and what it was lent. Shared by the channel
+/// and by the messages that are being answered; ended() makes it useless for both.
+/// Thread safety: all methods from any thread.
+class LocalClient final : public tensor::ShmPeer, public std::enable_shared_from_this<LocalClient> {
+public:
+    /// Called when the client waits for a segment of its own that nothing reads any more; must not block.
+    using TellFree = std::function<void(const std::string& segment)>;
+    LocalClient(LocalMemory memory, service::Lessee lessee, TellFree tell_free);
+
+    // tensor::ShmPeer
+    tensor::Viability viable() const override;
+    Borrowed borrow(const std::string& segment, const std::string& lease) override;
+    shm::PooledSegmentPointer take(std::uint64_t bytes) override;
+    std::optional<shm::SegmentPool::Place> find(const void* address) const override;
+    Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes) override;
+
+    /// The ways of messages of this client.
+    const tensor::Media& media() const { return media_; }
+    const service::Lessee& lessee() const { return lessee_; }
+
+    /// A segment of the client's, checked when it is first used. False when it is known already, or too many are.
+    bool offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor, std::uint64_t bytes);
+    /// The client wants to use its segment for something else: true when nothing reads it; if not, TellFree later.
+    /// One that it never offered is free.
+    bool recycle(const std::string& segment);
+    /// The client has given its segment up.
+    void withdraw(const std::string& segment);
+
+    /// A segment of ours that it was lent, to be mapped; nothing when it was not, or not any more.
+    std::optional<shm::MappingCache::Source> lent_segment(const std::string& segment) const;
+    /// Whether it may have that segment mapped, and from now on not.
+    bool forget_lent(const std::string& segment);
+
+    /// Its channel is gone.
+    void ended();
+
+private:
+    struct Offered {
+        shm::MappingCache::Source source;
+        std::size_t uses = 0;
+        bool wanted_back = false;
+    };
+    struct State {
+        bool ended = false;
+        std::unordered_map<std::string, Offered> offered;
+        std::unordered_map<std::string, std::weak_ptr<shm::PooledSegment>> lent;
+    };
+    void give_back(const std::string& segment, std::unique_ptr<shm::Mapping> mapping);
+    void drop_use(const std::string& segment);
+
+    const LocalMemory memory_;
+    const service::Lessee lessee_;
+    const TellFree tell_free_;
+    const std::unique_ptr<tensor::Medium> shm_;
+    const tensor::Media media_;
+    shm::MappingCache mappings_;
+    Guarded<State> state_;
+};
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "json_rpc/message.hpp"
+#include "server/access.hpp"
+#include "server/local_client.hpp"
+#include "server/sessions.hpp"
+
+namespace shared_tensor::server {
+
+/// The local channel of a server: sessions, segments and leases of the processes of this host. Packets are JSON-RPC
+/// 2.0, a request or a notification each, with descriptors beside:
+///
+///     session.open {token?, keeps_state?}   -> {session, epoch}
+///     segment.get {segment}                 -> {size}, and its descriptor       of ours, while it is lent to the
+///     client segment.offer {segment, size}, with its descriptor -> {}                  of the client's segment.recycle
+///     {segments}            -> {free}                           those that nothing reads; for the others
+///                                              segment.free {segments}  later, a notification from us
+///     segment.gone {segments}                                                   a notification, in both directions
+///     lease.confirm {leases}, lease.release {leases}                            notifications
+///
+/// Thread safety: all methods from any thread.
+class LocalClients final : public local::ChannelHandler {
+public:
+    struct Parts {
+        const Access& access;
+        Sessions& sessions;
+        service::LeaseTable& leases;
+        std::string epoch;
+        shm::PoolLimits pool;
+    };
+    explicit LocalClients(Parts parts);
+    ~LocalClients() override;
+
+    /// Listens. Throws std::system_error that names the path.
+    void start(const std::string& path);
+    void stop();
+    /// Empty while it does not listen.
+    std::string path() const;
+
+    /// nullptr when that channel is gone.
+    std::shared_ptr<LocalClient> find(local::ChannelId channel) const;
+    /// Where tensors can be put that are to be lent.
+    shm::SegmentPool& pool() { return pool_; }
+
+    bool opened(local::ChannelId channel, const local::Peer& peer) override;
+    void received(local::ChannelId channel, local::Packet packet) override;
+    void closed(local::ChannelId channel) override;
+
+private:
+    struct Connected {
+        local::Peer peer;
+        std::shared_ptr<LocalClient> client;  ///< null before its first session
+    };
+    struct Question;
+    using Answer = std::variant<json_rpc::Json, json_rpc::Error>;
+
+    /// Those who are connected. Segments tell of their end through it, even those that live longer than we.
+    struct Network {
+        Guarded<std::unordered_map<local::ChannelId, Connected>> clients;
+        Guarded<std::shared_ptr<local::ChannelServer>> server;
+
+        void send(local::ChannelId channel, local::OutgoingPacket packet);
+        void notify(local::ChannelId channel, const char* method, const std::string& segment);
+        void segment_gone(const std::string& segment);
+    };
+
+    Answer answer(Question& question);
+    Answer open_session(Question& question);
+    Answer get_segment(Question& question) const;
+    static Answer offer_segment(Question& question);
+    static Answer recycle_segments(const Question& question);
+    Answer end_leases(const Question& question);
+
+    const Parts parts_;
+    const std::shared_ptr<Network> network_;
+    Background closer_{"st-closer"};
+    shm::SegmentPool pool_;
+};
+
+}  // namespace shared_tensor::server
