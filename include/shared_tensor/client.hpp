@@ -105,6 +105,8 @@ public:
 private:
     Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);
 
+    Client in_session(std::string token) const;
+
     std::shared_ptr<client::Core> core_;
     std::shared_ptr<client::Session> session_;
     CallOptions options_;

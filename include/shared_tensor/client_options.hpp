@@ -41,8 +41,12 @@ struct ClientOptions {
         0};  ///< until the first connection: refused ones are tried again for so long
     std::chrono::milliseconds answer_limit{300'000};  ///< a call that names no timeout is given up after so long
     std::size_t max_answer_bytes = std::size_t{2} << 30;
-    /// How tensors may come, in order of wish: the words of Shared-Tensor-Accept.
+    /// How tensors may come, in order of wish: the words of Shared-Tensor-Accept. Where the server's local channel can
+    /// be had, "shm" is put before them.
     std::string accept = "body, base64, data";
+    /// The server's local channel, by which tensors are handed over without a copy: a path, "auto" (where a server of
+    /// this host listens by default; for urls of another host none) or "none".
+    std::string local_socket = "auto";
 
     RetryStrategy retry = exponential_backoff();
     RetryBudget retry_budget{};

@@ -77,13 +77,18 @@ Client Client::with(CallOptions options) const {
 }
 
 Client Client::new_session() const {
+    if (auto shared = core_->open_stateful_session()) return in_session(std::move(*shared));
     const auto opened = Client(core_, nullptr, repeatable({})).call<nlohmann::json>("session.open");
     const auto token = opened.is_object() ? opened.find("session") : opened.end();
     if (token == opened.end() || !token->is_string()) {
         throw ResultMismatch("session", "the token of a session", "an answer of session.open without it");
     }
+    return in_session(token->get<std::string>());
+}
+
+Client Client::in_session(std::string token) const {
     CallOptions options = options_;
-    options.session = token->get<std::string>();
+    options.session = std::move(token);
     auto session = std::make_shared<client::Session>(core_, options.session);
     return {core_, std::move(session), std::move(options)};
 }

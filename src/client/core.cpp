@@ -31,7 +31,6 @@ struct Core::Times {
 Core::Core(ClientOptions options, Surroundings surroundings)
     : options_(completed(std::move(options))), surroundings_(std::move(surroundings)), budget_(options_.retry_budget) {
     headers_.add("Accept", std::string(codec::kFrameContentType) + ", application/json");
-    headers_.add("Shared-Tensor-Accept", options_.accept);
     if (!options_.token.empty()) headers_.add("Authorization", "Bearer " + options_.token);
 }
 
@@ -88,19 +87,34 @@ std::optional<milliseconds> Core::pause_after(const RpcError& error, const CallO
 Incoming Core::attempt(const Outgoing& request, const CallOptions& options, const Times& times) {
     const SteadyTime now = clock().now();
     if (now >= times.deadline) throw_late(request.method(), url());
+    const std::string shared = surroundings_.ports->session();
     http::ClientResponse response;
     try {
-        response = surroundings_.transport->send(try_of(request, options, now, times));
+        response = surroundings_.transport->send(try_of(request, options, shared, now, times));
     } catch (const http::TransportError& error) {
         if (error.sent) reached_.store(true, std::memory_order_relaxed);
         throw_failure(error, request.method(), url());
     }
     if (!reached_.load(std::memory_order_relaxed)) reached_.store(true, std::memory_order_relaxed);
-    return Incoming::read(response, request, *surroundings_.ports, url());
+    request.answered();
+    const bool own_session = options.session.empty() && !shared.empty();
+    try {
+        return Incoming::read(response, request, *surroundings_.ports, url(), own_session);
+    } catch (const SessionRefused& refused) {
+        forget_session(shared, request, refused);
+    }
 }
 
-http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& options, SteadyTime now,
-                                 const Times& times) const {
+/// The server was started anew, or the local channel is another one's: nothing ran. A request that names memory of that
+/// session cannot be sent again as it is; the next one is made without.
+void Core::forget_session(const std::string& session, const Outgoing& request, const SessionRefused& refused) const {
+    surroundings_.ports->session_refused(session);
+    if (request.names_memory()) throw_error(refused.error, request.method());
+    throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
+}
+
+http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
+                                 SteadyTime now, const Times& times) const {
     http::ClientRequest http;
     http.headers = headers_;
     http.content_type = request.content_type();
@@ -113,7 +127,9 @@ http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opt
     if (!options.idempotency_key.empty() && !request.is_batch()) {
         http.headers.add("Idempotency-Key", options.idempotency_key);
     }
-    if (!options.session.empty()) http.headers.add("Shared-Tensor-Session", options.session);
+    http.headers.add("Shared-Tensor-Accept", shared.empty() ? options_.accept : "shm, " + options_.accept);
+    if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
+        http.headers.add("Shared-Tensor-Session", session);
     return http;
 }
 

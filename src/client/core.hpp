@@ -56,6 +56,9 @@ public:
     void shutdown();
     bool is_shut_down() const;
 
+    /// A session on the local channel, or nothing where there is none.
+    std::optional<std::string> open_stateful_session() const { return surroundings_.ports->open_stateful_session(); }
+
     const std::string& url() const { return options_.url; }
     ClientStatistics statistics() const;
     const Clock& clock() const { return *surroundings_.clock; }
@@ -64,8 +67,10 @@ private:
     struct Times;
     Incoming exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times);
     Incoming attempt(const Outgoing& request, const CallOptions& options, const Times& times);
-    http::ClientRequest try_of(const Outgoing& request, const CallOptions& options, SteadyTime now,
-                               const Times& times) const;
+    http::ClientRequest try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
+                               SteadyTime now, const Times& times) const;
+    [[noreturn]] void forget_session(const std::string& session, const Outgoing& request,
+                                     const SessionRefused& refused) const;
     bool is_start(const RpcError& error, const Times& times) const;
     std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
     void sleep_until(SteadyTime time);

@@ -131,6 +131,10 @@ bool is_safe_to_repeat(const RpcError& error, const CallOptions& options) {
     return !failure->may_have_run() || options.idempotent || !options.idempotency_key.empty();
 }
 
+bool is_about_session(const json_rpc::Error& error) {
+    return error.is(json_rpc::ErrorCode::unknown_or_expired) && text_of(error.data, "kind") == "session";
+}
+
 std::chrono::milliseconds retry_after(const RpcError& error) {
     if (error.data().empty()) return std::chrono::milliseconds(0);
     const auto data = json_rpc::parse_json(error.data());

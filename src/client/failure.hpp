@@ -26,6 +26,9 @@ namespace shared_tensor::client {
 /// Whether a call that failed like this may be sent again without the danger that it runs twice.
 bool is_safe_to_repeat(const RpcError& error, const CallOptions& options);
 
+/// Whether what the server does not know (-32005) is the session.
+bool is_about_session(const json_rpc::Error& error);
+
 /// How long the server wants to be left alone, zero if it did not say.
 std::chrono::milliseconds retry_after(const RpcError& error);
 

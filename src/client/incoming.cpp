@@ -70,7 +70,7 @@ const json_rpc::Error* whole_error(const std::vector<json_rpc::Response>& respon
 }  // namespace
 
 Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
-                        std::string_view url) {
+                        std::string_view url, bool own_session) {
     Incoming incoming;
     const bool is_empty = !response.body || response.body->size() == 0;
     if (is_empty && !request.wants_answer() && response.status / 100 == 2) return incoming;
@@ -80,6 +80,10 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
     auto parsed = json_rpc::parse_responses(frame->json, limits_of(frame->json.size()));
     if (const auto* fault = std::get_if<std::string>(&parsed)) throw_foreign(url, response, *fault);
     incoming.responses_ = std::get<std::vector<json_rpc::Response>>(std::move(parsed));
+    for (const auto& answer : incoming.responses_) {
+        if (own_session && answer.error() != nullptr && is_about_session(*answer.error()))
+            throw SessionRefused{*answer.error()};
+    }
     if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
     incoming.port_ = std::make_unique<LazyPort>(ports, frame->tensors, response.body);
     if (!request.is_batch() && request.wants_answer()) {

@@ -15,12 +15,18 @@
 
 namespace shared_tensor::client {
 
+/// Nothing of the request ran.
+struct SessionRefused {
+    json_rpc::Error error;
+};
+
 /// The answer to one request. Belongs to one thread at a time; tensors read from it may live longer.
 class Incoming {
 public:
-    /// Throws the server's error for the whole request, or TransportFailure for what is no answer to `request`.
+    /// Throws the server's error for the whole request, or TransportFailure for what is no answer to `request`; where
+    /// the client chose the session by itself, SessionRefused when the server does not know it.
     static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
-                         std::string_view url);
+                         std::string_view url, bool own_session = false);
 
     /// The result of a single call.
     void result(detail::ResultSlot& slot) const;

@@ -19,6 +19,9 @@ public:
     codec::Json describe(const codec::TensorPointer& tensor) override { return real().describe(tensor); }
 
     const OutgoingTensors* used() const { return real_.get(); }
+    void answered() noexcept {
+        if (real_) real_->answered();
+    }
 
 private:
     OutgoingTensors& real() {
@@ -71,6 +74,10 @@ void Outgoing::finish() {
     }
     head_ = std::make_shared<const std::string>(std::move(text_));
 }
+
+bool Outgoing::names_memory() const { return port_->used() != nullptr && port_->used()->names_memory(); }
+
+void Outgoing::answered() const noexcept { port_->answered(); }
 
 std::string_view Outgoing::content_type() const {
     return port_->used() != nullptr ? codec::kFrameContentType : std::string_view("application/json");

@@ -42,6 +42,11 @@ public:
     /// For messages: the only call's, empty for a batch.
     const std::string& method() const { return method_; }
 
+    /// The server has read it.
+    void answered() const noexcept;
+    /// A tensor of it lies in memory shared with the server that it was made for.
+    bool names_memory() const;
+
     std::string_view content_type() const;
     /// The whole body, viewing what is kept here: shared, so a try that is given up harms no later one.
     std::vector<http::BodyPart> body() const;

@@ -1,12 +1,28 @@
 #include "client/core.hpp"
 #include "client/default_url.hpp"
+#include "util/default_local_socket.hpp"
 
 // Apart from core.cpp, so that a test of the core links neither sockets nor libtorch.
 
 namespace shared_tensor::client {
 
+namespace {
+
+/// Of the server at that url, if it may be one of this host.
+std::string local_socket_of(const ClientOptions& options) {
+    if (options.local_socket == "none") return {};
+    if (options.local_socket != "auto") return options.local_socket;
+    const http::Endpoint server = http::Endpoint::parse(options.url);
+    if (!server.unix_socket.empty()) return default_local_socket(server.unix_socket);
+    const bool here = server.host == "localhost" || server.host == "::1" || server.host.starts_with("127.");
+    return here ? default_local_socket(server.port) : std::string();
+}
+
+}  // namespace
+
 Surroundings real_surroundings(const ClientOptions& options) {
-    return {http_transport(completed(options)), tensor_ports(), &real_clock(), {}};
+    const ClientOptions whole = completed(options);
+    return {http_transport(whole), tensor_ports(local_socket_of(whole), whole.token), &real_clock(), {}};
 }
 
 }  // namespace shared_tensor::client

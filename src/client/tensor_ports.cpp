@@ -2,21 +2,36 @@
 
 #include <utility>
 
+#include "client/shared_memory.hpp"
 #include "tensor/exchange.hpp"
+#include "util/clock.hpp"
+#include "util/log.hpp"
 
 namespace shared_tensor::client {
 
 namespace {
 
-/// Requests carry tensors as bytes behind the JSON, always: the server takes them so.
-tensor::ExportPolicy request_policy() {
+constexpr std::chrono::seconds kTryAgain{1};
+
+using Memory = std::shared_ptr<SharedMemory>;
+
+/// As bytes behind the JSON, if not in shared memory: the server takes them so.
+tensor::ExportPolicy request_policy(const Memory& memory) {
     tensor::ExportPolicy policy;
     policy.accept = {tensor::Way::body};
+    if (memory != nullptr) policy.accept.insert(policy.accept.begin(), tensor::Way::shm);
     return policy;
+}
+
+const tensor::Media& media_of(const Memory& memory) {
+    return memory != nullptr ? memory->media() : tensor::inline_media();
 }
 
 class Outbound final : public OutgoingTensors {
 public:
+    explicit Outbound(Memory memory)
+        : memory_(std::move(memory)), exchange_({}, request_policy(memory_), {}, media_of(memory_)) {}
+
     codec::TensorPointer import(const codec::Json& descriptor) override { return exchange_.import(descriptor); }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
     codec::Json describe(const codec::TensorPointer& tensor) override { return exchange_.describe(tensor); }
@@ -28,22 +43,106 @@ public:
             parts.push_back({part.bytes, part.owner});
         return parts;
     }
+    bool names_memory() const override { return exchange_.holds_memory(); }
+    void answered() noexcept override { exchange_.answered(); }
 
 private:
-    tensor::TensorExchange exchange_{{}, request_policy()};
+    const Memory memory_;
+    tensor::TensorExchange exchange_;
+};
+
+class Inbound final : public codec::TensorPort {
+public:
+    Inbound(Memory memory, tensor::Incoming incoming)
+        : memory_(std::move(memory)), exchange_(std::move(incoming), {}, {}, media_of(memory_)) {}
+
+    codec::TensorPointer import(const codec::Json& descriptor) override { return exchange_.import(descriptor); }
+    codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
+    codec::Json describe(const codec::TensorPointer& tensor) override { return exchange_.describe(tensor); }
+
+private:
+    const Memory memory_;
+    tensor::TensorExchange exchange_;
 };
 
 class RealPorts final : public TensorPorts {
 public:
-    std::unique_ptr<OutgoingTensors> outgoing() const override { return std::make_unique<Outbound>(); }
+    RealPorts(std::string local_socket, std::string token)
+        : local_socket_(std::move(local_socket)), token_(std::move(token)) {}
+
+    std::unique_ptr<OutgoingTensors> outgoing() const override { return std::make_unique<Outbound>(memory()); }
     std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                 std::shared_ptr<const void> owner) const override {
-        return std::make_unique<tensor::TensorExchange>(tensor::Incoming{bytes, std::move(owner)});
+        return std::make_unique<Inbound>(memory(), tensor::Incoming{bytes, std::move(owner)});
     }
+
+    std::string session() const override {
+        const Memory shared = memory();
+        return shared != nullptr ? shared->session() : std::string();
+    }
+    void session_refused(const std::string& session) const override {
+        Memory gone;  // let go without the lock
+        state_.with([&](State& state) {
+            if (state.memory == nullptr || state.memory->session() != session) return;
+            gone.swap(state.memory);
+            state.try_at = real_clock().now() + kTryAgain;
+        });
+    }
+    std::optional<std::string> open_stateful_session() const override {
+        const Memory shared = memory();
+        if (shared == nullptr) return std::nullopt;
+        try {
+            return shared->open_stateful_session();
+        } catch (const ChannelGone&) {
+            return std::nullopt;
+        } catch (const json_rpc::Error&) {
+            return std::nullopt;
+        }
+    }
+
+private:
+    struct State {
+        Memory memory;
+        SteadyTime try_at{};  ///< not before
+        bool connecting = false;
+    };
+
+    /// The server's, as far as it can be had: nobody waits for somebody else's attempt.
+    Memory memory() const {
+        if (local_socket_.empty()) return nullptr;
+        Memory gone;
+        const auto [known, connect] = state_.with([&](State& state) {
+            if (state.memory != nullptr && !state.memory->viable()) gone.swap(state.memory);
+            const bool mine = state.memory == nullptr && !state.connecting && real_clock().now() >= state.try_at;
+            if (mine) state.connecting = true;
+            return std::pair(state.memory, mine);
+        });
+        return connect ? connected() : known;
+    }
+
+    Memory connected() const {
+        Memory made;
+        try {
+            made = SharedMemory::connect(local_socket_, token_);
+        } catch (const std::exception& error) {
+            log::debug("tensors go as bytes: ", error.what());
+        }
+        state_.with([&](State& state) {
+            state.connecting = false;
+            state.memory = made;
+            if (made == nullptr) state.try_at = real_clock().now() + kTryAgain;
+        });
+        return made;
+    }
+
+    const std::string local_socket_, token_;
+    mutable Guarded<State> state_;
 };
 
 }  // namespace
 
-std::unique_ptr<TensorPorts> tensor_ports() { return std::make_unique<RealPorts>(); }
+std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token) {
+    return std::make_unique<RealPorts>(std::move(local_socket), std::move(token));
+}
 
 }  // namespace shared_tensor::client

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,6 +17,10 @@ class OutgoingTensors : public codec::TensorPort {
 public:
     /// Their bytes as the descriptors say, to be written behind the JSON.
     virtual std::vector<http::BodyPart> parts() const = 0;
+    /// One of them lies in memory that is shared with the server of now.
+    virtual bool names_memory() const { return false; }
+    /// The server has read the request.
+    virtual void answered() noexcept {}
 };
 
 /// How the tensors of messages cross: a seam, so that the rules of calls can be tested without libtorch.
@@ -27,9 +32,16 @@ public:
     /// `bytes` are those behind the JSON of an answer in frame form; tensors that view them keep `owner`.
     virtual std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                         std::shared_ptr<const void> owner) const = 0;
+
+    /// The token by which the server knows whose memory requests and answers name; empty: none is shared.
+    virtual std::string session() const { return {}; }
+    /// The server does not know that token: it was started anew, or is another one.
+    virtual void session_refused(const std::string& session) const { (void)session; }
+    /// A session that keeps state and lets memory be shared, or nothing where none is shared.
+    virtual std::optional<std::string> open_stateful_session() const { return std::nullopt; }
 };
 
-/// Those of src/tensor.
-std::unique_ptr<TensorPorts> tensor_ports();
+/// Those of src/tensor. `local_socket` is the path of the server's local channel, empty for none.
+std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token);
 
 }  // namespace shared_tensor::client

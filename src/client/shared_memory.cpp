@@ -1,0 +1,317 @@
+#include "client/shared_memory.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include <shared_tensor/value.hpp>
+
+#include "util/background.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::client {
+
+using json_rpc::Json;
+
+namespace {
+
+/// One for all clients of the process, never destroyed: the last owner of a client's memory may be its own work. A
+/// forked process has none of its parent's threads, so it gets one of its own.
+Background& closer() {
+    struct Owned {
+        explicit Owned(pid_t the_process) : process(the_process) {}
+        const pid_t process;
+        Background thread{"st-closer"};
+    };
+    static std::atomic<Owned*> current{nullptr};
+    Owned* found = current.load();
+    while (found == nullptr || found->process != ::getpid()) {
+        auto made = std::make_unique<Owned>(::getpid());
+        if (current.compare_exchange_strong(found, made.get())) return made.release()->thread;
+    }
+    return found->thread;
+}
+
+constexpr std::size_t kLeasesAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
+
+std::vector<std::string> segments_of(const json_rpc::Request& request) {
+    std::vector<std::string> result;
+    const auto list = request.params.is_object() ? request.params.find("segments") : request.params.end();
+    if (list == request.params.end() || !list->is_array()) return result;
+    for (const Json& one : *list) {
+        if (one.is_string()) result.push_back(one.get<std::string>());
+    }
+    return result;
+}
+
+}  // namespace
+
+/// A message that names a segment of ours.
+class SharedMemory::Use final : public tensor::Hold {
+public:
+    Use(std::shared_ptr<SharedMemory> memory, std::string segment)
+        : memory_(std::move(memory)), segment_(std::move(segment)) {}
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() override { memory_->finished(segment_, answered_); }
+    void answered() noexcept override { answered_ = true; }
+
+private:
+    const std::shared_ptr<SharedMemory> memory_;
+    const std::string segment_;
+    bool answered_ = false;
+};
+
+std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, const std::string& token) {
+    std::shared_ptr<SharedMemory> made(new SharedMemory(path, token));
+    made->pool_ =
+        std::make_unique<shm::SegmentPool>(shm::PoolLimits{}, [weak = std::weak_ptr(made)](const std::string& segment) {
+            closer().post([weak, segment] {
+                if (const auto alive = weak.lock()) alive->segment_gone(segment);
+            });
+        });
+    return made;
+}
+
+SharedMemory::SharedMemory(const std::string& path, std::string token)
+    : process_(::getpid()),
+      token_(std::move(token)),
+      shm_(tensor::make_shm_medium(*this)),
+      media_({shm_.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()}),
+      channel_(std::make_shared<ChannelClient>(
+          path, [this](const json_rpc::Request& request) { heard(request); }, [this] { ended(); })) {
+    try {
+        session_ = open_session(false);
+    } catch (const json_rpc::Error& error) {
+        throw ChannelGone("the server refused the local channel: " + error.message);
+    }
+}
+
+/// The channel ends first: none of its events may find the rest gone.
+SharedMemory::~SharedMemory() {
+    channel_.reset();
+    ended();
+}
+
+std::string SharedMemory::open_session(bool keeps_state) {
+    Json params{{"keeps_state", keeps_state}};
+    if (!token_.empty()) params["token"] = token_;
+    const auto answer = channel_->ask("session.open", std::move(params));
+    const auto session = answer.result.is_object() ? answer.result.find("session") : answer.result.end();
+    if (session == answer.result.end() || !session->is_string())
+        throw ChannelGone("the local channel belongs to something that is no shared-tensor-server");
+    return session->get<std::string>();
+}
+
+std::string SharedMemory::open_stateful_session() { return open_session(true); }
+
+tensor::Viability SharedMemory::viable() const {
+    if (::getpid() != process_) return {"the local channel belongs to the process that this one was forked from"};
+    return {state_.with([](const State& state) { return state.gone; }) ? "the local channel is closed" : ""};
+}
+
+tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const std::string& lease) {
+    if (lease.empty()) throw InvalidValue("lease", "the id of a lease beside shm", "nothing");
+    std::unique_ptr<shm::Mapping> mapping;
+    try {
+        mapping = mappings_.take(segment, [&] { return ask_for(segment); });
+    } catch (const shm::BadSegment& error) {
+        throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
+    }
+    tell_later(&State::confirmed, lease);
+    std::byte* data = mapping->data();
+    const std::size_t size = mapping->size();
+    std::shared_ptr<shm::Mapping> owner(
+        mapping.release(), [self = shared_from_this(), segment, lease](shm::Mapping* done) {
+            auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
+            closer().post([self, segment, lease, shared] { self->give_back(segment, lease, std::move(*shared)); });
+        });
+    return {data, size, std::move(owner)};
+}
+
+shm::MappingCache::Source SharedMemory::ask_for(const std::string& segment) {
+    try {
+        auto answer = channel_->ask("segment.get", {{"segment", segment}});
+        const auto size = answer.result.is_object() ? answer.result.find("size") : answer.result.end();
+        if (size == answer.result.end() || !size->is_number_unsigned() || answer.descriptors.size() != 1)
+            throw InvalidValue("shm.segment", "a segment with its size and descriptor", "an answer without them");
+        return {std::make_shared<const UniqueFd>(std::move(answer.descriptors.front())), size->get<std::size_t>()};
+    } catch (const json_rpc::Error& error) {
+        throw InvalidValue("shm.segment", "a segment that is lent to this client", error.message);
+    } catch (const ChannelGone& gone) {
+        throw InvalidValue("shm.segment", "a server whose local channel is open", gone.what());
+    }
+}
+
+/// The server may use the memory for something else as soon as it is told: not before our writes are forgotten.
+void SharedMemory::give_back(const std::string& segment, const std::string& lease,
+                             std::unique_ptr<shm::Mapping> mapping) {
+    mappings_.put_back(segment, std::move(mapping));
+    if (!viable()) mappings_.forget(segment);
+    tell_later(&State::released, lease);
+}
+
+void SharedMemory::tell_later(std::vector<std::string> State::*list, const std::string& lease) {
+    const bool first = state_.with([&](State& state) {
+        (state.*list).push_back(lease);
+        return !std::exchange(state.telling, true);
+    });
+    if (first)
+        closer().post([self = weak_from_this()] {
+            if (const auto alive = self.lock()) alive->tell();
+        });
+}
+
+void SharedMemory::tell() {
+    std::vector<std::string> confirmed, released;
+    state_.with([&](State& state) {
+        confirmed.swap(state.confirmed);
+        released.swap(state.released);
+        state.telling = false;
+    });
+    const auto send = [&](const char* method, const std::vector<std::string>& leases) {
+        for (std::size_t start = 0; start < leases.size(); start += kLeasesAtOnce) {
+            const auto end = std::min(leases.size(), start + kLeasesAtOnce);
+            Json list = Json::array();
+            for (std::size_t i = start; i < end; ++i)
+                list.push_back(leases[i]);
+            channel_->tell(method, {{"leases", std::move(list)}});
+        }
+    };
+    send("lease.confirm", confirmed);
+    send("lease.release", released);
+}
+
+shm::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {
+    return pool_->take(static_cast<std::size_t>(bytes), "");
+}
+
+std::optional<shm::SegmentPool::Place> SharedMemory::find(const void* address) const { return pool_->find(address); }
+
+tensor::ShmPeer::Lent SharedMemory::lend(shm::PooledSegmentPointer segment, std::uint64_t) {
+    const std::string id = segment->segment().id();
+    std::promise<void> known;
+    bool first = false, gone = false;
+    std::shared_future<void> ready = state_.with([&](State& state) {
+        gone = state.gone;
+        if (gone) return std::shared_future<void>();
+        Offered& offered = state.offered[id];
+        first = !offered.known.valid();
+        if (first) offered.known = known.get_future().share();
+        if (offered.keep == nullptr) offered.keep = segment;
+        ++offered.in_flight;
+        return offered.known;
+    });
+    if (gone) throw tensor::CannotLend("the local channel is closed");
+    auto use = std::make_shared<Use>(shared_from_this(), id);
+    if (first) {
+        try {
+            offer(segment->segment());
+            known.set_value();
+        } catch (...) {
+            known.set_exception(std::current_exception());
+        }
+    }
+    try {
+        ready.get();
+    } catch (const json_rpc::Error& error) {
+        throw tensor::CannotLend(error.message);
+    } catch (const std::exception& error) {
+        throw tensor::CannotLend(error.what());
+    }
+    return {{}, std::move(use)};
+}
+
+void SharedMemory::offer(const shm::Segment& segment) {
+    channel_->ask("segment.offer", {{"segment", segment.id()}, {"size", segment.size()}}, {segment.descriptor()});
+}
+
+void SharedMemory::finished(const std::string& segment, bool answered) {
+    const bool last = state_.with([&](State& state) {
+        const auto found = state.offered.find(segment);
+        if (found == state.offered.end()) return false;
+        found->second.uncertain |= !answered;
+        return --found->second.in_flight == 0;
+    });
+    if (last)
+        closer().post([self = weak_from_this()] {
+            if (const auto alive = self.lock()) alive->ask_back();
+        });
+}
+
+/// Segments that nobody here uses any more: the server says when nobody there does.
+void SharedMemory::ask_back() {
+    std::vector<std::string> wanted;
+    std::vector<shm::PooledSegmentPointer> lost;
+    state_.with([&](State& state) {
+        for (auto& [id, one] : state.offered) {
+            if (one.keep == nullptr || one.in_flight > 0 || one.keep.use_count() > 1) continue;
+            if (one.uncertain) {
+                lost.push_back(std::move(one.keep));
+            } else if (!std::exchange(one.asked_back, true)) {
+                wanted.push_back(id);
+            }
+        }
+    });
+    for (const auto& one : lost)
+        one->retire();  // the pool tells the server that it is gone
+    lost.clear();
+    if (wanted.empty()) return;
+    try {
+        Json list = Json::array();
+        for (const std::string& id : wanted)
+            list.push_back(id);
+        const auto answer = channel_->ask("segment.recycle", {{"segments", std::move(list)}});
+        std::vector<std::string> free;
+        for (const Json& id : answer.result.at("free"))
+            free.push_back(id.get<std::string>());
+        came_back(free);
+    } catch (const std::exception& error) {
+        log::debug("segments stay with the server: ", error.what());
+    } catch (const json_rpc::Error& error) {
+        log::debug("segments stay with the server: ", error.message);
+    }
+}
+
+void SharedMemory::came_back(const std::vector<std::string>& segments) {
+    std::vector<shm::PooledSegmentPointer> back;  // into the pool without the lock
+    state_.with([&](State& state) {
+        for (const std::string& id : segments) {
+            const auto found = state.offered.find(id);
+            if (found == state.offered.end() || !found->second.asked_back) continue;
+            found->second.asked_back = false;
+            back.push_back(std::move(found->second.keep));
+        }
+    });
+}
+
+void SharedMemory::heard(const json_rpc::Request& request) {
+    auto segments = segments_of(request);
+    closer().post([self = weak_from_this(), segments = std::move(segments), free = request.method == "segment.free"] {
+        const auto alive = self.lock();
+        if (alive == nullptr) return;
+        if (free) return alive->came_back(segments);
+        for (const std::string& segment : segments)
+            alive->mappings_.forget(segment);
+    });
+}
+
+void SharedMemory::segment_gone(const std::string& segment) {
+    const bool known = state_.with([&](State& state) { return state.offered.erase(segment) > 0; });
+    if (known) channel_->tell("segment.gone", {{"segments", Json::array({segment})}});
+}
+
+void SharedMemory::ended() {
+    std::unordered_map<std::string, Offered> offered;
+    state_.with([&](State& state) {
+        state.gone = true;
+        offered.swap(state.offered);
+    });
+    for (const auto& [id, one] : offered) {
+        if (one.keep != nullptr) one.keep->retire();
+    }
+}
+
+}  // namespace shared_tensor::client

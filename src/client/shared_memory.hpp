@@ -1,0 +1,82 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "client/channel_client.hpp"
+#include "shm/mapping_cache.hpp"
+#include "tensor/shm_medium.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::client {
+
+/// Memory shared with one server: its segments that we have mapped, ours that it may map, and the local channel on
+/// which both are arranged. Tensors that view the server's memory keep it alive.
+/// Thread safety: all methods from any thread.
+class SharedMemory final : public tensor::ShmPeer, public std::enable_shared_from_this<SharedMemory> {
+public:
+    /// Throws ChannelGone with the reason: nobody listens there, another user's, refused.
+    static std::shared_ptr<SharedMemory> connect(const std::string& path, const std::string& token);
+    ~SharedMemory() override;
+
+    /// Names us in HTTP requests; keeps no state between calls.
+    const std::string& session() const { return session_; }
+    /// A session that does, tied to the same channel. Throws ChannelGone, json_rpc::Error.
+    std::string open_stateful_session();
+    const tensor::Media& media() const { return media_; }
+
+    // tensor::ShmPeer
+    tensor::Viability viable() const override;
+    Borrowed borrow(const std::string& segment, const std::string& lease) override;
+    shm::PooledSegmentPointer take(std::uint64_t bytes) override;
+    std::optional<shm::SegmentPool::Place> find(const void* address) const override;
+    Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes) override;
+
+private:
+    class Use;
+    /// A segment of ours that the server has, or is getting, until it goes back to the system.
+    struct Offered {
+        shm::PooledSegmentPointer keep;  ///< null while it is idle in the pool
+        std::shared_future<void> known;  ///< to the server
+        std::size_t in_flight = 0;       ///< messages that name it
+        bool asked_back = false;
+        bool uncertain = false;  ///< a message that names it may reach the server at any time
+    };
+    struct State {
+        bool gone = false;
+        std::unordered_map<std::string, Offered> offered;
+        std::vector<std::string> confirmed, released;  ///< leases that the server is to be told of
+        bool telling = false;                          ///< it is on its way
+    };
+
+    SharedMemory(const std::string& path, std::string token);
+    std::string open_session(bool keeps_state);
+    shm::MappingCache::Source ask_for(const std::string& segment);
+    void offer(const shm::Segment& segment);
+    void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<shm::Mapping> mapping);
+    void tell_later(std::vector<std::string> State::*list, const std::string& lease);
+    void tell();
+    void finished(const std::string& segment, bool answered);
+    void ask_back();
+    void came_back(const std::vector<std::string>& segments);
+    void heard(const json_rpc::Request& request);
+    void segment_gone(const std::string& segment);
+    void ended();
+
+    const pid_t process_;
+    const std::string token_;
+    const std::unique_ptr<tensor::Medium> shm_;
+    const tensor::Media media_;
+    shm::MappingCache mappings_;
+    Guarded<State> state_;
+    std::shared_ptr<ChannelClient> channel_;
+    std::string session_;
+    std::unique_ptr<shm::SegmentPool> pool_;
+};
+
+}  // namespace shared_tensor::client
