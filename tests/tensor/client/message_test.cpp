@@ -20,7 +20,7 @@ using client::Outgoing;
 
 namespace {
 
-const auto kPorts = client::tensor_ports();
+const auto kPorts = client::tensor_ports("", "");
 
 template <class... Args>
 Outgoing call(const Args&... args) {

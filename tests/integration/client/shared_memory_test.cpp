@@ -1,0 +1,147 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <thread>
+
+#include <shared_tensor/json.hpp>
+
+#include "example_daemon.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using Json = nlohmann::json;
+
+namespace {
+
+Json memory_of(const Client& client) { return Json::parse(client.info().json)["totals"]["shared_memory"]; }
+
+bool leases_become(const Client& client, int count) {
+    return eventually([&] { return memory_of(client)["leases"] == count; });
+}
+
+Client without_memory(const ExampleDaemon& server) {
+    ClientOptions options;
+    options.url = server.url();
+    options.local_socket = "none";
+    return Client(options);
+}
+
+const auto kBig = 1 << 20;  // elements
+
+}  // namespace
+
+TEST_CASE("A tensor and its result cross in shared memory, and the lease ends with the last of it",
+          "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const at::Tensor x = at::arange(kBig, at::kFloat);
+    {
+        const auto y = client.call<at::Tensor>("scale", x, 3.0);
+        CHECK(at::equal(y, at::mul(x, 3)));
+        CHECK(memory_of(client)["leases"] == 1);
+        CHECK(memory_of(client)["leased_bytes"] == 4 * kBig);
+        const at::Tensor row = y.view({1024, -1})[5];
+        CHECK(row[0].item<float>() == 3 * 5 * 1024);
+    }
+    CHECK(leases_become(client, 0));
+    CHECK(client.statistics().bytes_in < kBig);
+    CHECK(client.statistics().bytes_out < kBig);
+}
+
+TEST_CASE("What a client writes to its result is nobody else's", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const at::Tensor x = at::arange(kBig, at::kFloat);
+    for (int i = 0; i < 5; ++i) {
+        at::Tensor y = client.call<at::Tensor>("scale", x, 1.0);
+        REQUIRE(at::equal(y, x));
+        y.zero_();
+        const auto other = client.call<at::Tensor>("scale", x, 1.0);
+        REQUIRE(at::equal(other, x));
+    }
+    CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("A hundred rounds use the same few segments", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    for (int i = 0; i < 100; ++i) {
+        const at::Tensor x = at::arange(i, i + kBig, at::kFloat);
+        REQUIRE(at::equal(client.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
+    }
+    CHECK(leases_become(client, 0));
+    const Json memory = memory_of(client);
+    CHECK(memory["leases_granted"] == 100);
+    CHECK(memory["segments"] == 0);
+    CHECK(memory["idle_segments"].get<int>() <= 10);
+}
+
+TEST_CASE("Strided, empty and small tensors of many threads cross", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    std::vector<std::jthread> threads;
+    std::atomic<int> right{0};
+    for (int thread = 0; thread < 4; ++thread) {
+        threads.emplace_back([&, thread] {
+            for (int i = 0; i < 25; ++i) {
+                const at::Tensor x = at::arange(6 * (i + 1), at::kDouble).view({2, -1}).add(thread);
+                const bool same = at::equal(client.call<at::Tensor>("scale", x.t(), 2.0), at::mul(x.t(), 2)) &&
+                                  client.call<at::Tensor>("scale", x.narrow(1, 0, 0), 2.0).numel() == 0;
+                right += same ? 1 : 0;
+            }
+        });
+    }
+    threads.clear();
+    CHECK(right == 100);
+    CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("A client without the local channel gets bytes", "[client][memory]") {
+    const ExampleDaemon server;
+    const at::Tensor x = at::arange(kBig, at::kFloat);
+    const Client client = without_memory(server);
+    CHECK(at::equal(client.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
+    CHECK(memory_of(client)["leases_granted"] == 0);
+    const ExampleDaemon alone({"--local-socket", "none"});
+    CHECK(at::equal(alone.client().call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
+    const Json ways = Json::parse(alone.client().info().json)["ways"];
+    CHECK(ways["shm"]["usable"] == false);
+    CHECK(ways["shm"]["reason"].get<std::string>().find("--local-socket none") != std::string::npos);
+}
+
+TEST_CASE("A result outlives its daemon, and the client goes on with the next one", "[client][memory]") {
+    auto server = std::make_unique<ExampleDaemon>();
+    const int port = server->daemon.port();
+    const Client client = server->client();
+    const at::Tensor x = at::arange(kBig, at::kFloat);
+    const auto y = client.call<at::Tensor>("scale", x, 2.0);
+    server->daemon.child().signal(SIGKILL);
+    server->daemon.child().wait();
+    CHECK_THROWS_AS(client.call<at::Tensor>("scale", x, 2.0), RpcError);
+    CHECK(at::equal(y, at::mul(x, 2)));
+    server.reset();
+    const ExampleDaemon next({"--port", std::to_string(port)});
+    CHECK(eventually([&] {
+        try {
+            return at::equal(client.call<at::Tensor>("scale", x, 3.0), at::mul(x, 3));
+        } catch (const RpcError&) {
+            return false;
+        }
+    }));
+    CHECK(at::equal(y, at::mul(x, 2)));
+}
+
+TEST_CASE("A stateful session of a client that shares memory keeps its memory", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const at::Tensor x = at::arange(kBig, at::kFloat);
+    (void)client.call<at::Tensor>("scale", x, 2.0);
+    const Client session = client.new_session();
+    CHECK(session.session() != client.session());
+    CHECK(at::equal(session.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
+    CHECK(memory_of(client)["leases_granted"] == 2);
+}
