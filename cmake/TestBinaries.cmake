@@ -4,10 +4,12 @@
 include(Catch)
 include(TestPaths)
 
-# A test that hangs fails after a minute, or ten times that under a sanitizer.
+# A test that hangs fails after a minute, or ten times that under a sanitizer; one between processes after three.
 set(SHARED_TENSOR_TEST_TIMEOUT 60)
+set(SHARED_TENSOR_INTEGRATION_TIMEOUT 180)
 if(SHARED_TENSOR_SANITIZE)
   set(SHARED_TENSOR_TEST_TIMEOUT 600)
+  set(SHARED_TENSOR_INTEGRATION_TIMEOUT 600)
 endif()
 
 macro(shared_tensor_add_tests binary label)
@@ -28,7 +30,11 @@ macro(shared_tensor_add_tests binary label)
       endif()
       add_subdirectory(${subject})
     endforeach()
+    set(timeout ${SHARED_TENSOR_TEST_TIMEOUT})
+    if("${label}" STREQUAL "integration")
+      set(timeout ${SHARED_TENSOR_INTEGRATION_TIMEOUT})
+    endif()
     catch_discover_tests(${binary} DISCOVERY_MODE PRE_TEST
-      PROPERTIES LABELS ${label} TIMEOUT ${SHARED_TENSOR_TEST_TIMEOUT})
+      PROPERTIES LABELS ${label} TIMEOUT ${timeout})
   endif()
 endmacro()

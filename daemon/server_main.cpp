@@ -2,15 +2,18 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <iostream>
+#include <string_view>
 #include <thread>
 
 #include <shared_tensor/server.hpp>
 
+#include "doctor.hpp"
 #include "models/model.hpp"
 #include "options.hpp"
 #include "plugins.hpp"
@@ -113,7 +116,10 @@ int serve(const daemon::DaemonOptions& options, const sigset_t& signals) {
 int main(int argc, char** argv) {
     const sigset_t signals = block_signals();
     try {
-        const auto parsed = daemon::parse_options(argc, argv);
+        const bool doctor = argc > 1 && std::string_view(argv[1]) == "doctor";
+        if (doctor) std::rotate(argv + 1, argv + 2, argv + argc);  // the options are as for serving
+        const auto parsed = daemon::parse_options(doctor ? argc - 1 : argc, argv);
+        if (doctor && !parsed.print) return daemon::doctor(parsed.options);
         if (parsed.print) {
             std::cout << *parsed.print << '\n';
             return 0;

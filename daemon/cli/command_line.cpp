@@ -22,8 +22,10 @@ Commands:
   result ID                   result of a task that has ended
   cancel ID                   ends a task
   tasks                       lists tasks, the newest first
+  leases                      who holds which tensors' memory; leases revoke ID... takes it back
   functions [NAME]            what can be called
   info                        what the server says about itself
+  doctor [URL]                which ways tensors can go to that server, and for the others why not
   ping                        time of a round trip
   completion                  a script for bash: eval "$(shared-tensor completion)"
 

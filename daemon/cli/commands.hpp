@@ -23,5 +23,7 @@ int wait(const CommandLine& line);
 int result(const CommandLine& line);
 int cancel(const CommandLine& line);
 int tasks(const CommandLine& line);
+int leases(const CommandLine& line);
+int doctor(const CommandLine& line);
 
 }  // namespace shared_tensor::cli

@@ -4,15 +4,21 @@
 //     shared-tensor call add 1 2
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/sum.h>
 
 #include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/share.hpp>
+#include <shared_tensor/shared_memory.hpp>
 #include <shared_tensor/tensor.hpp>
 
 namespace {
@@ -40,6 +46,36 @@ void fail(const std::string& message) { throw std::runtime_error(message); }
 
 at::Tensor scale(const at::Tensor& x, double factor) { return at::mul(x, factor); }
 
+/// Written where the caller maps it: handing it over copies nothing.
+at::Tensor ramp(std::int64_t count) {
+    at::Tensor numbers = shared_tensor::empty_shared({count}, at::kFloat);
+    return at::arange_out(numbers, count);
+}
+
+/// at::mul makes its result itself: the scope has it made there.
+at::Tensor scaled_ramp(std::int64_t count, double factor) {
+    const at::Tensor numbers = at::arange(count, at::kFloat);
+    const shared_tensor::SharedAllocationScope scope;
+    return at::mul(numbers, factor);
+}
+
+/// The same tensor for every caller: it stays in the daemon.
+at::Tensor held_ramp(std::int64_t count) {
+    static std::mutex mutex;
+    static std::map<std::int64_t, at::Tensor> held;
+    const std::lock_guard lock(mutex);
+    at::Tensor& numbers = held[count];
+    if (!numbers.defined()) numbers = ramp(count);
+    return numbers;
+}
+
+/// Thinks about its argument for a while.
+double slow_sum(shared_tensor::Context& context, const at::Tensor& x, double seconds) {
+    context.sleep_for(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
+    context.check_cancelled();
+    return at::sum(x).item<double>();
+}
+
 }  // namespace
 
 SHARE(echo, arg("value"), doc("Returns its argument: any JSON value."), idempotent());
@@ -48,3 +84,7 @@ SHARE_AS("sleep", sleep_for, arg("seconds"), doc("Waits, can be cancelled, and r
          idempotent());
 SHARE(fail, arg("message"), doc("Throws std::runtime_error with the message."));
 SHARE(scale, arg("x"), arg("factor") = 2.0, doc("x multiplied by factor."), idempotent());
+SHARE(slow_sum, arg("x"), arg("seconds") = 1.0, doc("The sum of x, after a while; can be cancelled."), idempotent());
+SHARE(ramp, arg("count"), doc("0, 1, 2, ... as float32."), idempotent());
+SHARE(scaled_ramp, arg("count"), arg("factor") = 2.0, doc("The ramp multiplied by factor."), idempotent());
+SHARE(held_ramp, arg("count"), doc("The ramp, the same tensor every time."), idempotent());

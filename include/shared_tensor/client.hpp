@@ -11,9 +11,13 @@
 // are sent from their own memory, and results view the received bytes.
 
 #include <chrono>
+#include <cstdint>
+#include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <shared_tensor/batch.hpp>
 #include <shared_tensor/client_options.hpp>
@@ -34,6 +38,13 @@ struct ServerInfo {
     std::string epoch;  ///< another one after every start of the server
     std::chrono::milliseconds uptime{0};
     std::string json;  ///< all that server.info answered, as JSON text
+};
+
+/// One way by which tensors can cross between a client and its server.
+struct WayInfo {
+    std::string name;  ///< "shm", "cuda_ipc", "body", ...
+    bool usable = false;
+    std::string reason;  ///< why not, for people
 };
 
 /// A connection pool to one server, and how its calls are to be made.
@@ -88,6 +99,24 @@ public:
     /// The session's token, empty without one.
     const std::string& session() const { return options_.session; }
 
+    /// An uninitialised, contiguous CPU tensor in memory that this client shares with its server: as an argument it is
+    /// handed over without a copy, as often as you like. `dtype` is a c10::ScalarType (at::kFloat). Where no memory is
+    /// shared (another host, no local channel): ordinary memory. A function that was given it sees what is written to
+    /// it meanwhile.
+    template <class ScalarType, class Tensor = at::Tensor>
+    Tensor empty_shared(std::span<const std::int64_t> sizes, ScalarType dtype) const {
+        Tensor made;
+        make_tensor(sizes, static_cast<int>(dtype), made);
+        return made;
+    }
+    template <class ScalarType, class Tensor = at::Tensor>
+    Tensor empty_shared(std::initializer_list<std::int64_t> sizes, ScalarType dtype) const {
+        return empty_shared<ScalarType, Tensor>(std::span(sizes.begin(), sizes.size()), dtype);
+    }
+
+    /// Which ways tensors can go between this process and the server, and for each of the others why not.
+    std::vector<WayInfo> ways() const;
+
     ServerInfo info() const;
     /// What the server offers, as the JSON text of an OpenRPC document (rpc.discover).
     std::string discover() const;
@@ -101,6 +130,7 @@ public:
     void call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result) const;
     void send_notification(std::string_view method, const detail::Arguments& arguments) const;
     std::string submit_task(std::string_view method, const detail::Arguments& arguments) const;
+    void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const;
 
 private:
     Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);

@@ -1,11 +1,33 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <span>
 #include <string_view>
 
 #include <shared_tensor/error.hpp>
 
+namespace at {
+class Tensor;
+}
+
 namespace shared_tensor {
+
+namespace detail {
+
+/// What <shared_tensor/shared_memory.hpp> is made of. Implemented by the server.
+class CallMemory {
+public:
+    virtual ~CallMemory() = default;
+    /// An uninitialised contiguous tensor that callers of that principal can map; `scalar_type` is a c10::ScalarType.
+    virtual at::Tensor empty(std::string_view principal, std::span<const std::int64_t> sizes,
+                             int scalar_type) const = 0;
+    /// Until leave(), CPU tensors of this thread are born in such memory. Nests.
+    virtual void enter(std::string_view principal) const = 0;
+    virtual void leave() const noexcept = 0;
+};
+
+}  // namespace detail
 
 enum class LogLevel { debug, info, warn, error };
 
@@ -49,6 +71,29 @@ public:
 
     /// A line in the daemon's log, marked with the function's name.
     virtual void log(LogLevel level, std::string_view text) const = 0;
+
+    /// Where tensors are born that are handed over without a copy; null when no memory is shared. Use it through
+    /// <shared_tensor/shared_memory.hpp>.
+    virtual const detail::CallMemory* memory() const { return nullptr; }
 };
+
+namespace detail {
+
+/// That of the shared function which runs on this thread.
+inline thread_local const Context* current_context = nullptr;
+
+/// Makes a context the current one while it lives.
+class CurrentContext {
+public:
+    explicit CurrentContext(const Context& context) : before_(current_context) { current_context = &context; }
+    ~CurrentContext() { current_context = before_; }
+    CurrentContext(const CurrentContext&) = delete;
+    CurrentContext& operator=(const CurrentContext&) = delete;
+
+private:
+    const Context* const before_;
+};
+
+}  // namespace detail
 
 }  // namespace shared_tensor

@@ -9,6 +9,7 @@
 #include "client/session.hpp"
 #include "client/submission.hpp"
 #include "json_rpc/json_text.hpp"
+#include "util/host_identity.hpp"
 
 namespace shared_tensor {
 
@@ -108,6 +109,29 @@ ServerInfo Client::info() const {
     return info;
 }
 
+std::vector<WayInfo> Client::ways() const {
+    const auto& ports = core_->ports();
+    nlohmann::json told = ports.ways();
+    std::string no_memory;
+    if (told.is_null()) {
+        const Client once(core_, nullptr, repeatable({}));
+        auto opened = once.call<nlohmann::json>("session.open", named("boot_id", boot_id()),
+                                                named("pid_namespace", pid_namespace()));
+        once.call("session.close", named("session", text_member(opened, "session")));
+        told = std::move(opened["ways"]);
+        // Where the server has a channel, what is missing is on this side.
+        if (opened.contains("local_socket")) no_memory = ports.no_memory_reason();
+    }
+    std::vector<WayInfo> ways;
+    for (const auto& [name, way] : told.items()) {
+        if (!way.is_object()) continue;
+        WayInfo info{name, way.value("usable", false), text_member(way, "reason")};
+        if (name == "shm" && !no_memory.empty()) info = {name, false, no_memory};
+        ways.push_back(std::move(info));
+    }
+    return ways;
+}
+
 std::string Client::discover() const {
     std::string text;
     json_rpc::print_json(ask(*core_, "rpc.discover", repeatable(options_)).raw_result(), text);
@@ -118,6 +142,10 @@ std::chrono::nanoseconds Client::ping() const {
     const auto start = std::chrono::steady_clock::now();
     with(repeatable(options_)).call("server.ping");
     return std::chrono::steady_clock::now() - start;
+}
+
+void Client::make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const {
+    core_->ports().make_tensor(sizes, scalar_type, made);
 }
 
 std::string Client::url() const { return core_->url(); }

@@ -52,6 +52,8 @@ public:
               const CallOptions& options);
     void notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
 
+    const TensorPorts& ports() const { return *surroundings_.ports; }
+
     /// Ends all waits: what is in flight fails with TransportFailure, and so does everything after it.
     void shutdown();
     bool is_shut_down() const;

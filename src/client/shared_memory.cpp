@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include <shared_tensor/value.hpp>
 
+#include "tensor/shared_allocation.hpp"
 #include "util/background.hpp"
+#include "util/host_identity.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::client {
@@ -96,12 +100,13 @@ SharedMemory::~SharedMemory() {
 }
 
 std::string SharedMemory::open_session(bool keeps_state) {
-    Json params{{"keeps_state", keeps_state}};
+    Json params{{"keeps_state", keeps_state}, {"boot_id", boot_id()}, {"pid_namespace", pid_namespace()}};
     if (!token_.empty()) params["token"] = token_;
     const auto answer = channel_->ask("session.open", std::move(params));
     const auto session = answer.result.is_object() ? answer.result.find("session") : answer.result.end();
     if (session == answer.result.end() || !session->is_string())
         throw ChannelGone("the local channel belongs to something that is no shared-tensor-server");
+    if (const auto ways = answer.result.find("ways"); ways_.is_null() && ways != answer.result.end()) ways_ = *ways;
     return session->get<std::string>();
 }
 
@@ -185,7 +190,24 @@ void SharedMemory::tell() {
 }
 
 shm::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {
-    return pool_->take(static_cast<std::size_t>(bytes), "");
+    try {
+        return pool_->take(static_cast<std::size_t>(bytes), "");
+    } catch (const std::bad_alloc&) {
+        throw tensor::CannotLend("this process has no more memory to share");
+    } catch (const std::system_error& error) {
+        throw tensor::CannotLend(std::string("this process cannot make shared memory: ") + error.what());
+    }
+}
+
+/// When its last tensor goes, the server is asked whether it has done with it too.
+void SharedMemory::make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) {
+    tensor::make_tensor_in({*pool_, "",
+                            [self = weak_from_this()] {
+                                closer().post([self] {
+                                    if (const auto alive = self.lock()) alive->ask_back();
+                                });
+                            }},
+                           sizes, scalar_type, made);
 }
 
 std::optional<shm::SegmentPool::Place> SharedMemory::find(const void* address) const { return pool_->find(address); }

@@ -4,6 +4,7 @@
 
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -29,6 +30,10 @@ public:
     /// A session that does, tied to the same channel. Throws ChannelGone, json_rpc::Error.
     std::string open_stateful_session();
     const tensor::Media& media() const { return media_; }
+    /// For each way that tensors can go yes or why not, as the server said.
+    const json_rpc::Json& ways() const { return ways_; }
+    /// Into `made`: an uninitialised tensor in memory of ours that the server may map.
+    void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made);
 
     // tensor::ShmPeer
     tensor::Viability viable() const override;
@@ -76,6 +81,7 @@ private:
     Guarded<State> state_;
     std::shared_ptr<ChannelClient> channel_;
     std::string session_;
+    json_rpc::Json ways_;
     std::unique_ptr<shm::SegmentPool> pool_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "client/shared_memory.hpp"
 #include "tensor/exchange.hpp"
+#include "tensor/shared_allocation.hpp"
 #include "util/clock.hpp"
 #include "util/log.hpp"
 
@@ -68,7 +69,11 @@ private:
 class RealPorts final : public TensorPorts {
 public:
     RealPorts(std::string local_socket, std::string token)
-        : local_socket_(std::move(local_socket)), token_(std::move(token)) {}
+        : local_socket_(std::move(local_socket)), token_(std::move(token)) {
+        if (local_socket_.empty())
+            state_.with(
+                [](State& state) { state.reason = "no local channel is looked for (ClientOptions::local_socket)"; });
+    }
 
     std::unique_ptr<OutgoingTensors> outgoing() const override { return std::make_unique<Outbound>(memory()); }
     std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
@@ -100,10 +105,23 @@ public:
         }
     }
 
+    codec::Json ways() const override {
+        const Memory shared = memory();
+        return shared != nullptr ? shared->ways() : codec::Json();
+    }
+    std::string no_memory_reason() const override {
+        return state_.with([](const State& state) { return state.memory == nullptr ? state.reason : ""; });
+    }
+    void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const override {
+        if (const Memory shared = memory()) return shared->make_tensor(sizes, scalar_type, made);
+        tensor::make_ordinary_tensor(sizes, scalar_type, made);
+    }
+
 private:
     struct State {
         Memory memory;
         SteadyTime try_at{};  ///< not before
+        std::string reason;   ///< why the last try failed, or why none is made
         bool connecting = false;
     };
 
@@ -122,13 +140,16 @@ private:
 
     Memory connected() const {
         Memory made;
+        std::string reason;
         try {
             made = SharedMemory::connect(local_socket_, token_);
         } catch (const std::exception& error) {
-            log::debug("tensors go as bytes: ", error.what());
+            reason = error.what();
+            log::debug("tensors go as bytes: ", reason);
         }
         state_.with([&](State& state) {
             state.connecting = false;
+            state.reason.swap(reason);
             state.memory = made;
             if (made == nullptr) state.try_at = real_clock().now() + kTryAgain;
         });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -39,6 +40,12 @@ public:
     virtual void session_refused(const std::string& session) const { (void)session; }
     /// A session that keeps state and lets memory be shared, or nothing where none is shared.
     virtual std::optional<std::string> open_stateful_session() const { return std::nullopt; }
+    /// What the server said on the local channel of the ways that tensors can go, null where there is none.
+    virtual codec::Json ways() const { return nullptr; }
+    /// Why memory is not shared just now; empty where it is, or nobody has tried yet.
+    virtual std::string no_memory_reason() const { return {}; }
+    /// Into `made`: an uninitialised tensor, in shared memory if it can be had.
+    virtual void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const = 0;
 };
 
 /// Those of src/tensor. `local_socket` is the path of the server's local channel, empty for none.

@@ -61,6 +61,20 @@ std::optional<std::string> BuiltinParams::optional_text(std::string_view name) c
     return value->get<std::string>();
 }
 
+std::vector<std::string> BuiltinParams::texts(std::string_view name, std::size_t most) const {
+    const Json* list = find(name);
+    const std::string expected = "array of at most " + std::to_string(most) + " strings";
+    if (list == nullptr) refuse(name, expected, "nothing");
+    if (!list->is_array() || list->size() > most) refuse(name, expected, shown(*list));
+    std::vector<std::string> result;
+    result.reserve(list->size());
+    for (const Json& one : *list) {
+        if (!one.is_string()) refuse(name, expected, shown(one));
+        result.push_back(one.get<std::string>());
+    }
+    return result;
+}
+
 std::optional<std::int64_t> BuiltinParams::optional_integer(std::string_view name, std::int64_t least,
                                                             std::int64_t most) const {
     const Json* value = find(name);

@@ -31,6 +31,8 @@ public:
     const json_rpc::Json* find(std::string_view name) const;  ///< nullptr when absent or null
     std::string text(std::string_view name) const;
     std::optional<std::string> optional_text(std::string_view name) const;
+    /// An array of at most `most` strings.
+    std::vector<std::string> texts(std::string_view name, std::size_t most) const;
     std::optional<std::int64_t> optional_integer(std::string_view name, std::int64_t least, std::int64_t most) const;
     std::optional<std::chrono::milliseconds> optional_ms(std::string_view name, std::chrono::milliseconds most) const;
 

@@ -55,15 +55,15 @@ const Builtins::Method* Builtins::find(std::string_view name) const {
 
 void Builtins::add_session_methods() {
     methods_["session.open"] = [this](const BuiltinCall& call) {
-        const BuiltinParams params(call.params, {"boot_id", "pid_namespace", "devices", "accept"});
+        const ClientFacts client = ClientFacts::read({call.params, {"boot_id", "pid_namespace", "devices", "accept"}});
         const auto token = parts_.sessions.open(call.principal.name);
         if (!token) return make_outcome(json_rpc::busy(std::chrono::seconds(1)));
-        Json info = parts_.server_info();
+        const WayFacts facts = parts_.way_facts();
         Json opened{{"session", *token},
                     {"epoch", parts_.epoch},
                     {"idle_timeout_ms", parts_.sessions.limits().idle.count()},
-                    {"ways", std::move(info["ways"])}};
-        if (info.contains("local_socket")) opened["local_socket"] = std::move(info["local_socket"]);
+                    {"ways", describe_ways(facts, &client)}};
+        if (!facts.local_socket.empty()) opened["local_socket"] = facts.local_socket;
         return answer(std::move(opened));
     };
     methods_["session.close"] = [this](const BuiltinCall& call) {

@@ -11,6 +11,7 @@
 #include "server/client_watch.hpp"
 #include "server/principal.hpp"
 #include "server/sessions.hpp"
+#include "server/ways.hpp"
 #include "service/dispatcher.hpp"
 
 namespace shared_tensor::server {
@@ -33,6 +34,7 @@ struct BuiltinParts {
     service::Dispatcher& dispatcher;
     Sessions& sessions;
     std::function<json_rpc::Json()> server_info;
+    std::function<WayFacts()> way_facts;
     const json_rpc::Json& open_rpc;
     std::string epoch;
     std::chrono::milliseconds max_wait;  ///< of task.wait and task.result that name no time

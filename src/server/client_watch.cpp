@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "server/local_client.hpp"
+
 namespace shared_tensor::server {
 
 namespace {
@@ -32,14 +34,16 @@ bool ClientWatch::gone() {
 
 void ClientWatch::arm() {
     armed_ = true;
-    exchange_->on_client_gone([state = state_] {
+    const auto gone = [state = state_] {
         std::shared_ptr<service::Execution::Waiter> waiting;
         state->with([&](State& held) {
             held.gone = true;
             waiting.swap(held.waiting);
         });
         if (waiting) waiting->give_up();
-    });
+    };
+    exchange_->on_client_gone(gone);
+    if (process_ != nullptr) watching_process_ = process_->on_ended(gone);
 }
 
 }  // namespace shared_tensor::server

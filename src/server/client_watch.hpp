@@ -8,10 +8,15 @@
 
 namespace shared_tensor::server {
 
+class LocalClient;
+
 /// Waits on behalf of one request, and gives up when its client is gone. One thread; lives until the handler returned.
 class ClientWatch {
 public:
     explicit ClientWatch(http::Exchange& exchange) : exchange_(&exchange), state_(std::make_shared<Guarded<State>>()) {}
+
+    /// Whose end counts as the client's too, though a child that it forked may hold its connection open.
+    void watch_process(std::shared_ptr<LocalClient> process) { process_ = std::move(process); }
 
     /// The outcome, or null when the deadline came or the client went first.
     service::OutcomePointer wait(const std::shared_ptr<service::Execution::Waiter>& waiter, SteadyTime deadline);
@@ -32,6 +37,8 @@ private:
 
     http::Exchange* exchange_;
     std::shared_ptr<Guarded<State>> state_;  // shared with the poller's callback
+    std::shared_ptr<LocalClient> process_;
+    std::shared_ptr<const void> watching_process_;
     bool armed_ = false;
 };
 

@@ -1,5 +1,7 @@
 #include "server/local_client.hpp"
 
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include <shared_tensor/value.hpp>
@@ -80,11 +82,20 @@ void LocalClient::drop_use(const std::string& segment) {
 }
 
 shm::PooledSegmentPointer LocalClient::take(std::uint64_t bytes) {
-    return memory_.pool.take(static_cast<std::size_t>(bytes), lessee_.principal);
+    try {
+        return memory_.pool.take(static_cast<std::size_t>(bytes), lessee_.principal);
+    } catch (const std::bad_alloc&) {
+        throw tensor::CannotLend("the server's shared memory is full (--max-shared-bytes)");
+    } catch (const std::system_error& error) {
+        throw tensor::CannotLend(std::string("the server cannot make shared memory: ") + error.what());
+    }
 }
 
+/// Another principal's segment is not mapped here: it would show what that one puts there later.
 std::optional<shm::SegmentPool::Place> LocalClient::find(const void* address) const {
-    return memory_.pool.find(address);
+    auto place = memory_.pool.find(address);
+    if (place && place->segment->principal() != lessee_.principal) return std::nullopt;
+    return place;
 }
 
 /// Known as lent before its lease can reach the client.
@@ -136,15 +147,31 @@ bool LocalClient::forget_lent(const std::string& segment) {
     return state_.with([&](State& state) { return state.lent.erase(segment) > 0; });
 }
 
+std::shared_ptr<const void> LocalClient::on_ended(std::function<void()> act) {
+    auto shared = std::make_shared<const Act>(std::move(act));
+    const bool ended = state_.with([&](State& state) {
+        std::erase_if(state.at_end, [](const auto& one) { return one.expired(); });
+        if (!state.ended) state.at_end.push_back(shared);
+        return state.ended;
+    });
+    if (ended) (*shared)();
+    return shared;
+}
+
 void LocalClient::ended() {
     std::unordered_map<std::string, Offered> offered;  // their descriptors are closed without the lock
+    std::vector<std::weak_ptr<const Act>> at_end;
     state_.with([&](State& state) {
         state.ended = true;
+        at_end.swap(state.at_end);
         offered.swap(state.offered);
         state.lent.clear();
     });
     for (const auto& [segment, one] : offered)
         mappings_.forget(segment);
+    for (const auto& one : at_end) {
+        if (const auto act = one.lock()) (*act)();
+    }
 }
 
 }  // namespace shared_tensor::server

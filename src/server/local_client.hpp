@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
+#include <vector>
 
 #include "local/channel_server.hpp"
 #include "service/lease_table.hpp"
@@ -36,6 +36,7 @@ public:
     Borrowed borrow(const std::string& segment, const std::string& lease) override;
     shm::PooledSegmentPointer take(std::uint64_t bytes) override;
     std::optional<shm::SegmentPool::Place> find(const void* address) const override;
+    bool keeps_copies() const override { return true; }
     Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes) override;
 
     /// The ways of messages of this client.
@@ -57,6 +58,9 @@ public:
 
     /// Its channel is gone.
     void ended();
+    /// Calls `act` once when that happens, at once if it has, unless what is returned was destroyed before. `act` must
+    /// not block.
+    std::shared_ptr<const void> on_ended(std::function<void()> act);
 
 private:
     struct Offered {
@@ -64,8 +68,10 @@ private:
         std::size_t uses = 0;
         bool wanted_back = false;
     };
+    using Act = std::function<void()>;
     struct State {
         bool ended = false;
+        std::vector<std::weak_ptr<const Act>> at_end;
         std::unordered_map<std::string, Offered> offered;
         std::unordered_map<std::string, std::weak_ptr<shm::PooledSegment>> lent;
     };

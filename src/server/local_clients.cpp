@@ -29,19 +29,7 @@ struct LocalClients::Question {
 namespace {
 
 constexpr std::int64_t kMaxSegmentBytes = std::int64_t{1} << 46;
-
-std::vector<std::string> texts(const BuiltinParams& params, std::string_view name) {
-    const Json* list = params.find(name);
-    const auto fail = [&] { throw BadParameter(json_rpc::invalid_params(name, "array of strings", "something else")); };
-    if (list == nullptr || !list->is_array()) fail();
-    std::vector<std::string> result;
-    result.reserve(list->size());
-    for (const Json& one : *list) {
-        if (!one.is_string()) fail();
-        result.push_back(one.get<std::string>());
-    }
-    return result;
-}
+constexpr std::size_t kMaxIds = local::kMaxPacketBytes;  // of one packet: its size bounds them already
 
 }  // namespace
 
@@ -157,7 +145,7 @@ LocalClients::Answer LocalClients::answer(Question& question) {
         if (method == "segment.offer") return offer_segment(question);
         if (method == "segment.recycle") return recycle_segments(question);
         if (method == "segment.gone") {
-            for (const std::string& segment : texts(question.params({"segments"}), "segments"))
+            for (const std::string& segment : question.params({"segments"}).texts("segments", kMaxIds))
                 question.who.client->withdraw(segment);
             return Json::object();
         }
@@ -169,7 +157,10 @@ LocalClients::Answer LocalClients::answer(Question& question) {
 }
 
 LocalClients::Answer LocalClients::open_session(Question& question) {
-    const BuiltinParams params = question.params({"token", "keeps_state"});
+    const BuiltinParams params =
+        question.params({"token", "keeps_state", "boot_id", "pid_namespace", "devices", "accept"});
+    ClientFacts facts = ClientFacts::read(params);
+    facts.on_local_channel = true;
     const auto checked = parts_.access.check_local(question.who.peer.uid, params.optional_text("token").value_or(""));
     if (const auto* refusal = std::get_if<Refusal>(&checked)) return json_rpc::not_authorised(refusal->reason);
     const std::string& principal = std::get<Principal>(checked).name;
@@ -189,7 +180,7 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
             });
         network_->clients.with([&](auto& clients) { clients[question.channel].client = client; });
     }
-    return Json{{"session", *token}, {"epoch", parts_.epoch}};
+    return Json{{"session", *token}, {"epoch", parts_.epoch}, {"ways", describe_ways(parts_.way_facts(), &facts)}};
 }
 
 LocalClients::Answer LocalClients::get_segment(Question& question) const {
@@ -216,14 +207,14 @@ LocalClients::Answer LocalClients::offer_segment(Question& question) {
 
 LocalClients::Answer LocalClients::recycle_segments(const Question& question) {
     Json free = Json::array();
-    for (const std::string& segment : texts(question.params({"segments"}), "segments")) {
+    for (const std::string& segment : question.params({"segments"}).texts("segments", kMaxIds)) {
         if (question.who.client->recycle(segment)) free.push_back(segment);
     }
     return Json{{"free", std::move(free)}};
 }
 
 LocalClients::Answer LocalClients::end_leases(const Question& question) {
-    const auto ids = texts(question.params({"leases"}), "leases");
+    const auto ids = question.params({"leases"}).texts("leases", kMaxIds);
     const std::string& client = question.who.client->lessee().client;
     const bool release = question.request.method == "lease.release";
     const std::size_t count = release ? parts_.leases.release(client, ids) : parts_.leases.confirm(client, ids);

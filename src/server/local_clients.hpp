@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -8,19 +9,12 @@
 #include "server/access.hpp"
 #include "server/local_client.hpp"
 #include "server/sessions.hpp"
+#include "server/ways.hpp"
 
 namespace shared_tensor::server {
 
 /// The local channel of a server: sessions, segments and leases of the processes of this host. Packets are JSON-RPC
-/// 2.0, a request or a notification each, with descriptors beside:
-///
-///     session.open {token?, keeps_state?}   -> {session, epoch}
-///     segment.get {segment}                 -> {size}, and its descriptor       of ours, while it is lent to the
-///     client segment.offer {segment, size}, with its descriptor -> {}                  of the client's segment.recycle
-///     {segments}            -> {free}                           those that nothing reads; for the others
-///                                              segment.free {segments}  later, a notification from us
-///     segment.gone {segments}                                                   a notification, in both directions
-///     lease.confirm {leases}, lease.release {leases}                            notifications
+/// 2.0, a request or a notification each, with descriptors beside (docs/protocol.md, "Local channel").
 ///
 /// Thread safety: all methods from any thread.
 class LocalClients final : public local::ChannelHandler {
@@ -31,6 +25,7 @@ public:
         service::LeaseTable& leases;
         std::string epoch;
         shm::PoolLimits pool;
+        std::function<WayFacts()> way_facts;
     };
     explicit LocalClients(Parts parts);
     ~LocalClients() override;

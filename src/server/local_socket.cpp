@@ -1,12 +1,16 @@
 #include "server/local_socket.hpp"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 
 #include "util/default_local_socket.hpp"
+#include "util/log.hpp"
 #include "util/unix_listener.hpp"
 
 namespace shared_tensor::server {
@@ -23,6 +27,29 @@ std::string local_socket_path(const ServerOptions& options, int port) {
         throw std::runtime_error(folder + " is not this user's alone: name another path with --local-socket");
     remove_dead_sockets(folder);
     return path;
+}
+
+LocalSocketAlias::LocalSocketAlias(std::string alias, std::string path)
+    : alias_(std::move(alias)), path_(std::move(path)) {
+    if (alias_ == path_) alias_.clear();
+    if (alias_.empty()) return;
+    struct stat found {};
+    if (::lstat(alias_.c_str(), &found) == 0 && S_ISLNK(found.st_mode)) ::unlink(alias_.c_str());  // of one that died
+    if (::symlink(path_.c_str(), alias_.c_str()) == 0) return;
+    log::warn("clients of the Unix socket share no memory: cannot make ", alias_, ": ",
+              std::generic_category().message(errno));
+    alias_.clear();
+}
+
+LocalSocketAlias::~LocalSocketAlias() {
+    if (is_ours()) ::unlink(alias_.c_str());
+}
+
+bool LocalSocketAlias::is_ours() const {
+    if (alias_.empty()) return false;
+    std::array<char, 256> target{};
+    const ssize_t size = ::readlink(alias_.c_str(), target.data(), target.size());
+    return size > 0 && std::string_view(target.data(), static_cast<std::size_t>(size)) == path_;
 }
 
 }  // namespace shared_tensor::server

@@ -104,7 +104,9 @@ http::Response RpcEndpoint::answer_message(Message& message, json_rpc::Message p
             start(message, item, defaults);
         }
     }
-    return parsed.is_batch ? answer_batch(message, items) : answer_one(message, items.front());
+    http::Response response = parsed.is_batch ? answer_batch(message, items) : answer_one(message, items.front());
+    ways_->add(message.exchange);
+    return response;
 }
 
 void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) const {
@@ -124,12 +126,13 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
 }
 
 /// False for a session that is none, or not the caller's.
-bool RpcEndpoint::enter_session(const Message& message, Item& item) const {
+bool RpcEndpoint::enter_session(Message& message, Item& item) const {
     if (item.meta.session.empty()) return true;
     const auto session = sessions_->touch(item.meta.session, message.principal.name);
     if (!session) return false;
     if (session->keeps_state) item.state_session = item.meta.session;
     if (session->channel != 0) item.client = local_->find(session->channel);
+    if (item.client != nullptr) message.client.watch_process(item.client);
     return true;
 }
 

@@ -5,6 +5,7 @@
 #include "server/builtins.hpp"
 #include "server/local_clients.hpp"
 #include "server/reply.hpp"
+#include "server/way_totals.hpp"
 
 namespace shared_tensor::server {
 
@@ -13,11 +14,13 @@ namespace shared_tensor::server {
 class RpcEndpoint {
 public:
     RpcEndpoint(service::Dispatcher& dispatcher, const Builtins& builtins, Sessions& sessions,
-                const LocalClients& local, json_rpc::ParseLimits parsing, ReplyLimits replies, std::string epoch)
+                const LocalClients& local, WayTotals& ways, json_rpc::ParseLimits parsing, ReplyLimits replies,
+                std::string epoch)
         : dispatcher_(&dispatcher),
           builtins_(&builtins),
           sessions_(&sessions),
           local_(&local),
+          ways_(&ways),
           parsing_(parsing),
           replies_(replies),
           epoch_(std::move(epoch)) {}
@@ -32,7 +35,7 @@ private:
     http::Response answer_one(Message& message, Item& item) const;
     http::Response answer_batch(Message& message, std::vector<Item>& items) const;
     void start(Message& message, Item& item, const CallMeta& defaults) const;
-    bool enter_session(const Message& message, Item& item) const;
+    bool enter_session(Message& message, Item& item) const;
     void start_call(Message& message, Item& item) const;
     service::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
     void finish(Message& message, Item& item) const;
@@ -41,6 +44,7 @@ private:
     const Builtins* builtins_;
     Sessions* sessions_;
     const LocalClients* local_;
+    WayTotals* ways_;
     json_rpc::ParseLimits parsing_;
     ReplyLimits replies_;
     std::string epoch_;

@@ -5,13 +5,16 @@
 #include <stdexcept>
 #include <thread>
 
+#include "server/lease_methods.hpp"
 #include "server/local_clients.hpp"
 #include "server/local_socket.hpp"
 #include "server/router.hpp"
 #include "server/server_info.hpp"
 #include "service/open_rpc.hpp"
 #include "tensor/at_tensor.hpp"
+#include "tensor/shared_allocation.hpp"
 #include "tensor/threads.hpp"
+#include "util/default_local_socket.hpp"
 #include "util/housekeeper.hpp"
 #include "util/ids.hpp"
 #include "util/log.hpp"
@@ -40,8 +43,9 @@ ServerOptions completed(ServerOptions options) {
     return options;
 }
 
-service::DispatcherOptions dispatcher_options(const ServerOptions& options) {
+service::DispatcherOptions dispatcher_options(const ServerOptions& options, const detail::CallMemory& memory) {
     service::DispatcherOptions result;
+    result.memory = options.local_socket == "none" ? nullptr : &memory;
     result.pool.workers = options.workers;
     result.pool.queue_limit = options.queue;
     result.tasks.max_tasks = options.max_tasks;
@@ -98,15 +102,19 @@ public:
           open_rpc_(service::open_rpc_document(registry_, SHARED_TENSOR_VERSION)),
           access_(options_),
           sessions_({options_.max_sessions, options_.session_idle}),
-          dispatcher_(registry_, dispatcher_options(options_), &tensor::make_handle),
-          builtins_({dispatcher_, sessions_, [this] { return info(); }, open_rpc_, epoch_, options_.max_wait}),
           leases_({options_.max_client_leases, options_.max_leases, std::chrono::minutes(1), options_.lease_ttl}),
-          local_({access_, sessions_, leases_, epoch_, pool_limits(options_)}),
-          rpc_(dispatcher_, builtins_, sessions_, local_, parse_limits(options_),
+          local_({access_, sessions_, leases_, epoch_, pool_limits(options_), [this] { return way_facts(); }}),
+          allocation_(local_.pool()),
+          dispatcher_(registry_, dispatcher_options(options_, allocation_), &tensor::make_handle),
+          builtins_({dispatcher_, sessions_, [this] { return info(); }, [this] { return way_facts(); }, open_rpc_,
+                     epoch_, options_.max_wait}),
+          rpc_(dispatcher_, builtins_, sessions_, local_, ways_, parse_limits(options_),
                {options_.max_reply_json_bytes, options_.max_batch_reply_bytes}, epoch_),
           router_(
               {access_, rpc_, open_rpc_, [this] { return ready(); }, options_.max_json_bytes, options_.max_body_bytes}),
-          transport_(http_options(options_), router_) {}
+          transport_(http_options(options_), router_) {
+        add_lease_methods(builtins_, {leases_, sessions_, local_, epoch_});
+    }
 
     ~Impl() { stop(std::chrono::milliseconds(0)); }
 
@@ -128,6 +136,7 @@ public:
         if (!running_.exchange(false)) return true;
         const bool done = dispatcher_.drain(real_clock().now() + drain_time);
         transport_.stop(kFlushTime);
+        alias_ = {};
         local_.stop();
         housekeeper_.reset();
         return done;
@@ -148,6 +157,8 @@ private:
         try {
             const std::string path = local_socket_path(options_, options_.host.empty() ? 0 : port());
             if (!path.empty()) local_.start(path);
+            if (!path.empty() && !options_.unix_socket.empty())
+                alias_ = LocalSocketAlias(default_local_socket(options_.unix_socket), path);
             local_reason_ = path.empty() ? "this server was started without a local channel (--local-socket none)" : "";
         } catch (const std::exception& error) {
             if (options_.local_socket != "auto") throw;
@@ -157,9 +168,14 @@ private:
     }
 
     bool ready() const { return running_.load() && dispatcher_.pool().healthy(); }
+    WayFacts way_facts() const {
+        return {local_.path(), local_reason_,
+                "this server was built without CUDA: CUDA tensors go through host memory"};
+    }
     json_rpc::Json info() {
+        const WayFacts facts = way_facts();
         return server_info(
-            {options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, local_, local_reason_});
+            {options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, local_, ways_, facts});
     }
 
     const ServerOptions options_;
@@ -168,13 +184,16 @@ private:
     const json_rpc::Json open_rpc_;
     Access access_;
     Sessions sessions_;
-    service::Dispatcher dispatcher_;
-    Builtins builtins_;
     service::LeaseTable leases_;
     LocalClients local_;
+    tensor::SharedAllocation allocation_;
+    WayTotals ways_;
+    service::Dispatcher dispatcher_;
+    Builtins builtins_;
     RpcEndpoint rpc_;
     Router router_;
     http::Server transport_;
+    LocalSocketAlias alias_;
     std::optional<Housekeeper> housekeeper_;
     SteadyTime started_{};
     std::string local_reason_;  ///< why there is no local channel; empty: there is one

@@ -8,17 +8,6 @@ using json_rpc::Json;
 
 namespace {
 
-Json ways(const std::string& local_reason) {
-    Json list = Json::object();
-    for (const char* name : {"body", "base64", "data"})
-        list[name] = {{"usable", true}};
-    const auto no = [](const std::string& reason) { return Json{{"usable", false}, {"reason", reason}}; };
-    list["shm"] = local_reason.empty() ? Json{{"usable", true}} : no(local_reason);
-    list["cuda_ipc"] = no("this version hands CUDA tensors over by body");
-    list["url"] = no("this version sends tensors inside the reply");
-    return list;
-}
-
 Json limits(const ServerOptions& options) {
     return {{"max_json_bytes", options.max_json_bytes},
             {"max_json_depth", options.max_json_depth},
@@ -75,6 +64,7 @@ Json totals(const InfoSources& sources) {
           {"device_bytes", tasks.device_bytes}}},
         {"cache", {{"entries", cache.entries}, {"bytes", cache.bytes}, {"hits", cache.hits}, {"misses", cache.misses}}},
         {"sessions", sources.sessions.size()},
+        {"tensors", sources.ways.to_json()},
         {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())}};
 }
 
@@ -89,10 +79,10 @@ Json server_info(const InfoSources& sources) {
               {"uptime_ms", uptime.count()},
               {"functions", sources.dispatcher.registry().size()},
               {"devices", Json::array()},
-              {"ways", ways(sources.local_reason)},
+              {"ways", describe_ways(sources.way_facts)},
               {"limits", limits(sources.options)},
               {"totals", totals(sources)}};
-    if (const std::string path = sources.local.path(); !path.empty()) info["local_socket"] = path;
+    if (!sources.way_facts.local_socket.empty()) info["local_socket"] = sources.way_facts.local_socket;
     return info;
 }
 

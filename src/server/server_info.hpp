@@ -8,6 +8,7 @@
 #include "http/server.hpp"
 #include "server/local_clients.hpp"
 #include "server/sessions.hpp"
+#include "server/way_totals.hpp"
 #include "service/dispatcher.hpp"
 
 namespace shared_tensor::server {
@@ -22,7 +23,8 @@ struct InfoSources {
     const http::Server& transport;
     const service::LeaseTable& leases;
     LocalClients& local;
-    const std::string& local_reason;  ///< why there is no local channel; empty: there is one
+    const WayTotals& ways;
+    const WayFacts& way_facts;
 };
 
 /// What `server.info` tells: name, version, epoch, uptime, ways of transport with the reason for each no, limits,

@@ -93,8 +93,8 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
 
 std::shared_ptr<Execution> Dispatcher::make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline) {
     return std::make_shared<Execution>(Execution::Setup{prepared.function->shared, std::move(prepared.call),
-                                                        std::move(owner), deadline, wrap_,
-                                                        prepared.function->run_time});
+                                                        std::move(owner), deadline, wrap_, prepared.function->run_time,
+                                                        options_.memory});
 }
 
 std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::join_or_start(Prepared& prepared, const CallOwner& owner,

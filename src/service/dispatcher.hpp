@@ -26,6 +26,7 @@ struct DispatcherOptions {
     bool cache = true;
     std::uint64_t cache_bytes = std::uint64_t{256} << 20;
     std::chrono::milliseconds call_timeout{30'000};
+    const detail::CallMemory* memory = nullptr;  ///< where functions may have results born; outlives the dispatcher
 };
 
 /// One call as it came, all views into the request.

@@ -39,6 +39,7 @@ public:
         SteadyTime deadline = SteadyTime::max();
         WrapTensor wrap = nullptr;
         std::shared_ptr<RunTime> run_time = nullptr;  ///< of all runs of the function; null: waiters sleep at once
+        const detail::CallMemory* memory = nullptr;   ///< outlives the execution; null: none is shared
     };
     explicit Execution(Setup setup);
     ~Execution() override;
@@ -118,6 +119,7 @@ private:
     SteadyTime deadline() const override { return setup_.deadline; }
     const Caller& caller() const override { return caller_; }
     void log(LogLevel level, std::string_view text) const override;
+    const detail::CallMemory* memory() const override { return setup_.memory; }
 
     Setup setup_;
     Caller caller_;

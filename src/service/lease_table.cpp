@@ -185,6 +185,15 @@ LeaseInfo LeaseTable::info(const std::string& id, const Lease& lease, SteadyTime
     return info;
 }
 
+std::optional<LeaseInfo> LeaseTable::find(const std::string& id) const {
+    const SteadyTime now = clock_->now();
+    return state_.with([&](const State& state) -> std::optional<LeaseInfo> {
+        const auto found = state.leases.find(id);
+        if (found == state.leases.end()) return std::nullopt;
+        return info(id, found->second, now);
+    });
+}
+
 std::vector<LeaseInfo> LeaseTable::list(std::optional<std::string_view> principal) const {
     const SteadyTime now = clock_->now();
     return state_.with([&](const State& state) {

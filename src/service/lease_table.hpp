@@ -86,6 +86,7 @@ public:
     /// Housekeeping: drops what is over its time.
     std::size_t expire();
 
+    std::optional<LeaseInfo> find(const std::string& id) const;
     /// All of one principal, or everybody's; by id.
     std::vector<LeaseInfo> list(std::optional<std::string_view> principal = std::nullopt) const;
     LeaseStats stats() const;

@@ -80,6 +80,7 @@ public:
     ~Used() override { shelf_->put(std::move(segment_), principal_, !retired_.load()); }
 
     const Segment& segment() const override { return *segment_; }
+    const std::string& principal() const override { return principal_; }
     void retire() override { retired_.store(true); }
 
 private:

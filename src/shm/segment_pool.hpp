@@ -31,6 +31,8 @@ class PooledSegment {
 public:
     virtual ~PooledSegment() = default;
     virtual const Segment& segment() const = 0;
+    /// Whose it is: once theirs, its bytes are theirs alone, now and after its return to the pool.
+    virtual const std::string& principal() const = 0;
     /// Somebody may go on reading it who will not say when he has done: its bytes must never become another's.
     virtual void retire() = 0;
 };

@@ -18,6 +18,7 @@ public:
 
     const at::Tensor& tensor() const override { return tensor_; }
     std::uint64_t bytes() const override { return bytes_; }
+    SharedCopy& shared_copy() const { return shared_copy_; }
     bool on_device() const override { return !tensor_.is_cpu(); }
 
     bool append_key(std::string& key) const override {
@@ -45,6 +46,7 @@ private:
 
     at::Tensor tensor_;
     std::uint64_t bytes_;
+    mutable SharedCopy shared_copy_;
 };
 
 /// What a tensor is that can't cross, with the way out; empty if it can.
@@ -62,6 +64,11 @@ std::string obstacle(const at::Tensor& tensor) {
 }  // namespace
 
 DType dtype_of(const at::Tensor& tensor) { return *dtype_of(tensor.scalar_type()); }
+
+SharedCopy* shared_copy_of(const codec::TensorHandle& handle) {
+    const auto* known = dynamic_cast<const AtTensor*>(&handle);
+    return known != nullptr ? &known->shared_copy() : nullptr;
+}
 
 codec::TensorPointer make_plain_handle(const at::Tensor& tensor) { return std::make_shared<const AtTensor>(tensor); }
 

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "codec/value.hpp"
+#include "shm/segment_pool.hpp"
 #include "tensor/dtype.hpp"
+#include "util/guarded.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -15,6 +17,24 @@ codec::TensorPointer make_handle(const at::Tensor& tensor);
 
 /// That of a tensor made by this room, which is plain already.
 codec::TensorPointer make_plain_handle(const at::Tensor& tensor);
+
+/// Where a tensor's bytes lie in shared memory besides, once they were copied there: the results that are kept (tasks,
+/// cache, keys) are handed over many times. Thread-safe.
+class SharedCopy {
+public:
+    shm::PooledSegmentPointer get() const {
+        return segment_.with([](const auto& held) { return held; });
+    }
+    void set(shm::PooledSegmentPointer segment) {
+        segment_.with([&](auto& held) { held.swap(segment); });
+    }
+
+private:
+    Guarded<shm::PooledSegmentPointer> segment_;
+};
+
+/// That of a handle made here; null for others.
+SharedCopy* shared_copy_of(const codec::TensorHandle& handle);
 
 /// dtype of a tensor behind a handle, which is one of the table.
 DType dtype_of(const at::Tensor& tensor);

@@ -71,11 +71,13 @@ public:
     /// "body;tensors=2;copied=0", several ways with ", " between. Empty when no tensor crossed.
     std::string summary() const;
 
-private:
     struct Count {
         std::uint64_t tensors = 0, copied = 0;
     };
+    /// Of both directions, in the order of kWays.
+    const std::array<Count, kWays.size()>& counts() const { return counts_; }
 
+private:
     void count(Way way, std::uint64_t copied);
     const Medium& choose(const codec::TensorPointer& tensor, TransportNotPossible::Reasons& reasons) const;
     bool within_bounds(Way way, const codec::TensorPointer& tensor) const;

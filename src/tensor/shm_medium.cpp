@@ -54,9 +54,16 @@ public:
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         const at::Tensor& tensor = handle->tensor();
         if (tensor.numel() == 0) return {content_of("", {}), 0, {}, {}, nullptr};
-        if (!tensor.is_cpu()) return copied(tensor);
-        auto place = peer_->find(tensor.const_data_ptr());
-        return place ? lent(tensor, std::move(*place)) : copied(tensor);
+        if (auto place = tensor.is_cpu() ? peer_->find(tensor.const_data_ptr()) : std::nullopt)
+            return lent(tensor, std::move(*place));
+        SharedCopy* copy = peer_->keeps_copies() ? shared_copy_of(*handle) : nullptr;
+        if (copy == nullptr) return copied(tensor, peer_->take(bytes_of(tensor)));
+        if (const auto known = copy->get(); known != nullptr && peer_->find(known->segment().data()))
+            return exported(known, {0, bytes_of(tensor)}, 0, {});
+        shm::PooledSegmentPointer segment = peer_->take(bytes_of(tensor));
+        Exported result = copied(tensor, segment);
+        copy->set(std::move(segment));
+        return result;
     }
 
 private:
@@ -69,16 +76,18 @@ private:
         return exported(std::move(place.segment), region, 0, plain ? Shape() : strides);
     }
 
-    Exported copied(const at::Tensor& tensor) const {
-        const DType dtype = dtype_of(tensor);
+    static std::uint64_t bytes_of(const at::Tensor& tensor) {
+        return static_cast<std::uint64_t>(tensor.numel()) * size_of(dtype_of(tensor));
+    }
+
+    Exported copied(const at::Tensor& tensor, shm::PooledSegmentPointer segment) const {
         const at::Tensor host = tensor.is_cpu() ? tensor : tensor.cpu();
-        const auto bytes = static_cast<std::uint64_t>(host.numel()) * size_of(dtype);
-        shm::PooledSegmentPointer segment = peer_->take(bytes);
+        const std::uint64_t bytes = bytes_of(host);
         const auto* from = static_cast<const std::byte*>(host.const_data_ptr());
         if (host.is_contiguous()) {
             std::memcpy(segment->segment().data(), from, bytes);
         } else {
-            gather(from, view(host.sizes()), view(host.strides()), size_of(dtype), segment->segment().data());
+            gather(from, view(host.sizes()), view(host.strides()), size_of(dtype_of(host)), segment->segment().data());
         }
         return exported(std::move(segment), {0, bytes}, bytes, {});
     }

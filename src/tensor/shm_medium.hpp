@@ -28,10 +28,13 @@ public:
     /// Throws InvalidValue (path "shm.segment" or "lease") for what the peer has not lent to us, or not any more.
     virtual Borrowed borrow(const std::string& segment, const std::string& lease) = 0;
 
-    /// Memory for a tensor that does not lie in shared memory yet. Throws std::bad_alloc.
+    /// Memory for a tensor that does not lie in shared memory yet. Throws CannotLend where there is none.
     virtual shm::PooledSegmentPointer take(std::uint64_t bytes) = 0;
     /// Where an address lies in memory that can be lent.
     virtual std::optional<shm::SegmentPool::Place> find(const void* address) const = 0;
+
+    /// Whether tensors are handed over again and again here, so that a copy in shared memory is kept with its tensor.
+    virtual bool keeps_copies() const { return false; }
 
     struct Lent {
         std::string lease;           ///< empty: none is needed, `held` does it

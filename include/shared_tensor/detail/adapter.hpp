@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <shared_tensor/codecs.hpp>
+#include <shared_tensor/context.hpp>
 #include <shared_tensor/detail/failure.hpp>
 #include <shared_tensor/detail/signature.hpp>
 #include <shared_tensor/function.hpp>
@@ -106,6 +107,7 @@ private:
 
         std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
             try {
+                const CurrentContext current(context);
                 invoke(context, result, std::index_sequence_for<P...>());
                 return std::nullopt;
             } catch (...) {

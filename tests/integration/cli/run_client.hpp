@@ -15,6 +15,13 @@ inline Ended run_program(const Words& command, const Words& variables) {
     return {code, text_of_file(out), text_of_file(err)};
 }
 
+/// The command-line client with these words only.
+inline Ended run_client(const Words& words) {
+    Words command{kClient};
+    command.insert(command.end(), words.begin(), words.end());
+    return run_program(command, {});
+}
+
 /// A daemon with the example plugin, and the command-line client in front of it.
 struct CommandLineClient {
     Ended run(const Words& words) const {

@@ -75,7 +75,7 @@ TEST_CASE("info, ping and discover tell about the server", "[client]") {
     const ServerInfo info = client.info();
     CHECK(info.name == "shared-tensor-server");
     CHECK_FALSE(info.epoch.empty());
-    CHECK(nlohmann::json::parse(info.json).at("functions") == 5);
+    CHECK(nlohmann::json::parse(info.json).at("functions") >= 5);
     CHECK(client.ping() > std::chrono::nanoseconds(0));
     CHECK(nlohmann::json::parse(client.discover()).at("openrpc").is_string());
 }

@@ -1,6 +1,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
 
@@ -18,6 +19,8 @@ using Json = nlohmann::json;
 namespace {
 
 Json memory_of(const Client& client) { return Json::parse(client.info().json)["totals"]["shared_memory"]; }
+
+Json shm_of(const Client& client) { return Json::parse(client.info().json)["totals"]["tensors"]["shm"]; }
 
 bool leases_become(const Client& client, int count) {
     return eventually([&] { return memory_of(client)["leases"] == count; });
@@ -64,6 +67,45 @@ TEST_CASE("What a client writes to its result is nobody else's", "[client][memor
         REQUIRE(at::equal(other, x));
     }
     CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("Nothing is copied of a result that was born in shared memory", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const at::Tensor ramp = at::arange(kBig, at::kFloat);
+    CHECK(at::equal(client.call<at::Tensor>("ramp", kBig), ramp));
+    CHECK(at::equal(client.call<at::Tensor>("scaled_ramp", kBig, 3.0), at::mul(ramp, 3)));
+    CHECK(at::equal(client.call<at::Tensor>("held_ramp", kBig), ramp));
+    CHECK(at::equal(client.call<at::Tensor>("held_ramp", kBig), ramp));
+    CHECK(at::equal(client.call<at::Tensor>("ramp", 10), at::arange(10, at::kFloat)));
+    CHECK(shm_of(client) == Json{{"tensors", 5}, {"copied_bytes", 0}});
+    CHECK(at::equal(client.call<at::Tensor>("ramp", 0), at::arange(0, at::kFloat)));
+    CHECK_THROWS_AS(client.call<at::Tensor>("ramp", -1), FunctionFailed);
+}
+
+TEST_CASE("Nothing is copied of an argument that was born in shared memory", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    at::Tensor x = client.empty_shared({kBig}, at::kFloat);
+    for (int i = 0; i < 3; ++i) {
+        x.fill_(i);
+        CHECK(at::equal(client.call<at::Tensor>("scale", x.view({1024, -1}).t(), 2.0),
+                        at::mul(x.view({1024, -1}).t(), 2)));
+    }
+    CHECK(shm_of(client)["copied_bytes"] == 3 * 4 * kBig);  // the results
+    const Client other = without_memory(server);
+    CHECK(at::equal(other.call<at::Tensor>("scale", other.empty_shared({3}, at::kInt).fill_(1), 2.0),
+                    at::full({3}, 2.0)));
+}
+
+TEST_CASE("The kept result of a task is copied into shared memory once", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const at::Tensor x = at::arange(kBig, at::kFloat);
+    const auto task = client.submit<at::Tensor>("scale", x, 2.0);
+    for (int i = 0; i < 3; ++i)
+        CHECK(at::equal(client.task<at::Tensor>(task.id()).get(), at::mul(x, 2)));
+    CHECK(shm_of(client) == Json{{"tensors", 4}, {"copied_bytes", 4 * kBig}});
 }
 
 TEST_CASE("A hundred rounds use the same few segments", "[client][memory]") {

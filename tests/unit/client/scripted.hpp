@@ -122,6 +122,9 @@ public:
                                                 std::shared_ptr<const void>) const override {
         throw std::logic_error("a tensor came in");
     }
+    void make_tensor(std::span<const std::int64_t>, int, at::Tensor&) const override {
+        throw std::logic_error("a tensor was made");
+    }
 };
 
 inline ClientOptions options_for_tests() {

@@ -1,0 +1,93 @@
+#include "doctor.hpp"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iostream>
+#include <string>
+
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/version.hpp>
+
+#include "local/peer.hpp"
+#include "shm/mapping.hpp"
+#include "shm/segment.hpp"
+#include "util/host_identity.hpp"
+#include "util/log.hpp"
+#include "util/memory_size.hpp"
+#include "way_table.hpp"
+
+namespace shared_tensor::daemon {
+
+namespace {
+
+constexpr rlim_t kFewDescriptors = 4096;
+constexpr std::size_t kProbeBytes = 1 << 20;
+
+std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+void print(const char* what, const std::string& found) { std::cout << "  " << what << ": " << found << '\n'; }
+
+/// Empty if sealed memory can be made and mapped here.
+std::string memory_fault() {
+    try {
+        const shm::Segment segment(kProbeBytes);
+        const shm::Mapping mapping(*segment.descriptor(), segment.size());
+        return {};
+    } catch (const std::exception& error) {
+        return error.what();
+    }
+}
+
+std::string descriptors() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    std::string text = std::to_string(limit.rlim_cur);
+    if (limit.rlim_cur < kFewDescriptors)
+        text += ", which is few: each connection, client and shared segment needs one (ulimit -n " +
+                std::to_string(std::min(limit.rlim_max, rlim_t{65'536})) + ")";
+    return text;
+}
+
+/// The server as it would be, on a port and sockets of its own.
+ServerOptions probe(ServerOptions options) {
+    options.port = 0;
+    if (options.host.empty()) options.unix_socket += ".doctor" + std::to_string(::getpid());
+    if (options.local_socket != "auto" && options.local_socket != "none")
+        options.local_socket += ".doctor" + std::to_string(::getpid());
+    return options;
+}
+
+Client client_of(const Server& server, const ServerOptions& options) {
+    ClientOptions client;
+    client.url = server.url();
+    client.local_socket = options.local_socket;
+    if (!options.tokens.empty()) client.token = options.tokens.front().secret;
+    return Client(client);
+}
+
+}  // namespace
+
+int doctor(DaemonOptions options) {
+    const ServerOptions wanted = probe(options.server);
+    Server server(Registry(), wanted);
+    server.start();
+    const auto ways = client_of(server, wanted).ways();
+    std::cout << "shared-tensor-server " SHARED_TENSOR_VERSION ", started with these options on " << server.url()
+              << " for a moment\n"
+              << "ways for tensors, to a client of this user on this host:\n"
+              << way_table(ways) << "this host:\n";
+    const std::string fault = memory_fault();
+    print("sealed shared memory", fault.empty() ? "works" : fault);
+    print("memory", mebibytes(memory_size()));
+    print("descriptors of a process", descriptors());
+    print("boot id", boot_id());
+    print("PID namespace", pid_namespace());
+    server.stop(std::chrono::milliseconds(0));
+    const bool shares =
+        std::any_of(ways.begin(), ways.end(), [](const WayInfo& way) { return way.name == "shm" && way.usable; });
+    return shares && fault.empty() ? 0 : 1;
+}
+
+}  // namespace shared_tensor::daemon

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "tensor/exchange.hpp"
+
+namespace shared_tensor::server {
+
+/// The tensors that crossed since the start, by way, and the bytes copied for them. Thread-safe.
+class WayTotals {
+public:
+    void add(const tensor::TensorExchange& exchange) {
+        for (std::size_t i = 0; i < totals_.size(); ++i) {
+            const auto& count = exchange.counts()[i];
+            if (count.tensors == 0) continue;
+            totals_[i].tensors.fetch_add(count.tensors, std::memory_order_relaxed);
+            totals_[i].copied.fetch_add(count.copied, std::memory_order_relaxed);
+        }
+    }
+
+    codec::Json to_json() const {
+        codec::Json json = codec::Json::object();
+        for (std::size_t i = 0; i < totals_.size(); ++i) {
+            json[std::string(tensor::name_of(tensor::kWays[i]))] = {
+                {"tensors", totals_[i].tensors.load(std::memory_order_relaxed)},
+                {"copied_bytes", totals_[i].copied.load(std::memory_order_relaxed)}};
+        }
+        return json;
+    }
+
+private:
+    struct Total {
+        std::atomic<std::uint64_t> tensors{0}, copied{0};
+    };
+    std::array<Total, tensor::kWays.size()> totals_;
+};
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,80 @@
+#include "server/ways.hpp"
+
+#include <algorithm>
+
+#include "tensor/way.hpp"
+#include "util/host_identity.hpp"
+
+namespace shared_tensor::server {
+
+using codec::Json;
+using tensor::Way;
+
+namespace {
+
+constexpr std::size_t kMaxFacts = 64;
+
+std::optional<std::vector<std::string>> optional_texts(const BuiltinParams& params, std::string_view name) {
+    if (params.find(name) == nullptr) return std::nullopt;
+    return params.texts(name, kMaxFacts);
+}
+
+bool other_host(const ClientFacts& client) { return client.boot_id && *client.boot_id != boot_id(); }
+
+constexpr const char* kOtherHost =
+    "the client runs on another host (its boot id is not the server's), where memory cannot be shared";
+
+/// Empty: it can be used.
+std::string shm_refusal(const WayFacts& server, const ClientFacts* client) {
+    if (server.local_socket.empty()) return server.local_reason;
+    if (client == nullptr || client->on_local_channel) return {};
+    if (other_host(*client)) return kOtherHost;
+    return "this session was opened over HTTP: open one on the local channel, " + server.local_socket +
+           ", which carries the memory";
+}
+
+std::string cuda_refusal(const WayFacts& server, const ClientFacts* client) {
+    if (!server.cuda_reason.empty() || client == nullptr) return server.cuda_reason;
+    if (other_host(*client)) return kOtherHost;
+    if (client->pid_namespace && *client->pid_namespace != pid_namespace())
+        return "the client runs in another PID namespace, where CUDA refuses handles: share it (--pid=host)";
+    return {};
+}
+
+std::string refusal(Way way, const WayFacts& server, const ClientFacts* client) {
+    if (client != nullptr && client->accept) {
+        const auto& accept = *client->accept;
+        if (std::find(accept.begin(), accept.end(), tensor::name_of(way)) == accept.end())
+            return "the client does not accept it";
+    }
+    switch (way) {
+        case Way::shm: return shm_refusal(server, client);
+        case Way::cuda_ipc: return cuda_refusal(server, client);
+        case Way::url: return "this version sends tensors inside the reply";
+        default: return {};
+    }
+}
+
+}  // namespace
+
+ClientFacts ClientFacts::read(const BuiltinParams& params) {
+    ClientFacts facts;
+    facts.boot_id = params.optional_text("boot_id");
+    facts.pid_namespace = params.optional_text("pid_namespace");
+    facts.devices = optional_texts(params, "devices");
+    facts.accept = optional_texts(params, "accept");
+    return facts;
+}
+
+Json describe_ways(const WayFacts& server, const ClientFacts* client) {
+    Json ways = Json::object();
+    for (const Way way : tensor::kWays) {
+        const std::string reason = refusal(way, server, client);
+        Json& entry = ways[std::string(tensor::name_of(way))];
+        entry = {{"usable", reason.empty()}};
+        if (!reason.empty()) entry["reason"] = reason;
+    }
+    return ways;
+}
+
+}  // namespace shared_tensor::server

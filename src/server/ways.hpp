@@ -1,0 +1,34 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codec/value.hpp"
+#include "server/builtin_params.hpp"
+
+namespace shared_tensor::server {
+
+/// What decides, on this side, which ways tensors can go.
+struct WayFacts {
+    std::string local_socket;  ///< empty: there is no local channel
+    std::string local_reason;  ///< why not
+    std::string cuda_reason;   ///< why no CUDA tensor is handed over by handle; empty: it can be
+};
+
+/// What a client says of itself in session.open; all of it may be missing.
+struct ClientFacts {
+    std::optional<std::string> boot_id, pid_namespace;
+    std::optional<std::vector<std::string>> devices;  ///< UUIDs of those that it can use
+    std::optional<std::vector<std::string>> accept;
+    bool on_local_channel = false;
+
+    /// boot_id, pid_namespace, devices, accept. Throws BadParameter.
+    static ClientFacts read(const BuiltinParams& params);
+};
+
+/// For each way, {"usable": true} or {"usable": false, "reason"}: what the server offers, or, given the facts of a
+/// client, what it offers to that one.
+codec::Json describe_ways(const WayFacts& server, const ClientFacts* client = nullptr);
+
+}  // namespace shared_tensor::server

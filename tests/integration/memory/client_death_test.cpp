@@ -1,0 +1,185 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
+#include <dirent.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <numeric>
+
+#include <shared_tensor/json.hpp>
+#include <shared_tensor/tensor.hpp>
+
+#include "integration/memory/role.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using Json = nlohmann::json;
+
+namespace {
+
+/// Asked by a client that shares no memory: what is there is the others'.
+class Watch {
+public:
+    explicit Watch(const ExampleDaemon& server) : client_(options(server)) {}
+
+    Json totals() const { return Json::parse(client_.info().json)["totals"]; }
+    Json memory() const { return totals()["shared_memory"]; }
+    bool becomes_empty() const {
+        return eventually([this] {
+            const Json now = memory();
+            return now["leases"] == 0 && now["leased_bytes"] == 0 && now["segments"] == 0;
+        });
+    }
+
+private:
+    static ClientOptions options(const ExampleDaemon& server) {
+        ClientOptions options;
+        options.url = server.url();
+        options.local_socket = "none";
+        return options;
+    }
+    const Client client_;
+};
+
+std::size_t descriptors_of(pid_t pid) {
+    const auto folder = "/proc/" + std::to_string(pid) + "/fd";
+    std::size_t count = 0;
+    DIR* list = ::opendir(folder.c_str());
+    while (list != nullptr && ::readdir(list) != nullptr)
+        ++count;
+    if (list != nullptr) ::closedir(list);
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("The leases of a client that was killed end at once, all thousand of them", "[memory][death]") {
+    const ExampleDaemon server;
+    const Watch watch(server);
+    Role client("hold a thousand results", server);
+    REQUIRE(client.ready());
+    CHECK(watch.memory()["leases"] == 1000);
+    client.kill();
+    CHECK(watch.becomes_empty());
+    // Its mappings may live on in a child of its own: nobody else gets that memory.
+    CHECK(watch.memory()["idle_segments"] == 0);
+}
+
+TEST_CASE("The end of a process ends its leases though its child holds the channel open", "[memory][death]") {
+    const ExampleDaemon server;
+    const Watch watch(server);
+    Role client("hold a result beside a child that holds everything open", server);
+    REQUIRE(client.ready());
+    CHECK(watch.memory()["leases"] == 1);
+    client.kill();
+    CHECK(watch.becomes_empty());
+}
+
+TEST_CASE("A client that is killed in the middle of a call harms nobody, though its argument is in use",
+          "[memory][death]") {
+    const ExampleDaemon server;
+    const Watch watch(server);
+    Role client("call with a large argument", server);
+    REQUIRE(client.ready());
+    REQUIRE(eventually([&] { return watch.totals()["workers"]["busy"] == 1; }));
+    client.kill();
+    CHECK(eventually([&] { return watch.totals()["workers"]["busy"] == 0; }));
+    CHECK(watch.becomes_empty());
+    CHECK(server.client().call<double>("slow_sum", at::ones({1 << 20}), 0.0) == 1 << 20);
+}
+
+TEST_CASE("The task of a client that was killed while it waited goes on, with its argument", "[memory][death]") {
+    const ExampleDaemon server;
+    const Watch watch(server);
+    Role client("wait for a task", server);
+    REQUIRE(client.ready());
+    client.kill();
+    const Client other = server.client();
+    const auto tasks = other.call<Json>("task.list")["tasks"];
+    REQUIRE(tasks.size() == 1);
+    CHECK(other.task<double>(tasks[0]["id"]).get() == 1 << 22);
+    CHECK(watch.becomes_empty());
+}
+
+TEST_CASE("Clients that are killed at any moment leave nothing behind", "[memory][death]") {
+    ExampleDaemon server;
+    const Watch watch(server);
+    const Client other = server.client();
+    const at::Tensor x = at::arange(1 << 14, at::kFloat);
+    REQUIRE(at::equal(other.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
+    REQUIRE(watch.becomes_empty());
+    const auto round = [&](int calls) {
+        Role client("call and let go until killed", server);
+        REQUIRE(client.ready());
+        for (int i = 0; i < calls; ++i)
+            REQUIRE(at::equal(other.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
+        client.kill();
+    };
+    round(100);
+    REQUIRE(watch.becomes_empty());
+    const std::size_t before = descriptors_of(server.daemon.child().pid());
+    constexpr int kRounds = 20;
+    for (int i = 0; i < kRounds; ++i)
+        round(3 * i);
+    CHECK(watch.becomes_empty());
+    const auto now = descriptors_of(server.daemon.child().pid());
+    INFO(before);
+    CHECK(now < before + kRounds);  // how many segments are kept warm differs; one left by each would show
+    CHECK(at::equal(other.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
+}
+
+TEST_CASE("Three clients let go of one result in every order", "[memory]") {
+    const ExampleDaemon server;
+    const Watch watch(server);
+    std::vector<Client> clients;
+    for (int i = 0; i < 3; ++i)
+        clients.push_back(server.client());
+    const at::Tensor ramp = at::arange(1 << 16, at::kFloat);
+    std::vector<std::size_t> order{0, 1, 2};
+    do {
+        std::vector<at::Tensor> results;
+        for (const Client& client : clients)
+            results.push_back(client.call<at::Tensor>("held_ramp", 1 << 16));
+        results[order[0]][0] = 7;  // its own alone
+        for (std::size_t done = 0; done < 3; ++done) {
+            for (std::size_t left = done + (done == 0 ? 1 : 0); left < 3; ++left)
+                REQUIRE(at::equal(results[order[left]], ramp));
+            results[order[done]] = at::Tensor();
+            REQUIRE(eventually([&] { return watch.memory()["leases"] == 2 - done; }));
+        }
+    } while (std::next_permutation(order.begin(), order.end()));
+    CHECK(watch.memory()["segments"] == 1);  // the daemon's own
+}
+
+TEST_CASE("A forked child neither takes nor ends what its parent holds", "[memory][death]") {
+    const ExampleDaemon server;
+    const Watch watch(server);
+    const Client client = server.client();
+    auto held = client.call<at::Tensor>("ramp", 1 << 16);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        const bool reads = held[100].item<float>() == 100;
+        held = at::Tensor();
+        bool calls = false;
+        try {
+            const Client own = server.client();
+            calls = own.call<at::Tensor>("ramp", 1 << 16)[5].item<float>() == 5 &&
+                    client.call<at::Tensor>("ramp", 1 << 16)[6].item<float>() == 6;
+        } catch (const std::exception&) {
+            calls = false;
+        }
+        ::_exit(reads && calls ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(eventually([&] { return watch.memory()["leases"] == 1; }));
+    CHECK(held[100].item<float>() == 100);
+    held = at::Tensor();
+    CHECK(watch.becomes_empty());
+}

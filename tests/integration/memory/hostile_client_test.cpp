@@ -1,0 +1,215 @@
+// A client that lies about memory: refused each time, and the daemon goes on.
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <limits>
+
+#include "integration/client/example_daemon.hpp"
+#include "integration/memory/raw_channel.hpp"
+#include "shm/seals.hpp"
+#include "shm/segment.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+constexpr std::size_t kBytes = 1 << 16;
+
+using Descriptor = std::shared_ptr<const UniqueFd>;
+
+Descriptor shared(int fd) { return std::make_shared<const UniqueFd>(UniqueFd(fd)); }
+
+/// A memfd of so many bytes, `filled` of them there, with these seals.
+Descriptor memory(std::size_t bytes, std::size_t filled, int seals) {
+    const int fd = ::memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    REQUIRE(::ftruncate(fd, static_cast<off_t>(bytes)) == 0);
+    if (filled > 0) REQUIRE(::posix_fallocate(fd, 0, static_cast<off_t>(filled)) == 0);
+    REQUIRE(::fcntl(fd, F_ADD_SEALS, seals) == 0);
+    return shared(fd);
+}
+
+Json tensor_in(const std::string& segment, const Json& offset, const Json& size, const Json& shape) {
+    return {{"$tensor",
+             {{"dtype", "float32"},
+              {"shape", shape},
+              {"shm", {{"segment", segment}, {"offset", offset}, {"size", size}}}}}};
+}
+
+/// A daemon, a channel of a client with a session, and a segment "good" that it offered.
+struct Hostile {
+    Hostile() : channel(server.daemon.port()), session(channel.open()), good(kBytes) {
+        REQUIRE(channel.ask("segment.offer", {{"segment", "good"}, {"size", kBytes}}, {good.descriptor()})
+                    .contains("result"));
+    }
+    int port() const { return server.daemon.port(); }
+    Json scale(const Json& tensor) const {
+        return respond(port(), "scale", {{"x", tensor}}, {{"Shared-Tensor-Session", session}});
+    }
+    /// Whether it still does what it should.
+    bool serves() const {
+        return scale(tensor_in("good", 0, 8, {2}))["result"]["$tensor"]["data"].size() == 2 &&
+               call(port(), "add", {1, 2}) == 3.0;
+    }
+    ExampleDaemon server;
+    RawChannel channel;
+    std::string session;
+    shm::Segment good;
+};
+
+}  // namespace
+
+TEST_CASE("A descriptor that is no sealed memory of its size is refused when it is first used", "[memory][hostile]") {
+    Hostile client;
+    int pipe[2];
+    REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
+    const Descriptor keep = shared(pipe[1]);
+    const std::vector<std::pair<std::string, Descriptor>> bad{
+        {"unsealed", memory(kBytes, kBytes, 0)},
+        {"shrinks", memory(kBytes, kBytes, shm::kSeals & ~F_SEAL_SHRINK)},
+        {"written by others", memory(kBytes, kBytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)},
+        {"can be unsealed", memory(kBytes, kBytes, shm::kSeals & ~F_SEAL_SEAL)},
+        {"too short", memory(kBytes / 2, kBytes / 2, shm::kSeals)},
+        {"too long", memory(kBytes * 2, kBytes * 2, shm::kSeals)},
+        {"full of holes", memory(kBytes, 0, shm::kSeals)},
+        {"half there", memory(kBytes, kBytes / 2, shm::kSeals)},
+        {"a file", shared(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC))},
+        {"a folder", shared(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC))},
+        {"a device", shared(::open("/dev/zero", O_RDWR | O_CLOEXEC))},
+        {"a pipe", shared(pipe[0])},
+        {"the channel itself", shared(::fcntl(client.channel.fd(), F_DUPFD_CLOEXEC, 0))},
+    };
+    for (const auto& [name, descriptor] : bad) {
+        INFO(name);
+        REQUIRE(client.channel.ask("segment.offer", {{"segment", name}, {"size", kBytes}}, {descriptor})
+                    .contains("result"));
+        CHECK(code_of(client.scale(tensor_in(name, 0, 8, {2}))) == -32602);
+        CHECK(client.serves());
+    }
+}
+
+TEST_CASE("Offsets, sizes and strides beyond a segment are refused", "[memory][hostile]") {
+    const Hostile client;
+    const auto max = std::numeric_limits<std::int64_t>::max();
+    const std::vector<Json> bad{
+        tensor_in("good", kBytes, 8, {2}),
+        tensor_in("good", kBytes - 4, 8, {2}),
+        tensor_in("good", 0, kBytes + 4, {kBytes / 4 + 1}),
+        tensor_in("good", max, 8, {2}),
+        tensor_in("good", std::numeric_limits<std::uint64_t>::max(), 8, {2}),
+        tensor_in("good", std::numeric_limits<std::uint64_t>::max() - 3, 8, {2}),
+        tensor_in("good", -4, 8, {2}),
+        tensor_in("good", 0.5, 8, {2}),
+        tensor_in("good", "0", 8, {2}),
+        tensor_in("good", 1, 8, {2}),
+        tensor_in("good", 0, 7, {2}),
+        tensor_in("good", 0, 8, {3}),
+        tensor_in("good", 0, max, {max / 4}),
+        tensor_in("other", 0, 8, {2}),
+        tensor_in("", 0, 8, {2}),
+        {{"$tensor", {{"dtype", "float32"}, {"shape", {2}}, {"shm", "good"}}}},
+        {{"$tensor", {{"dtype", "float32"}, {"shape", {2}}, {"shm", {{"segment", "good"}, {"offset", 0}}}}}},
+        {{"$tensor",
+          {{"dtype", "float32"},
+           {"shape", {2, 2}},
+           {"strides", {kBytes, 1}},
+           {"shm", {{"segment", "good"}, {"offset", 0}, {"size", kBytes}}}}}},
+    };
+    for (const Json& tensor : bad) {
+        INFO(tensor.dump());
+        CHECK(code_of(client.scale(tensor)) == -32602);
+    }
+    CHECK(client.serves());
+}
+
+TEST_CASE("Segments and leases of another client are nobody else's", "[memory][hostile]") {
+    Hostile client;
+    RawChannel other(client.port());
+    const std::string session = other.open();
+    const HeaderList headers{{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}};
+    CHECK(code_of(respond(client.port(), "scale", {{"x", tensor_in("good", 0, 8, {2})}}, headers)) == -32602);
+
+    const Json lent = call(client.port(), "ramp", {100}, headers)["$tensor"];
+    const std::string segment = lent["shm"]["segment"];
+    CHECK(code_of(client.channel.ask("segment.get", {{"segment", segment}})) == -32005);
+    CHECK(client.channel.descriptors.empty());
+    CHECK(client.channel.ask("lease.release", {{"leases", {lent["lease"]}}})["result"]["leases"] == 0);
+    CHECK(call_code(client.port(), "lease.release", {{"leases", {lent["lease"]}}},
+                    {{"Shared-Tensor-Session", client.session}}) == -32005);
+    REQUIRE(other.ask("segment.get", {{"segment", segment}}).contains("result"));
+    CHECK(other.descriptors.size() == 1);
+    // What was lent cannot be written, cut or unsealed.
+    const int fd = other.descriptors.front().get();
+    CHECK(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+    CHECK(::ftruncate(fd, 0) != 0);
+    CHECK(::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4096) != 0);
+    CHECK(::pwrite(fd, "x", 1, 0) < 0);
+    CHECK(::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) != 0);
+    CHECK(other.ask("lease.release", {{"leases", {lent["lease"]}}})["result"]["leases"] == 1);
+    CHECK(code_of(other.ask("segment.get", {{"segment", "g-00"}})) == -32005);
+    CHECK(client.serves());
+}
+
+TEST_CASE("Requests on the channel that make no sense are answered, or end the channel", "[memory][hostile]") {
+    Hostile client;
+    const auto code = [&](const char* method, const Json& params, const RawChannel::Descriptors& with = {}) {
+        return code_of(client.channel.ask(method, params, with));
+    };
+    const auto fd = memory(kBytes, kBytes, shm::kSeals);
+    CHECK(code("segment.offer", {{"segment", "x"}, {"size", kBytes}}) == -32602);
+    CHECK(code("segment.offer", {{"segment", "x"}, {"size", kBytes}}, {fd, fd}) == -32602);
+    CHECK(code("segment.offer", {{"segment", "x"}, {"size", 0}}, {fd}) == -32602);
+    CHECK(code("segment.offer", {{"segment", "x"}, {"size", -1}}, {fd}) == -32602);
+    CHECK(code("segment.offer", {{"segment", "x"}, {"size", std::numeric_limits<std::uint64_t>::max()}}, {fd}) ==
+          -32602);
+    CHECK(code("segment.offer", {{"segment", 5}, {"size", kBytes}}, {fd}) == -32602);
+    CHECK(code("segment.offer", {{"segment", "good"}, {"size", kBytes}}, {fd}) == -32602);
+    CHECK(code("segment.get", {{"segment", "good"}}) == -32005);
+    CHECK(code("segment.recycle", {{"segments", "good"}}) == -32602);
+    CHECK(code("lease.release", {{"leases", {1}}}) == -32602);
+    CHECK(code("lease.release", Json::object()) == -32602);
+    CHECK(code("scale", {1}) == -32601);
+    CHECK(code("session.open", {{"keeps_state", "yes"}}) == -32602);
+    CHECK(code("session.open", {{"devices", {1}}}) == -32602);
+    CHECK(client.serves());
+
+    for (const std::string& packet :
+         {std::string("no JSON"), std::string("[]"), std::string("[{}]"), std::string("\0", 1),
+          std::string(60'000, '['), std::string("{\"jsonrpc\":\"2.0\"}")}) {
+        RawChannel other(client.port());
+        REQUIRE(other.send(packet, {fd}));
+        CHECK(other.receive() == nullptr);
+    }
+    RawChannel stranger(client.port());
+    CHECK(code_of(stranger.ask("segment.get", {{"segment", "good"}})) == -32007);
+    CHECK(client.serves());
+}
+
+TEST_CASE("Descriptors that nobody asked for are closed", "[memory][hostile]") {
+    Hostile client;
+    const auto pid = std::to_string(client.server.daemon.child().pid());
+    const auto count = [&] {
+        std::size_t found = 0;
+        DIR* list = ::opendir(("/proc/" + pid + "/fd").c_str());
+        while (::readdir(list) != nullptr)
+            ++found;
+        ::closedir(list);
+        return found;
+    };
+    const auto fd = memory(kBytes, kBytes, shm::kSeals);
+    const RawChannel::Descriptors many(local::kMaxPacketDescriptors, fd);
+    const std::size_t before = count();
+    for (int i = 0; i < 200; ++i)
+        REQUIRE(client.channel.ask("segment.recycle", {{"segments", Json::array()}}, many).contains("result"));
+    CHECK(count() <= before + 2);
+    CHECK(client.serves());
+}
+
+TEST_CASE("A client that cuts its memory after it was offered cannot: it is sealed", "[memory][hostile]") {
+    const Hostile client;
+    CHECK(::ftruncate(client.good.descriptor()->get(), 0) != 0);
+    CHECK(client.serves());
+}

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "local/packet.hpp"
+#include "support/rpc.hpp"
+#include "util/unique_fd.hpp"
+
+namespace shared_tensor::test {
+
+/// The local channel of a daemon, spoken by hand.
+class RawChannel {
+public:
+    explicit RawChannel(int port) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+        const std::string path = call(port, "server.info")["local_socket"];
+        sockaddr_un address{};
+        address.sun_family = AF_UNIX;
+        path.copy(address.sun_path, sizeof address.sun_path - 1);
+        if (::connect(socket_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+            throw std::runtime_error("connect " + path);
+        const timeval patience{10, 0};
+        ::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    }
+
+    using Descriptors = std::vector<std::shared_ptr<const UniqueFd>>;
+
+    bool send(const std::string& text, const Descriptors& with = {}) {
+        return local::send_packet(socket_.get(), {text, with}) == local::Sent::yes;
+    }
+    /// The next packet as it came; null when the daemon has closed the channel.
+    Json receive() {
+        char byte = 0;
+        if (::recv(socket_.get(), &byte, 1, MSG_PEEK) <= 0) return nullptr;
+        local::Packet packet;
+        if (local::receive_packet(socket_.get(), packet) != local::Got::packet) return nullptr;
+        descriptors = std::move(packet.descriptors);
+        return Json::parse(packet.text);
+    }
+    /// The response object.
+    Json ask(const std::string& method, const Json& params, const Descriptors& with = {}) {
+        if (!send(call_object(method, params).dump(), with)) return nullptr;
+        return receive();
+    }
+    std::string open() { return ask("session.open", Json::object())["result"]["session"]; }
+    int fd() const { return socket_.get(); }
+
+    std::vector<UniqueFd> descriptors;  ///< of the packet received last
+
+private:
+    UniqueFd socket_;
+};
+
+}  // namespace shared_tensor::test

@@ -1,0 +1,73 @@
+// What second processes do. Hidden tests: run by class Role, not by the test runner.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/tensor.hpp>
+
+using namespace shared_tensor;
+
+namespace {
+
+Client server() { return Client(std::string(std::getenv("SHARED_TENSOR_TEST_URL"))); }
+
+void come_so_far() { std::ofstream(std::getenv("SHARED_TENSOR_TEST_PROGRESS")) << "ready"; }
+
+[[noreturn]] void stay() {
+    for (;;)
+        ::pause();
+}
+
+}  // namespace
+
+TEST_CASE("role: hold a thousand results", "[.][role]") {
+    const Client client = server();
+    std::vector<at::Tensor> held;
+    for (int i = 0; i < 1000; ++i)
+        held.push_back(client.call<at::Tensor>("ramp", 100));
+    come_so_far();
+    stay();
+}
+
+TEST_CASE("role: hold a result beside a child that holds everything open", "[.][role]") {
+    const Client client = server();
+    const auto held = client.call<at::Tensor>("ramp", 100);
+    if (::fork() == 0) {
+        for (int i = 0; i < 600; ++i)
+            ::usleep(100'000);
+        ::_exit(0);
+    }
+    come_so_far();
+    stay();
+}
+
+TEST_CASE("role: call with a large argument", "[.][role]") {
+    const Client client = server();
+    come_so_far();
+    (void)client.call<double>("slow_sum", at::ones({1 << 22}), 5.0);
+}
+
+TEST_CASE("role: wait for a task", "[.][role]") {
+    const Client client = server();
+    const auto task = client.submit<double>("slow_sum", at::ones({1 << 22}), 5.0);
+    come_so_far();
+    (void)task.get();
+}
+
+TEST_CASE("role: call and let go until killed", "[.][role]") {
+    const Client client = server();
+    come_so_far();
+    for (;;) {
+        std::vector<at::Tensor> held;
+        for (int i = 0; i < 20; ++i)
+            held.push_back(client.call<at::Tensor>("scale", at::ones({1 << 14}), 2.0));
+    }
+}

@@ -1,0 +1,47 @@
+#include "util/background.hpp"
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <thread>
+#include <vector>
+
+using shared_tensor::Background;
+
+TEST_CASE("work in the background is done in order, on a thread of its own", "[util]") {
+    std::vector<int> done;
+    std::atomic<bool> elsewhere{true};
+    {
+        Background background("test");
+        for (int i = 0; i < 100; ++i) {
+            background.post([&, i, poster = std::this_thread::get_id()] {
+                if (std::this_thread::get_id() == poster) elsewhere = false;
+                done.push_back(i);
+            });
+        }
+    }
+    REQUIRE(done.size() == 100);
+    for (int i = 0; i < 100; ++i)
+        CHECK(done[static_cast<std::size_t>(i)] == i);
+    CHECK(elsewhere);
+}
+
+TEST_CASE("flush waits for what was posted before it", "[util]") {
+    Background background("test");
+    std::atomic<int> count{0};
+    for (int i = 0; i < 10; ++i)
+        background.post([&] { ++count; });
+    background.flush();
+    CHECK(count == 10);
+}
+
+TEST_CASE("work may post more work", "[util]") {
+    std::atomic<int> count{0};
+    {
+        Background background("test");
+        background.post([&] {
+            ++count;
+            background.post([&] { ++count; });
+        });
+    }
+    CHECK(count == 2);
+}
