@@ -51,8 +51,9 @@ cxxopts::Options options() {
     auto add = options.add_options();
     const auto text = [] { return cxxopts::value<std::string>()->default_value(""); };
     add("seconds", "of each small measurement", cxxopts::value<double>()->default_value("2"));
-    add("only", "small, throughput, tensors or scaling", text());
+    add("only", "small, throughput, tensors, memory or scaling", text());
     add("where", "one: client and server on one core; all: as the scheduler likes", text());
+    add("python", "interpreter with torch, ray or both, for the peers in Python", text());
     add("json", "append JSON lines to this file", text());
     add("h,help", "print this");
     return options;
@@ -63,6 +64,7 @@ void run_groups(Report& report, const Settings& settings, const std::string& onl
     if (wanted("small")) small_calls(report, settings);
     if (wanted("throughput")) throughput(report, settings);
     if (wanted("tensors")) tensors(report, settings);
+    if (wanted("memory")) memory(report, settings);
     if (wanted("scaling")) scaling(report, settings);
 }
 
@@ -75,7 +77,7 @@ int run(int argc, char** argv) {
     }
     raise_descriptor_limit();
     const Folder folder;
-    const Settings settings{given["seconds"].as<double>(), folder.path()};
+    const Settings settings{given["seconds"].as<double>(), folder.path(), given["python"].as<std::string>()};
     const std::string where = given["where"].as<std::string>();
     bool well = true;
     for (const bool one_core : {true, false}) {

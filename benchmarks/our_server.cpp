@@ -1,13 +1,18 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/server.hpp>
+#include <shared_tensor/shared_memory.hpp>
 #include <shared_tensor/tensor.hpp>
 
 #include "bytes.hpp"
@@ -34,11 +39,50 @@ void add_tensor_functions(st::Registry& registry) {
         "give", [kept = std::move(kept)](std::int64_t size) { return kept.at(size); }, st::arg("size"));
 }
 
+at::Tensor ones(std::int64_t size) {
+    at::Tensor tensor = st::empty_shared({size / 8}, at::kLong);
+    std::fill_n(tensor.mutable_data_ptr<std::int64_t>(), size / 8, 1);
+    return tensor;
+}
+
+/// The same tensor for every call.
+at::Tensor held(std::int64_t size) {
+    static std::mutex mutex;
+    static std::map<std::int64_t, at::Tensor> all;
+    const std::lock_guard lock(mutex);
+    at::Tensor& tensor = all[size];
+    if (!tensor.defined()) tensor = ones(size);
+    return tensor;
+}
+
+/// From ordinary memory, copied for every call.
+at::Tensor fresh(std::int64_t size) {
+    static const at::Tensor source = at::ones({size / 8}, at::kLong);
+    return source;
+}
+
+/// Copied into shared memory by the function itself.
+at::Tensor born(std::int64_t size) {
+    static const at::Tensor source = at::ones({size / 8}, at::kLong);
+    at::Tensor tensor = st::empty_shared({size / 8}, at::kLong);
+    std::memcpy(tensor.mutable_data_ptr(), source.const_data_ptr(), static_cast<std::size_t>(size));
+    return tensor;
+}
+
+void add_memory_functions(st::Registry& registry) {
+    registry.add(
+        "number", [](std::int64_t value) { return value; }, st::arg("value"));
+    registry.add("held", held, st::arg("size"));
+    registry.add("fresh", fresh, st::arg("size"));
+    registry.add("born", born, st::arg("size"));
+}
+
 st::Registry functions(int count) {
     st::Registry registry;
     registry.add("echo", echo, st::arg("value"), st::execution::inline_);
     registry.add("echo_worker", echo, st::arg("value"));
     add_tensor_functions(registry);
+    if (count > 5) add_memory_functions(registry);
     while (registry.size() < static_cast<std::size_t>(count)) {
         registry.add(
             "function" + std::to_string(registry.size()), [](double x) { return x; }, st::arg("x"));

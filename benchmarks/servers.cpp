@@ -13,6 +13,7 @@ void announce(const std::string& address) {
 int serve_role(const Arguments& role) {
     const std::string& name = role.at(0);
     if (name.starts_with("raw-") || name.starts_with("copy-")) return serve_raw(role);
+    if (name == "mapping") return serve_mapping(role);
     if (name.starts_with("httplib-")) return serve_httplib(role);
     if (name == "ours") return serve_ours(role);
     if (name == "grpc") return serve_grpc(role);

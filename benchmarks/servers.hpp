@@ -10,6 +10,7 @@ using Arguments = std::vector<std::string>;
 /// The roles that this program plays in a child process: each prints where it listens and serves until it is killed.
 ///   raw-tcp IN OUT | raw-unix PATH IN OUT   a ping of IN bytes is answered by a pong of OUT bytes
 ///   copy-tcp | copy-reno | copy-unix PATH   copies of any size, from and into warm buffers (raw_server.cpp)
+///   mapping PATH BYTES                      holds a memfd of ones and answers where it lies in there
 ///   httplib-echo [PATH]                     bare cpp-httplib: the body comes back
 ///   httplib-json [PATH]                     cpp-httplib with nlohmann/json in its handler
 ///   ours COUNT [PATH]                       this library with COUNT functions
@@ -25,6 +26,7 @@ struct CopyOrder {
 void announce(const std::string& address);
 
 int serve_raw(const Arguments& role);
+int serve_mapping(const Arguments& role);
 int serve_httplib(const Arguments& role);
 int serve_ours(const Arguments& role);
 int serve_grpc(const Arguments& role);

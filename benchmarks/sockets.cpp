@@ -75,6 +75,46 @@ int connect_unix(const std::string& path) {
     return fd;
 }
 
+namespace {
+
+/// A message of one byte with room for one descriptor.
+struct DescriptorMessage {
+    char byte = 0;
+    iovec part{&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    DescriptorMessage() {
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+    }
+    DescriptorMessage(const DescriptorMessage&) = delete;
+    DescriptorMessage& operator=(const DescriptorMessage&) = delete;
+};
+
+}  // namespace
+
+void send_descriptor(int fd, int descriptor) {
+    DescriptorMessage out;
+    cmsghdr* header = CMSG_FIRSTHDR(&out.message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    checked(static_cast<int>(::sendmsg(fd, &out.message, 0)), "sendmsg");
+}
+
+int receive_descriptor(int fd) {
+    DescriptorMessage in;
+    checked(static_cast<int>(::recvmsg(fd, &in.message, MSG_CMSG_CLOEXEC)), "recvmsg");
+    const cmsghdr* header = CMSG_FIRSTHDR(&in.message);
+    if (header == nullptr) throw std::runtime_error("no descriptor came");
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+    return descriptor;
+}
+
 void use_reno(int fd) { checked(::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4), "TCP_CONGESTION reno"); }
 
 void read_all(int fd, void* data, std::size_t size) {

@@ -15,6 +15,10 @@ void use_reno(int fd);
 void read_all(int fd, void* data, std::size_t size);
 void write_all(int fd, const void* data, std::size_t size);
 
+/// Over a Unix socket, with one byte.
+void send_descriptor(int fd, int descriptor);
+int receive_descriptor(int fd);
+
 /// A TCP port that was free a moment ago.
 int free_port();
 

@@ -51,7 +51,10 @@ TensorCallers raw_copies(int fd, std::size_t size) {
 }
 
 TensorCallers our_calls(const std::string& url, std::size_t size) {
-    const auto client = std::make_shared<shared_tensor::Client>(url);
+    shared_tensor::ClientOptions options;
+    options.url = url;
+    options.local_socket = "none";
+    const auto client = std::make_shared<shared_tensor::Client>(options);
     const at::Tensor tensor = filled_tensor(size);
     const std::int64_t expected = fingerprint_of(tensor);
     require(at::equal(client->call<at::Tensor>("both", tensor), tensor), "a wrong tensor");

@@ -1,0 +1,190 @@
+#include <ATen/core/Tensor.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/tensor.hpp>
+
+#include "bytes.hpp"
+#include "groups.hpp"
+#include "process.hpp"
+#include "python_peer.hpp"
+#include "servers.hpp"
+#include "sockets.hpp"
+
+// A tensor that one process holds, until another has its first element, and until it has summed all of them. Everything
+// is warm: who can keep a mapping has kept it.
+
+namespace bench {
+
+namespace {
+
+constexpr const char* kMapping = "kept mapping, plain C";
+constexpr const char* kSmall = "shared_tensor, small call";
+constexpr const char* kHeld = "shared_tensor, held tensor";
+constexpr const char* kSmallUnix = "shared_tensor, small call, Unix socket";
+constexpr const char* kHeldUnix = "shared_tensor, held tensor, Unix socket";
+constexpr const char* kTorch = "torch.multiprocessing queue";
+constexpr const char* kRay = "Ray, object store";
+constexpr const char* kCopy = "memcpy, warm";
+constexpr const char* kFresh = "shared_tensor, fresh result";
+constexpr const char* kBorn = "shared_tensor, fresh result born in shared memory";
+
+/// What is read of the tensor.
+enum class Read { first, all };
+
+std::int64_t read(const std::int64_t* values, std::size_t count, Read what) {
+    if (what == Read::first) return values[0];
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < count; ++i)
+        sum += values[i];
+    return sum;
+}
+
+/// As filled by the servers: all ones.
+std::int64_t expected(std::size_t count, Read what) {
+    return what == Read::first ? 1 : static_cast<std::int64_t>(count);
+}
+
+/// Microseconds of one hand-over.
+using Measured = std::function<double(Read)>;
+
+template <class Work>
+Measured timed(std::size_t size, Work work) {
+    return [size, work = std::move(work)](Read what) {
+        const std::size_t count = size / sizeof(std::int64_t);
+        const auto start = Clock::now();
+        const std::int64_t seen = work(what, count);
+        const double micros = micros_since(start);
+        require(seen == expected(count, what), "a wrong tensor");
+        return micros;
+    };
+}
+
+/// The server holds a sealed memfd; asked, it answers where the tensor lies in it.
+Measured kept_mapping(const ServerProcess& server, std::size_t size) {
+    const auto socket = std::make_shared<Socket>(connect_unix(server.address()));
+    const int descriptor = receive_descriptor(socket->fd());
+    void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED | MAP_POPULATE, descriptor, 0);
+    require(mapped != MAP_FAILED, "mmap");
+    ::close(descriptor);
+    return timed(size, [socket, mapped](Read what, std::size_t count) {
+        std::uint64_t question = 1, offset = 0;
+        write_all(socket->fd(), &question, sizeof question);
+        read_all(socket->fd(), &offset, sizeof offset);
+        return read(reinterpret_cast<const std::int64_t*>(static_cast<const char*>(mapped) + offset), count, what);
+    });
+}
+
+Measured ours(const std::shared_ptr<shared_tensor::Client>& client, const char* function, std::size_t size) {
+    return timed(size, [=](Read what, std::size_t count) {
+        const auto tensor = client->call<at::Tensor>(function, static_cast<std::int64_t>(size));
+        return read(tensor.const_data_ptr<std::int64_t>(), count, what);
+    });
+}
+
+/// A call of the same server that brings a number: what a call costs at least.
+Measured small_call(const std::shared_ptr<shared_tensor::Client>& client) {
+    return [=](Read) {
+        const auto start = Clock::now();
+        require(client->call<std::int64_t>("number", 1) == 1, "a wrong number");
+        return micros_since(start);
+    };
+}
+
+using Rows = std::vector<std::pair<std::string, Measured>>;
+
+/// All of them once in every round: their ratios are of the same moments.
+std::map<std::string, Sample> measure(const Rows& rows, Read what, int rounds) {
+    std::map<std::string, Sample> samples;
+    for (int round = -3; round < rounds; ++round) {
+        for (const auto& [name, one] : rows) {
+            if (what == Read::first) one(what);  // whoever comes after a peer that slept would pay for waking up
+            const double micros = one(what);
+            if (round >= 0) samples[name].values.push_back(micros);
+        }
+    }
+    return samples;
+}
+
+std::string words(std::size_t size) {
+    return size < (1 << 20) ? std::to_string(size >> 10) + " KiB" : std::to_string(size >> 20) + " MiB";
+}
+
+void print(Report& report, const Rows& rows, const std::map<std::string, Sample>& samples) {
+    for (const auto& [name, one] : rows)
+        report.latency_row(name, samples.at(name));
+}
+
+struct Clients {
+    explicit Clients(const std::string& folder) : path(folder + "/memory"), server({"ours", "10", path}) {
+        tcp = std::make_shared<shared_tensor::Client>(server.address());
+        unix_ = std::make_shared<shared_tensor::Client>("unix:" + path);
+    }
+    std::string path;
+    ServerProcess server;
+    std::shared_ptr<shared_tensor::Client> tcp, unix_;
+};
+
+void held(Report& report, const Settings& settings, const Clients& clients, std::size_t size) {
+    const ServerProcess mapping({"mapping", settings.folder + "/mapping" + std::to_string(size), std::to_string(size)});
+    Rows rows{{kMapping, kept_mapping(mapping, size)},
+              {kSmall, small_call(clients.tcp)},
+              {kHeld, ours(clients.tcp, "held", size)},
+              {kSmallUnix, small_call(clients.unix_)},
+              {kHeldUnix, ours(clients.unix_, "held", size)}};
+    std::vector<std::shared_ptr<PythonPeer>> peers;
+    for (const auto& [name, role] : {std::pair(kTorch, "torch"), std::pair(kRay, "ray")}) {
+        const auto peer = PythonPeer::start(settings.python, role, size);
+        if (peer == nullptr) continue;
+        rows.emplace_back(name, [peer](Read what) { return peer->round(what == Read::all ? "all" : "first"); });
+    }
+    report.group("held tensor of " + words(size) + ", until its first element is there");
+    const auto first = measure(rows, Read::first, 500);
+    print(report, rows, first);
+    for (const auto& [small, one] : {std::pair(kSmall, kHeld), std::pair(kSmallUnix, kHeldUnix)})
+        report.target({std::string(one) + " / small call", first.at(one).median() / first.at(small).median(),
+                       Target::Bound::at_most, 1.3});
+    report.group("held tensor of " + words(size) + ", until all of it is summed");
+    print(report, rows, measure(rows, Read::all, size > (std::size_t{256} << 20) ? 15 : 100));
+}
+
+Measured copy(std::size_t size) {
+    const auto from = std::make_shared<std::vector<char>>(size, 1), to = std::make_shared<std::vector<char>>(size, 2);
+    return [=](Read) {
+        const auto start = Clock::now();
+        std::memcpy(to->data(), from->data(), size);
+        const double micros = micros_since(start);
+        require((*to)[size - 1] == 1, "a wrong copy");
+        return micros;
+    };
+}
+
+void fresh(Report& report, const Clients& clients, std::size_t size) {
+    const Rows rows{{kCopy, copy(size)},
+                    {kSmall, small_call(clients.tcp)},
+                    {kFresh, ours(clients.tcp, "fresh", size)},
+                    {kBorn, ours(clients.tcp, "born", size)}};
+    report.group("fresh result of " + words(size) + ", until its first element is there");
+    const auto samples = measure(rows, Read::first, 100);
+    print(report, rows, samples);
+    report.target({"(fresh result - small call) / memcpy",
+                   (samples.at(kFresh).median() - samples.at(kSmall).median()) / samples.at(kCopy).median(),
+                   Target::Bound::at_most, 1.3});
+}
+
+}  // namespace
+
+void memory(Report& report, const Settings& settings) {
+    const Clients clients(settings.folder);
+    for (const std::size_t size : {std::size_t{4} << 10, std::size_t{64} << 20, std::size_t{1} << 30})
+        held(report, settings, clients, size);
+    fresh(report, clients, std::size_t{64} << 20);
+}
+
+}  // namespace bench
