@@ -9,6 +9,7 @@
 
 #include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
+#include "tensor/devices/devices.hpp"
 #include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
@@ -37,11 +38,11 @@ public:
     Imported import(const Descriptor& descriptor, const Incoming&) const override {
         const std::string& segment = region_text(descriptor, "segment");
         if (descriptor.extent.elements == 0) {
-            parse_region(descriptor, 0, "segment");
+            parse_region(descriptor, 0, {"segment"});
             return {make_plain_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
         }
         ShmPeer::Borrowed memory = peer_->borrow(segment, descriptor.lease);
-        const Region region = parse_region(descriptor, memory.size, "segment");
+        const Region region = parse_region(descriptor, memory.size, {"segment"});
         const std::byte* data = memory.data + region.offset;
         check_bools(descriptor, data);
         if (region.offset % size_of(descriptor.dtype) != 0)
@@ -54,7 +55,7 @@ public:
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         const at::Tensor& tensor = handle->tensor();
         if (tensor.numel() == 0) return {content_of("", {}), 0, {}, {}, nullptr};
-        if (!tensor.is_cpu()) return copied(tensor);
+        if (is_on_device(tensor)) return copied(tensor);
         auto place = peer_->find(tensor.const_data_ptr());
         return place ? lent(tensor, std::move(*place)) : copied(tensor);
     }
@@ -71,14 +72,16 @@ private:
 
     Exported copied(const at::Tensor& tensor) const {
         const DType dtype = dtype_of(tensor);
-        const at::Tensor host = tensor.is_cpu() ? tensor : tensor.cpu();
-        const auto bytes = static_cast<std::uint64_t>(host.numel()) * size_of(dtype);
+        const auto bytes = static_cast<std::uint64_t>(tensor.numel()) * size_of(dtype);
         shm::PooledSegmentPointer segment = peer_->take(bytes);
-        const auto* from = static_cast<const std::byte*>(host.const_data_ptr());
-        if (host.is_contiguous()) {
-            std::memcpy(segment->segment().data(), from, bytes);
+        std::byte* to = segment->segment().data();
+        if (is_on_device(tensor)) {
+            read_from_device(tensor, to);
+        } else if (tensor.is_contiguous()) {
+            std::memcpy(to, tensor.const_data_ptr(), bytes);
         } else {
-            gather(from, view(host.sizes()), view(host.strides()), size_of(dtype), segment->segment().data());
+            gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view(tensor.sizes()), view(tensor.strides()),
+                   size_of(dtype), to);
         }
         return exported(std::move(segment), {0, bytes}, bytes, {});
     }
