@@ -1,8 +1,10 @@
 #include "client/tensor_ports.hpp"
 
+#include <stdexcept>
 #include <utility>
 
 #include "client/shared_memory.hpp"
+#include "tensor/devices/devices.hpp"
 #include "tensor/exchange.hpp"
 #include "util/clock.hpp"
 #include "util/log.hpp"
@@ -19,7 +21,7 @@ using Memory = std::shared_ptr<SharedMemory>;
 tensor::ExportPolicy request_policy(const Memory& memory) {
     tensor::ExportPolicy policy;
     policy.accept = {tensor::Way::body};
-    if (memory != nullptr) policy.accept.insert(policy.accept.begin(), tensor::Way::shm);
+    if (memory != nullptr) policy.accept.insert(policy.accept.begin(), {tensor::Way::cuda_ipc, tensor::Way::shm});
     return policy;
 }
 
@@ -67,8 +69,8 @@ private:
 
 class RealPorts final : public TensorPorts {
 public:
-    RealPorts(std::string local_socket, std::string token)
-        : local_socket_(std::move(local_socket)), token_(std::move(token)) {}
+    RealPorts(std::string local_socket, std::string token, tensor::UseCuda cuda)
+        : local_socket_(std::move(local_socket)), token_(std::move(token)), cuda_(cuda) {}
 
     std::unique_ptr<OutgoingTensors> outgoing() const override { return std::make_unique<Outbound>(memory()); }
     std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
@@ -79,6 +81,10 @@ public:
     std::string session() const override {
         const Memory shared = memory();
         return shared != nullptr ? shared->session() : std::string();
+    }
+    std::string ways() const override {
+        const Memory shared = memory();
+        return shared != nullptr ? shared->ways() : "shm";
     }
     void session_refused(const std::string& session) const override {
         Memory gone;  // let go without the lock
@@ -123,6 +129,7 @@ private:
     Memory connected() const {
         Memory made;
         try {
+            (void)tensor::Devices::of_process().use_cuda(cuda_);
             made = SharedMemory::connect(local_socket_, token_);
         } catch (const std::exception& error) {
             log::debug("tensors go as bytes: ", error.what());
@@ -136,13 +143,19 @@ private:
     }
 
     const std::string local_socket_, token_;
+    const tensor::UseCuda cuda_;
     mutable Guarded<State> state_;
 };
 
 }  // namespace
 
-std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token) {
-    return std::make_unique<RealPorts>(std::move(local_socket), std::move(token));
+std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token, const std::string& devices) {
+    if (devices != "auto" && devices != "cuda" && devices != "none")
+        throw std::invalid_argument("devices is \"" + devices + "\": use auto, cuda or none");
+    const auto cuda = devices == "none"   ? tensor::UseCuda::no
+                      : devices == "cuda" ? tensor::UseCuda::if_found
+                                          : tensor::UseCuda::if_loaded;
+    return std::make_unique<RealPorts>(std::move(local_socket), std::move(token), cuda);
 }
 
 }  // namespace shared_tensor::client

@@ -14,13 +14,16 @@ namespace shared_tensor::server {
 /// The local channel of a server: sessions, segments and leases of the processes of this host. Packets are JSON-RPC
 /// 2.0, a request or a notification each, with descriptors beside:
 ///
-///     session.open {token?, keeps_state?}   -> {session, epoch}
+///     session.open {token?, keeps_state?, devices?}   -> {session, epoch, devices}
 ///     segment.get {segment}                 -> {size}, and its descriptor       of ours, while it is lent to the
 ///     client segment.offer {segment, size}, with its descriptor -> {}                  of the client's segment.recycle
 ///     {segments}            -> {free}                           those that nothing reads; for the others
 ///                                              segment.free {segments}  later, a notification from us
 ///     segment.gone {segments}                                                   a notification, in both directions
 ///     lease.confirm {leases}, lease.release {leases}                            notifications
+///     lease.recall {leases, lost?}          -> {free}                           of tensors that the client lent: those
+///                                              lease.release {leases}           that nothing uses; for the others
+///                                                                               later, a notification from us
 ///
 /// Thread safety: all methods from any thread.
 class LocalClients final : public local::ChannelHandler {
@@ -64,7 +67,8 @@ private:
         Guarded<std::shared_ptr<local::ChannelServer>> server;
 
         void send(local::ChannelId channel, local::OutgoingPacket packet);
-        void notify(local::ChannelId channel, const char* method, const std::string& segment);
+        /// {"`list`": [`id`]}
+        void notify(local::ChannelId channel, const char* method, const char* list, const std::string& id);
         void segment_gone(const std::string& segment);
     };
 
@@ -74,6 +78,9 @@ private:
     static Answer offer_segment(Question& question);
     static Answer recycle_segments(const Question& question);
     Answer end_leases(const Question& question);
+    static Answer recall_leases(const Question& question);
+    std::shared_ptr<LocalClient> make_client(const Question& question, service::Lessee lessee,
+                                             std::vector<std::string> devices);
 
     const Parts parts_;
     const std::shared_ptr<Network> network_;

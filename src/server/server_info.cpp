@@ -2,6 +2,8 @@
 
 #include <shared_tensor/version.hpp>
 
+#include "tensor/devices/devices.hpp"
+
 namespace shared_tensor::server {
 
 using json_rpc::Json;
@@ -14,9 +16,29 @@ Json ways(const std::string& local_reason) {
         list[name] = {{"usable", true}};
     const auto no = [](const std::string& reason) { return Json{{"usable", false}, {"reason", reason}}; };
     list["shm"] = local_reason.empty() ? Json{{"usable", true}} : no(local_reason);
-    list["cuda_ipc"] = no("this version hands CUDA tensors over by body");
+    const auto device = tensor::Devices::of_process().viable();
+    list["cuda_ipc"] = !local_reason.empty() ? no(local_reason) : device ? Json{{"usable", true}} : no(device.reason);
     list["url"] = no("this version sends tensors inside the reply");
     return list;
+}
+
+Json devices() {
+    Json list = Json::array();
+    for (const tensor::DeviceInfo& one : tensor::Devices::of_process().list())
+        list.push_back({{"uuid", one.uuid}, {"name", one.name}, {"memory_bytes", one.memory_bytes}});
+    return list;
+}
+
+Json device_memory() {
+    const auto& all = tensor::Devices::of_process();
+    const tensor::OpeningStats openings = all.openings();
+    const tensor::QuarantineUse quarantine = all.quarantine().use();
+    return {{"open", openings.open},
+            {"idle", openings.idle},
+            {"opened", openings.opened},
+            {"closed", openings.closed},
+            {"quarantined", quarantine.blocks},
+            {"quarantined_bytes", quarantine.bytes}};
 }
 
 Json limits(const ServerOptions& options) {
@@ -75,7 +97,8 @@ Json totals(const InfoSources& sources) {
           {"device_bytes", tasks.device_bytes}}},
         {"cache", {{"entries", cache.entries}, {"bytes", cache.bytes}, {"hits", cache.hits}, {"misses", cache.misses}}},
         {"sessions", sources.sessions.size()},
-        {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())}};
+        {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())},
+        {"device_memory", device_memory()}};
 }
 
 }  // namespace
@@ -88,7 +111,7 @@ Json server_info(const InfoSources& sources) {
               {"epoch", sources.epoch},
               {"uptime_ms", uptime.count()},
               {"functions", sources.dispatcher.registry().size()},
-              {"devices", Json::array()},
+              {"devices", devices()},
               {"ways", ways(sources.local_reason)},
               {"limits", limits(sources.options)},
               {"totals", totals(sources)}};
