@@ -132,6 +132,11 @@ void add_listening(Table& table) {
         "path of the local channel, by which processes of this host share memory; auto: named after the port, in "
         "the user's runtime directory; none",
         MEMBER(server.local_socket));
+    table.text("cuda",
+               "tensors on GPUs go to processes of this host without a copy: auto (where there is a GPU), on, off",
+               MEMBER(server.cuda));
+    table.count("simulated-devices", "devices without a GPU, that share tensors by the rules of CUDA IPC: for tests", 0,
+                MEMBER(server.simulated_devices), 16);
     table.text("token-file", "who may call: lines name:secret or name:secret:admin; mode 0600", MEMBER(token_file));
     table.flag("insecure", "listen beyond loopback without tokens", MEMBER(server.insecure));
     table.list("allowed-host", "further value that Host may have (repeatable)", MEMBER(server.allowed_hosts));

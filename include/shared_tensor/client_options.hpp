@@ -42,11 +42,15 @@ struct ClientOptions {
     std::chrono::milliseconds answer_limit{300'000};  ///< a call that names no timeout is given up after so long
     std::size_t max_answer_bytes = std::size_t{2} << 30;
     /// How tensors may come, in order of wish: the words of Shared-Tensor-Accept. Where the server's local channel can
-    /// be had, "shm" is put before them.
+    /// be had, "shm" is put before them, and "cuda_ipc" before that where both sides share a device.
     std::string accept = "body, base64, data";
     /// The server's local channel, by which tensors are handed over without a copy: a path, "auto" (where a server of
     /// this host listens by default; for urls of another host none) or "none".
     std::string local_socket = "auto";
+    /// Tensors on GPUs without a copy: "auto" (where the program uses CUDA tensors already: libtorch_cuda is in the
+    /// process when the client first connects), "cuda" (loads it where there is a GPU, which takes seconds) or "none".
+    /// Simulated devices that are switched on (<shared_tensor/simulated.hpp>) are always shared.
+    std::string devices = "auto";
 
     RetryStrategy retry = exponential_backoff();
     RetryBudget retry_budget{};

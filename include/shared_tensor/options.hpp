@@ -27,6 +27,7 @@ struct FunctionOptions {
     std::chrono::milliseconds cache_ttl{0};
     std::size_t cache_bytes = 0;  ///< results of this function kept at most
     bool idempotent = false;      ///< clients may repeat it without a key
+    bool borrows = false;         ///< device memory of local callers is not copied before the call
     bool stateful = false;        ///< never cached; one session's calls run one after another
     std::string_view version;     ///< part of the cache key
 };
@@ -88,6 +89,12 @@ constexpr auto timeout(std::chrono::milliseconds limit) {
 /// Running it twice does no harm: clients may retry it by themselves.
 constexpr auto idempotent() {
     return option::Option{[](FunctionOptions& options) { options.idempotent = true; }};
+}
+
+/// Tensors on a GPU that a process of this host passes are read where they lie, not copied first. The function must not
+/// write to them, nor keep them beyond the call, and its caller must not write to them until the call was answered.
+constexpr auto borrows() {
+    return option::Option{[](FunctionOptions& options) { options.borrows = true; }};
 }
 
 /// Raise it when the function's meaning changes: part of the cache key.

@@ -27,6 +27,10 @@ struct ServerOptions {
     /// The local channel, by which processes of this host share memory with the server: a path, "auto" (named after the
     /// port, in the user's runtime directory) or "none".
     std::string local_socket = "auto";
+    /// Tensors on GPUs go to processes of this host without a copy: "auto" (where there is a GPU), "on" (else the
+    /// server does not start) or "off". Loads libtorch_cuda, which takes seconds.
+    std::string cuda = "auto";
+    std::size_t simulated_devices = 0;  ///< see <shared_tensor/simulated.hpp>
     std::vector<AccessToken> tokens;
     bool insecure = false;                     ///< listen beyond loopback without tokens
     std::vector<std::string> allowed_hosts;    ///< further values of Host ("name" or "name:port")

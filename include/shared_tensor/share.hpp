@@ -91,7 +91,8 @@ shared_tensor_plugin_v1() noexcept {
 #define SHARED_TENSOR_DETAIL_JOIN2(a, b) a##b
 #define SHARED_TENSOR_DETAIL_JOIN(a, b) SHARED_TENSOR_DETAIL_JOIN2(a, b)
 
-/// Shares `fn` under its own name. Options: arg, doc, concurrency, cached, timeout, idempotent, version, execution::...
+/// Shares `fn` under its own name. Options: arg, doc, concurrency, cached, timeout, idempotent, version, borrows,
+/// execution::...
 #define SHARE(fn, ...) SHARE_AS(#fn, fn __VA_OPT__(, ) __VA_ARGS__)
 
 /// Shares `fn` under the name given, a string literal.
@@ -101,6 +102,7 @@ shared_tensor_plugin_v1() noexcept {
         ::shared_tensor::detail::share(name, __FILE__, __LINE__, ::shared_tensor::detail::StaticCallable<fn>{}, \
                                        [](auto make) {                                                          \
                                            using ::shared_tensor::arg;                                          \
+                                           using ::shared_tensor::borrows;                                      \
                                            using ::shared_tensor::cached;                                       \
                                            using ::shared_tensor::concurrency;                                  \
                                            using ::shared_tensor::doc;                                          \

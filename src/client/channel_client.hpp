@@ -42,6 +42,8 @@ public:
     /// False when the channel is gone.
     bool tell(const std::string& method, json_rpc::Json params);
     bool is_gone() const;
+    /// The server's process.
+    const local::Peer& peer() const { return channel_->peer(); }
 
 private:
     using Promise = std::promise<std::variant<Answer, json_rpc::Error>>;

@@ -127,7 +127,8 @@ http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opt
     if (!options.idempotency_key.empty() && !request.is_batch()) {
         http.headers.add("Idempotency-Key", options.idempotency_key);
     }
-    http.headers.add("Shared-Tensor-Accept", shared.empty() ? options_.accept : "shm, " + options_.accept);
+    http.headers.add("Shared-Tensor-Accept",
+                     shared.empty() ? options_.accept : surroundings_.ports->accepted() + ", " + options_.accept);
     if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
         http.headers.add("Shared-Tensor-Session", session);
     return http;

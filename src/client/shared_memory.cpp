@@ -10,6 +10,7 @@
 
 #include <shared_tensor/value.hpp>
 
+#include "tensor/devices/devices.hpp"
 #include "tensor/shared_allocation.hpp"
 #include "util/background.hpp"
 #include "util/host_identity.hpp"
@@ -40,14 +41,22 @@ Background& closer() {
 
 constexpr std::size_t kLeasesAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
 
-std::vector<std::string> segments_of(const json_rpc::Request& request) {
+/// The texts of a list that is a member; none where it is something else.
+std::vector<std::string> texts_of(const Json& object, const char* member) {
     std::vector<std::string> result;
-    const auto list = request.params.is_object() ? request.params.find("segments") : request.params.end();
-    if (list == request.params.end() || !list->is_array()) return result;
+    const auto list = object.is_object() ? object.find(member) : object.end();
+    if (list == object.end() || !list->is_array()) return result;
     for (const Json& one : *list) {
         if (one.is_string()) result.push_back(one.get<std::string>());
     }
     return result;
+}
+
+Json list_of(const std::vector<std::string>& texts) {
+    Json list = Json::array();
+    for (const std::string& text : texts)
+        list.push_back(text);
+    return list;
 }
 
 }  // namespace
@@ -82,8 +91,10 @@ std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, con
 SharedMemory::SharedMemory(const std::string& path, std::string token)
     : process_(::getpid()),
       token_(std::move(token)),
+      devices_(device_channel()),
+      cuda_ipc_(tensor::make_cuda_ipc_medium(devices_, tensor::DeviceImports::where_they_lie)),
       shm_(tensor::make_shm_medium(*this)),
-      media_({shm_.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()}),
+      media_({cuda_ipc_.get(), shm_.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()}),
       channel_(std::make_shared<ChannelClient>(
           path, [this](const json_rpc::Request& request) { heard(request); }, [this] { ended(); })) {
     try {
@@ -100,17 +111,40 @@ SharedMemory::~SharedMemory() {
 }
 
 std::string SharedMemory::open_session(bool keeps_state) {
-    Json params{{"keeps_state", keeps_state}, {"boot_id", boot_id()}, {"pid_namespace", pid_namespace()}};
+    Json devices = Json::array();
+    for (const tensor::DeviceInfo& device : tensor::Devices::of_process().list())
+        devices.push_back(device.uuid);
+    Json params{{"keeps_state", keeps_state},
+                {"boot_id", boot_id()},
+                {"pid_namespace", pid_namespace()},
+                {"devices", std::move(devices)}};
     if (!token_.empty()) params["token"] = token_;
     const auto answer = channel_->ask("session.open", std::move(params));
     const auto session = answer.result.is_object() ? answer.result.find("session") : answer.result.end();
     if (session == answer.result.end() || !session->is_string())
         throw ChannelGone("the local channel belongs to something that is no shared-tensor-server");
     if (const auto ways = answer.result.find("ways"); ways_.is_null() && ways != answer.result.end()) ways_ = *ways;
+    devices_.connected(channel_->peer().pid, texts_of(answer.result, "devices"));
     return session->get<std::string>();
 }
 
 std::string SharedMemory::open_stateful_session() { return open_session(true); }
+
+std::string SharedMemory::accepted() const { return media_.viable(tensor::Way::cuda_ipc) ? "cuda_ipc, shm" : "shm"; }
+
+/// Its words go out with ours.
+DeviceServer::Channel SharedMemory::device_channel() {
+    return {[this](const std::string& lease) { tell_later(&State::confirmed, lease); },
+            [this](const std::string& lease) { tell_later(&State::released, lease); },
+            [this](const std::vector<std::string>& leases, bool lost) { return recall(leases, lost); },
+            [](std::function<void()> work) { closer().post(std::move(work)); },
+            [this]() -> std::shared_ptr<const void> { return shared_from_this(); }};
+}
+
+std::vector<std::string> SharedMemory::recall(const std::vector<std::string>& leases, bool lost) {
+    const auto answer = channel_->ask("lease.recall", {{"leases", list_of(leases)}, {"lost", lost}});
+    return texts_of(answer.result, "free");
+}
 
 tensor::Viability SharedMemory::viable() const {
     if (::getpid() != process_) return {"the local channel belongs to the process that this one was forked from"};
@@ -282,14 +316,8 @@ void SharedMemory::ask_back() {
     lost.clear();
     if (wanted.empty()) return;
     try {
-        Json list = Json::array();
-        for (const std::string& id : wanted)
-            list.push_back(id);
-        const auto answer = channel_->ask("segment.recycle", {{"segments", std::move(list)}});
-        std::vector<std::string> free;
-        for (const Json& id : answer.result.at("free"))
-            free.push_back(id.get<std::string>());
-        came_back(free);
+        const auto answer = channel_->ask("segment.recycle", {{"segments", list_of(wanted)}});
+        came_back(texts_of(answer.result, "free"));
     } catch (const std::exception& error) {
         log::debug("segments stay with the server: ", error.what());
     } catch (const json_rpc::Error& error) {
@@ -310,10 +338,12 @@ void SharedMemory::came_back(const std::vector<std::string>& segments) {
 }
 
 void SharedMemory::heard(const json_rpc::Request& request) {
-    auto segments = segments_of(request);
-    closer().post([self = weak_from_this(), segments = std::move(segments), free = request.method == "segment.free"] {
+    auto segments = texts_of(request.params, "segments"), leases = texts_of(request.params, "leases");
+    closer().post([self = weak_from_this(), segments = std::move(segments), leases = std::move(leases),
+                   free = request.method == "segment.free"] {
         const auto alive = self.lock();
         if (alive == nullptr) return;
+        alive->devices_.released(leases);
         if (free) return alive->came_back(segments);
         for (const std::string& segment : segments)
             alive->mappings_.forget(segment);
@@ -334,6 +364,7 @@ void SharedMemory::ended() {
     for (const auto& [id, one] : offered) {
         if (one.keep != nullptr) one.keep->retire();
     }
+    devices_.ended();
 }
 
 }  // namespace shared_tensor::client

@@ -10,14 +10,15 @@
 #include <vector>
 
 #include "client/channel_client.hpp"
+#include "client/device_server.hpp"
 #include "shm/mapping_cache.hpp"
 #include "tensor/shm_medium.hpp"
 #include "util/guarded.hpp"
 
 namespace shared_tensor::client {
 
-/// Memory shared with one server: its segments that we have mapped, ours that it may map, and the local channel on
-/// which both are arranged. Tensors that view the server's memory keep it alive.
+/// Memory shared with one server: its segments that we have mapped, ours that it may map, memory of devices, and the
+/// local channel on which all is arranged. Tensors that view the server's memory keep it alive.
 /// Thread safety: all methods from any thread.
 class SharedMemory final : public tensor::ShmPeer, public std::enable_shared_from_this<SharedMemory> {
 public:
@@ -34,6 +35,8 @@ public:
     const json_rpc::Json& ways() const { return ways_; }
     /// Into `made`: an uninitialised tensor in memory of ours that the server may map.
     void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made);
+    /// In words of Shared-Tensor-Accept: what such memory can carry.
+    std::string accepted() const;
 
     // tensor::ShmPeer
     tensor::Viability viable() const override;
@@ -69,13 +72,16 @@ private:
     void finished(const std::string& segment, bool answered);
     void ask_back();
     void came_back(const std::vector<std::string>& segments);
+    DeviceServer::Channel device_channel();
+    std::vector<std::string> recall(const std::vector<std::string>& leases, bool lost);
     void heard(const json_rpc::Request& request);
     void segment_gone(const std::string& segment);
     void ended();
 
     const pid_t process_;
     const std::string token_;
-    const std::unique_ptr<tensor::Medium> shm_;
+    DeviceServer devices_;
+    const std::unique_ptr<tensor::Medium> cuda_ipc_, shm_;
     const tensor::Media media_;
     shm::MappingCache mappings_;
     Guarded<State> state_;

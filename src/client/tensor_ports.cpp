@@ -1,8 +1,10 @@
 #include "client/tensor_ports.hpp"
 
+#include <stdexcept>
 #include <utility>
 
 #include "client/shared_memory.hpp"
+#include "tensor/devices/devices.hpp"
 #include "tensor/exchange.hpp"
 #include "tensor/shared_allocation.hpp"
 #include "util/clock.hpp"
@@ -20,7 +22,7 @@ using Memory = std::shared_ptr<SharedMemory>;
 tensor::ExportPolicy request_policy(const Memory& memory) {
     tensor::ExportPolicy policy;
     policy.accept = {tensor::Way::body};
-    if (memory != nullptr) policy.accept.insert(policy.accept.begin(), tensor::Way::shm);
+    if (memory != nullptr) policy.accept.insert(policy.accept.begin(), {tensor::Way::cuda_ipc, tensor::Way::shm});
     return policy;
 }
 
@@ -68,8 +70,8 @@ private:
 
 class RealPorts final : public TensorPorts {
 public:
-    RealPorts(std::string local_socket, std::string token)
-        : local_socket_(std::move(local_socket)), token_(std::move(token)) {
+    RealPorts(std::string local_socket, std::string token, tensor::UseCuda cuda)
+        : local_socket_(std::move(local_socket)), token_(std::move(token)), cuda_(cuda) {
         if (local_socket_.empty())
             state_.with(
                 [](State& state) { state.reason = "no local channel is looked for (ClientOptions::local_socket)"; });
@@ -84,6 +86,10 @@ public:
     std::string session() const override {
         const Memory shared = memory();
         return shared != nullptr ? shared->session() : std::string();
+    }
+    std::string accepted() const override {
+        const Memory shared = memory();
+        return shared != nullptr ? shared->accepted() : "shm";
     }
     void session_refused(const std::string& session) const override {
         Memory gone;  // let go without the lock
@@ -142,6 +148,7 @@ private:
         Memory made;
         std::string reason;
         try {
+            (void)tensor::Devices::of_process().use_cuda(cuda_);
             made = SharedMemory::connect(local_socket_, token_);
         } catch (const std::exception& error) {
             reason = error.what();
@@ -157,13 +164,19 @@ private:
     }
 
     const std::string local_socket_, token_;
+    const tensor::UseCuda cuda_;
     mutable Guarded<State> state_;
 };
 
 }  // namespace
 
-std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token) {
-    return std::make_unique<RealPorts>(std::move(local_socket), std::move(token));
+std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token, const std::string& devices) {
+    if (devices != "auto" && devices != "cuda" && devices != "none")
+        throw std::invalid_argument("devices is \"" + devices + "\": use auto, cuda or none");
+    const auto cuda = devices == "none"   ? tensor::UseCuda::no
+                      : devices == "cuda" ? tensor::UseCuda::if_found
+                                          : tensor::UseCuda::if_loaded;
+    return std::make_unique<RealPorts>(std::move(local_socket), std::move(token), cuda);
 }
 
 }  // namespace shared_tensor::client

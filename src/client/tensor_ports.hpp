@@ -36,6 +36,8 @@ public:
 
     /// The token by which the server knows whose memory requests and answers name; empty: none is shared.
     virtual std::string session() const { return {}; }
+    /// The ways that are taken beside those of the options where one is shared, in order of wish.
+    virtual std::string accepted() const { return "shm"; }
     /// The server does not know that token: it was started anew, or is another one.
     virtual void session_refused(const std::string& session) const { (void)session; }
     /// A session that keeps state and lets memory be shared, or nothing where none is shared.
@@ -48,7 +50,9 @@ public:
     virtual void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const = 0;
 };
 
-/// Those of src/tensor. `local_socket` is the path of the server's local channel, empty for none.
-std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token);
+/// Those of src/tensor. `local_socket` is the path of the server's local channel, empty for none. `devices` is as in
+/// ClientOptions. Throws std::invalid_argument.
+std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token,
+                                          const std::string& devices = "auto");
 
 }  // namespace shared_tensor::client

@@ -26,12 +26,15 @@ private:
 
 }  // namespace
 
-LocalClient::LocalClient(LocalMemory memory, service::Lessee lessee, TellFree tell_free)
+LocalClient::LocalClient(LocalMemory memory, service::Lessee lessee, std::shared_ptr<DeviceClient> devices,
+                         TellFree tell_free)
     : memory_(memory),
       lessee_(std::move(lessee)),
       tell_free_(std::move(tell_free)),
+      devices_(std::move(devices)),
+      cuda_ipc_(tensor::make_cuda_ipc_medium(*devices_, tensor::DeviceImports::copied)),
       shm_(tensor::make_shm_medium(*this)),
-      media_({shm_.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()}) {}
+      media_({cuda_ipc_.get(), shm_.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()}) {}
 
 tensor::Viability LocalClient::viable() const {
     return state_.with([](const State& state) { return tensor::Viability{state.ended ? kGone : ""}; });
@@ -169,6 +172,7 @@ void LocalClient::ended() {
     });
     for (const auto& [segment, one] : offered)
         mappings_.forget(segment);
+    devices_->ended();
     for (const auto& one : at_end) {
         if (const auto act = one.lock()) (*act)();
     }

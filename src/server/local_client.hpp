@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "local/channel_server.hpp"
+#include "server/device_client.hpp"
 #include "service/lease_table.hpp"
 #include "shm/mapping_cache.hpp"
 #include "tensor/shm_medium.hpp"
@@ -29,7 +30,7 @@ class LocalClient final : public tensor::ShmPeer, public std::enable_shared_from
 public:
     /// Called when the client waits for a segment of its own that nothing reads any more; must not block.
     using TellFree = std::function<void(const std::string& segment)>;
-    LocalClient(LocalMemory memory, service::Lessee lessee, TellFree tell_free);
+    LocalClient(LocalMemory memory, service::Lessee lessee, std::shared_ptr<DeviceClient> devices, TellFree tell_free);
 
     // tensor::ShmPeer
     tensor::Viability viable() const override;
@@ -42,6 +43,7 @@ public:
     /// The ways of messages of this client.
     const tensor::Media& media() const { return media_; }
     const service::Lessee& lessee() const { return lessee_; }
+    DeviceClient& devices() const { return *devices_; }
 
     /// A segment of the client's, checked when it is first used. False when it is known already, or too many are.
     bool offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor, std::uint64_t bytes);
@@ -81,7 +83,8 @@ private:
     const LocalMemory memory_;
     const service::Lessee lessee_;
     const TellFree tell_free_;
-    const std::unique_ptr<tensor::Medium> shm_;
+    const std::shared_ptr<DeviceClient> devices_;  ///< shared with the tensors of the client's that calls use
+    const std::unique_ptr<tensor::Medium> cuda_ipc_, shm_;
     const tensor::Media media_;
     shm::MappingCache mappings_;
     Guarded<State> state_;

@@ -8,6 +8,7 @@
 #include "json_rpc/parse.hpp"
 #include "json_rpc/print.hpp"
 #include "server/builtin_params.hpp"
+#include "tensor/devices/devices.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::server {
@@ -43,9 +44,10 @@ void LocalClients::Network::send(local::ChannelId channel, local::OutgoingPacket
     }
 }
 
-void LocalClients::Network::notify(local::ChannelId channel, const char* method, const std::string& segment) {
+void LocalClients::Network::notify(local::ChannelId channel, const char* method, const char* list,
+                                   const std::string& id) {
     std::string text;
-    json_rpc::print(json_rpc::Request{method, {{"segments", Json::array({segment})}}, std::nullopt, nullptr}, text);
+    json_rpc::print(json_rpc::Request{method, Json{{list, Json::array({id})}}, std::nullopt, nullptr}, text);
     send(channel, {std::move(text), {}});
 }
 
@@ -57,7 +59,7 @@ void LocalClients::Network::segment_gone(const std::string& segment) {
         }
     });
     for (const auto& [channel, client] : all) {
-        if (client->forget_lent(segment)) notify(channel, "segment.gone", segment);
+        if (client->forget_lent(segment)) notify(channel, "segment.gone", "segments", segment);
     }
 }
 
@@ -150,6 +152,7 @@ LocalClients::Answer LocalClients::answer(Question& question) {
             return Json::object();
         }
         if (method == "lease.confirm" || method == "lease.release") return end_leases(question);
+        if (method == "lease.recall") return recall_leases(question);
         return json_rpc::method_not_found(method);
     } catch (const BadParameter& bad) {
         return bad.error();
@@ -173,14 +176,31 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         parts_.sessions.open(principal, {question.channel, keeps_state != nullptr && keeps_state->get<bool>()});
     if (!token) return json_rpc::busy(std::chrono::seconds(1));
     if (question.who.client == nullptr) {
-        const auto client = std::make_shared<LocalClient>(
-            LocalMemory{pool_, parts_.leases, closer_}, service::Lessee{principal, *token, question.who.peer.pid, true},
-            [network = std::weak_ptr(network_), channel = question.channel](const std::string& segment) {
-                if (const auto alive = network.lock()) alive->notify(channel, "segment.free", segment);
-            });
+        auto seen = params.find("devices") != nullptr ? params.texts("devices", kMaxIds) : std::vector<std::string>();
+        const auto client = make_client(question, {principal, *token, question.who.peer.pid, true}, std::move(seen));
         network_->clients.with([&](auto& clients) { clients[question.channel].client = client; });
     }
-    return Json{{"session", *token}, {"epoch", parts_.epoch}, {"ways", describe_ways(parts_.way_facts(), &facts)}};
+    Json devices = Json::array();
+    for (const tensor::DeviceInfo& device : tensor::Devices::of_process().list())
+        devices.push_back(device.uuid);
+    return Json{{"session", *token},
+                {"epoch", parts_.epoch},
+                {"devices", std::move(devices)},
+                {"ways", describe_ways(parts_.way_facts(), &facts)}};
+}
+
+std::shared_ptr<LocalClient> LocalClients::make_client(const Question& question, service::Lessee lessee,
+                                                       std::vector<std::string> devices) {
+    const auto tell = [network = std::weak_ptr(network_), channel = question.channel](const char* method,
+                                                                                      const char* list) {
+        return [network, channel, method, list](const std::string& id) {
+            if (const auto alive = network.lock()) alive->notify(channel, method, list, id);
+        };
+    };
+    auto device_client =
+        std::make_shared<DeviceClient>(parts_.leases, lessee, std::move(devices), tell("lease.release", "leases"));
+    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, closer_}, std::move(lessee),
+                                         std::move(device_client), tell("segment.free", "segments"));
 }
 
 LocalClients::Answer LocalClients::get_segment(Question& question) const {
@@ -218,7 +238,18 @@ LocalClients::Answer LocalClients::end_leases(const Question& question) {
     const std::string& client = question.who.client->lessee().client;
     const bool release = question.request.method == "lease.release";
     const std::size_t count = release ? parts_.leases.release(client, ids) : parts_.leases.confirm(client, ids);
+    if (release) question.who.client->devices().closed(ids);
     return Json{{"leases", count}};
+}
+
+LocalClients::Answer LocalClients::recall_leases(const Question& question) {
+    const BuiltinParams params = question.params({"leases", "lost"});
+    const Json* lost = params.find("lost");
+    Json free = Json::array();
+    for (const std::string& id : question.who.client->devices().recall(params.texts("leases", kMaxIds),
+                                                                       lost != nullptr && lost->is_boolean() && *lost))
+        free.push_back(id);
+    return Json{{"free", std::move(free)}};
 }
 
 }  // namespace shared_tensor::server

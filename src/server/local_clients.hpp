@@ -59,7 +59,8 @@ private:
         Guarded<std::shared_ptr<local::ChannelServer>> server;
 
         void send(local::ChannelId channel, local::OutgoingPacket packet);
-        void notify(local::ChannelId channel, const char* method, const std::string& segment);
+        /// {"`list`": [`id`]}
+        void notify(local::ChannelId channel, const char* method, const char* list, const std::string& id);
         void segment_gone(const std::string& segment);
     };
 
@@ -69,6 +70,9 @@ private:
     static Answer offer_segment(Question& question);
     static Answer recycle_segments(const Question& question);
     Answer end_leases(const Question& question);
+    static Answer recall_leases(const Question& question);
+    std::shared_ptr<LocalClient> make_client(const Question& question, service::Lessee lessee,
+                                             std::vector<std::string> devices);
 
     const Parts parts_;
     const std::shared_ptr<Network> network_;

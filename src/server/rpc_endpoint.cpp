@@ -37,8 +37,10 @@ namespace {
 const tensor::Media& media_without_memory() {
     static const auto kShm = tensor::make_absent_medium(
         tensor::Way::shm, "the request names no session of a local channel, which carries the memory");
+    static const auto kCudaIpc = tensor::make_absent_medium(
+        tensor::Way::cuda_ipc, "the request names no session of a local channel, on which device memory is lent");
     static const tensor::Media kMedia(
-        {kShm.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()});
+        {kCudaIpc.get(), kShm.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()});
     return kMedia;
 }
 
@@ -121,6 +123,7 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
         return;
     }
     message.exchange.set_media(media_of(item.client));
+    message.exchange.set_borrow(false);
     item.builtin = builtins_->find(item.request.method);
     if (item.builtin == nullptr) start_call(message, item);
 }
@@ -137,6 +140,8 @@ bool RpcEndpoint::enter_session(Message& message, Item& item) const {
 }
 
 void RpcEndpoint::start_call(Message& message, Item& item) const {
+    const SharedFunction* function = dispatcher_->registry().find(item.request.method);
+    message.exchange.set_borrow(function != nullptr && function->options().borrows);
     auto started = dispatcher_->call({item.request.method,
                                       item.request.params,
                                       {message.principal.name, item.state_session, {}},

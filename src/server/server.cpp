@@ -1,4 +1,5 @@
 #include <shared_tensor/server.hpp>
+#include <shared_tensor/simulated.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -12,6 +13,7 @@
 #include "server/server_info.hpp"
 #include "service/open_rpc.hpp"
 #include "tensor/at_tensor.hpp"
+#include "tensor/devices/devices.hpp"
 #include "tensor/shared_allocation.hpp"
 #include "tensor/threads.hpp"
 #include "util/default_local_socket.hpp"
@@ -37,6 +39,8 @@ ServerOptions completed(ServerOptions options) {
     if (options.host.empty() && options.unix_socket.empty()) {
         throw std::invalid_argument("the server has nowhere to listen: give a host or a Unix socket");
     }
+    if (options.cuda != "auto" && options.cuda != "on" && options.cuda != "off")
+        throw std::invalid_argument("cuda is \"" + options.cuda + "\": use auto, on or off");
     if (options.queue == 0) throw std::invalid_argument("queue must be at least 1");
     if (options.workers == 0) options.workers = std::max<std::size_t>(4, cores());
     if (options.torch_threads == 0) options.torch_threads = std::max<std::size_t>(1, cores() / options.workers);
@@ -87,6 +91,15 @@ shm::PoolLimits pool_limits(const ServerOptions& options) {
     return limits;
 }
 
+/// Devices belong to the process: what one server switched on stays so.
+void switch_on_devices(const ServerOptions& options) {
+    if (options.simulated_devices > simulated::enabled()) simulated::enable(options.simulated_devices);
+    if (options.cuda == "off") return;
+    const auto usable = tensor::Devices::of_process().use_cuda(tensor::UseCuda::if_found);
+    if (!usable && options.cuda == "on") throw std::runtime_error("CUDA cannot be used: " + usable.reason);
+    log::debug(usable ? "CUDA tensors are shared" : "CUDA tensors are not shared: ", usable.reason);
+}
+
 json_rpc::ParseLimits parse_limits(const ServerOptions& options) {
     return {{options.max_json_depth, options.max_json_bytes}, options.max_batch_items};
 }
@@ -120,6 +133,7 @@ public:
 
     void start() {
         tensor::limit_threads(options_.torch_threads);
+        switch_on_devices(options_);
         transport_.start();
         access_.set_port(transport_.port());
         start_local();
@@ -127,6 +141,7 @@ public:
             dispatcher_.tend();
             sessions_.expire();
             leases_.expire();
+            tensor::Devices::of_process().quarantine().tend();
         });
         started_ = real_clock().now();
         running_.store(true);
@@ -169,8 +184,11 @@ private:
 
     bool ready() const { return running_.load() && dispatcher_.pool().healthy(); }
     WayFacts way_facts() const {
-        return {local_.path(), local_reason_,
-                "this server was built without CUDA: CUDA tensors go through host memory"};
+        const auto& devices = tensor::Devices::of_process();
+        WayFacts facts{local_.path(), local_reason_, devices.viable().reason, {}};
+        for (const tensor::DeviceInfo& device : devices.list())
+            facts.devices.push_back(device.uuid);
+        return facts;
     }
     json_rpc::Json info() {
         const WayFacts facts = way_facts();

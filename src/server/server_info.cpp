@@ -2,11 +2,32 @@
 
 #include <shared_tensor/version.hpp>
 
+#include "tensor/devices/devices.hpp"
+
 namespace shared_tensor::server {
 
 using json_rpc::Json;
 
 namespace {
+
+Json devices() {
+    Json list = Json::array();
+    for (const tensor::DeviceInfo& one : tensor::Devices::of_process().list())
+        list.push_back({{"uuid", one.uuid}, {"name", one.name}, {"memory_bytes", one.memory_bytes}});
+    return list;
+}
+
+Json device_memory() {
+    const auto& all = tensor::Devices::of_process();
+    const tensor::OpeningStats openings = all.openings();
+    const tensor::QuarantineUse quarantine = all.quarantine().use();
+    return {{"open", openings.open},
+            {"idle", openings.idle},
+            {"opened", openings.opened},
+            {"closed", openings.closed},
+            {"quarantined", quarantine.blocks},
+            {"quarantined_bytes", quarantine.bytes}};
+}
 
 Json limits(const ServerOptions& options) {
     return {{"max_json_bytes", options.max_json_bytes},
@@ -65,7 +86,8 @@ Json totals(const InfoSources& sources) {
         {"cache", {{"entries", cache.entries}, {"bytes", cache.bytes}, {"hits", cache.hits}, {"misses", cache.misses}}},
         {"sessions", sources.sessions.size()},
         {"tensors", sources.ways.to_json()},
-        {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())}};
+        {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())},
+        {"device_memory", device_memory()}};
 }
 
 }  // namespace
@@ -78,7 +100,7 @@ Json server_info(const InfoSources& sources) {
               {"epoch", sources.epoch},
               {"uptime_ms", uptime.count()},
               {"functions", sources.dispatcher.registry().size()},
-              {"devices", Json::array()},
+              {"devices", devices()},
               {"ways", describe_ways(sources.way_facts)},
               {"limits", limits(sources.options)},
               {"totals", totals(sources)}};

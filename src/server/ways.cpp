@@ -33,12 +33,18 @@ std::string shm_refusal(const WayFacts& server, const ClientFacts* client) {
            ", which carries the memory";
 }
 
+/// Leases of device memory are arranged on the local channel too.
 std::string cuda_refusal(const WayFacts& server, const ClientFacts* client) {
-    if (!server.cuda_reason.empty() || client == nullptr) return server.cuda_reason;
-    if (other_host(*client)) return kOtherHost;
+    if (!server.cuda_reason.empty()) return server.cuda_reason;
+    if (std::string reason = shm_refusal(server, client); !reason.empty() || client == nullptr) return reason;
     if (client->pid_namespace && *client->pid_namespace != pid_namespace())
         return "the client runs in another PID namespace, where CUDA refuses handles: share it (--pid=host)";
-    return {};
+    if (!client->devices) return {};
+    const auto shared = [&](const std::string& uuid) {
+        return std::find(server.devices.begin(), server.devices.end(), uuid) != server.devices.end();
+    };
+    const bool any = std::any_of(client->devices->begin(), client->devices->end(), shared);
+    return any ? "" : "the client sees none of the server's devices (CUDA_VISIBLE_DEVICES, --simulated-devices)";
 }
 
 std::string refusal(Way way, const WayFacts& server, const ClientFacts* client) {

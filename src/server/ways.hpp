@@ -11,9 +11,10 @@ namespace shared_tensor::server {
 
 /// What decides, on this side, which ways tensors can go.
 struct WayFacts {
-    std::string local_socket;  ///< empty: there is no local channel
-    std::string local_reason;  ///< why not
-    std::string cuda_reason;   ///< why no CUDA tensor is handed over by handle; empty: it can be
+    std::string local_socket;          ///< empty: there is no local channel
+    std::string local_reason;          ///< why not
+    std::string cuda_reason;           ///< why no tensor on a device is handed over by handle; empty: it can be
+    std::vector<std::string> devices;  ///< UUIDs of those
 };
 
 /// What a client says of itself in session.open; all of it may be missing.

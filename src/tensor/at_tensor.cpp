@@ -4,6 +4,7 @@
 
 #include <shared_tensor/value.hpp>
 
+#include "tensor/devices/devices.hpp"
 #include "tensor/memory.hpp"
 #include "util/sha256.hpp"
 
@@ -14,12 +15,14 @@ namespace {
 class AtTensor final : public codec::TensorHandle {
 public:
     explicit AtTensor(at::Tensor tensor)
-        : tensor_(std::move(tensor)), bytes_(static_cast<std::uint64_t>(tensor_.numel()) * tensor_.itemsize()) {}
+        : tensor_(std::move(tensor)),
+          bytes_(static_cast<std::uint64_t>(tensor_.numel()) * tensor_.itemsize()),
+          on_device_(is_on_device(tensor_)) {}
 
     const at::Tensor& tensor() const override { return tensor_; }
     std::uint64_t bytes() const override { return bytes_; }
     SharedCopy& shared_copy() const { return shared_copy_; }
-    bool on_device() const override { return !tensor_.is_cpu(); }
+    bool on_device() const override { return on_device_; }
 
     bool append_key(std::string& key) const override {
         if (bytes_ > kMaxKeyBytes || on_device()) return false;
@@ -47,6 +50,7 @@ private:
     at::Tensor tensor_;
     std::uint64_t bytes_;
     mutable SharedCopy shared_copy_;
+    bool on_device_;
 };
 
 /// What a tensor is that can't cross, with the way out; empty if it can.
@@ -77,6 +81,7 @@ codec::TensorPointer make_handle(const at::Tensor& tensor) {
     at::Tensor plain = tensor.requires_grad() ? tensor.detach() : tensor;
     if (plain.is_conj()) plain = plain.resolve_conj();
     if (plain.is_neg()) plain = plain.resolve_neg();
+    if (const auto kind = Devices::of_process().holder(plain)) kind->device->hand_on(plain);
     return make_plain_handle(plain);
 }
 

@@ -145,13 +145,6 @@ void measure(Descriptor& descriptor, const DescriptorLimits& limits, const Json*
     }
 }
 
-std::uint64_t region_member(const Descriptor& descriptor, std::string_view name) {
-    const Json* member = find(*descriptor.content, name);
-    const auto value = member != nullptr ? natural(*member) : std::nullopt;
-    if (!value) fail(std::string(name_of(descriptor.way)).append(".").append(name), "integer >= 0, in bytes", member);
-    return *value;
-}
-
 void check_size(const Descriptor& descriptor, const Region& region) {
     const Extent& extent = descriptor.extent;
     const bool right = descriptor.strides.empty() ? region.size == extent.bytes : region.size >= extent.reach;
@@ -191,14 +184,28 @@ const std::string& region_text(const Descriptor& descriptor, std::string_view na
     return member->get_ref<const std::string&>();
 }
 
-Region parse_region(const Descriptor& descriptor, std::uint64_t available, std::string_view name) {
+std::uint64_t region_natural(const Descriptor& descriptor, std::string_view name) {
+    const Json* member = descriptor.content->is_object() ? find(*descriptor.content, name) : nullptr;
+    const auto value = member != nullptr ? natural(*member) : std::nullopt;
+    if (!value) {
+        const bool bytes = name == "offset" || name == "size";
+        fail(std::string(name_of(descriptor.way)).append(".").append(name),
+             bytes ? "integer >= 0, in bytes" : "integer >= 0", member);
+    }
+    return *value;
+}
+
+Region parse_region(const Descriptor& descriptor, std::uint64_t available,
+                    std::initializer_list<std::string_view> others) {
     const std::string way(name_of(descriptor.way));
     const Json& content = *descriptor.content;
-    const std::size_t members = name.empty() ? 2 : 3;
-    if (!content.is_object() || content.size() != members) {
-        fail(way, "object with " + (name.empty() ? "" : std::string(name) + ", ") + "offset and size", &content);
+    if (!content.is_object() || content.size() != 2 + others.size()) {
+        std::string expected = "object with ";
+        for (const std::string_view other : others)
+            expected.append(other).append(", ");
+        fail(way, expected + "offset and size", &content);
     }
-    const Region region{region_member(descriptor, "offset"), region_member(descriptor, "size")};
+    const Region region{region_natural(descriptor, "offset"), region_natural(descriptor, "size")};
     const std::string have = " (there are " + std::to_string(available) + " bytes)";
     if (region.offset > available)
         fail(way + ".offset", "integer up to " + std::to_string(available) + have, &content["offset"]);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -40,9 +41,11 @@ struct Region {
 };
 
 /// {"offset", "size"} inside `available` bytes, and of the size that the tensor needs. Throws InvalidValue (path
-/// "way.member"), for other members than these and `name` too, if that is given.
-Region parse_region(const Descriptor& descriptor, std::uint64_t available, std::string_view name = {});
-/// The text of that member of the way's object. Throws InvalidValue.
+/// "way.member"), for other members than these and `others` too.
+Region parse_region(const Descriptor& descriptor, std::uint64_t available,
+                    std::initializer_list<std::string_view> others = {});
+/// The text, or the number, of that member of the way's object. Throws InvalidValue.
 const std::string& region_text(const Descriptor& descriptor, std::string_view name);
+std::uint64_t region_natural(const Descriptor& descriptor, std::string_view name);
 
 }  // namespace shared_tensor::tensor

@@ -45,7 +45,7 @@ codec::TensorPointer TensorExchange::import(const Json& json) {
     if (const Viability carried = medium.carries(descriptor.dtype); !carried) {
         throw InvalidValue(way, "another way for this dtype", way + ", but " + carried.reason);
     }
-    if (descriptor.device != "cpu") {
+    if (descriptor.device != "cpu" && descriptor.way != Way::cuda_ipc) {
         throw InvalidValue("device", "\"cpu\": " + way + " brings the bytes to host memory", descriptor.device);
     }
     Imported imported = medium.import(descriptor, incoming_);
@@ -70,7 +70,8 @@ Json TensorExchange::describe(const codec::TensorPointer& handle) {
     }
     count(medium->way(), exported.copied);
     const at::Tensor& tensor = handle->tensor();
-    Json json{{"dtype", name_of(dtype_of(tensor))}, {"shape", tensor.sizes().vec()}, {"device", "cpu"}};
+    Json json{
+        {"dtype", name_of(dtype_of(tensor))}, {"shape", tensor.sizes().vec()}, {"device", std::move(exported.device)}};
     if (!exported.strides.empty()) json["strides"] = std::move(exported.strides);
     if (!exported.lease.empty()) json["lease"] = std::move(exported.lease);
     json[std::string(name_of(medium->way()))] = std::move(exported.content);
@@ -91,7 +92,8 @@ const Medium& TensorExchange::choose(const codec::TensorPointer& tensor, Transpo
     const Medium* beyond = nullptr;  // the most compact of those whose bound is exceeded
     for (const Way way : wishes) {
         if (tried(way)) continue;
-        const Viability can = judge(*media_, way, dtype);
+        const Viability general = judge(*media_, way, dtype);
+        const Viability can = general ? media_->find(way)->fits(*tensor) : general;
         if (!can) {
             reasons.emplace_back(way, can.reason);
         } else if (within_bounds(way, tensor)) {

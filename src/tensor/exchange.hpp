@@ -52,6 +52,8 @@ public:
 
     /// For the tensors described from now on: the items of a batch may differ.
     void set_policy(ExportPolicy policy) { policy_ = std::move(policy); }
+    /// Device memory that comes in from now on is read where the sender has it (see Incoming).
+    void set_borrow(bool borrow) { incoming_.borrow = borrow; }
     /// For the tensors of both directions from now on; `media` must outlive this.
     void set_media(const Media& media) { media_ = &media; }
 

@@ -19,6 +19,7 @@ namespace shared_tensor::tensor {
 struct Incoming {
     std::span<const std::byte> body;
     std::shared_ptr<const void> owner;  ///< keeps `body` alive; tensors that view it hold on to it
+    bool borrow = false;                ///< device memory is read where the sender has it, not copied first
 };
 
 /// Bytes that go out as they lie; `owner` keeps them alive until they are written.
@@ -70,6 +71,7 @@ struct Exported {
     std::string lease = {};                ///< empty: none
     Shape strides = {};                    ///< empty: contiguous
     std::shared_ptr<Hold> held = nullptr;  ///< to be kept until the message was answered, or, of an answer, written
+    std::string device = "cpu";            ///< where its reader finds the bytes
 };
 
 /// A tensor cannot go that way just now, with the reason for people: another way may carry it.
@@ -87,6 +89,11 @@ public:
     virtual Viability viable() const = 0;
     /// Of a viable medium: whether it carries tensors of that type.
     virtual Viability carries(DType dtype) const = 0;
+    /// Whether it carries this one, of a type that it carries.
+    virtual Viability fits(const codec::TensorHandle& tensor) const {
+        (void)tensor;
+        return {};
+    }
     /// The tensor lies where this way hands it over from: nothing would be copied.
     virtual bool holds(const codec::TensorHandle& tensor) const {
         (void)tensor;

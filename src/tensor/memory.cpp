@@ -6,6 +6,8 @@
 
 #include <new>
 
+#include "tensor/devices/devices.hpp"
+
 namespace shared_tensor::tensor {
 
 namespace {
@@ -21,6 +23,12 @@ at::Tensor gathered(const at::Tensor& tensor, DType dtype) {
     at::Tensor result = allocate(dtype, view(tensor.sizes()));
     gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view(tensor.sizes()), view(tensor.strides()),
            size_of(dtype), mutable_bytes(result).data());
+    return result;
+}
+
+at::Tensor fetched(const at::Tensor& tensor, DType dtype) {
+    at::Tensor result = allocate(dtype, view(tensor.sizes()));
+    if (tensor.numel() > 0) read_from_device(tensor, mutable_bytes(result).data());
     return result;
 }
 
@@ -52,11 +60,13 @@ std::span<std::byte> mutable_bytes(const at::Tensor& tensor) {
 
 Dense dense(const at::Tensor& tensor, DType dtype) {
     Dense result;
-    const bool far = !tensor.is_cpu();
-    const at::Tensor host = far ? tensor.cpu() : tensor;
-    result.tensor = std::make_shared<const at::Tensor>(host.is_contiguous() ? host : gathered(host, dtype));
+    const bool far = is_on_device(tensor);
+    const bool as_it_is = !far && tensor.is_contiguous();
+    result.tensor = std::make_shared<const at::Tensor>(as_it_is ? tensor
+                                                       : far    ? fetched(tensor, dtype)
+                                                                : gathered(tensor, dtype));
     result.bytes = bytes_of(*result.tensor);
-    if (far || !host.is_contiguous()) result.copied = result.bytes.size();
+    if (!as_it_is) result.copied = result.bytes.size();
     return result;
 }
 

@@ -9,6 +9,7 @@
 
 #include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
+#include "tensor/devices/devices.hpp"
 #include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
@@ -37,11 +38,11 @@ public:
     Imported import(const Descriptor& descriptor, const Incoming&) const override {
         const std::string& segment = region_text(descriptor, "segment");
         if (descriptor.extent.elements == 0) {
-            parse_region(descriptor, 0, "segment");
+            parse_region(descriptor, 0, {"segment"});
             return {make_plain_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
         }
         ShmPeer::Borrowed memory = peer_->borrow(segment, descriptor.lease);
-        const Region region = parse_region(descriptor, memory.size, "segment");
+        const Region region = parse_region(descriptor, memory.size, {"segment"});
         const std::byte* data = memory.data + region.offset;
         check_bools(descriptor, data);
         if (region.offset % size_of(descriptor.dtype) != 0)
@@ -54,7 +55,7 @@ public:
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         const at::Tensor& tensor = handle->tensor();
         if (tensor.numel() == 0) return {content_of("", {}), 0, {}, {}, nullptr};
-        if (auto place = tensor.is_cpu() ? peer_->find(tensor.const_data_ptr()) : std::nullopt)
+        if (auto place = is_on_device(tensor) ? std::nullopt : peer_->find(tensor.const_data_ptr()))
             return lent(tensor, std::move(*place));
         SharedCopy* copy = peer_->keeps_copies() ? shared_copy_of(*handle) : nullptr;
         if (copy == nullptr) return copied(tensor, peer_->take(bytes_of(tensor)));
@@ -81,13 +82,15 @@ private:
     }
 
     Exported copied(const at::Tensor& tensor, shm::PooledSegmentPointer segment) const {
-        const at::Tensor host = tensor.is_cpu() ? tensor : tensor.cpu();
-        const std::uint64_t bytes = bytes_of(host);
-        const auto* from = static_cast<const std::byte*>(host.const_data_ptr());
-        if (host.is_contiguous()) {
-            std::memcpy(segment->segment().data(), from, bytes);
+        const std::uint64_t bytes = bytes_of(tensor);
+        std::byte* to = segment->segment().data();
+        if (is_on_device(tensor)) {
+            read_from_device(tensor, to);
+        } else if (tensor.is_contiguous()) {
+            std::memcpy(to, tensor.const_data_ptr(), bytes);
         } else {
-            gather(from, view(host.sizes()), view(host.strides()), size_of(dtype_of(host)), segment->segment().data());
+            gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view(tensor.sizes()), view(tensor.strides()),
+                   size_of(dtype_of(tensor)), to);
         }
         return exported(std::move(segment), {0, bytes}, bytes, {});
     }

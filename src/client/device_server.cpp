@@ -1,0 +1,127 @@
+#include "client/device_server.hpp"
+
+#include <atomic>
+#include <utility>
+
+#include <shared_tensor/value.hpp>
+
+#include "json_rpc/error.hpp"
+#include "tensor/devices/devices.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+/// Apart from those of a server in the same process.
+std::uint64_t next_owner() {
+    static std::atomic<std::uint64_t> last{std::uint64_t{1} << 63};
+    return ++last;
+}
+
+}  // namespace
+
+/// A message that names a tensor of ours.
+class DeviceServer::InFlight final : public tensor::Hold {
+public:
+    InFlight(DeviceServer& server, std::string lease)
+        : server_(&server), channel_(server.channel_.keep()), lease_(std::move(lease)) {}
+    InFlight(const InFlight&) = delete;
+    InFlight& operator=(const InFlight&) = delete;
+    ~InFlight() override {
+        server_->channel_.in_background([server = server_, channel = channel_, lease = lease_, answered = answered_] {
+            server->finished(lease, answered);
+        });
+    }
+    void answered() noexcept override { answered_ = true; }
+
+private:
+    DeviceServer* const server_;
+    const std::shared_ptr<const void> channel_;  // keeps the server
+    const std::string lease_;
+    bool answered_ = false;
+};
+
+DeviceServer::DeviceServer(Channel channel) : channel_(std::move(channel)), owner_(next_owner()) {}
+
+void DeviceServer::connected(pid_t process, const std::vector<std::string>& devices) {
+    auto watched = tensor::watch_process(process);
+    state_.with([&](State& state) {
+        state.devices = {devices.begin(), devices.end()};
+        state.process = std::move(watched);
+    });
+}
+
+tensor::Viability DeviceServer::viable() const {
+    return state_.with([](const State& state) -> tensor::Viability {
+        if (state.ended) return {"the local channel is closed"};
+        if (state.devices.empty()) return {"the server shares no device"};
+        if (state.process != nullptr) return {};
+        return {"the server lives in another PID namespace: its end would not be seen, nor would its handles open"};
+    });
+}
+
+bool DeviceServer::sees(const std::string& uuid) const {
+    return state_.with([&](const State& state) { return state.devices.contains(uuid); });
+}
+
+std::function<void()> DeviceServer::use(const std::string& lease) {
+    if (lease.empty()) throw InvalidValue("lease", "the id of a lease beside cuda_ipc", "nothing");
+    channel_.confirm(lease);
+    return [this, channel = channel_.keep(), lease] { channel_.release(lease); };
+}
+
+tensor::DevicePeer::Lent DeviceServer::lend(std::shared_ptr<const tensor::LentBlock> block) {
+    tensor::Devices::of_process().quarantine().tend();
+    auto channel = channel_.keep();
+    const auto lease = state_.with([&](State& state) {
+        if (state.ended) return std::string();
+        std::string made = "a-" + std::to_string(state.next++);
+        state.lent.emplace(made, Lending{std::move(block), std::move(channel)});
+        return made;
+    });
+    if (lease.empty()) throw tensor::CannotLend("the local channel is closed");
+    return {lease, std::make_shared<InFlight>(*this, lease)};
+}
+
+/// The server has read the message, or nobody knows: it says when it does not use the tensor any more.
+void DeviceServer::finished(const std::string& lease, bool answered) {
+    try {
+        released(channel_.recall({lease}, !answered));
+    } catch (const std::exception& error) {
+        log::debug("a tensor stays with the server: ", error.what());
+    } catch (const json_rpc::Error& error) {
+        log::debug("a tensor stays with the server: ", error.message);
+    }
+}
+
+/// On the background thread: what is let go here may be the last owner of the channel.
+void DeviceServer::released(const std::vector<std::string>& leases) {
+    std::vector<Lending> gone;  // without the lock
+    state_.with([&](State& state) {
+        for (const std::string& lease : leases) {
+            const auto found = state.lent.find(lease);
+            if (found == state.lent.end()) continue;
+            gone.push_back(std::move(found->second));
+            state.lent.erase(found);
+        }
+    });
+}
+
+void DeviceServer::ended() {
+    auto lent = std::make_shared<LendingMap>();
+    std::shared_ptr<const UniqueFd> process;
+    state_.with([&](State& state) {
+        state.ended = true;
+        lent->swap(state.lent);
+        process = state.process;
+    });
+    auto& devices = tensor::Devices::of_process();
+    for (const auto& [lease, one] : *lent)
+        devices.quarantine().keep(one.block, process);
+    devices.forget(owner_);
+    if (lent->empty()) return;
+    channel_.in_background([lent = std::move(lent)]() mutable { lent.reset(); });
+}
+
+}  // namespace shared_tensor::client

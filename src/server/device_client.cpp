@@ -1,0 +1,131 @@
+#include "server/device_client.hpp"
+
+#include <atomic>
+#include <utility>
+
+#include <shared_tensor/value.hpp>
+
+#include "tensor/devices/devices.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr std::size_t kMaxLost = 100'000;
+
+constexpr const char* kGone = "the client's local channel is gone";
+
+std::uint64_t next_owner() {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+}
+
+/// A lease on device memory.
+class LeasedBlock final : public service::LeasedBytes {
+public:
+    LeasedBlock(std::shared_ptr<const tensor::LentBlock> block, std::shared_ptr<const UniqueFd> process)
+        : block_(std::move(block)), process_(std::move(process)) {}
+    /// To be freed while somebody has it open is undefined.
+    void retire() noexcept override { tensor::Devices::of_process().quarantine().keep(block_, process_); }
+
+private:
+    const std::shared_ptr<const tensor::LentBlock> block_;
+    const std::shared_ptr<const UniqueFd> process_;
+};
+
+}  // namespace
+
+DeviceClient::DeviceClient(service::LeaseTable& leases, service::Lessee lessee, std::vector<std::string> devices,
+                           TellReleased tell_released)
+    : leases_(&leases),
+      lessee_(std::move(lessee)),
+      devices_(devices.begin(), devices.end()),
+      tell_released_(std::move(tell_released)),
+      owner_(next_owner()),
+      process_(tensor::watch_process(lessee_.pid)) {}
+
+tensor::Viability DeviceClient::viable() const {
+    if (process_ == nullptr)
+        return {"the client lives in another PID namespace: its end would not be seen, nor would its handles open"};
+    if (devices_.empty()) return {"the client named no device when it opened its session"};
+    return state_.with([](const State& state) { return tensor::Viability{state.ended ? kGone : ""}; });
+}
+
+std::function<void()> DeviceClient::use(const std::string& lease) {
+    const char* got = state_.with([&](State& state) -> const char* {
+        if (lease.empty()) return "nothing";
+        if (state.ended || state.lost.contains(lease)) return "one that the client gave up";
+        ++state.used[lease].count;
+        return nullptr;
+    });
+    if (got != nullptr) throw InvalidValue("lease", "the id under which the client lends this tensor", got);
+    return [self = shared_from_this(), lease] { self->done(lease); };
+}
+
+void DeviceClient::done(const std::string& lease) {
+    const bool wanted = state_.with([&](State& state) {
+        const auto found = state.used.find(lease);
+        if (found == state.used.end() || --found->second.count > 0) return false;
+        const bool waits = found->second.wanted_back && !state.ended;
+        state.used.erase(found);
+        return waits;
+    });
+    if (wanted) tell_released_(lease);
+}
+
+std::vector<std::string> DeviceClient::recall(const std::vector<std::string>& leases, bool lost) {
+    return state_.with([&](State& state) {
+        std::vector<std::string> free;
+        for (const std::string& lease : leases) {
+            if (lost && state.lost.size() >= kMaxLost) continue;  // the client keeps it to the end of the channel
+            if (lost) state.lost.insert(lease);
+            const auto found = state.used.find(lease);
+            if (found != state.used.end()) {
+                found->second.wanted_back = true;
+            } else {
+                free.push_back(lease);
+            }
+        }
+        return free;
+    });
+}
+
+tensor::DevicePeer::Lent DeviceClient::lend(std::shared_ptr<const tensor::LentBlock> block) {
+    if (const auto can = viable(); !can) throw tensor::CannotLend(can.reason);
+    const std::uint64_t bytes = block->bytes();
+    const std::weak_ptr<const tensor::LentBlock> known = block;
+    auto granted = leases_->grant(lessee_, tensor::name_of(tensor::Way::cuda_ipc), bytes,
+                                  std::make_unique<LeasedBlock>(std::move(block), process_));
+    if (auto* refused = std::get_if<service::LeaseTable::Refused>(&granted))
+        throw tensor::CannotLend(std::move(refused->reason));
+    auto lease = std::move(std::get<std::string>(granted));
+    state_.with([&](State& state) {
+        if (!state.ended) state.lent.emplace(lease, known);
+    });
+    return {std::move(lease), nullptr};
+}
+
+void DeviceClient::closed(const std::vector<std::string>& leases) {
+    std::vector<std::shared_ptr<const tensor::LentBlock>> blocks;
+    state_.with([&](State& state) {
+        for (const std::string& lease : leases) {
+            const auto found = state.lent.find(lease);
+            if (found == state.lent.end()) continue;
+            if (auto block = found->second.lock()) blocks.push_back(std::move(block));
+            state.lent.erase(found);
+        }
+    });
+    for (const auto& block : blocks)
+        tensor::Devices::of_process().quarantine().free(block.get());
+}
+
+void DeviceClient::ended() {
+    state_.with([](State& state) {
+        state.ended = true;
+        state.lent.clear();
+        state.lost.clear();
+    });
+    tensor::Devices::of_process().forget(owner_);
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,48 @@
+#include <ATen/core/Tensor.h>
+
+#include "tensor/cuda/cuda_device.hpp"
+
+// In the place of cuda_device.cpp in a build without CUDA.
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+constexpr const char* kWhy = "this build has no CUDA (SHARED_TENSOR_CUDA=ON builds it in)";
+
+class NoCuda final : public IpcDevice {
+public:
+    Viability viable() const override { return {kWhy}; }
+    std::vector<DeviceInfo> devices() const override { return {}; }
+    bool holds(const at::Tensor&) const noexcept override { return false; }
+    std::size_t index_of(const at::Tensor&) const override { refuse(); }
+    DevicePlace place(const at::Tensor&) const override { refuse(); }
+    IpcBytes export_block(const DevicePlace&) const override { refuse(); }
+    Opened open(std::size_t, const IpcBytes&, std::uint64_t) const override { refuse(); }
+    void close(std::size_t, std::byte*) const noexcept override {}
+    std::unique_ptr<DeviceEvent> record(std::size_t) const override { refuse(); }
+    std::unique_ptr<DeviceUse> use(std::size_t, const IpcBytes*) const override { refuse(); }
+    void hand_on(const at::Tensor&) const noexcept override {}
+    at::Tensor view(std::size_t, std::byte*, std::shared_ptr<const void>, DType, ShapeView, ShapeView) const override {
+        refuse();
+    }
+    at::Tensor empty(std::size_t, DType, ShapeView) const override { refuse(); }
+    at::Tensor copy(const at::Tensor&) const override { refuse(); }
+    void read(const at::Tensor&, std::byte*) const override { refuse(); }
+    bool has_odd_bools(const at::Tensor&) const override { return false; }
+
+private:
+    [[noreturn]] static void refuse() { throw DeviceRefused(kWhy); }
+};
+
+}  // namespace
+
+const IpcDevice& cuda_device() {
+    static const auto* const device = new NoCuda;
+    return *device;
+}
+
+bool cuda_is_loaded() noexcept { return false; }
+Viability load_cuda() { return {kWhy}; }
+
+}  // namespace shared_tensor::tensor

@@ -1,0 +1,107 @@
+#include "tensor/devices/devices.hpp"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "tensor/cuda/cuda_device.hpp"
+#include "tensor/simulated/device.hpp"
+
+namespace shared_tensor::tensor {
+
+Devices& Devices::of_process() {
+    static auto* const devices = new Devices;
+    return *devices;
+}
+
+Devices::Devices()
+    : cuda_(&cuda_device()),
+      simulated_(&simulated::SimulatedDevice::of_process()),
+      cuda_openings_(std::make_unique<Openings>(*cuda_)),
+      simulated_openings_(std::make_unique<Openings>(*simulated_)) {
+    const char* devices = std::getenv("SHARED_TENSOR_SIMULATED_DEVICES");
+    const long count = devices != nullptr ? std::strtol(devices, nullptr, 10) : 0;
+    if (count > 0 && count <= static_cast<long>(simulated::kMaxDevices) && shared_tensor::simulated::enabled() == 0)
+        shared_tensor::simulated::enable(static_cast<std::size_t>(count));
+}
+
+Viability Devices::use_cuda(UseCuda use) {
+    if (use == UseCuda::no) return {"this process was told not to use CUDA"};
+    if (use == UseCuda::if_loaded && !cuda_is_loaded())
+        return {"this process does not use CUDA (libtorch_cuda is not loaded)"};
+    const auto known = cuda_use_.with([](const auto& held) { return held; });
+    if (known) return *known;
+    Viability loaded = load_cuda();  // takes seconds: without the lock, and twice does no harm
+    cuda_use_.with([&](auto& held) { held = loaded; });
+    return loaded;
+}
+
+std::vector<Devices::Kind> Devices::usable() const {
+    std::vector<Kind> kinds;
+    const bool cuda = cuda_use_.with([](const auto& held) { return held.has_value() && bool(*held); });
+    if (cuda && cuda_->viable()) kinds.push_back({cuda_, cuda_openings_.get()});
+    if (simulated_->viable()) kinds.push_back({simulated_, simulated_openings_.get()});
+    return kinds;
+}
+
+Viability Devices::viable() const {
+    if (!usable().empty()) return {};
+    const auto asked = cuda_use_.with([](const auto& held) { return held; });
+    if (asked) return *asked ? cuda_->viable() : *asked;
+    return {"this process uses no GPU, and no simulated device is switched on"};
+}
+
+std::vector<DeviceInfo> Devices::list() const {
+    std::vector<DeviceInfo> all;
+    for (const Kind& kind : usable()) {
+        for (DeviceInfo& one : kind.device->devices())
+            all.push_back(std::move(one));
+    }
+    return all;
+}
+
+std::optional<Devices::Found> Devices::find(std::string_view uuid) const {
+    for (const Kind& kind : usable()) {
+        const auto list = kind.device->devices();
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            if (list[i].uuid == uuid) return Found{kind, i};
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<Devices::Kind> Devices::holder(const at::Tensor& tensor) const noexcept {
+    if (cuda_->holds(tensor)) return Kind{cuda_, cuda_openings_.get()};
+    if (simulated_->holds(tensor)) return Kind{simulated_, simulated_openings_.get()};
+    return std::nullopt;
+}
+
+void Devices::forget(std::uint64_t owner) {
+    cuda_openings_->forget(owner);
+    simulated_openings_->forget(owner);
+}
+
+OpeningStats Devices::openings() const {
+    OpeningStats sum = cuda_openings_->stats();
+    const OpeningStats other = simulated_openings_->stats();
+    sum.open += other.open;
+    sum.idle += other.idle;
+    sum.opened += other.opened;
+    sum.closed += other.closed;
+    sum.borrowed += other.borrowed;
+    return sum;
+}
+
+bool is_on_device(const at::Tensor& tensor) noexcept {
+    return !tensor.is_cpu() || simulated::SimulatedDevice::of_process().holds(tensor);
+}
+
+void read_from_device(const at::Tensor& tensor, std::byte* out) {
+    const auto kind = Devices::of_process().holder(tensor);
+    if (kind) return kind->device->read(tensor, out);
+    const at::Tensor host = tensor.cpu().contiguous();  // of a device that we know nothing of
+    std::memcpy(out, host.const_data_ptr(), host.nbytes());
+}
+
+}  // namespace shared_tensor::tensor

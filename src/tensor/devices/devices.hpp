@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/devices/ipc_device.hpp"
+#include "tensor/devices/lent_block.hpp"
+#include "tensor/devices/openings.hpp"
+#include "tensor/devices/quarantine.hpp"
+#include "util/background.hpp"
+
+namespace shared_tensor::tensor {
+
+/// Whether this process shares GPU memory.
+enum class UseCuda {
+    no,
+    if_loaded,  ///< where the program uses CUDA tensors already: libtorch_cuda is in the process
+    if_found,   ///< where there is a GPU; libtorch_cuda is loaded then, which takes seconds
+};
+
+/// The devices that this process sees, of all kinds, and what it shares of them. One of a process, never destroyed:
+/// nothing of CUDA may be destroyed after the runtime is gone.
+/// Thread safety: all methods from any thread.
+class Devices {
+public:
+    static Devices& of_process();
+
+    struct Kind {
+        const IpcDevice* device = nullptr;
+        Openings* openings = nullptr;
+    };
+    struct Found {
+        Kind kind;
+        std::size_t index = 0;  ///< of its devices
+    };
+
+    /// Once used, CUDA stays so. May take seconds with if_found. The result says why not, where it cannot be used.
+    Viability use_cuda(UseCuda use);
+    /// Empty reason: there is a device whose memory can be shared.
+    Viability viable() const;
+    std::vector<DeviceInfo> list() const;
+    std::optional<Found> find(std::string_view uuid) const;
+    /// The kind of device that the tensor lies on; nothing for host memory.
+    std::optional<Kind> holder(const at::Tensor& tensor) const noexcept;
+
+    Exports& exports() { return exports_; }
+    Quarantine& quarantine() { return quarantine_; }
+    const Quarantine& quarantine() const { return quarantine_; }
+    void forget(std::uint64_t owner);
+    /// For what may block until the device is idle.
+    void in_background(std::function<void()> work) { closer_.post(std::move(work)); }
+    OpeningStats openings() const;
+
+private:
+    Devices();
+    std::vector<Kind> usable() const;
+
+    const IpcDevice* const cuda_;
+    const IpcDevice* const simulated_;
+    const std::unique_ptr<Openings> cuda_openings_, simulated_openings_;
+    Guarded<std::optional<Viability>> cuda_use_;
+    Exports exports_;
+    Quarantine quarantine_;
+    Background closer_{"st-devices"};
+};
+
+/// The tensor is not in host memory.
+bool is_on_device(const at::Tensor& tensor) noexcept;
+/// Elements of a tensor that is, in order; as many bytes as it has. Blocks.
+void read_from_device(const at::Tensor& tensor, std::byte* out);
+
+}  // namespace shared_tensor::tensor

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "tensor/devices/ipc_device.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::tensor {
+
+/// The blocks of this process that other processes may open just now. A message that comes back to the process that it
+/// names memory of finds that memory here: a handle cannot be opened where it was made.
+/// Thread safety: all methods from any thread.
+class Exports {
+public:
+    void add(const IpcBytes& handle, const DevicePlace& place);
+    void remove(const IpcBytes& handle);
+
+    struct Own {
+        std::byte* base = nullptr;
+        std::uint64_t bytes = 0;
+        std::uint64_t generation = 0;
+        std::size_t count = 0;
+    };
+    std::optional<Own> find(const IpcBytes& handle) const;
+
+private:
+    Guarded<std::map<IpcBytes, Own>> own_;
+};
+
+/// What must live as long as another process may read a tensor of ours: its memory, and the event that its reader
+/// waits for.
+class LentBlock {
+public:
+    LentBlock(at::Tensor tensor, const IpcBytes& handle, const DevicePlace& place, std::unique_ptr<DeviceEvent> event,
+              Exports& exports)
+        : tensor_(std::move(tensor)), handle_(handle), event_(std::move(event)), exports_(&exports) {
+        exports.add(handle, place);
+    }
+    LentBlock(const LentBlock&) = delete;
+    LentBlock& operator=(const LentBlock&) = delete;
+    ~LentBlock() { exports_->remove(handle_); }
+
+    std::uint64_t bytes() const { return tensor_.nbytes(); }
+
+private:
+    const at::Tensor tensor_;
+    const IpcBytes handle_;
+    const std::unique_ptr<DeviceEvent> event_;
+    Exports* const exports_;
+};
+
+}  // namespace shared_tensor::tensor

@@ -1,0 +1,232 @@
+#include "tensor/devices/openings.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <shared_tensor/value.hpp>
+
+#include "util/log.hpp"
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+SteadyTime now() { return real_clock().now(); }
+
+[[noreturn]] void refuse(const char* member, const char* expected, std::string got) {
+    throw InvalidValue(std::string("cuda_ipc.") + member, expected, std::move(got));
+}
+
+}  // namespace
+
+/// One tensor in somebody else's block; its end is the end of all views of it.
+class Openings::Reader {
+public:
+    Reader(Openings& openings, Ended end) : openings_(&openings), end_(std::move(end)) {}
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+    ~Reader() {
+        end_.use->end();
+        openings_->ended(std::move(end_));
+    }
+
+private:
+    Openings* const openings_;
+    Ended end_;
+};
+
+Openings::Openings(const IpcDevice& device, OpeningLimits limits) : device_(&device), limits_(limits) {
+    thread_ = std::jthread([this] { serve(); });
+    ::pthread_setname_np(thread_.native_handle(), "st-openings");
+}
+
+Openings::~Openings() {
+    state_.with([](State& state) { state.closing = true; });
+    state_.notify_all();
+}
+
+Openings::Borrowed Openings::borrow(const Block& block, std::unique_ptr<DeviceUse> use, std::function<void()> done) {
+    auto reader = std::make_shared<std::optional<Reader>>();  // before anything has to be undone
+    const IpcDevice::Opened opened = enter(block);
+    reader->emplace(*this, Ended{block, std::move(use), std::move(done)});
+    return {opened.base, opened.bytes, std::move(reader)};
+}
+
+/// Counts one more reader of the block, which is open then.
+IpcDevice::Opened Openings::enter(const Block& block) {
+    {
+        const SteadyTime deadline = now() + limits_.patience;
+        auto state = state_.lock();
+        for (;;) {
+            const auto found = state->entries.find(block);
+            if (found == state->entries.end()) break;
+            Entry& entry = found->second;
+            if (entry.phase == Phase::open && entry.generation == block.generation) {
+                ++entry.uses;
+                ++state->borrowed;
+                if (entry.done) state->done.push_back(std::exchange(entry.done, nullptr));
+                const auto opened = entry.opened;
+                state_.notify_all();  // the thread has something to call, perhaps
+                return opened;
+            }
+            if (entry.phase == Phase::open && entry.uses > 0)
+                refuse("generation", "that of the block which is open by this handle", "another one");
+            if (entry.phase == Phase::open) {
+                entry.at_once = true;  // its memory was freed, and the handle names another block now
+                state_.notify_all();
+            }
+            const bool changed = state.wait_until(deadline, [&](const State& held) {
+                const auto again = held.entries.find(block);
+                return again == held.entries.end() || (again->second.phase == Phase::open && !again->second.at_once);
+            });
+            if (!changed)
+                refuse("handle", "a block that can be opened in time", "one that another thread is busy with");
+        }
+        Entry entry;
+        entry.generation = block.generation;
+        entry.owner = block.owner;
+        state->entries.emplace(block, std::move(entry));
+    }
+    IpcDevice::Opened opened;
+    std::string reason;
+    try {
+        opened = device_->open(block.device, block.handle, block.generation);
+    } catch (const std::exception& error) {
+        reason = error.what();
+    }
+    state_.with([&](State& state) {
+        const auto found = state.entries.find(block);
+        if (opened.base == nullptr) {
+            state.entries.erase(found);
+            return;
+        }
+        found->second.phase = Phase::open;
+        found->second.opened = opened;
+        found->second.uses = 1;
+        ++state.opened;
+        ++state.borrowed;
+    });
+    state_.notify_all();
+    if (opened.base == nullptr) refuse("handle", "a handle that this process can open", std::move(reason));
+    return opened;
+}
+
+bool Openings::contains(const std::byte* address) const {
+    return state_.with([&](const State& state) {
+        return std::any_of(state.entries.begin(), state.entries.end(), [&](const auto& one) {
+            const IpcDevice::Opened& opened = one.second.opened;
+            return opened.base != nullptr && std::less_equal<>()(opened.base, address) &&
+                   std::less<>()(address, opened.base + opened.bytes);
+        });
+    });
+}
+
+void Openings::forget(std::uint64_t owner) {
+    state_.with([&](State& state) {
+        for (auto& [block, entry] : state.entries) {
+            if (entry.owner == owner) entry.at_once = true;
+        }
+    });
+    state_.notify_all();
+}
+
+OpeningStats Openings::stats() const {
+    return state_.with([](const State& state) {
+        OpeningStats stats{state.entries.size(), 0, state.opened, state.closed, state.borrowed};
+        for (const auto& [block, entry] : state.entries)
+            stats.idle += entry.phase == Phase::open && entry.uses == 0 ? 1 : 0;
+        return stats;
+    });
+}
+
+void Openings::ended(Ended one) noexcept {
+    try {
+        state_.with([&](State& state) { state.ended.push_back(std::move(one)); });
+    } catch (const std::bad_alloc&) {
+        return log::error("out of memory: a block of another process stays open");
+    }
+    state_.notify_all();
+}
+
+void Openings::serve() {
+    while (serve_once()) {
+    }
+}
+
+/// The idle entry whose time has come, if any.
+std::map<Openings::Block, Openings::Entry>::iterator Openings::next_to_close(State& state, const OpeningLimits& limits,
+                                                                             SteadyTime at) {
+    auto oldest = state.entries.end();
+    std::size_t idle = 0;
+    for (auto one = state.entries.begin(); one != state.entries.end(); ++one) {
+        const Entry& entry = one->second;
+        if (entry.phase != Phase::open || entry.uses > 0) continue;
+        if (entry.at_once || state.closing) return one;
+        ++idle;
+        if (oldest == state.entries.end() || entry.idle_since < oldest->second.idle_since) oldest = one;
+    }
+    if (oldest == state.entries.end()) return oldest;
+    const bool due = idle > limits.max_idle || oldest->second.idle_since + limits.linger <= at;
+    return due ? oldest : state.entries.end();
+}
+
+/// One piece of work; false at the end.
+bool Openings::serve_once() {
+    std::deque<Ended> ended;
+    std::deque<std::function<void()>> done;
+    std::optional<Block> close;
+    std::byte* base = nullptr;
+    {
+        auto state = state_.lock();
+        const auto has_work = [&](State& held) {
+            return held.closing || !held.ended.empty() || !held.done.empty() ||
+                   next_to_close(held, limits_, now()) != held.entries.end();
+        };
+        const bool any_idle = std::any_of(state->entries.begin(), state->entries.end(), [](const auto& one) {
+            return one.second.phase == Phase::open && one.second.uses == 0;
+        });
+        const SteadyTime wake = now() + (any_idle ? limits_.linger : std::chrono::milliseconds(1'000));
+        if (!has_work(*state)) state.wait_until(wake, has_work);
+        ended.swap(state->ended);
+        done.swap(state->done);
+        const auto found = next_to_close(*state, limits_, now());
+        if (ended.empty() && found != state->entries.end()) {
+            close = found->first;
+            base = found->second.opened.base;
+            found->second.phase = Phase::closing;
+            if (found->second.done) done.push_back(std::exchange(found->second.done, nullptr));
+        }
+        if (state->closing && ended.empty() && !close && done.empty()) return false;
+    }
+    for (Ended& one : ended)
+        finish(std::move(one));
+    if (close) {
+        device_->close(close->device, base);
+        state_.with([&](State& state) {
+            state.entries.erase(*close);
+            ++state.closed;
+        });
+        state_.notify_all();
+    }
+    for (const auto& call : done)
+        call();
+    return true;
+}
+
+/// A reader has gone: the block stays open for a moment, and its lease with it, unless others read it.
+void Openings::finish(Ended one) {
+    one.use->finish();
+    one.use.reset();
+    const bool idle = state_.with([&](State& state) {
+        Entry& entry = state.entries.find(one.block)->second;
+        if (--entry.uses > 0) return false;
+        entry.idle_since = now();
+        entry.done = std::move(one.done);
+        return true;
+    });
+    if (!idle && one.done) one.done();
+}
+
+}  // namespace shared_tensor::tensor

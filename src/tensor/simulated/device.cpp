@@ -1,0 +1,253 @@
+#include "tensor/simulated/device.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "tensor/at_tensor.hpp"
+#include "tensor/bool_check.hpp"
+#include "tensor/memory.hpp"
+#include "util/memory_size.hpp"
+
+namespace shared_tensor::tensor::simulated {
+
+namespace {
+
+ShapeView view_of(at::IntArrayRef counts) { return {counts.data(), counts.size()}; }
+
+const std::byte* storage_of(const at::Tensor& tensor) { return static_cast<const std::byte*>(tensor.storage().data()); }
+
+}  // namespace
+
+SimulatedDevice& SimulatedDevice::of_process() {
+    static auto* const device = new SimulatedDevice;
+    return *device;
+}
+
+Viability SimulatedDevice::viable() const {
+    return {enabled() > 0 ? "" : "no simulated device is switched on in this process (--simulated-devices)"};
+}
+
+std::vector<DeviceInfo> SimulatedDevice::devices() const {
+    std::vector<DeviceInfo> list;
+    for (std::size_t device = 0; device < enabled(); ++device) {
+        list.push_back(
+            {shared_tensor::simulated::uuid(device), "simulated device " + std::to_string(device), memory_size()});
+    }
+    return list;
+}
+
+std::optional<SimulatedDevice::Found> SimulatedDevice::find(const std::byte* address) const {
+    return state_.with([&](const State& state) -> std::optional<Found> {
+        auto next = state.ranges.upper_bound(const_cast<std::byte*>(address));  // NOLINT(*-const-cast): a key
+        if (next == state.ranges.begin()) return std::nullopt;
+        --next;
+        if (!std::less<>()(address, next->first + next->second.bytes)) return std::nullopt;
+        return Found{next->first, next->second};
+    });
+}
+
+bool SimulatedDevice::holds(const at::Tensor& tensor) const noexcept {
+    try {
+        if (ranges_.load() == 0 || !tensor.defined() || !tensor.is_cpu() || !tensor.has_storage()) return false;
+        return find(storage_of(tensor)).has_value();
+    } catch (...) {
+        return false;  // a lazy or fake tensor
+    }
+}
+
+std::size_t SimulatedDevice::index_of(const at::Tensor& tensor) const {
+    const auto found = find(storage_of(tensor));
+    if (!found) throw DeviceRefused("the tensor lies on no simulated device");
+    return found->range.device;
+}
+
+DevicePlace SimulatedDevice::place(const at::Tensor& tensor) const {
+    const auto* first = static_cast<const std::byte*>(tensor.const_data_ptr());
+    const auto found = find(first);
+    if (!found) throw DeviceRefused("the tensor lies on no simulated device");
+    DevicePlace place;
+    place.device = found->range.device;
+    place.base = found->base;
+    place.offset = static_cast<std::uint64_t>(first - found->base);
+    place.block_bytes = found->range.bytes;
+    place.generation = found->range.generation;
+    if (faults_.with([](const Faults& faults) { return faults.refuse_export; }))
+        place.obstacle = "its allocation is not capable of IPC (a fault that was asked for)";
+    return place;
+}
+
+IpcBytes SimulatedDevice::export_block(const DevicePlace& place) const {
+    const auto found = find(place.base);
+    const auto own = found ? found->range.own.lock() : nullptr;
+    if (own == nullptr) throw DeviceRefused("memory of another process cannot be exported once more");
+    return own->handle();
+}
+
+IpcDevice::Opened SimulatedDevice::open(std::size_t device, const IpcBytes& handle, std::uint64_t generation) const {
+    const Faults faults = faults_.with([](const Faults& held) { return held; });
+    if (faults.crash_at_open) ::kill(::getpid(), SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(faults.slow_open_ms));
+    try {
+        if (faults.refuse_open) throw DeviceRefused("the device opens nothing (a fault that was asked for)");
+        OpenedBlock block(device, handle, generation);
+        std::byte* base = block.data();
+        const Opened opened{base, block.bytes()};
+        const bool twice = state_.with([&](State& state) {
+            const bool known = std::any_of(state.opened.begin(), state.opened.end(), [&](const auto& one) {
+                return state.ranges.find(one.first)->second.handle == handle;
+            });
+            state.counts.opened_twice += known ? 1 : 0;
+            if (known) return true;
+            state.ranges.emplace(base, Range{opened.bytes, device, {}, generation, handle});
+            state.opened.emplace(base, std::move(block));
+            ++state.counts.opened;
+            return false;
+        });
+        if (twice) throw DeviceRefused("this handle is open in this process already");
+        ++ranges_;
+        return opened;
+    } catch (const DeviceRefused&) {
+        state_.with([](State& state) { ++state.counts.refused; });
+        throw;
+    }
+}
+
+void SimulatedDevice::close(std::size_t, std::byte* base) const noexcept {
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(faults_.with([](const Faults& faults) { return faults.slow_close_ms; })));
+    auto closed = state_.with([&](State& state) {
+        state.ranges.erase(base);
+        auto node = state.opened.extract(base);
+        ++(node.empty() ? state.counts.closed_twice : state.counts.closed);
+        return node;
+    });
+    if (!closed.empty()) --ranges_;
+}
+
+std::shared_ptr<OwnBlock> SimulatedDevice::allocate(std::size_t device, std::size_t bytes) const {
+    std::shared_ptr<OwnBlock> block(new OwnBlock(device, std::max<std::size_t>(bytes, 1)),
+                                    [this](OwnBlock* done) { free(done); });
+    state_.with([&](State& state) {
+        state.ranges.emplace(block->data(), Range{block->bytes(), device, block, block->generation(), {}});
+        ++state.counts.allocations;
+        state.counts.bytes += block->bytes();
+    });
+    ++ranges_;
+    return block;
+}
+
+void SimulatedDevice::free(OwnBlock* block) const {
+    const std::size_t openers = block->openers();
+    state_.with([&](State& state) {
+        state.ranges.erase(block->data());
+        --state.counts.allocations;
+        state.counts.bytes -= block->bytes();
+        state.counts.freed_while_open += openers;
+    });
+    --ranges_;
+    delete block;
+}
+
+Background& SimulatedDevice::stream(std::size_t device) const {
+    return streams_.with([&](auto& streams) -> Background& {
+        if (streams.at(device) == nullptr) streams[device] = std::make_unique<Background>("st-simulated");
+        return *streams[device];
+    });
+}
+
+void SimulatedDevice::launch(std::size_t device, std::function<void()> work) const {
+    stream(device).post(std::move(work));
+}
+
+void SimulatedDevice::synchronize(std::size_t device) const {
+    Background* used = streams_.with([&](auto& streams) { return streams.at(device).get(); });
+    if (used != nullptr) used->flush();
+}
+
+std::unique_ptr<DeviceEvent> SimulatedDevice::record(std::size_t device) const {
+    const bool refused = faults_.with([](const Faults& faults) { return faults.refuse_events; });
+    auto event = refused ? nullptr : events_.take(device);
+    if (event == nullptr) {
+        synchronize(device);
+        return nullptr;
+    }
+    auto complete = event->completion(event->record());
+    Background* used = streams_.with([&](auto& streams) { return streams.at(device).get(); });
+    if (used != nullptr) {
+        used->post(std::move(complete));
+    } else {
+        complete();
+    }
+    return event;
+}
+
+/// Work that was given to the stream may read the memory; operators are done when they return.
+class SimulatedDevice::Use final : public DeviceUse {
+public:
+    Use(const SimulatedDevice& kind, std::size_t device) : kind_(&kind), device_(device) {}
+    void end() noexcept override {}
+    void finish() noexcept override { kind_->synchronize(device_); }
+
+private:
+    const SimulatedDevice* kind_;
+    const std::size_t device_;
+};
+
+std::unique_ptr<DeviceUse> SimulatedDevice::use(std::size_t device, const IpcBytes* event) const {
+    if (event != nullptr && is_own(from_bytes(*event, Handle::Kind::event))) {
+        synchronize(device);
+    } else if (event != nullptr) {
+        wait_for_event(*event);
+    }
+    return std::make_unique<Use>(*this, device);
+}
+
+void SimulatedDevice::hand_on(const at::Tensor&) const noexcept {}
+
+at::Tensor SimulatedDevice::view(std::size_t, std::byte* data, std::shared_ptr<const void> owner, DType dtype,
+                                 ShapeView shape, ShapeView strides) const {
+    return tensor::view_of(data, std::move(owner), dtype, shape, strides);
+}
+
+at::Tensor SimulatedDevice::empty(std::size_t device, DType dtype, ShapeView shape) const {
+    const auto extent = extent_of(shape, {}, size_of(dtype));
+    if (!extent) throw std::bad_alloc();
+    auto block = allocate(device, static_cast<std::size_t>(extent->bytes));
+    std::byte* data = block->data();
+    return tensor::view_of(data, std::move(block), dtype, shape, {});
+}
+
+at::Tensor SimulatedDevice::copy(const at::Tensor& tensor) const {
+    const auto found = find(storage_of(tensor));
+    at::Tensor made = empty(found ? found->range.device : 0, dtype_of(tensor), view_of(tensor.sizes()));
+    if (tensor.numel() > 0) read(tensor, mutable_bytes(made).data());
+    return made;
+}
+
+void SimulatedDevice::read(const at::Tensor& tensor, std::byte* out) const {
+    if (const auto found = find(storage_of(tensor))) synchronize(found->range.device);
+    gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view_of(tensor.sizes()), view_of(tensor.strides()),
+           size_of(dtype_of(tensor)), out);
+}
+
+bool SimulatedDevice::has_odd_bools(const at::Tensor& tensor) const {
+    return tensor::has_odd_bools(dtype_of(tensor), view_of(tensor.sizes()), view_of(tensor.strides()),
+                                 static_cast<const std::byte*>(tensor.const_data_ptr()));
+}
+
+Statistics SimulatedDevice::statistics() const {
+    Statistics counts = state_.with([](const State& state) {
+        Statistics held = state.counts;
+        held.open = state.opened.size();
+        return held;
+    });
+    counts.events = events_.in_use();
+    return counts;
+}
+
+}  // namespace shared_tensor::tensor::simulated

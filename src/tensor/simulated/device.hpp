@@ -1,0 +1,90 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <shared_tensor/simulated.hpp>
+
+#include "tensor/devices/ipc_device.hpp"
+#include "tensor/simulated/block.hpp"
+#include "tensor/simulated/event.hpp"
+#include "util/background.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::tensor::simulated {
+
+using shared_tensor::simulated::Faults;
+using shared_tensor::simulated::Statistics;
+
+inline constexpr std::size_t kMaxDevices = 16;
+
+/// One of a process, never destroyed: tensors outlive everything. See <shared_tensor/simulated.hpp> for what it
+/// imitates.
+class SimulatedDevice final : public IpcDevice {
+public:
+    static SimulatedDevice& of_process();
+
+    void enable(std::size_t devices) { enabled_.store(devices); }
+    std::size_t enabled() const { return enabled_.load(); }
+    void inject(const Faults& faults) {
+        faults_.with([&](Faults& held) { held = faults; });
+    }
+    void launch(std::size_t device, std::function<void()> work) const;
+    void synchronize(std::size_t device) const;
+    Statistics statistics() const;
+
+    Viability viable() const override;
+    std::vector<DeviceInfo> devices() const override;
+    bool holds(const at::Tensor& tensor) const noexcept override;
+    std::size_t index_of(const at::Tensor& tensor) const override;
+    DevicePlace place(const at::Tensor& tensor) const override;
+    IpcBytes export_block(const DevicePlace& place) const override;
+    Opened open(std::size_t device, const IpcBytes& handle, std::uint64_t generation) const override;
+    void close(std::size_t device, std::byte* base) const noexcept override;
+    std::unique_ptr<DeviceEvent> record(std::size_t device) const override;
+    std::unique_ptr<DeviceUse> use(std::size_t device, const IpcBytes* event) const override;
+    void hand_on(const at::Tensor& tensor) const noexcept override;
+    at::Tensor view(std::size_t device, std::byte* data, std::shared_ptr<const void> owner, DType dtype,
+                    ShapeView shape, ShapeView strides) const override;
+    at::Tensor empty(std::size_t device, DType dtype, ShapeView shape) const override;
+    at::Tensor copy(const at::Tensor& tensor) const override;
+    void read(const at::Tensor& tensor, std::byte* out) const override;
+    bool has_odd_bools(const at::Tensor& tensor) const override;
+
+private:
+    class Use;
+    SimulatedDevice() = default;
+
+    /// Memory that is in this process: its own, or opened.
+    struct Range {
+        std::size_t bytes = 0, device = 0;
+        std::weak_ptr<OwnBlock> own{};
+        std::uint64_t generation = 0;
+        IpcBytes handle{};
+    };
+    struct Found {
+        std::byte* base = nullptr;
+        Range range{};
+    };
+    struct State {
+        std::map<std::byte*, Range> ranges;
+        std::map<std::byte*, OpenedBlock> opened;
+        Statistics counts{};
+    };
+    std::optional<Found> find(const std::byte* address) const;
+    std::shared_ptr<OwnBlock> allocate(std::size_t device, std::size_t bytes) const;
+    void free(OwnBlock* block) const;
+    Background& stream(std::size_t device) const;
+
+    std::atomic<std::size_t> enabled_{0};
+    mutable Guarded<Faults> faults_;
+    mutable std::atomic<std::size_t> ranges_{0};  ///< so that holds() costs nothing where there are none
+    mutable Guarded<State> state_;
+    mutable EventPool events_;
+    mutable Guarded<std::array<std::unique_ptr<Background>, kMaxDevices>> streams_;
+};
+
+}  // namespace shared_tensor::tensor::simulated

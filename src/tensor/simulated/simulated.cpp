@@ -1,0 +1,125 @@
+#include <shared_tensor/simulated.hpp>
+
+#include <ATen/core/Tensor.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <stdexcept>
+
+#include "tensor/at_tensor.hpp"
+#include "tensor/memory.hpp"
+#include "tensor/simulated/device.hpp"
+#include "util/sha256.hpp"
+
+namespace shared_tensor::simulated {
+
+namespace {
+
+using tensor::simulated::kMaxDevices;
+using tensor::simulated::SimulatedDevice;
+
+SimulatedDevice& all() { return SimulatedDevice::of_process(); }
+
+std::size_t checked(std::size_t device) {
+    if (device < all().enabled()) return device;
+    throw std::invalid_argument("simulated device " + std::to_string(device) + " is not switched on: " +
+                                std::to_string(all().enabled()) + " are (simulated::enable, --simulated-devices)");
+}
+
+std::string_view trimmed(std::string_view text) {
+    const auto first = text.find_first_not_of(' ');
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+void set_fault(Faults& faults, std::string_view word) {
+    const auto equals = word.find('=');
+    const std::string_view name = word.substr(0, equals);
+    if (equals == std::string_view::npos) {
+        if (name == "refuse_export") return void(faults.refuse_export = true);
+        if (name == "refuse_open") return void(faults.refuse_open = true);
+        if (name == "refuse_events") return void(faults.refuse_events = true);
+        if (name == "crash_at_open") return void(faults.crash_at_open = true);
+    } else {
+        std::uint32_t value = 0;
+        const std::string_view digits = word.substr(equals + 1);
+        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+        const bool right = error == std::errc() && end == digits.data() + digits.size();
+        if (right && name == "slow_open_ms") return void(faults.slow_open_ms = value);
+        if (right && name == "slow_close_ms") return void(faults.slow_close_ms = value);
+    }
+    throw std::invalid_argument("\"" + std::string(word) +
+                                "\" is no fault of a simulated device: refuse_export, refuse_open, refuse_events, "
+                                "crash_at_open, slow_open_ms=N, slow_close_ms=N");
+}
+
+}  // namespace
+
+void enable(std::size_t devices) {
+    if (devices > kMaxDevices)
+        throw std::invalid_argument("there are at most " + std::to_string(kMaxDevices) + " simulated devices");
+    static std::once_flag faults;
+    std::call_once(faults, [] {
+        if (const char* text = std::getenv("SHARED_TENSOR_SIMULATED_FAULTS")) inject(parse_faults(text));
+    });
+    all().enable(devices);
+}
+
+std::size_t enabled() { return all().enabled(); }
+
+std::string uuid(std::size_t device) {
+    static const std::string boot = [] {
+        std::ifstream file("/proc/sys/kernel/random/boot_id");
+        std::string text;
+        file >> text;
+        return text;
+    }();
+    const std::string text = "simulated " + std::to_string(device) + ' ' + boot;
+    const Sha256 digest = sha256_of(std::as_bytes(std::span(text)));
+    static constexpr char kDigits[] = "0123456789abcdef";
+    std::string name = "SIM-";
+    for (std::size_t i = 0; i < 16; ++i) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) name.push_back('-');
+        name.push_back(kDigits[std::to_integer<unsigned>(digest[i]) >> 4]);
+        name.push_back(kDigits[std::to_integer<unsigned>(digest[i]) & 15]);
+    }
+    return name;
+}
+
+at::Tensor empty(const std::vector<std::int64_t>& sizes, c10::ScalarType dtype, std::size_t device) {
+    const auto known = tensor::dtype_of(dtype);
+    if (!known) throw std::invalid_argument("no tensor of that dtype can cross");
+    return all().empty(checked(device), *known, sizes);
+}
+
+at::Tensor to_device(const at::Tensor& tensor, std::size_t device) {
+    checked(device);
+    const auto handle = tensor::make_handle(tensor);
+    const at::Tensor& plain = handle->tensor();
+    at::Tensor made = all().empty(device, tensor::dtype_of(plain), {plain.sizes().data(), plain.sizes().size()});
+    if (plain.numel() > 0) all().read(plain.is_cpu() ? plain : plain.cpu(), tensor::mutable_bytes(made).data());
+    return made;
+}
+
+bool on_device(const at::Tensor& tensor) { return all().holds(tensor); }
+
+void launch(std::function<void()> work, std::size_t device) { all().launch(checked(device), std::move(work)); }
+void synchronize(std::size_t device) { all().synchronize(checked(device)); }
+
+void inject(const Faults& faults) { all().inject(faults); }
+
+Faults parse_faults(std::string_view text) {
+    Faults faults;
+    while (!text.empty()) {
+        const auto comma = std::min(text.find(','), text.size());
+        if (const auto word = trimmed(text.substr(0, comma)); !word.empty()) set_fault(faults, word);
+        text.remove_prefix(std::min(comma + 1, text.size()));
+    }
+    return faults;
+}
+
+Statistics statistics() { return all().statistics(); }
+
+}  // namespace shared_tensor::simulated

@@ -1,0 +1,99 @@
+// What only a real GPU shows of the thin layer over CUDA; the rest is in the conformance suite.
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <thread>
+
+#include "media.hpp"
+#include "tensor/cuda/cuda_device.hpp"
+#include "tensor/devices/devices.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+/// Skips where there is no GPU.
+const IpcDevice& gpu() {
+    (void)any_medium();
+    return cuda_device();
+}
+
+}  // namespace
+
+TEST_CASE("A tensor's place is its block, its offset and the block's generation", "[cuda]") {
+    const IpcDevice& device = gpu();
+    const at::Tensor x = put(at::arange(1 << 20, at::kFloat), "cuda");
+    const DevicePlace whole = device.place(x), part = device.place(x.slice(0, 1000));
+    CHECK(part.base == whole.base);
+    CHECK(part.offset == whole.offset + 4000);
+    CHECK(part.generation == whole.generation);
+    CHECK(whole.obstacle.empty());
+    CHECK(whole.offset + x.nbytes() <= whole.block_bytes);
+}
+
+TEST_CASE("A handle is refused where it was made, and the runtime is healthy afterwards", "[cuda]") {
+    const IpcDevice& device = gpu();
+    const at::Tensor x = put(at::ones({1 << 20}), "cuda");
+    const DevicePlace place = device.place(x);
+    CHECK_THROWS_AS(device.open(place.device, device.export_block(place), place.generation), DeviceRefused);
+    CHECK(cudaGetLastError() == cudaSuccess);
+    CHECK(x.sum().item<float>() == 1 << 20);
+}
+
+TEST_CASE("Bytes that are no handle are refused, and the runtime is healthy afterwards", "[cuda]") {
+    const IpcDevice& device = gpu();
+    IpcBytes bytes{};
+    for (int i = 0; i < 100; ++i) {
+        bytes[static_cast<std::size_t>(i % 64)] ^= static_cast<std::byte>(i + 1);
+        CHECK_THROWS_AS(device.open(0, bytes, 1), DeviceRefused);
+        CHECK_THROWS_AS(device.use(0, &bytes), DeviceRefused);
+    }
+    CHECK(cudaGetLastError() == cudaSuccess);
+    CHECK(put(at::ones({10}), "cuda").sum().item<float>() == 10);
+}
+
+TEST_CASE("The calling thread keeps its device and its stream", "[cuda]") {
+    const IpcDevice& device = gpu();
+    const at::Tensor x = put(at::ones({1 << 20}), "cuda");
+    std::thread([&] {
+        int before = -1, after = -1;
+        REQUIRE(cudaGetDevice(&before) == cudaSuccess);
+        const auto place = device.place(x);
+        const auto event = device.record(place.device);
+        device.use(place.device, &event->bytes())->end();
+        REQUIRE(cudaGetDevice(&after) == cudaSuccess);
+        CHECK(before == after);
+    }).join();
+}
+
+TEST_CASE("Work on a stream of the function's own is done before another thread reads", "[cuda]") {
+    const IpcDevice& device = gpu();
+    at::Tensor result;
+    std::thread([&] {
+        const c10::cuda::CUDAStreamGuard own(c10::cuda::getStreamFromPool());
+        const at::Tensor busy = at::ones({4096, 4096}, at::TensorOptions(at::kCUDA));
+        for (int i = 0; i < 50; ++i)
+            (void)busy.mm(busy);
+        result = at::ones({1 << 20}, at::TensorOptions(at::kCUDA));
+        device.hand_on(result);
+    }).join();
+    CHECK(result.sum().item<float>() == 1 << 20);
+}
+
+TEST_CASE("Events come from a pool that has an end", "[cuda]") {
+    const IpcDevice& device = gpu();
+    std::vector<std::unique_ptr<DeviceEvent>> events;
+    while (auto event = device.record(0))
+        events.push_back(std::move(event));
+    CHECK(events.size() == 1000);
+    events.pop_back();
+    CHECK(device.record(0) != nullptr);
+}

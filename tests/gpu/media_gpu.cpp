@@ -1,0 +1,10 @@
+#include "media.hpp"
+
+namespace shared_tensor::test {
+
+const std::vector<MediumCase>& media_here() {
+    static const std::vector<MediumCase> media{kCudaIpc};
+    return media;
+}
+
+}  // namespace shared_tensor::test

@@ -1,0 +1,234 @@
+// What has to hold whatever way a tensor takes: body, shm, simulated, and on a GPU cuda_ipc.
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/complex.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/imag.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <future>
+#include <optional>
+
+#include <shared_tensor/simulated.hpp>
+
+#include "media.hpp"
+#include "tensor/dtype.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+/// Any bits, but for bool, which has two values.
+at::Tensor pattern(tensor::DType dtype, const std::vector<std::int64_t>& shape) {
+    const at::Tensor tensor = at::empty(shape, at::TensorOptions(tensor::scalar_type(dtype)));
+    auto* bytes = static_cast<std::uint8_t*>(tensor.mutable_data_ptr());
+    for (std::size_t i = 0; i < tensor.nbytes(); ++i)
+        bytes[i] = static_cast<std::uint8_t>(dtype == tensor::DType::bool_ ? i % 3 % 2 : i * 37 + 11);
+    return tensor;
+}
+
+constexpr std::int64_t kMany = 1 << 18;  // enough for shared memory
+
+}  // namespace
+
+TEST_CASE("Every dtype crosses in both directions and stays where it was", "[media]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    for (std::size_t i = 0; i < tensor::kDTypes; ++i) {
+        const auto dtype = static_cast<tensor::DType>(i);
+        CAPTURE(tensor::name_of(dtype));
+        const at::Tensor x = put(pattern(dtype, {3, 5, 1024}), medium.place);
+        const auto y = client.call<at::Tensor>("echo", x);
+        CHECK(same_values(x, y));
+        CHECK(lies_at(y, medium.place));
+    }
+    CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("Scalars, empty tensors and views with gaps and offsets cross", "[media]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    const at::Tensor all = put(at::arange(kMany, at::kFloat), medium.place).view({256, 1024});
+    const auto crosses = [&](const at::Tensor& x) {
+        const auto y = client.call<at::Tensor>("echo", x);
+        return y.sizes() == x.sizes() && same_values(x, y) && client.call<bool>("lies_here", x);
+    };
+    CHECK(crosses(all[3][7]));
+    CHECK(crosses(all.t()));
+    CHECK(crosses(all.slice(0, 5, 250, 3).slice(1, 1, 1000, 2)));
+    CHECK(crosses(all.slice(0, 10, 10)));
+    CHECK(crosses(all.narrow(1, 0, 0)));
+    CHECK(crosses(all.slice(0, 1, 2).expand({4, 1024})));
+    CHECK(crosses(all.slice(0, 255, 256)));
+    CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("Autograd's history stays behind, lazy conjugation and negation are carried out", "[media]") {
+    const MediumCase medium = any_medium({"simulated"});  // operators bring such tensors to host memory
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    const at::Tensor real = put(at::arange(kMany, at::kFloat), medium.place);
+    at::Tensor grown = real.detach().clone();
+    grown.set_requires_grad(true);
+    const auto y = client.call<at::Tensor>("echo", grown);
+    CHECK(!y.requires_grad());
+    CHECK(same_values(y, real));
+    const at::Tensor z = at::complex(real, real);
+    CHECK(same_values(client.call<at::Tensor>("echo", z.conj()), z.conj().resolve_conj()));
+    CHECK(same_values(client.call<at::Tensor>("echo", at::imag(z.conj())), at::imag(z.conj()).resolve_neg()));
+}
+
+TEST_CASE("A function may write to its argument, and the caller's stays as it was", "[media]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    const at::Tensor host = at::arange(kMany, at::kFloat);
+    const at::Tensor x = put(host, medium.place);
+    CHECK(same_values(client.call<at::Tensor>("doubled_in_place", x), at::mul(host, 2)));
+    CHECK(same_values(x, host));
+}
+
+TEST_CASE("What a client writes to a result in host memory is nobody else's", "[media]") {
+    // Device memory has no copy on write: what is written is seen by all, as CUDA has it.
+    const MediumCase medium = any_medium({"simulated", "cuda_ipc"});
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    auto first = client.call<at::Tensor>("held");
+    const at::Tensor wanted = first.clone();
+    first.zero_();
+    CHECK(same_values(client.call<at::Tensor>("held"), wanted));
+}
+
+TEST_CASE("One result of three clients is released in every order", "[media]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const std::vector<Client> clients{server.client(), server.client(), server.client()};
+    const at::Tensor wanted = at::arange(kMany, at::kFloat);
+    std::vector<std::size_t> order{0, 1, 2};
+    do {
+        std::vector<std::optional<at::Tensor>> tensors;
+        for (const Client& client : clients)
+            tensors.emplace_back(client.call<at::Tensor>("held"));
+        for (const std::size_t one : order) {
+            CHECK(same_values(*tensors[one], wanted));
+            tensors[one].reset();
+            for (const auto& rest : tensors)
+                CHECK((!rest || same_values(*rest, wanted)));
+        }
+    } while (std::next_permutation(order.begin(), order.end()));
+    CHECK(leases_become(clients[0], 0));
+}
+
+TEST_CASE("Views of a result outlive it, its client's object and each other", "[media]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    auto client = std::make_unique<Client>(server.client());
+    const Client other = server.client();
+    at::Tensor row = client->call<at::Tensor>("held").view({512, 512})[7];
+    const auto part = client->call<at::Tensor>("held_part", 3, 5);
+    client.reset();
+    CHECK(row[1].item<float>() == 7 * 512 + 1);
+    CHECK(part[2][4].item<float>() == 4 * 512 + 3 + 2 * 5);
+    row = at::Tensor();
+    CHECK(part[0][0].item<float>() == 3);
+}
+
+TEST_CASE("A result that is not ready when its answer is, is waited for", "[media]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    for (int round = 0; round < 3; ++round)
+        CHECK(same_values(client.call<at::Tensor>("late", kMany, 300), at::arange(kMany, at::kFloat)));
+}
+
+TEST_CASE("An argument lives until its call is over, whatever its owner does", "[media]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const char* function = GENERATE("sum_later", "sum_borrowed");
+    const MediaServer server(medium);
+    const Client client = server.client();
+    for (int round = 0; round < 3; ++round) {
+        auto sum = std::async(std::launch::async, [&] {
+            return client.call<double>(function, put(at::ones({kMany}, at::kFloat), medium.place), 100);
+        });
+        const at::Tensor other = put(at::zeros({kMany}, at::kFloat), medium.place);
+        CHECK(sum.get() == kMany);
+    }
+    CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("Results survive the death of their server, and the client finds the next one", "[media]") {
+    const MediumCase medium = any_medium({"cuda_ipc"});  // CUDA calls memory undefined whose process is gone
+    CAPTURE(medium.name);
+    auto server = std::make_unique<MediaServer>(medium);
+    const int port = server->port();
+    const Client client = server->client();
+    const auto held = client.call<at::Tensor>("held");
+    server->child().signal(SIGKILL);
+    server->child().wait();
+    CHECK_THROWS_AS(client.call<at::Tensor>("held"), RpcError);
+    CHECK(same_values(held, at::arange(kMany, at::kFloat)));
+    server = std::make_unique<MediaServer>(medium, Words{}, port);
+    CHECK(eventually([&] {
+        try {
+            return same_values(client.call<at::Tensor>("numbers", 1000), at::arange(1000, at::kFloat));
+        } catch (const RpcError&) {
+            return false;
+        }
+    }));
+    CHECK(same_values(held, at::arange(kMany, at::kFloat)));
+}
+
+TEST_CASE("A killed client's leases are gone at once, and its memory with its process", "[media]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    HoldingClient holder(server, medium, 50);
+    REQUIRE(holder.is_ready());
+    if (medium.channel) CHECK(totals_of(client)["shared_memory"]["leases"] == 50);
+    holder.child().signal(SIGKILL);
+    holder.child().wait();
+    CHECK(leases_become(client, 0));
+    CHECK(eventually([&] { return totals_of(client)["device_memory"]["quarantined"] == 0; }));
+    CHECK(same_values(client.call<at::Tensor>("held"), at::arange(kMany, at::kFloat)));
+}
+
+TEST_CASE("A hundred rounds leave nothing behind", "[media]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    for (int round = 0; round < 100; ++round) {
+        const at::Tensor x = put(at::arange(round, round + 20'000, at::kFloat), medium.place);
+        REQUIRE(same_values(client.call<at::Tensor>("echo", x), x));
+    }
+    CHECK(leases_become(client, 0));
+    CHECK(eventually([&] { return totals_of(client)["device_memory"]["open"] == 0; }));
+    if (!(medium == "simulated")) return;
+    CHECK(eventually([] { return simulated::statistics().open == 0 && simulated::statistics().allocations == 0; }));
+    const simulated::Statistics here = simulated::statistics();
+    CHECK(here.freed_while_open + here.opened_twice + here.closed_twice == 0);
+    const auto there = client.call<std::map<std::string, std::uint64_t>>("statistics");
+    CHECK(there.at("undefined") == 0);
+    CHECK(there.at("opened") == there.at("closed"));
+    CHECK(there.at("allocations") == 0);
+    CHECK(there.at("events") == 0);
+}

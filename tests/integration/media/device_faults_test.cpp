@@ -1,0 +1,170 @@
+// Device memory when something goes wrong: on the simulated device, where it can be asked for.
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <thread>
+
+#include <shared_tensor/simulated.hpp>
+
+#include "media.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+constexpr std::int64_t kMany = 1 << 18;
+
+struct Injected {
+    explicit Injected(const simulated::Faults& faults) { simulated::inject(faults); }
+    Injected(const Injected&) = delete;
+    Injected& operator=(const Injected&) = delete;
+    ~Injected() { simulated::inject({}); }
+};
+
+MediumCase on_simulated() {
+    simulated::enable(1);
+    return kSimulated;
+}
+
+std::map<std::string, std::uint64_t> counts_of(const Client& client) {
+    return client.call<std::map<std::string, std::uint64_t>>("statistics");
+}
+
+}  // namespace
+
+TEST_CASE("Two tensors of one allocation are one opening", "[media][device]") {
+    const MediaServer server(on_simulated());
+    const Client client = server.client();
+    const auto before = simulated::statistics().opened;
+    const auto whole = client.call<at::Tensor>("held");
+    const auto part = client.call<at::Tensor>("held_part", 0, 1);
+    CHECK(simulated::statistics().opened == before + 1);
+    CHECK(part.const_data_ptr() == whole.const_data_ptr());
+    CHECK(totals_of(client)["shared_memory"]["leases"] == 2);
+    CHECK(client.statistics().bytes_in < 20'000);
+}
+
+TEST_CASE("Where no event is left the server waits, and its answer is right", "[media][device]") {
+    const MediumCase medium = on_simulated();
+    const MediaServer server(medium, {"SHARED_TENSOR_SIMULATED_FAULTS=refuse_events"});
+    const auto result = server.client().call<at::Tensor>("late", kMany, 300);
+    CHECK(same_values(result, at::arange(kMany, at::kFloat)));
+}
+
+TEST_CASE("An argument is waited for that is not ready when the call is made", "[media][device]") {
+    const MediaServer server(on_simulated());
+    const at::Tensor x = simulated::empty({kMany}, at::kFloat);
+    simulated::launch([x] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        x.fill_(1);
+    });
+    CHECK(server.client().call<double>("sum_later", x, 0) == kMany);
+}
+
+TEST_CASE("What cannot be exported goes by host memory, with its bytes counted", "[media][device]") {
+    const MediumCase medium = on_simulated();
+    const MediaServer server(medium, {"SHARED_TENSOR_SIMULATED_FAULTS=refuse_export"});
+    const Client client = server.client();
+    const auto result = client.call<at::Tensor>("held");
+    CHECK(same_values(result, at::arange(kMany, at::kFloat)));
+    CHECK(!simulated::on_device(result));
+    const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+    CHECK(client.call<bool>("lies_here", x));
+    const Injected faults({.refuse_export = true});
+    CHECK(!client.call<bool>("lies_here", x));
+    CHECK(client.call<double>("sum_later", x, 0) == kMany);
+}
+
+TEST_CASE("A client that cannot open a handle gets an error, and the lease ends", "[media][device]") {
+    const MediaServer server(on_simulated());
+    const Client client = server.client();
+    {
+        const Injected faults({.refuse_open = true});
+        CHECK_THROWS_AS(client.call<at::Tensor>("held"), RpcError);
+    }
+    CHECK(leases_become(client, 0));
+    CHECK(same_values(client.call<at::Tensor>("held"), at::arange(kMany, at::kFloat)));
+}
+
+TEST_CASE("A server that cannot open an argument says so, and the client keeps nothing lent", "[media][device]") {
+    const MediumCase medium = on_simulated();
+    const MediaServer server(medium, {"SHARED_TENSOR_SIMULATED_FAULTS=refuse_open"});
+    const Client client = server.client();
+    const auto before = simulated::statistics().allocations;
+    {
+        const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+        CHECK_THROWS_AS(client.call<double>("sum_later", x, 0), InvalidParams);
+    }
+    CHECK(eventually([&] { return simulated::statistics().allocations == before; }));
+}
+
+TEST_CASE("A server that dies while it opens an argument costs the call and nothing else", "[media][device]") {
+    const MediumCase medium = on_simulated();
+    auto server = std::make_unique<MediaServer>(medium, Words{"SHARED_TENSOR_SIMULATED_FAULTS=crash_at_open"});
+    const Client client = server->client();
+    const auto before = simulated::statistics().allocations;
+    {
+        const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+        CHECK_THROWS_AS(client.call<double>("sum_later", x, 0), RpcError);
+        server->child().wait();
+        const MediaServer next(medium, {}, server->port());
+        CHECK(eventually([&] {
+            try {
+                return client.call<double>("sum_later", x, 0) == kMany;
+            } catch (const RpcError&) {
+                return false;
+            }
+        }));
+    }
+    CHECK(eventually([&] { return simulated::statistics().allocations == before; }));
+}
+
+TEST_CASE("A client that dies while it opens a result leaves no lease and no memory", "[media][device]") {
+    const MediumCase medium = on_simulated();
+    const MediaServer server(medium);
+    const Client client = server.client();
+    HoldingClient dying(server, medium, 1, {"SHARED_TENSOR_SIMULATED_FAULTS=crash_at_open"});
+    CHECK(dying.child().wait() == 128 + SIGKILL);
+    CHECK(leases_become(client, 0));
+    CHECK(eventually([&] { return totals_of(client)["device_memory"]["quarantined"] == 0; }));
+    CHECK(eventually([&] { return counts_of(client).at("events") == 0; }));
+}
+
+TEST_CASE("Memory under a lease is not freed while a client has it open, however slowly that closes",
+          "[media][device]") {
+    const MediaServer server(on_simulated());
+    const Client client = server.client();
+    const Injected faults({.slow_open_ms = 20, .slow_close_ms = 50});
+    for (int round = 0; round < 10; ++round)
+        CHECK(client.call<at::Tensor>("numbers", 1000).numel() == 1000);
+    CHECK(leases_become(client, 0));
+    CHECK(counts_of(client).at("undefined") == 0);
+    CHECK(counts_of(client).at("allocations") == 0);
+}
+
+TEST_CASE("A result that lies in the caller's own memory is copied before it goes back", "[media][device]") {
+    const MediaServer server(on_simulated());
+    const Client client = server.client();
+    const at::Tensor x = simulated::to_device(at::arange(kMany, at::kFloat));
+    const auto y = client.call<at::Tensor>("echo", x);
+    CHECK(y.const_data_ptr() != x.const_data_ptr());
+    CHECK(same_values(x, y));
+    // And a result of the server's that goes there as an argument.
+    const auto held = client.call<at::Tensor>("held");
+    CHECK(client.call<bool>("lies_here", held));
+    CHECK(same_values(client.call<at::Tensor>("echo", held), held));
+}
+
+TEST_CASE("A device that the other side does not see is not used", "[media][device]") {
+    simulated::enable(2);
+    const MediaServer server(kSimulated);
+    const Client client = server.client();
+    const at::Tensor there = simulated::to_device(at::ones({kMany}, at::kFloat), 0);
+    const at::Tensor nowhere = simulated::to_device(at::ones({kMany}, at::kFloat), 1);
+    CHECK(client.call<bool>("lies_here", there));
+    CHECK(!client.call<bool>("lies_here", nowhere));
+    CHECK(client.call<double>("sum_later", nowhere, 0) == kMany);
+}

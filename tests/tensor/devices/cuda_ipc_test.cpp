@@ -1,0 +1,216 @@
+// The way cuda_ipc on the simulated device, against another process that exports: what a descriptor may say.
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <limits>
+
+#include <shared_tensor/bytes.hpp>
+#include <shared_tensor/simulated.hpp>
+#include <shared_tensor/value.hpp>
+
+#include "exporter.hpp"
+#include "tensor/devices/devices.hpp"
+#include "tensor/exchange.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+/// This process as the reader of an exporter's tensors.
+struct Reader {
+    Reader() { simulated::enable(1); }
+    at::Tensor read(const Json& descriptor, bool borrow = true) {
+        TensorExchange exchange({}, {}, {}, media);
+        exchange.set_borrow(borrow);
+        return exchange.import(descriptor)->tensor();
+    }
+    bool refuses(const Json& descriptor, const std::string& path = "") {
+        try {
+            read(descriptor);
+            return false;
+        } catch (const InvalidValue& error) {
+            return path.empty() || error.path == path;
+        }
+    }
+    bool nothing_is_open() {
+        Devices::of_process().forget(1);
+        return eventually([&] { return simulated::statistics().open == 0 && peer.used == peer.done; });
+    }
+
+    AnyPeer peer;
+    const std::unique_ptr<Medium> medium = make_cuda_ipc_medium(peer, DeviceImports::copied);
+    const Media media{{medium.get()}};
+};
+
+Json with(Json descriptor, const char* member, const Json& value) {
+    descriptor["cuda_ipc"][member] = value;
+    return descriptor;
+}
+
+std::string flipped(const std::string& base64, std::size_t bit) {
+    IpcBytes bytes;
+    REQUIRE(decode_base64_into(base64, bytes.data()));
+    bytes[bit / 8] ^= static_cast<std::byte>(1U << bit % 8);
+    return encode_base64(bytes);
+}
+
+}  // namespace
+
+TEST_CASE("A descriptor names handle, offset, size, event, generation and the device", "[devices]") {
+    const Exporter exporter;
+    const Json& descriptor = exporter.descriptor();
+    CHECK(descriptor["device"] == "cuda:" + simulated::uuid(0));
+    CHECK(descriptor["lease"] == "l-1");
+    const Json& way = descriptor["cuda_ipc"];
+    CHECK(way.size() == 5);
+    CHECK(decoded_base64_size(way["handle"].get<std::string>()) == 64);
+    CHECK(decoded_base64_size(way["event"].get<std::string>()) == 64);
+    CHECK(way["offset"] == 0);
+    CHECK(way["size"] == 4000);
+    CHECK(way["generation"].is_number_unsigned());
+}
+
+TEST_CASE("Another process's tensor is read where it lies, or copied", "[devices]") {
+    const Exporter exporter;
+    Reader reader;
+    const at::Tensor lent = reader.read(exporter.descriptor());
+    CHECK(at::equal(lent, at::arange(1000, at::kFloat)));
+    CHECK(!lent.storage().resizable());
+    const at::Tensor copy = reader.read(exporter.descriptor(), false);
+    CHECK(at::equal(copy, lent));
+    CHECK(copy.const_data_ptr() != lent.const_data_ptr());
+    CHECK(simulated::on_device(copy));
+}
+
+TEST_CASE("Whoever lets go of all tensors has closed all blocks", "[devices]") {
+    const Exporter exporter;
+    Reader reader;
+    for (int i = 0; i < 20; ++i)
+        CHECK(reader.read(exporter.descriptor(), i % 2 == 0)[i].item<float>() == float(i));
+    CHECK(reader.nothing_is_open());
+}
+
+TEST_CASE("A handle with one bit flipped is refused, each of 512", "[devices]") {
+    const Exporter exporter;
+    Reader reader;
+    const std::string handle = exporter.descriptor()["cuda_ipc"]["handle"];
+    for (std::size_t bit = 0; bit < 512; ++bit) {
+        CAPTURE(bit);
+        REQUIRE(reader.refuses(with(exporter.descriptor(), "handle", flipped(handle, bit)), "cuda_ipc.handle"));
+    }
+    CHECK(reader.nothing_is_open());
+}
+
+TEST_CASE("An event with one bit flipped is refused, each of 512", "[devices]") {
+    const Exporter exporter;
+    Reader reader;
+    const std::string event = exporter.descriptor()["cuda_ipc"]["event"];
+    for (std::size_t bit = 0; bit < 512; ++bit) {
+        CAPTURE(bit);
+        REQUIRE(reader.refuses(with(exporter.descriptor(), "event", flipped(event, bit))));
+    }
+    CHECK(reader.nothing_is_open());
+}
+
+TEST_CASE("Offsets and sizes outside of the block are refused", "[devices]") {
+    const Exporter exporter;
+    Reader reader;
+    const Json good = exporter.descriptor();
+    constexpr auto kHuge = std::numeric_limits<std::uint64_t>::max();
+    for (const std::uint64_t offset :
+         {std::uint64_t{4}, std::uint64_t{4000}, std::uint64_t{1} << 40, kHuge, kHuge - 3999})
+        CHECK(reader.refuses(with(good, "offset", offset)));
+    CHECK(reader.refuses(with(good, "offset", 2), "cuda_ipc.offset"));
+    for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{3999}, std::uint64_t{4001}, kHuge})
+        CHECK(reader.refuses(with(good, "size", size), "cuda_ipc.size"));
+    Json wide = with(good, "size", 8000);
+    wide["shape"] = {2000};
+    CHECK(reader.refuses(wide, "cuda_ipc.size"));
+    Json strided = with(good, "size", 4000);
+    strided["shape"] = {2, 2};
+    strided["strides"] = {1000, 1};
+    CHECK(reader.refuses(strided, "cuda_ipc.size"));
+    CHECK(reader.nothing_is_open());
+}
+
+TEST_CASE("Members of another type, too many and too few are refused", "[devices]") {
+    const Exporter exporter;
+    Reader reader;
+    const Json good = exporter.descriptor();
+    CHECK(reader.refuses(with(good, "handle", "AAAA"), "cuda_ipc.handle"));
+    CHECK(reader.refuses(with(good, "handle", 5)));
+    CHECK(reader.refuses(with(good, "event", "AAAA"), "cuda_ipc.event"));
+    CHECK(reader.refuses(with(good, "generation", -1), "cuda_ipc.generation"));
+    CHECK(reader.refuses(with(good, "generation", "1"), "cuda_ipc.generation"));
+    CHECK(reader.refuses(with(good, "more", 1), "cuda_ipc"));
+    Json less = good;
+    less["cuda_ipc"].erase("event");
+    CHECK(reader.refuses(less, "cuda_ipc"));
+    less["cuda_ipc"] = 3;
+    CHECK(reader.refuses(less, "cuda_ipc"));
+}
+
+TEST_CASE("A device that is not seen here is refused, and so are handles under the name of another", "[devices]") {
+    const Exporter exporter;
+    Reader reader;
+    Json other = exporter.descriptor();
+    other["device"] = "cuda:" + simulated::uuid(1);
+    CHECK(reader.refuses(other, "device"));
+    simulated::enable(2);
+    CHECK(reader.refuses(other, "cuda_ipc.handle"));
+    simulated::enable(1);
+    other["device"] = "cpu";
+    CHECK(reader.refuses(other, "device"));
+}
+
+TEST_CASE("Another generation of the block is refused", "[devices]") {
+    const Exporter exporter;
+    Reader reader;
+    const Json good = exporter.descriptor();
+    const auto generation = good["cuda_ipc"]["generation"].get<std::uint64_t>();
+    CHECK(reader.refuses(with(good, "generation", generation + 1), "cuda_ipc.handle"));
+    const at::Tensor open = reader.read(good);
+    CHECK(reader.refuses(with(good, "generation", generation + 1), "cuda_ipc.generation"));
+}
+
+TEST_CASE("A handle of memory that was freed is refused, and what was opened before stays readable", "[devices]") {
+    Exporter exporter;
+    Reader reader;
+    {
+        const at::Tensor before = reader.read(exporter.descriptor());
+        exporter.free();
+        CHECK(before[999].item<float>() == 999);
+    }
+    REQUIRE(reader.nothing_is_open());
+    CHECK(reader.refuses(exporter.descriptor()));
+}
+
+TEST_CASE("A handle of a process that is gone is refused, and what was opened before stays readable", "[devices]") {
+    Exporter exporter;
+    Reader reader;
+    {
+        const at::Tensor before = reader.read(exporter.descriptor());
+        exporter.child().signal(SIGKILL);
+        exporter.child().wait();
+        CHECK(before[999].item<float>() == 999);
+    }
+    REQUIRE(reader.nothing_is_open());
+    CHECK(reader.refuses(exporter.descriptor()));
+}
+
+TEST_CASE("A message of this process to itself finds its memory without opening it", "[devices]") {
+    Reader reader;
+    const auto before = simulated::statistics();
+    const at::Tensor x = simulated::to_device(at::arange(1000, at::kFloat));
+    ExportPolicy policy;
+    policy.accept = {Way::cuda_ipc};
+    TensorExchange exchange({}, policy, {}, reader.media);
+    const Json descriptor = exchange.describe(exchange.wrap(x.slice(0, 10, 20)));
+    const at::Tensor y = reader.read(descriptor);
+    CHECK(y.const_data_ptr() == x.slice(0, 10, 20).const_data_ptr());
+    CHECK(simulated::statistics().opened == before.opened);
+}
