@@ -89,28 +89,28 @@ IpcDevice::Opened Openings::enter(const Block& block) {
         entry.owner = block.owner;
         state->entries.emplace(block, std::move(entry));
     }
-    IpcDevice::Opened opened;
+    std::optional<IpcDevice::Opened> opened;  // g++ 12 leaves a plain one undefined where open() throws
     std::string reason;
     try {
-        opened = device_->open(block.device, block.handle, block.generation);
+        opened.emplace(device_->open(block.device, block.handle, block.generation));
     } catch (const std::exception& error) {
         reason = error.what();
     }
     state_.with([&](State& state) {
         const auto found = state.entries.find(block);
-        if (opened.base == nullptr) {
+        if (!opened) {
             state.entries.erase(found);
             return;
         }
         found->second.phase = Phase::open;
-        found->second.opened = opened;
+        found->second.opened = *opened;
         found->second.uses = 1;
         ++state.opened;
         ++state.borrowed;
     });
     state_.notify_all();
-    if (opened.base == nullptr) refuse("handle", "a handle that this process can open", std::move(reason));
-    return opened;
+    if (!opened) refuse("handle", "a handle that this process can open", std::move(reason));
+    return *opened;
 }
 
 bool Openings::contains(const std::byte* address) const {
