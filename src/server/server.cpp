@@ -7,8 +7,10 @@
 
 #include "server/local_clients.hpp"
 #include "server/local_socket.hpp"
+#include "server/named_tensors.hpp"
 #include "server/router.hpp"
 #include "server/server_info.hpp"
+#include "server/tensor_methods.hpp"
 #include "service/open_rpc.hpp"
 #include "tensor/at_tensor.hpp"
 #include "tensor/threads.hpp"
@@ -83,6 +85,10 @@ shm::PoolLimits pool_limits(const ServerOptions& options) {
     return limits;
 }
 
+service::TensorStoreLimits named_limits(const ServerOptions& options) {
+    return {options.max_named_tensors, options.max_named_bytes > 0 ? options.max_named_bytes : memory_size() / 4};
+}
+
 json_rpc::ParseLimits parse_limits(const ServerOptions& options) {
     return {{options.max_json_depth, options.max_json_bytes}, options.max_batch_items};
 }
@@ -102,11 +108,15 @@ public:
           builtins_({dispatcher_, sessions_, [this] { return info(); }, open_rpc_, epoch_, options_.max_wait}),
           leases_({options_.max_client_leases, options_.max_leases, std::chrono::minutes(1), options_.lease_ttl}),
           local_({access_, sessions_, leases_, epoch_, pool_limits(options_)}),
+          names_(named_limits(options_), options_.max_set_members,
+                 options_.local_socket == "none" ? nullptr : &local_.pool()),
           rpc_(dispatcher_, builtins_, sessions_, local_, parse_limits(options_),
                {options_.max_reply_json_bytes, options_.max_batch_reply_bytes}, epoch_),
           router_(
               {access_, rpc_, open_rpc_, [this] { return ready(); }, options_.max_json_bytes, options_.max_body_bytes}),
-          transport_(http_options(options_), router_) {}
+          transport_(http_options(options_), router_) {
+        add_tensor_methods(builtins_, names_, epoch_);
+    }
 
     ~Impl() { stop(std::chrono::milliseconds(0)); }
 
@@ -126,6 +136,7 @@ public:
 
     bool stop(std::chrono::milliseconds drain_time) {
         if (!running_.exchange(false)) return true;
+        names_.store().close();
         const bool done = dispatcher_.drain(real_clock().now() + drain_time);
         transport_.stop(kFlushTime);
         local_.stop();
@@ -158,8 +169,8 @@ private:
 
     bool ready() const { return running_.load() && dispatcher_.pool().healthy(); }
     json_rpc::Json info() {
-        return server_info(
-            {options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, local_, local_reason_});
+        return server_info({options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, local_,
+                            names_.store(), local_reason_});
     }
 
     const ServerOptions options_;
@@ -172,6 +183,7 @@ private:
     Builtins builtins_;
     service::LeaseTable leases_;
     LocalClients local_;
+    NamedTensors names_;
     RpcEndpoint rpc_;
     Router router_;
     http::Server transport_;

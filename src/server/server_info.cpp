@@ -19,7 +19,7 @@ Json ways(const std::string& local_reason) {
     return list;
 }
 
-Json limits(const ServerOptions& options) {
+Json limits(const ServerOptions& options, const service::TensorStoreLimits& names) {
     return {{"max_json_bytes", options.max_json_bytes},
             {"max_json_depth", options.max_json_depth},
             {"max_body_bytes", options.max_body_bytes},
@@ -35,7 +35,10 @@ Json limits(const ServerOptions& options) {
             {"max_sessions", options.max_sessions},
             {"max_leases", options.max_leases},
             {"max_client_leases", options.max_client_leases},
-            {"lease_ttl_ms", options.lease_ttl.count()}};
+            {"lease_ttl_ms", options.lease_ttl.count()},
+            {"max_named_tensors", options.max_named_tensors},
+            {"max_set_members", options.max_set_members},
+            {"max_named_bytes", names.max_bytes}};
 }
 
 Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
@@ -47,6 +50,10 @@ Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
             {"segment_bytes", pool.bytes},
             {"idle_segments", pool.idle_segments},
             {"idle_segment_bytes", pool.idle_bytes}};
+}
+
+Json named(const service::TensorStoreStats& names) {
+    return {{"names", names.names}, {"bytes", names.bytes}, {"published", names.published}, {"removed", names.removed}};
 }
 
 Json totals(const InfoSources& sources) {
@@ -75,6 +82,7 @@ Json totals(const InfoSources& sources) {
           {"device_bytes", tasks.device_bytes}}},
         {"cache", {{"entries", cache.entries}, {"bytes", cache.bytes}, {"hits", cache.hits}, {"misses", cache.misses}}},
         {"sessions", sources.sessions.size()},
+        {"named_tensors", named(sources.names.stats())},
         {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())}};
 }
 
@@ -90,7 +98,7 @@ Json server_info(const InfoSources& sources) {
               {"functions", sources.dispatcher.registry().size()},
               {"devices", Json::array()},
               {"ways", ways(sources.local_reason)},
-              {"limits", limits(sources.options)},
+              {"limits", limits(sources.options, sources.names.limits())},
               {"totals", totals(sources)}};
     if (const std::string path = sources.local.path(); !path.empty()) info["local_socket"] = path;
     return info;

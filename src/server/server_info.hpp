@@ -9,6 +9,7 @@
 #include "server/local_clients.hpp"
 #include "server/sessions.hpp"
 #include "service/dispatcher.hpp"
+#include "service/tensor_store.hpp"
 
 namespace shared_tensor::server {
 
@@ -22,6 +23,7 @@ struct InfoSources {
     const http::Server& transport;
     const service::LeaseTable& leases;
     LocalClients& local;
+    const service::TensorStore& names;
     const std::string& local_reason;  ///< why there is no local channel; empty: there is one
 };
 
