@@ -28,6 +28,8 @@ class Core;
 struct Session;
 }  // namespace client
 
+class NamedTensors;
+
 /// What a server says about itself.
 struct ServerInfo {
     std::string name, version;
@@ -103,6 +105,7 @@ public:
     std::string submit_task(std::string_view method, const detail::Arguments& arguments) const;
 
 private:
+    friend class NamedTensors;
     Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);
 
     Client in_session(std::string token) const;
