@@ -114,13 +114,18 @@ int completion(const CommandLine& line) {
 }
 
 using Command = int (*)(const CommandLine&);
-constexpr std::array<std::pair<std::string_view, Command>, 11> kCommands{{{"call", call},
+constexpr std::array<std::pair<std::string_view, Command>, 16> kCommands{{{"call", call},
                                                                           {"submit", submit},
                                                                           {"status", status},
                                                                           {"wait", wait},
                                                                           {"result", result},
                                                                           {"cancel", cancel},
                                                                           {"tasks", tasks},
+                                                                          {"put", put},
+                                                                          {"get", get},
+                                                                          {"tensors", tensors},
+                                                                          {"delete", remove_tensor},
+                                                                          {"watch", watch},
                                                                           {"functions", functions},
                                                                           {"info", info},
                                                                           {"ping", ping},
