@@ -190,7 +190,7 @@ void add_limits(Table& table) {
     table.time("body-stall-timeout", "between two reads of a binary request", MEMBER(server.body_stall_timeout));
     table.time("idle-timeout", "of a connection without a request", MEMBER(server.idle_timeout));
     table.time("write-timeout", "of a client that reads nothing", MEMBER(server.write_timeout));
-    table.time("max-wait", "task.wait and task.result, a request", MEMBER(server.max_wait));
+    table.time("max-wait", "task.wait, task.result and tensor.watch, a request", MEMBER(server.max_wait));
     table.count("max-tasks", "tasks kept", 1, MEMBER(server.max_tasks));
     table.time("task-ttl", "how long a finished task is kept", MEMBER(server.task_ttl));
     table.size("max-task-bytes", "results of finished tasks, host and device apart", MEMBER(server.max_task_bytes));
@@ -204,6 +204,10 @@ void add_limits(Table& table) {
     table.count("max-leases", "tensors lent to all clients", 1, MEMBER(server.max_leases), 10'000'000);
     table.count("max-client-leases", "tensors lent to one client", 1, MEMBER(server.max_client_leases), 10'000'000);
     table.time("lease-ttl", "of clients without a local channel, from their last renewal", MEMBER(server.lease_ttl));
+    table.count("max-named-tensors", "tensors and sets kept by name", 1, MEMBER(server.max_named_tensors), 10'000'000);
+    table.count("max-set-members", "tensors in one named set", 1, MEMBER(server.max_set_members), 10'000'000);
+    table.size("max-named-bytes", "tensors kept by name, the versions of now; 0: a quarter of the memory",
+               MEMBER(server.max_named_bytes));
 }
 
 #undef MEMBER

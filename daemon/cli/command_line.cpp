@@ -23,6 +23,11 @@ Commands:
   cancel ID                   ends a task
   tasks                       lists tasks, the newest first
   leases                      who holds which tensors' memory; leases revoke ID... takes it back
+  put FILE                    publishes a .safetensors file as a set, a .npy file as a tensor
+  get NAME, get SET/MEMBER    a named tensor or set, shown or written to a file
+  tensors [PREFIX]            lists named tensors
+  delete NAME                 takes a named tensor away; its readers keep theirs
+  watch NAME                  waits for a new version
   functions [NAME]            what can be called
   info                        what the server says about itself
   doctor [URL]                which ways tensors can go to that server, and for the others why not
@@ -69,14 +74,18 @@ cxxopts::Options option_list() {
     options.add_options("Server")(
         "url", "http://host:port or unix:/path; default: SHARED_TENSOR_URL, else 127.0.0.1:2537 + RANK", text())(
         "wait-for-server", "tries for so many seconds to reach a server that is still to start", text());
-    options.add_options("Call")("timeout", "seconds for the call, or for wait", text())(
-        "o,output", "writes the result to FILE.npy or FILE.json", text())("task",
-                                                                          "runs the call as a task, and waits for it")(
+    options.add_options("Call")("timeout", "seconds for the call, or for wait and watch", text())(
+        "o,output", "writes the result to FILE.npy, FILE.safetensors or FILE.json", text())(
+        "task", "runs the call as a task, and waits for it")(
         "idempotent", "the call may run twice: repeat it if the connection breaks")(
         "key", "idempotency key: the same key never runs twice", text())("session", "token of a session", text())(
         "ttl", "seconds that the server keeps a finished task", text())(
-        "deadline", "seconds after which the server cancels a task", text());
-    options.add_options("Output")("json", "one line of JSON, for programs")("names", "functions: names only")(
+        "deadline", "seconds after which the server cancels a task", text())(
+        "name", "put: the name; default: that of the file", text())(
+        "if-version", "put, delete: only in the place of that version; 0: only where there is none", text())(
+        "after", "watch: the version that is known; default: that of now", text());
+    options.add_options("Output")("json", "one line of JSON, for programs")("names",
+                                                                            "functions, tasks, tensors: names only")(
         "state", "tasks: only those pending, running, completed, failed or cancelled", text())(
         "limit", "tasks: so many at most (100)", text())("count", "ping: so many round trips (1)", text());
     options.add_options("Other")("h,help", "this text")("version", "version of this program");
@@ -120,6 +129,14 @@ public:
         return static_cast<std::size_t>(value);
     }
 
+    std::optional<std::uint64_t> version(const std::string& option) const {
+        if (!has(option)) return std::nullopt;
+        const double value = number_of(option, text(option));
+        if (value != std::floor(value) || value > 9e15)
+            throw UsageError("--" + option + " is a whole number from 0 on");
+        return static_cast<std::uint64_t>(value);
+    }
+
 private:
     const cxxopts::ParseResult* parsed_;
 };
@@ -137,6 +154,9 @@ void read_options(const Reader& reader, CommandLine& line) {
     line.state = reader.text("state");
     line.limit = reader.whole("limit", line.limit);
     line.count = reader.whole("count", line.count);
+    line.name = reader.text("name");
+    line.if_version = reader.version("if-version");
+    line.after = reader.version("after");
     line.json = reader.has("json");
     line.as_task = reader.has("task");
     line.names = reader.has("names");

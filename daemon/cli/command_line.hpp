@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -32,10 +33,13 @@ struct CommandLine {
     std::vector<std::string> words;  ///< behind the command
     ClientOptions client;
     CallOptions call;
-    std::string output;       ///< file, empty: the terminal
-    std::string state;        ///< of tasks
-    std::size_t limit = 100;  ///< of tasks
-    std::size_t count = 1;    ///< of ping
+    std::string output;                       ///< file, empty: the terminal
+    std::string state;                        ///< of tasks
+    std::size_t limit = 100;                  ///< of tasks
+    std::size_t count = 1;                    ///< of ping
+    std::string name;                         ///< of put; empty: that of the file
+    std::optional<std::uint64_t> if_version;  ///< of put and delete
+    std::optional<std::uint64_t> after;       ///< of watch; none: the version of now
     bool json = false;
     bool as_task = false;
     bool names = false;

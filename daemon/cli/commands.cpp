@@ -114,7 +114,7 @@ int completion(const CommandLine& line) {
 }
 
 using Command = int (*)(const CommandLine&);
-constexpr std::array<std::pair<std::string_view, Command>, 13> kCommands{{{"call", call},
+constexpr std::array<std::pair<std::string_view, Command>, 18> kCommands{{{"call", call},
                                                                           {"submit", submit},
                                                                           {"status", status},
                                                                           {"wait", wait},
@@ -123,6 +123,11 @@ constexpr std::array<std::pair<std::string_view, Command>, 13> kCommands{{{"call
                                                                           {"tasks", tasks},
                                                                           {"leases", leases},
                                                                           {"doctor", doctor},
+                                                                          {"put", put},
+                                                                          {"get", get},
+                                                                          {"tensors", tensors},
+                                                                          {"delete", remove_tensor},
+                                                                          {"watch", watch},
                                                                           {"functions", functions},
                                                                           {"info", info},
                                                                           {"ping", ping},

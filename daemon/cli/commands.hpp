@@ -25,5 +25,10 @@ int cancel(const CommandLine& line);
 int tasks(const CommandLine& line);
 int leases(const CommandLine& line);
 int doctor(const CommandLine& line);
+int put(const CommandLine& line);
+int get(const CommandLine& line);
+int tensors(const CommandLine& line);
+int remove_tensor(const CommandLine& line);
+int watch(const CommandLine& line);
 
 }  // namespace shared_tensor::cli

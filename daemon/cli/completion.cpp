@@ -5,14 +5,15 @@ namespace shared_tensor::cli {
 const char* const kBashCompletion = R"bash(# bash completion of shared-tensor
 _shared_tensor() {
     local word="${COMP_WORDS[COMP_CWORD]}" command="" url="" i
-    local commands="call submit status wait result cancel tasks leases functions info doctor ping completion"
+    local commands="call submit status wait result cancel tasks put get tensors delete watch leases functions info doctor ping
+        completion"
     local options="--url --wait-for-server --timeout --output --task --idempotent --key --session --ttl --deadline
-        --json --names --state --limit --count --help --version"
+        --name --if-version --after --json --names --state --limit --count --help --version"
     local position=0
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "${COMP_WORDS[i]}" in
             --url) url="${COMP_WORDS[i + 1]}"; ((i++)) ;;
-            -o | --output | --wait-for-server | --timeout | --key | --session | --ttl | --deadline | --state | --limit | --count)
+            -o | --output | --wait-for-server | --timeout | --key | --session | --ttl | --deadline | --state | --limit | --count | --name | --if-version | --after)
                 ((i++)) ;;
             -*) ;;
             *)
@@ -33,7 +34,7 @@ _shared_tensor() {
         for part in "${parts[@]:1:${#parts[@]}-2}"; do
             if [[ -n $skip ]]; then skip=""; continue; fi
             case "$part" in
-                -o | --output | --wait-for-server | --timeout | --key | --session | --ttl | --deadline | --state | --limit | --count)
+                -o | --output | --wait-for-server | --timeout | --key | --session | --ttl | --deadline | --state | --limit | --count | --name | --if-version | --after)
                     skip=1 ;;
                 -*) ;;
                 *) if [[ -z $command ]]; then command="$part"; else ((position++)); fi ;;
@@ -51,6 +52,8 @@ _shared_tensor() {
         mapfile -t COMPREPLY < <(compgen -W "$("${ask[@]}" functions --names 2>/dev/null)" -- "$word")
     elif [[ $position == 0 && $command =~ ^(status|wait|result|cancel)$ ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$("${ask[@]}" tasks --names 2>/dev/null)" -- "$word")
+    elif [[ $position == 0 && $command =~ ^(get|delete|watch|tensors)$ ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$("${ask[@]}" tensors --names 2>/dev/null)" -- "$word")
     elif [[ $word == *@* ]]; then
         mapfile -t COMPREPLY < <(compgen -f -P "${word%%@*}@" -- "${word#*@}")
     fi

@@ -82,6 +82,19 @@ codec::TensorPointer only_tensor(const Dynamic& value) {
     return is_tensor ? tensors.front() : nullptr;
 }
 
+std::optional<tensor::TensorMap> tensors_of(const Dynamic& value) {
+    if (auto only = only_tensor(value)) return tensor::TensorMap{{"tensor", std::move(only)}};
+    const codec::Json& json = value.value.json;
+    if (!json.is_object()) return std::nullopt;
+    const codec::Json& members = json.size() == 1 && json.contains("$literal") ? json["$literal"] : json;
+    tensor::TensorMap tensors;
+    for (const auto& [name, member] : members.items()) {
+        if (!member.is_object() || member.size() != 1 || !member.contains("$tensor")) return std::nullopt;
+        tensors.emplace(name, value.value.tensors.at(member["$tensor"].get<std::size_t>()));
+    }
+    return tensors;
+}
+
 }  // namespace shared_tensor::cli
 
 namespace shared_tensor {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <optional>
+
 #include <shared_tensor/value.hpp>
 
 #include "codec/value.hpp"
+#include "tensor/tensor_set.hpp"
 
 namespace shared_tensor::cli {
 
@@ -21,6 +24,9 @@ Dynamic from_tensor(codec::TensorPointer tensor);
 
 /// The tensor, if that is all there is; else null.
 codec::TensorPointer only_tensor(const Dynamic& value);
+
+/// The tensors by name, if it is an object of tensors and nothing else; one tensor goes by the name "tensor".
+std::optional<tensor::TensorMap> tensors_of(const Dynamic& value);
 
 }  // namespace shared_tensor::cli
 

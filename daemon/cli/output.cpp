@@ -9,8 +9,9 @@
 namespace shared_tensor::cli {
 
 void check_output(const std::string& path) {
-    if (path.empty() || path.ends_with(".npy") || path.ends_with(".json")) return;
-    throw UsageError("--output " + path + ": the name must end in .npy (a tensor) or .json (anything)");
+    if (path.empty() || path.ends_with(".npy") || path.ends_with(".safetensors") || path.ends_with(".json")) return;
+    throw UsageError("--output " + path +
+                     ": the name must end in .npy (a tensor), .safetensors (tensors by name) or .json (anything)");
 }
 
 void print_line(const std::string& text) {
@@ -26,6 +27,13 @@ void write_result(const CommandLine& line, const Dynamic& result) {
                              ": the result is not one tensor; FILE.json takes it: " + show(result));
         write_tensor(line.output, tensor);
         if (!line.json) std::cerr << line.output << ": " << tensor_title(tensor) << '\n';
+    } else if (line.output.ends_with(".safetensors")) {
+        const auto members = tensors_of(result);
+        if (!members)
+            throw UsageError("--output " + line.output +
+                             ": the result is not an object of tensors; FILE.json takes it: " + show(result));
+        write_tensors(line.output, *members);
+        if (!line.json) std::cerr << line.output << ": " << members->size() << " tensors\n";
     } else if (!line.output.empty()) {
         write_text(line.output, compact(to_json(result)) + "\n");
     } else {

@@ -7,9 +7,11 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <system_error>
 
 #include "cli/command_line.hpp"
 #include "tensor/npy.hpp"
+#include "tensor/safetensors.hpp"
 
 namespace shared_tensor::cli {
 
@@ -53,6 +55,16 @@ void write_tensor(const std::string& path, const codec::TensorPointer& tensor) {
         write_file(path, [&](std::ostream& out) { tensor::write_npy(out, tensor->tensor()); });
     } catch (const tensor::NpyError& error) {
         refuse(path, std::string(error.what()) + "; FILE.json takes any tensor");
+    }
+}
+
+void write_tensors(const std::string& path, const tensor::TensorMap& tensors) {
+    try {
+        tensor::write_safetensors_file(path, tensors, {});
+    } catch (const tensor::SafetensorsError& error) {
+        refuse(path, error.what());
+    } catch (const std::system_error& error) {
+        refuse(path, "cannot be written: " + error.code().message());
     }
 }
 

@@ -14,6 +14,7 @@ Dynamic read_tensor(const std::string& path);
 
 /// Throws UsageError, also when not all of it could be written.
 void write_tensor(const std::string& path, const codec::TensorPointer& tensor);
+void write_tensors(const std::string& path, const tensor::TensorMap& tensors);
 void write_text(const std::string& path, const std::string& text);
 
 }  // namespace shared_tensor::cli

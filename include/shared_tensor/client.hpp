@@ -32,6 +32,8 @@ class Core;
 struct Session;
 }  // namespace client
 
+class NamedTensors;
+
 /// What a server says about itself.
 struct ServerInfo {
     std::string name, version;
@@ -133,6 +135,7 @@ public:
     void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const;
 
 private:
+    friend class NamedTensors;
     Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);
 
     Client in_session(std::string token) const;

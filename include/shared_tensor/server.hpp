@@ -61,7 +61,7 @@ struct ServerOptions {
     std::chrono::milliseconds body_stall_timeout{30'000};
     std::chrono::milliseconds idle_timeout{60'000};
     std::chrono::milliseconds write_timeout{30'000};
-    std::chrono::milliseconds max_wait{30'000};  ///< task.wait and task.result, a request
+    std::chrono::milliseconds max_wait{30'000};  ///< task.wait, task.result and tensor.watch, a request
 
     std::size_t max_tasks = 10'000;
     std::chrono::milliseconds task_ttl{3'600'000};
@@ -76,6 +76,10 @@ struct ServerOptions {
     std::size_t max_leases = 100'000;
     std::size_t max_client_leases = 10'000;
     std::chrono::milliseconds lease_ttl{300'000};  ///< of clients without a local channel
+
+    std::size_t max_named_tensors = 10'000;  ///< a set counts as one
+    std::size_t max_set_members = 100'000;   ///< of one set
+    std::uint64_t max_named_bytes = 0;       ///< of the versions that can be got now; 0: a quarter of the memory
 };
 
 /// Serves a Registry over JSON-RPC 2.0 on HTTP. Threads and sockets are its own; user code runs on its workers.

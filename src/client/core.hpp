@@ -61,6 +61,9 @@ public:
     /// A session on the local channel, or nothing where there is none.
     std::optional<std::string> open_stateful_session() const { return surroundings_.ports->open_stateful_session(); }
 
+    /// See TensorPorts.
+    SharedBytes take_shared(std::uint64_t bytes) const { return surroundings_.ports->take_shared(bytes); }
+
     const std::string& url() const { return options_.url; }
     ClientStatistics statistics() const;
     const Clock& clock() const { return *surroundings_.clock; }

@@ -99,6 +99,13 @@ public:
             state.try_at = real_clock().now() + kTryAgain;
         });
     }
+    SharedBytes take_shared(std::uint64_t bytes) const override {
+        const Memory shared = memory();
+        if (shared == nullptr) return {};
+        auto segment = shared->take(bytes);
+        std::byte* data = segment->segment().data();
+        return {data, std::move(segment)};
+    }
     std::optional<std::string> open_stateful_session() const override {
         const Memory shared = memory();
         if (shared == nullptr) return std::nullopt;

@@ -24,6 +24,12 @@ public:
     virtual void answered() noexcept {}
 };
 
+/// Memory that is shared with the server of now; null: none is.
+struct SharedBytes {
+    std::byte* data = nullptr;
+    std::shared_ptr<const void> owner;
+};
+
 /// How the tensors of messages cross: a seam, so that the rules of calls can be tested without libtorch.
 /// Thread safety: all methods from any thread.
 class TensorPorts {
@@ -40,6 +46,11 @@ public:
     virtual std::string accepted() const { return "shm"; }
     /// The server does not know that token: it was started anew, or is another one.
     virtual void session_refused(const std::string& session) const { (void)session; }
+    /// For tensors that are to be sent: what lies in it is not copied on the way. Throws std::bad_alloc.
+    virtual SharedBytes take_shared(std::uint64_t bytes) const {
+        (void)bytes;
+        return {};
+    }
     /// A session that keeps state and lets memory be shared, or nothing where none is shared.
     virtual std::optional<std::string> open_stateful_session() const { return std::nullopt; }
     /// What the server said on the local channel of the ways that tensors can go, null where there is none.

@@ -159,6 +159,7 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
 }
 
 service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
+    message.exchange.set_media(media_of(item.client));
     try {
         return method({item.request.params, item.meta, message.principal, message.client, message.exchange,
                        message.wait_end, item.state_session});

@@ -9,8 +9,10 @@
 #include "server/lease_methods.hpp"
 #include "server/local_clients.hpp"
 #include "server/local_socket.hpp"
+#include "server/named_tensors.hpp"
 #include "server/router.hpp"
 #include "server/server_info.hpp"
+#include "server/tensor_methods.hpp"
 #include "service/open_rpc.hpp"
 #include "tensor/at_tensor.hpp"
 #include "tensor/devices/devices.hpp"
@@ -91,6 +93,10 @@ shm::PoolLimits pool_limits(const ServerOptions& options) {
     return limits;
 }
 
+service::TensorStoreLimits named_limits(const ServerOptions& options) {
+    return {options.max_named_tensors, options.max_named_bytes > 0 ? options.max_named_bytes : memory_size() / 4};
+}
+
 /// Devices belong to the process: what one server switched on stays so.
 void switch_on_devices(const ServerOptions& options) {
     if (options.simulated_devices > simulated::enabled()) simulated::enable(options.simulated_devices);
@@ -118,6 +124,8 @@ public:
           leases_({options_.max_client_leases, options_.max_leases, std::chrono::minutes(1), options_.lease_ttl}),
           local_({access_, sessions_, leases_, epoch_, pool_limits(options_), [this] { return way_facts(); }}),
           allocation_(local_.pool()),
+          names_(named_limits(options_), options_.max_set_members,
+                 options_.local_socket == "none" ? nullptr : &local_.pool()),
           dispatcher_(registry_, dispatcher_options(options_, allocation_), &tensor::make_handle),
           builtins_({dispatcher_, sessions_, [this] { return info(); }, [this] { return way_facts(); }, open_rpc_,
                      epoch_, options_.max_wait}),
@@ -127,6 +135,7 @@ public:
               {access_, rpc_, open_rpc_, [this] { return ready(); }, options_.max_json_bytes, options_.max_body_bytes}),
           transport_(http_options(options_), router_) {
         add_lease_methods(builtins_, {leases_, sessions_, local_, epoch_});
+        add_tensor_methods(builtins_, names_, epoch_);
     }
 
     ~Impl() { stop(std::chrono::milliseconds(0)); }
@@ -149,6 +158,7 @@ public:
 
     bool stop(std::chrono::milliseconds drain_time) {
         if (!running_.exchange(false)) return true;
+        names_.store().close();
         const bool done = dispatcher_.drain(real_clock().now() + drain_time);
         transport_.stop(kFlushTime);
         alias_ = {};
@@ -192,8 +202,8 @@ private:
     }
     json_rpc::Json info() {
         const WayFacts facts = way_facts();
-        return server_info(
-            {options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, local_, ways_, facts});
+        return server_info({options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, local_, ways_,
+                            names_.store(), facts});
     }
 
     const ServerOptions options_;
@@ -205,6 +215,7 @@ private:
     service::LeaseTable leases_;
     LocalClients local_;
     tensor::SharedAllocation allocation_;
+    NamedTensors names_;
     WayTotals ways_;
     service::Dispatcher dispatcher_;
     Builtins builtins_;

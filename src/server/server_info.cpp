@@ -29,7 +29,7 @@ Json device_memory() {
             {"quarantined_bytes", quarantine.bytes}};
 }
 
-Json limits(const ServerOptions& options) {
+Json limits(const ServerOptions& options, const service::TensorStoreLimits& names) {
     return {{"max_json_bytes", options.max_json_bytes},
             {"max_json_depth", options.max_json_depth},
             {"max_body_bytes", options.max_body_bytes},
@@ -45,7 +45,10 @@ Json limits(const ServerOptions& options) {
             {"max_sessions", options.max_sessions},
             {"max_leases", options.max_leases},
             {"max_client_leases", options.max_client_leases},
-            {"lease_ttl_ms", options.lease_ttl.count()}};
+            {"lease_ttl_ms", options.lease_ttl.count()},
+            {"max_named_tensors", options.max_named_tensors},
+            {"max_set_members", options.max_set_members},
+            {"max_named_bytes", names.max_bytes}};
 }
 
 Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
@@ -57,6 +60,10 @@ Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
             {"segment_bytes", pool.bytes},
             {"idle_segments", pool.idle_segments},
             {"idle_segment_bytes", pool.idle_bytes}};
+}
+
+Json named(const service::TensorStoreStats& names) {
+    return {{"names", names.names}, {"bytes", names.bytes}, {"published", names.published}, {"removed", names.removed}};
 }
 
 Json totals(const InfoSources& sources) {
@@ -86,6 +93,7 @@ Json totals(const InfoSources& sources) {
         {"cache", {{"entries", cache.entries}, {"bytes", cache.bytes}, {"hits", cache.hits}, {"misses", cache.misses}}},
         {"sessions", sources.sessions.size()},
         {"tensors", sources.ways.to_json()},
+        {"named_tensors", named(sources.names.stats())},
         {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())},
         {"device_memory", device_memory()}};
 }
@@ -102,7 +110,7 @@ Json server_info(const InfoSources& sources) {
               {"functions", sources.dispatcher.registry().size()},
               {"devices", devices()},
               {"ways", describe_ways(sources.way_facts)},
-              {"limits", limits(sources.options)},
+              {"limits", limits(sources.options, sources.names.limits())},
               {"totals", totals(sources)}};
     if (!sources.way_facts.local_socket.empty()) info["local_socket"] = sources.way_facts.local_socket;
     return info;

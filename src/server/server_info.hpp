@@ -10,6 +10,7 @@
 #include "server/sessions.hpp"
 #include "server/way_totals.hpp"
 #include "service/dispatcher.hpp"
+#include "service/tensor_store.hpp"
 
 namespace shared_tensor::server {
 
@@ -24,6 +25,7 @@ struct InfoSources {
     const service::LeaseTable& leases;
     LocalClients& local;
     const WayTotals& ways;
+    const service::TensorStore& names;
     const WayFacts& way_facts;
 };
 

@@ -55,3 +55,14 @@ TEST_CASE("Ids of tasks are asked of the server", "[cli]") {
 TEST_CASE("Without a server there is nothing to offer, and no error", "[cli]") {
     CHECK(offered({"shared-tensor", "call", "s"}, {"SHARED_TENSOR_URL=http://127.0.0.1:1"}) == "\n");
 }
+
+TEST_CASE("Names of tensors are asked of the server", "[cli]") {
+    const CommandLineClient client;
+    TemporaryFolder folder;
+    const std::string npy = folder.file("x.npy");
+    REQUIRE(client.run({"call", "scale", R"({"$tensor":{"data":[1.0]}})", "-o", npy}).code == 0);
+    REQUIRE(client.run({"put", npy, "--name", "weights"}).code == 0);
+    REQUIRE(client.run({"put", npy, "--name", "step"}).code == 0);
+    CHECK(offered({"shared-tensor", "get", "w"}, client.variables()) == "weights\n");
+    CHECK(offered({"shared-tensor", "watch", "--after", "1", "s"}, client.variables()) == "step\n");
+}

@@ -1,0 +1,190 @@
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include <shared_tensor/tensors.hpp>
+
+#include "cli/commands.hpp"
+#include "cli/output.hpp"
+#include "cli/show.hpp"
+#include "cli/tensor_file.hpp"
+#include "cli/tensor_text.hpp"
+#include "tensor/at_tensor.hpp"
+#include "tensor/tensor_set.hpp"
+
+namespace shared_tensor::cli {
+
+namespace {
+
+constexpr std::chrono::milliseconds kForEver{std::chrono::hours(24 * 365)};
+
+/// Files are not right in many ways; all of them are the caller's to mend.
+template <class Use>
+auto with_file(const std::string& path, Use use) {
+    try {
+        return use();
+    } catch (const RpcError&) {
+        throw;
+    } catch (const std::runtime_error& error) {
+        const std::string what = error.what();
+        throw UsageError(what.find(path) == std::string::npos ? path + ": " + what : what);
+    }
+}
+
+std::string stem(const std::string& path) { return std::filesystem::path(path).stem().string(); }
+
+std::string show_bytes(std::uint64_t bytes) {
+    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    std::size_t unit = 0;
+    auto value = static_cast<double>(bytes);
+    for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit)
+        value /= 1024;
+    char text[32];
+    std::snprintf(text, sizeof text, unit == 0 || value >= 100 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+    return text;
+}
+
+std::string show_shape(const std::vector<std::int64_t>& shape) {
+    std::string text = "[";
+    for (const std::int64_t count : shape)
+        text.append(text.size() > 1 ? ", " : "").append(std::to_string(count));
+    return text + ']';
+}
+
+std::string kind_of(const NamedTensorInfo& info) {
+    return info.is_set ? "set of " + std::to_string(info.members) : info.dtype + ' ' + show_shape(info.shape);
+}
+
+std::string padded(std::string text, std::size_t width) {
+    text.resize(std::max(text.size() + 2, width), ' ');
+    return text;
+}
+
+codec::TensorPointer handle_of(const at::Tensor& tensor) { return tensor::make_plain_handle(tensor); }
+
+codec::Json json_of(const NamedTensor& named) {
+    codec::Json json{{"name", named.name()}, {"version", named.version()}};
+    if (!named.metadata().empty()) json["metadata"] = named.metadata();
+    if (!named.is_set()) {
+        json["tensor"] = to_json(from_tensor(handle_of(named.tensor())));
+        return json;
+    }
+    codec::Json& members = json["members"] = codec::Json::object();
+    for (const std::string& name : named.names()) {
+        const auto handle = handle_of(named[name]);
+        members[name] = {{"dtype", tensor::name_of(tensor::dtype_of(handle))}, {"shape", tensor::shape_of(handle)}};
+    }
+    return json;
+}
+
+std::string text_of(const NamedTensor& named) {
+    std::string text = named.name() + ", version " + std::to_string(named.version());
+    for (const auto& [key, value] : named.metadata())
+        text += "\n  " + key + ": " + value;
+    if (!named.is_set()) return text + '\n' + show(from_tensor(handle_of(named.tensor())));
+    for (const std::string& name : named.names())
+        text += "\n" + padded(name, 40) + tensor_title(handle_of(named[name]));
+    return text;
+}
+
+void write_named(const CommandLine& line, const NamedTensor& named) {
+    if (line.output.ends_with(".npy") && named.is_set())
+        throw UsageError("--output " + line.output + ": this is a set; FILE.safetensors takes it, or get " +
+                         named.name() + "/MEMBER");
+    if (line.output.ends_with(".npy")) {
+        write_tensor(line.output, handle_of(named.tensor()));
+    } else if (line.output.ends_with(".safetensors")) {
+        with_file(line.output, [&] { named.save(line.output); });
+    } else {
+        write_text(line.output, compact(json_of(named)) + "\n");
+    }
+    if (!line.json) std::cerr << line.output << ": " << named.name() << ", version " << named.version() << '\n';
+}
+
+Published put_one(const CommandLine& line, const NamedTensors& names, const std::string& path) {
+    const std::string name = line.name.empty() ? stem(path) : line.name;
+    const PutOptions options{line.if_version, {}};
+    if (path.ends_with(".safetensors")) return with_file(path, [&] { return names.put_file(name, path, options); });
+    if (path.ends_with(".npy")) return names.put(name, only_tensor(read_tensor(path))->tensor(), options);
+    throw UsageError(path + ": the name must end in .safetensors (a set) or .npy (a tensor)");
+}
+
+}  // namespace
+
+int put(const CommandLine& line) {
+    require_words(line, 1, 1, "put FILE.safetensors|FILE.npy [--name NAME]");
+    const Published made = put_one(line, NamedTensors(connect(line)), line.words.front());
+    print_line(line.json ? compact({{"name", made.name}, {"version", made.version}, {"bytes", made.bytes}})
+                         : made.name + ", version " + std::to_string(made.version) + ", " + show_bytes(made.bytes));
+    return kOk;
+}
+
+int get(const CommandLine& line) {
+    require_words(line, 1, 1, "get NAME|SET/MEMBER [-o FILE.safetensors|FILE.npy]");
+    const NamedTensor named = NamedTensors(connect(line)).get(line.words.front());
+    if (!line.output.empty()) {
+        write_named(line, named);
+    } else {
+        print_line(line.json ? compact(json_of(named)) : text_of(named));
+    }
+    return kOk;
+}
+
+int tensors(const CommandLine& line) {
+    require_words(line, 0, 1, "tensors [PREFIX]");
+    const auto list = NamedTensors(connect(line)).list(line.words.empty() ? "" : line.words.front());
+    codec::Json json = codec::Json::array();
+    std::string text;
+    if (!line.names)
+        text = padded("NAME", 32) + padded("VERSION", 9) + padded("SIZE", 11) + padded("PUBLISHED", 26) + "WHAT";
+    for (const NamedTensorInfo& info : list) {
+        codec::Json one{{"name", info.name},
+                        {"owner", info.owner},
+                        {"version", info.version},
+                        {"bytes", info.bytes},
+                        {"published_at", info.published_at}};
+        if (info.is_set) one["members"] = info.members;
+        if (!info.is_set) one.update({{"dtype", info.dtype}, {"shape", info.shape}});
+        json.push_back(std::move(one));
+        if (!text.empty()) text += '\n';
+        text += line.names ? info.name
+                           : padded(info.name, 32) + padded(std::to_string(info.version), 9) +
+                                 padded(show_bytes(info.bytes), 11) + padded(info.published_at, 26) + kind_of(info);
+    }
+    print_line(line.json ? compact({{"tensors", std::move(json)}}) : text);
+    return kOk;
+}
+
+int remove_tensor(const CommandLine& line) {
+    require_words(line, 1, 1, "delete NAME");
+    detail::ResultOf<Dynamic> slot;
+    connect(line).call_into(
+        "tensor.delete", detail::ArgumentsOf(named("name", line.words.front()), named("if_version", line.if_version)),
+        slot);
+    const codec::Json gone = to_json(slot.take());
+    print_line(line.json ? compact(gone)
+                         : line.words.front() + ", version " + compact(gone.value("version", codec::Json())) +
+                               ", deleted: readers keep what they have");
+    return kOk;
+}
+
+int watch(const CommandLine& line) {
+    require_words(line, 1, 1, "watch NAME [--after VERSION]");
+    const std::string& name = line.words.front();
+    CommandLine patient = line;  // the timeout is for the waiting, not for each question on the way
+    patient.call.timeout.reset();
+    const NamedTensors names(connect(patient));
+    const auto now = std::chrono::milliseconds(0);
+    const std::uint64_t after = line.after ? *line.after : names.watch(name, 0, now).value_or(0);
+    const auto version = names.watch(name, after, line.call.timeout.value_or(kForEver));
+    if (!version)
+        throw DeadlineExceeded(static_cast<int>(ErrorCode::deadline_exceeded), "Deadline exceeded", {},
+                               "\"" + name + "\" has had no other version than " + std::to_string(after));
+    print_line(line.json ? compact({{"name", name}, {"version", *version}})
+                         : name + ", version " + std::to_string(*version));
+    return kOk;
+}
+
+}  // namespace shared_tensor::cli

@@ -1,0 +1,99 @@
+#include "server/named_tensors.hpp"
+
+#include <utility>
+
+#include "codec/json_sink.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr std::uint64_t kMemberOverhead = 256;  // an entry of the manifest
+/// A segment costs a descriptor and a page at least; what is smaller than that is sent as cheaply as lent.
+constexpr std::uint64_t kSmallest = 4096;
+
+/// Wraps nothing: its tensors are handles already.
+class HandlePort final : public codec::TensorPort {
+public:
+    codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("HandlePort::import"); }
+    codec::TensorPointer wrap(const at::Tensor&) override { throw std::logic_error("HandlePort::wrap"); }
+    codec::Json describe(const codec::TensorPointer&) override { return nullptr; }
+};
+
+codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor) {
+    value.tensors.push_back(std::move(tensor));
+    return codec::Json{{"$tensor", value.tensors.size() - 1}};
+}
+
+codec::Value value_of_set(const tensor::TensorSet& set) {
+    codec::Value value;
+    HandlePort port;
+    codec::JsonSink sink(value, port);
+    sink.object(sink.root());
+    for (const auto& [name, member] : set.manifest) {
+        codec::Json tensor = placeholder(value, tensor::member_of(set, member));
+        *static_cast<codec::Json*>(sink.member(sink.root(), name)) = std::move(tensor);
+    }
+    return value;
+}
+
+}  // namespace
+
+std::uint64_t NamedValue::bytes() const { return memory()->bytes() + kMemberOverhead * set.manifest.size(); }
+
+tensor::TakeBlock NamedTensors::block_for(const std::string& owner) const {
+    if (pool_ == nullptr) return tensor::plain_block;
+    return [pool = pool_, owner](std::uint64_t bytes) {
+        if (bytes < kSmallest) return tensor::plain_block(bytes);
+        auto segment = pool->take(static_cast<std::size_t>(bytes), owner);
+        std::byte* data = segment->segment().data();
+        return tensor::Block{data, std::move(segment)};
+    };
+}
+
+NamedTensors::Placed NamedTensors::place(const std::string& owner, const codec::TensorPointer& tensor) const {
+    auto value = std::make_shared<NamedValue>();
+    const bool stays = pool_ != nullptr && !tensor->on_device() && tensor->bytes() > 0 &&
+                       tensor::is_contiguous(tensor) && pool_->find(tensor::address_of(tensor)).has_value();
+    value->tensor = stays ? tensor : tensor::copy_tensor(tensor, block_for(owner));
+    return {std::move(value), stays ? 0 : tensor->bytes()};
+}
+
+NamedTensors::Placed NamedTensors::place(const std::string& owner, const tensor::TensorMap& tensors) const {
+    auto value = std::make_shared<NamedValue>();
+    value->set = tensor::gather_set(tensors, block_for(owner));
+    const std::uint64_t bytes = value->set.data->bytes();
+    return {std::move(value), bytes};
+}
+
+NamedTensors::Placed NamedTensors::place(const std::string& owner, tensor::Manifest manifest,
+                                         const codec::TensorPointer& data) const {
+    auto value = std::make_shared<NamedValue>();
+    value->set = tensor::copy_set(std::move(manifest), data, block_for(owner));
+    return {std::move(value), data->bytes()};
+}
+
+NamedTensors::Address NamedTensors::parse_address(std::string_view text) {
+    const std::size_t slash = text.find('/');
+    if (slash == std::string_view::npos) return {text, {}};
+    return {text.substr(0, slash), text.substr(slash + 1)};
+}
+
+std::optional<codec::Value> NamedTensors::find(std::string_view owner, std::string_view name) const {
+    const Address address = parse_address(name);
+    const auto named = store_.find(owner, address.name);
+    if (named == nullptr) return std::nullopt;
+    const NamedValue& value = value_of(*named);
+    codec::Value result;
+    if (address.member.empty() && value.is_set()) return value_of_set(value.set);
+    if (address.member.empty()) {
+        result.json = placeholder(result, value.tensor);
+        return result;
+    }
+    const auto member = value.set.manifest.find(address.member);
+    if (member == value.set.manifest.end()) return std::nullopt;
+    result.json = placeholder(result, tensor::member_of(value.set, member->second));
+    return result;
+}
+
+}  // namespace shared_tensor::server

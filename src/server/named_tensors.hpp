@@ -1,0 +1,73 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "codec/value.hpp"
+#include "service/tensor_store.hpp"
+#include "shm/segment_pool.hpp"
+#include "tensor/tensor_set.hpp"
+
+namespace shared_tensor::server {
+
+/// What its publisher says about a tensor or set: short texts by name.
+using NamedMetadata = std::map<std::string, std::string, std::less<>>;
+
+/// What stands under a name: one tensor, or a set in one allocation.
+struct NamedValue final : service::NamedContent {
+    codec::TensorPointer tensor;  ///< null: a set
+    tensor::TensorSet set;        ///< data is null: a tensor
+    NamedMetadata metadata;
+
+    bool is_set() const { return tensor == nullptr; }
+    const codec::TensorPointer& memory() const { return is_set() ? set.data : tensor; }
+    std::uint64_t bytes() const override;
+};
+
+/// The tensors that a server keeps by name, placed so that handing them over copies nothing.
+/// Thread safety: all methods from any thread.
+class NamedTensors {
+public:
+    /// `max_members`: of one set. Tensors are put into segments of `pool`, or, where that is null, into ordinary
+    /// memory.
+    NamedTensors(service::TensorStoreLimits limits, std::size_t max_members, shm::SegmentPool* pool)
+        : store_(limits), max_members_(max_members), pool_(pool) {}
+
+    service::TensorStore& store() { return store_; }
+    const service::TensorStore& store() const { return store_; }
+    std::size_t max_members() const { return max_members_; }
+
+    /// Copied once, unless it lies in a segment already and has no gaps. Throws std::bad_alloc, InvalidValue.
+    struct Placed {
+        std::shared_ptr<NamedValue> value;
+        std::uint64_t copied = 0;  ///< bytes
+    };
+    Placed place(const std::string& owner, const codec::TensorPointer& tensor) const;
+    Placed place(const std::string& owner, const tensor::TensorMap& tensors) const;
+    Placed place(const std::string& owner, tensor::Manifest manifest, const codec::TensorPointer& data) const;
+
+    /// What `name` stands for, or `set/member`: a tensor, or an object with a tensor for each member. Nothing when
+    /// there is none of that owner's. Copies nothing; the value keeps its version.
+    std::optional<codec::Value> find(std::string_view owner, std::string_view name) const;
+
+    /// A name as it is asked for, and the member that it may name.
+    struct Address {
+        std::string_view name, member;  ///< member is empty: the whole
+    };
+    static Address parse_address(std::string_view text);
+    static const NamedValue& value_of(const service::Named& named) {
+        return static_cast<const NamedValue&>(*named.content);
+    }
+
+private:
+    tensor::TakeBlock block_for(const std::string& owner) const;
+
+    service::TensorStore store_;
+    const std::size_t max_members_;
+    shm::SegmentPool* const pool_;
+};
+
+}  // namespace shared_tensor::server

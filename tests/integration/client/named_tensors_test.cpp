@@ -1,0 +1,299 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <future>
+#include <unordered_map>
+
+#include <shared_tensor/json.hpp>
+#include <shared_tensor/tensors.hpp>
+
+#include "client/shared_memory.hpp"
+#include "example_daemon.hpp"
+#include "support/rpc.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+using TensorMap = std::map<std::string, at::Tensor>;
+
+Json totals_of(const Client& client, const char* part) { return Json::parse(client.info().json)["totals"][part]; }
+int leases(const Client& client) { return totals_of(client, "shared_memory")["leases"]; }
+int segments(const Client& client) { return totals_of(client, "shared_memory")["segments"]; }
+
+template <class Ask>
+bool becomes(Ask ask, int count) {
+    return eventually([&] { return ask() == count; });
+}
+
+at::Tensor filled(float value, std::int64_t elements = 1 << 18) { return at::full({elements}, value, at::kFloat); }
+
+TensorMap weights(float value, int layers = 3) {
+    TensorMap map;
+    for (int layer = 0; layer < layers; ++layer)
+        map["layer." + std::to_string(layer)] =
+            at::full({1000, 1 + layer}, value + static_cast<float>(layer), at::kFloat);
+    return map;
+}
+
+bool same(const NamedTensor& named, const TensorMap& map) {
+    if (named.size() != map.size()) return false;
+    for (const auto& [name, tensor] : map) {
+        if (!named.contains(name) || !at::equal(named[name], tensor)) return false;
+    }
+    return true;
+}
+
+/// The built command-line client: another process.
+Ended run_client(const ExampleDaemon& server, const Words& words) {
+    TemporaryFolder folder;
+    const std::string out = folder.file("out"), err = folder.file("err");
+    Words command{kClient};
+    command.insert(command.end(), words.begin(), words.end());
+    Child child(command, {"SHARED_TENSOR_URL=" + server.url()}, out, err);
+    const int code = child.wait();
+    return {code, text_of_file(out), text_of_file(err)};
+}
+
+Client without_memory(const std::string& url) {
+    ClientOptions options;
+    options.url = url;
+    options.local_socket = "none";
+    return Client(options);
+}
+
+}  // namespace
+
+TEST_CASE("A tensor is published under a name and read by it", "[client][names]") {
+    const ExampleDaemon server;
+    const NamedTensors names(server.client());
+    const at::Tensor x = at::arange(12, at::kFloat).view({3, 4});
+    const Published made = names.put("x", x.t(), {std::nullopt, {{"step", "7"}, {"$odd", "yes"}}});
+    CHECK(made.name == "x");
+    CHECK(made.version == 1);
+    CHECK(made.bytes == 48);
+    const NamedTensor read = NamedTensors(server.client()).get("x");
+    CHECK(at::equal(read.tensor(), x.t()));
+    CHECK(read.version() == 1);
+    CHECK(read.metadata() == std::map<std::string, std::string>{{"step", "7"}, {"$odd", "yes"}});
+    CHECK_FALSE(read.is_set());
+    CHECK_THROWS_AS(read["y"], std::out_of_range);
+    CHECK_THROWS_AS(names.get("y"), UnknownOrExpired);
+    CHECK_THROWS_AS(names.get("x", 2), UnknownOrExpired);
+}
+
+TEST_CASE("A set is published in one step and read whole, in part and by its members", "[client][names]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const NamedTensors names(client);
+    TensorMap map = weights(1);
+    map["$odd/name"] = at::ones({3}, at::kBool);
+    map["scalar"] = at::full({}, 5, at::kLong);
+    map["empty"] = at::zeros({0, 7});
+    CHECK(names.put("weights", map).version == 1);
+    const NamedTensor read = names.get("weights");
+    CHECK(read.is_set());
+    CHECK(same(read, map));
+    CHECK(read.map().at("layer.1").sizes() == map.at("layer.1").sizes());
+    CHECK_THROWS_AS(read.tensor(), std::out_of_range);
+    CHECK_THROWS_WITH(read["nothing"], ContainsSubstring("\"nothing\""));
+    CHECK(at::equal(names.get("weights/layer.2").tensor(), map["layer.2"]));
+    CHECK(at::equal(names.get("weights/$odd/name").tensor(), map["$odd/name"]));
+    CHECK_THROWS_AS(names.get("weights/layer.9"), UnknownOrExpired);
+    const std::vector<std::string> some{"layer.1", "scalar"};
+    const NamedTensor part = names.get("weights", some);
+    CHECK(part.names() == some);
+    CHECK(at::equal(part["layer.1"], map["layer.1"]));
+    CHECK_THROWS_AS(names.get("weights", {"layer.9"}), InvalidParams);
+    CHECK(names.put("other", std::unordered_map<std::string, at::Tensor>(map.begin(), map.end())).version == 1);
+    CHECK(names.put("nothing", TensorMap{}).bytes == 0);
+    CHECK(names.get("nothing").is_set());
+}
+
+TEST_CASE("A reader keeps its version when another process publishes the next, and it is freed with the reader",
+          "[client][names][memory]") {
+    const ExampleDaemon server;
+    TemporaryFolder folder;
+    const Client client = server.client();
+    const NamedTensors names(client);
+    names.put("weights", weights(1));
+    CHECK(segments(client) == 1);
+    const std::string next = folder.file("next.safetensors");
+    names.put("next", weights(2));
+    names.get("next").save(next);
+    REQUIRE(names.remove("next"));
+    REQUIRE(becomes([&] { return segments(client); }, 1));
+
+    std::optional<NamedTensor> first = names.get("weights");
+    auto told = std::async(std::launch::async, [&] { return names.watch("weights", first->version(), 30s); });
+    const Ended put = run_client(server, {"put", next, "--name", "weights"});
+    INFO(put.err);
+    REQUIRE(put.code == 0);
+    CHECK(told.get() == 2);
+    CHECK(segments(client) == 2);
+    CHECK(same(*first, weights(1)));
+    const NamedTensor second = names.get("weights");
+    CHECK(second.version() == 2);
+    CHECK(same(second, weights(2)));
+
+    at::Tensor row = (*first)["layer.2"][5];
+    first.reset();
+    CHECK(leases(client) == 2);
+    CHECK(row[0].item<float>() == 3);
+    row.reset();
+    CHECK(becomes([&] { return segments(client); }, 1));
+    CHECK(becomes([&] { return leases(client); }, 1));
+    CHECK(same(second, weights(2)));
+}
+
+TEST_CASE("Named tensors are handed over without a copy, again and again", "[client][names][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const NamedTensors names(client);
+    names.put("big", filled(3));
+    names.put("set", weights(1));
+    const Json before = totals_of(client, "shared_memory");
+    CHECK(before["segments"] == 2);
+    const auto received = client.statistics().bytes_in;
+    const NamedTensor one = names.get("big"), again = names.get("big"), set = names.get("set"),
+                      part = names.get("set/layer.1");
+    CHECK(at::equal(one.tensor(), again.tensor()));
+    CHECK(client.statistics().bytes_in - received < 8000);
+    const Json after = totals_of(client, "shared_memory");
+    CHECK(after["leases"] == 4);
+    CHECK(after["segment_bytes"] == before["segment_bytes"]);
+
+    const auto channel = client::SharedMemory::connect(Json::parse(client.info().json)["local_socket"], "");
+    const HeaderList headers{{"Shared-Tensor-Session", channel->session()}, {"Shared-Tensor-Accept", "shm"}};
+    for (int round = 0; round < 2; ++round) {
+        for (const char* name : {"big", "set/layer.0"}) {
+            const HttpReply reply =
+                post(server.daemon.port(), call_object("tensor.get", {{"name", name}}).dump(), headers);
+            CHECK(reply.header("Shared-Tensor-Transport") == "shm;tensors=1;copied=0");
+        }
+        const HttpReply reply = post(
+            server.daemon.port(), call_object("tensor.get", {{"name", "set"}, {"form", "manifest"}}).dump(), headers);
+        CHECK(reply.header("Shared-Tensor-Transport") == "shm;tensors=1;copied=0");
+    }
+}
+
+TEST_CASE("What a reader writes to a named tensor is seen by nobody else", "[client][names][memory]") {
+    const ExampleDaemon server;
+    const NamedTensors names(server.client());
+    names.put("x", filled(1));
+    at::Tensor(names.get("x").tensor()).zero_();
+    CHECK(at::equal(names.get("x").tensor(), filled(1)));
+    CHECK(at::equal(NamedTensors(server.client()).get("x").tensor(), filled(1)));
+}
+
+TEST_CASE("What a publisher writes to its tensor afterwards does not matter", "[client][names][memory]") {
+    const ExampleDaemon server;
+    const NamedTensors names(server.client());
+    at::Tensor x = filled(1);
+    names.put("x", x);
+    names.put("set", TensorMap{{"x", x}});
+    x.zero_();
+    for (int round = 0; round < 3; ++round)
+        names.put("other", filled(9));  // takes the memory that the first went through
+    CHECK(at::equal(names.get("x").tensor(), filled(1)));
+    CHECK(at::equal(names.get("set")["x"], filled(1)));
+}
+
+TEST_CASE("A set of 5,000 members is one lease, which ends with the last of them", "[client][names][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const NamedTensors names(client);
+    TensorMap map;
+    for (int i = 0; i < 5000; ++i)
+        map["layer." + std::to_string(i)] = at::full({25}, static_cast<float>(i), at::kFloat);
+    names.put("many", map);
+    CHECK(segments(client) == 1);
+    std::optional<NamedTensor> read = names.get("many");
+    CHECK(same(*read, map));
+    CHECK(leases(client) == 1);
+    at::Tensor last = (*read)["layer.4999"];
+    read.reset();
+    CHECK(leases(client) == 1);
+    CHECK(last[24].item<float>() == 4999);
+    last.reset();
+    CHECK(becomes([&] { return leases(client); }, 0));
+}
+
+TEST_CASE("Named tensors work by bytes where no memory can be shared", "[client][names]") {
+    const bool here = GENERATE_COPY(true, false);
+    const ExampleDaemon server(here ? Words{} : Words{"--local-socket", "none"});
+    const Client client = without_memory(server.url());
+    const NamedTensors names(client);
+    const TensorMap map = weights(1);
+    names.put("set", map);
+    names.put("x", filled(2));
+    CHECK(same(names.get("set"), map));
+    CHECK(at::equal(names.get("x").tensor(), filled(2)));
+    CHECK(at::equal(names.get("set/layer.2").tensor(), map.at("layer.2")));
+    const std::vector<std::string> some{"layer.0"};
+    const auto received = client.statistics().bytes_in;
+    CHECK(at::equal(names.get("set", some)["layer.0"], map.at("layer.0")));
+    CHECK(client.statistics().bytes_in - received < 6000);
+    CHECK(leases(client) == 0);
+    const NamedTensor held = names.get("x");
+    names.remove("x");
+    CHECK(at::equal(held.tensor(), filled(2)));
+}
+
+TEST_CASE("Only one of two publishers replaces the same version", "[client][names]") {
+    const ExampleDaemon server;
+    const NamedTensors names(server.client());
+    CHECK(names.put("x", filled(1), {0, {}}).version == 1);
+    CHECK_THROWS_AS(names.put("x", filled(2), {0, {}}), InvalidParams);
+    CHECK(names.put("x", filled(3), {1, {}}).version == 2);
+    CHECK_THROWS_AS(names.put("x", filled(4), {1, {}}), InvalidParams);
+    CHECK(at::equal(names.get("x").tensor(), filled(3)));
+}
+
+TEST_CASE("Names are listed, by prefix too, and removed", "[client][names]") {
+    const ExampleDaemon server;
+    const NamedTensors names(server.client());
+    names.put("run-1", filled(1, 4));
+    names.put("run-2", TensorMap{{"a", filled(1, 4)}, {"b", filled(1, 4)}});
+    names.put("walk", at::zeros({2, 3}));
+    const auto runs = names.list("run-");
+    REQUIRE(runs.size() == 2);
+    CHECK(runs[0].name == "run-1");
+    CHECK(runs[0].dtype == "float32");
+    CHECK(runs[0].shape == std::vector<std::int64_t>{4});
+    CHECK(runs[0].bytes == 16);
+    CHECK(runs[1].is_set);
+    CHECK(runs[1].members == 2);
+    CHECK_FALSE(runs[1].published_at.empty());
+    CHECK(names.list().size() == 3);
+    CHECK(names.remove("run-1"));
+    CHECK_FALSE(names.remove("run-1"));
+    CHECK(names.list().size() == 2);
+}
+
+TEST_CASE("A watch waits for the first version, the next one, or the end", "[client][names]") {
+    const ExampleDaemon server;
+    const NamedTensors names(server.client());
+    CHECK_FALSE(names.watch("x", 0, 10ms));
+    auto first = std::async(std::launch::async, [&] { return names.watch("x", 0, 30s); });
+    names.put("x", filled(1, 4));
+    CHECK(first.get() == 1);
+    CHECK(names.watch("x", 7, 30s) == 1);
+    CHECK_FALSE(names.watch("x", 1, 10ms));
+    auto end = std::async(std::launch::async, [&] { return names.watch("x", 1, 30s); });
+    std::this_thread::sleep_for(20ms);  // most likely it waits by now; it ends alike if it does not
+    names.remove("x");
+    CHECK_THROWS_AS(end.get(), UnknownOrExpired);
+    CHECK_THROWS_AS(names.watch("x", 1, 30s), UnknownOrExpired);
+    CHECK_THROWS_AS(names.watch("a/b", 0, 30s), InvalidParams);
+}

@@ -1,0 +1,168 @@
+// tensor.put, get, list, delete and watch as any JSON-RPC client sees them.
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "integration/server/shared_daemon.hpp"
+
+using namespace shared_tensor::test;
+
+namespace {
+
+Json tensor(const Json& data) { return {{"$tensor", {{"data", data}}}}; }
+Json put(int port, const std::string& name, const HeaderList& headers = {}) {
+    return call(port, "tensor.put", {{"name", name}, {"tensor", tensor({1, 2})}}, headers);
+}
+
+HeaderList as(const std::string& secret) { return {{"Authorization", "Bearer " + secret}}; }
+
+}  // namespace
+
+TEST_CASE("a set is got as a map of tensors, or as a manifest with all bytes", "[server][names]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    const Json set{{"a", tensor({1.5, 2.5})}, {"b", tensor({true})}};
+    CHECK(call(port, "tensor.put", {{"name", name}, {"tensors", set}})["bytes"] == 65);
+    const Json tensors = call(port, "tensor.get", {{"name", name}})["tensors"];
+    CHECK(tensors["a"]["$tensor"]["data"] == Json{1.5, 2.5});
+    CHECK(tensors["b"]["$tensor"]["dtype"] == "bool");
+    const Json manifest = call(port, "tensor.get", {{"name", name}, {"form", "manifest"}});
+    CHECK(manifest["manifest"]["a"] == Json{{"dtype", "float32"}, {"shape", {2}}, {"offset", 0}});
+    CHECK(manifest["manifest"]["b"]["offset"] == 64);
+    CHECK(manifest["data"]["$tensor"]["shape"] == Json{65});
+    CHECK(call(port, "tensor.put",
+               {{"name", name}, {"manifest", manifest["manifest"]}, {"data", manifest["data"]}})["version"] == 2);
+    CHECK(call(port, "tensor.get", {{"name", name}, {"members", {"b"}}})["tensors"].size() == 1);
+    CHECK(call(port, "tensor.get", {{"name", name + "/a"}})["tensor"]["$tensor"]["data"] == Json{1.5, 2.5});
+}
+
+TEST_CASE("what cannot be published is refused, and nothing is left of it", "[server][names]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    const Json one = tensor({1, 2});
+    const Json bytes{{"$tensor", {{"dtype", "uint8"}, {"data", {1, 2, 3, 4}}}}};
+    const Json member{{"dtype", "float32"}, {"shape", {1}}, {"offset", 0}};
+    const std::vector<Json> bad{
+        {{"name", name}},
+        {{"tensor", one}},
+        {{"name", 5}, {"tensor", one}},
+        {{"name", name}, {"tensor", one}, {"tensors", Json::object()}},
+        {{"name", name}, {"tensor", {1, 2}}},
+        {{"name", name}, {"tensor", {{"$tensor", {{"dtype", "float3"}}}}}},
+        {{"name", name}, {"tensors", {1, 2}}},
+        {{"name", name}, {"tensors", {{"a", 5}}}},
+        {{"name", name}, {"tensors", {{"__metadata__", one}}}},
+        {{"name", name}, {"tensors", {{"", one}}}},
+        {{"name", name}, {"manifest", {{"a", member}}}},
+        {{"name", name}, {"data", bytes}},
+        {{"name", name}, {"manifest", {{"a", member}}}, {"data", one}},
+        {{"name", name}, {"manifest", {{"a", member}, {"b", member}}}, {"data", bytes}},
+        {{"name", name}, {"manifest", {{"a", {{"dtype", "bool"}, {"shape", {4}}, {"offset", 0}}}}}, {"data", bytes}},
+        {{"name", name}, {"tensor", one}, {"if_version", -1}},
+        {{"name", name}, {"tensor", one}, {"if_version", 3}},
+        {{"name", name}, {"tensor", one}, {"metadata", {{"a", 1}}}},
+        {{"name", name}, {"tensor", one}, {"metadata", {{"a", std::string(70'000, 'x')}}}},
+        {{"name", name}, {"tensor", one}, {"more", 1}},
+        {{"name", "l-" + name}, {"tensor", one}},
+        {{"name", name + ".npy"}, {"tensor", one}},
+        {{"name", name + "/a"}, {"tensor", one}},
+    };
+    for (const Json& params : bad) {
+        INFO(params.dump().substr(0, 300));
+        CHECK(call_code(port, "tensor.put", params) == -32602);
+    }
+    CHECK(call_code(port, "tensor.get", {{"name", name}}) == -32005);
+    CHECK(put(port, name)["version"].is_number());
+    CHECK(call_code(port, "tensor.get", {{"name", name}, {"form", "pickle"}}) == -32602);
+    CHECK(call_code(port, "tensor.get", {{"name", name}, {"members", {"a"}}}) == -32602);
+}
+
+TEST_CASE("named tensors belong to a principal, and admins see them all", "[server][names]") {
+    TemporaryFolder folder;
+    const std::string ann = "ann-0123456789abcdef", bob = "bob-0123456789abcdef", boss = "boss-0123456789abcde";
+    const Daemon daemon(
+        {"--token-file", folder.write("tokens", "ann:" + ann + "\nbob:" + bob + "\nboss:" + boss + ":admin\n")});
+    const int port = daemon.port();
+    put(port, "x", as(ann));
+    const Json hers{{"name", "x"}, {"owner", "token:ann"}};
+    for (const char* method : {"tensor.get", "tensor.delete"}) {
+        CHECK(call_code(port, method, {{"name", "x"}}, as(bob)) == -32005);
+        CHECK(call_code(port, method, hers, as(bob)) == -32005);
+    }
+    CHECK(call_code(port, "tensor.watch", {{"name", "x"}, {"owner", "token:ann"}, {"after_version", 1}}, as(bob)) ==
+          -32005);
+    CHECK(call(port, "tensor.list", Json::object(), as(bob))["tensors"].empty());
+    CHECK(call_code(port, "tensor.get", {{"name", "x"}}, as(boss)) == -32005);
+    CHECK(call(port, "tensor.get", hers, as(boss))["version"] == 1);
+    CHECK(call(port, "tensor.get", hers, as(ann))["version"] == 1);
+    CHECK(put(port, "x", as(bob))["version"] == 1);
+    CHECK(call(port, "tensor.list", Json::object(), as(boss))["tensors"].size() == 2);
+    CHECK(call(port, "tensor.delete", hers, as(boss))["version"] == 1);
+    CHECK(call_code(port, "tensor.get", {{"name", "x"}}, as(ann)) == -32005);
+}
+
+TEST_CASE("names, their bytes and the members of a set are bounded", "[server][names]") {
+    SECTION("names") {
+        const Daemon daemon({"--max-named-tensors", "2"});
+        put(daemon.port(), "a");
+        put(daemon.port(), "b");
+        const Json refused = respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor({1})}});
+        CHECK(code_of(refused) == -32008);
+        CHECK(refused["error"]["data"]["detail"].get<std::string>().find("--max-named-tensors") != std::string::npos);
+        CHECK(put(daemon.port(), "b")["version"] == 2);
+    }
+    SECTION("bytes") {
+        const Daemon daemon({"--max-named-bytes", "1000"});
+        const Json refused =
+            respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor(std::vector<double>(300, 1))}});
+        CHECK(code_of(refused) == -32008);
+        CHECK(refused["error"]["data"]["detail"].get<std::string>().find("--max-named-bytes") != std::string::npos);
+        put(daemon.port(), "a");
+    }
+    SECTION("members") {
+        const Daemon daemon({"--max-set-members", "1"});
+        const Json set{{"a", tensor({1})}, {"b", tensor({1})}};
+        CHECK(call_code(daemon.port(), "tensor.put", {{"name", "c"}, {"tensors", set}}) == -32602);
+        CHECK(call_code(daemon.port(), "tensor.put", {{"name", "c"}, {"tensors", {{"a", tensor({1})}}}}) == 0);
+    }
+    SECTION("shared memory") {
+        const Daemon daemon({"--max-shared-bytes", "4096"});
+        const Json refused =
+            respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor(std::vector<double>(3000, 1))}});
+        CHECK(code_of(refused) == -32008);
+        CHECK(refused["error"]["data"]["detail"].get<std::string>().find("--max-shared-bytes") != std::string::npos);
+    }
+}
+
+TEST_CASE("those who wait for a name hold no worker", "[server][names]") {
+    const Daemon daemon(with_plugins({"--workers", "1"}));
+    const std::string name = fresh_name();
+    std::vector<std::unique_ptr<PendingCall>> waiting;
+    for (int i = 0; i < 8; ++i)
+        waiting.push_back(std::make_unique<PendingCall>(daemon.port(), "tensor.watch", Json{{"name", name}}));
+    CHECK(call(daemon.port(), "sleep", {0.01}).is_number());
+    put(daemon.port(), name);
+    for (const auto& one : waiting)
+        CHECK(one->response()["result"] == Json{{"name", name}, {"version", 1}, {"changed", true}});
+}
+
+TEST_CASE("nobody waits for a name on behalf of a client that is gone", "[server][names]") {
+    const Daemon daemon({"--max-wait", "10m"});
+    PendingCall waiting(daemon.port(), "tensor.watch", {{"name", "x"}});
+    const auto connections = [&] { return call(daemon.port(), "server.info")["totals"]["connections"].get<int>(); };
+    REQUIRE(eventually([&] { return connections() == 2; }));
+    waiting.hang_up();
+    CHECK(eventually([&] { return connections() == 1; }));
+}
+
+TEST_CASE("a wait for a name is bounded, and ends when the daemon is told to stop", "[server][names]") {
+    Daemon bounded({"--max-wait", "20ms"});
+    CHECK(call(bounded.port(), "tensor.watch", {{"name", "x"}}) ==
+          Json{{"name", "x"}, {"version", 0}, {"changed", false}});
+    Daemon daemon;
+    PendingCall waiting(daemon.port(), "tensor.watch", {{"name", "x"}});
+    const auto connections = [&] { return call(daemon.port(), "server.info")["totals"]["connections"].get<int>(); };
+    REQUIRE(eventually([&] { return connections() == 2; }));
+    daemon.child().signal(SIGTERM);
+    CHECK(code_of(waiting.response()) == -32009);
+    CHECK(daemon.child().wait() == 0);
+}

@@ -1,0 +1,232 @@
+#include "tensor/safetensors.hpp"
+
+#include <ATen/ATen.h>
+#include <unistd.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <fstream>
+#include <sstream>
+
+#include "tensor/at_tensor.hpp"
+#include "wire.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::tensor;
+using namespace shared_tensor::test;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// A file of the test's own, removed with it.
+class TemporaryFile {
+public:
+    explicit TemporaryFile(const std::string& bytes = {}) {
+        char name[] = "/tmp/shared_tensor_safetensors_XXXXXX";
+        const int file = ::mkstemp(name);
+        REQUIRE(file >= 0);
+        ::close(file);
+        path_ = name;
+        std::ofstream(path_, std::ios::binary) << bytes;
+    }
+    TemporaryFile(const TemporaryFile&) = delete;
+    TemporaryFile& operator=(const TemporaryFile&) = delete;
+    ~TemporaryFile() { ::unlink(path_.c_str()); }
+    const std::string& path() const { return path_; }
+
+private:
+    std::string path_;
+};
+
+std::string number(std::uint64_t value) {
+    std::string text;
+    for (int i = 0; i < 8; ++i)
+        text.push_back(static_cast<char>(value >> (8 * i) & 0xFF));
+    return text;
+}
+
+std::string file_of(const std::string& json, const std::string& data) { return number(json.size()) + json + data; }
+
+SafetensorsContent read(const std::string& bytes) {
+    const TemporaryFile file(bytes);
+    return read_safetensors_file(file.path(), plain_block);
+}
+
+std::string refusal(const std::string& bytes) {
+    try {
+        read(bytes);
+    } catch (const SafetensorsError& error) {
+        return error.what();
+    }
+    return "(taken)";
+}
+
+std::string written(const TensorMap& tensors, const Metadata& metadata = {}) {
+    std::ostringstream out;
+    write_safetensors(out, tensors, metadata);
+    return out.str();
+}
+
+at::Tensor member(const SafetensorsContent& content, const std::string& name) {
+    return member_of(content.set, content.set.manifest.at(name))->tensor();
+}
+
+}  // namespace
+
+TEST_CASE("tensors of every dtype that safetensors has survive a file", "[safetensors]") {
+    const auto type =
+        GENERATE(at::kBool, at::kByte, at::kUInt16, at::kUInt32, at::kUInt64, at::kChar, at::kShort, at::kInt,
+                 at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kComplexFloat, at::kFloat8_e4m3fn,
+                 at::kFloat8_e5m2, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz, at::kFloat8_e8m0fnu);
+    const at::Tensor tensor = at::arange(12, at::kFloat).view({3, 4}).to(type);
+    const auto back = read(written({{"plain", make_handle(tensor)},
+                                    {"turned", make_handle(tensor.t())},
+                                    {"none", make_handle(tensor.narrow(0, 0, 0))}}));
+    CHECK(identical(member(back, "plain"), tensor));
+    CHECK(identical(member(back, "turned"), tensor.t()));
+    CHECK(identical(member(back, "none"), tensor.narrow(0, 0, 0)));
+}
+
+TEST_CASE("values of four bits are counted one by one in a file, by two in torch", "[safetensors]") {
+    const at::Tensor tensor = at::arange(8, at::kByte).view({2, 4}).view(at::kFloat4_e2m1fn_x2);
+    const std::string file = written({{"x", make_handle(tensor)}});
+    CHECK_THAT(file, ContainsSubstring(R"("dtype":"F4","shape":[2,8])"));
+    CHECK(identical(member(read(file), "x"), tensor));
+}
+
+TEST_CASE("a file has its parts where the format says", "[safetensors]") {
+    const std::string file =
+        written({{"byte", make_handle(at::arange(3, at::kByte))}, {"wide", make_handle(at::arange(2, at::kDouble))}},
+                {{"format", "pt"}, {"note", "\"quoted\""}});
+    const std::string json =
+        R"({"__metadata__":{"format":"pt","note":"\"quoted\""},"wide":{"dtype":"F64","shape":[2],"data_offsets":[0,16]},)"
+        R"("byte":{"dtype":"U8","shape":[3],"data_offsets":[16,19]}})";
+    const std::size_t size = (json.size() + 7) / 8 * 8;
+    REQUIRE(file.size() == 8 + size + 19);
+    CHECK(file.substr(0, 8) == number(size));
+    CHECK(file.substr(8, json.size()) == json);
+    CHECK(file.substr(8 + json.size(), size - json.size()) == std::string(size - json.size(), ' '));
+    const auto back = read(file);
+    CHECK(back.metadata == Metadata{{"format", "pt"}, {"note", "\"quoted\""}});
+    CHECK(back.set.manifest.at("wide").offset % kMemberAlignment == 0);
+}
+
+TEST_CASE("tensors that lie askew in a file are aligned in memory", "[safetensors]") {
+    const std::string json =
+        R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"I32","shape":[1],"data_offsets":[3,7]}})";
+    const auto back = read(file_of(json, std::string("\1\2\3\4\0\0\0", 7)));
+    CHECK(member(back, "b").item<int>() == 4);
+}
+
+TEST_CASE("a set without tensors is a file", "[safetensors]") {
+    CHECK(written({}) == file_of("{}      ", ""));
+    CHECK(read(written({})).set.manifest.empty());
+    CHECK(read(file_of("{}", "")).set.manifest.empty());
+}
+
+TEST_CASE("a file that breaks a rule is refused", "[safetensors]") {
+    const auto one = [](const char* dtype, const char* shape, const char* offsets, std::size_t data) {
+        return file_of(
+            std::string(R"({"x":{"dtype":)") + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
+            std::string(data, '\1'));
+    };
+    REQUIRE(refusal(one(R"("F32")", "[2]", "[0,8]", 8)) == "(taken)");
+    struct Bad {
+        std::string file, words;
+    };
+    const std::vector<Bad> table{
+        {"", "ends inside its header"},
+        {"1234567", "ends inside its header"},
+        {number(10), "ends inside its header"},
+        {number(3) + "{}", "ends inside its header"},
+        {number(std::uint64_t{65} << 20), "at most"},
+        {number(UINT64_MAX) + "{}", "at most"},
+        {number(UINT64_MAX - 7) + "{}", "at most"},
+        {file_of("", ""), "begin with '{'"},
+        {file_of(" {}", ""), "begin with '{'"},
+        {file_of("[]", ""), "begin with '{'"},
+        {file_of("{", ""), "its header"},
+        {file_of("{\"a\xff\":1}", ""), "its header"},
+        {file_of(R"({"x":5})", ""), "no object"},
+        {file_of(
+             R"({"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},"x":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+             ""),
+         "its header"},
+        {file_of(R"({"x":{"dtype":"U8","shape":[1]}})", "1"), "no object"},
+        {file_of(R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1],"more":1}})", "1"), "no object"},
+        {file_of(R"({"__metadata__":{"a":1}})", ""), "no string"},
+        {file_of(R"({"__metadata__":"a"})", ""), "no object"},
+        {one(R"("F31")", "[2]", "[0,8]", 8), "unknown dtype"},
+        {one("5", "[2]", "[0,8]", 8), "no string"},
+        {one(R"("F32")", "[2]", "[0,7]", 7), "not as many as its shape says"},
+        {one(R"("F32")", "[2]", "[0,8]", 7), "inside the file"},
+        {one(R"("F32")", "[2]", "[0,8]", 9), "behind the last"},
+        {one(R"("F32")", "[2]", "[4,12]", 12), "hole"},
+        {one(R"("F32")", "[2]", "[8,0]", 8), "inside the file"},
+        {one(R"("F32")", "[2]", "[0]", 8), "pair"},
+        {one(R"("F32")", "[2]", "[0,8,8]", 8), "pair"},
+        {one(R"("F32")", "[2]", "[0,8.0]", 8), "no integer"},
+        {one(R"("F32")", "[2]", "[0,-8]", 8), "no integer"},
+        {one(R"("F32")", "[-2]", "[0,8]", 8), "no integer"},
+        {one(R"("F32")", "2", "[0,8]", 8), "no array"},
+        {one(R"("F32")", "[4294967296,4294967296]", "[0,8]", 8), "not as many"},
+        {one(R"("F32")", "[4611686018427387904,4]", "[0,0]", 0), "not as many"},
+        {one(R"("F32")", "[9223372036854775808]", "[0,8]", 8), "too large"},
+        {one(R"("F32")", "[0,18446744073709551615]", "[0,0]", 0), "too large"},
+        {one(R"("F4")", "[3]", "[0,2]", 2), "half a byte"},
+        {one(R"("F4")", "[]", "[0,1]", 1), "half a byte"},
+        {file_of(R"({"x":{"dtype":"BOOL","shape":[1],"data_offsets":[0,1]}})", "\2"), "neither 0 nor 1"},
+        {file_of(
+             R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
+             "123"),
+         "in each other"},
+        {file_of(
+             R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
+             "12"),
+         "in each other"},
+        {file_of(
+             R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"y":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
+             "123"),
+         "hole"},
+    };
+    for (const Bad& bad : table) {
+        INFO(bad.file);
+        CHECK_THAT(refusal(bad.file), ContainsSubstring(bad.words));
+    }
+}
+
+TEST_CASE("a header that claims too much is refused before anything is allocated for it", "[safetensors]") {
+    const auto none = [](std::uint64_t) -> Block { throw std::bad_alloc(); };
+    const TemporaryFile file(
+        file_of(R"({"x":{"dtype":"U8","shape":[99999999999],"data_offsets":[0,99999999999]}})", "1"));
+    CHECK_THROWS_AS(read_safetensors_file(file.path(), none), SafetensorsError);
+}
+
+TEST_CASE("what a file cannot hold is refused with what to do", "[safetensors]") {
+    CHECK_THROWS_WITH(written({{"x", make_handle(at::ones({1}, at::kComplexDouble))}}), ContainsSubstring("complex64"));
+}
+
+TEST_CASE("a file that cannot be read or written is named", "[safetensors]") {
+    CHECK_THROWS_WITH(read_safetensors_file("/nowhere/x.safetensors", plain_block),
+                      ContainsSubstring("/nowhere/x.safetensors"));
+    CHECK_THROWS_WITH(read_safetensors_file("/dev", plain_block), ContainsSubstring("no regular file"));
+    CHECK_THROWS_WITH(write_safetensors_file("/nowhere/x.safetensors", {}, {}),
+                      ContainsSubstring("/nowhere/x.safetensors"));
+}
+
+TEST_CASE("a file is written whole or not at all", "[safetensors]") {
+    const TemporaryFile file("before");
+    const auto text = [&] {
+        std::ifstream in(file.path(), std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(in), {});
+    };
+    CHECK_THROWS_AS(write_safetensors_file(file.path(), {{"x", make_handle(at::ones({1}, at::kComplexDouble))}}, {}),
+                    SafetensorsError);
+    CHECK(text() == "before");
+    CHECK(::access((file.path() + ".part").c_str(), F_OK) != 0);
+    const TensorMap tensors{{"x", make_handle(at::arange(1000))}};
+    write_safetensors_file(file.path(), tensors, {});
+    CHECK(text() == written(tensors));
+    CHECK(::access((file.path() + ".part").c_str(), F_OK) != 0);
+}

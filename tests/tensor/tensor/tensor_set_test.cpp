@@ -1,0 +1,159 @@
+#include "tensor/tensor_set.hpp"
+
+#include <ATen/ATen.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+
+#include "codec/json_sink.hpp"
+#include "codec/json_source.hpp"
+#include "tensor/at_tensor.hpp"
+#include "tensor/exchange.hpp"
+#include "wire.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::tensor;
+using namespace shared_tensor::test;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+TensorMap some_tensors() {
+    return {{"b", make_handle(at::arange(6, at::kFloat).view({2, 3}).t())},
+            {"a", make_handle(at::arange(3, at::kByte))},
+            {"$odd", make_handle(at::ones({5}, at::kBool))},
+            {"none", make_handle(at::empty({0, 4}, at::kDouble))},
+            {"scalar", make_handle(at::scalar_tensor(7, at::kLong))}};
+}
+
+codec::Json json_of(const Manifest& manifest) {
+    codec::Value value;
+    TensorExchange port;
+    codec::JsonSink sink(value, port);
+    write_manifest(ValueWriter(sink, sink.root()), manifest);
+    return value.json;
+}
+
+Manifest read(const codec::Json& json, std::uint64_t available, std::size_t members = 100) {
+    TensorExchange port;
+    const codec::JsonSource source(port);
+    return read_manifest(ValueReader(source, codec::JsonSource::node(json), "manifest"), available, members);
+}
+
+std::string refusal(const std::string& json, std::uint64_t available = 100, std::size_t members = 100) {
+    try {
+        read(codec::Json::parse(json), available, members);
+    } catch (const InvalidValue& error) {
+        return error.what();
+    }
+    return "(taken)";
+}
+
+}  // namespace
+
+TEST_CASE("a set holds its tensors in one allocation, each aligned", "[tensor_set]") {
+    const TensorMap tensors = some_tensors();
+    int taken = 0;
+    const TensorSet set = gather_set(tensors, [&](std::uint64_t bytes) {
+        ++taken;
+        return plain_block(bytes);
+    });
+    CHECK(taken == 1);
+    CHECK(is_bytes(set.data));
+    CHECK(set.manifest.size() == tensors.size());
+    for (const auto& [name, handle] : tensors) {
+        INFO(name);
+        const Member& member = set.manifest.at(name);
+        CHECK(member.offset % kMemberAlignment == 0);
+        CHECK(identical(member_of(set, member)->tensor(), handle->tensor()));
+    }
+}
+
+TEST_CASE("a member keeps the whole set alive", "[tensor_set]") {
+    at::Tensor member;
+    {
+        const TensorSet set = gather_set(some_tensors(), plain_block);
+        member = member_of(set, set.manifest.at("b"))->tensor();
+    }
+    CHECK(at::equal(member, at::arange(6, at::kFloat).view({2, 3}).t()));
+}
+
+TEST_CASE("what lies between members is zero", "[tensor_set]") {
+    const TensorSet set = gather_set(some_tensors(), [](std::uint64_t bytes) {
+        Block block = plain_block(bytes);
+        std::fill_n(block.data, bytes, std::byte{0xee});
+        return block;
+    });
+    CHECK_FALSE(set.data->tensor().eq(0xee).any().item<bool>());
+}
+
+TEST_CASE("a set without bytes needs no memory", "[tensor_set]") {
+    const auto none = [](std::uint64_t) -> Block { throw std::bad_alloc(); };
+    CHECK(gather_set({}, none).manifest.empty());
+    const TensorSet empty = gather_set({{"none", make_handle(at::empty({0, 4}, at::kDouble))}}, none);
+    CHECK(member_of(empty, empty.manifest.at("none"))->tensor().sizes() == at::IntArrayRef({0, 4}));
+}
+
+TEST_CASE("a manifest survives JSON, names with $ included", "[tensor_set]") {
+    const TensorSet set = gather_set(some_tensors(), plain_block);
+    const Manifest back = read(codec::Json::parse(json_of(set.manifest).dump()), set.data->bytes());
+    REQUIRE(back.size() == set.manifest.size());
+    for (const auto& [name, member] : set.manifest) {
+        CHECK(back.at(name).dtype == member.dtype);
+        CHECK(back.at(name).shape == member.shape);
+        CHECK(back.at(name).offset == member.offset);
+        CHECK(back.at(name).bytes == member.bytes);
+    }
+}
+
+TEST_CASE("a manifest that names bytes which are not its own is refused", "[tensor_set]") {
+    CHECK(refusal(R"({"a": {"dtype": "float32", "shape": [25], "offset": 0}})") == "(taken)");
+    CHECK(refusal(R"({"a": {"dtype": "float32", "shape": [0], "offset": 100}})") == "(taken)");
+    for (
+        const char* json :
+        {R"({"a": {"dtype": "float32", "shape": [26], "offset": 0}})",
+         R"({"a": {"dtype": "float32", "shape": [1], "offset": 100}})",
+         R"({"a": {"dtype": "float32", "shape": [1], "offset": 104}})",
+         R"({"a": {"dtype": "float32", "shape": [1], "offset": 2}})",
+         R"({"a": {"dtype": "float32", "shape": [1], "offset": -4}})",
+         R"({"a": {"dtype": "float32", "shape": [1], "offset": 18446744073709551612}})",
+         R"({"a": {"dtype": "float32", "shape": [-1], "offset": 0}})",
+         R"({"a": {"dtype": "float32", "shape": [4294967296, 4294967296], "offset": 0}})",
+         R"({"a": {"dtype": "float32", "shape": [9223372036854775807], "offset": 0}})",
+         R"({"a": {"dtype": "float32", "shape": [1.5], "offset": 0}})",
+         R"({"a": {"dtype": "float31", "shape": [1], "offset": 0}})", R"({"a": {"dtype": "float32", "shape": [1]}})",
+         R"({"a": {"dtype": "float32", "shape": [1], "offset": 0, "more": 1}})", R"({"a": 5})", R"([])", R"(5)",
+         R"({"a": {"dtype": "uint8", "shape": [8], "offset": 0}, "b": {"dtype": "uint8", "shape": [8], "offset": 7}})",
+         R"({"a": {"dtype": "uint8", "shape": [8], "offset": 0}, "b": {"dtype": "uint8", "shape": [8], "offset": 0}})"}) {
+        INFO(json);
+        CHECK(refusal(json) != "(taken)");
+    }
+    CHECK_THAT(refusal(R"({"a": {"dtype": "uint8", "shape": [1], "offset": 0}, "b": 1})", 100, 1),
+               ContainsSubstring("at most 1 members"));
+}
+
+TEST_CASE("a set that came in a message is copied, and its bools are looked at", "[tensor_set]") {
+    const at::Tensor data = at::arange(8, at::kByte);
+    const auto manifest = read(codec::Json::parse(R"({"x": {"dtype": "uint8", "shape": [4], "offset": 4}})"), 8);
+    const TensorSet set = copy_set(manifest, make_handle(data), plain_block);
+    at::Tensor(data).zero_();
+    CHECK(at::equal(member_of(set, set.manifest.at("x"))->tensor(), at::arange(4, 8, at::kByte)));
+    const auto bools = read(codec::Json::parse(R"({"x": {"dtype": "bool", "shape": [4], "offset": 4}})"), 8);
+    CHECK_THROWS_AS(copy_set(bools, make_handle(at::arange(8, at::kByte)), plain_block), InvalidValue);
+}
+
+TEST_CASE("some members of a set are a part of its allocation", "[tensor_set]") {
+    const TensorSet set = gather_set(some_tensors(), plain_block);
+    const TensorSet part = part_of(set, {{"a", set.manifest.at("a")}, {"b", set.manifest.at("b")}});
+    CHECK(part.data->bytes() < set.data->bytes());
+    CHECK(identical(member_of(part, part.manifest.at("a"))->tensor(), at::arange(3, at::kByte)));
+    CHECK(at::equal(member_of(part, part.manifest.at("b"))->tensor(), at::arange(6, at::kFloat).view({2, 3}).t()));
+    CHECK(part_of(set, {{"none", set.manifest.at("none")}}).data->bytes() == 0);
+}
+
+TEST_CASE("members of bytes that lie askew are copied", "[tensor_set]") {
+    const at::Tensor room = at::zeros({13}, at::kByte);
+    const TensorSet set{read(codec::Json::parse(R"({"x": {"dtype": "float64", "shape": [1], "offset": 0}})"), 8),
+                        make_handle(room.narrow(0, 5, 8))};
+    CHECK(member_of(set, set.manifest.at("x"))->tensor().item<double>() == 0);
+}
