@@ -22,6 +22,7 @@ Commands:
   result ID                   result of a task that has ended
   cancel ID                   ends a task
   tasks                       lists tasks, the newest first
+  objects [release ID...]     lists the handles of objects in the server, or ends some
   functions [NAME]            what can be called
   info                        what the server says about itself
   ping                        time of a round trip

@@ -114,13 +114,14 @@ int completion(const CommandLine& line) {
 }
 
 using Command = int (*)(const CommandLine&);
-constexpr std::array<std::pair<std::string_view, Command>, 11> kCommands{{{"call", call},
+constexpr std::array<std::pair<std::string_view, Command>, 12> kCommands{{{"call", call},
                                                                           {"submit", submit},
                                                                           {"status", status},
                                                                           {"wait", wait},
                                                                           {"result", result},
                                                                           {"cancel", cancel},
                                                                           {"tasks", tasks},
+                                                                          {"objects", objects},
                                                                           {"functions", functions},
                                                                           {"info", info},
                                                                           {"ping", ping},

@@ -23,5 +23,6 @@ int wait(const CommandLine& line);
 int result(const CommandLine& line);
 int cancel(const CommandLine& line);
 int tasks(const CommandLine& line);
+int objects(const CommandLine& line);
 
 }  // namespace shared_tensor::cli

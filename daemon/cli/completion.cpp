@@ -5,7 +5,7 @@ namespace shared_tensor::cli {
 const char* const kBashCompletion = R"bash(# bash completion of shared-tensor
 _shared_tensor() {
     local word="${COMP_WORDS[COMP_CWORD]}" command="" url="" i
-    local commands="call submit status wait result cancel tasks functions info ping completion"
+    local commands="call submit status wait result cancel tasks objects functions info ping completion"
     local options="--url --wait-for-server --timeout --output --task --idempotent --key --session --ttl --deadline
         --json --names --state --limit --count --help --version"
     local position=0

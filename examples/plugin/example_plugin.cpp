@@ -10,10 +10,14 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/tensor.hpp>
+
+#include "vocabulary.hpp"
 
 namespace {
 
@@ -40,6 +44,27 @@ void fail(const std::string& message) { throw std::runtime_error(message); }
 
 at::Tensor scale(const at::Tensor& x, double factor) { return at::mul(x, factor); }
 
+// An object that stays in the server. Numbers are looked up by any number of calls at once; a call that adds a word has
+// the vocabulary for itself.
+using example::Vocabulary;
+using shared_tensor::Shared;
+
+Shared<Vocabulary> make_vocabulary(std::vector<std::string> words) {
+    return shared_tensor::make_shared_object<Vocabulary>(std::move(words));
+}
+
+std::vector<int> numbers(const Shared<const Vocabulary>& vocabulary, const std::vector<std::string>& words) {
+    std::vector<int> result;
+    for (const std::string& word : words)
+        result.push_back(vocabulary->number_of(word));
+    return result;
+}
+
+std::size_t add_word(const Shared<Vocabulary>& vocabulary, const std::string& word) {
+    if (vocabulary->number_of(word) < 0) vocabulary->add(word);
+    return vocabulary->size();
+}
+
 }  // namespace
 
 SHARE(echo, arg("value"), doc("Returns its argument: any JSON value."), idempotent());
@@ -48,3 +73,6 @@ SHARE_AS("sleep", sleep_for, arg("seconds"), doc("Waits, can be cancelled, and r
          idempotent());
 SHARE(fail, arg("message"), doc("Throws std::runtime_error with the message."));
 SHARE(scale, arg("x"), arg("factor") = 2.0, doc("x multiplied by factor."), idempotent());
+SHARE_AS("vocabulary.make", make_vocabulary, arg("words"), doc("A vocabulary of these words, as an object."));
+SHARE_AS("vocabulary.numbers", numbers, arg("vocabulary"), arg("words"), doc("The number of each word, or -1."));
+SHARE_AS("vocabulary.add", add_word, arg("vocabulary"), arg("word"), doc("Adds a word; how many there are now."));

@@ -72,6 +72,9 @@ struct ServerOptions {
     std::size_t max_leases = 100'000;
     std::size_t max_client_leases = 10'000;
     std::chrono::milliseconds lease_ttl{300'000};  ///< of clients without a local channel
+    std::size_t max_objects = 10'000;              ///< handles of objects (<shared_tensor/object.hpp>), of all clients
+    std::size_t max_client_objects = 1'000;        ///< of one principal
+    std::chrono::milliseconds object_idle{600'000};  ///< end of a handle without a session that is not used
 };
 
 /// Serves a Registry over JSON-RPC 2.0 on HTTP. Threads and sockets are its own; user code runs on its workers.

@@ -7,6 +7,7 @@
 
 #include "server/local_clients.hpp"
 #include "server/local_socket.hpp"
+#include "server/object_methods.hpp"
 #include "server/router.hpp"
 #include "server/server_info.hpp"
 #include "service/open_rpc.hpp"
@@ -100,13 +101,20 @@ public:
           sessions_({options_.max_sessions, options_.session_idle}),
           dispatcher_(registry_, dispatcher_options(options_), &tensor::make_handle),
           builtins_({dispatcher_, sessions_, [this] { return info(); }, open_rpc_, epoch_, options_.max_wait}),
+          objects_({options_.max_objects, options_.max_client_objects, options_.object_idle}),
           leases_({options_.max_client_leases, options_.max_leases, std::chrono::minutes(1), options_.lease_ttl}),
           local_({access_, sessions_, leases_, epoch_, pool_limits(options_)}),
-          rpc_(dispatcher_, builtins_, sessions_, local_, parse_limits(options_),
-               {options_.max_reply_json_bytes, options_.max_batch_reply_bytes}, epoch_),
+          rpc_(dispatcher_, builtins_, sessions_, local_, {objects_, leases_, named_values(), epoch_},
+               parse_limits(options_), {options_.max_reply_json_bytes, options_.max_batch_reply_bytes}, epoch_),
           router_(
               {access_, rpc_, open_rpc_, [this] { return ready(); }, options_.max_json_bytes, options_.max_body_bytes}),
-          transport_(http_options(options_), router_) {}
+          transport_(http_options(options_), router_) {
+        add_object_methods(builtins_, objects_, dispatcher_, epoch_);
+        sessions_.on_closed([this](std::string_view session) {
+            objects_.session_ended(session);
+            if (session_closed_) session_closed_(session);
+        });
+    }
 
     ~Impl() { stop(std::chrono::milliseconds(0)); }
 
@@ -119,6 +127,7 @@ public:
             dispatcher_.tend();
             sessions_.expire();
             leases_.expire();
+            objects_.expire();
         });
         started_ = real_clock().now();
         running_.store(true);
@@ -140,7 +149,7 @@ public:
             options_.host.find(':') == std::string::npos ? options_.host : '[' + options_.host + ']';
         return "http://" + host + ':' + std::to_string(port());
     }
-    Sessions& sessions() { return sessions_; }
+    void on_session_closed(std::function<void(std::string_view)> closed) { session_closed_ = std::move(closed); }
 
 private:
     /// Without it all goes on by HTTP.
@@ -156,20 +165,25 @@ private:
         }
     }
 
+    /// What {"$ref": "name"} finds.
+    static NamedValues named_values() { return {}; }
+
     bool ready() const { return running_.load() && dispatcher_.pool().healthy(); }
     json_rpc::Json info() {
         return server_info(
-            {options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, local_, local_reason_});
+            {options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, objects_, local_, local_reason_});
     }
 
     const ServerOptions options_;
     const Registry registry_;
     const std::string epoch_;
     const json_rpc::Json open_rpc_;
-    Access access_;
+    server::Access access_;
     Sessions sessions_;
+    std::function<void(std::string_view)> session_closed_;
     service::Dispatcher dispatcher_;
     Builtins builtins_;
+    service::ObjectTable objects_;
     service::LeaseTable leases_;
     LocalClients local_;
     RpcEndpoint rpc_;
@@ -190,7 +204,7 @@ int Server::port() const { return impl_->port(); }
 std::string Server::url() const { return impl_->url(); }
 bool Server::stop(std::chrono::milliseconds drain_time) { return impl_->stop(drain_time); }
 void Server::on_session_closed(std::function<void(std::string_view)> closed) {
-    impl_->sessions().on_closed(std::move(closed));
+    impl_->on_session_closed(std::move(closed));
 }
 
 }  // namespace shared_tensor

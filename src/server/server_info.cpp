@@ -35,7 +35,10 @@ Json limits(const ServerOptions& options) {
             {"max_sessions", options.max_sessions},
             {"max_leases", options.max_leases},
             {"max_client_leases", options.max_client_leases},
-            {"lease_ttl_ms", options.lease_ttl.count()}};
+            {"lease_ttl_ms", options.lease_ttl.count()},
+            {"max_objects", options.max_objects},
+            {"max_client_objects", options.max_client_objects},
+            {"object_idle_ms", options.object_idle.count()}};
 }
 
 Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
@@ -47,6 +50,14 @@ Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
             {"segment_bytes", pool.bytes},
             {"idle_segments", pool.idle_segments},
             {"idle_segment_bytes", pool.idle_bytes}};
+}
+
+Json objects(const service::ObjectStats& stats) {
+    return {{"handles", stats.handles},
+            {"objects", stats.objects},
+            {"granted", stats.granted},
+            {"released", stats.released},
+            {"expired", stats.expired}};
 }
 
 Json totals(const InfoSources& sources) {
@@ -75,6 +86,7 @@ Json totals(const InfoSources& sources) {
           {"device_bytes", tasks.device_bytes}}},
         {"cache", {{"entries", cache.entries}, {"bytes", cache.bytes}, {"hits", cache.hits}, {"misses", cache.misses}}},
         {"sessions", sources.sessions.size()},
+        {"objects", objects(sources.objects.stats())},
         {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())}};
 }
 

@@ -9,6 +9,7 @@
 #include "server/local_clients.hpp"
 #include "server/sessions.hpp"
 #include "service/dispatcher.hpp"
+#include "service/object_table.hpp"
 
 namespace shared_tensor::server {
 
@@ -21,6 +22,7 @@ struct InfoSources {
     const Sessions& sessions;
     const http::Server& transport;
     const service::LeaseTable& leases;
+    const service::ObjectTable& objects;
     LocalClients& local;
     const std::string& local_reason;  ///< why there is no local channel; empty: there is one
 };

@@ -54,22 +54,25 @@ public:
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         const at::Tensor& tensor = handle->tensor();
         if (tensor.numel() == 0) return {content_of("", {}), 0, {}, {}, nullptr};
-        if (!tensor.is_cpu()) return copied(tensor);
+        if (!tensor.is_cpu()) return copied(handle);
         auto place = peer_->find(tensor.const_data_ptr());
-        return place ? lent(tensor, std::move(*place)) : copied(tensor);
+        return place ? lent(handle, std::move(*place)) : copied(handle);
     }
 
 private:
-    Exported lent(const at::Tensor& tensor, shm::SegmentPool::Place place) const {
+    Exported lent(const codec::TensorPointer& handle, shm::SegmentPool::Place place) const {
+        const at::Tensor& tensor = handle->tensor();
         const DType dtype = dtype_of(tensor);
         const Shape strides(tensor.strides().begin(), tensor.strides().end());
         const auto extent = extent_of(view(tensor.sizes()), strides, size_of(dtype));
         const bool plain = is_contiguous(view(tensor.sizes()), strides);
         const Region region{place.offset, plain ? extent->bytes : extent->reach};
-        return exported(std::move(place.segment), region, 0, plain ? Shape() : strides);
+        return exported(std::move(place.segment), region, 0, plain ? Shape() : strides, handle);
     }
 
-    Exported copied(const at::Tensor& tensor) const {
+    /// What is lent from now on is the copy: on its own, the lease keeps nothing else alive.
+    Exported copied(const codec::TensorPointer& handle) const {
+        const at::Tensor& tensor = handle->tensor();
         const DType dtype = dtype_of(tensor);
         const at::Tensor host = tensor.is_cpu() ? tensor : tensor.cpu();
         const auto bytes = static_cast<std::uint64_t>(host.numel()) * size_of(dtype);
@@ -80,13 +83,16 @@ private:
         } else {
             gather(from, view(host.sizes()), view(host.strides()), size_of(dtype), segment->segment().data());
         }
-        return exported(std::move(segment), {0, bytes}, bytes, {});
+        const Shape shape(host.sizes().begin(), host.sizes().end());
+        const std::byte* data = segment->segment().data();
+        const at::Tensor copy = view_of(data, segment, dtype, shape, {});
+        return exported(std::move(segment), {0, bytes}, bytes, {}, tensor.is_cpu() ? make_plain_handle(copy) : handle);
     }
 
-    Exported exported(shm::PooledSegmentPointer segment, const Region& region, std::uint64_t copied,
-                      Shape strides) const {
+    Exported exported(shm::PooledSegmentPointer segment, const Region& region, std::uint64_t copied, Shape strides,
+                      const codec::TensorPointer& tensor) const {
         Json content = content_of(segment->segment().id(), region);
-        ShmPeer::Lent lent = peer_->lend(std::move(segment), region.size);
+        ShmPeer::Lent lent = peer_->lend(std::move(segment), region.size, tensor);
         return {std::move(content), copied, std::move(lent.lease), std::move(strides), std::move(lent.held)};
     }
 
