@@ -18,6 +18,7 @@
 //
 // An object lives as long as somebody has a handle of it, a call uses it, or the server's code keeps a Shared<T>.
 
+#include <concepts>
 #include <cstring>
 #include <memory>
 #include <stdexcept>
@@ -71,7 +72,8 @@ public:
     explicit Shared(std::shared_ptr<Plain> value) : cell_(make_cell(std::move(value))) {}
 
     /// What may be changed may be looked at.
-    Shared(const Shared<Plain>& other) requires(std::is_const_v<T>)  // NOLINT(google-explicit-constructor)
+    template <class U>
+    requires(std::is_const_v<T>&& std::same_as<U, Plain>) Shared(const Shared<U>& other)  // NOLINT(*-explicit-*)
         : cell_(other.cell()) {}
 
     T& operator*() const { return *get(); }

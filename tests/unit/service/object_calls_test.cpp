@@ -80,7 +80,10 @@ private:
 
 struct ObjectCalls : Calls {
     using Calls::Calls;
-    std::variant<service::StartedCall, json_rpc::Error> begin(const std::string& method, const Json& params) {
+    /// A single handle or reference stands for one positional argument.
+    std::variant<service::StartedCall, json_rpc::Error> begin(const std::string& method, const Json& given) {
+        const bool is_value = given.contains("$object") || given.contains("$ref");
+        const Json params = is_value ? Json::array({given}) : given;
         return dispatcher.call({method, params, {"uid:1", {}, {}}, std::nullopt, {}, port, &things});
     }
     service::OutcomePointer outcome(const std::string& method, const Json& params) {

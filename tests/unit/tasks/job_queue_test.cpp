@@ -181,8 +181,8 @@ TEST_CASE("an impatient job that is withdrawn gives its places back", "[tasks][q
     queue.release(in_left->groups);
     queue.release(in_right->groups);
     CHECK(queue.withdraw(*both));
-    CHECK(left->has_room());
-    CHECK(right->has_room());
+    CHECK(left->has_room(left));
+    CHECK(right->has_room(right));
     CHECK(queue.size() == 0);
 }
 
