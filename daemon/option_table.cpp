@@ -203,6 +203,10 @@ void add_limits(Table& table) {
                MEMBER(server.max_shared_bytes));
     table.count("max-leases", "tensors lent to all clients", 1, MEMBER(server.max_leases), 10'000'000);
     table.count("max-client-leases", "tensors lent to one client", 1, MEMBER(server.max_client_leases), 10'000'000);
+    table.count("max-objects", "handles of objects that all clients hold", 1, MEMBER(server.max_objects), 10'000'000);
+    table.count("max-client-objects", "handles of objects that one principal holds", 1,
+                MEMBER(server.max_client_objects), 10'000'000);
+    table.time("object-idle", "end of a handle without a session that is not used", MEMBER(server.object_idle));
     table.time("lease-ttl", "of clients without a local channel, from their last renewal", MEMBER(server.lease_ttl));
     table.count("max-named-tensors", "tensors and sets kept by name", 1, MEMBER(server.max_named_tensors), 10'000'000);
     table.count("max-set-members", "tensors in one named set", 1, MEMBER(server.max_set_members), 10'000'000);

@@ -28,6 +28,7 @@ Commands:
   tensors [PREFIX]            lists named tensors
   delete NAME                 takes a named tensor away; its readers keep theirs
   watch NAME                  waits for a new version
+  objects [release ID...]     lists the handles of objects in the server, or ends some
   functions [NAME]            what can be called
   info                        what the server says about itself
   doctor [URL]                which ways tensors can go to that server, and for the others why not

@@ -114,7 +114,7 @@ int completion(const CommandLine& line) {
 }
 
 using Command = int (*)(const CommandLine&);
-constexpr std::array<std::pair<std::string_view, Command>, 18> kCommands{{{"call", call},
+constexpr std::array<std::pair<std::string_view, Command>, 19> kCommands{{{"call", call},
                                                                           {"submit", submit},
                                                                           {"status", status},
                                                                           {"wait", wait},
@@ -128,6 +128,7 @@ constexpr std::array<std::pair<std::string_view, Command>, 18> kCommands{{{"call
                                                                           {"tensors", tensors},
                                                                           {"delete", remove_tensor},
                                                                           {"watch", watch},
+                                                                          {"objects", objects},
                                                                           {"functions", functions},
                                                                           {"info", info},
                                                                           {"ping", ping},

@@ -30,5 +30,6 @@ int get(const CommandLine& line);
 int tensors(const CommandLine& line);
 int remove_tensor(const CommandLine& line);
 int watch(const CommandLine& line);
+int objects(const CommandLine& line);
 
 }  // namespace shared_tensor::cli

@@ -5,8 +5,8 @@ namespace shared_tensor::cli {
 const char* const kBashCompletion = R"bash(# bash completion of shared-tensor
 _shared_tensor() {
     local word="${COMP_WORDS[COMP_CWORD]}" command="" url="" i
-    local commands="call submit status wait result cancel tasks put get tensors delete watch leases functions info doctor ping
-        completion"
+    local commands="call submit status wait result cancel tasks put get tensors delete watch leases objects functions info
+        doctor ping completion"
     local options="--url --wait-for-server --timeout --output --task --idempotent --key --session --ttl --deadline
         --name --if-version --after --json --names --state --limit --count --help --version"
     local position=0

@@ -1,9 +1,12 @@
 #include "cli/dynamic.hpp"
 
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
+#include "codec/references.hpp"
 #include "tensor/at_tensor.hpp"
 #include "tensor/exchange.hpp"
 
@@ -23,6 +26,35 @@ public:
 
 private:
     const codec::Value* value_;
+};
+
+codec::Json handle_of(const ObjectPointer& object) { return {{"id", object->id}, {"type", object->type}}; }
+
+/// Objects of a value of this process: {"$object": i} is the i-th.
+class OwnHandles final : public codec::References {
+public:
+    explicit OwnHandles(const codec::Value& value) : value_(&value) {}
+    std::shared_ptr<const codec::Value> value(const codec::Json&) override {
+        throw InvalidValue({}, "a value", "a reference");
+    }
+    ObjectPointer object(const codec::Json& index) override { return value_->objects.at(index.get<std::size_t>()); }
+
+private:
+    const codec::Value* value_;
+};
+
+/// Handles as a person types them, {"$object": {"id": "o-..."}}: named, not owned.
+class TypedHandles final : public codec::References {
+public:
+    std::shared_ptr<const codec::Value> value(const codec::Json&) override {
+        throw InvalidValue({}, "a value", "a reference: those go in requests of other clients only");
+    }
+    ObjectPointer object(const codec::Json& handle) override {
+        if (!handle.is_object() || !handle.contains("id") || !handle["id"].is_string())
+            throw InvalidValue({}, R"({"id": "o-..."} behind $object)", "something else");
+        return std::make_shared<const ObjectCell>(
+            ObjectCell{handle.value("type", std::string()), handle["id"].get<std::string>()});
+    }
 };
 
 void copy(const ValueReader& reader, ValueWriter writer);
@@ -49,6 +81,7 @@ void copy(const ValueReader& reader, ValueWriter writer) {
         case Kind::array: return copy_array(reader, writer);
         case Kind::object: return copy_object(reader, writer);
         case Kind::tensor: return writer.tensor(reader.tensor());
+        case Kind::handle: return writer.handle(reader.handle());
         case Kind::unknown: reader.fail("value");
     }
 }
@@ -65,13 +98,14 @@ Dynamic copy_of(const ValueReader& reader) {
 
 Dynamic from_json(const codec::Json& json) {
     tensor::TensorExchange exchange;
-    const codec::JsonSource source(exchange);
+    TypedHandles handles;
+    const codec::JsonSource source(exchange, &handles);
     return copy_of(ValueReader(source, codec::JsonSource::node(json)));
 }
 
 codec::Json to_json(const Dynamic& value) {
     tensor::TensorExchange exchange;
-    return codec::encode(value.value, exchange);
+    return codec::encode(value.value, exchange, &handle_of);
 }
 
 Dynamic from_tensor(codec::TensorPointer tensor) { return Dynamic{{codec::Json{{"$tensor", 0}}, {std::move(tensor)}}}; }
@@ -103,7 +137,8 @@ cli::Dynamic Codec<cli::Dynamic>::read(const ValueReader& reader) { return cli::
 
 void Codec<cli::Dynamic>::write(ValueWriter writer, const cli::Dynamic& value) {
     cli::LocalPort port(value.value);
-    const codec::JsonSource source(port);
+    cli::OwnHandles handles(value.value);
+    const codec::JsonSource source(port, &handles);
     cli::copy(ValueReader(source, codec::JsonSource::node(value.value.json)), writer);
 }
 

@@ -54,6 +54,11 @@ std::string array_text(const Json& schema) {
 }
 
 std::string object_text(const Json& schema) {
+    if (schema.is_object() && schema.contains("x-access")) {
+        const std::string type = text_of(schema, "x-object-type");
+        const bool alone = text_of(schema, "x-access") == "exclusive";
+        return "handle" + (type.empty() ? "" : " of " + type) + (alone ? " (exclusive)" : "");
+    }
     if (const Json& properties = member(schema, "properties"); properties.is_object()) {
         std::string text;
         for (const auto& [name, type] : properties.items())

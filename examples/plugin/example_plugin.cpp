@@ -15,11 +15,15 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/shared_memory.hpp>
 #include <shared_tensor/tensor.hpp>
+
+#include "vocabulary.hpp"
 
 namespace {
 
@@ -76,6 +80,27 @@ double slow_sum(shared_tensor::Context& context, const at::Tensor& x, double sec
     return at::sum(x).item<double>();
 }
 
+// An object that stays in the server. Numbers are looked up by any number of calls at once; a call that adds a word has
+// the vocabulary for itself.
+using example::Vocabulary;
+using shared_tensor::Shared;
+
+Shared<Vocabulary> make_vocabulary(std::vector<std::string> words) {
+    return shared_tensor::make_shared_object<Vocabulary>(std::move(words));
+}
+
+std::vector<int> numbers(const Shared<const Vocabulary>& vocabulary, const std::vector<std::string>& words) {
+    std::vector<int> result;
+    for (const std::string& word : words)
+        result.push_back(vocabulary->number_of(word));
+    return result;
+}
+
+std::size_t add_word(const Shared<Vocabulary>& vocabulary, const std::string& word) {
+    if (vocabulary->number_of(word) < 0) vocabulary->add(word);
+    return vocabulary->size();
+}
+
 }  // namespace
 
 SHARE(echo, arg("value"), doc("Returns its argument: any JSON value."), idempotent());
@@ -88,3 +113,6 @@ SHARE(slow_sum, arg("x"), arg("seconds") = 1.0, doc("The sum of x, after a while
 SHARE(ramp, arg("count"), doc("0, 1, 2, ... as float32."), idempotent());
 SHARE(scaled_ramp, arg("count"), arg("factor") = 2.0, doc("The ramp multiplied by factor."), idempotent());
 SHARE(held_ramp, arg("count"), doc("The ramp, the same tensor every time."), idempotent());
+SHARE_AS("vocabulary.make", make_vocabulary, arg("words"), doc("A vocabulary of these words, as an object."));
+SHARE_AS("vocabulary.numbers", numbers, arg("vocabulary"), arg("words"), doc("The number of each word, or -1."));
+SHARE_AS("vocabulary.add", add_word, arg("vocabulary"), arg("word"), doc("Adds a word; how many there are now."));

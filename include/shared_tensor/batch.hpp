@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string_view>
 
 #include <shared_tensor/client_options.hpp>
@@ -14,9 +16,11 @@ class Client;
 namespace client {
 class BatchState;
 void read_item(const BatchState& state, std::size_t index, detail::ResultSlot& result);
+std::uint64_t item_id(const BatchState& state, std::size_t index);
 }  // namespace client
 
-/// The answer to one call of a batch. Keeps the batch's answers alive.
+/// The answer to one call of a batch. Keeps the batch's answers alive. As an argument of a later call of the same batch
+/// it stands for its result, which does not leave the server on the way.
 template <class R>
 class BatchItem {
 public:
@@ -25,6 +29,10 @@ public:
         detail::ResultOf<R> result;
         client::read_item(*state_, index_, result);
         return result.take();
+    }
+
+    friend void write_reference(ValueWriter writer, const BatchItem& item) {
+        writer.reference_to_item(client::item_id(*item.state_, item.index_));
     }
 
 private:
@@ -43,6 +51,11 @@ private:
 ///     batch.send();
 ///     use(sum.get(), names.get());
 ///
+/// An item may be an argument of later ones: they run once it has ended, and fail with InputFailed if it did.
+///
+///     auto scaled = batch.add<at::Tensor>("scale", x);
+///     auto twice = batch.add<at::Tensor>("scale", scaled);
+///
 /// The arguments are taken when add() is called. Repeated as a whole, and only if nothing was sent or the client's
 /// options say that all of it may run twice; the client's idempotency key does not apply, an item may have its own.
 /// Thread safety: a batch and its items belong to one thread at a time.
@@ -56,12 +69,14 @@ public:
     /// The same with a timeout, an idempotency key or a session for this item.
     template <class R = void, class... Args>
     BatchItem<R> add_with(const CallOptions& options, std::string_view method, const Args&... args) {
+        (require_own(args), ...);
         return {state_, append(method, detail::ArgumentsOf<Args...>(args...), options)};
     }
 
     /// A call without an answer.
     template <class... Args>
     void notify(std::string_view method, const Args&... args) {
+        (require_own(args), ...);
         append_notification(method, detail::ArgumentsOf<Args...>(args...));
     }
 
@@ -74,6 +89,16 @@ public:
 private:
     friend class Client;
     explicit Batch(std::shared_ptr<client::BatchState> state) : state_(std::move(state)) {}
+    template <class T>
+    void require_own(const T&) const {}
+    template <class T>
+    void require_own(const Named<T>& argument) const {
+        require_own(argument.value);
+    }
+    template <class R>
+    void require_own(const BatchItem<R>& item) const {
+        if (item.state_ != state_) throw std::logic_error("Batch: an item of another batch is no argument here");
+    }
     std::size_t append(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
     void append_notification(std::string_view method, const detail::Arguments& arguments);
 

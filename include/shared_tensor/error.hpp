@@ -72,6 +72,7 @@ SHARED_TENSOR_DETAIL_ERROR(UnknownOrExpired);   ///< -32005
 SHARED_TENSOR_DETAIL_ERROR(NotAuthorised);      ///< -32007
 SHARED_TENSOR_DETAIL_ERROR(ServerOutOfMemory);  ///< -32008
 SHARED_TENSOR_DETAIL_ERROR(ShuttingDown);       ///< -32009
+SHARED_TENSOR_DETAIL_ERROR(InputFailed);        ///< -32010; data: item, the id of the batch item that failed
 
 #undef SHARED_TENSOR_DETAIL_ERROR
 

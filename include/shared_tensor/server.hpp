@@ -80,6 +80,10 @@ struct ServerOptions {
     std::size_t max_named_tensors = 10'000;  ///< a set counts as one
     std::size_t max_set_members = 100'000;   ///< of one set
     std::uint64_t max_named_bytes = 0;       ///< of the versions that can be got now; 0: a quarter of the memory
+
+    std::size_t max_objects = 10'000;        ///< handles of objects (<shared_tensor/object.hpp>), of all clients
+    std::size_t max_client_objects = 1'000;  ///< of one principal
+    std::chrono::milliseconds object_idle{600'000};  ///< end of a handle without a session that is not used
 };
 
 /// Serves a Registry over JSON-RPC 2.0 on HTTP. Threads and sockets are its own; user code runs on its workers.

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -24,7 +25,7 @@ class Tensor;
 namespace shared_tensor {
 
 /// What a received value is.
-enum class Kind { null, boolean, integer, unsigned_integer, number, string, array, object, tensor, unknown };
+enum class Kind { null, boolean, integer, unsigned_integer, number, string, array, object, tensor, handle, unknown };
 
 /// A value that does not fit the type that is read. `path` is the place inside the parameter ("[2].name", empty for
 /// the parameter itself). A shared function's caller gets it as -32602 with parameter, expected and got.
@@ -38,6 +39,19 @@ public:
           got(std::move(found)) {}
     std::string path, expected, got;
 };
+
+/// An object that stays in the server (<shared_tensor/object.hpp>): there it has its value, in a client its id.
+/// Immutable; owned jointly by all who hold it, the last of whom ends it.
+struct ObjectCell {
+    std::string type;                ///< its name on the wire
+    std::string id = {};             ///< of a client's handle
+    std::shared_ptr<void> value{};   ///< in the server
+    const char* cpp_type = nullptr;  ///< in the server: std::type_info::name(), to be compared as text
+};
+using ObjectPointer = std::shared_ptr<const ObjectCell>;
+
+/// How a call uses an object: with others at once, or alone.
+enum class Access { concurrent, exclusive };
 
 /// Where received values are stored. Implemented by the library; a node is valid as long as its source.
 class ValueSource {
@@ -57,6 +71,8 @@ public:
     virtual void each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const = 0;
     /// Of Kind::tensor; throws InvalidValue when its bytes cannot be had. Valid as long as the source.
     virtual const at::Tensor& tensor(Node node) const = 0;
+    /// Of Kind::handle; throws InvalidValue when there is no such object, or not any more.
+    virtual ObjectPointer handle(Node node, Access access) const = 0;
     /// A short text of the value for error messages ("string \"abc\"", "array of 3").
     virtual std::string describe(Node node) const = 0;
 };
@@ -83,6 +99,7 @@ public:
             throw InvalidValue(outer + (needs_dot ? "." : "") + error.path, error.expected, error.got);
         }
     }
+    ObjectPointer handle(Access access = Access::concurrent) const { return source_->handle(node_, access); }
 
     /// Children remember their parent for error messages: `*this` must outlive them.
     ValueReader element(std::size_t index) const { return {*this, source_->element(node_, index), {}, index}; }
@@ -144,6 +161,10 @@ public:
     virtual void object(Node node) = 0;
     virtual Node member(Node node, std::string_view key) = 0;
     virtual void tensor(Node node, const at::Tensor& value) = 0;
+    virtual void handle(Node node, const ObjectPointer& value) = 0;
+    /// In requests only: the result of an earlier item of the same batch, or a value in the server by its name.
+    virtual void reference_to_item(Node node, std::uint64_t id) = 0;
+    virtual void reference_to_name(Node node, std::string_view name) = 0;
 };
 
 /// One value to be made; null until something is written.
@@ -159,6 +180,9 @@ public:
     void number(float value) { sink_->number(node_, value); }
     void string(std::string_view value) { sink_->string(node_, value); }
     void tensor(const at::Tensor& value) { sink_->tensor(node_, value); }
+    void handle(const ObjectPointer& value) { sink_->handle(node_, value); }
+    void reference_to_item(std::uint64_t id) { sink_->reference_to_item(node_, id); }
+    void reference_to_name(std::string_view name) { sink_->reference_to_name(node_, name); }
 
     /// An empty array; then append() each element, finishing one before the next.
     void array(std::size_t size_hint = 0) { sink_->array(node_, size_hint); }

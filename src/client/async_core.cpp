@@ -115,7 +115,8 @@ private:
 
 AsyncCore::AsyncCore(AsyncOptions options, Surroundings surroundings)
     : max_waiting_(options.max_waiting),
-      core_(std::move(options.client), std::move(surroundings)),
+      shared_core_(std::make_shared<Core>(std::move(options.client), std::move(surroundings))),
+      core_(*shared_core_),
       queue_(options.threads),
       watcher_(core_, [this](const WatchedPointer& task, std::exception_ptr error) {
           if (error) return finish(*task->slot, reason(std::move(error)));

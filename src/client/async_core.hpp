@@ -39,7 +39,8 @@ private:
     void fetch_result(const WatchedPointer& task);
 
     const std::size_t max_waiting_;
-    Core core_;
+    const std::shared_ptr<Core> shared_core_;  // with the handles of objects that it was given
+    Core& core_;
     WorkQueue queue_;
     TaskWatcher watcher_;
 };

@@ -66,6 +66,10 @@ namespace client {
 void read_item(const BatchState& state, std::size_t index, detail::ResultSlot& result) { state.result(index, result); }
 }  // namespace client
 
+namespace client {
+std::uint64_t item_id(const BatchState& state, std::size_t index) { return state.id(index); }
+}  // namespace client
+
 std::size_t Batch::size() const { return state_->size(); }
 void Batch::send() { state_->send(); }
 std::size_t Batch::append(std::string_view method, const detail::Arguments& arguments, const CallOptions& options) {

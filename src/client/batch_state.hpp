@@ -21,6 +21,8 @@ public:
     void append_notification(std::string_view method, const detail::Arguments& arguments);
     std::size_t size() const { return request_.size(); }
 
+    std::uint64_t id(std::size_t index) const { return items_.at(index).id; }
+
     void send();
     void result(std::size_t index, detail::ResultSlot& slot) const;
 

@@ -99,7 +99,7 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     request.answered();
     const bool own_session = options.session.empty() && !shared.empty();
     try {
-        return Incoming::read(response, request, *surroundings_.ports, url(), own_session);
+        return Incoming::read(response, request, *surroundings_.ports, url(), own_session, objects_of_answers());
     } catch (const SessionRefused& refused) {
         forget_session(shared, request, refused);
     }
@@ -132,6 +132,31 @@ http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opt
     if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
         http.headers.add("Shared-Tensor-Session", session);
     return http;
+}
+
+std::shared_ptr<Objects> Core::objects() {
+    return objects_.with([&](std::weak_ptr<Objects>& known) {
+        auto objects = known.lock();
+        if (objects == nullptr) {
+            objects = std::make_shared<Objects>([self = shared_from_this()](const auto& ids) { self->release(ids); });
+            known = objects;
+        }
+        return objects;
+    });
+}
+
+ObjectsOf Core::objects_of_answers() {
+    return [weak = weak_from_this()]() -> std::shared_ptr<Objects> {
+        const auto self = weak.lock();
+        return self != nullptr ? self->objects() : nullptr;
+    };
+}
+
+void Core::release(const std::vector<std::string>& ids) {
+    CallOptions options;
+    options.timeout = std::chrono::seconds(5);
+    options.idempotent = true;
+    notify("object.release", detail::ArgumentsOf(named("ids", ids)), options);
 }
 
 void Core::sleep_until(SteadyTime time) {

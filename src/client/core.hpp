@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <shared_tensor/client_options.hpp>
 #include <shared_tensor/detail/call.hpp>
@@ -15,6 +16,7 @@
 #include "client/budget.hpp"
 #include "client/incoming.hpp"
 #include "client/latency_histogram.hpp"
+#include "client/objects.hpp"
 #include "client/outgoing.hpp"
 #include "client/tensor_ports.hpp"
 #include "client/transport.hpp"
@@ -35,9 +37,10 @@ struct Surroundings {
 /// The real one. Throws std::invalid_argument for a url that is none.
 Surroundings real_surroundings(const ClientOptions& options);
 
-/// What the handles of one client share: sends requests, repeats them where that is safe, and counts.
+/// What the handles of one client share: sends requests, repeats them where that is safe, and counts. Objects in the
+/// server are results only for one that is owned by a shared_ptr: their handles keep it.
 /// Thread safety: all methods from any thread.
-class Core {
+class Core : public std::enable_shared_from_this<Core> {
 public:
     Core(ClientOptions options, Surroundings surroundings);
 
@@ -80,11 +83,16 @@ private:
     std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
     void sleep_until(SteadyTime time);
 
+    std::shared_ptr<Objects> objects();
+    ObjectsOf objects_of_answers();
+    void release(const std::vector<std::string>& ids);
+
     const ClientOptions options_;
     const Surroundings surroundings_;
     http::Headers headers_;  // of every request
     Budget budget_;
     LatencyHistogram latency_;
+    Guarded<std::weak_ptr<Objects>> objects_;  // there while handles are, and then keep this
     Guarded<bool> shut_down_{false};
     std::atomic<bool> reached_{false};  // the server has been there once
     std::atomic<std::uint64_t> next_id_{1}, requests_{0}, failures_{0}, retries_{0};

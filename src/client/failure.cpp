@@ -102,6 +102,7 @@ void throw_error(const json_rpc::Error& error, std::string_view method) {
         case ErrorCode::not_authorised: throw NotAuthorised(error.code, error.message, data, text);
         case ErrorCode::out_of_memory: throw ServerOutOfMemory(error.code, error.message, data, text);
         case ErrorCode::shutting_down: throw ShuttingDown(error.code, error.message, data, text);
+        case ErrorCode::input_failed: throw InputFailed(error.code, error.message, data, text);
         default: throw RpcError(error.code, error.message, data, text);
     }
 }

@@ -70,7 +70,7 @@ const json_rpc::Error* whole_error(const std::vector<json_rpc::Response>& respon
 }  // namespace
 
 Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
-                        std::string_view url, bool own_session) {
+                        std::string_view url, bool own_session, ObjectsOf objects) {
     Incoming incoming;
     const bool is_empty = !response.body || response.body->size() == 0;
     if (is_empty && !request.wants_answer() && response.status / 100 == 2) return incoming;
@@ -86,6 +86,7 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
     }
     if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
     incoming.port_ = std::make_unique<LazyPort>(ports, frame->tensors, response.body);
+    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(objects));
     if (!request.is_batch() && request.wants_answer()) {
         const auto& answer = incoming.responses_.front();
         if (answer.id != request.first_id()) throw_foreign(url, response, "its id is that of another request");
@@ -109,7 +110,7 @@ void Incoming::result(std::uint64_t id, std::string_view method, detail::ResultS
 }
 
 void Incoming::read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const {
-    const codec::JsonSource source(*port_);
+    const codec::JsonSource source(*port_, objects_.get());
     try {
         slot.read(ValueReader(source, codec::JsonSource::node(result)));
     } catch (const InvalidValue& error) {

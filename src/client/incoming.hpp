@@ -8,6 +8,7 @@
 
 #include <shared_tensor/detail/call.hpp>
 
+#include "client/objects.hpp"
 #include "client/outgoing.hpp"
 #include "client/tensor_ports.hpp"
 #include "http/client.hpp"
@@ -26,7 +27,7 @@ public:
     /// Throws the server's error for the whole request, or TransportFailure for what is no answer to `request`; where
     /// the client chose the session by itself, SessionRefused when the server does not know it.
     static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
-                         std::string_view url, bool own_session = false);
+                         std::string_view url, bool own_session = false, ObjectsOf objects = {});
 
     /// The result of a single call.
     void result(detail::ResultSlot& slot) const;
@@ -41,6 +42,7 @@ private:
 
     std::vector<json_rpc::Response> responses_;
     std::unique_ptr<codec::TensorPort> port_;
+    std::unique_ptr<AnsweredObjects> objects_;
 };
 
 }  // namespace shared_tensor::client

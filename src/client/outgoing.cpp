@@ -1,6 +1,7 @@
 #include "client/outgoing.hpp"
 
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 #include "codec/frame.hpp"
@@ -8,6 +9,18 @@
 #include "json_rpc/print.hpp"
 
 namespace shared_tensor::client {
+
+namespace {
+
+codec::Json handle_of(const ObjectPointer& object) {
+    if (object->id.empty())
+        throw std::invalid_argument("an object that did not come from a server cannot be passed to one");
+    codec::Json handle{{"id", object->id}};
+    if (!object->type.empty()) handle["type"] = object->type;
+    return handle;
+}
+
+}  // namespace
 
 /// Most calls have no tensor: what carries them is made for the first one.
 class Outgoing::Port final : public codec::TensorPort {
@@ -53,9 +66,10 @@ void Outgoing::append(std::string_view method, const detail::Arguments& argument
     json_rpc::Request request{std::string(method), nullptr, std::move(id), std::move(meta)};
     if (!arguments.empty()) {
         codec::Value value;
-        codec::JsonSink sink(value, *port_);
+        codec::JsonSink sink(value, *port_, codec::JsonSink::References::write);
         arguments.write(ValueWriter(sink, sink.root()));
-        request.params = value.tensors.empty() ? std::move(value.json) : codec::encode(value, *port_);
+        request.params = value.is_plain() ? std::move(value.json) : codec::encode(value, *port_, &handle_of);
+        objects_.insert(objects_.end(), value.objects.begin(), value.objects.end());
     }
     if (is_batch()) {
         text_ += items_ == 0 ? '[' : ',';

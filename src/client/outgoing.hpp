@@ -64,6 +64,7 @@ private:
     std::unique_ptr<Port> port_;
     std::shared_ptr<const std::string> head_;
     std::vector<http::BodyPart> tensors_;
+    std::vector<ObjectPointer> objects_;  // whose handles it names
 };
 
 }  // namespace shared_tensor::client

@@ -3,16 +3,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <new>
 #include <system_error>
 #include <utility>
 
 #include <shared_tensor/value.hpp>
 
+#include "client/closer.hpp"
 #include "tensor/devices/devices.hpp"
 #include "tensor/shared_allocation.hpp"
-#include "util/background.hpp"
 #include "util/host_identity.hpp"
 #include "util/log.hpp"
 
@@ -21,23 +20,6 @@ namespace shared_tensor::client {
 using json_rpc::Json;
 
 namespace {
-
-/// One for all clients of the process, never destroyed: the last owner of a client's memory may be its own work. A
-/// forked process has none of its parent's threads, so it gets one of its own.
-Background& closer() {
-    struct Owned {
-        explicit Owned(pid_t the_process) : process(the_process) {}
-        const pid_t process;
-        Background thread{"st-closer"};
-    };
-    static std::atomic<Owned*> current{nullptr};
-    Owned* found = current.load();
-    while (found == nullptr || found->process != ::getpid()) {
-        auto made = std::make_unique<Owned>(::getpid());
-        if (current.compare_exchange_strong(found, made.get())) return made.release()->thread;
-    }
-    return found->thread;
-}
 
 constexpr std::size_t kLeasesAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
 
@@ -246,7 +228,8 @@ void SharedMemory::make_tensor(std::span<const std::int64_t> sizes, int scalar_t
 
 std::optional<shm::SegmentPool::Place> SharedMemory::find(const void* address) const { return pool_->find(address); }
 
-tensor::ShmPeer::Lent SharedMemory::lend(shm::PooledSegmentPointer segment, std::uint64_t) {
+tensor::ShmPeer::Lent SharedMemory::lend(shm::PooledSegmentPointer segment, std::uint64_t,
+                                         const codec::TensorPointer&) {
     const std::string id = segment->segment().id();
     std::promise<void> known;
     bool first = false, gone = false;

@@ -43,7 +43,7 @@ public:
     Borrowed borrow(const std::string& segment, const std::string& lease) override;
     shm::PooledSegmentPointer take(std::uint64_t bytes) override;
     std::optional<shm::SegmentPool::Place> find(const void* address) const override;
-    Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes) override;
+    Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) override;
 
 private:
     class Use;

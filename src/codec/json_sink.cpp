@@ -2,6 +2,8 @@
 
 #include <charconv>
 #include <cmath>
+#include <stdexcept>
+#include <utility>
 
 namespace shared_tensor::codec {
 
@@ -73,6 +75,21 @@ void JsonSink::tensor(Node node, const at::Tensor& value) {
     const std::size_t index = value_->tensors.size();
     value_->tensors.push_back(port_->wrap(value));
     at(node) = Json{{"$tensor", index}};
+}
+
+void JsonSink::handle(Node node, const ObjectPointer& value) {
+    const std::size_t index = value_->objects.size();
+    value_->objects.push_back(value);
+    at(node) = Json{{"$object", index}};
+}
+
+void JsonSink::reference_to_item(Node node, std::uint64_t id) { refer(node, {{"item", id}}); }
+void JsonSink::reference_to_name(Node node, std::string_view name) { refer(node, name); }
+
+void JsonSink::refer(Node node, Json to) const {
+    if (references_ == References::refuse)
+        throw std::logic_error("a reference is an argument of a call, not a part of a result");
+    at(node) = Json{{"$ref", std::move(to)}};
 }
 
 }  // namespace shared_tensor::codec

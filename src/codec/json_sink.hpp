@@ -9,8 +9,10 @@ namespace shared_tensor::codec {
 /// Collects what a function yields into a Value. Nodes are `Json*` inside that value, which must outlive the sink.
 class JsonSink final : public ValueSink {
 public:
-    /// `port` wraps tensors; it must outlive the sink.
-    JsonSink(Value& value, TensorPort& port) : value_(&value), port_(&port) {}
+    enum class References { refuse, write };
+    /// `port` wraps tensors; it must outlive the sink. Only a request may hold references.
+    JsonSink(Value& value, TensorPort& port, References references = References::refuse)
+        : value_(&value), port_(&port), references_(references) {}
 
     Node root() { return &value_->json; }
 
@@ -26,10 +28,16 @@ public:
     void object(Node node) override;
     Node member(Node node, std::string_view key) override;
     void tensor(Node node, const at::Tensor& value) override;
+    void handle(Node node, const ObjectPointer& value) override;
+    void reference_to_item(Node node, std::uint64_t id) override;
+    void reference_to_name(Node node, std::string_view name) override;
 
 private:
+    void refer(Node node, Json to) const;
+
     Value* value_;
     TensorPort* port_;
+    References references_;
 };
 
 }  // namespace shared_tensor::codec

@@ -6,8 +6,6 @@ namespace shared_tensor::codec {
 
 namespace {
 
-const Json& at(ValueSource::Node node) { return *static_cast<const Json*>(node); }
-
 /// Whether an object has a key that starts with '$'.
 bool is_marked(const Json& json) {
     // Keys are sorted: the first one not below "$" decides.
@@ -32,6 +30,7 @@ const Json& plain(const Json& json) {
 Kind object_kind(const Json& json) {
     if (!is_marked(json)) return Kind::object;
     if (marked(json, "$tensor") != nullptr) return Kind::tensor;
+    if (marked(json, "$object") != nullptr) return Kind::handle;
     const Json* literal = marked(json, "$literal");
     return literal != nullptr && literal->is_object() ? Kind::object : Kind::unknown;
 }
@@ -47,6 +46,41 @@ std::string quoted(const std::string& text) {
 }
 
 }  // namespace
+
+/// What could not be had is kept as it is: the exception that passes through the user's codecs says less.
+template <class Resolve>
+auto JsonSource::resolved(Resolve resolve) const {
+    try {
+        return resolve();
+    } catch (const Unresolved& error) {
+        if (!fault_) fault_ = error.error();
+        throw InvalidValue({}, "a value that is there", error.error().message);
+    }
+}
+
+const Json& JsonSource::at(Node node) const {
+    const Json& json = *static_cast<const Json*>(node);
+    const Json* name = references_ != nullptr ? marked(json, "$ref") : nullptr;
+    return name == nullptr ? json : follow(node, *name);
+}
+
+/// Its tensors and objects are found by their places from now on: nothing that came from outside can stand for them.
+const Json& JsonSource::follow(Node node, const Json& name) const {
+    if (const auto known = followed_.find(node); known != followed_.end()) return known->second->json;
+    const auto value = resolved([&] { return references_->value(name); });
+    if (!value->is_plain()) {
+        for_each_placeholder(value->json, [&](const Json& place) {
+            const auto index = place.begin().value().get<std::size_t>();
+            if (place.begin().key() == "$tensor") {
+                tensors_.emplace(&place, value->tensors.at(index));
+            } else {
+                objects_.emplace(&place, value->objects.at(index));
+            }
+        });
+    }
+    followed_.emplace(node, value);
+    return value->json;
+}
 
 Kind JsonSource::kind(Node node) const {
     switch (const Json& json = at(node); json.type()) {
@@ -83,15 +117,26 @@ void JsonSource::each_member(Node node, const std::function<void(std::string_vie
 
 const at::Tensor& JsonSource::tensor(Node node) const {
     if (TensorPointer known = imported(node)) return known->tensor();
-    const Json* descriptor = marked(at(node), "$tensor");
-    TensorPointer handle = port_->import(*descriptor);
-    tensors_.emplace(node, handle);
+    const Json& json = at(node);
+    TensorPointer handle = port_->import(*marked(json, "$tensor"));
+    tensors_.emplace(&json, handle);
     return handle->tensor();
 }
 
 TensorPointer JsonSource::imported(Node node) const {
-    const auto found = tensors_.find(node);
+    const auto found = tensors_.find(&at(node));
     return found == tensors_.end() ? nullptr : found->second;
+}
+
+ObjectPointer JsonSource::handle(Node node, Access access) const {
+    const Json& json = at(node);
+    const auto inner = objects_.find(&json);
+    ObjectPointer object = inner != objects_.end() ? inner->second : resolved([&] {
+        if (references_ == nullptr) throw Unresolved(json_rpc::invalid_params("no object can be named here"));
+        return references_->object(*marked(json, "$object"));
+    });
+    uses_.emplace_back(object, access);
+    return object;
 }
 
 std::string JsonSource::describe(Node node) const {
@@ -103,6 +148,7 @@ std::string JsonSource::describe(Node node) const {
         case Kind::array: return "array of " + std::to_string(json.size());
         case Kind::object: return "object";
         case Kind::tensor: return "tensor";
+        case Kind::handle: return "handle of an object";
         case Kind::unknown: return "object with a key that starts with $ (wrap a plain one: {\"$literal\": {...}})";
         default: return "number " + json.dump();
     }

@@ -1,18 +1,25 @@
 #pragma once
 
+#include <memory>
+#include <optional>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include <shared_tensor/value.hpp>
 
+#include "codec/references.hpp"
 #include "codec/value.hpp"
 
 namespace shared_tensor::codec {
 
-/// Values received as JSON. Nodes are `const Json*` of a document that must outlive the source.
+/// Values received as JSON. Nodes are `const Json*` of a document that must outlive the source, or of values that the
+/// source holds because the document names them.
 class JsonSource final : public ValueSource {
 public:
-    /// Tensors are imported when they are first read; `port` must outlive the source.
-    explicit JsonSource(TensorPort& port) : port_(&port) {}
+    /// Tensors are imported, and references followed, when they are first read. Both must outlive the source; without
+    /// `references` nothing can be named.
+    explicit JsonSource(TensorPort& port, References* references = nullptr) : port_(&port), references_(references) {}
 
     static Node node(const Json& json) { return &json; }
 
@@ -27,14 +34,34 @@ public:
     Node member(Node node, std::string_view key) const override;
     void each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const override;
     const at::Tensor& tensor(Node node) const override;
+    ObjectPointer handle(Node node, Access access) const override;
     std::string describe(Node node) const override;
 
+    /// What is read at that node: what a reference stands for, else the node itself.
+    const Json& at(Node node) const;
     /// The tensor imported for that node, null if it was never read.
     TensorPointer imported(Node node) const;
+    /// Whether an object stands there that has no id, since it came with a reference.
+    bool is_inner_object(Node node) const { return objects_.contains(node); }
+
+    using Use = std::pair<ObjectPointer, Access>;
+    /// The objects that were read so far, each as often as it was.
+    const std::vector<Use>& uses() const { return uses_; }
+    /// Why something that the document names could not be had: it explains an InvalidValue that was thrown here.
+    const std::optional<json_rpc::Error>& fault() const { return fault_; }
 
 private:
+    template <class Resolve>
+    auto resolved(Resolve resolve) const;
+    const Json& follow(Node node, const Json& name) const;
+
     TensorPort* port_;
+    References* references_;
     mutable std::unordered_map<Node, TensorPointer> tensors_;
+    mutable std::unordered_map<Node, std::shared_ptr<const Value>> followed_;
+    mutable std::unordered_map<Node, ObjectPointer> objects_;  ///< of values that were followed
+    mutable std::vector<Use> uses_;
+    mutable std::optional<json_rpc::Error> fault_;
 };
 
 }  // namespace shared_tensor::codec

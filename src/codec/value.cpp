@@ -1,5 +1,7 @@
 #include "codec/value.hpp"
 
+#include <stdexcept>
+
 namespace shared_tensor::codec {
 
 namespace {
@@ -18,25 +20,24 @@ std::uint64_t json_bytes(const Json& json) {
     return bytes;
 }
 
-void replace_placeholders(Json& json, const Value& value, TensorPort& port);
+enum class Marker { none, tensor, object, literal };
 
-void replace_in_members(Json& object, const Value& value, TensorPort& port) {
-    for (auto& member : object)
-        replace_placeholders(member, value, port);
+Marker marker_of(const Json& json) {
+    if (!json.is_object() || json.size() != 1) return Marker::none;
+    const std::string& key = json.begin().key();
+    if (key == "$tensor") return Marker::tensor;
+    if (key == "$object") return Marker::object;
+    return key == "$literal" ? Marker::literal : Marker::none;
 }
 
-void replace_placeholders(Json& json, const Value& value, TensorPort& port) {
-    if (json.is_array()) return replace_in_members(json, value, port);
-    if (!json.is_object()) return;
-    if (json.size() == 1) {
-        const auto only = json.begin();
-        if (only.key() == "$tensor") {
-            only.value() = port.describe(value.tensors.at(only.value().get<std::size_t>()));
-            return;
-        }
-        if (only.key() == "$literal") return replace_in_members(only.value(), value, port);
-    }
-    replace_in_members(json, value, port);
+/// `J` is Json or const Json; `found(place, marker)`.
+template <class J, class Found>
+void visit_placeholders(J& json, const Found& found) {
+    if (!json.is_structured()) return;
+    const Marker marker = marker_of(json);
+    if (marker == Marker::tensor || marker == Marker::object) return found(json, marker);
+    for (auto& member : marker == Marker::literal ? json.begin().value() : json)
+        visit_placeholders(member, found);
 }
 
 }  // namespace
@@ -48,10 +49,25 @@ ValueBytes memory_of(const Value& value) {
     return total;
 }
 
-Json encode(const Value& value, TensorPort& port) {
+Json encode(const Value& value, TensorPort& port, const DescribeObject& describe) {
     Json json = value.json;
-    if (!value.tensors.empty()) replace_placeholders(json, value, port);
+    if (value.is_plain()) return json;
+    visit_placeholders(json, [&](Json& place, Marker marker) {
+        Json& content = place.begin().value();
+        const auto index = content.get<std::size_t>();
+        if (marker == Marker::tensor) {
+            content = port.describe(value.tensors.at(index));
+        } else if (describe) {
+            content = describe(value.objects.at(index));
+        } else {
+            throw std::logic_error("an object where no reader can have a handle of it");
+        }
+    });
     return json;
+}
+
+void for_each_placeholder(const Json& json, const std::function<void(const Json&)>& found) {
+    visit_placeholders(json, [&](const Json& place, Marker) { found(place); });
 }
 
 }  // namespace shared_tensor::codec

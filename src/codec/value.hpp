@@ -1,15 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
-namespace at {
-class Tensor;
-}
+#include <shared_tensor/value.hpp>
 
 namespace shared_tensor::codec {
 
@@ -31,11 +30,15 @@ public:
 
 using TensorPointer = std::shared_ptr<const TensorHandle>;
 
-/// What a function yields: JSON plus tensors, not bytes. In `json`, {"$tensor": i} stands for tensors[i], and a plain
-/// object that has a key starting with '$' stands inside {"$literal": {...}}.
+/// What a function yields: JSON plus tensors and objects, not bytes or handles. In `json`, {"$tensor": i} stands for
+/// tensors[i], {"$object": i} for objects[i], and a plain object that has a key starting with '$' stands inside
+/// {"$literal": {...}}.
 struct Value {
     Json json;
-    std::vector<TensorPointer> tensors;
+    std::vector<TensorPointer> tensors{};
+    std::vector<ObjectPointer> objects{};
+
+    bool is_plain() const { return tensors.empty() && objects.empty(); }
 };
 
 /// Memory of a value, for bounds of retention: an estimate for the JSON, exact for the tensors.
@@ -57,7 +60,13 @@ public:
     virtual Json describe(const TensorPointer& tensor) = 0;
 };
 
-/// The value as it goes on the wire: placeholders replaced by descriptors of `port`.
-Json encode(const Value& value, TensorPort& port);
+/// What stands behind "$object" for the reader of a message: a handle of its own.
+using DescribeObject = std::function<Json(const ObjectPointer&)>;
+
+/// The value as it goes on the wire: placeholders replaced by descriptors of `port`, and by handles.
+Json encode(const Value& value, TensorPort& port, const DescribeObject& describe = {});
+
+/// `found(place)` for each {"$tensor": i} and {"$object": i} of a value, none inside another.
+void for_each_placeholder(const Json& json, const std::function<void(const Json& place)>& found);
 
 }  // namespace shared_tensor::codec

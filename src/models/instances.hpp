@@ -16,6 +16,7 @@ namespace shared_tensor::models {
 
 /// The module of one session, and its turn. The lock is held while the model runs, against the house's rule: the turn
 /// is what it is there for, and the dispatcher has made it free already.
+/// Shared by the session or the handles that it belongs to, and by calls.
 struct Instance {
     explicit Instance(torch::jit::Module fresh) : module(std::move(fresh)) {}
     std::mutex turn;
@@ -31,6 +32,8 @@ public:
     /// That of the session; a fresh one for an empty session. Throws std::runtime_error beyond max_instances.
     std::shared_ptr<Instance> find_or_make(std::string_view session);
     void erase(std::string_view session);
+    /// One that belongs to no session.
+    std::shared_ptr<Instance> make() const { return std::make_shared<Instance>(stateless() ? loaded_ : fresh()); }
     std::size_t size() const;
     bool stateless() const { return options_.state == State::none; }
     torch::jit::Module& loaded() { return loaded_; }

@@ -43,6 +43,15 @@ Model::~Model() = default;
 const std::string& Model::name() const { return impl_->name_; }
 const std::vector<std::shared_ptr<const SharedFunction>>& Model::functions() const { return impl_->functions_; }
 const std::vector<std::string>& Model::left_out() const { return impl_->left_out_; }
+
+void Model::add_to(Registry& registry) const {
+    for (const auto& function : functions())
+        registry.add(function);
+    registry.add_model(name(), [name = name(), instances = impl_->instances_] { return as_object(name, *instances); });
+}
+
+ObjectPointer Model::create() const { return as_object(name(), *impl_->instances_); }
+
 void Model::session_closed(std::string_view session) { impl_->instances_->erase(session); }
 std::size_t Model::instances() const { return impl_->instances_->size(); }
 

@@ -30,6 +30,8 @@ struct LoadOptions {
 /// session_closed(); calls of one session are to run one after another (FunctionOptions::stateful tells the
 /// dispatcher; an instance waits for its previous call in any case). Without a session every call starts from the
 /// state that was loaded. The parameters are shared by all instances.
+/// An instance may also be an object (model.create): a call that names it as `instance` runs on that one, and needs no
+/// session.
 /// The functions keep the module alive, so they may outlive the Model. Thread safety: all methods from any thread.
 class Model {
 public:
@@ -37,10 +39,10 @@ public:
     const std::string& name() const;
     const std::vector<std::shared_ptr<const SharedFunction>>& functions() const;
     /// Throws std::invalid_argument for a name that is taken.
-    void add_to(Registry& registry) const {
-        for (const auto& function : functions())
-            registry.add(function);
-    }
+    void add_to(Registry& registry) const;
+
+    /// An instance of its own, as a server's object; its type is "model.NAME".
+    ObjectPointer create() const;
 
     /// Methods that are not shared, with the reason: "forward: a parameter of type Any can't cross".
     const std::vector<std::string>& left_out() const;

@@ -2,7 +2,12 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <cstring>
+#include <typeinfo>
+
 #include <shared_tensor/detail/failure.hpp>
+#include <shared_tensor/object.hpp>
 
 #include "models/script_failure.hpp"
 #include "models/script_value.hpp"
@@ -10,6 +15,8 @@
 namespace shared_tensor::models {
 
 namespace {
+
+constexpr const char* kInstance = "instance";
 
 constexpr std::size_t kSelf = 1;  // a method's first argument
 
@@ -36,6 +43,17 @@ CallFailure missing(const std::string& parameter) {
 
 }  // namespace
 
+namespace {
+
+std::string type_of_instances(const std::string& model) { return "model." + model; }
+
+}  // namespace
+
+ObjectPointer as_object(const std::string& model, const Instances& instances) {
+    return std::make_shared<const ObjectCell>(
+        ObjectCell{type_of_instances(model), {}, instances.make(), typeid(Instance).name()});
+}
+
 std::string obstacle(const c10::FunctionSchema& schema) {
     if (schema.returns().size() != 1 || schema.arguments().empty()) return "it is no method of one result";
     for (std::size_t i = kSelf; i < schema.arguments().size(); ++i) {
@@ -50,8 +68,11 @@ std::string obstacle(const c10::FunctionSchema& schema) {
 /// A call with its arguments.
 class ScriptFunction::Bound final : public BoundCall {
 public:
-    Bound(const ScriptFunction& function, torch::jit::Stack arguments)
-        : instances_(function.instances_), method_(function.method_), arguments_(std::move(arguments)) {}
+    Bound(const ScriptFunction& function, torch::jit::Stack arguments, std::shared_ptr<Instance> instance)
+        : instances_(function.instances_),
+          method_(function.method_),
+          arguments_(std::move(arguments)),
+          instance_(std::move(instance)) {}
 
     std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
         try {
@@ -68,7 +89,7 @@ private:
         // Not InferenceMode, which is a little faster: tensors made under it can't be used freely afterwards.
         const at::NoGradGuard no_grad;
         if (instances_->stateless()) return invoke(instances_->loaded());
-        const auto instance = instances_->find_or_make(session);
+        const auto instance = instance_ != nullptr ? instance_ : instances_->find_or_make(session);
         const std::lock_guard turn(instance->turn);
         return invoke(instance->module);
     }
@@ -80,6 +101,7 @@ private:
     std::shared_ptr<Instances> instances_;
     torch::jit::Function* method_;
     torch::jit::Stack arguments_;
+    std::shared_ptr<Instance> instance_;  // that the caller named; null: its session's
 };
 
 ScriptFunction::ScriptFunction(const std::string& model, torch::jit::Function& method,
@@ -87,6 +109,7 @@ ScriptFunction::ScriptFunction(const std::string& model, torch::jit::Function& m
     : name_(model + "." + method.name()),
       where_("the model " + model),
       doc_("Method of the TorchScript model " + model + ": " + signature_of(method.getSchema())),
+      object_type_(type_of_instances(model)),
       instances_(std::move(instances)),
       method_(&method) {
     options_.doc = doc_;
@@ -95,6 +118,10 @@ ScriptFunction::ScriptFunction(const std::string& model, torch::jit::Function& m
     for (std::size_t i = kSelf; i < arguments.size(); ++i) {
         parameters_.push_back({arguments[i].name(), !arguments[i].default_value() && !is_optional(arguments[i])});
     }
+    own_parameters_ = parameters_.size();
+    const bool taken = std::any_of(parameters_.begin(), parameters_.end(),
+                                   [](const ParameterInfo& parameter) { return parameter.name == kInstance; });
+    if (!taken) parameters_.push_back({kInstance, false});
 }
 
 const c10::Argument& ScriptFunction::argument(std::size_t index) const {
@@ -102,9 +129,11 @@ const c10::Argument& ScriptFunction::argument(std::size_t index) const {
 }
 
 void ScriptFunction::parameter_schema(std::size_t index, ValueWriter schema) const {
-    write_schema(schema, *argument(index).type());
+    if (index < own_parameters_) return write_schema(schema, *argument(index).type());
+    detail::write_object_schema(schema, object_type_, instances_->stateless() ? "concurrent" : "exclusive");
 }
 void ScriptFunction::default_value(std::size_t index, ValueWriter value) const {
+    if (index >= own_parameters_) return value.null();
     if (const auto& given = argument(index).default_value()) write(value, *given);
 }
 void ScriptFunction::result_schema(ValueWriter schema) const {
@@ -116,17 +145,30 @@ c10::IValue ScriptFunction::read_argument(std::size_t index, const ValueSource& 
     return argument(index).default_value().value_or(c10::IValue());
 }
 
+std::shared_ptr<Instance> ScriptFunction::read_instance(const ValueSource& source, ValueSource::Node node) const {
+    const ValueReader reader(source, node);
+    if (reader.kind() == Kind::null) return nullptr;
+    const std::string expected = "object of type " + object_type_;
+    reader.require(Kind::handle, expected);
+    const ObjectPointer object = reader.handle(instances_->stateless() ? Access::concurrent : Access::exclusive);
+    if (object->type != object_type_ || std::strcmp(object->cpp_type, typeid(Instance).name()) != 0)
+        reader.fail(expected, "an object of type " + object->type);
+    return {object, static_cast<Instance*>(object->value.get())};
+}
+
 Binding ScriptFunction::bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept {
     std::size_t reading = 0;
     try {
         torch::jit::Stack arguments;
         arguments.reserve(nodes.size() + kSelf);
-        for (; reading < parameters_.size(); ++reading) {
+        for (; reading < own_parameters_; ++reading) {
             if (nodes[reading] == nullptr && parameters_[reading].required)
                 return {nullptr, missing(parameters_[reading].name)};
             arguments.push_back(read_argument(reading, source, nodes[reading]));
         }
-        return {std::make_unique<Bound>(*this, std::move(arguments)), std::nullopt};
+        std::shared_ptr<Instance> instance;
+        if (takes_instance() && nodes[reading] != nullptr) instance = read_instance(source, nodes[reading]);
+        return {std::make_unique<Bound>(*this, std::move(arguments), std::move(instance)), std::nullopt};
     } catch (...) {
         return {nullptr,
                 detail::current_failure_noexcept(reading < parameters_.size() ? parameters_[reading].name : name_)};

@@ -12,10 +12,14 @@
 
 namespace shared_tensor::models {
 
+/// An instance of that model, with a state of its own, as an object of the server.
+ObjectPointer as_object(const std::string& model, const Instances& instances);
+
 /// Why a method can't be shared, empty if it can.
 std::string obstacle(const c10::FunctionSchema& schema);
 
-/// One method of a model. `schema` has no obstacle.
+/// One method of a model. `schema` has no obstacle. Its last parameter is `instance`, which may be left out; a method
+/// that has one of that name itself gets none.
 class ScriptFunction final : public SharedFunction {
 public:
     ScriptFunction(const std::string& model, torch::jit::Function& method, std::shared_ptr<Instances> instances);
@@ -34,7 +38,12 @@ private:
     c10::IValue read_argument(std::size_t index, const ValueSource& source, ValueSource::Node node) const;
     const c10::Argument& argument(std::size_t index) const;
 
+    std::shared_ptr<Instance> read_instance(const ValueSource& source, ValueSource::Node node) const;
+    bool takes_instance() const { return parameters_.size() > own_parameters_; }
+
     std::string name_, where_, doc_;
+    std::string object_type_;         // of its model's instances
+    std::size_t own_parameters_ = 0;  // of the method; one more may name an instance
     FunctionOptions options_;
     std::vector<ParameterInfo> parameters_;
     std::shared_ptr<Instances> instances_;  // with the functions of all methods; holds the code of the module too

@@ -98,7 +98,8 @@ Outcome Builtins::submit(const BuiltinCall& call) const {
                                  {call.principal.name, call.state_session, {}},
                                  std::nullopt,
                                  params.optional_text("idempotency_key").value_or(call.meta.idempotency_key),
-                                 call.port};
+                                 call.port,
+                                 &call.references};
     auto submitted = parts_.dispatcher.submit(
         spec, {params.optional_ms("ttl_ms", kMaxTtl), params.optional_ms("deadline_ms", kMaxTtl)});
     if (auto* error = std::get_if<Error>(&submitted)) return make_outcome(std::move(*error));

@@ -25,6 +25,7 @@ struct BuiltinCall {
     codec::TensorPort& port;           ///< reads tensors of task.submit's params
     SteadyTime wait_end;               ///< until when it may wait: one bound for all items of a batch
     const std::string& state_session;  ///< of a task's calls of stateful functions; empty: none
+    codec::References& references;     ///< what params may name, for a JsonSource of them
 };
 
 using Outcome = service::OutcomePointer;

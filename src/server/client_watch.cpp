@@ -27,6 +27,14 @@ service::OutcomePointer ClientWatch::wait(const std::shared_ptr<service::Executi
     return gone ? nullptr : waiter->wait_until(deadline);
 }
 
+void ClientWatch::on_gone(std::function<void()> told) {
+    if (!armed_) arm();
+    state_->with([&](State& state) {
+        if (!state.gone) state.told.swap(told);
+    });
+    if (told && known_gone()) told();
+}
+
 bool ClientWatch::gone() {
     if (!armed_) arm();
     return state_->with([](const State& state) { return state.gone; });
@@ -36,11 +44,14 @@ void ClientWatch::arm() {
     armed_ = true;
     const auto gone = [state = state_] {
         std::shared_ptr<service::Execution::Waiter> waiting;
+        std::function<void()> told;
         state->with([&](State& held) {
             held.gone = true;
             waiting.swap(held.waiting);
+            told.swap(held.told);
         });
         if (waiting) waiting->give_up();
+        if (told) told();
     };
     exchange_->on_client_gone(gone);
     if (process_ != nullptr) watching_process_ = process_->on_ended(gone);

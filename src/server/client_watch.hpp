@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "http/server.hpp"
@@ -21,6 +22,10 @@ public:
     /// The outcome, or null when the deadline came or the client went first.
     service::OutcomePointer wait(const std::shared_ptr<service::Execution::Waiter>& waiter, SteadyTime deadline);
 
+    /// Begins to watch: `told` is called once, from another thread, when the client goes, or now if it went. It must
+    /// not block. The last one that was given holds.
+    void on_gone(std::function<void()> told);
+
     /// Whether the client is known to be gone; the first call begins to watch.
     bool gone();
     /// The same without beginning to watch.
@@ -32,6 +37,7 @@ private:
     struct State {
         bool gone = false;
         std::shared_ptr<service::Execution::Waiter> waiting;
+        std::function<void()> told;
     };
     void arm();
 

@@ -17,11 +17,14 @@ constexpr const char* kGone = "the client's local channel is gone";
 /// A lease on a segment of ours.
 class LeasedSegment final : public service::LeasedBytes {
 public:
-    explicit LeasedSegment(shm::PooledSegmentPointer segment) : segment_(std::move(segment)) {}
+    LeasedSegment(shm::PooledSegmentPointer segment, codec::TensorPointer tensor)
+        : segment_(std::move(segment)), tensor_(std::move(tensor)) {}
     void retire() noexcept override { segment_->retire(); }
+    codec::TensorPointer tensor() const override { return tensor_; }
 
 private:
     const shm::PooledSegmentPointer segment_;
+    const codec::TensorPointer tensor_;
 };
 
 }  // namespace
@@ -102,14 +105,15 @@ std::optional<shm::SegmentPool::Place> LocalClient::find(const void* address) co
 }
 
 /// Known as lent before its lease can reach the client.
-tensor::ShmPeer::Lent LocalClient::lend(shm::PooledSegmentPointer segment, std::uint64_t bytes) {
+tensor::ShmPeer::Lent LocalClient::lend(shm::PooledSegmentPointer segment, std::uint64_t bytes,
+                                        const codec::TensorPointer& tensor) {
     const bool alive = state_.with([&](State& state) {
         if (!state.ended) state.lent[segment->segment().id()] = segment;
         return !state.ended;
     });
     if (!alive) throw tensor::CannotLend(kGone);
     auto granted = memory_.leases.grant(lessee_, tensor::name_of(tensor::Way::shm), bytes,
-                                        std::make_unique<LeasedSegment>(std::move(segment)));
+                                        std::make_unique<LeasedSegment>(std::move(segment), tensor));
     if (auto* refused = std::get_if<service::LeaseTable::Refused>(&granted))
         throw tensor::CannotLend(std::move(refused->reason));
     return {std::move(std::get<std::string>(granted)), nullptr};

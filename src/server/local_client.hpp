@@ -38,7 +38,7 @@ public:
     shm::PooledSegmentPointer take(std::uint64_t bytes) override;
     std::optional<shm::SegmentPool::Place> find(const void* address) const override;
     bool keeps_copies() const override { return true; }
-    Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes) override;
+    Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) override;
 
     /// The ways of messages of this client.
     const tensor::Media& media() const { return media_; }

@@ -18,19 +18,23 @@ Json reasons_json(const tensor::TransportNotPossible& error) {
     return reasons;
 }
 
-void print_value(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange, std::string& out) {
-    if (value.tensors.empty()) return json_rpc::print_result(id, value.json, out);
-    json_rpc::print_result(id, codec::encode(value, exchange), out);
+void print_value(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange, HandleGrants& grants,
+                 std::string& out) {
+    if (value.is_plain()) return json_rpc::print_result(id, value.json, out);
+    const auto describe = [&](const ObjectPointer& object) { return grants.describe(object); };
+    json_rpc::print_result(id, codec::encode(value, exchange, describe), out);
 }
 
 /// The error instead of a value that can't be printed, or nothing.
 std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange,
-                               std::string& out) {
+                               HandleGrants& grants, std::string& out) {
     try {
-        print_value(id, value, exchange, out);
+        print_value(id, value, exchange, grants, out);
         return std::nullopt;
     } catch (const tensor::TransportNotPossible& error) {
         return json_rpc::transport_not_possible(reasons_json(error));
+    } catch (const TooManyHandles& error) {
+        return json_rpc::out_of_memory(error.what());
     } catch (const std::bad_alloc&) {
         return json_rpc::out_of_memory("the answer needed more memory than there is");
     } catch (const std::exception& error) {
@@ -42,13 +46,14 @@ std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor
 }  // namespace
 
 void print_outcome(const Json& id, const service::CallOutcome& outcome, tensor::TensorExchange& exchange,
-                   const ReplyLimits& limits, std::string& out) {
+                   HandleGrants& grants, const ReplyLimits& limits, std::string& out) {
     if (outcome.failed()) return json_rpc::print({id, *outcome.error()}, out);
     const std::size_t start = out.size();
-    auto error = try_print(id, *outcome.value(), exchange, out);
+    auto error = try_print(id, *outcome.value(), exchange, grants, out);
     if (!error && out.size() - start > limits.max_json_bytes)
         error = json_rpc::response_too_large(limits.max_json_bytes);
     if (!error) return;
+    grants.take_back();
     out.resize(start);
     json_rpc::print({id, std::move(*error)}, out);
 }

@@ -5,6 +5,7 @@
 #include "codec/value.hpp"
 #include "http/message.hpp"
 #include "json_rpc/batch_writer.hpp"
+#include "server/handle_grants.hpp"
 #include "service/outcome.hpp"
 #include "tensor/exchange.hpp"
 
@@ -15,10 +16,10 @@ struct ReplyLimits {
     std::size_t max_batch_bytes = json_rpc::BatchWriter::kDefaultMaxBytes;
 };
 
-/// Prints one answer; tensors go through `exchange` by its policy. What can't be printed becomes the error that says
-/// why.
+/// Prints one answer; tensors go through `exchange` by its policy, objects as handles of `grants`. What can't be
+/// printed becomes the error that says why.
 void print_outcome(const json_rpc::Json& id, const service::CallOutcome& outcome, tensor::TensorExchange& exchange,
-                   const ReplyLimits& limits, std::string& out);
+                   HandleGrants& grants, const ReplyLimits& limits, std::string& out);
 
 /// The HTTP answer around printed JSON: plain, or in frame form when tensors went by body.
 http::Response finish_reply(std::string json, const tensor::TensorExchange& exchange);

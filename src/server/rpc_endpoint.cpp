@@ -1,8 +1,11 @@
 #include "server/rpc_endpoint.hpp"
 
+#include <algorithm>
+
 #include "codec/frame.hpp"
 #include "json_rpc/print.hpp"
 #include "server/builtin_params.hpp"
+#include "server/rpc_item.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::server {
@@ -10,26 +13,6 @@ namespace shared_tensor::server {
 using json_rpc::Error;
 using json_rpc::Json;
 using service::make_outcome;
-
-struct RpcEndpoint::Message {
-    const Principal& principal;
-    ClientWatch client;
-    tensor::TensorExchange exchange;
-    SteadyTime wait_end;
-};
-
-struct RpcEndpoint::Item {
-    json_rpc::Request request;
-    CallMeta meta;
-    const Builtins::Method* builtin = nullptr;
-    std::shared_ptr<service::Execution::Waiter> waiter;  // shared with the watch of the client
-    SteadyTime deadline{};
-    service::OutcomePointer outcome;
-    std::string state_session;            // of its calls of stateful functions; empty: none
-    std::shared_ptr<LocalClient> client;  // whose memory can be shared; null: no local channel
-
-    Json id() const { return request.id.value_or(nullptr); }
-};
 
 namespace {
 
@@ -79,8 +62,13 @@ http::Response RpcEndpoint::answer(const http::Request& request, const Principal
     if (const auto* refused = std::get_if<json_rpc::Response>(&parsed))
         return error_reply(refused->id, *refused->error());
     const auto defaults = read_headers(request.head.headers);
-    Message message{principal, ClientWatch(exchange), tensor::TensorExchange({tensors, request.body}),
-                    real_clock().now() + builtins_->max_wait()};
+    const SteadyTime now = real_clock().now();
+    Message message{principal,
+                    ClientWatch(exchange),
+                    tensor::TensorExchange({tensors, request.body}),
+                    MessageReferences(values_, principal),
+                    now,
+                    now + builtins_->max_wait()};
     auto& items = std::get<json_rpc::Message>(parsed);
     if (const auto* error = std::get_if<Error>(&defaults)) {
         const auto* only = items.is_batch ? nullptr : std::get_if<json_rpc::Request>(&items.items.front());
@@ -103,10 +91,16 @@ http::Response RpcEndpoint::answer_message(Message& message, json_rpc::Message p
             item.outcome = make_outcome(*refused->error());
         } else {
             item.request = std::move(std::get<json_rpc::Request>(entry));
-            start(message, item, defaults);
         }
     }
-    http::Response response = parsed.is_batch ? answer_batch(message, items) : answer_one(message, items.front());
+    http::Response response;
+    if (parsed.is_batch) {
+        start_all(message, items, defaults);
+        response = answer_batch(message, items);
+    } else {
+        if (items.front().outcome == nullptr) start(message, items.front(), defaults);
+        response = answer_one(message, items.front());
+    }
     ways_->add(message.exchange);
     return response;
 }
@@ -142,12 +136,18 @@ bool RpcEndpoint::enter_session(Message& message, Item& item) const {
 void RpcEndpoint::start_call(Message& message, Item& item) const {
     const SharedFunction* function = dispatcher_->registry().find(item.request.method);
     message.exchange.set_borrow(function != nullptr && function->options().borrows);
+    auto timeout = item.meta.timeout;
+    if (timeout && !item.inputs.empty()) {  // it waited for them: its time began with the message
+        *timeout -= std::chrono::duration_cast<std::chrono::milliseconds>(real_clock().now() - message.begun);
+        timeout = std::max(*timeout, std::chrono::milliseconds(0));
+    }
     auto started = dispatcher_->call({item.request.method,
                                       item.request.params,
                                       {message.principal.name, item.state_session, {}},
-                                      item.meta.timeout,
+                                      timeout,
                                       item.meta.idempotency_key,
-                                      message.exchange});
+                                      message.exchange,
+                                      &message.references});
     if (auto* error = std::get_if<Error>(&started)) {
         item.outcome = make_outcome(std::move(*error));
         return;
@@ -162,7 +162,7 @@ service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, c
     message.exchange.set_media(media_of(item.client));
     try {
         return method({item.request.params, item.meta, message.principal, message.client, message.exchange,
-                       message.wait_end, item.state_session});
+                       message.wait_end, item.state_session, message.references});
     } catch (const BadParameter& bad) {
         return make_outcome(bad.error());
     } catch (const std::bad_alloc&) {
@@ -187,6 +187,14 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
     item.waiter.reset();
 }
 
+void RpcEndpoint::print(Message& message, Item& item, std::string& json) const {
+    message.exchange.set_policy(item.meta.policy);
+    message.exchange.set_media(media_of(item.client));
+    HandleGrants grants(values_.objects, *sessions_,
+                        {message.principal.name, item.meta.session, item.client ? item.client->lessee().pid : 0});
+    print_outcome(item.id(), *item.outcome, message.exchange, grants, replies_, json);
+}
+
 http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
     finish(message, item);
     if (item.request.is_notification()) {
@@ -194,10 +202,8 @@ http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
         nothing.status = 204;
         return nothing;
     }
-    message.exchange.set_policy(item.meta.policy);
-    message.exchange.set_media(media_of(item.client));
     std::string json;
-    print_outcome(item.id(), *item.outcome, message.exchange, replies_, json);
+    print(message, item, json);
     http::Response response = finish_reply(std::move(json), message.exchange);
     if (item.outcome->failed()) set_status(response, *item.outcome->error());
     return response;
@@ -211,10 +217,8 @@ http::Response RpcEndpoint::answer_batch(Message& message, std::vector<Item>& it
     for (Item& item : items) {
         finish(message, item);
         if (item.request.is_notification()) continue;
-        message.exchange.set_policy(item.meta.policy);
-        message.exchange.set_media(media_of(item.client));
         std::string json;
-        print_outcome(item.id(), *item.outcome, message.exchange, replies_, json);
+        print(message, item, json);
         writer.add(item.id(), json);
     }
     std::string text = writer.finish();

@@ -4,6 +4,7 @@
 #include "json_rpc/parse.hpp"
 #include "server/builtins.hpp"
 #include "server/local_clients.hpp"
+#include "server/message_references.hpp"
 #include "server/reply.hpp"
 #include "server/way_totals.hpp"
 
@@ -14,12 +15,13 @@ namespace shared_tensor::server {
 class RpcEndpoint {
 public:
     RpcEndpoint(service::Dispatcher& dispatcher, const Builtins& builtins, Sessions& sessions,
-                const LocalClients& local, WayTotals& ways, json_rpc::ParseLimits parsing, ReplyLimits replies,
-                std::string epoch)
+                const LocalClients& local, ServerValues values, WayTotals& ways, json_rpc::ParseLimits parsing,
+                ReplyLimits replies, std::string epoch)
         : dispatcher_(&dispatcher),
           builtins_(&builtins),
           sessions_(&sessions),
           local_(&local),
+          values_(std::move(values)),
           ways_(&ways),
           parsing_(parsing),
           replies_(replies),
@@ -30,20 +32,24 @@ public:
 private:
     struct Item;     // one request of the message, from its start to its outcome
     struct Message;  // what its items share
+    class Flow;      // of a batch whose items need each other
 
     http::Response answer_message(Message& message, json_rpc::Message parsed, const CallMeta& defaults) const;
     http::Response answer_one(Message& message, Item& item) const;
     http::Response answer_batch(Message& message, std::vector<Item>& items) const;
+    void start_all(Message& message, std::vector<Item>& items, const CallMeta& defaults) const;
     void start(Message& message, Item& item, const CallMeta& defaults) const;
     bool enter_session(Message& message, Item& item) const;
     void start_call(Message& message, Item& item) const;
     service::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
     void finish(Message& message, Item& item) const;
+    void print(Message& message, Item& item, std::string& json) const;
 
     service::Dispatcher* dispatcher_;
     const Builtins* builtins_;
     Sessions* sessions_;
     const LocalClients* local_;
+    const ServerValues values_;
     WayTotals* ways_;
     json_rpc::ParseLimits parsing_;
     ReplyLimits replies_;

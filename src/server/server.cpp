@@ -10,6 +10,7 @@
 #include "server/local_clients.hpp"
 #include "server/local_socket.hpp"
 #include "server/named_tensors.hpp"
+#include "server/object_methods.hpp"
 #include "server/router.hpp"
 #include "server/server_info.hpp"
 #include "server/tensor_methods.hpp"
@@ -121,6 +122,7 @@ public:
           open_rpc_(service::open_rpc_document(registry_, SHARED_TENSOR_VERSION)),
           access_(options_),
           sessions_({options_.max_sessions, options_.session_idle}),
+          objects_({options_.max_objects, options_.max_client_objects, options_.object_idle}),
           leases_({options_.max_client_leases, options_.max_leases, std::chrono::minutes(1), options_.lease_ttl}),
           local_({access_, sessions_, leases_, epoch_, pool_limits(options_), [this] { return way_facts(); }}),
           allocation_(local_.pool()),
@@ -129,13 +131,18 @@ public:
           dispatcher_(registry_, dispatcher_options(options_, allocation_), &tensor::make_handle),
           builtins_({dispatcher_, sessions_, [this] { return info(); }, [this] { return way_facts(); }, open_rpc_,
                      epoch_, options_.max_wait}),
-          rpc_(dispatcher_, builtins_, sessions_, local_, ways_, parse_limits(options_),
-               {options_.max_reply_json_bytes, options_.max_batch_reply_bytes}, epoch_),
+          rpc_(dispatcher_, builtins_, sessions_, local_, {objects_, leases_, named_values(), epoch_}, ways_,
+               parse_limits(options_), {options_.max_reply_json_bytes, options_.max_batch_reply_bytes}, epoch_),
           router_(
               {access_, rpc_, open_rpc_, [this] { return ready(); }, options_.max_json_bytes, options_.max_body_bytes}),
           transport_(http_options(options_), router_) {
         add_lease_methods(builtins_, {leases_, sessions_, local_, epoch_});
         add_tensor_methods(builtins_, names_, epoch_);
+        add_object_methods(builtins_, objects_, dispatcher_, epoch_);
+        sessions_.on_closed([this](std::string_view session) {
+            objects_.session_ended(session);
+            if (session_closed_) session_closed_(session);
+        });
     }
 
     ~Impl() { stop(std::chrono::milliseconds(0)); }
@@ -151,6 +158,7 @@ public:
             sessions_.expire();
             leases_.expire();
             tensor::Devices::of_process().quarantine().tend();
+            objects_.expire();
         });
         started_ = real_clock().now();
         running_.store(true);
@@ -174,7 +182,7 @@ public:
             options_.host.find(':') == std::string::npos ? options_.host : '[' + options_.host + ']';
         return "http://" + host + ':' + std::to_string(port());
     }
-    Sessions& sessions() { return sessions_; }
+    void on_session_closed(std::function<void(std::string_view)> closed) { session_closed_ = std::move(closed); }
 
 private:
     /// Without it all goes on by HTTP.
@@ -192,6 +200,14 @@ private:
         }
     }
 
+    /// What {"$ref": "name"} finds.
+    NamedValues named_values() const {
+        return [this](std::string_view name, const Principal& who) -> std::shared_ptr<const codec::Value> {
+            auto found = names_.find(who.name, name);
+            return found ? std::make_shared<const codec::Value>(std::move(*found)) : nullptr;
+        };
+    }
+
     bool ready() const { return running_.load() && dispatcher_.pool().healthy(); }
     WayFacts way_facts() const {
         const auto& devices = tensor::Devices::of_process();
@@ -202,16 +218,18 @@ private:
     }
     json_rpc::Json info() {
         const WayFacts facts = way_facts();
-        return server_info({options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, local_, ways_,
-                            names_.store(), facts});
+        return server_info({options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, objects_, local_,
+                            ways_, names_.store(), facts});
     }
 
     const ServerOptions options_;
     const Registry registry_;
     const std::string epoch_;
     const json_rpc::Json open_rpc_;
-    Access access_;
+    server::Access access_;
     Sessions sessions_;
+    std::function<void(std::string_view)> session_closed_;
+    service::ObjectTable objects_;
     service::LeaseTable leases_;
     LocalClients local_;
     tensor::SharedAllocation allocation_;
@@ -238,7 +256,7 @@ int Server::port() const { return impl_->port(); }
 std::string Server::url() const { return impl_->url(); }
 bool Server::stop(std::chrono::milliseconds drain_time) { return impl_->stop(drain_time); }
 void Server::on_session_closed(std::function<void(std::string_view)> closed) {
-    impl_->sessions().on_closed(std::move(closed));
+    impl_->on_session_closed(std::move(closed));
 }
 
 }  // namespace shared_tensor

@@ -48,7 +48,10 @@ Json limits(const ServerOptions& options, const service::TensorStoreLimits& name
             {"lease_ttl_ms", options.lease_ttl.count()},
             {"max_named_tensors", options.max_named_tensors},
             {"max_set_members", options.max_set_members},
-            {"max_named_bytes", names.max_bytes}};
+            {"max_named_bytes", names.max_bytes},
+            {"max_objects", options.max_objects},
+            {"max_client_objects", options.max_client_objects},
+            {"object_idle_ms", options.object_idle.count()}};
 }
 
 Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
@@ -64,6 +67,14 @@ Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
 
 Json named(const service::TensorStoreStats& names) {
     return {{"names", names.names}, {"bytes", names.bytes}, {"published", names.published}, {"removed", names.removed}};
+}
+
+Json objects(const service::ObjectStats& stats) {
+    return {{"handles", stats.handles},
+            {"objects", stats.objects},
+            {"granted", stats.granted},
+            {"released", stats.released},
+            {"expired", stats.expired}};
 }
 
 Json totals(const InfoSources& sources) {
@@ -94,6 +105,7 @@ Json totals(const InfoSources& sources) {
         {"sessions", sources.sessions.size()},
         {"tensors", sources.ways.to_json()},
         {"named_tensors", named(sources.names.stats())},
+        {"objects", objects(sources.objects.stats())},
         {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())},
         {"device_memory", device_memory()}};
 }

@@ -10,6 +10,7 @@
 #include "server/sessions.hpp"
 #include "server/way_totals.hpp"
 #include "service/dispatcher.hpp"
+#include "service/object_table.hpp"
 #include "service/tensor_store.hpp"
 
 namespace shared_tensor::server {
@@ -23,6 +24,7 @@ struct InfoSources {
     const Sessions& sessions;
     const http::Server& transport;
     const service::LeaseTable& leases;
+    const service::ObjectTable& objects;
     LocalClients& local;
     const WayTotals& ways;
     const service::TensorStore& names;

@@ -31,6 +31,10 @@ std::optional<Sessions::Kind> Sessions::touch(std::string_view token, std::strin
     });
 }
 
+bool Sessions::is_open(const std::string& token) const {
+    return sessions_.with([&](const auto& sessions) { return sessions.contains(token); });
+}
+
 bool Sessions::close(std::string_view token, std::string_view owner) {
     const bool closed = sessions_.with([&](auto& sessions) {
         const auto found = sessions.find(std::string(token));

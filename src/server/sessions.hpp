@@ -38,6 +38,8 @@ public:
     std::optional<std::string> open(const std::string& owner, Kind kind = {0, true});
     /// Of a living session of that owner, else nothing; counts as use.
     std::optional<Kind> touch(std::string_view token, std::string_view owner);
+    /// Anybody's; does not count as use.
+    bool is_open(const std::string& token) const;
     bool close(std::string_view token, std::string_view owner);
     /// All sessions of a channel that is gone.
     void close_channel(std::uint64_t channel);

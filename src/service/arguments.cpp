@@ -1,6 +1,7 @@
 #include "service/arguments.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include "json_rpc/json_text.hpp"
 
@@ -62,8 +63,18 @@ std::variant<ArgumentNodes, json_rpc::Error> by_name(const SharedFunction& funct
     return nodes;
 }
 
-void append_key(const Json& json, const codec::JsonSource& source, Digests digests, ArgumentsKey& key) {
+/// An object that came with a reference has no name by which it could be known again: equal to no other.
+void append_object(const Json& json, bool has_id, ArgumentsKey& key) {
+    static std::atomic<std::uint64_t> serial{0};
+    key.has_objects = true;
+    if (has_id) return json_rpc::print_json(json, key.text);
+    key.text.append("object ").append(std::to_string(++serial));
+}
+
+void append_key(const Json& given, const codec::JsonSource& source, Digests digests, ArgumentsKey& key) {
+    const Json& json = source.at(codec::JsonSource::node(given));
     const ValueSource::Node node = codec::JsonSource::node(json);
+    if (source.kind(node) == Kind::handle) return append_object(json, !source.is_inner_object(node), key);
     if (const codec::TensorPointer tensor = source.imported(node)) {
         if (tensor->append_key(key.text)) return;
         key.has_digests = true;

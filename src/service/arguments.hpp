@@ -23,6 +23,7 @@ std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const SharedFunctio
 struct ArgumentsKey {
     std::string text;
     bool has_digests = false;  ///< true: good to compare with, not to keep a result under
+    bool has_objects = false;  ///< true: what they are now they need not be later
 };
 enum class Digests { compute, stop };  ///< stop: at the first tensor that needs one; has_digests says so
 ArgumentsKey arguments_key(const ArgumentNodes& nodes, const codec::JsonSource& source, Digests digests);

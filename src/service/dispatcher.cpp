@@ -70,11 +70,11 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     }
     auto nodes = match_arguments(*function.shared, spec.params);
     if (auto* error = std::get_if<Error>(&nodes)) return std::move(*error);
-    codec::JsonSource source(spec.port);
+    codec::JsonSource source(spec.port, spec.references);
     Binding binding = function.shared->bind(source, std::get<ArgumentNodes>(nodes));
-    if (binding.failure) return to_error(*binding.failure);
+    if (binding.failure) return source.fault() ? *source.fault() : to_error(*binding.failure);
 
-    Prepared prepared{&function, std::move(binding.call), {}, {}, options_.call_timeout};
+    Prepared prepared{&function, std::move(binding.call), {}, {}, options_.call_timeout, source.uses()};
     const bool cacheable = options_.cache && options.cached && !options.stateful;
     const bool keyed = !spec.idempotency_key.empty();
     ArgumentsKey key;
@@ -82,7 +82,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
         key = arguments_key(std::get<ArgumentNodes>(nodes), source, keyed ? Digests::compute : Digests::stop);
     }
     prepared.arguments = std::move(key.text);
-    if (cacheable && !key.has_digests) {
+    if (cacheable && !key.has_digests && !key.has_objects && prepared.objects.empty()) {
         prepared.cache_key = std::string(spec.method) + '\0' + std::string(options.version) + '\0' +
                              spec.owner.principal + '\0' + prepared.arguments;
     }
@@ -179,9 +179,7 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
 std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
                                          const CallOwner& owner, bool as_task) {
     const FunctionOptions& options = prepared.function->shared->options();
-    std::vector<std::shared_ptr<tasks::Group>> groups;
-    if (prepared.function->group) groups.push_back(prepared.function->group);
-    if (options.stateful && !owner.session.empty()) groups.push_back(session_group(owner.session));
+    tasks::Groups groups = groups_of(prepared, owner);
     if (options.runs == execution::inline_ && groups.empty() && !as_task) {
         execution->run();
         return std::nullopt;
@@ -206,12 +204,39 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
     return json_rpc::shutting_down();
 }
 
+/// Whose room a call needs: its function's, its session's, and that of the objects that it uses.
+tasks::Groups Dispatcher::groups_of(const Prepared& prepared, const CallOwner& owner) {
+    tasks::Groups groups;
+    if (prepared.function->group) groups.emplace_back(prepared.function->group);
+    bool alone = false;
+    for (const auto& [object, access] : prepared.objects) {
+        const bool exclusive = access == Access::exclusive;
+        groups.emplace_back(object_group(object), exclusive ? tasks::Claim::kAll : 1);
+        alone |= exclusive;
+    }
+    // An instance that is passed stands in the place of the session's.
+    const bool stateful = prepared.function->shared->options().stateful && !alone;
+    if (stateful && !owner.session.empty()) groups.emplace_back(session_group(owner.session));
+    return groups;
+}
+
 Error Dispatcher::busy() const { return json_rpc::busy(pool_.retry_after()); }
 
 std::shared_ptr<tasks::Group> Dispatcher::session_group(const std::string& session) {
     return session_groups_.with([&](auto& groups) {
         std::shared_ptr<tasks::Group> group = groups[session].lock();
         if (!group) groups[session] = group = tasks::make_group(1);
+        return group;
+    });
+}
+
+/// There while calls that use the object wait or run; they keep the object too, so its address is its own.
+std::shared_ptr<tasks::Group> Dispatcher::object_group(const ObjectPointer& object) {
+    constexpr std::size_t kAnyNumber = 1'000'000;  // of calls at once: more than any queue has
+    return object_groups_.with([&](auto& groups) {
+        auto& slot = groups[object->value.get()];
+        std::shared_ptr<tasks::Group> group = slot.lock();
+        if (!group) slot = group = tasks::make_group(kAnyNumber);
         return group;
     });
 }
@@ -250,8 +275,11 @@ void Dispatcher::tend() {
     cache_.expire();
     keys_.expire();
     end_overdue();
-    session_groups_.with(
-        [](auto& groups) { std::erase_if(groups, [](const auto& entry) { return entry.second.expired(); }); });
+    const auto drop_unused = [](auto& groups) {
+        std::erase_if(groups, [](const auto& entry) { return entry.second.expired(); });
+    };
+    session_groups_.with(drop_unused);
+    object_groups_.with(drop_unused);
 }
 
 void Dispatcher::give_up(Wish& wish) {

@@ -11,6 +11,7 @@
 
 #include <shared_tensor/registry.hpp>
 
+#include "codec/references.hpp"
 #include "service/execution.hpp"
 #include "service/idempotency.hpp"
 #include "service/result_cache.hpp"
@@ -37,6 +38,7 @@ struct CallSpec {
     std::optional<std::chrono::milliseconds> timeout;  ///< what the caller asked for
     std::string idempotency_key;                       ///< empty: none
     codec::TensorPort& port;                           ///< reads the arguments' tensors
+    codec::References* references = nullptr;           ///< what the arguments may name; null: nothing
 };
 
 struct StartedCall {
@@ -106,6 +108,8 @@ private:
                                            const CallOwner& owner, bool as_task);
     json_rpc::Error busy() const;
     std::shared_ptr<tasks::Group> session_group(const std::string& session);
+    tasks::Groups groups_of(const Prepared& prepared, const CallOwner& owner);
+    std::shared_ptr<tasks::Group> object_group(const ObjectPointer& object);
     void keep_result(Execution& execution, const Prepared& prepared);
     void keep_until(WaiterPointer waiter, SteadyTime deadline);
     void follow_as_task(Execution& execution, const std::string& id);
@@ -134,7 +138,8 @@ private:
     std::atomic<bool> draining_{false};
 
     Guarded<std::unordered_map<std::string, std::weak_ptr<tasks::Group>>> session_groups_;
-    Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;  ///< cached functions, by key
+    Guarded<std::unordered_map<const void*, std::weak_ptr<tasks::Group>>> object_groups_;  ///< by the object's address
+    Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;         ///< cached functions, by key
     Guarded<std::vector<Limit>> limits_;
     Guarded<std::unordered_map<const Execution*, std::weak_ptr<Execution>>> live_;
     ResultCache cache_;

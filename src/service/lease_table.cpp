@@ -95,6 +95,14 @@ std::size_t LeaseTable::for_each(std::string_view client, std::span<const std::s
     });
 }
 
+codec::TensorPointer LeaseTable::tensor(std::string_view id, std::string_view principal) const {
+    return state_.with([&](const State& state) -> codec::TensorPointer {
+        const auto found = state.leases.find(id);
+        if (found == state.leases.end() || found->second.lessee.principal != principal) return nullptr;
+        return found->second.held->tensor();
+    });
+}
+
 std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::string> ids) {
     const SteadyTime now = clock_->now();
     return for_each(client, ids, [&](State& state, const std::string& id, Lease& lease) {

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "codec/value.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 
@@ -25,6 +26,8 @@ public:
     virtual ~LeasedBytes() = default;
     /// The reader never said that it had done and may go on reading: this memory must not become anybody else's.
     virtual void retire() noexcept = 0;
+    /// The tensor whose bytes they are, for calls that name the lease; null where there is none any more.
+    virtual codec::TensorPointer tensor() const { return nullptr; }
 };
 
 /// Who holds a lease.
@@ -87,6 +90,9 @@ public:
     std::size_t expire();
 
     std::optional<LeaseInfo> find(const std::string& id) const;
+    /// The tensor of a lease of that principal's; null for none.
+    codec::TensorPointer tensor(std::string_view id, std::string_view principal) const;
+
     /// All of one principal, or everybody's; by id.
     std::vector<LeaseInfo> list(std::optional<std::string_view> principal = std::nullopt) const;
     LeaseStats stats() const;

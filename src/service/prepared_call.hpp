@@ -3,7 +3,9 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "codec/json_source.hpp"
 #include "service/dispatcher.hpp"
 
 namespace shared_tensor::service {
@@ -15,6 +17,7 @@ struct Dispatcher::Prepared {
     std::string arguments;  ///< the text of arguments_key(), where a policy needs it
     std::string cache_key;  ///< empty: not cached
     std::chrono::milliseconds timeout;
+    std::vector<codec::JsonSource::Use> objects{};
 };
 
 }  // namespace shared_tensor::service

@@ -61,6 +61,16 @@ const SharedFunction* Registry::find(std::string_view name) const {
     return found == functions_.end() ? nullptr : found->second.get();
 }
 
+void Registry::add_model(std::string name, ModelMaker make) {
+    const auto [place, added] = models_.try_emplace(std::move(name), std::move(make));
+    if (!added) throw std::invalid_argument("two models are called \"" + place->first + '"');
+}
+
+const Registry::ModelMaker* Registry::find_model(std::string_view name) const {
+    const auto found = models_.find(name);
+    return found == models_.end() ? nullptr : &found->second;
+}
+
 std::vector<const SharedFunction*> Registry::functions() const {
     std::vector<const SharedFunction*> all;
     all.reserve(functions_.size());

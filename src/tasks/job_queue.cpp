@@ -12,17 +12,33 @@ namespace {
 
 /// One order for all jobs, and each group once: two impatient jobs cannot hold what the other waits for.
 void arrange(Groups& groups) {
-    std::sort(groups.begin(), groups.end());
-    groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+    std::sort(groups.begin(), groups.end(), [](const Claim& a, const Claim& b) {
+        return a.get() != b.get() ? std::less<>()(a.get(), b.get()) : a.places > b.places;
+    });
+    const auto same = [](const Claim& a, const Claim& b) { return a.get() == b.get(); };
+    groups.erase(std::unique(groups.begin(), groups.end(), same), groups.end());
 }
 
-/// Of the first `count` groups, the one with room whose first parked job came earliest; nullptr when all are settled.
+const Claim& claim_on(const Group& group, const Job& job) {
+    return *std::find_if(job.groups.begin(), job.groups.end(), [&](const Claim& one) { return one.get() == &group; });
+}
+
+/// Room for that job, and nobody who came earlier waits for it.
+bool is_open(const Claim& claim, const Job& job) {
+    const JobMap& parked = claim->parked;
+    return claim->has_room(claim) && (parked.empty() || parked.begin()->first > job.notes.sequence);
+}
+
+/// Of the first `count` groups, the one with room for its first parked job, whose first parked job came earliest;
+/// nullptr when all are settled.
 Group* first_to_wake(const Groups& groups, std::size_t count) {
     Group* first = nullptr;
     for (std::size_t i = 0; i < count; ++i) {
         Group* group = groups[i].get();
-        if (!group->has_room() || group->parked.empty()) continue;
-        if (first == nullptr || group->parked.begin()->first < first->parked.begin()->first) first = group;
+        if (group->parked.empty()) continue;
+        const auto& [sequence, job] = *group->parked.begin();
+        if (!group->has_room(claim_on(*group, *job))) continue;
+        if (first == nullptr || sequence < first->parked.begin()->first) first = group;
     }
     return first;
 }
@@ -55,28 +71,35 @@ std::shared_ptr<Job> JobQueue::pop() noexcept {
 bool JobQueue::withdraw(Job& job) noexcept {
     if (!job.notes.waits) return false;
     job.notes.waits = false;
-    if (Group* group = std::exchange(job.notes.parked_at, nullptr)) {
-        group->parked.erase(job.notes.sequence);
+    Group* parked_at = std::exchange(job.notes.parked_at, nullptr);
+    if (parked_at != nullptr) {
+        parked_at->parked.erase(job.notes.sequence);
         --parked_;
     } else {
         ready_.erase(job.notes.sequence);
     }
     release(job.groups, std::exchange(job.notes.held, 0));
+    if (parked_at != nullptr) wake(job.groups, job.groups.size());  // those behind it may want less
     return true;
 }
 
 bool JobQueue::has_room(const Groups& groups) {
-    return std::all_of(groups.begin(), groups.end(), [](const auto& group) { return group->has_room(); });
+    return std::all_of(groups.begin(), groups.end(),
+                       [](const Claim& claim) { return claim->parked.empty() && claim->has_room(claim); });
 }
 
 void JobQueue::take(const Groups& groups) {
-    for (const auto& group : groups)
-        ++group->taken;
+    for (const Claim& claim : groups)
+        claim->taken += claim->size_of(claim);
 }
 
 void JobQueue::release(const Groups& groups, std::size_t count) noexcept {
     for (std::size_t i = 0; i < count; ++i)
-        --groups[i]->taken;
+        groups[i]->taken -= groups[i]->size_of(groups[i]);
+    wake(groups, count);
+}
+
+void JobQueue::wake(const Groups& groups, std::size_t count) noexcept {
     while (Group* group = first_to_wake(groups, count)) {
         auto node = group->parked.extract(group->parked.begin());
         --parked_;
@@ -86,16 +109,16 @@ void JobQueue::release(const Groups& groups, std::size_t count) noexcept {
 }
 
 /// Takes the job's places; or the full group that it has to wait for.
-Group* JobQueue::acquire(Job& job) noexcept {
-    if (job.notes.passed_over < patience_) {
-        for (const auto& group : job.groups) {
-            if (!group->has_room()) return group.get();
+Group* JobQueue::acquire(Job& job, std::size_t patience) noexcept {
+    if (job.notes.passed_over < patience) {
+        for (const Claim& claim : job.groups) {
+            if (!is_open(claim, job)) return claim.get();
         }
     }
     for (std::size_t& held = job.notes.held; held < job.groups.size(); ++held) {
-        Group& group = *job.groups[held];
-        if (!group.has_room()) return &group;
-        ++group.taken;
+        const Claim& claim = job.groups[held];
+        if (!is_open(claim, job)) return claim.get();
+        claim->taken += claim->size_of(claim);
     }
     return nullptr;
 }
@@ -103,7 +126,7 @@ Group* JobQueue::acquire(Job& job) noexcept {
 void JobQueue::settle(JobMap::node_type node) noexcept {
     Job& job = *node.mapped();
     job.notes.waits = true;
-    job.notes.parked_at = acquire(job);
+    job.notes.parked_at = acquire(job, patience_);
     if (job.notes.parked_at == nullptr) {
         ready_.insert(ready_.end(), std::move(node));
     } else {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -12,17 +13,17 @@ namespace shared_tensor::tasks {
 
 /// Jobs in the order in which they came.
 using JobMap = std::map<std::uint64_t, std::shared_ptr<Job>>;
-using Groups = std::vector<std::shared_ptr<Group>>;
 
 class Group {
 public:
     explicit Group(std::size_t limit_of_runs) : limit(limit_of_runs) {}
-    bool has_room() const { return taken < limit; }
+    std::size_t size_of(const Claim& claim) const { return std::min(claim.places, limit); }
+    bool has_room(const Claim& claim) const { return size_of(claim) <= limit - taken; }
 
     // Guarded by the lock of the pool that uses it.
     const std::size_t limit;
     std::size_t taken = 0;  ///< by jobs that run, are about to, or wait impatiently
-    JobMap parked;          ///< jobs that wait for room here; empty whenever there is room
+    JobMap parked;          ///< jobs that wait for room here: there is none for the first of them
 };
 
 /// The order in which waiting jobs run, without threads or locks: one thread at a time.
@@ -52,7 +53,8 @@ public:
     std::size_t size() const { return ready_.size() + parked_; }
 
 private:
-    Group* acquire(Job& job) noexcept;
+    static Group* acquire(Job& job, std::size_t patience) noexcept;
+    void wake(const Groups& groups, std::size_t count) noexcept;
     void settle(JobMap::node_type node) noexcept;
     void release(const Groups& groups, std::size_t count) noexcept;
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "util/clock.hpp"
@@ -17,10 +18,23 @@ class Group;
 /// `limit` is at least 1 (else std::logic_error).
 std::shared_ptr<Group> make_group(std::size_t limit);
 
+/// What a job takes of a group while it runs: one place, or all of them.
+struct Claim {
+    static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
+    Claim(std::shared_ptr<Group> of, std::size_t so_many = 1)  // NOLINT(google-explicit-constructor): mostly one place
+        : group(std::move(of)), places(so_many) {}
+    Group* get() const { return group.get(); }
+    Group* operator->() const { return group.get(); }
+
+    std::shared_ptr<Group> group;
+    std::size_t places;  ///< more than there are: all
+};
+using Groups = std::vector<Claim>;
+
 /// One piece of work, submitted once. `run` must not throw (what it throws is logged and dropped); it is destroyed on
 /// the worker right after it ran, so it may own the call that owns the job.
 struct Job {
-    std::vector<std::shared_ptr<Group>> groups;  ///< the pool sorts them
+    Groups groups;  ///< the pool sorts them
     std::function<void()> run;
 
     /// The pool's own, guarded by its lock.
@@ -53,7 +67,8 @@ struct PoolStats {
 /// A fixed pool of workers behind a bounded queue.
 ///
 /// A job beyond a group's limit waits in the queue, never in a worker. Of the jobs whose groups have room the earliest
-/// starts first: waiting jobs of one group keep their order, and a blocked group holds up no other job. A job that was
+/// starts first: waiting jobs of one group keep their order (one that wants all of its places is not overtaken by those
+/// that want one), and a blocked group holds up no other job. A job that was
 /// passed over 16 times because its groups never had room at once is served before later ones. The worker that became
 /// idle last gets the next job. Thread safety: all methods from any thread.
 class WorkerPool {
@@ -81,12 +96,12 @@ public:
 
     private:
         friend class WorkerPool;
-        Place(WorkerPool& pool, std::vector<std::shared_ptr<Group>> groups);
+        Place(WorkerPool& pool, Groups groups);
         WorkerPool* pool_;
-        std::vector<std::shared_ptr<Group>> groups_;
+        Groups groups_;
     };
     /// Nothing unless a worker is free, nothing waits, and no group (each given once) is at its limit.
-    std::optional<Place> try_enter(const std::vector<std::shared_ptr<Group>>& groups);
+    std::optional<Place> try_enter(const Groups& groups);
 
     /// Nobody waits for this running job any more: once it has gone on for `abandoned_after`, tend() replaces its
     /// worker. Its places in its groups stay taken until it really ends; then the surplus worker leaves.

@@ -56,32 +56,34 @@ public:
         const at::Tensor& tensor = handle->tensor();
         if (tensor.numel() == 0) return {content_of("", {}), 0, {}, {}, nullptr};
         if (auto place = is_on_device(tensor) ? std::nullopt : peer_->find(tensor.const_data_ptr()))
-            return lent(tensor, std::move(*place));
+            return lent(handle, std::move(*place));
         SharedCopy* copy = peer_->keeps_copies() ? shared_copy_of(*handle) : nullptr;
-        if (copy == nullptr) return copied(tensor, peer_->take(bytes_of(tensor)));
-        if (const auto known = copy->get(); known != nullptr && peer_->find(known->segment().data()))
-            return exported(known, {0, bytes_of(tensor)}, 0, {});
-        shm::PooledSegmentPointer segment = peer_->take(bytes_of(tensor));
-        Exported result = copied(tensor, segment);
-        copy->set(std::move(segment));
+        shm::PooledSegmentPointer segment = copy != nullptr ? copy->get() : nullptr;
+        if (segment != nullptr && peer_->find(segment->segment().data()))
+            return lent_copy(handle, std::move(segment), 0);
+        segment = peer_->take(bytes_of(tensor));
+        Exported result = copied(handle, segment);
+        if (copy != nullptr) copy->set(std::move(segment));
         return result;
     }
 
 private:
-    Exported lent(const at::Tensor& tensor, shm::SegmentPool::Place place) const {
+    Exported lent(const codec::TensorPointer& handle, shm::SegmentPool::Place place) const {
+        const at::Tensor& tensor = handle->tensor();
         const DType dtype = dtype_of(tensor);
         const Shape strides(tensor.strides().begin(), tensor.strides().end());
         const auto extent = extent_of(view(tensor.sizes()), strides, size_of(dtype));
         const bool plain = is_contiguous(view(tensor.sizes()), strides);
         const Region region{place.offset, plain ? extent->bytes : extent->reach};
-        return exported(std::move(place.segment), region, 0, plain ? Shape() : strides);
+        return exported(std::move(place.segment), region, 0, plain ? Shape() : strides, handle);
     }
 
     static std::uint64_t bytes_of(const at::Tensor& tensor) {
         return static_cast<std::uint64_t>(tensor.numel()) * size_of(dtype_of(tensor));
     }
 
-    Exported copied(const at::Tensor& tensor, shm::PooledSegmentPointer segment) const {
+    Exported copied(const codec::TensorPointer& handle, shm::PooledSegmentPointer segment) const {
+        const at::Tensor& tensor = handle->tensor();
         const std::uint64_t bytes = bytes_of(tensor);
         std::byte* to = segment->segment().data();
         if (is_on_device(tensor)) {
@@ -92,13 +94,25 @@ private:
             gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view(tensor.sizes()), view(tensor.strides()),
                    size_of(dtype_of(tensor)), to);
         }
-        return exported(std::move(segment), {0, bytes}, bytes, {});
+        return lent_copy(handle, std::move(segment), bytes);
     }
 
-    Exported exported(shm::PooledSegmentPointer segment, const Region& region, std::uint64_t copied,
-                      Shape strides) const {
+    /// What is lent is the copy: on its own, the lease keeps nothing else alive.
+    Exported lent_copy(const codec::TensorPointer& handle, shm::PooledSegmentPointer segment,
+                       std::uint64_t copied) const {
+        const at::Tensor& tensor = handle->tensor();
+        const Region region{0, bytes_of(tensor)};
+        if (is_on_device(tensor)) return exported(std::move(segment), region, copied, {}, handle);
+        const std::byte* data = segment->segment().data();
+        const codec::TensorPointer copy =
+            make_plain_handle(view_of(data, segment, dtype_of(tensor), view(tensor.sizes()), {}));
+        return exported(std::move(segment), region, copied, {}, copy);
+    }
+
+    Exported exported(shm::PooledSegmentPointer segment, const Region& region, std::uint64_t copied, Shape strides,
+                      const codec::TensorPointer& tensor) const {
         Json content = content_of(segment->segment().id(), region);
-        ShmPeer::Lent lent = peer_->lend(std::move(segment), region.size);
+        ShmPeer::Lent lent = peer_->lend(std::move(segment), region.size, tensor);
         return {std::move(content), copied, std::move(lent.lease), std::move(strides), std::move(lent.held)};
     }
 

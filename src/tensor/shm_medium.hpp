@@ -40,8 +40,8 @@ public:
         std::string lease;           ///< empty: none is needed, `held` does it
         std::shared_ptr<Hold> held;  ///< see Exported::held
     };
-    /// Lets the peer map `segment` for one tensor of so many bytes. Throws CannotLend.
-    virtual Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes) = 0;
+    /// Lets the peer map `segment` for one tensor of so many bytes, which is `tensor`. Throws CannotLend.
+    virtual Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) = 0;
 };
 
 /// CPU tensors through sealed memory of one host: no copy where the elements lie in a segment already, one otherwise.

@@ -16,7 +16,8 @@ using Json = nlohmann::json;
 /// `params` as they go out; a single value stands for one positional argument ({x} is x itself where x is JSON).
 inline Json call_object(const std::string& method, const Json& params, const Json& id = 1) {
     Json request{{"jsonrpc", "2.0"}, {"id", id}, {"method", method}};
-    const bool is_value = !params.is_structured() || params.contains("$tensor");
+    const bool is_value =
+        !params.is_structured() || params.contains("$tensor") || params.contains("$ref") || params.contains("$object");
     if (!params.is_null()) request["params"] = is_value ? Json::array({params}) : params;
     return request;
 }

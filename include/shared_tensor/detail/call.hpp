@@ -56,9 +56,17 @@ inline constexpr bool kIsSpan = false;
 template <class T, std::size_t N>
 inline constexpr bool kIsSpan<std::span<T, N>> = true;
 
+/// Something that stands for a value in the server: found by argument-dependent lookup.
+template <class T>
+concept IsReference = requires(ValueWriter writer, const T& value) {
+    write_reference(writer, value);
+};
+
 template <class T>
 void write_argument(ValueWriter writer, const T& value) {
-    if constexpr (Shareable<T>) {
+    if constexpr (IsReference<T>) {
+        write_reference(writer, value);
+    } else if constexpr (Shareable<T>) {
         Codec<T>::write(writer, value);
     } else if constexpr (std::same_as<T, std::nullptr_t> || std::same_as<T, std::nullopt_t>) {
         writer.null();
@@ -117,11 +125,13 @@ private:
     std::optional<R> value_;
 };
 
-/// Whatever came is left aside.
+/// Whatever came is left aside; a handle is given back.
 template <>
 class ResultOf<void> final : public ResultSlot {
 public:
-    void read(const ValueReader&) override {}
+    void read(const ValueReader& reader) override {
+        if (reader.kind() == Kind::handle) reader.handle();
+    }
     void take() {}
 };
 

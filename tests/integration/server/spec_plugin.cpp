@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include <shared_tensor/object.hpp>
 #include <shared_tensor/share.hpp>
 
 namespace {
@@ -97,7 +98,62 @@ std::map<std::string, int> runs_of(const std::string& name) {
     });
 }
 
+/// An object whose end is seen: runs_of(name).ended.
+struct Thing {
+    explicit Thing(std::string of) : name(std::move(of)) {}
+    Thing(const Thing&) = delete;
+    Thing& operator=(const Thing&) = delete;
+    ~Thing() {
+        with_runs(name, [](Runs& runs) { ++runs.ended; });
+    }
+    const std::string name;
+};
+/// Of the same name on the wire as a type of another plugin, and yet another type.
+struct FalseVocabulary {};
+
 }  // namespace
+
+SHARED_TENSOR_OBJECT("thing", Thing);
+SHARED_TENSOR_OBJECT("example.vocabulary", FalseVocabulary);
+
+namespace {
+
+using shared_tensor::Shared;
+
+Shared<Thing> make_thing(const std::string& name) { return shared_tensor::make_shared_object<Thing>(name); }
+std::vector<Shared<Thing>> make_things(const std::string& name, std::size_t count) {
+    std::vector<Shared<Thing>> things;
+    for (std::size_t i = 0; i < count; ++i)
+        things.push_back(make_thing(name));
+    return things;
+}
+std::string name_of(const Shared<const Thing>& thing) { return thing->name; }
+Shared<Thing> same_thing(const Shared<Thing>& thing) { return thing; }
+Shared<FalseVocabulary> false_vocabulary() { return shared_tensor::make_shared_object<FalseVocabulary>(); }
+std::string type_of(const shared_tensor::Object& object) { return std::string(object.type()); }
+
+int hold_with(shared_tensor::Context& context, const Shared<const Thing>&, const std::string& name) {
+    return held(context, name, true);
+}
+int hold_alone(shared_tensor::Context& context, const Shared<Thing>&, const std::string& name) {
+    return held(context, name, true);
+}
+int count_runs(const Shared<const Thing>& thing) {
+    return with_runs(thing->name, [](Runs& runs) { return ++runs.started; });
+}
+
+}  // namespace
+
+SHARE(make_thing, arg("name"));
+SHARE_AS("make_thing_once", make_thing, arg("name"), cached(1h));
+SHARE(make_things, arg("name"), arg("count"));
+SHARE(name_of, arg("thing"));
+SHARE(same_thing, arg("thing"));
+SHARE(false_vocabulary);
+SHARE(type_of, arg("object"));
+SHARE(hold_with, arg("thing"), arg("name"));
+SHARE(hold_alone, arg("thing"), arg("name"));
+SHARE(count_runs, arg("thing"), cached(1h));
 
 SHARE(subtract, arg("minuend"), arg("subtrahend"));
 SHARE(sum);

@@ -181,8 +181,8 @@ TEST_CASE("an impatient job that is withdrawn gives its places back", "[tasks][q
     queue.release(in_left->groups);
     queue.release(in_right->groups);
     CHECK(queue.withdraw(*both));
-    CHECK(left->has_room());
-    CHECK(right->has_room());
+    CHECK(left->has_room(left));
+    CHECK(right->has_room(right));
     CHECK(queue.size() == 0);
 }
 
@@ -227,6 +227,47 @@ TEST_CASE("a job is submitted once", "[tasks][queue]") {
 }
 
 TEST_CASE("a group without room is refused", "[tasks][queue]") { CHECK_THROWS_AS(make_group(0), std::logic_error); }
+
+TEST_CASE("a job that wants all places of a group waits for those that have one, and is not overtaken",
+          "[tasks][queue]") {
+    Queue queue;
+    const auto group = make_group(1000);
+    const auto first = push(queue, {group}), second = push(queue, {group});
+    const auto all = push(queue, {{group, Claim::kAll}});
+    const auto later = push(queue, {group});
+    CHECK(queue.pop() == first);
+    CHECK(queue.pop() == second);
+    CHECK(queue.pop() == nullptr);
+    queue.release(first->groups);
+    CHECK(queue.pop() == nullptr);
+    queue.release(second->groups);
+    CHECK(queue.pop() == all);
+    CHECK(queue.pop() == nullptr);
+    queue.release(all->groups);
+    CHECK(queue.pop() == later);
+}
+
+TEST_CASE("when a job that wants all places is withdrawn, those behind it go on", "[tasks][queue]") {
+    Queue queue;
+    const auto group = make_group(2);
+    const auto runs = push(queue, {group});
+    CHECK(queue.pop() == runs);
+    const auto all = push(queue, {{group, Claim::kAll}});
+    const auto one = push(queue, {group});
+    CHECK(queue.pop() == nullptr);
+    CHECK(queue.withdraw(*all));
+    CHECK(queue.pop() == one);
+}
+
+TEST_CASE("a group that is given twice counts once, with the larger claim", "[tasks][queue]") {
+    Queue queue;
+    const auto group = make_group(3);
+    const auto both = push(queue, {group, {group, Claim::kAll}, group});
+    CHECK(queue.pop() == both);
+    CHECK(group->taken == 3);
+    queue.release(both->groups);
+    CHECK(group->taken == 0);
+}
 
 TEST_CASE("jobs in random groups come out as the plain rule says", "[tasks][queue]") {
     for (unsigned seed = 0; seed < 200; ++seed) {
@@ -289,7 +330,7 @@ TEST_CASE("with impatient jobs in random groups, all jobs come out and no group 
             if (i < kJobs && random() % 2 == 0) {
                 Groups chosen;
                 for (const auto& group : groups) {
-                    if (random() % 2 == 0) chosen.push_back(group);
+                    if (random() % 2 == 0) chosen.emplace_back(group.group, random() % 3 == 0 ? Claim::kAll : 1);
                 }
                 push(queue, chosen);
                 ++i;

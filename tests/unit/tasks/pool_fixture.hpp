@@ -13,7 +13,7 @@ struct HeldJob {
     Event runs, go, done;
     std::shared_ptr<tasks::Job> job = std::make_shared<tasks::Job>();
 
-    explicit HeldJob(std::vector<std::shared_ptr<tasks::Group>> groups = {}) {
+    explicit HeldJob(tasks::Groups groups = {}) {
         job->groups = std::move(groups);
         job->run = [this] {
             runs.set();
@@ -24,7 +24,7 @@ struct HeldJob {
 };
 
 template <class Run>
-std::shared_ptr<tasks::Job> make_job(Run run, std::vector<std::shared_ptr<tasks::Group>> groups = {}) {
+std::shared_ptr<tasks::Job> make_job(Run run, tasks::Groups groups = {}) {
     auto job = std::make_shared<tasks::Job>();
     job->groups = std::move(groups);
     job->run = std::move(run);

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "codec/references.hpp"
+#include "server/principal.hpp"
+#include "service/lease_table.hpp"
+#include "service/object_table.hpp"
+#include "service/outcome.hpp"
+
+namespace shared_tensor::server {
+
+/// What somebody has put into the server under a name ("set/member" for a part of one); null when there is none that
+/// the principal may see. Called on connection threads, several at once; must not block.
+using NamedValues = std::function<std::shared_ptr<const codec::Value>(std::string_view name, const Principal& who)>;
+
+/// What lies in the server and can be named in requests. All of it outlives the messages.
+struct ServerValues {
+    service::ObjectTable& objects;
+    const service::LeaseTable& leases;
+    NamedValues named;  ///< empty: nothing has a name
+    std::string epoch;
+};
+
+/// What the items of one message may name: results of earlier items, leases and objects of their principal, named
+/// values. Nothing is copied. One thread at a time.
+class MessageReferences final : public codec::References {
+public:
+    MessageReferences(const ServerValues& values, const Principal& principal)
+        : values_(&values), principal_(&principal) {}
+
+    /// The result of an item, for those that name it: it did not fail.
+    void set_item(const codec::Json& id, service::OutcomePointer outcome) { items_[id] = std::move(outcome); }
+
+    // codec::References. Throws InvalidValue for what is no name.
+    std::shared_ptr<const codec::Value> value(const codec::Json& name) override;
+    ObjectPointer object(const codec::Json& handle) override;
+
+private:
+    std::shared_ptr<const codec::Value> lease(const std::string& id) const;
+
+    const ServerValues* values_;
+    const Principal* principal_;
+    std::map<codec::Json, service::OutcomePointer> items_;
+};
+
+}  // namespace shared_tensor::server

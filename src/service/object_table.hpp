@@ -1,0 +1,108 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "codec/value.hpp"
+#include "util/clock.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::service {
+
+/// Whose handle it is.
+struct HandleOwner {
+    std::string principal;
+    std::string session = {};  ///< its handles end with it; empty: when they are not used for a time
+    int pid = 0;               ///< 0: unknown
+};
+
+struct ObjectLimits {
+    std::size_t max_handles = 10'000;
+    std::size_t max_per_principal = 1'000;
+    std::chrono::milliseconds idle{600'000};  ///< of handles without a session
+};
+
+struct HandleInfo {
+    std::string id, type, principal;
+    int pid = 0;
+    bool in_session = false;
+    std::size_t handles = 1;  ///< of the same object, everybody's
+    std::uint64_t uses = 0;
+    std::chrono::milliseconds age{0};
+    std::optional<std::chrono::milliseconds> expires_in{};  ///< none: it ends with its session
+};
+
+struct ObjectStats {
+    std::size_t handles = 0, objects = 0;
+    std::uint64_t granted = 0, released = 0, expired = 0;
+};
+
+/// The handles that clients have of objects. Each time that a client is given an object it gets a handle of its own
+/// (128 random bits behind "o-"), which belongs to its principal and never works again after its end. An object lives
+/// as long as one of its handles, and longer where something else holds it.
+///
+/// Objects are let go without a lock. Thread safety: all methods from any thread; none blocks, but for what ending an
+/// object takes.
+class ObjectTable {
+public:
+    explicit ObjectTable(ObjectLimits limits = {}, const Clock& clock = real_clock())
+        : limits_(limits), clock_(&clock) {}
+
+    struct Refused {
+        std::string reason;  ///< for people: which limit, and what to do
+    };
+    std::variant<std::string, Refused> grant(const HandleOwner& owner, ObjectPointer object);
+
+    /// The object of a living handle of that principal's, else null; counts as use.
+    ObjectPointer find(std::string_view id, std::string_view principal);
+    /// How many of `ids` were there and that principal's (anybody's without one), and are no more.
+    std::size_t release(std::span<const std::string> ids, std::optional<std::string_view> principal);
+    std::size_t session_ended(std::string_view session);
+    /// Housekeeping: drops what was not used for too long.
+    std::size_t expire();
+
+    /// That of one principal, or anybody's; does not count as use.
+    std::optional<HandleInfo> info(std::string_view id, std::optional<std::string_view> principal) const;
+    /// By id.
+    std::vector<HandleInfo> list(std::optional<std::string_view> principal) const;
+    ObjectStats stats() const;
+    const ObjectLimits& limits() const { return limits_; }
+
+private:
+    struct Handle {
+        HandleOwner owner;
+        ObjectPointer object;
+        SteadyTime granted_at{}, expires_at{};
+        std::uint64_t uses = 0;
+    };
+    using Ended = std::vector<ObjectPointer>;
+    struct State {
+        std::map<std::string, Handle, std::less<>> handles;
+        std::unordered_map<std::string, std::size_t> by_principal;
+        std::unordered_map<std::string, std::unordered_set<std::string>> by_session;
+        std::unordered_map<const void*, std::size_t> by_object;  ///< handles of each
+        std::set<std::pair<SteadyTime, std::string>> by_end;     ///< those that have one
+        ObjectStats stats;
+    };
+    std::optional<Refused> refusal(const State& state, const HandleOwner& owner) const;
+    void set_end(State& state, const std::string& id, Handle& handle) const;
+    static void remove(State& state, const std::string& id, Ended& ended);
+    HandleInfo info(const State& state, const std::string& id, const Handle& handle) const;
+
+    const ObjectLimits limits_;
+    const Clock* clock_;
+    Guarded<State> state_;
+};
+
+}  // namespace shared_tensor::service
