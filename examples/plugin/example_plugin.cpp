@@ -73,6 +73,16 @@ at::Tensor held_ramp(std::int64_t count) {
     return numbers;
 }
 
+/// Written to by all who got it: a board that processes of one user share.
+at::Tensor board(std::int64_t count) {
+    static std::mutex mutex;
+    static std::map<std::int64_t, at::Tensor> boards;
+    const std::lock_guard lock(mutex);
+    at::Tensor& numbers = boards[count];
+    if (!numbers.defined()) numbers = shared_tensor::empty_shared_writable({count}, at::kFloat).zero_();
+    return numbers;
+}
+
 /// Thinks about its argument for a while.
 double slow_sum(shared_tensor::Context& context, const at::Tensor& x, double seconds) {
     context.sleep_for(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
@@ -109,6 +119,7 @@ SHARE_AS("sleep", sleep_for, arg("seconds"), doc("Waits, can be cancelled, and r
          idempotent());
 SHARE(fail, arg("message"), doc("Throws std::runtime_error with the message."));
 SHARE(scale, arg("x"), arg("factor") = 2.0, doc("x multiplied by factor."), idempotent());
+SHARE(board, arg("count"), doc("Zeros that everybody who has them writes to."));
 SHARE(slow_sum, arg("x"), arg("seconds") = 1.0, doc("The sum of x, after a while; can be cancelled."), idempotent());
 SHARE(ramp, arg("count"), doc("0, 1, 2, ... as float32."), idempotent());
 SHARE(scaled_ramp, arg("count"), arg("factor") = 2.0, doc("The ramp multiplied by factor."), idempotent());

@@ -22,6 +22,9 @@ public:
     /// An uninitialised contiguous tensor that callers of that principal can map; `scalar_type` is a c10::ScalarType.
     virtual at::Tensor empty(std::string_view principal, std::span<const std::int64_t> sizes,
                              int scalar_type) const = 0;
+    /// The same, and they can write to it.
+    virtual at::Tensor empty_writable(std::string_view principal, std::span<const std::int64_t> sizes,
+                                      int scalar_type) const = 0;
     /// Until leave(), CPU tensors of this thread are born in such memory. Nests.
     virtual void enter(std::string_view principal) const = 0;
     virtual void leave() const noexcept = 0;

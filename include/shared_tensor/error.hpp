@@ -76,6 +76,12 @@ SHARED_TENSOR_DETAIL_ERROR(InputFailed);        ///< -32010; data: item, the id 
 
 #undef SHARED_TENSOR_DETAIL_ERROR
 
+/// The result came, but its memory was not to be had any more when it was read: the lease ended, or the server did and
+/// another has its place. Never other bytes. Ask again. Data: epoch.
+class [[gnu::visibility("default")]] TensorExpired : public UnknownOrExpired {
+    using UnknownOrExpired::UnknownOrExpired;
+};
+
 /// No answer: connection refused or cut, or something that is not this protocol. Code 0.
 class [[gnu::visibility("default")]] TransportFailure : public RpcError {
 public:

@@ -35,6 +35,17 @@ inline at::Tensor empty_shared(std::initializer_list<std::int64_t> sizes, at::Sc
     return empty_shared(std::span(sizes.begin(), sizes.size()), dtype);
 }
 
+/// The same, but those who get it write to the same memory: the function, and every client of the same principal that
+/// it is a result for. Nothing orders their writes; when one is to see another's, a call must lie between.
+inline at::Tensor empty_shared_writable(std::span<const std::int64_t> sizes, at::ScalarType dtype) {
+    if (const Context* context = detail::current_context; context != nullptr && context->memory() != nullptr)
+        return context->memory()->empty_writable(context->caller().principal, sizes, static_cast<int>(dtype));
+    return at::empty(at::IntArrayRef(sizes.data(), sizes.size()), dtype);
+}
+inline at::Tensor empty_shared_writable(std::initializer_list<std::int64_t> sizes, at::ScalarType dtype) {
+    return empty_shared_writable(std::span(sizes.begin(), sizes.size()), dtype);
+}
+
 /// While it lives, CPU tensors of 32 KiB and more that any operator makes on this thread are born in such memory: for
 /// results that come out of operators which take no `out` argument.
 ///

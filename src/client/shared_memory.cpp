@@ -7,6 +7,7 @@
 #include <system_error>
 #include <utility>
 
+#include <shared_tensor/error.hpp>
 #include <shared_tensor/value.hpp>
 
 #include "client/closer.hpp"
@@ -158,11 +159,18 @@ shm::MappingCache::Source SharedMemory::ask_for(const std::string& segment) {
         const auto size = answer.result.is_object() ? answer.result.find("size") : answer.result.end();
         if (size == answer.result.end() || !size->is_number_unsigned() || answer.descriptors.size() != 1)
             throw InvalidValue("shm.segment", "a segment with its size and descriptor", "an answer without them");
-        return {std::make_shared<const UniqueFd>(std::move(answer.descriptors.front())), size->get<std::size_t>()};
+        const auto sharing = answer.result.value("writable", false) ? shm::Sharing::writable : shm::Sharing::read_only;
+        return {std::make_shared<const UniqueFd>(std::move(answer.descriptors.front())), size->get<std::size_t>(),
+                sharing};
     } catch (const json_rpc::Error& error) {
-        throw InvalidValue("shm.segment", "a segment that is lent to this client", error.message);
+        std::string data;
+        json_rpc::print_json(error.data, data);
+        throw TensorExpired(
+            error.code, error.message, data,
+            "the result's memory is not lent to this client any more: " + error.message + "; call again");
     } catch (const ChannelGone& gone) {
-        throw InvalidValue("shm.segment", "a server whose local channel is open", gone.what());
+        throw TensorExpired(static_cast<int>(ErrorCode::unknown_or_expired), "Unknown or expired", {},
+                            std::string("the result's memory cannot be had any more: ") + gone.what() + "; call again");
     }
 }
 
@@ -217,13 +225,12 @@ shm::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {
 
 /// When its last tensor goes, the server is asked whether it has done with it too.
 void SharedMemory::make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) {
-    tensor::make_tensor_in({*pool_, "",
-                            [self = weak_from_this()] {
-                                closer().post([self] {
-                                    if (const auto alive = self.lock()) alive->ask_back();
-                                });
-                            }},
-                           sizes, scalar_type, made);
+    const auto ask_later = [self = weak_from_this()] {
+        closer().post([self] {
+            if (const auto alive = self.lock()) alive->ask_back();
+        });
+    };
+    tensor::make_tensor_in({*pool_, "", shm::Sharing::read_only, ask_later}, sizes, scalar_type, made);
 }
 
 std::optional<shm::SegmentPool::Place> SharedMemory::find(const void* address) const { return pool_->find(address); }

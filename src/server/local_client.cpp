@@ -146,7 +146,8 @@ std::optional<shm::MappingCache::Source> LocalClient::lent_segment(const std::st
         const auto found = state.lent.find(segment);
         const auto lent = found == state.lent.end() ? nullptr : found->second.lock();
         if (lent == nullptr) return std::nullopt;
-        return shm::MappingCache::Source{lent->segment().descriptor(), lent->segment().size()};
+        const shm::Segment& found_segment = lent->segment();
+        return shm::MappingCache::Source{found_segment.descriptor(), found_segment.size(), found_segment.sharing()};
     });
 }
 

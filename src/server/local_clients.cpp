@@ -207,7 +207,9 @@ LocalClients::Answer LocalClients::get_segment(Question& question) const {
     const auto source = question.who.client->lent_segment(question.params({"segment"}).text("segment"));
     if (!source) return json_rpc::unknown_or_expired("segment", parts_.epoch);
     question.descriptors.push_back(source->descriptor);
-    return Json{{"size", source->bytes}};
+    Json answer{{"size", source->bytes}};
+    if (source->sharing == shm::Sharing::writable) answer["writable"] = true;
+    return answer;
 }
 
 LocalClients::Answer LocalClients::offer_segment(Question& question) {

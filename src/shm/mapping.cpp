@@ -19,10 +19,10 @@ namespace shared_tensor::shm {
 namespace {
 
 /// st_blocks counts 512 bytes. Pages that are not there yet would be made on first touch, or not, with SIGBUS.
-void check_memory(const UniqueFd& descriptor, std::size_t bytes) {
+void check_memory(const UniqueFd& descriptor, std::size_t bytes, int wanted) {
     const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
     if (seals < 0) throw BadSegment("a segment must be a memfd");
-    if ((seals & kSeals) != kSeals)
+    if ((seals & wanted) != wanted)
         throw BadSegment("a segment must be sealed (F_SEAL_SHRINK, GROW, FUTURE_WRITE and SEAL)");
     struct stat found {};
     if (::fstat(descriptor.get(), &found) != 0 || static_cast<std::uint64_t>(found.st_size) != bytes)
@@ -44,21 +44,24 @@ void drop(std::byte* data, std::size_t bytes) { ::madvise(data, bytes, MADV_DONT
 
 }  // namespace
 
-Mapping::Mapping(const UniqueFd& descriptor, std::size_t bytes) : size_(bytes) {
-    check_memory(descriptor, bytes);
-    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor.get(), 0);
+Mapping::Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing)
+    : size_(bytes), private_(sharing == Sharing::read_only) {
+    check_memory(descriptor, bytes, private_ ? kSeals : kWritableSeals);
+    const int flags = private_ ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
+    void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, descriptor.get(), 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
     data_ = static_cast<std::byte*>(mapped);
 }
 
 Mapping::Mapping(Mapping&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)), private_(other.private_) {}
 
 Mapping::~Mapping() {
     if (data_ != nullptr) ::munmap(data_, size_);
 }
 
 void Mapping::forget_writes() const {
+    if (!private_) return;
     const UniqueFd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
     if (!pagemap) return drop(data_, size_);
     const std::size_t page = page_size();

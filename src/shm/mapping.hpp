@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "shm/segment.hpp"
 #include "util/unique_fd.hpp"
 
 namespace shared_tensor::shm {
@@ -14,13 +15,14 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// Another process's segment, mapped for us alone: what we write stays here and is seen by nobody else.
+/// Another process's segment, mapped for us alone: what we write stays here and is seen by nobody else; or, of a
+/// writable one, by all.
 /// Not thread-safe by itself.
 class Mapping {
 public:
     /// Throws BadSegment unless it is sealed memory of exactly `bytes` bytes that are all there: so that no read ever
     /// ends in SIGBUS. Throws std::bad_alloc when it cannot be mapped.
-    Mapping(const UniqueFd& descriptor, std::size_t bytes);
+    Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing = Sharing::read_only);
     Mapping(Mapping&& other) noexcept;
     Mapping& operator=(Mapping&&) = delete;
     ~Mapping();
@@ -35,6 +37,7 @@ public:
 private:
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;
+    bool private_ = true;
 };
 
 }  // namespace shared_tensor::shm

@@ -88,7 +88,7 @@ std::unique_ptr<Mapping> MappingCache::take(const std::string& segment, const st
     try {
         if (known == nullptr) {
             const Source made = source();
-            known = std::make_unique<Mapping>(*made.descriptor, made.bytes);
+            known = std::make_unique<Mapping>(*made.descriptor, made.bytes, made.sharing);
         }
     } catch (...) {
         shelf_->release(segment);

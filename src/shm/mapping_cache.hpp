@@ -27,6 +27,7 @@ public:
     struct Source {
         std::shared_ptr<const UniqueFd> descriptor;
         std::size_t bytes = 0;
+        Sharing sharing = Sharing::read_only;
     };
     /// A mapping nobody else uses: an idle one of that segment, or a new one of what `source()` gives (it may block;
     /// what it throws is passed on). Returned with put_back().

@@ -41,7 +41,7 @@ std::size_t page_size() {
     return kSize;
 }
 
-Segment::Segment(std::size_t bytes) : id_(random_id("g-")), size_(bytes) {
+Segment::Segment(std::size_t bytes, Sharing sharing) : id_(random_id("g-")), size_(bytes), sharing_(sharing) {
     SHARED_TENSOR_CHECK(bytes > 0 && bytes % page_size() == 0, "a segment has whole pages");
     if (bytes > memory_size()) throw std::bad_alloc();  // the kernel would try, and kill somebody for want of memory
     descriptor_ = make_memory(bytes);
@@ -49,7 +49,8 @@ Segment::Segment(std::size_t bytes) : id_(random_id("g-")), size_(bytes) {
     if (mapped == MAP_FAILED) fail(errno, "mmap");
     data_ = static_cast<std::byte*>(mapped);
     // After our own mapping: this one stays writable, no later one can be.
-    if (::fcntl(descriptor_->get(), F_ADD_SEALS, kSeals) != 0) {
+    const int seals = sharing == Sharing::writable ? kWritableSeals : kSeals;
+    if (::fcntl(descriptor_->get(), F_ADD_SEALS, seals) != 0) {
         const int error = errno;
         ::munmap(mapped, bytes);
         fail(error, "F_ADD_SEALS");

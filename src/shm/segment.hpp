@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -8,9 +9,12 @@
 
 namespace shared_tensor::shm {
 
-/// Memory that other processes may map and nobody but its maker can write: a memfd, mapped, then sealed against
-/// shrinking, growing, further writable mappings and further seals. It has no name in any file system: it is gone with
-/// the last process that holds its descriptor or a mapping.
+/// What those who are given a segment may do with it. What they write to a private mapping is theirs alone in any case.
+enum class Sharing : std::uint8_t { read_only, writable };
+
+/// Memory that other processes may map and, unless it was made writable, nobody but its maker can write: a memfd,
+/// mapped, then sealed against shrinking, growing, further writable mappings and further seals. It has no name in any
+/// file system: it is gone with the last process that holds its descriptor or a mapping.
 ///
 /// The bytes are shared by whoever holds the pointer; who may write when is the holders' business.
 class Segment {
@@ -18,7 +22,7 @@ public:
     /// `bytes` is a multiple of the page size. All pages are there at once: a later write cannot run out of memory.
     /// Throws std::bad_alloc beyond the memory of the machine or the cgroup, std::system_error for lack of descriptors.
     /// Below that bound the kernel may run out all the same and end processes: see PoolLimits::max_bytes.
-    explicit Segment(std::size_t bytes);
+    explicit Segment(std::size_t bytes, Sharing sharing = Sharing::read_only);
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
     ~Segment();
@@ -27,10 +31,12 @@ public:
     std::byte* data() const { return data_; }
     std::size_t size() const { return size_; }
     const std::shared_ptr<const UniqueFd>& descriptor() const { return descriptor_; }
+    Sharing sharing() const { return sharing_; }
 
 private:
     std::string id_;
     std::size_t size_;
+    Sharing sharing_;
     std::shared_ptr<const UniqueFd> descriptor_;  ///< shared with packets on their way
     std::byte* data_ = nullptr;
 };

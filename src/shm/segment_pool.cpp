@@ -77,7 +77,9 @@ public:
         : shelf_(std::move(shelf)), segment_(std::move(segment)), principal_(std::move(principal)) {}
     Used(const Used&) = delete;
     Used& operator=(const Used&) = delete;
-    ~Used() override { shelf_->put(std::move(segment_), principal_, !retired_.load()); }
+    ~Used() override {
+        shelf_->put(std::move(segment_), principal_, !retired_.load() && segment_->sharing() == Sharing::read_only);
+    }
 
     const Segment& segment() const override { return *segment_; }
     const std::string& principal() const override { return principal_; }
@@ -168,15 +170,15 @@ void SegmentPool::Shelf::put(Idle segment, const std::string& principal, bool re
 
 SegmentPool::SegmentPool(PoolLimits limits, Gone gone) : shelf_(std::make_shared<Shelf>(limits, std::move(gone))) {}
 
-PooledSegmentPointer SegmentPool::take(std::size_t bytes, std::string_view principal) {
+PooledSegmentPointer SegmentPool::take(std::size_t bytes, std::string_view principal, Sharing sharing) {
     const std::size_t size = size_class(bytes);
     std::string owner(principal);
-    Idle segment = shelf_->take_idle({owner, size});
+    Idle segment = sharing == Sharing::read_only ? shelf_->take_idle({owner, size}) : nullptr;
     const bool reused = segment != nullptr;
     if (!reused) shelf_->reserve(size);
     std::shared_ptr<Used> used;
     try {
-        if (segment == nullptr) segment = std::make_unique<Segment>(size);
+        if (segment == nullptr) segment = std::make_unique<Segment>(size, sharing);
         used = std::make_shared<Used>(shelf_, std::move(segment), std::move(owner));
     } catch (...) {
         shelf_->release(size);

@@ -49,9 +49,10 @@ public:
     using Gone = std::function<void(const std::string& id)>;
     explicit SegmentPool(PoolLimits limits = {}, Gone gone = {});
 
+    /// One that others may write to is new and never used again: somebody may hold on to his mapping of it.
     /// At least `bytes` (more than 0); what lies behind them is zero, the rest is undefined. Throws std::bad_alloc
     /// beyond the limits or out of memory.
-    PooledSegmentPointer take(std::size_t bytes, std::string_view principal);
+    PooledSegmentPointer take(std::size_t bytes, std::string_view principal, Sharing sharing = Sharing::read_only);
 
     /// Where an address lies that points into a segment in use.
     struct Place {

@@ -38,7 +38,7 @@ void let_go(void* held) {
 /// Null when the pool has no room.
 c10::DataPtr allocate_in(const Birthplace& place, std::size_t bytes) {
     try {
-        auto held = std::make_unique<Held>(Held{place.pool.take(bytes, place.principal), place.gone});
+        auto held = std::make_unique<Held>(Held{place.pool.take(bytes, place.principal, place.sharing), place.gone});
         void* data = held->segment->segment().data();
         return {data, held.release(), &let_go, c10::Device(c10::DeviceType::CPU)};
     } catch (const std::bad_alloc&) {
@@ -55,7 +55,7 @@ public:
 
     c10::DataPtr allocate(std::size_t bytes) override {
         if (!scopes.empty() && bytes >= kMinBytes) {
-            c10::DataPtr shared = allocate_in({*scopes.back().pool, scopes.back().principal, {}}, bytes);
+            c10::DataPtr shared = allocate_in({*scopes.back().pool, scopes.back().principal}, bytes);
             if (shared) return shared;
         }
         return ordinary_->allocate(bytes);
@@ -86,7 +86,14 @@ SharedAllocation::SharedAllocation(shm::SegmentPool& pool) : pool_(&pool) { inst
 at::Tensor SharedAllocation::empty(std::string_view principal, std::span<const std::int64_t> sizes,
                                    int scalar_type) const {
     at::Tensor made;
-    make_tensor_in({*pool_, principal, {}}, sizes, scalar_type, made);
+    make_tensor_in({*pool_, principal}, sizes, scalar_type, made);
+    return made;
+}
+
+at::Tensor SharedAllocation::empty_writable(std::string_view principal, std::span<const std::int64_t> sizes,
+                                            int scalar_type) const {
+    at::Tensor made;
+    make_tensor_in({*pool_, principal, shm::Sharing::writable, {}}, sizes, scalar_type, made);
     return made;
 }
 

@@ -24,6 +24,8 @@ public:
     explicit SharedAllocation(shm::SegmentPool& pool);
 
     at::Tensor empty(std::string_view principal, std::span<const std::int64_t> sizes, int scalar_type) const override;
+    at::Tensor empty_writable(std::string_view principal, std::span<const std::int64_t> sizes,
+                              int scalar_type) const override;
     void enter(std::string_view principal) const override;
     void leave() const noexcept override;
 
@@ -35,6 +37,7 @@ private:
 struct Birthplace {
     shm::SegmentPool& pool;
     std::string_view principal;
+    shm::Sharing sharing = shm::Sharing::read_only;
     std::function<void()> gone = {};  ///< called when its memory here is let go; must not throw
 };
 /// Into `made`: an uninitialised contiguous tensor in a segment of the pool, in ordinary memory when it has no room.

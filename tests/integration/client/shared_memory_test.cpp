@@ -83,6 +83,20 @@ TEST_CASE("Nothing is copied of a result that was born in shared memory", "[clie
     CHECK_THROWS_AS(client.call<at::Tensor>("ramp", -1), FunctionFailed);
 }
 
+TEST_CASE("A result that the function made writable is written to by all who have it", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client one = server.client(), two = server.client();
+    at::Tensor mine = one.call<at::Tensor>("board", kBig);
+    const at::Tensor theirs = two.call<at::Tensor>("board", kBig);
+    mine[5] = 7;
+    CHECK(theirs[5].item<float>() == 7);
+    CHECK(without_memory(server).call<at::Tensor>("board", kBig)[5].item<float>() == 7);
+    mine = at::Tensor();
+    CHECK(leases_become(one, 1));
+    CHECK(one.call<at::Tensor>("board", kBig)[5].item<float>() == 7);
+    CHECK(memory_of(one)["segments"] == 1);
+}
+
 TEST_CASE("Nothing is copied of an argument that was born in shared memory", "[client][memory]") {
     const ExampleDaemon server;
     const Client client = server.client();
