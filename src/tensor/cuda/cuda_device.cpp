@@ -10,16 +10,15 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
-#include <algorithm>
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/cuda/cuda_driver.hpp"
 #include "util/guarded.hpp"
 #include "util/log.hpp"
@@ -75,7 +74,6 @@ bool is_capturing(cudaStream_t stream) {
     return status != cudaStreamCaptureStatusNone;
 }
 
-ShapeView view_of(at::IntArrayRef counts) { return {counts.data(), counts.size()}; }
 at::IntArrayRef array_ref(ShapeView counts) { return {counts.data(), counts.size()}; }
 
 std::string uuid_text(const cudaUUID_t& uuid) {
