@@ -79,7 +79,11 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     const bool keyed = !spec.idempotency_key.empty();
     ArgumentsKey key;
     if (cacheable || keyed) {
-        key = arguments_key(std::get<ArgumentNodes>(nodes), source, keyed ? Digests::compute : Digests::stop);
+        try {
+            key = arguments_key(std::get<ArgumentNodes>(nodes), source, keyed ? Digests::compute : Digests::stop);
+        } catch (const InvalidValue& error) {  // a reference that the function's own codec passed over
+            return source.fault() ? *source.fault() : json_rpc::invalid_params(error.path, error.expected, error.got);
+        }
     }
     prepared.arguments = std::move(key.text);
     if (cacheable && !key.has_digests && !key.has_objects && prepared.objects.empty()) {

@@ -21,21 +21,18 @@ Json batch(const std::vector<Json>& requests, const HeaderList& headers = {}) {
 
 TEST_CASE("items run as soon as those that they name have ended, whatever else runs", "[server][refs]") {
     const std::string slow = fresh_name(), mine = fresh_name();
-    PendingCall pending(shared_daemon(), "server.ping", Json::array());  // a connection of its own, to be used up
-    (void)pending.response();
     HttpPeer peer(shared_daemon());
-    const Json requests =
+    Json requests =
         Json::array({call_object("hold", {slow}, "slow"), call_object("scale", {tensor({1, 2}), 2}, 1),
                      call_object("scale", {item(1), 3}, 2), call_object("scale", {item(2), 4}, 3),
-                     call_object("echo", {Json{{"all", Json::array({item(1)})}}}, "wrong type"),
-                     call_object("echo", {Json{{"deep", Json::array({1, item("text")})}}}, "early"),
+                     call_object("echo", Json::array({Json{{"all", Json::array({item(1)})}}}), "wrong type"),
+                     call_object("echo", Json::array({Json{{"deep", Json::array({1, item("text")})}}}), "early"),
                      call_object("echo", {"words"}, "text"),
                      call_object("hold", Json::array({Json{{"$ref", {{"item", "name"}}}}}), "last"),
                      call_object("echo", {mine}, "name")});
-    Json ordered = requests;
-    std::swap(ordered[5], ordered[6]);
-    std::swap(ordered[7], ordered[8]);
-    peer.request("POST", "/jsonrpc", ordered.dump());
+    std::swap(requests[5], requests[6]);
+    std::swap(requests[7], requests[8]);
+    peer.request("POST", "/jsonrpc", requests.dump());
     REQUIRE(until(shared_daemon(), mine, "running", 1));  // though the slow one has not ended
     CHECK(runs(shared_daemon(), slow, "ended") == 0);
     call(shared_daemon(), "release", {slow});
