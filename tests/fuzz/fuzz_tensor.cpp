@@ -1,6 +1,6 @@
 // libFuzzer entry for the bytes of tensors that a stranger sends: a descriptor on the first line and a body behind it,
-// a .npy file, a safetensors file behind "safetensors:", or a set behind "manifest:". Beyond not crashing it holds: every
-// element of what was taken can be read, and it arrives unchanged when it is sent on in any way.
+// a .npy file, a safetensors file behind "safetensors:", or a set behind "manifest:". Beyond not crashing it holds:
+// every element of what was taken can be read, and it arrives unchanged when it is sent on in any way.
 
 #include <ATen/core/Tensor.h>
 
