@@ -91,7 +91,7 @@ void train(const char* program) {
     std::printf("%s\n", shared ? "one segment for two readers" : "there is not one segment for two readers");
     publish(names, 2);
     const bool first = succeeded(one), second = succeeded(two);
-    if (!shared || !first || !second) throw std::runtime_error("a reader failed");
+    if (!ready || !first || !second) throw std::runtime_error("a reader failed");
 
     const std::string file =
         std::filesystem::temp_directory_path() / ("example." + std::to_string(::getpid()) + ".safetensors");

@@ -25,6 +25,12 @@ codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor) {
     return codec::Json{{"$tensor", value.tensors.size() - 1}};
 }
 
+codec::Value value_of_tensor(codec::TensorPointer tensor) {
+    codec::Value value;
+    value.json = placeholder(value, std::move(tensor));
+    return value;
+}
+
 codec::Value value_of_set(const tensor::TensorSet& set) {
     codec::Value value;
     HandlePort port;
@@ -40,6 +46,13 @@ codec::Value value_of_set(const tensor::TensorSet& set) {
 }  // namespace
 
 std::uint64_t NamedValue::bytes() const { return memory()->bytes() + kMemberOverhead * set.manifest.size(); }
+
+std::shared_ptr<const codec::Value> NamedValue::whole() const {
+    std::call_once(once_, [this] {
+        whole_ = std::make_shared<const codec::Value>(is_set() ? value_of_set(set) : value_of_tensor(tensor));
+    });
+    return whole_;
+}
 
 tensor::TakeBlock NamedTensors::block_for(const std::string& owner) const {
     if (pool_ == nullptr) return tensor::plain_block;
@@ -79,21 +92,15 @@ NamedTensors::Address NamedTensors::parse_address(std::string_view text) {
     return {text.substr(0, slash), text.substr(slash + 1)};
 }
 
-std::optional<codec::Value> NamedTensors::find(std::string_view owner, std::string_view name) const {
+std::shared_ptr<const codec::Value> NamedTensors::value(std::string_view owner, std::string_view name) const {
     const Address address = parse_address(name);
     const auto named = store_.find(owner, address.name);
-    if (named == nullptr) return std::nullopt;
+    if (named == nullptr) return nullptr;
     const NamedValue& value = value_of(*named);
-    codec::Value result;
-    if (address.member.empty() && value.is_set()) return value_of_set(value.set);
-    if (address.member.empty()) {
-        result.json = placeholder(result, value.tensor);
-        return result;
-    }
+    if (address.member.empty()) return value.whole();
     const auto member = value.set.manifest.find(address.member);
-    if (member == value.set.manifest.end()) return std::nullopt;
-    result.json = placeholder(result, tensor::member_of(value.set, member->second));
-    return result;
+    if (member == value.set.manifest.end()) return nullptr;
+    return std::make_shared<const codec::Value>(value_of_tensor(tensor::member_of(value.set, member->second)));
 }
 
 }  // namespace shared_tensor::server

@@ -2,7 +2,8 @@
 
 #include <functional>
 #include <map>
-#include <optional>
+#include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -23,8 +24,14 @@ struct NamedValue final : service::NamedContent {
     NamedMetadata metadata;
 
     bool is_set() const { return tensor == nullptr; }
+    /// All of it as a function takes it; made when it is first asked for.
+    std::shared_ptr<const codec::Value> whole() const;
     const codec::TensorPointer& memory() const { return is_set() ? set.data : tensor; }
     std::uint64_t bytes() const override;
+
+private:
+    mutable std::once_flag once_;
+    mutable std::shared_ptr<const codec::Value> whole_;
 };
 
 /// The tensors that a server keeps by name, placed so that handing them over copies nothing.
@@ -49,9 +56,10 @@ public:
     Placed place(const std::string& owner, const tensor::TensorMap& tensors) const;
     Placed place(const std::string& owner, tensor::Manifest manifest, const codec::TensorPointer& data) const;
 
-    /// What `name` stands for, or `set/member`: a tensor, or an object with a tensor for each member. Nothing when
-    /// there is none of that owner's. Copies nothing; the value keeps its version.
-    std::optional<codec::Value> find(std::string_view owner, std::string_view name) const;
+    /// What `name` stands for, or `set/member`: a tensor, or an object with a tensor for each member. Null when there
+    /// is none of that owner's. Copies nothing; the value keeps its version. Its elements are those that all readers
+    /// see.
+    std::shared_ptr<const codec::Value> value(std::string_view owner, std::string_view name) const;
 
     /// A name as it is asked for, and the member that it may name.
     struct Address {
