@@ -111,7 +111,8 @@ codec::Json to_json(const Dynamic& value) {
 Dynamic from_tensor(codec::TensorPointer tensor) { return Dynamic{{codec::Json{{"$tensor", 0}}, {std::move(tensor)}}}; }
 
 codec::TensorPointer only_tensor(const Dynamic& value) {
-    const auto& [json, tensors] = value.value;
+    const codec::Json& json = value.value.json;
+    const auto& tensors = value.value.tensors;
     const bool is_tensor = tensors.size() == 1 && json.is_object() && json.contains("$tensor");
     return is_tensor ? tensors.front() : nullptr;
 }

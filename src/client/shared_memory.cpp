@@ -11,6 +11,7 @@
 #include <shared_tensor/value.hpp>
 
 #include "client/closer.hpp"
+#include "json_rpc/json_text.hpp"
 #include "tensor/devices/devices.hpp"
 #include "tensor/shared_allocation.hpp"
 #include "util/host_identity.hpp"

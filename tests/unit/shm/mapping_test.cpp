@@ -136,3 +136,29 @@ TEST_CASE("a mapping outlives the descriptor and the maker", "[shm]") {
     segment.reset();
     CHECK(at(mapping, 0) == 3);
 }
+
+TEST_CASE("a writable segment is written to by all who mapped it as such", "[shm]") {
+    const Segment segment(kPage, shm::Sharing::writable);
+    const Mapping one(*segment.descriptor(), kPage, shm::Sharing::writable);
+    const Mapping two(*segment.descriptor(), kPage, shm::Sharing::writable);
+    one.data()[5] = std::byte{7};
+    CHECK(at(two, 5) == 7);
+    CHECK(segment.data()[5] == std::byte{7});
+    one.forget_writes();
+    CHECK(at(one, 5) == 7);
+}
+
+TEST_CASE("a writable segment can neither be cut nor sealed by those who get it", "[shm]") {
+    const Segment segment(kPage, shm::Sharing::writable);
+    const int fd = segment.descriptor()->get();
+    CHECK(::ftruncate(fd, 0) != 0);
+    CHECK(::ftruncate(fd, static_cast<off_t>(2 * kPage)) != 0);
+    CHECK(::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE) != 0);
+}
+
+TEST_CASE("a segment that its maker alone writes is not mapped to be written to", "[shm]") {
+    const Segment segment(kPage);
+    CHECK_THROWS(Mapping(*segment.descriptor(), kPage, shm::Sharing::writable));
+    const Segment writable(kPage, shm::Sharing::writable);
+    CHECK_THROWS_AS(Mapping(*writable.descriptor(), kPage), BadSegment);
+}

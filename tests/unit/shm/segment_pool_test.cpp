@@ -170,3 +170,18 @@ TEST_CASE("threads take and return at once, and all is counted back", "[shm]") {
     CHECK(pool.use().bytes == 0);
     CHECK(pool.use().idle_segments > 0);
 }
+
+TEST_CASE("a segment that others may write to is never used again", "[shm]") {
+    shm::SegmentPool pool;
+    std::string id;
+    {
+        const auto segment = pool.take(100, "me", shm::Sharing::writable);
+        CHECK(segment->segment().sharing() == shm::Sharing::writable);
+        id = segment->segment().id();
+        CHECK(pool.find(segment->segment().data()).has_value());
+    }
+    CHECK(pool.use().segments == 0);
+    CHECK(pool.use().idle_segments == 0);
+    CHECK(pool.take(100, "me")->segment().sharing() == shm::Sharing::read_only);
+    CHECK(pool.take(100, "me", shm::Sharing::writable)->segment().id() != id);
+}

@@ -98,7 +98,7 @@ TEST_CASE("random jobs, places and withdrawals from many threads: every accepted
     std::atomic<int> accepted{0}, ran{0}, withdrawn{0}, places{0};
     WorkerPool pool({.workers = 4, .queue_limit = 200});
     const auto choose = [&](std::mt19937& random, std::vector<Bound*>& chosen) {
-        std::vector<std::shared_ptr<Group>> groups;
+        Groups groups;
         for (Bound& bound : bounds) {
             if (random() % 2 == 0) continue;
             chosen.push_back(&bound);

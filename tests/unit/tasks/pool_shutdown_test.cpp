@@ -70,7 +70,7 @@ TEST_CASE("a pool that is destroyed drops waiting jobs, ready and blocked, and w
         const auto one = make_group(1), two = make_group(1);
         pool->submit(running.job);
         const auto count = [&] { ++ran; };
-        const auto add = [&](std::vector<std::shared_ptr<Group>> groups) {
+        const auto add = [&](Groups groups) {
             auto job = make_job(count, std::move(groups));
             pool->submit(job);
             return std::weak_ptr<Job>(job);
