@@ -26,6 +26,7 @@ public:
     LeasedBlock(std::shared_ptr<const tensor::LentBlock> block, std::shared_ptr<const UniqueFd> process)
         : block_(std::move(block)), process_(std::move(process)) {}
     /// To be freed while somebody has it open is undefined.
+    codec::TensorPointer tensor() const override { return block_->handle(); }
     void retire() noexcept override { tensor::Devices::of_process().quarantine().keep(block_, process_); }
 
 private:

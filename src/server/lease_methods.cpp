@@ -62,7 +62,9 @@ public:
 
     Outcome release(const BuiltinCall& call) const {
         const std::string caller = client_of(call);
+        const auto process = process_of(call);
         return each({call.params, {"leases"}}, [&](const std::string& id) {
+            if (process != nullptr) process->devices().closed({id});
             return parts_.leases.release(caller, {&id, 1}) == 1;
         });
     }
@@ -78,10 +80,13 @@ public:
 private:
     /// As leases name their holder: the process at the other end of a local channel, else the session.
     std::string client_of(const BuiltinCall& call) const {
+        const auto process = process_of(call);
+        if (process != nullptr) return process->lessee().client;
+        return parts_.sessions.touch(call.meta.session, call.principal.name) ? call.meta.session : std::string();
+    }
+    std::shared_ptr<LocalClient> process_of(const BuiltinCall& call) const {
         const auto session = parts_.sessions.touch(call.meta.session, call.principal.name);
-        if (!session) return {};
-        const auto process = session->channel != 0 ? parts_.local.find(session->channel) : nullptr;
-        return process != nullptr ? process->lessee().client : call.meta.session;
+        return session && session->channel != 0 ? parts_.local.find(session->channel) : nullptr;
     }
 
     /// What was done, and which ids are none that it could be done with.

@@ -202,10 +202,7 @@ private:
 
     /// What {"$ref": "name"} finds.
     NamedValues named_values() const {
-        return [this](std::string_view name, const Principal& who) -> std::shared_ptr<const codec::Value> {
-            auto found = names_.find(who.name, name);
-            return found ? std::make_shared<const codec::Value>(std::move(*found)) : nullptr;
-        };
+        return [this](std::string_view name, const Principal& who) { return names_.value(who.name, name); };
     }
 
     bool ready() const { return running_.load() && dispatcher_.pool().healthy(); }

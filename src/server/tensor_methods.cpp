@@ -184,7 +184,7 @@ Outcome TensorMethods::put(const BuiltinCall& call) const {
     TensorStore& store = names_->store();
     if (store.closed()) return make_outcome(json_rpc::shutting_down());
     try {
-        const JsonSource source(call.port);
+        const JsonSource source(call.port, &call.references);
         Sent sent = read_sent(source, params);
         if (auto refused = store.refusal(owner, name, sent.bytes(), if_version))
             return make_outcome(error_of(*refused, if_version));
@@ -197,6 +197,8 @@ Outcome TensorMethods::put(const BuiltinCall& call) const {
                        {"version", std::get<NamedPointer>(made)->version},
                        {"bytes", bytes},
                        {"copied", placed.copied}});
+    } catch (const codec::Unresolved& error) {
+        return make_outcome(error.error());
     } catch (const InvalidValue& error) {
         refuse(error.path.empty() ? "tensor" : error.path, error.expected, error.got);
     } catch (const std::system_error&) {

@@ -1,5 +1,7 @@
 #include "tensor/devices/lent_block.hpp"
 
+#include "tensor/at_tensor.hpp"
+
 namespace shared_tensor::tensor {
 
 void Exports::add(const IpcBytes& handle, const DevicePlace& place) {
@@ -22,5 +24,7 @@ std::optional<Exports::Own> Exports::find(const IpcBytes& handle) const {
         return found == own.end() ? std::nullopt : std::optional(found->second);
     });
 }
+
+codec::TensorPointer LentBlock::handle() const { return make_plain_handle(tensor_); }
 
 }  // namespace shared_tensor::tensor

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "codec/value.hpp"
 #include "tensor/devices/ipc_device.hpp"
 #include "util/guarded.hpp"
 
@@ -46,6 +47,7 @@ public:
     ~LentBlock() { exports_->remove(handle_); }
 
     std::uint64_t bytes() const { return tensor_.nbytes(); }
+    codec::TensorPointer handle() const;
 
 private:
     const at::Tensor tensor_;
