@@ -74,6 +74,7 @@ std::string compact(const Json& json) {
 std::string show(const Dynamic& value) {
     const Json& json = value.value.json;
     if (json.is_string()) return json.get<std::string>();
+    if (!value.value.objects.empty()) return show_json(to_json(value));  // with its handles
     const Json* plain = &json;
     if (json.is_object() && json.size() == 1 && json.begin().key() == "$literal") plain = &json.begin().value();
     return Printer(value.value.tensors).print(*plain);

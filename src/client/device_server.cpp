@@ -1,6 +1,9 @@
 #include "client/device_server.hpp"
 
+#include <poll.h>
+
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include <shared_tensor/value.hpp>
@@ -12,6 +15,8 @@
 namespace shared_tensor::client {
 
 namespace {
+
+constexpr std::chrono::milliseconds kEndTakes{1'000};
 
 /// Apart from those of a server in the same process.
 std::uint64_t next_owner() {
@@ -121,7 +126,12 @@ void DeviceServer::ended() {
         devices.quarantine().keep(one.block, process);
     devices.forget(owner_);
     if (lent->empty()) return;
-    channel_.in_background([lent = std::move(lent)]() mutable { lent.reset(); });
+    channel_.in_background([lent = std::move(lent), process = std::move(process)]() mutable {
+        lent.reset();
+        // As a rule the channel ends because its process does: a moment later what it had open is ours again.
+        pollfd end{process != nullptr ? process->get() : -1, POLLIN, 0};
+        if (::poll(&end, 1, static_cast<int>(kEndTakes.count())) > 0) tensor::Devices::of_process().quarantine().tend();
+    });
 }
 
 }  // namespace shared_tensor::client

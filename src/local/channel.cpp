@@ -34,21 +34,21 @@ public:
     Impl(const std::string& path, Events events)
         : events_(std::move(events)), process_(::getpid()), socket_(connect_to(path)), peer_(peer_of(socket_.get())) {
         stop_.reset(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"));
-        thread_ = std::jthread([this] { receive(); });
-        ::pthread_setname_np(thread_.native_handle(), "st-channel");
+        thread_ = std::make_unique<std::jthread>([this] { receive(); });
+        ::pthread_setname_np(thread_->native_handle(), "st-channel");
     }
 
-    /// In a forked child there is no thread to join: its handle is forgotten.
+    /// In a forked child there is no thread to join or to detach: what its handle names may be another's by now.
     ~Impl() {
         close();
-        if (thread_.joinable()) thread_.detach();
+        if (::getpid() != process_) static_cast<void>(thread_.release());
     }
 
     void close() {
         if (::getpid() != process_) return;
         const std::uint64_t one = 1;
         [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof one);
-        if (thread_.joinable()) thread_.join();
+        if (thread_->joinable()) thread_->join();
         gone_.store(true);
         ::shutdown(socket_.get(), SHUT_RDWR);
     }
@@ -93,7 +93,7 @@ private:
     const Peer peer_;
     UniqueFd stop_;
     std::atomic<bool> gone_{false};
-    std::jthread thread_;
+    std::unique_ptr<std::jthread> thread_;
 };
 
 Channel::Channel(const std::string& path, Events events) : impl_(std::make_unique<Impl>(path, std::move(events))) {}

@@ -204,7 +204,7 @@ TEST_CASE("Descriptors that nobody asked for are closed", "[memory][hostile]") {
     const std::size_t before = count();
     for (int i = 0; i < 200; ++i)
         REQUIRE(client.channel.ask("segment.recycle", {{"segments", Json::array()}}, many).contains("result"));
-    CHECK(count() <= before + 2);
+    CHECK(eventually([&] { return count() <= before + 2; }));  // those of the last packet go after its answer
     CHECK(client.serves());
 }
 

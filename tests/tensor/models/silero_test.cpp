@@ -33,9 +33,11 @@ TEST_CASE("every public method of the voice-activity model is a function", "[mod
 TEST_CASE("parameters have the names of the model's own schema", "[models]") {
     const auto model = load();
     const auto parameters = function(*model, "forward").parameters();
-    REQUIRE(parameters.size() == 2);
+    REQUIRE(parameters.size() == 3);
     CHECK(parameters[0].name == "x");
     CHECK(parameters[1].name == "sr");
+    CHECK(parameters[2].name == "instance");
+    CHECK_FALSE(parameters[2].required);
 }
 
 TEST_CASE("the voice-activity model finds two stretches of speech in a recording of two words", "[models]") {
