@@ -3,8 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <new>
+#include <string_view>
 #include <system_error>
+#include <unordered_set>
 #include <utility>
 
 #include <shared_tensor/error.hpp>
@@ -24,6 +27,8 @@ using json_rpc::Json;
 namespace {
 
 constexpr std::size_t kLeasesAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
+constexpr std::chrono::milliseconds kTogether{2};
+constexpr std::size_t kUntoldBytes = 16 << 20;
 
 /// The texts of a list that is a member; none where it is something else.
 std::vector<std::string> texts_of(const Json& object, const char* member) {
@@ -148,6 +153,10 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
     const std::size_t size = mapping->size();
     std::shared_ptr<shm::Mapping> owner(
         mapping.release(), [self = shared_from_this(), segment, lease](shm::Mapping* done) {
+            // A hand-over to the closer costs more than this. The end of the channel, if we are its last owner, does
+            // not.
+            if (self.use_count() > 1 && done->forgetting_is_cheap())
+                return self->give_back(segment, lease, std::unique_ptr<shm::Mapping>(done));
             auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
             closer().post([self, segment, lease, shared] { self->give_back(segment, lease, std::move(*shared)); });
         });
@@ -177,21 +186,33 @@ shm::MappingCache::Source SharedMemory::ask_for(const std::string& segment) {
 
 /// The server may use the memory for something else as soon as it is told: not before our writes are forgotten.
 void SharedMemory::give_back(const std::string& segment, const std::string& lease,
-                             std::unique_ptr<shm::Mapping> mapping) {
-    mappings_.put_back(segment, std::move(mapping));
-    if (!viable()) mappings_.forget(segment);
-    tell_later(&State::released, lease);
+                             std::unique_ptr<shm::Mapping> mapping) noexcept {
+    const std::size_t bytes = mapping->size();
+    try {
+        mappings_.put_back(segment, std::move(mapping));
+        if (!viable()) mappings_.forget(segment);
+        tell_later(&State::released, lease, bytes);
+    } catch (const std::exception& error) {
+        log::debug("a lease ends with its channel only: ", error.what());
+    }
 }
 
-void SharedMemory::tell_later(std::vector<std::string> State::*list, const std::string& lease) {
-    const bool first = state_.with([&](State& state) {
+/// Many at once: each word costs both processes a system call and a hand-over. Much memory is not kept waiting.
+void SharedMemory::tell_later(std::vector<std::string> State::*list, const std::string& lease, std::size_t bytes) {
+    const auto [first, much] = state_.with([&](State& state) {
         (state.*list).push_back(lease);
-        return !std::exchange(state.telling, true);
+        state.untold_bytes += bytes;
+        const bool enough = state.untold_bytes >= kUntoldBytes && !std::exchange(state.hurrying, true);
+        return std::pair(!std::exchange(state.telling, true), enough);
     });
-    if (first)
-        closer().post([self = weak_from_this()] {
-            if (const auto alive = self.lock()) alive->tell();
-        });
+    const auto work = [self = weak_from_this()] {
+        if (const auto alive = self.lock()) alive->tell();
+    };
+    if (much) {
+        closer().post(work);
+    } else if (first) {
+        closer().post_after(kTogether, work);
+    }
 }
 
 void SharedMemory::tell() {
@@ -200,7 +221,11 @@ void SharedMemory::tell() {
         confirmed.swap(state.confirmed);
         released.swap(state.released);
         state.telling = false;
+        state.hurrying = false;
+        state.untold_bytes = 0;
     });
+    const std::unordered_set<std::string_view> done(released.begin(), released.end());
+    std::erase_if(confirmed, [&](const std::string& lease) { return done.contains(lease); });
     const auto send = [&](const char* method, const std::vector<std::string>& leases) {
         for (std::size_t start = 0; start < leases.size(); start += kLeasesAtOnce) {
             const auto end = std::min(leases.size(), start + kLeasesAtOnce);

@@ -59,15 +59,18 @@ private:
         bool gone = false;
         std::unordered_map<std::string, Offered> offered;
         std::vector<std::string> confirmed, released;  ///< leases that the server is to be told of
-        bool telling = false;                          ///< it is on its way
+        std::size_t untold_bytes = 0;                  ///< of the released ones
+        bool telling = false;                          ///< it is on its way, soon
+        bool hurrying = false;                         ///< at once
     };
 
     SharedMemory(const std::string& path, std::string token);
     std::string open_session(bool keeps_state);
     shm::MappingCache::Source ask_for(const std::string& segment);
     void offer(const shm::Segment& segment);
-    void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<shm::Mapping> mapping);
-    void tell_later(std::vector<std::string> State::*list, const std::string& lease);
+    void give_back(const std::string& segment, const std::string& lease,
+                   std::unique_ptr<shm::Mapping> mapping) noexcept;
+    void tell_later(std::vector<std::string> State::*list, const std::string& lease, std::size_t bytes = 0);
     void tell();
     void finished(const std::string& segment, bool answered);
     void ask_back();

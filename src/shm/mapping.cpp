@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <new>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -42,6 +45,55 @@ bool is_ours(std::uint64_t entry) { return (entry & (kPresent | kSwapped)) != 0 
 
 void drop(std::byte* data, std::size_t bytes) { ::madvise(data, bytes, MADV_DONTNEED); }
 
+constexpr std::size_t kSmall = 256 << 10;
+constexpr std::size_t kSamples = 16;
+
+/// That of this process, opened once; a forked child opens its own. Empty where there is none.
+const UniqueFd& pagemap() {
+    struct Opened {
+        pid_t process;
+        UniqueFd fd;
+    };
+    static std::atomic<const Opened*> current{nullptr};  // never closed: it may be asked at any time
+    const Opened* found = current.load();
+    while (found == nullptr || found->process != ::getpid()) {
+        auto made = std::make_unique<const Opened>(
+            Opened{::getpid(), UniqueFd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC))});
+        if (current.compare_exchange_strong(found, made.get())) return made.release()->fd;
+    }
+    return found->fd;
+}
+
+/// Of the pages from there on. False where they cannot be had.
+bool read_entries(const std::byte* from, std::span<std::uint64_t> entries) {
+    const auto at = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(from) / page_size() * sizeof(std::uint64_t));
+    const UniqueFd& file = pagemap();
+    return file &&
+           ::pread(file.get(), entries.data(), entries.size_bytes(), at) == static_cast<ssize_t>(entries.size_bytes());
+}
+
+void drop_ours(std::byte* from, std::span<const std::uint64_t> entries) {
+    for (std::size_t i = 0; i < entries.size();) {
+        std::size_t end = i;
+        while (end < entries.size() && is_ours(entries[end]))
+            ++end;
+        if (end > i) drop(from + i * page_size(), (end - i) * page_size());
+        i = end + 1;
+    }
+}
+
+/// None of the samples is there.
+bool is_sparse(const Mapping& mapping) {
+    const std::size_t pages = mapping.size() / page_size();
+    for (std::size_t i = 0; i < kSamples; ++i) {
+        const std::size_t page = (2 * i + 1) * pages / (2 * kSamples);
+        std::uint64_t entry = 0;
+        if (!read_entries(mapping.data() + page * page_size(), {&entry, 1})) return true;
+        if ((entry & (kPresent | kSwapped)) != 0) return false;
+    }
+    return true;
+}
+
 }  // namespace
 
 Mapping::Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing)
@@ -60,27 +112,19 @@ Mapping::~Mapping() {
     if (data_ != nullptr) ::munmap(data_, size_);
 }
 
+bool Mapping::forgetting_is_cheap() const { return !private_ || size_ <= kSmall || is_sparse(*this); }
+
 void Mapping::forget_writes() const {
     if (!private_) return;
-    const UniqueFd pagemap(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-    if (!pagemap) return drop(data_, size_);
-    const std::size_t page = page_size();
-    const std::size_t pages = size_ / page;
-    const std::size_t first = reinterpret_cast<std::uintptr_t>(data_) / page;
+    // Of one that was hardly touched nothing is worth keeping warm, and dropping what is not there costs nothing.
+    if (size_ > kSmall && is_sparse(*this)) return drop(data_, size_);
+    const std::size_t pages = size_ / page_size();
     std::vector<std::uint64_t> entries(std::min<std::size_t>(pages, 8192));
     for (std::size_t done = 0; done < pages;) {
         const std::size_t count = std::min(entries.size(), pages - done);
-        const auto bytes = static_cast<ssize_t>(count * sizeof(std::uint64_t));
-        const auto at = static_cast<off_t>((first + done) * sizeof(std::uint64_t));
-        if (::pread(pagemap.get(), entries.data(), static_cast<std::size_t>(bytes), at) != bytes)
-            return drop(data_ + done * page, (pages - done) * page);
-        for (std::size_t i = 0; i < count;) {
-            std::size_t end = i;
-            while (end < count && is_ours(entries[end]))
-                ++end;
-            if (end > i) drop(data_ + (done + i) * page, (end - i) * page);
-            i = end + 1;
-        }
+        std::byte* const from = data_ + done * page_size();
+        if (!read_entries(from, {entries.data(), count})) return drop(from, (pages - done) * page_size());
+        drop_ours(from, {entries.data(), count});
         done += count;
     }
 }

@@ -162,3 +162,20 @@ TEST_CASE("a segment that its maker alone writes is not mapped to be written to"
     const Segment writable(kPage, shm::Sharing::writable);
     CHECK_THROWS_AS(Mapping(*writable.descriptor(), kPage), BadSegment);
 }
+
+TEST_CASE("a large mapping of which little was touched forgets at no cost", "[shm]") {
+    const Segment segment(1 << 22);
+    fill(segment, 1);
+    const Mapping mapping(*segment.descriptor(), segment.size());
+    CHECK(mapping.forgetting_is_cheap());
+    mapping.data()[3] = std::byte{7};
+    CHECK(mapping.forgetting_is_cheap());
+    mapping.forget_writes();
+    CHECK(at(mapping, 3) == 1);
+    for (std::size_t page = 0; page < segment.size(); page += kPage)
+        mapping.data()[page + 5] = std::byte{9};
+    CHECK_FALSE(mapping.forgetting_is_cheap());
+    mapping.forget_writes();
+    CHECK(private_pages(mapping) == 0);
+    CHECK(at(mapping, 5) == 1);
+}

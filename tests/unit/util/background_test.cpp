@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
+#include <future>
 #include <thread>
 #include <vector>
 
@@ -44,4 +46,19 @@ TEST_CASE("work may post more work", "[util]") {
         });
     }
     CHECK(count == 2);
+}
+
+TEST_CASE("later work is done in its time, and at the end at the latest", "[util]") {
+    std::vector<int> done;
+    {
+        Background background("test");
+        background.post_after(std::chrono::hours(1), [&] { done.push_back(3); });
+        background.post_after(std::chrono::milliseconds(1), [&] { done.push_back(2); });
+        background.post([&] { done.push_back(1); });
+        std::promise<void> second;
+        background.post_after(std::chrono::milliseconds(2), [&] { second.set_value(); });
+        second.get_future().wait();
+        CHECK(done == std::vector<int>{1, 2});
+    }
+    CHECK(done == std::vector<int>{1, 2, 3});
 }
