@@ -151,15 +151,15 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
     tell_later(&State::confirmed, lease);
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
-    std::shared_ptr<shm::Mapping> owner(
-        mapping.release(), [self = shared_from_this(), segment, lease](shm::Mapping* done) {
-            // A hand-over to the closer costs more than this. The end of the channel, if we are its last owner, does
-            // not.
-            if (self.use_count() > 1 && done->forgetting_is_cheap())
-                return self->give_back(segment, lease, std::unique_ptr<shm::Mapping>(done));
-            auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
-            closer().post([self, segment, lease, shared] { self->give_back(segment, lease, std::move(*shared)); });
-        });
+    std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment,
+                                                            lease](shm::Mapping* done) {
+        // A hand-over to the closer costs more than this. The end of the channel, if we are its last owner, does
+        // not.
+        if (self.use_count() > 1 && done->forget_writes_if_cheap())
+            return self->give_back(segment, lease, std::unique_ptr<shm::Mapping>(done), true);
+        auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
+        closer().post([self, segment, lease, shared] { self->give_back(segment, lease, std::move(*shared), false); });
+    });
     return {data, size, std::move(owner)};
 }
 
@@ -186,10 +186,10 @@ shm::MappingCache::Source SharedMemory::ask_for(const std::string& segment) {
 
 /// The server may use the memory for something else as soon as it is told: not before our writes are forgotten.
 void SharedMemory::give_back(const std::string& segment, const std::string& lease,
-                             std::unique_ptr<shm::Mapping> mapping) noexcept {
+                             std::unique_ptr<shm::Mapping> mapping, bool is_clean) noexcept {
     const std::size_t bytes = mapping->size();
     try {
-        mappings_.put_back(segment, std::move(mapping));
+        mappings_.put_back(segment, std::move(mapping), is_clean);
         if (!viable()) mappings_.forget(segment);
         tell_later(&State::released, lease, bytes);
     } catch (const std::exception& error) {

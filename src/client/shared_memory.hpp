@@ -68,8 +68,8 @@ private:
     std::string open_session(bool keeps_state);
     shm::MappingCache::Source ask_for(const std::string& segment);
     void offer(const shm::Segment& segment);
-    void give_back(const std::string& segment, const std::string& lease,
-                   std::unique_ptr<shm::Mapping> mapping) noexcept;
+    void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<shm::Mapping> mapping,
+                   bool is_clean) noexcept;
     void tell_later(std::vector<std::string> State::*list, const std::string& lease, std::size_t bytes = 0);
     void tell();
     void finished(const std::string& segment, bool answered);

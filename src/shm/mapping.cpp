@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -45,8 +46,8 @@ bool is_ours(std::uint64_t entry) { return (entry & (kPresent | kSwapped)) != 0 
 
 void drop(std::byte* data, std::size_t bytes) { ::madvise(data, bytes, MADV_DONTNEED); }
 
-constexpr std::size_t kSmall = 256 << 10;
-constexpr std::size_t kSamples = 16;
+constexpr std::size_t kFirstPages = 64;
+constexpr std::size_t kSamples = 8;
 
 /// That of this process, opened once; a forked child opens its own. Empty where there is none.
 const UniqueFd& pagemap() {
@@ -82,16 +83,24 @@ void drop_ours(std::byte* from, std::span<const std::uint64_t> entries) {
     }
 }
 
-/// None of the samples is there.
-bool is_sparse(const Mapping& mapping) {
-    const std::size_t pages = mapping.size() / page_size();
+/// Of the pages behind `first` none of the samples is there.
+bool is_sparse(const Mapping& mapping, std::size_t first) {
+    const std::size_t pages = mapping.size() / page_size() - first;
     for (std::size_t i = 0; i < kSamples; ++i) {
-        const std::size_t page = (2 * i + 1) * pages / (2 * kSamples);
+        const std::size_t page = first + (2 * i + 1) * pages / (2 * kSamples);
         std::uint64_t entry = 0;
         if (!read_entries(mapping.data() + page * page_size(), {&entry, 1})) return true;
         if ((entry & (kPresent | kSwapped)) != 0) return false;
     }
     return true;
+}
+
+/// Of the first `pages` pages.
+void forget_first(const Mapping& mapping, std::size_t pages) {
+    std::array<std::uint64_t, kFirstPages> entries{};
+    const std::span found(entries.data(), pages);
+    if (!read_entries(mapping.data(), found)) return drop(mapping.data(), pages * page_size());
+    drop_ours(mapping.data(), found);
 }
 
 }  // namespace
@@ -112,12 +121,19 @@ Mapping::~Mapping() {
     if (data_ != nullptr) ::munmap(data_, size_);
 }
 
-bool Mapping::forgetting_is_cheap() const { return !private_ || size_ <= kSmall || is_sparse(*this); }
+bool Mapping::forget_writes_if_cheap() const {
+    if (!private_) return true;
+    const std::size_t first = std::min(kFirstPages, size_ / page_size());
+    const std::size_t first_bytes = first * page_size();
+    if (first_bytes < size_ && !is_sparse(*this, first)) return false;
+    forget_first(*this, first);
+    // What is not there costs nothing to drop, and what was written between the samples must go.
+    if (first_bytes < size_) drop(data_ + first_bytes, size_ - first_bytes);
+    return true;
+}
 
 void Mapping::forget_writes() const {
     if (!private_) return;
-    // Of one that was hardly touched nothing is worth keeping warm, and dropping what is not there costs nothing.
-    if (size_ > kSmall && is_sparse(*this)) return drop(data_, size_);
     const std::size_t pages = size_ / page_size();
     std::vector<std::uint64_t> entries(std::min<std::size_t>(pages, 8192));
     for (std::size_t done = 0; done < pages;) {

@@ -31,11 +31,11 @@ public:
     std::size_t size() const { return size_; }
 
     /// Drops the pages that we wrote, and only those: the maker's bytes are seen again, and the other pages stay warm.
-    /// Nobody may use it meanwhile. Takes some us, and where forgetting_is_cheap() is false some 2 us per MiB: for a
-    /// background thread.
+    /// Nobody may use it meanwhile. Takes some 2 us per MiB: for a background thread.
     void forget_writes() const;
-    /// It is small, or little of it was touched (found out by samples).
-    bool forgetting_is_cheap() const;
+    /// The same where it takes some us only: it is small, or little of it was touched (found out by samples). False
+    /// where that is not so, and nothing was done.
+    bool forget_writes_if_cheap() const;
 
 private:
     std::byte* data_ = nullptr;

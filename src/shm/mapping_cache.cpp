@@ -97,8 +97,8 @@ std::unique_ptr<Mapping> MappingCache::take(const std::string& segment, const st
     return known;
 }
 
-void MappingCache::put_back(const std::string& segment, std::unique_ptr<Mapping> mapping) {
-    mapping->forget_writes();
+void MappingCache::put_back(const std::string& segment, std::unique_ptr<Mapping> mapping, bool is_clean) {
+    if (!is_clean) mapping->forget_writes();
     std::vector<std::unique_ptr<Mapping>> gone;  // unmapped outside the lock: it takes its time
     shelf_->state.with([&](Shelf::State& held) {
         const auto entry = held.segments.find(segment);

@@ -32,8 +32,8 @@ public:
     /// A mapping nobody else uses: an idle one of that segment, or a new one of what `source()` gives (it may block;
     /// what it throws is passed on). Returned with put_back().
     std::unique_ptr<Mapping> take(const std::string& segment, const std::function<Source()>& source);
-    /// Its writes are forgotten first: for a background thread.
-    void put_back(const std::string& segment, std::unique_ptr<Mapping> mapping);
+    /// Its writes are forgotten first, unless that was done: for a background thread.
+    void put_back(const std::string& segment, std::unique_ptr<Mapping> mapping, bool is_clean = false);
 
     /// The maker has given up that segment: idle mappings go, used ones when they come back.
     void forget(const std::string& segment);
