@@ -37,6 +37,13 @@ Holdings holdings(const std::string& process) {
     return found;
 }
 
+/// A burst may find all segments lent and make a few more.
+void check_flat(const Holdings& before, const Holdings& after) {
+    CHECK(after.descriptors <= before.descriptors + 64);
+    CHECK(after.mappings <= before.mappings + 128);
+    CHECK(after.resident_kib <= before.resident_kib + 16 * 1024);
+}
+
 }  // namespace
 
 TEST_CASE("A hundred thousand results come and go with flat memory, descriptors and mappings", "[memory][soak]") {
@@ -54,14 +61,8 @@ TEST_CASE("A hundred thousand results come and go with flat memory, descriptors 
     REQUIRE(rounds(5'000));
     const Holdings ours = holdings("self"), theirs = holdings(pid);
     REQUIRE(rounds(100'000));
-    const Holdings ours_after = holdings("self"), theirs_after = holdings(pid);
-    // A burst may find all segments lent and make a few more.
-    CHECK(ours_after.descriptors <= ours.descriptors + 64);
-    CHECK(ours_after.mappings <= ours.mappings + 128);
-    CHECK(ours_after.resident_kib <= ours.resident_kib + 16 * 1024);
-    CHECK(theirs_after.descriptors <= theirs.descriptors + 64);
-    CHECK(theirs_after.mappings <= theirs.mappings + 128);
-    CHECK(theirs_after.resident_kib <= theirs.resident_kib + 16 * 1024);
+    check_flat(ours, holdings("self"));
+    check_flat(theirs, holdings(pid));
 }
 
 TEST_CASE("Ten thousand arguments come and go with flat memory, descriptors and mappings", "[memory][soak]") {
@@ -76,11 +77,6 @@ TEST_CASE("Ten thousand arguments come and go with flat memory, descriptors and 
     rounds(500);
     const Holdings ours = holdings("self"), theirs = holdings(pid);
     rounds(10'000);
-    const Holdings ours_after = holdings("self"), theirs_after = holdings(pid);
-    CHECK(ours_after.descriptors <= ours.descriptors + 64);
-    CHECK(ours_after.mappings <= ours.mappings + 128);
-    CHECK(ours_after.resident_kib <= ours.resident_kib + 16 * 1024);
-    CHECK(theirs_after.descriptors <= theirs.descriptors + 64);
-    CHECK(theirs_after.mappings <= theirs.mappings + 128);
-    CHECK(theirs_after.resident_kib <= theirs.resident_kib + 16 * 1024);
+    check_flat(ours, holdings("self"));
+    check_flat(theirs, holdings(pid));
 }
