@@ -1,26 +1,25 @@
 #include "client/closer.hpp"
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <memory>
 #include <string>
+
+#include "util/process_mark.hpp"
 
 namespace shared_tensor::client {
 
 namespace {
 
 struct Owned {
-    Owned(pid_t the_process, const std::string& name) : process(the_process), thread(name) {}
-    const pid_t process;
+    explicit Owned(const std::string& name) : thread(name) {}
+    const ProcessMark process;
     Background thread;
 };
 
 Background& of_this_process(std::atomic<Owned*>& current, const char* name) {
     Owned* found = current.load();
-    while (found == nullptr || found->process != ::getpid()) {
-        auto made = std::make_unique<Owned>(::getpid(), name);
+    while (found == nullptr || !found->process.is_here()) {
+        auto made = std::make_unique<Owned>(name);
         if (current.compare_exchange_strong(found, made.get())) return made.release()->thread;
     }
     return found->thread;

@@ -26,7 +26,7 @@ ObjectPointer Objects::adopt(std::string id, std::string type) {
 
 /// One that is lost for want of memory ends with its session, or when it was not used for a time.
 void Objects::release_later(std::string id) noexcept {
-    if (::getpid() != process_) return;
+    if (!process_.is_here()) return;
     try {
         const bool first = state_.with([&](State& state) {
             state.waiting.push_back(std::move(id));

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,6 +8,7 @@
 
 #include "codec/references.hpp"
 #include "util/guarded.hpp"
+#include "util/process_mark.hpp"
 
 namespace shared_tensor::client {
 
@@ -20,7 +18,7 @@ class Objects : public std::enable_shared_from_this<Objects> {
 public:
     /// Asks the server to release handles; may block, must not throw. What it holds stays while there are Objects.
     using Release = std::function<void(const std::vector<std::string>& ids)>;
-    explicit Objects(Release release) : process_(::getpid()), release_(std::move(release)) {}
+    explicit Objects(Release release) : release_(std::move(release)) {}
 
     ObjectPointer adopt(std::string id, std::string type);
 
@@ -32,7 +30,7 @@ private:
     void release_later(std::string id) noexcept;
     void tell() noexcept;
 
-    const pid_t process_;  ///< one that was forked off has copies of our handles, and no say in their end
+    const ProcessMark process_;  ///< one that was forked off has copies of our handles, and no say in their end
     const Release release_;
     Guarded<State> state_;
 };

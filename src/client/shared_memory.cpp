@@ -1,7 +1,5 @@
 #include "client/shared_memory.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -28,7 +26,6 @@ namespace {
 
 constexpr std::size_t kLeasesAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
 constexpr std::chrono::milliseconds kTogether{2};
-constexpr std::size_t kUntoldBytes = 16 << 20;
 
 /// The texts of a list that is a member; none where it is something else.
 std::vector<std::string> texts_of(const Json& object, const char* member) {
@@ -78,8 +75,7 @@ std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, con
 }
 
 SharedMemory::SharedMemory(const std::string& path, std::string token)
-    : process_(::getpid()),
-      token_(std::move(token)),
+    : token_(std::move(token)),
       devices_(device_channel()),
       cuda_ipc_(tensor::make_cuda_ipc_medium(devices_, tensor::DeviceImports::where_they_lie)),
       shm_(tensor::make_shm_medium(*this)),
@@ -136,7 +132,7 @@ std::vector<std::string> SharedMemory::recall(const std::vector<std::string>& le
 }
 
 tensor::Viability SharedMemory::viable() const {
-    if (::getpid() != process_) return {"the local channel belongs to the process that this one was forked from"};
+    if (!process_.is_here()) return {"the local channel belongs to the process that this one was forked from"};
     return {state_.with([](const State& state) { return state.gone; }) ? "the local channel is closed" : ""};
 }
 
@@ -187,32 +183,26 @@ shm::MappingCache::Source SharedMemory::ask_for(const std::string& segment) {
 /// The server may use the memory for something else as soon as it is told: not before our writes are forgotten.
 void SharedMemory::give_back(const std::string& segment, const std::string& lease,
                              std::unique_ptr<shm::Mapping> mapping, bool is_clean) noexcept {
-    const std::size_t bytes = mapping->size();
     try {
         mappings_.put_back(segment, std::move(mapping), is_clean);
         if (!viable()) mappings_.forget(segment);
-        tell_later(&State::released, lease, bytes);
+        tell_later(&State::released, lease);
     } catch (const std::exception& error) {
         log::debug("a lease ends with its channel only: ", error.what());
     }
 }
 
-/// Many at once: each word costs both processes a system call and a hand-over. Much memory is not kept waiting.
-void SharedMemory::tell_later(std::vector<std::string> State::*list, const std::string& lease, std::size_t bytes) {
-    const auto [first, much] = state_.with([&](State& state) {
+/// Many at once: each word costs both processes a system call and a hand-over. What waits meanwhile is little: in that
+/// time nobody fills much memory anew.
+void SharedMemory::tell_later(std::vector<std::string> State::*list, const std::string& lease) {
+    const bool first = state_.with([&](State& state) {
         (state.*list).push_back(lease);
-        state.untold_bytes += bytes;
-        const bool enough = state.untold_bytes >= kUntoldBytes && !std::exchange(state.hurrying, true);
-        return std::pair(!std::exchange(state.telling, true), enough);
+        return !std::exchange(state.telling, true);
     });
-    const auto work = [self = weak_from_this()] {
+    if (!first) return;
+    closer().post_after(kTogether, [self = weak_from_this()] {
         if (const auto alive = self.lock()) alive->tell();
-    };
-    if (much) {
-        closer().post(work);
-    } else if (first) {
-        closer().post_after(kTogether, work);
-    }
+    });
 }
 
 void SharedMemory::tell() {
@@ -221,8 +211,6 @@ void SharedMemory::tell() {
         confirmed.swap(state.confirmed);
         released.swap(state.released);
         state.telling = false;
-        state.hurrying = false;
-        state.untold_bytes = 0;
     });
     const std::unordered_set<std::string_view> done(released.begin(), released.end());
     std::erase_if(confirmed, [&](const std::string& lease) { return done.contains(lease); });

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <future>
 #include <memory>
 #include <span>
@@ -14,6 +12,7 @@
 #include "shm/mapping_cache.hpp"
 #include "tensor/shm_medium.hpp"
 #include "util/guarded.hpp"
+#include "util/process_mark.hpp"
 
 namespace shared_tensor::client {
 
@@ -59,9 +58,7 @@ private:
         bool gone = false;
         std::unordered_map<std::string, Offered> offered;
         std::vector<std::string> confirmed, released;  ///< leases that the server is to be told of
-        std::size_t untold_bytes = 0;                  ///< of the released ones
         bool telling = false;                          ///< it is on its way, soon
-        bool hurrying = false;                         ///< at once
     };
 
     SharedMemory(const std::string& path, std::string token);
@@ -70,7 +67,7 @@ private:
     void offer(const shm::Segment& segment);
     void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<shm::Mapping> mapping,
                    bool is_clean) noexcept;
-    void tell_later(std::vector<std::string> State::*list, const std::string& lease, std::size_t bytes = 0);
+    void tell_later(std::vector<std::string> State::*list, const std::string& lease);
     void tell();
     void finished(const std::string& segment, bool answered);
     void ask_back();
@@ -81,7 +78,7 @@ private:
     void segment_gone(const std::string& segment);
     void ended();
 
-    const pid_t process_;
+    const ProcessMark process_;
     const std::string token_;
     DeviceServer devices_;
     const std::unique_ptr<tensor::Medium> cuda_ipc_, shm_;

@@ -27,6 +27,12 @@ Json* literal(Json& object) {
     return &object.begin().value();
 }
 
+/// {key: value}, without the lists that an initialiser list goes through.
+void wrap(Json& node, const char* key, Json value) {
+    node = Json::object();
+    node.get_ref<Json::object_t&>().emplace(key, std::move(value));
+}
+
 /// The double whose shortest text is the shortest text of the float: 0.1f becomes 0.1, not 0.10000000149011612.
 double shortest(float value) {
     if (!std::isfinite(value)) return 0;
@@ -74,13 +80,13 @@ ValueSink::Node JsonSink::member(Node node, std::string_view key) {
 void JsonSink::tensor(Node node, const at::Tensor& value) {
     const std::size_t index = value_->tensors.size();
     value_->tensors.push_back(port_->wrap(value));
-    at(node) = Json{{"$tensor", index}};
+    wrap(at(node), "$tensor", index);
 }
 
 void JsonSink::handle(Node node, const ObjectPointer& value) {
     const std::size_t index = value_->objects.size();
     value_->objects.push_back(value);
-    at(node) = Json{{"$object", index}};
+    wrap(at(node), "$object", index);
 }
 
 void JsonSink::reference_to_item(Node node, std::uint64_t id) { refer(node, {{"item", id}}); }
@@ -89,7 +95,7 @@ void JsonSink::reference_to_name(Node node, std::string_view name) { refer(node,
 void JsonSink::refer(Node node, Json to) const {
     if (references_ == References::refuse)
         throw std::logic_error("a reference is an argument of a call, not a part of a result");
-    at(node) = Json{{"$ref", std::move(to)}};
+    wrap(at(node), "$ref", std::move(to));
 }
 
 }  // namespace shared_tensor::codec

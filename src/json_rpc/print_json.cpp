@@ -47,7 +47,7 @@ void print_scalar(const Json& value, std::string& out) {
 // Own stack instead of recursion: a function may return a value deep enough to overflow the thread's.
 class Printer {
 public:
-    explicit Printer(std::string& out) : out_(out) {}
+    explicit Printer(std::string& out) : out_(out) { frames_.reserve(8); }
 
     void print(const Json& value) {
         begin(value);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "util/check.hpp"
+#include "util/process_mark.hpp"
 #include "util/unix_listener.hpp"
 
 namespace shared_tensor::local {
@@ -32,7 +33,7 @@ UniqueFd connect_to(const std::string& path) {
 class Channel::Impl {
 public:
     Impl(const std::string& path, Events events)
-        : events_(std::move(events)), process_(::getpid()), socket_(connect_to(path)), peer_(peer_of(socket_.get())) {
+        : events_(std::move(events)), socket_(connect_to(path)), peer_(peer_of(socket_.get())) {
         stop_.reset(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"));
         thread_ = std::make_unique<std::jthread>([this] { receive(); });
         ::pthread_setname_np(thread_->native_handle(), "st-channel");
@@ -41,11 +42,11 @@ public:
     /// In a forked child there is no thread to join or to detach: what its handle names may be another's by now.
     ~Impl() {
         close();
-        if (::getpid() != process_) static_cast<void>(thread_.release());
+        if (!process_.is_here()) static_cast<void>(thread_.release());
     }
 
     void close() {
-        if (::getpid() != process_) return;
+        if (!process_.is_here()) return;
         const std::uint64_t one = 1;
         [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof one);
         if (thread_->joinable()) thread_->join();
@@ -54,7 +55,7 @@ public:
     }
 
     bool send(const OutgoingPacket& packet, std::chrono::milliseconds patience) {
-        if (::getpid() != process_) return false;
+        if (!process_.is_here()) return false;
         const SteadyTime deadline = real_clock().now() + patience;
         while (!gone_.load()) {
             switch (send_packet(socket_.get(), packet)) {
@@ -88,7 +89,7 @@ private:
     }
 
     const Events events_;
-    const pid_t process_;
+    const ProcessMark process_;
     const UniqueFd socket_;
     const Peer peer_;
     UniqueFd stop_;

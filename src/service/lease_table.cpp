@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "util/ids.hpp"
-
 namespace shared_tensor::service {
 
 namespace {
@@ -25,13 +23,12 @@ LeaseTable::~LeaseTable() {
     });
 }
 
-std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const Lessee& lessee) const {
+std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const Client& client) const {
     if (state.leases.size() >= limits_.max_leases) {
         return Refused{"all clients together hold " + std::to_string(limits_.max_leases) +
                        " leases, the most that this server grants: wait until some are released"};
     }
-    const auto mine = state.by_client.find(lessee.client);
-    if (mine == state.by_client.end() || mine->second.size() < limits_.max_per_client) return std::nullopt;
+    if (client.leases.size() < limits_.max_per_client) return std::nullopt;
     return Refused{"this client holds " + std::to_string(limits_.max_per_client) +
                    " leases, the most that one may have: release tensors that are not needed"};
 }
@@ -39,42 +36,42 @@ std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const
 std::variant<std::string, LeaseTable::Refused> LeaseTable::grant(const Lessee& lessee, std::string_view way,
                                                                  std::uint64_t bytes,
                                                                  std::unique_ptr<LeasedBytes> held) {
-    std::string id = random_id("l-");
     const SteadyTime now = clock_->now();
-    auto refused = state_.with([&](State& state) {
-        auto too_many = refusal(state, lessee);
-        if (too_many) return too_many;
-        Lease& lease = state.leases[id];
-        lease = {lessee, std::string(way), bytes, std::move(held), false, now, kNever};
-        state.by_client[lessee.client].insert(id);
-        set_end(state, id, lease, now + limits_.confirm_within);
+    return state_.with([&](State& state) -> std::variant<std::string, Refused> {
+        auto client = state.clients.find(lessee.client);
+        if (client == state.clients.end()) client = state.clients.emplace(lessee.client, Client{lessee, {}}).first;
+        if (auto refused = refusal(state, client->second)) {
+            if (client->second.leases.empty()) state.clients.erase(client);
+            return std::move(*refused);
+        }
+        Lease lease{&client->second, way, bytes, std::move(held), false, now, kNever};
+        Entry& entry = *state.leases.emplace(state.ids.next(), std::move(lease)).first;
+        client->second.leases.insert(&entry);
+        set_end(state, entry, now + limits_.confirm_within);
         ++state.stats.leases;
         ++state.stats.granted;
         state.stats.bytes += bytes;
-        return too_many;
+        return entry.first;
     });
-    if (refused) return std::move(*refused);
-    return id;
 }
 
-void LeaseTable::set_end(State& state, const std::string& id, Lease& lease, SteadyTime end) {
-    state.by_end.erase({lease.expires_at, id});
-    lease.expires_at = end;
-    if (end != kNever) state.by_end.emplace(end, id);
+void LeaseTable::set_end(State& state, Entry& entry, SteadyTime end) {
+    if (entry.second.expires_at != kNever) state.by_end.erase({entry.second.expires_at, &entry});
+    entry.second.expires_at = end;
+    if (end != kNever) state.by_end.emplace(end, &entry);
 }
 
-LeaseTable::Lease* LeaseTable::find(State& state, std::string_view client, const std::string& id) {
+LeaseTable::Leases::iterator LeaseTable::find(State& state, std::string_view client, const std::string& id) {
     const auto found = state.leases.find(id);
-    return found != state.leases.end() && found->second.lessee.client == client ? &found->second : nullptr;
+    return found != state.leases.end() && found->second.client->lessee.client == client ? found : state.leases.end();
 }
 
-void LeaseTable::remove(State& state, const std::string& id, Held& held) {
-    const auto found = state.leases.find(id);
+void LeaseTable::remove(State& state, Leases::iterator found, Held& held) {
     Lease& lease = found->second;
-    state.by_end.erase({lease.expires_at, id});
-    const auto mine = state.by_client.find(lease.lessee.client);
-    mine->second.erase(id);
-    if (mine->second.empty()) state.by_client.erase(mine);
+    set_end(state, *found, kNever);
+    Client& client = *lease.client;
+    client.leases.erase(&*found);
+    if (client.leases.empty()) state.clients.erase(state.clients.find(client.lessee.client));
     --state.stats.leases;
     state.stats.bytes -= lease.bytes;
     held.push_back(std::move(lease.held));
@@ -86,10 +83,10 @@ std::size_t LeaseTable::for_each(std::string_view client, std::span<const std::s
     return state_.with([&](State& state) {
         std::size_t count = 0;
         for (const std::string& id : ids) {
-            Lease* lease = find(state, client, id);
-            if (lease == nullptr) continue;
+            const auto found = find(state, client, id);
+            if (found == state.leases.end()) continue;
             ++count;
-            use(state, id, *lease);
+            use(state, *found);
         }
         return count;
     });
@@ -98,16 +95,16 @@ std::size_t LeaseTable::for_each(std::string_view client, std::span<const std::s
 codec::TensorPointer LeaseTable::tensor(std::string_view id, std::string_view principal) const {
     return state_.with([&](const State& state) -> codec::TensorPointer {
         const auto found = state.leases.find(id);
-        if (found == state.leases.end() || found->second.lessee.principal != principal) return nullptr;
+        if (found == state.leases.end() || found->second.client->lessee.principal != principal) return nullptr;
         return found->second.held->tensor();
     });
 }
 
 std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::string> ids) {
     const SteadyTime now = clock_->now();
-    return for_each(client, ids, [&](State& state, const std::string& id, Lease& lease) {
-        if (std::exchange(lease.confirmed, true)) return;
-        set_end(state, id, lease, lease.lessee.watched ? kNever : now + limits_.default_ttl);
+    return for_each(client, ids, [&](State& state, Entry& entry) {
+        if (std::exchange(entry.second.confirmed, true)) return;
+        set_end(state, entry, entry.second.client->lessee.watched ? kNever : now + limits_.default_ttl);
     });
 }
 
@@ -116,7 +113,8 @@ std::size_t LeaseTable::release(std::string_view client, std::span<const std::st
     state_.with([&](State& state) {
         held.reserve(ids.size());
         for (const std::string& id : ids) {
-            if (find(state, client, id) != nullptr) remove(state, id, held);
+            const auto found = find(state, client, id);
+            if (found != state.leases.end()) remove(state, found, held);
         }
         state.stats.released += held.size();
     });
@@ -127,9 +125,9 @@ std::size_t LeaseTable::renew(std::string_view client, std::span<const std::stri
                               std::optional<std::chrono::milliseconds> ttl) {
     const SteadyTime end =
         clock_->now() + std::clamp(ttl.value_or(limits_.default_ttl), std::chrono::milliseconds(0), limits_.max_ttl);
-    return for_each(client, ids, [&](State& state, const std::string& id, Lease& lease) {
-        lease.confirmed = true;
-        set_end(state, id, lease, lease.lessee.watched ? kNever : end);
+    return for_each(client, ids, [&](State& state, Entry& entry) {
+        entry.second.confirmed = true;
+        set_end(state, entry, entry.second.client->lessee.watched ? kNever : end);
     });
 }
 
@@ -138,7 +136,8 @@ std::size_t LeaseTable::revoke(std::span<const std::string> ids) {
     state_.with([&](State& state) {
         held.reserve(ids.size());
         for (const std::string& id : ids) {
-            if (state.leases.contains(id)) remove(state, id, held);
+            const auto found = state.leases.find(id);
+            if (found != state.leases.end()) remove(state, found, held);
         }
         state.stats.revoked += held.size();
     });
@@ -149,12 +148,12 @@ std::size_t LeaseTable::revoke(std::span<const std::string> ids) {
 std::size_t LeaseTable::client_ended(std::string_view client, bool process_is_gone) {
     Held held;
     state_.with([&](State& state) {
-        const auto mine = state.by_client.find(std::string(client));
-        if (mine == state.by_client.end()) return;
-        const std::vector<std::string> ids(mine->second.begin(), mine->second.end());
-        held.reserve(ids.size());
-        for (const std::string& id : ids)
-            remove(state, id, held);
+        const auto mine = state.clients.find(client);
+        if (mine == state.clients.end()) return;
+        const std::vector<Entry*> entries(mine->second.leases.begin(), mine->second.leases.end());
+        held.reserve(entries.size());
+        for (const Entry* entry : entries)
+            remove(state, state.leases.find(entry->first), held);
         state.stats.expired += held.size();
     });
     if (!process_is_gone) retire(held);
@@ -166,8 +165,7 @@ std::size_t LeaseTable::expire() {
     Held held;
     state_.with([&](State& state) {
         while (!state.by_end.empty() && state.by_end.begin()->first <= now) {
-            const std::string id = state.by_end.begin()->second;
-            remove(state, id, held);
+            remove(state, state.leases.find(state.by_end.begin()->second->first), held);
         }
         state.stats.expired += held.size();
     });
@@ -180,10 +178,11 @@ LeaseInfo LeaseTable::info(const std::string& id, const Lease& lease, SteadyTime
     using std::chrono::milliseconds;
     LeaseInfo info;
     info.id = id;
-    info.principal = lease.lessee.principal;
-    info.client = lease.lessee.client;
+    const Lessee& lessee = lease.client->lessee;
+    info.principal = lessee.principal;
+    info.client = lessee.client;
     info.way = lease.way;
-    info.pid = lease.lessee.pid;
+    info.pid = lessee.pid;
     info.bytes = lease.bytes;
     info.confirmed = lease.confirmed;
     info.age = duration_cast<milliseconds>(now - lease.granted_at);
@@ -207,7 +206,7 @@ std::vector<LeaseInfo> LeaseTable::list(std::optional<std::string_view> principa
     return state_.with([&](const State& state) {
         std::vector<LeaseInfo> all;
         for (const auto& [id, lease] : state.leases) {
-            if (!principal || lease.lessee.principal == *principal) all.push_back(info(id, lease, now));
+            if (!principal || lease.client->lessee.principal == *principal) all.push_back(info(id, lease, now));
         }
         return all;
     });

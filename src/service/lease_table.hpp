@@ -9,7 +9,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <unordered_set>
 #include <variant>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "codec/value.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
+#include "util/ids.hpp"
 
 namespace shared_tensor::service {
 
@@ -72,6 +72,7 @@ public:
     struct Refused {
         std::string reason;  ///< for people: which limit, and what to do
     };
+    /// `way` is a text that lives as long as the program.
     std::variant<std::string, Refused> grant(const Lessee& lessee, std::string_view way, std::uint64_t bytes,
                                              std::unique_ptr<LeasedBytes> held);
 
@@ -99,28 +100,36 @@ public:
     const LeaseLimits& limits() const { return limits_; }
 
 private:
+    struct Client;
     struct Lease {
-        Lessee lessee;
-        std::string way;
+        Client* client = nullptr;
+        std::string_view way;
         std::uint64_t bytes = 0;
         std::unique_ptr<LeasedBytes> held;
         bool confirmed = false;
         SteadyTime granted_at, expires_at;
     };
+    using Leases = std::map<std::string, Lease, std::less<>>;
+    using Entry = Leases::value_type;  ///< an id and its lease; stays where it is
+    struct Client {
+        Lessee lessee;
+        std::unordered_set<Entry*> leases;
+    };
     using Held = std::vector<std::unique_ptr<LeasedBytes>>;
     struct State {
-        std::map<std::string, Lease, std::less<>> leases;
-        std::unordered_map<std::string, std::unordered_set<std::string>> by_client;
-        std::set<std::pair<SteadyTime, std::string>> by_end;  ///< those that have one
+        Leases leases;
+        std::map<std::string, Client, std::less<>> clients;  ///< those that have leases
+        std::set<std::pair<SteadyTime, Entry*>> by_end;      ///< those that have one
+        RandomIds ids{"l-"};
         LeaseStats stats;
     };
-    static void set_end(State& state, const std::string& id, Lease& lease, SteadyTime end);
-    static void remove(State& state, const std::string& id, Held& held);
-    static Lease* find(State& state, std::string_view client, const std::string& id);
-    /// `use(state, id, lease)` for each that is the client's; how many are.
+    static void set_end(State& state, Entry& entry, SteadyTime end);
+    static void remove(State& state, Leases::iterator found, Held& held);
+    static Leases::iterator find(State& state, std::string_view client, const std::string& id);
+    /// `use(state, entry)` for each that is the client's; how many are.
     template <class Use>
     std::size_t for_each(std::string_view client, std::span<const std::string> ids, Use use);
-    std::optional<Refused> refusal(const State& state, const Lessee& lessee) const;
+    std::optional<Refused> refusal(const State& state, const Client& client) const;
     LeaseInfo info(const std::string& id, const Lease& lease, SteadyTime now) const;
 
     const LeaseLimits limits_;

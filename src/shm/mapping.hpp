@@ -33,8 +33,7 @@ public:
     /// Drops the pages that we wrote, and only those: the maker's bytes are seen again, and the other pages stay warm.
     /// Nobody may use it meanwhile. Takes some 2 us per MiB: for a background thread.
     void forget_writes() const;
-    /// The same where it takes some us only: it is small, or little of it was touched (found out by samples). False
-    /// where that is not so, and nothing was done.
+    /// The same where it takes some us only: it is small, or little of it was touched. False where that is not so.
     bool forget_writes_if_cheap() const;
 
 private:

@@ -30,10 +30,13 @@ std::optional<std::uint64_t> natural(const Json& json) {
     return static_cast<std::uint64_t>(json.get<std::int64_t>());
 }
 
-void refuse_unknown_members(const Json& json) {
-    for (const auto& [key, member] : json.items()) {
-        const bool known = std::find(kPlainMembers.begin(), kPlainMembers.end(), key) != kPlainMembers.end();
-        if (!known && !parse_way(key)) {
+/// A url beside another way is that tensor's second address; alone it is the way.
+Way find_way(const Json& json) {
+    std::vector<Way> found;
+    for (const auto& [key, member] : json.get_ref<const Json::object_t&>()) {
+        if (const auto way = parse_way(key)) {
+            found.push_back(*way);
+        } else if (std::find(kPlainMembers.begin(), kPlainMembers.end(), key) == kPlainMembers.end()) {
             throw InvalidValue(
                 {},
                 "a tensor's members only (dtype, shape, strides, device, lease, and one of data, base64, "
@@ -41,14 +44,7 @@ void refuse_unknown_members(const Json& json) {
                 "member " + described(key));
         }
     }
-}
-
-/// A url beside another way is that tensor's second address; alone it is the way.
-Way find_way(const Json& json) {
-    std::vector<Way> found;
-    for (const Way way : kWays) {
-        if (json.contains(name_of(way))) found.push_back(way);
-    }
+    std::sort(found.begin(), found.end());
     if (found.size() == 2 && found.back() == Way::url) found.pop_back();
     if (found.size() == 1) return found.front();
     throw InvalidValue({}, "exactly one of data, base64, body, shm, cuda_ipc, url",
@@ -63,16 +59,16 @@ DType read_dtype(const Json& json) {
 }
 
 Shape read_counts(const Json& json, std::string_view name) {
-    const std::string path(name);
     if (!json.is_array() || json.size() > kMaxRank) {
-        fail(path, "array of at most " + std::to_string(kMaxRank) + " integers", &json);
+        fail(std::string(name), "array of at most " + std::to_string(kMaxRank) + " integers", &json);
     }
     Shape counts;
     counts.reserve(json.size());
     for (const Json& element : json) {
         const auto value = natural(element);
         if (!value || *value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-            fail(path + '[' + std::to_string(counts.size()) + ']', "integer from 0 to 9223372036854775807", &element);
+            fail(std::string(name) + '[' + std::to_string(counts.size()) + ']', "integer from 0 to 9223372036854775807",
+                 &element);
         }
         counts.push_back(static_cast<std::int64_t>(*value));
     }
@@ -94,23 +90,17 @@ std::string read_device(const Json& json) {
     fail("device", "\"cpu\" or \"cuda:<uuid>\"", &json);
 }
 
-const Json& required(const Json& json, std::string_view name, std::string_view expected) {
-    const Json* member = find(json, name);
-    if (member == nullptr) fail(std::string(name), std::string(expected), nullptr);
-    return *member;
-}
-
 void read_type_and_shape(const Json& json, Descriptor& descriptor) {
     const Json* dtype = find(json, "dtype");
     const Json* shape = find(json, "shape");
     if (descriptor.way != Way::data) {
-        dtype = &required(json, "dtype", "one of " + dtype_names());
-        shape = &required(json, "shape", "array of integers");
+        if (dtype == nullptr) fail("dtype", "one of " + dtype_names(), nullptr);
+        if (shape == nullptr) fail("shape", "array of integers", nullptr);
     }
-    const bool complex = dtype != nullptr && is_complex(read_dtype(*dtype));
+    const auto named = dtype != nullptr ? std::optional(read_dtype(*dtype)) : std::nullopt;
+    const bool complex = named && is_complex(*named);
     descriptor.shape = shape != nullptr ? read_counts(*shape, "shape") : shape_of_data(*descriptor.content, complex);
-    descriptor.dtype =
-        dtype != nullptr ? read_dtype(*dtype) : dtype_of_data(*descriptor.content, descriptor.shape.size());
+    descriptor.dtype = named ? *named : dtype_of_data(*descriptor.content, descriptor.shape.size());
 }
 
 void read_strides(const Json& json, Descriptor& descriptor) {
@@ -160,7 +150,6 @@ void check_size(const Descriptor& descriptor, const Region& region) {
 
 Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
     if (!json.is_object()) fail({}, "tensor descriptor (an object)", &json);
-    refuse_unknown_members(json);
     Descriptor descriptor;
     descriptor.way = find_way(json);
     descriptor.content = find(json, name_of(descriptor.way));
@@ -178,9 +167,9 @@ Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
 }
 
 const std::string& region_text(const Descriptor& descriptor, std::string_view name) {
-    const std::string way(name_of(descriptor.way));
     const Json* member = descriptor.content->is_object() ? find(*descriptor.content, name) : nullptr;
-    if (member == nullptr || !member->is_string()) fail(way + '.' + std::string(name), "string", member);
+    if (member == nullptr || !member->is_string())
+        fail(std::string(name_of(descriptor.way)).append(".").append(name), "string", member);
     return member->get_ref<const std::string&>();
 }
 
@@ -197,20 +186,21 @@ std::uint64_t region_natural(const Descriptor& descriptor, std::string_view name
 
 Region parse_region(const Descriptor& descriptor, std::uint64_t available,
                     std::initializer_list<std::string_view> others) {
-    const std::string way(name_of(descriptor.way));
+    const auto path = [&](const char* member) { return std::string(name_of(descriptor.way)).append(member); };
     const Json& content = *descriptor.content;
     if (!content.is_object() || content.size() != 2 + others.size()) {
         std::string expected = "object with ";
         for (const std::string_view other : others)
             expected.append(other).append(", ");
-        fail(way, expected + "offset and size", &content);
+        fail(path(""), expected + "offset and size", &content);
     }
     const Region region{region_natural(descriptor, "offset"), region_natural(descriptor, "size")};
-    const std::string have = " (there are " + std::to_string(available) + " bytes)";
-    if (region.offset > available)
-        fail(way + ".offset", "integer up to " + std::to_string(available) + have, &content["offset"]);
+    const auto up_to = [&](std::uint64_t most) {
+        return "integer up to " + std::to_string(most) + " (there are " + std::to_string(available) + " bytes)";
+    };
+    if (region.offset > available) fail(path(".offset"), up_to(available), &content["offset"]);
     if (region.size > available - region.offset) {  // not the sum, which may overflow
-        fail(way + ".size", "integer up to " + std::to_string(available - region.offset) + have, &content["size"]);
+        fail(path(".size"), up_to(available - region.offset), &content["size"]);
     }
     check_size(descriptor, region);
     return region;

@@ -36,17 +36,17 @@ TransportNotPossible::TransportNotPossible(Reasons reasons)
 
 codec::TensorPointer TensorExchange::import(const Json& json) {
     const Descriptor descriptor = parse_descriptor(json, limits_);
-    const std::string way(name_of(descriptor.way));
+    const auto way = [&] { return std::string(name_of(descriptor.way)); };
     if (const Viability viable = media_->viable(descriptor.way); !viable) {
-        throw InvalidValue(way, "one of the ways that can be used here (" + media_->viable_names() + ")",
-                           way + ", but " + viable.reason);
+        throw InvalidValue(way(), "one of the ways that can be used here (" + media_->viable_names() + ")",
+                           way() + ", but " + viable.reason);
     }
     const Medium& medium = *media_->find(descriptor.way);
     if (const Viability carried = medium.carries(descriptor.dtype); !carried) {
-        throw InvalidValue(way, "another way for this dtype", way + ", but " + carried.reason);
+        throw InvalidValue(way(), "another way for this dtype", way() + ", but " + carried.reason);
     }
     if (descriptor.device != "cpu" && descriptor.way != Way::cuda_ipc) {
-        throw InvalidValue("device", "\"cpu\": " + way + " brings the bytes to host memory", descriptor.device);
+        throw InvalidValue("device", "\"cpu\": " + way() + " brings the bytes to host memory", descriptor.device);
     }
     Imported imported = medium.import(descriptor, incoming_);
     count(descriptor.way, imported.copied);
@@ -70,11 +70,13 @@ Json TensorExchange::describe(const codec::TensorPointer& handle) {
     }
     count(medium->way(), exported.copied);
     const at::Tensor& tensor = handle->tensor();
-    Json json{
-        {"dtype", name_of(dtype_of(tensor))}, {"shape", tensor.sizes().vec()}, {"device", std::move(exported.device)}};
-    if (!exported.strides.empty()) json["strides"] = std::move(exported.strides);
-    if (!exported.lease.empty()) json["lease"] = std::move(exported.lease);
-    json[std::string(name_of(medium->way()))] = std::move(exported.content);
+    Json::object_t json;  // member by member: an initialiser list would make a list of each first
+    json.emplace("dtype", name_of(dtype_of(tensor)));
+    json.emplace("shape", tensor.sizes().vec());
+    json.emplace("device", std::move(exported.device));
+    if (!exported.strides.empty()) json.emplace("strides", std::move(exported.strides));
+    if (!exported.lease.empty()) json.emplace("lease", std::move(exported.lease));
+    json.emplace(name_of(medium->way()), std::move(exported.content));
     if (exported.held != nullptr) held_.push_back(std::move(exported.held));
     return json;
 }

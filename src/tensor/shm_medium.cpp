@@ -19,7 +19,11 @@ namespace {
 ShapeView view(at::IntArrayRef counts) { return {counts.data(), counts.size()}; }
 
 Json content_of(const std::string& segment, const Region& region) {
-    return {{"segment", segment}, {"offset", region.offset}, {"size", region.size}};
+    Json::object_t content;
+    content.emplace("segment", segment);
+    content.emplace("offset", region.offset);
+    content.emplace("size", region.size);
+    return content;
 }
 
 class ShmMedium final : public Medium {

@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <cerrno>
+#include <span>
 #include <system_error>
 #include <vector>
 
@@ -20,22 +21,37 @@ void fill_random(unsigned char* data, std::size_t size) {
     }
 }
 
-}  // namespace
-
-std::string random_hex(std::size_t bytes) {
+void append_hex(std::span<const unsigned char> bytes, std::string& text) {
     static constexpr char kDigits[] = "0123456789abcdef";
-    std::vector<unsigned char> raw(bytes);
-    fill_random(raw.data(), raw.size());
-    std::string text;
-    text.reserve(bytes * 2);
-    for (const unsigned char byte : raw) {
+    text.reserve(text.size() + bytes.size() * 2);
+    for (const unsigned char byte : bytes) {
         text.push_back(kDigits[byte >> 4]);
         text.push_back(kDigits[byte & 15]);
     }
+}
+
+}  // namespace
+
+std::string random_hex(std::size_t bytes) {
+    std::vector<unsigned char> raw(bytes);
+    fill_random(raw.data(), raw.size());
+    std::string text;
+    append_hex(raw, text);
     return text;
 }
 
 std::string random_id(std::string_view prefix) { return std::string(prefix) + random_hex(16); }
+
+std::string RandomIds::next() {
+    if (used_ == bits_.size()) {
+        fill_random(bits_.data(), bits_.size());
+        used_ = 0;
+    }
+    std::string text = prefix_;
+    append_hex(std::span(bits_).subspan(used_, kBytes), text);
+    used_ += kBytes;
+    return text;
+}
 
 bool equal_in_constant_time(std::string_view a, std::string_view b) {
     unsigned char difference = a.size() == b.size() ? 0 : 1;

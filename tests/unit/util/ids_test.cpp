@@ -27,6 +27,18 @@ TEST_CASE("random ids carry their prefix and 128 bits, and do not repeat", "[uti
     CHECK(seen.begin()->size() == 34);
 }
 
+TEST_CASE("ids whose bits are fetched together do not repeat either", "[util][ids]") {
+    RandomIds ids("l-"), others("l-");
+    std::set<std::string> seen;
+    for (int i = 0; i < 1000; ++i) {
+        seen.insert(ids.next());
+        seen.insert(others.next());
+    }
+    CHECK(seen.size() == 2000);
+    for (const std::string& id : seen)
+        CHECK((id.starts_with("l-") && id.size() == 34 && id.find_first_not_of("0123456789abcdef", 2) == id.npos));
+}
+
 TEST_CASE("comparison in constant time says what == says", "[util][ids]") {
     for (const std::string_view a : {"", "a", "b", "secret", "secreT", "secre", "secretsecret"}) {
         for (const std::string_view b : {"", "a", "b", "secret", "secreT", "secre", "secretsecret"}) {
