@@ -80,6 +80,7 @@ cxxopts::Options option_list() {
         "task", "runs the call as a task, and waits for it")(
         "idempotent", "the call may run twice: repeat it if the connection breaks")(
         "key", "idempotency key: the same key never runs twice", text())("session", "token of a session", text())(
+        "require", "ways that tensors must go, else the call fails: shm, cuda_ipc, body, ...", text())(
         "ttl", "seconds that the server keeps a finished task", text())(
         "deadline", "seconds after which the server cancels a task", text())(
         "name", "put: the name; default: that of the file", text())(
@@ -149,6 +150,7 @@ void read_options(const Reader& reader, CommandLine& line) {
     line.call.idempotent = reader.has("idempotent");
     line.call.idempotency_key = reader.text("key");
     line.call.session = reader.text("session");
+    line.call.require = reader.text("require");
     line.call.task_ttl = reader.seconds("ttl");
     line.call.task_deadline = reader.seconds("deadline");
     line.output = reader.text("output");

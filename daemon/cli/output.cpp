@@ -39,6 +39,8 @@ void write_result(const CommandLine& line, const Dynamic& result) {
     } else {
         print_line(line.json ? compact(to_json(result)) : show(result));
     }
+    if (!result.value.objects.empty() && line.call.session.empty() && !line.json)
+        std::cerr << "shared-tensor: the handle ends with this command; --session TOKEN (session.open) keeps it\n";
 }
 
 }  // namespace shared_tensor::cli

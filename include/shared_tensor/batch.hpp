@@ -24,7 +24,8 @@ std::uint64_t item_id(const BatchState& state, std::size_t index);
 template <class R>
 class BatchItem {
 public:
-    /// The result; throws the item's own error (RpcError's children), or std::logic_error before Batch::send().
+    /// The result; throws the item's own error (RpcError's children), or std::logic_error before Batch::send(). Tensors
+    /// in shared memory are the same each time, and kept until the batch and its items are gone.
     R get() const {
         detail::ResultOf<R> result;
         client::read_item(*state_, index_, result);

@@ -95,6 +95,8 @@ public:
     /// unless named.
     Client with(CallOptions options) const;
 
+    const CallOptions& options() const { return options_; }
+
     /// A client with a session of its own in the server: stateful models keep their state from call to call, apart from
     /// everybody else's. The session ends with the last copy; the server ends it after 10 minutes without a call.
     Client new_session() const;

@@ -21,6 +21,10 @@ struct CallOptions {
     bool idempotent = false;
     /// Token of a session that was opened elsewhere; Client::new_session() needs no such.
     std::string session{};
+    /// The only ways that tensors of the call may go, both there and back: "shm", "cuda_ipc, shm", ... Empty: any that
+    /// ClientOptions::accept allows. Where none of them can be had, the call fails with TransportNotPossible, which
+    /// says why, instead of taking a slower way.
+    std::string require{};
     /// Of submit: how long the server keeps the finished task, and when it cancels it. None: the server's own.
     std::optional<std::chrono::milliseconds> task_ttl{}, task_deadline{};
 };

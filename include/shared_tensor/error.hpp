@@ -62,17 +62,18 @@ private:
     }
 // NOLINTEND(bugprone-macro-parentheses)
 
-SHARED_TENSOR_DETAIL_ERROR(MethodNotFound);     ///< -32601
-SHARED_TENSOR_DETAIL_ERROR(InvalidParams);      ///< -32602; data: parameter, expected, got
-SHARED_TENSOR_DETAIL_ERROR(FunctionFailed);     ///< -32000; data: type and message of what the function threw
-SHARED_TENSOR_DETAIL_ERROR(ServerBusy);         ///< -32001; data: retry_after_ms
-SHARED_TENSOR_DETAIL_ERROR(DeadlineExceeded);   ///< -32002, or the client's own deadline
-SHARED_TENSOR_DETAIL_ERROR(Cancelled);          ///< -32004
-SHARED_TENSOR_DETAIL_ERROR(UnknownOrExpired);   ///< -32005
-SHARED_TENSOR_DETAIL_ERROR(NotAuthorised);      ///< -32007
-SHARED_TENSOR_DETAIL_ERROR(ServerOutOfMemory);  ///< -32008
-SHARED_TENSOR_DETAIL_ERROR(ShuttingDown);       ///< -32009
-SHARED_TENSOR_DETAIL_ERROR(InputFailed);        ///< -32010; data: item, the id of the batch item that failed
+SHARED_TENSOR_DETAIL_ERROR(MethodNotFound);        ///< -32601
+SHARED_TENSOR_DETAIL_ERROR(InvalidParams);         ///< -32602; data: parameter, expected, got
+SHARED_TENSOR_DETAIL_ERROR(FunctionFailed);        ///< -32000; data: type and message of what the function threw
+SHARED_TENSOR_DETAIL_ERROR(ServerBusy);            ///< -32001; data: retry_after_ms
+SHARED_TENSOR_DETAIL_ERROR(DeadlineExceeded);      ///< -32002, or the client's own deadline
+SHARED_TENSOR_DETAIL_ERROR(Cancelled);             ///< -32004
+SHARED_TENSOR_DETAIL_ERROR(UnknownOrExpired);      ///< -32005
+SHARED_TENSOR_DETAIL_ERROR(TransportNotPossible);  ///< -32006; data: reasons, by way
+SHARED_TENSOR_DETAIL_ERROR(NotAuthorised);         ///< -32007
+SHARED_TENSOR_DETAIL_ERROR(ServerOutOfMemory);     ///< -32008
+SHARED_TENSOR_DETAIL_ERROR(ShuttingDown);          ///< -32009
+SHARED_TENSOR_DETAIL_ERROR(InputFailed);           ///< -32010; data: item, the id of the batch item that failed
 
 #undef SHARED_TENSOR_DETAIL_ERROR
 

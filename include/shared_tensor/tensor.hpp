@@ -6,9 +6,19 @@
 // A tensor parameter may view memory that the call owns (the received bytes); keep a copy of the at::Tensor as long as
 // you like: it keeps that memory alive. Results are taken by reference count, without a copy.
 
+#include <shared_tensor/object.hpp>
 #include <shared_tensor/value.hpp>
 
 namespace shared_tensor {
+
+/// The server's own tensor of which `result` is this client's view, as an argument: nothing is exported on the way, and
+/// what was written to `result` here does not count. Keep `result` until the call is over.
+///
+///     const auto weights = client.call<at::Tensor>("weights");
+///     client.call<at::Tensor>("scale", ref(weights), 2.0);
+///
+/// Throws std::invalid_argument for any other tensor: views of it, copies, results that came as bytes (another host).
+NamedReference ref(const at::Tensor& result);
 
 template <class T>
 requires std::same_as<T, at::Tensor>

@@ -133,7 +133,7 @@ void AsyncCore::push(std::unique_ptr<Job> job, std::size_t limit) {
 
 void AsyncCore::start(std::string_view method, const detail::Arguments& arguments,
                       std::unique_ptr<detail::AsyncSlot> slot, const CallOptions& options) {
-    Outgoing request = core_.compose(Outgoing::Form::single);
+    Outgoing request = core_.compose(Outgoing::Form::single, 1, options);
     request.call(method, arguments);
     request.finish();
     push(std::make_unique<CallJob>(*this, std::move(request), options, std::move(slot)), max_waiting_);
@@ -145,7 +145,7 @@ WatchedPointer AsyncCore::start_task(std::string_view method, const detail::Argu
     task->client = weak_from_this();
     task->slot = std::move(slot);
     task->options = with_key(std::move(options));
-    Outgoing request = core_.compose(Outgoing::Form::single);
+    Outgoing request = core_.compose(Outgoing::Form::single, 1, task->options);
     request.call("task.submit", SubmitArguments(method, arguments, task->options));
     request.finish();
     push(std::make_unique<SubmitJob>(*this, std::move(request), task), max_waiting_);
@@ -175,7 +175,9 @@ void AsyncCore::fetch_result(const WatchedPointer& task) {
     Outgoing request = core_.compose(Outgoing::Form::single);
     request.call("task.result", detail::ArgumentsOf(named("id", id)));
     request.finish();
-    push(std::make_unique<CallJob>(*this, std::move(request), question(), std::move(task->slot)), 0);
+    CallOptions options = question();
+    options.require = task->options.require;
+    push(std::make_unique<CallJob>(*this, std::move(request), std::move(options), std::move(task->slot)), 0);
 }
 
 void AsyncCore::stop() {

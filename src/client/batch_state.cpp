@@ -15,6 +15,7 @@ json_rpc::Json meta_of(const CallOptions& options) {
     json_rpc::Json meta;
     if (options.timeout) meta["timeout_ms"] = options.timeout->count();
     if (!options.idempotency_key.empty()) meta["idempotency_key"] = options.idempotency_key;
+    if (!options.require.empty()) meta["require"] = options.require;
     if (!options.session.empty()) meta["session"] = options.session;
     return meta;
 }
@@ -22,7 +23,9 @@ json_rpc::Json meta_of(const CallOptions& options) {
 }  // namespace
 
 BatchState::BatchState(std::shared_ptr<Core> core, CallOptions options)
-    : core_(std::move(core)), options_(std::move(options)), request_(core_->compose(Outgoing::Form::batch, kIds)) {
+    : core_(std::move(core)),
+      options_(std::move(options)),
+      request_(core_->compose(Outgoing::Form::batch, kIds, options_)) {
     options_.idempotency_key.clear();
 }
 

@@ -34,8 +34,8 @@ Core::Core(ClientOptions options, Surroundings surroundings)
     if (!options_.token.empty()) headers_.add("Authorization", "Bearer " + options_.token);
 }
 
-Outgoing Core::compose(Outgoing::Form form, std::size_t calls) {
-    return {form, next_id_.fetch_add(calls, std::memory_order_relaxed), *surroundings_.ports};
+Outgoing Core::compose(Outgoing::Form form, std::size_t calls, const CallOptions& options) {
+    return {form, next_id_.fetch_add(calls, std::memory_order_relaxed), *surroundings_.ports, options.require};
 }
 
 Incoming Core::exchange(const Outgoing& request, const CallOptions& options) {
@@ -129,6 +129,7 @@ http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opt
     }
     http.headers.add("Shared-Tensor-Accept",
                      shared.empty() ? options_.accept : surroundings_.ports->accepted() + ", " + options_.accept);
+    if (!options.require.empty()) http.headers.add("Shared-Tensor-Require", options.require);
     if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
         http.headers.add("Shared-Tensor-Session", session);
     return http;
@@ -166,14 +167,14 @@ void Core::sleep_until(SteadyTime time) {
 
 void Core::call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
                 const CallOptions& options) {
-    Outgoing request = compose(Outgoing::Form::single);
+    Outgoing request = compose(Outgoing::Form::single, 1, options);
     request.call(method, arguments);
     request.finish();
     exchange(request, options).result(slot);
 }
 
 void Core::notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options) {
-    Outgoing request = compose(Outgoing::Form::single);
+    Outgoing request = compose(Outgoing::Form::single, 1, options);
     request.notify(method, arguments);
     request.finish();
     exchange(request, options);

@@ -45,7 +45,7 @@ public:
     Core(ClientOptions options, Surroundings surroundings);
 
     /// An empty request with ids of its own.
-    Outgoing compose(Outgoing::Form form, std::size_t calls = 1);
+    Outgoing compose(Outgoing::Form form, std::size_t calls = 1, const CallOptions& options = {});
 
     /// Blocks until the answer is there. `request` is finished. Throws RpcError's children.
     Incoming exchange(const Outgoing& request, const CallOptions& options);

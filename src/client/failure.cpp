@@ -99,6 +99,7 @@ void throw_error(const json_rpc::Error& error, std::string_view method) {
         case ErrorCode::deadline_exceeded: throw DeadlineExceeded(error.code, error.message, data, text);
         case ErrorCode::cancelled: throw Cancelled(error.code, error.message, data, text);
         case ErrorCode::unknown_or_expired: throw UnknownOrExpired(error.code, error.message, data, text);
+        case ErrorCode::transport_not_possible: throw TransportNotPossible(error.code, error.message, data, text);
         case ErrorCode::not_authorised: throw NotAuthorised(error.code, error.message, data, text);
         case ErrorCode::out_of_memory: throw ServerOutOfMemory(error.code, error.message, data, text);
         case ErrorCode::shutting_down: throw ShuttingDown(error.code, error.message, data, text);

@@ -1,8 +1,11 @@
 #include "client/incoming.hpp"
 
 #include <algorithm>
+#include <charconv>
+#include <exception>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 
@@ -10,31 +13,71 @@
 #include "codec/frame.hpp"
 #include "codec/json_source.hpp"
 #include "json_rpc/parse_responses.hpp"
+#include "util/log.hpp"
 
 namespace shared_tensor::client {
 
-namespace {
-
 /// Imports from the body of an answer; made for the first tensor that is read.
-class LazyPort final : public codec::TensorPort {
+class Incoming::Port final : public codec::TensorPort {
 public:
-    LazyPort(const TensorPorts& ports, std::span<const std::byte> bytes, std::shared_ptr<const void> owner)
-        : ports_(&ports), bytes_(bytes), owner_(std::move(owner)) {}
+    /// `leased`: how many tensors came with a lease.
+    Port(const TensorPorts& ports, std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+         std::size_t leased)
+        : ports_(&ports), bytes_(bytes), owner_(std::move(owner)), leased_(leased) {}
 
-    codec::TensorPointer import(const codec::Json& descriptor) override { return real().import(descriptor); }
+    /// A lease ends with the tensor that was read by it: one that is read again must be the same.
+    codec::TensorPointer import(const codec::Json& descriptor) override {
+        if (leased_ == 0) return real().import(descriptor);
+        if (const auto known = read_.find(&descriptor); known != read_.end()) return known->second;
+        return read_.emplace(&descriptor, real().import(descriptor)).first->second;
+    }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
     codec::Json describe(const codec::TensorPointer& tensor) override { return real().describe(tensor); }
 
+    bool has_unread() const { return read_.size() < leased_; }
+    void add_unread(const codec::Json& result, std::vector<std::string>& leases) const {
+        codec::for_each_placeholder(result, [&](const codec::Json& place) {
+            const codec::Json& descriptor = place.begin().value();
+            if (const auto* lease = lease_in(descriptor); lease != nullptr && !read_.contains(&descriptor))
+                leases.push_back(*lease);
+        });
+    }
+    void give_up(const std::vector<std::string>& leases) const { ports_->give_up(leases); }
+
 private:
+    static const std::string* lease_in(const codec::Json& descriptor) {
+        if (!descriptor.is_object()) return nullptr;
+        const auto lease = descriptor.find("lease");
+        return lease != descriptor.end() ? lease->get_ptr<const std::string*>() : nullptr;
+    }
     codec::TensorPort& real() {
         if (!real_) real_ = ports_->incoming(bytes_, owner_);
         return *real_;
     }
+
     const TensorPorts* ports_;
     std::span<const std::byte> bytes_;
     std::shared_ptr<const void> owner_;
+    const std::size_t leased_;
     std::unique_ptr<codec::TensorPort> real_;
+    std::unordered_map<const codec::Json*, codec::TensorPointer> read_;  // by their descriptors, which stay in place
 };
+
+namespace {
+
+/// Of Shared-Tensor-Transport: "shm;tensors=2;copied=0, body;tensors=1;copied=400" names two that came with a lease.
+std::size_t leased_in(std::string_view ways) {
+    std::size_t sum = 0;
+    for (const std::string_view start : {"shm;tensors=", "cuda_ipc;tensors="}) {
+        const auto found = ways.find(start);
+        if (found == std::string_view::npos) continue;
+        std::size_t count = 0;
+        const std::string_view digits = ways.substr(found + start.size());
+        std::from_chars(digits.data(), digits.data() + digits.size(), count);
+        sum += count;
+    }
+    return sum;
+}
 
 bool is_frame(const http::ClientResponse& response) {
     const auto type = response.headers.find("Content-Type");
@@ -69,6 +112,33 @@ const json_rpc::Error* whole_error(const std::vector<json_rpc::Response>& respon
 
 }  // namespace
 
+Incoming::Incoming() = default;
+Incoming::Incoming(Incoming&&) noexcept = default;
+
+Incoming& Incoming::operator=(Incoming&& other) noexcept {
+    give_up_unread();
+    responses_ = std::move(other.responses_);
+    port_ = std::move(other.port_);
+    objects_ = std::move(other.objects_);
+    return *this;
+}
+
+Incoming::~Incoming() { give_up_unread(); }
+
+/// Those that are lost for want of memory end after a minute: they were never confirmed.
+void Incoming::give_up_unread() noexcept {
+    if (port_ == nullptr || !port_->has_unread()) return;
+    try {
+        std::vector<std::string> leases;
+        for (const auto& answer : responses_) {
+            if (answer.result() != nullptr) port_->add_unread(*answer.result(), leases);
+        }
+        port_->give_up(leases);
+    } catch (const std::exception& error) {
+        log::debug("leases of tensors that nobody read end by themselves: ", error.what());
+    }
+}
+
 Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
                         std::string_view url, bool own_session, ObjectsOf objects) {
     Incoming incoming;
@@ -85,7 +155,8 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
             throw SessionRefused{*answer.error()};
     }
     if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
-    incoming.port_ = std::make_unique<LazyPort>(ports, frame->tensors, response.body);
+    const auto ways = response.headers.find("Shared-Tensor-Transport");
+    incoming.port_ = std::make_unique<Port>(ports, frame->tensors, response.body, ways ? leased_in(*ways) : 0);
     incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(objects));
     if (!request.is_batch() && request.wants_answer()) {
         const auto& answer = incoming.responses_.front();

@@ -21,9 +21,14 @@ struct SessionRefused {
     json_rpc::Error error;
 };
 
-/// The answer to one request. Belongs to one thread at a time; tensors read from it may live longer.
+/// The answer to one request. Belongs to one thread at a time; tensors read from it may live longer. What is read twice
+/// is the same tensor twice; the leases of those that nobody has read end with it.
 class Incoming {
 public:
+    Incoming(Incoming&&) noexcept;
+    Incoming& operator=(Incoming&&) noexcept;
+    ~Incoming();
+
     /// Throws the server's error for the whole request, or TransportFailure for what is no answer to `request`; where
     /// the client chose the session by itself, SessionRefused when the server does not know it.
     static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
@@ -37,11 +42,14 @@ public:
     void result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const;
 
 private:
-    Incoming() = default;
+    class Port;
+    Incoming();
     void read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const;
 
+    void give_up_unread() noexcept;
+
     std::vector<json_rpc::Response> responses_;
-    std::unique_ptr<codec::TensorPort> port_;
+    std::unique_ptr<Port> port_;
     std::unique_ptr<AnsweredObjects> objects_;
 };
 

@@ -25,7 +25,7 @@ codec::Json handle_of(const ObjectPointer& object) {
 /// Most calls have no tensor: what carries them is made for the first one.
 class Outgoing::Port final : public codec::TensorPort {
 public:
-    explicit Port(const TensorPorts& ports) : ports_(&ports) {}
+    Port(const TensorPorts& ports, std::string require) : ports_(&ports), require_(std::move(require)) {}
 
     codec::TensorPointer import(const codec::Json& descriptor) override { return real().import(descriptor); }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
@@ -38,15 +38,16 @@ public:
 
 private:
     OutgoingTensors& real() {
-        if (!real_) real_ = ports_->outgoing();
+        if (!real_) real_ = ports_->outgoing(require_);
         return *real_;
     }
     const TensorPorts* ports_;
+    const std::string require_;
     std::unique_ptr<OutgoingTensors> real_;
 };
 
-Outgoing::Outgoing(Form form, std::uint64_t first_id, const TensorPorts& ports)
-    : form_(form), first_id_(first_id), port_(std::make_unique<Port>(ports)) {}
+Outgoing::Outgoing(Form form, std::uint64_t first_id, const TensorPorts& ports, std::string require)
+    : form_(form), first_id_(first_id), port_(std::make_unique<Port>(ports, std::move(require))) {}
 Outgoing::Outgoing(Outgoing&&) noexcept = default;
 Outgoing::~Outgoing() = default;
 

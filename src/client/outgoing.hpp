@@ -22,12 +22,13 @@ namespace shared_tensor::client {
 class Outgoing {
 public:
     enum class Form { single, batch };
-    /// Ids count up from `first_id`. `ports` must outlive it.
-    Outgoing(Form form, std::uint64_t first_id, const TensorPorts& ports);
+    /// Ids count up from `first_id`. `ports` must outlive it. `require` is that of CallOptions.
+    Outgoing(Form form, std::uint64_t first_id, const TensorPorts& ports, std::string require = {});
     Outgoing(Outgoing&&) noexcept;
     ~Outgoing();
 
-    /// Writes a call; its id. `meta` is the request's own member of that name, null for none.
+    /// Writes a call; its id. Throws TransportNotPossible for a tensor that cannot go as it is required to. `meta` is
+    /// the request's own member of that name, null for none.
     std::uint64_t call(std::string_view method, const detail::Arguments& arguments, json_rpc::Json meta = nullptr);
     void notify(std::string_view method, const detail::Arguments& arguments);
 

@@ -131,6 +131,11 @@ std::vector<std::string> SharedMemory::recall(const std::vector<std::string>& le
     return texts_of(answer.result, "free");
 }
 
+void SharedMemory::give_up(const std::vector<std::string>& leases) {
+    for (const std::string& lease : leases)
+        tell_later(&State::released, lease);
+}
+
 tensor::Viability SharedMemory::viable() const {
     if (!process_.is_here()) return {"the local channel belongs to the process that this one was forked from"};
     return {state_.with([](const State& state) { return state.gone; }) ? "the local channel is closed" : ""};

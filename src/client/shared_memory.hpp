@@ -34,6 +34,8 @@ public:
     const json_rpc::Json& ways() const { return ways_; }
     /// Into `made`: an uninitialised tensor in memory of ours that the server may map.
     void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made);
+    /// Nobody has read the tensors of these leases, and nobody will.
+    void give_up(const std::vector<std::string>& leases);
     /// In words of Shared-Tensor-Accept: what such memory can carry.
     std::string accepted() const;
 

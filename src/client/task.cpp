@@ -25,6 +25,7 @@ CallOptions question(const Client& client, milliseconds waits = milliseconds(0))
     options.idempotent = true;
     options.timeout = waits + kAnswerTime;
     options.session = client.session();
+    options.require = client.options().require;
     return options;
 }
 

@@ -3,9 +3,12 @@
 #include <stdexcept>
 #include <utility>
 
+#include "client/failure.hpp"
 #include "client/shared_memory.hpp"
+#include "json_rpc/error.hpp"
 #include "tensor/devices/devices.hpp"
 #include "tensor/exchange.hpp"
+#include "tensor/leased.hpp"
 #include "tensor/shared_allocation.hpp"
 #include "util/clock.hpp"
 #include "util/log.hpp"
@@ -19,8 +22,9 @@ constexpr std::chrono::seconds kTryAgain{1};
 using Memory = std::shared_ptr<SharedMemory>;
 
 /// As bytes behind the JSON, if not in shared memory: the server takes them so.
-tensor::ExportPolicy request_policy(const Memory& memory) {
+tensor::ExportPolicy request_policy(const Memory& memory, std::string_view require) {
     tensor::ExportPolicy policy;
+    policy.require = tensor::parse_ways(require).ways;  // words that are none are the server's to refuse
     policy.accept = {tensor::Way::body};
     if (memory != nullptr) policy.accept.insert(policy.accept.begin(), {tensor::Way::cuda_ipc, tensor::Way::shm});
     return policy;
@@ -30,14 +34,27 @@ const tensor::Media& media_of(const Memory& memory) {
     return memory != nullptr ? memory->media() : tensor::inline_media();
 }
 
+[[noreturn]] void throw_not_possible(const tensor::TransportNotPossible& error) {
+    codec::Json reasons = codec::Json::object();
+    for (const auto& [way, reason] : error.reasons())
+        reasons[std::string(tensor::name_of(way))] = reason;
+    throw_error(json_rpc::transport_not_possible(std::move(reasons)), "an argument");
+}
+
 class Outbound final : public OutgoingTensors {
 public:
-    explicit Outbound(Memory memory)
-        : memory_(std::move(memory)), exchange_({}, request_policy(memory_), {}, media_of(memory_)) {}
+    Outbound(Memory memory, std::string_view require)
+        : memory_(std::move(memory)), exchange_({}, request_policy(memory_, require), {}, media_of(memory_)) {}
 
     codec::TensorPointer import(const codec::Json& descriptor) override { return exchange_.import(descriptor); }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
-    codec::Json describe(const codec::TensorPointer& tensor) override { return exchange_.describe(tensor); }
+    codec::Json describe(const codec::TensorPointer& tensor) override {
+        try {
+            return exchange_.describe(tensor);
+        } catch (const tensor::TransportNotPossible& error) {
+            throw_not_possible(error);
+        }
+    }
 
     std::vector<http::BodyPart> parts() const override {
         std::vector<http::BodyPart> parts;
@@ -59,7 +76,12 @@ public:
     Inbound(Memory memory, tensor::Incoming incoming)
         : memory_(std::move(memory)), exchange_(std::move(incoming), {}, {}, media_of(memory_)) {}
 
-    codec::TensorPointer import(const codec::Json& descriptor) override { return exchange_.import(descriptor); }
+    codec::TensorPointer import(const codec::Json& descriptor) override {
+        codec::TensorPointer tensor = exchange_.import(descriptor);
+        if (const auto lease = descriptor.find("lease"); lease != descriptor.end())
+            tensor::mark_as_leased(tensor->tensor(), lease->get<std::string>());
+        return tensor;
+    }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
     codec::Json describe(const codec::TensorPointer& tensor) override { return exchange_.describe(tensor); }
 
@@ -77,10 +99,16 @@ public:
                 [](State& state) { state.reason = "no local channel is looked for (ClientOptions::local_socket)"; });
     }
 
-    std::unique_ptr<OutgoingTensors> outgoing() const override { return std::make_unique<Outbound>(memory()); }
+    std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const override {
+        return std::make_unique<Outbound>(memory(), require);
+    }
     std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                 std::shared_ptr<const void> owner) const override {
         return std::make_unique<Inbound>(memory(), tensor::Incoming{bytes, std::move(owner)});
+    }
+
+    void give_up(const std::vector<std::string>& leases) const override {
+        if (const Memory shared = memory()) shared->give_up(leases);
     }
 
     std::string session() const override {

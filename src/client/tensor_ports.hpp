@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codec/value.hpp"
@@ -35,10 +36,14 @@ struct SharedBytes {
 class TensorPorts {
 public:
     virtual ~TensorPorts() = default;
-    virtual std::unique_ptr<OutgoingTensors> outgoing() const = 0;
+    /// `require` is that of CallOptions. What is to be sent throws TransportNotPossible (of shared_tensor) then.
+    virtual std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const = 0;
     /// `bytes` are those behind the JSON of an answer in frame form; tensors that view them keep `owner`.
     virtual std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                         std::shared_ptr<const void> owner) const = 0;
+
+    /// Leases that came with an answer and that nobody has read: their memory may be used again.
+    virtual void give_up(const std::vector<std::string>& leases) const { (void)leases; }
 
     /// The token by which the server knows whose memory requests and answers name; empty: none is shared.
     virtual std::string session() const { return {}; }

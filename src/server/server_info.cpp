@@ -29,7 +29,7 @@ Json device_memory() {
             {"quarantined_bytes", quarantine.bytes}};
 }
 
-Json limits(const ServerOptions& options, const service::TensorStoreLimits& names) {
+Json limits(const ServerOptions& options, const service::TensorStoreLimits& names, const shm::PoolLimits& shared) {
     return {{"max_json_bytes", options.max_json_bytes},
             {"max_json_depth", options.max_json_depth},
             {"max_body_bytes", options.max_body_bytes},
@@ -45,6 +45,7 @@ Json limits(const ServerOptions& options, const service::TensorStoreLimits& name
             {"max_sessions", options.max_sessions},
             {"max_leases", options.max_leases},
             {"max_client_leases", options.max_client_leases},
+            {"max_shared_bytes", shared.max_bytes},
             {"lease_ttl_ms", options.lease_ttl.count()},
             {"max_named_tensors", options.max_named_tensors},
             {"max_set_members", options.max_set_members},
@@ -122,7 +123,7 @@ Json server_info(const InfoSources& sources) {
               {"functions", sources.dispatcher.registry().size()},
               {"devices", devices()},
               {"ways", describe_ways(sources.way_facts)},
-              {"limits", limits(sources.options, sources.names.limits())},
+              {"limits", limits(sources.options, sources.names.limits(), sources.local.pool().limits())},
               {"totals", totals(sources)}};
     if (!sources.way_facts.local_socket.empty()) info["local_socket"] = sources.way_facts.local_socket;
     return info;

@@ -202,6 +202,8 @@ std::optional<SegmentPool::Place> SegmentPool::find(const void* address) const {
     });
 }
 
+const PoolLimits& SegmentPool::limits() const { return shelf_->limits; }
+
 PoolUse SegmentPool::use() const {
     return shelf_->state.with([](const Shelf::State& held) { return held.use; });
 }

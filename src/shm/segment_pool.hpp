@@ -62,6 +62,7 @@ public:
     std::optional<Place> find(const void* address) const;
 
     PoolUse use() const;
+    const PoolLimits& limits() const;
     /// Gives all idle segments back to the system.
     void trim();
 

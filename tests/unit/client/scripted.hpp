@@ -117,7 +117,9 @@ private:
 /// No tensor crosses here.
 class NoPorts final : public client::TensorPorts {
 public:
-    std::unique_ptr<client::OutgoingTensors> outgoing() const override { throw std::logic_error("a tensor went out"); }
+    std::unique_ptr<client::OutgoingTensors> outgoing(std::string_view) const override {
+        throw std::logic_error("a tensor went out");
+    }
     std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte>,
                                                 std::shared_ptr<const void>) const override {
         throw std::logic_error("a tensor came in");

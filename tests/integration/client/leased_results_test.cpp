@@ -1,0 +1,160 @@
+// What becomes of the leases of results: read, read twice, referred to, not read at all, and ways that are required.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/mul.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <stdexcept>
+
+#include <shared_tensor/async_client.hpp>
+#include <shared_tensor/json.hpp>
+#include <shared_tensor/tensor.hpp>
+
+#include "example_daemon.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using Catch::Matchers::ContainsSubstring;
+using Json = nlohmann::json;
+
+namespace {
+
+Json totals_of(const Client& client) { return Json::parse(client.info().json)["totals"]; }
+int leases_of(const Client& client) { return totals_of(client)["shared_memory"]["leases"]; }
+
+/// Long before leases that nobody confirms end by themselves, after a minute.
+bool leases_become(const Client& client, int count) {
+    return eventually([&] { return leases_of(client) == count; });
+}
+
+Client without_memory(const ExampleDaemon& server) {
+    ClientOptions options;
+    options.url = server.url();
+    options.local_socket = "none";
+    return Client(options);
+}
+
+CallOptions requiring(std::string ways) {
+    CallOptions options;
+    options.require = std::move(ways);
+    return options;
+}
+
+const auto kBig = 1 << 20;  // elements
+
+}  // namespace
+
+TEST_CASE("A result as it came is an argument that does not leave the server", "[client][memory][refs]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    at::Tensor held = client.call<at::Tensor>("held_ramp", kBig);
+    held.zero_();  // of no account: what the server has is meant
+    const int before = totals_of(client)["tensors"]["shm"]["tensors"];
+    const auto scaled = client.call<at::Tensor>("scale", ref(held), 3.0);
+    CHECK(at::equal(scaled, at::mul(at::arange(kBig, at::kFloat), 3)));
+    CHECK(totals_of(client)["tensors"]["shm"]["tensors"] == before + 1);  // the result, no argument
+    CHECK(client.statistics().bytes_out < 10'000);
+}
+
+TEST_CASE("Only a result as it came from shared memory can be referred to", "[client][memory][refs]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const auto held = client.call<at::Tensor>("held_ramp", kBig);
+    CHECK_NOTHROW(ref(held));
+    CHECK_THROWS_WITH(ref(held.view({2, -1})), ContainsSubstring("view"));
+    CHECK_THROWS_AS(ref(held.slice(0, 1)), std::invalid_argument);
+    CHECK_THROWS_AS(ref(held.view(at::kInt)), std::invalid_argument);
+    CHECK_THROWS_AS(ref(held.clone()), std::invalid_argument);
+    CHECK_THROWS_AS(ref(at::arange(5)), std::invalid_argument);
+    CHECK_THROWS_AS(ref(at::Tensor()), std::invalid_argument);
+    CHECK_THROWS_AS(ref(without_memory(server).call<at::Tensor>("held_ramp", kBig)), std::invalid_argument);
+}
+
+TEST_CASE("A reference to a result that was let go is refused", "[client][memory][refs]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    auto held = client.call<at::Tensor>("held_ramp", kBig);
+    const NamedReference reference = ref(held);
+    held = at::Tensor();
+    REQUIRE(leases_become(client, 0));
+    CHECK_THROWS_AS(client.call<at::Tensor>("scale", reference, 2.0), UnknownOrExpired);
+}
+
+TEST_CASE("A result that nobody reads is given up at once", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    client.call("held_ramp", kBig);
+    CHECK(leases_become(client, 0));
+    CHECK_THROWS_AS(client.call<std::string>("held_ramp", kBig), ResultMismatch);
+    CHECK(leases_become(client, 0));
+    {
+        auto batch = client.batch();
+        const auto read = batch.add<at::Tensor>("held_ramp", kBig);
+        batch.add<at::Tensor>("held_ramp", kBig / 2);
+        batch.add<double>("add", 1, 2);
+        batch.send();
+        const auto kept = read.get();
+        CHECK(leases_of(client) == 2);
+    }
+    CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("An item of a batch that is read twice is one tensor", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const at::Tensor ramp = at::arange(kBig, at::kFloat);
+    {
+        auto batch = client.batch();
+        const auto item = batch.add<at::Tensor>("ramp", kBig);
+        batch.send();
+        CHECK(at::equal(item.get(), ramp));
+        // Were its lease over with the first, others would write to its memory now.
+        for (int i = 0; i < 5; ++i)
+            CHECK(client.call<at::Tensor>("scaled_ramp", kBig, 2.0)[1].item<float>() == 2);
+        const auto second = item.get();
+        CHECK(at::equal(second, ramp));
+        CHECK(second.is_same_size(item.get()));
+    }
+    CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("A way that is required is taken or the call fails, saying why", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client client = server.client(), remote = without_memory(server);
+    const at::Tensor x = at::arange(kBig, at::kFloat);
+    const Client by_shm = client.with(requiring("shm"));
+    CHECK(at::equal(by_shm.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
+    CHECK(by_shm.call<at::Tensor>("scale", at::arange(3, at::kFloat), 2.0)[2].item<float>() == 4);  // small ones too
+    const Json before = totals_of(client)["tensors"];
+    CHECK_THROWS_AS(remote.with(requiring("shm")).call<at::Tensor>("ramp", 10), TransportNotPossible);
+    CHECK_THROWS_WITH(remote.with(requiring("shm")).call<at::Tensor>("scale", x, 2.0),
+                      ContainsSubstring("an argument") && ContainsSubstring("shm"));
+    CHECK_THROWS_AS(client.with(requiring("cuda_ipc")).call<at::Tensor>("ramp", 10), TransportNotPossible);
+    CHECK(totals_of(client)["tensors"] == before);
+    CHECK_THROWS_AS(client.with(requiring("pigeon")).call<at::Tensor>("ramp", 10), RpcError);
+    CHECK(remote.with(requiring("body")).call<at::Tensor>("ramp", 10)[9].item<float>() == 9);
+    CHECK(remote.with(requiring("shm")).call<double>("add", 1, 2) == 3);  // no tensor, no way
+}
+
+TEST_CASE("A batch and a task are held to the way that is required", "[client][memory]") {
+    const ExampleDaemon server;
+    const Client remote = without_memory(server).with(requiring("shm"));
+    auto batch = remote.batch();
+    const auto ramp = batch.add<at::Tensor>("ramp", 10);
+    const auto sum = batch.add<double>("add", 1, 2);
+    batch.send();
+    CHECK(sum.get() == 3);
+    CHECK_THROWS_AS(ramp.get(), TransportNotPossible);
+    const auto task = remote.submit<at::Tensor>("ramp", 10);
+    CHECK_THROWS_AS(task.get(), TransportNotPossible);
+    AsyncOptions options;
+    options.client.url = server.url();
+    options.client.local_socket = "none";
+    const AsyncClient async(options);
+    CHECK_THROWS_AS(async.with(requiring("shm")).call<at::Tensor>("ramp", 10).get(), TransportNotPossible);
+    CHECK_THROWS_AS(async.with(requiring("shm")).submit<at::Tensor>("ramp", 10).get(), TransportNotPossible);
+}
