@@ -143,12 +143,7 @@ tensor::Viability SharedMemory::viable() const {
 
 tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const std::string& lease) {
     if (lease.empty()) throw InvalidValue("lease", "the id of a lease beside shm", "nothing");
-    std::unique_ptr<shm::Mapping> mapping;
-    try {
-        mapping = mappings_.take(segment, [&] { return ask_for(segment); });
-    } catch (const shm::BadSegment& error) {
-        throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
-    }
+    std::unique_ptr<shm::Mapping> mapping = map(segment, lease);
     tell_later(&State::confirmed, lease);
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
@@ -162,6 +157,21 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
         closer().post([self, segment, lease, shared] { self->give_back(segment, lease, std::move(*shared), false); });
     });
     return {data, size, std::move(owner)};
+}
+
+/// What cannot be mapped is not read: its lease is given back at once, not left to run out.
+std::unique_ptr<shm::Mapping> SharedMemory::map(const std::string& segment, const std::string& lease) {
+    try {
+        return mappings_.take(segment, [&] { return ask_for(segment); });
+    } catch (const shm::BadSegment& error) {
+        tell_later(&State::released, lease);
+        throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
+    } catch (const std::bad_alloc&) {
+        tell_later(&State::released, lease);
+        throw RpcError(static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
+                       "this process has no room to map the result: let go of other tensors, ask for less at a time, "
+                       "or raise its limit (ulimit -v)");
+    }
 }
 
 shm::MappingCache::Source SharedMemory::ask_for(const std::string& segment) {

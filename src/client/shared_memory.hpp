@@ -65,6 +65,7 @@ private:
 
     SharedMemory(const std::string& path, std::string token);
     std::string open_session(bool keeps_state);
+    std::unique_ptr<shm::Mapping> map(const std::string& segment, const std::string& lease);
     shm::MappingCache::Source ask_for(const std::string& segment);
     void offer(const shm::Segment& segment);
     void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<shm::Mapping> mapping,

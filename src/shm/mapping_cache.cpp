@@ -108,9 +108,10 @@ void MappingCache::put_back(const std::string& segment, std::unique_ptr<Mapping>
             gone.push_back(std::move(mapping));
             return Shelf::drop_if_unused(held, entry);
         }
-        ++held.use.idle;
-        held.use.idle_bytes += mapping->size();
+        const std::size_t size = mapping->size();
         entry->second.idle.push_back({std::move(mapping), held.stamps++});
+        ++held.use.idle;  // only now: without memory for the list it is not kept
+        held.use.idle_bytes += size;
         while (shelf_->is_over(held))
             gone.push_back(Shelf::evict_oldest(held));
     });

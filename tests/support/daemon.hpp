@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <catch2/catch_test_macros.hpp>
 #include <chrono>
 #include <fstream>
 #include <iterator>
@@ -80,7 +81,7 @@ bool eventually(Condition condition) {
 class Child {
 public:
     /// The child's environment is this one's without RANK, LOCAL_RANK and SHARED_TENSOR_*, with `variables` ("A=b").
-    Child(const Words& command, const Words& variables, const std::string& out, const std::string& err) {
+    Child(const Words& command, const Words& variables, const std::string& out, const std::string& err) : err_(err) {
         std::vector<char*> arguments = pointers(command);
         const Words environment = clean_environment(variables);
         std::vector<char*> variables_list = pointers(environment);
@@ -96,9 +97,11 @@ public:
     Child(const Child&) = delete;
     Child& operator=(const Child&) = delete;
     ~Child() {
-        if (code_) return;
-        signal(SIGKILL);
-        wait();
+        if (!code_) {
+            signal(SIGKILL);
+            wait();
+        }
+        fail_if_sanitizer_spoke();
     }
 
     pid_t pid() const { return pid_; }
@@ -125,6 +128,11 @@ public:
     }
 
 private:
+    /// Nobody else would notice: many tests end such a process, or let it die, and look no further.
+    void fail_if_sanitizer_spoke() const {
+        const std::string text = text_of_file(err_);
+        if (text.find("Sanitizer: ") != std::string::npos) FAIL_CHECK("a second process: " << text);
+    }
     static int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
     static void redirect(const std::string& path, int to) {
         const int file = ::open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
@@ -148,6 +156,7 @@ private:
         return result;
     }
 
+    const std::string err_;
     pid_t pid_ = -1;
     std::optional<int> code_;
 };

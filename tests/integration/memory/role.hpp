@@ -15,9 +15,10 @@ class Role {
 public:
     Role(const std::string& name, const ExampleDaemon& server)
         : progress_(folder_.file("progress")),
+          out_(folder_.file("out")),
           child_({own_path(), "role: " + name},
-                 {"SHARED_TENSOR_TEST_URL=" + server.url(), "SHARED_TENSOR_TEST_PROGRESS=" + progress_},
-                 folder_.file("out"), folder_.file("err")) {}
+                 {"SHARED_TENSOR_TEST_URL=" + server.url(), "SHARED_TENSOR_TEST_PROGRESS=" + progress_}, out_,
+                 folder_.file("err")) {}
 
     /// Until it is there.
     bool ready() {
@@ -29,6 +30,8 @@ public:
         child_.wait();
     }
     Child& child() { return child_; }
+    /// What it had to say, when it did not come so far.
+    std::string out() const { return text_of_file(out_); }
 
 private:
     static std::string own_path() {
@@ -38,7 +41,7 @@ private:
     }
 
     TemporaryFolder folder_;
-    std::string progress_;
+    std::string progress_, out_;
     Child child_;
 };
 

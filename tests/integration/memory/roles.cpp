@@ -13,6 +13,8 @@
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/tensor.hpp>
 
+#include "integration/memory/address_space.hpp"
+
 using namespace shared_tensor;
 
 namespace {
@@ -74,4 +76,23 @@ TEST_CASE("role: call and let go until killed", "[.][role]") {
         for (int i = 0; i < 20; ++i)
             held.push_back(client.call<at::Tensor>("scale", at::ones({1 << 14}), 2.0));
     }
+}
+
+TEST_CASE("role: ask for a gigabyte without room for it", "[.][role]") {
+    const Client client = server();
+    const auto small = [&] { return client.call<at::Tensor>("ramp", 100)[99].item<float>() == 99; };
+    REQUIRE(small());  // what a client needs in any case is there from now on
+    test::leave_room(::getpid(), std::uint64_t{256} << 20);
+    for (int round = 0; round < 3; ++round) {
+        try {
+            (void)client.call<at::Tensor>("held_ramp", 1 << 28);
+            FAIL("there was room");
+        } catch (const RpcError& error) {
+            REQUIRE(error.is(ErrorCode::response_too_large));
+            REQUIRE(std::string(error.what()).find("no room to map") != std::string::npos);
+        }
+        REQUIRE(small());
+    }
+    come_so_far();
+    stay();
 }
