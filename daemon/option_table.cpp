@@ -228,8 +228,8 @@ std::vector<OptionEntry> make_table() {
 }  // namespace
 
 const std::vector<OptionEntry>& option_table() {
-    static const auto* table = new std::vector<OptionEntry>(make_table());
-    return *table;
+    static const auto* const kTable = new std::vector<OptionEntry>(make_table());
+    return *kTable;
 }
 
 }  // namespace shared_tensor::daemon

@@ -187,8 +187,8 @@ bool can_scan() {
 }  // namespace
 
 PageTable best_page_table() {
-    static const bool scanned = can_scan();
-    return scanned ? PageTable::scanned : PageTable::read;
+    static const bool kScanned = can_scan();
+    return kScanned ? PageTable::scanned : PageTable::read;
 }
 
 void drop_written_pages(std::byte* data, std::size_t bytes, PageTable how) {

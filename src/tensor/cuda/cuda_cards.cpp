@@ -85,8 +85,8 @@ CudaCards look() {
 }  // namespace
 
 const CudaCards& cuda_cards() {
-    static const auto* const all = new CudaCards(look());
-    return *all;
+    static const auto* const kAll = new CudaCards(look());
+    return *kAll;
 }
 
 }  // namespace shared_tensor::tensor

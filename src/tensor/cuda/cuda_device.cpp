@@ -145,9 +145,9 @@ public:
     /// it by themselves.
     void hand_on(const at::Tensor& tensor) const noexcept override {
         quietly("a tensor that another thread reads", [&] {
-            const int card = tensor.get_device();
+            const c10::DeviceIndex card = tensor.get_device();
             const cudaStream_t now = current_stream(card);
-            const cudaStream_t all = c10::cuda::getDefaultCUDAStream(static_cast<c10::DeviceIndex>(card)).stream();
+            const cudaStream_t all = c10::cuda::getDefaultCUDAStream(card).stream();
             if (now == all || is_capturing(now)) return;
             const OnDevice on(card);
             cudaEvent_t event = nullptr;
@@ -184,7 +184,7 @@ public:
     }
 
     void read(const at::Tensor& tensor, std::byte* out) const override {
-        const int card = tensor.get_device();
+        const c10::DeviceIndex card = tensor.get_device();
         const OnDevice on(card);
         const at::Tensor plain = allocating([&] { return tensor.contiguous(); });
         const cudaStream_t stream = current_stream(card);
@@ -217,7 +217,8 @@ private:
         const auto result = cuda_driver()->mem_get_address_range(&base, &bytes, reinterpret_cast<CUdeviceptr>(address));
         if (result != CUDA_SUCCESS)
             throw DeviceRefused("the driver does not know this memory (error " + std::to_string(result) + ")");
-        return {reinterpret_cast<std::byte*>(base), bytes};
+        return {reinterpret_cast<std::byte*>(base),
+                bytes};  // NOLINT(*-no-int-to-ptr): the driver's addresses are integers
     }
 
     template <class Make>
@@ -243,8 +244,8 @@ std::string torch_folder() {
 }  // namespace
 
 const IpcDevice& cuda_device() {
-    static const auto* const device = new CudaDevice;
-    return *device;
+    static const auto* const kDevice = new CudaDevice;
+    return *kDevice;
 }
 
 bool cuda_is_loaded() noexcept {

@@ -34,8 +34,8 @@ std::optional<CudaDriver> load() {
 }  // namespace
 
 const CudaDriver* cuda_driver() {
-    static const auto* const driver = new std::optional<CudaDriver>(load());
-    return *driver ? &**driver : nullptr;
+    static const auto* const kDriver = new std::optional<CudaDriver>(load());
+    return *kDriver ? &**kDriver : nullptr;
 }
 
 }  // namespace shared_tensor::tensor

@@ -38,8 +38,8 @@ private:
 }  // namespace
 
 const IpcDevice& cuda_device() {
-    static const auto* const device = new NoCuda;
-    return *device;
+    static const auto* const kDevice = new NoCuda;
+    return *kDevice;
 }
 
 bool cuda_is_loaded() noexcept { return false; }

@@ -34,9 +34,9 @@ std::string text_of(const std::string& path) {
 }
 
 std::uint64_t sum_of(const Layout& layout) {
-    static const std::string boot = text_of("/proc/sys/kernel/random/boot_id");
+    static const std::string kBoot = text_of("/proc/sys/kernel/random/boot_id");
     std::string summed(reinterpret_cast<const char*>(&layout), kSummed);
-    const Sha256 digest = sha256_of(std::as_bytes(std::span(summed.append(boot))));
+    const Sha256 digest = sha256_of(std::as_bytes(std::span(summed.append(kBoot))));
     std::uint64_t sum = 0;
     std::memcpy(&sum, digest.data(), sizeof sum);
     return sum;
@@ -52,8 +52,8 @@ std::uint64_t start_of(std::uint32_t pid) {
 }
 
 std::uint64_t own_start() {
-    static const std::uint64_t start = start_of(static_cast<std::uint32_t>(::getpid()));
-    return start;
+    static const std::uint64_t kStart = start_of(static_cast<std::uint32_t>(::getpid()));
+    return kStart;
 }
 
 }  // namespace

@@ -70,13 +70,13 @@ void enable(std::size_t devices) {
 std::size_t enabled() { return all().enabled(); }
 
 std::string uuid(std::size_t device) {
-    static const std::string boot = [] {
+    static const std::string kBoot = [] {
         std::ifstream file("/proc/sys/kernel/random/boot_id");
         std::string text;
         file >> text;
         return text;
     }();
-    const std::string text = "simulated " + std::to_string(device) + ' ' + boot;
+    const std::string text = "simulated " + std::to_string(device) + ' ' + kBoot;
     const Sha256 digest = sha256_of(std::as_bytes(std::span(text)));
     static constexpr char kDigits[] = "0123456789abcdef";
     std::string name = "SIM-";
