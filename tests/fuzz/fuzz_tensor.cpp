@@ -1,8 +1,11 @@
 // libFuzzer entry for the bytes of tensors that a stranger sends: a descriptor on the first line and a body behind it,
-// a .npy file, a safetensors file behind "safetensors:", or a set behind "manifest:". Beyond not crashing it holds:
-// every element of what was taken can be read, and it arrives unchanged when it is sent on in any way.
+// a .npy file, a safetensors file behind "safetensors:", a set behind "manifest:", a message's frame behind "frame:", a
+// descriptor of shared memory behind "shm:" and the memory behind that, or one of device memory behind "cuda_ipc:".
+// Beyond not crashing it holds: every element of what was taken can be read, and it arrives unchanged when it is sent
+// on in any way.
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 
 #include <array>
 #include <cstdlib>
@@ -11,14 +14,18 @@
 #include <string>
 #include <vector>
 
+#include <shared_tensor/simulated.hpp>
 #include <shared_tensor/value.hpp>
 
+#include "codec/frame.hpp"
 #include "codec/json_source.hpp"
 #include "tensor/at_tensor.hpp"
+#include "tensor/devices/device_peer.hpp"
 #include "tensor/exchange.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/npy.hpp"
 #include "tensor/safetensors.hpp"
+#include "tensor/shm_medium.hpp"
 #include "tensor/tensor_set.hpp"
 
 namespace {
@@ -70,17 +77,120 @@ void check_sending(const codec::TensorPointer& tensor) {
     require(elements(sent(once, Way::data)->tensor()) == elements(once->tensor()), "numbers arrive as text");
 }
 
-void fuzz_descriptor(std::string_view input) {
-    const std::string_view text = input.substr(0, input.find('\n'));
-    const auto body = own(input.substr(std::min(text.size() + 1, input.size())));
+/// The descriptor is read with `body` beside it, by these ways; what is taken can be sent on.
+void check_import(std::string_view text, const std::shared_ptr<Bytes>& body, const Media& media = inline_media()) {
     const Json json = Json::parse(text, nullptr, false);
     if (json.is_discarded()) return;
     try {
-        check_sending(TensorExchange({*body, body}, {}, kLimits).import(json));
+        check_sending(TensorExchange({*body, body}, {}, kLimits, media).import(json));
     } catch (const InvalidValue& error) {
         require(!error.expected.empty() && !error.got.empty(), "a refusal says what was expected and what came");
         require(!Json(error.what()).dump().empty(), "a refusal's text is UTF-8");
     }
+}
+
+/// The first line, and the bytes behind it in memory of their own.
+std::pair<std::string_view, std::shared_ptr<Bytes>> line_and_bytes(std::string_view input) {
+    const std::string_view line = input.substr(0, input.find('\n'));
+    return {line, own(input.substr(std::min(line.size() + 1, input.size())))};
+}
+
+void fuzz_descriptor(std::string_view input) {
+    const auto [text, body] = line_and_bytes(input);
+    check_import(text, body);
+}
+
+/// A message as it comes over HTTP: its JSON is one descriptor.
+void fuzz_frame(std::string_view input) {
+    const auto bytes = own(input);
+    const auto frame = codec::split_frame(*bytes);
+    if (!frame) return;
+    require(frame->json.size() + frame->tensors.size() + 8 == bytes->size(), "every byte of a frame has its place");
+    const std::string head = codec::frame_head(frame->json);
+    const auto again = codec::split_frame(std::as_bytes(std::span(head)));
+    require(again && again->json == frame->json && again->tensors.empty(), "a frame's head is read as it is written");
+    check_import(frame->json, std::make_shared<Bytes>(frame->tensors.begin(), frame->tensors.end()));
+}
+
+/// A peer with one segment, called "g".
+class OneSegment final : public ShmPeer {
+public:
+    explicit OneSegment(std::shared_ptr<Bytes> memory) : memory_(std::move(memory)) {}
+    Viability viable() const override { return {}; }
+    Borrowed borrow(const std::string& segment, const std::string&) override {
+        if (segment != "g") throw InvalidValue("shm.segment", "a segment that was offered", "an unknown one");
+        return {memory_->data(), memory_->size(), memory_};
+    }
+    shm::PooledSegmentPointer take(std::uint64_t) override { throw CannotLend("nothing is lent here"); }
+    std::optional<shm::SegmentPool::Place> find(const void*) const override { return std::nullopt; }
+    Lent lend(shm::PooledSegmentPointer, std::uint64_t, const codec::TensorPointer&) override {
+        throw CannotLend("nothing is lent here");
+    }
+
+private:
+    const std::shared_ptr<Bytes> memory_;
+};
+
+void fuzz_shm(std::string_view input) {
+    const auto [text, memory] = line_and_bytes(input);
+    OneSegment peer(memory);
+    const auto medium = make_shm_medium(peer);
+    check_import(text, std::make_shared<Bytes>(), Media({medium.get()}));
+}
+
+class AnyDevicePeer final : public DevicePeer {
+public:
+    Viability viable() const override { return {}; }
+    bool sees(const std::string&) const override { return true; }
+    std::uint64_t owner() const override { return 1; }
+    std::function<void()> use(const std::string&) override {
+        return [] {};
+    }
+    Lent lend(std::shared_ptr<const LentBlock> block) override {
+        lent_.push_back(std::move(block));
+        return {"l-1", nullptr};
+    }
+
+private:
+    std::vector<std::shared_ptr<const LentBlock>> lent_;
+};
+
+/// Memory of a simulated device, handed over by this process to itself: a handle that is right cannot be guessed, so an
+/// input says "@handle" where it wants the right one, and likewise for each other member.
+class OwnDevice {
+public:
+    OwnDevice() {
+        simulated::enable(1);
+        ExportPolicy policy;
+        policy.accept = {Way::cuda_ipc};
+        TensorExchange exchange({}, policy, {}, media_);
+        right_ = exchange.describe(exchange.wrap(simulated::to_device(at::arange(1000, at::kFloat))));
+    }
+    const Media& media() const { return media_; }
+
+    std::string completed(std::string_view text) const {
+        std::string result(text);
+        complete(result, "@device", right_["device"]);
+        for (const auto& [name, value] : right_["cuda_ipc"].items())
+            complete(result, '@' + name, value);
+        return result;
+    }
+
+private:
+    static void complete(std::string& text, const std::string& name, const Json& value) {
+        const std::string wanted = Json(name).dump();
+        if (const auto at = text.find(wanted); at != text.npos) text.replace(at, wanted.size(), value.dump());
+    }
+
+    AnyDevicePeer peer_;
+    const std::unique_ptr<Medium> medium_ = make_cuda_ipc_medium(peer_, DeviceImports::copied);
+    const Media media_{{medium_.get()}};
+    Json right_;
+};
+
+void fuzz_cuda_ipc(std::string_view input) {
+    static const auto* const kDevice = new OwnDevice;
+    check_import(kDevice->completed(input), std::make_shared<Bytes>(), kDevice->media());
 }
 
 void fuzz_npy(std::string_view input) {
@@ -122,8 +232,7 @@ void fuzz_safetensors(std::string_view file) {
 
 /// The manifest of a set on the first line, its bytes behind it.
 void fuzz_manifest(std::string_view input) {
-    const std::string_view text = input.substr(0, input.find('\n'));
-    const auto body = own(input.substr(std::min(text.size() + 1, input.size())));
+    const auto [text, body] = line_and_bytes(input);
     const Json json = Json::parse(text, nullptr, false);
     if (json.is_discarded()) return;
     TensorExchange port;
@@ -143,14 +252,23 @@ void fuzz_manifest(std::string_view input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    struct Kind {
+        std::string_view prefix;
+        void (*fuzz)(std::string_view);
+    };
+    static constexpr Kind kKinds[] = {{"safetensors:", fuzz_safetensors},
+                                      {"manifest:", fuzz_manifest},
+                                      {"frame:", fuzz_frame},
+                                      {"shm:", fuzz_shm},
+                                      {"cuda_ipc:", fuzz_cuda_ipc}};
     const std::string_view input(reinterpret_cast<const char*>(data), size);
-    constexpr std::string_view kSafetensors = "safetensors:", kManifest = "manifest:";
+    for (const Kind& kind : kKinds) {
+        if (!input.starts_with(kind.prefix)) continue;
+        kind.fuzz(input.substr(kind.prefix.size()));
+        return 0;
+    }
     if (input.starts_with("\x93NUMPY")) {
         fuzz_npy(input);
-    } else if (input.starts_with(kSafetensors)) {
-        fuzz_safetensors(input.substr(kSafetensors.size()));
-    } else if (input.starts_with(kManifest)) {
-        fuzz_manifest(input.substr(kManifest.size()));
     } else {
         fuzz_descriptor(input);
     }

@@ -3,6 +3,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
+#include "support/http_examples.hpp"
+
 namespace shared_tensor::http {
 namespace {
 
@@ -23,72 +25,8 @@ RequestFrame accepted(std::string_view head) {
     return std::get<RequestFrame>(std::move(parsed));
 }
 
-struct Case {
-    std::string name;
-    std::string head;
-    int status;
-};
-
-std::string with(std::string_view fields) { return "POST /p HTTP/1.1\r\nHost: h\r\n" + std::string(fields) + "\r\n"; }
-
 TEST_CASE("a head that two readers could understand differently is refused", "[http]") {
-    using namespace std::string_literals;
-    const std::vector<Case> cases = {
-        {"plain", with(""), 0},
-        {"length", with("Content-Length: 5\r\n"), 0},
-        {"length and coding", with("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), 400},
-        {"zero length and coding", with("Content-Length: 0\r\nTransfer-Encoding: chunked\r\n"), 400},
-        {"two lengths", with("Content-Length: 5\r\nContent-Length: 6\r\n"), 400},
-        {"equal lengths", with("Content-Length: 5\r\nContent-Length: 5\r\n"), 400},
-        {"length list", with("Content-Length: 5, 5\r\n"), 400},
-        {"signed length", with("Content-Length: +5\r\n"), 400},
-        {"negative length", with("Content-Length: -5\r\n"), 400},
-        {"hexadecimal length", with("Content-Length: 0x5\r\n"), 400},
-        {"empty length", with("Content-Length: \r\n"), 400},
-        {"length beyond 64 bits", with("Content-Length: 18446744073709551616\r\n"), 400},
-        {"chunked", with("Transfer-Encoding: chunked\r\n"), 0},
-        {"Chunked", with("transfer-encoding: Chunked\r\n"), 0},
-        {"unknown coding", with("Transfer-Encoding: gzip\r\n"), 400},
-        {"coding before chunked", with("Transfer-Encoding: gzip, chunked\r\n"), 400},
-        {"coding after chunked", with("Transfer-Encoding: chunked, gzip\r\n"), 400},
-        {"identity", with("Transfer-Encoding: identity\r\n"), 400},
-        {"almost chunked", with("Transfer-Encoding: xchunked\r\n"), 400},
-        {"two codings", with("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"), 400},
-        {"vertical tab before coding", with("Transfer-Encoding: \vchunked\r\n"), 400},
-        {"coding in HTTP/1.0", "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
-        {"blank before colon", with("Content-Length : 5\r\n"), 400},
-        {"tab before colon", with("Content-Length\t: 5\r\n"), 400},
-        {"continued line", with("X: a\r\n b\r\n"), 400},
-        {"continued first line", "POST /p HTTP/1.1\r\n Host: h\r\n\r\n", 400},
-        {"no colon", with("Nonsense\r\n"), 400},
-        {"empty name", with(": x\r\n"), 400},
-        {"NUL in a value", with("X: a\0b\r\n"s), 400},
-        {"NUL in a name", with("X\0Y: b\r\n"s), 400},
-        {"bare CR in a value", with("X: a\rb\r\n"), 400},
-        {"bare LF line", "GET / HTTP/1.1\nHost: h\n\n", 400},
-        {"one bare LF", "GET / HTTP/1.1\r\nHost: h\nX: y\r\n\r\n", 400},
-        {"two hosts", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400},
-        {"no host", "GET / HTTP/1.1\r\n\r\n", 400},
-        {"no host in 1.0", "GET / HTTP/1.0\r\n\r\n", 0},
-        {"other host in the line", "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-        {"same host in the line", "GET http://a/x HTTP/1.1\r\nHost: a\r\n\r\n", 0},
-        {"no slash", "GET x HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-        {"two blanks", "GET  / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-        {"blank in the path", "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-        {"tab in the line", "GET\t/ HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-        {"bytes above ASCII in the path", "GET /\xc3\xa9 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-        {"fragment", "GET /a#b HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-        {"bad percent", "GET /%4 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-        {"encoded NUL", "GET /a%00b HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-        {"no version", "GET /\r\nHost: a\r\n\r\n", 400},
-        {"version 2", "PRI * HTTP/2.0\r\n\r\n", 505},
-        {"version 1.2", "GET / HTTP/1.2\r\nHost: a\r\n\r\n", 505},
-        {"lower-case version", "GET / http/1.1\r\nHost: a\r\n\r\n", 400},
-        {"odd method", "GE(T / HTTP/1.1\r\nHost: a\r\n\r\n", 400},
-        {"unknown expectation", with("Expect: a-miracle\r\n"), 417},
-        {"expectation", with("Expect: 100-continue\r\n"), 0},
-    };
-    for (const auto& [name, head, status] : cases) {
+    for (const auto& [name, head, status] : test::http_head_examples()) {
         INFO(name);
         CHECK(refusal_of(head) == status);
     }

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string_view>
+
+// What a process of this host may send over the local channel, as data. A line is one packet; with "+" before it a
+// descriptor of a page of sealed memory is beside it, with "-" one of memory that is not sealed. A line after "=" is
+// the descriptor of a tensor in a message of that client's.
+
+namespace shared_tensor::test {
+
+inline constexpr std::string_view kLocalChannelExamples[] = {
+    R"({"jsonrpc":"2.0","method":"session.open","params":{"boot_id":"b","devices":["SIM-1"],"accept":["shm"]},"id":1}
++{"jsonrpc":"2.0","method":"segment.offer","params":{"segment":"a","size":4096},"id":2}
+={"dtype":"float32","shape":[2,2],"strides":[1,2],"lease":"l-1","shm":{"segment":"a","offset":8,"size":16}}
+{"jsonrpc":"2.0","method":"segment.recycle","params":{"segments":["a","b"]},"id":3})",
+
+    R"({"jsonrpc":"2.0","method":"session.open","id":"x"}
++{"jsonrpc":"2.0","method":"segment.offer","params":["a",4096],"id":2}
+={"dtype":"bool","shape":[4],"shm":{"segment":"a","offset":0,"size":4}}
+{"jsonrpc":"2.0","method":"segment.gone","params":{"segments":["a"]}}
++{"jsonrpc":"2.0","method":"segment.offer","params":{"segment":"a","size":4096},"id":3}
+={"dtype":"uint8","shape":[4096],"shm":{"segment":"a","offset":0,"size":4096}}
+{"jsonrpc":"2.0","method":"segment.recycle","params":{"segments":["a"]},"id":4})",
+
+    R"({"jsonrpc":"2.0","method":"session.open","params":{"keeps_state":true,"pid_namespace":"4"},"id":null}
+-{"jsonrpc":"2.0","method":"segment.offer","params":{"segment":"a","size":4096},"id":2}
+={"dtype":"float32","shape":[2],"shm":{"segment":"a","offset":0,"size":8}}
++{"jsonrpc":"2.0","method":"segment.offer","params":{"segment":"b","size":8192},"id":3}
+={"dtype":"float32","shape":[2],"shm":{"segment":"b","offset":0,"size":8}})",
+
+    R"({"jsonrpc":"2.0","method":"session.open","params":{},"id":1}
+{"jsonrpc":"2.0","method":"lease.confirm","params":{"leases":["l-1"]}}
+{"jsonrpc":"2.0","method":"lease.release","params":{"leases":["l-1"]},"id":2}
+{"jsonrpc":"2.0","method":"lease.recall","params":{"leases":["l-1"],"lost":true},"id":3}
+={"dtype":"float32","shape":[2],"device":"cuda:SIM-1","lease":"l-1","cuda_ipc":{"handle":"","offset":0,"size":8,"event":"","generation":1}}
+{"jsonrpc":"2.0","method":"segment.get","params":{"segment":"g-1"},"id":4})",
+
+    R"({"jsonrpc":"2.0","method":"segment.get","params":{"segment":"g-1"},"id":1}
+[{"jsonrpc":"2.0","method":"session.open","id":1}])",
+};
+
+}  // namespace shared_tensor::test
