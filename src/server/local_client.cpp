@@ -44,10 +44,12 @@ tensor::Viability LocalClient::viable() const {
 }
 
 tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const std::string&) {
+    std::string mapped_as;
     auto source = state_.with([&](State& state) -> std::optional<shm::MappingCache::Source> {
         const auto found = state.offered.find(segment);
         if (found == state.offered.end()) return std::nullopt;
         ++found->second.uses;
+        mapped_as = found->second.mapped_as;
         return found->second.source;
     });
     if (!source)
@@ -55,35 +57,41 @@ tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const 
                            "an unknown one");
     std::unique_ptr<shm::Mapping> mapping;
     try {
-        mapping = mappings_.take(segment, [&] { return *source; });
+        mapping = mappings_.take(mapped_as, [&] { return *source; });
     } catch (const shm::BadSegment& error) {
-        drop_use(segment);
+        drop_use(segment, mapped_as);
         throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
     } catch (...) {
-        drop_use(segment);
+        drop_use(segment, mapped_as);
         throw;
     }
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
     // The last tensor in it may go on any thread, and in the middle of a call: what it costs is paid in the background.
-    std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment](shm::Mapping* done) {
-        auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
-        self->memory_.closer.post([self, segment, shared] { self->give_back(segment, std::move(*shared)); });
-    });
+    std::shared_ptr<shm::Mapping> owner(
+        mapping.release(), [self = shared_from_this(), segment, mapped_as](shm::Mapping* done) {
+            auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
+            self->memory_.closer.post(
+                [self, segment, mapped_as, shared] { self->give_back(segment, mapped_as, std::move(*shared)); });
+        });
     return {data, size, std::move(owner)};
 }
 
-void LocalClient::give_back(const std::string& segment, std::unique_ptr<shm::Mapping> mapping) {
-    mappings_.put_back(segment, std::move(mapping));
-    drop_use(segment);
+void LocalClient::give_back(const std::string& segment, const std::string& mapped_as,
+                            std::unique_ptr<shm::Mapping> mapping) {
+    mappings_.put_back(mapped_as, std::move(mapping));
+    drop_use(segment, mapped_as);
 }
 
-void LocalClient::drop_use(const std::string& segment) {
+void LocalClient::drop_use(const std::string& segment, const std::string& mapped_as) {
+    bool withdrawn = false;
     const bool free = state_.with([&](State& state) {
         const auto found = state.offered.find(segment);
-        if (found == state.offered.end() || --found->second.uses > 0) return false;
+        withdrawn = found == state.offered.end() || found->second.mapped_as != mapped_as;
+        if (withdrawn || --found->second.uses > 0) return false;
         return std::exchange(found->second.wanted_back, false) && !state.ended;
     });
+    if (withdrawn) mappings_.forget(mapped_as);  // it may have been mapped after withdraw() forgot it
     if (free) tell_free_(segment);
 }
 
@@ -123,7 +131,8 @@ bool LocalClient::offer(const std::string& segment, std::shared_ptr<const Unique
     return state_.with([&](State& state) {
         if (state.ended || state.offered.size() >= kMaxOffered) return false;
         shm::MappingCache::Source source{std::move(descriptor), static_cast<std::size_t>(bytes)};
-        return state.offered.try_emplace(segment, Offered{std::move(source), 0, false}).second;
+        Offered one{std::move(source), std::to_string(++state.offers), 0, false};
+        return state.offered.try_emplace(segment, std::move(one)).second;
     });
 }
 
@@ -137,8 +146,14 @@ bool LocalClient::recycle(const std::string& segment) {
 }
 
 void LocalClient::withdraw(const std::string& segment) {
-    state_.with([&](State& state) { state.offered.erase(segment); });
-    mappings_.forget(segment);
+    std::optional<Offered> withdrawn;  // its descriptor is closed without the lock
+    state_.with([&](State& state) {
+        const auto found = state.offered.find(segment);
+        if (found == state.offered.end()) return;
+        withdrawn = std::move(found->second);
+        state.offered.erase(found);
+    });
+    if (withdrawn) mappings_.forget(withdrawn->mapped_as);
 }
 
 std::optional<shm::MappingCache::Source> LocalClient::lent_segment(const std::string& segment) const {
@@ -176,7 +191,7 @@ void LocalClient::ended() {
         state.lent.clear();
     });
     for (const auto& [segment, one] : offered)
-        mappings_.forget(segment);
+        mappings_.forget(one.mapped_as);
     devices_->ended();
     for (const auto& one : at_end) {
         if (const auto act = one.lock()) (*act)();

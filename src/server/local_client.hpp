@@ -67,6 +67,7 @@ public:
 private:
     struct Offered {
         shm::MappingCache::Source source;
+        std::string mapped_as;  ///< of this offer alone: the client may give a name up and offer another segment by it
         std::size_t uses = 0;
         bool wanted_back = false;
     };
@@ -74,11 +75,12 @@ private:
     struct State {
         bool ended = false;
         std::vector<std::weak_ptr<const Act>> at_end;
+        std::uint64_t offers = 0;
         std::unordered_map<std::string, Offered> offered;
         std::unordered_map<std::string, std::weak_ptr<shm::PooledSegment>> lent;
     };
-    void give_back(const std::string& segment, std::unique_ptr<shm::Mapping> mapping);
-    void drop_use(const std::string& segment);
+    void give_back(const std::string& segment, const std::string& mapped_as, std::unique_ptr<shm::Mapping> mapping);
+    void drop_use(const std::string& segment, const std::string& mapped_as);
 
     const LocalMemory memory_;
     const service::Lessee lessee_;

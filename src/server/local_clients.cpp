@@ -156,6 +156,9 @@ LocalClients::Answer LocalClients::answer(Question& question) {
         return json_rpc::method_not_found(method);
     } catch (const BadParameter& bad) {
         return bad.error();
+    } catch (const std::exception& error) {  // for want of memory or descriptors: who asked would wait for ever
+        log::error("the local channel: ", question.request.method, ": ", error.what());
+        return json_rpc::internal_error();
     }
 }
 
