@@ -5,7 +5,9 @@
 #include <sys/mman.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <cstring>
 #include <limits>
+#include <thread>
 
 #include "integration/client/example_daemon.hpp"
 #include "integration/memory/raw_channel.hpp"
@@ -206,6 +208,29 @@ TEST_CASE("Descriptors that nobody asked for are closed", "[memory][hostile]") {
         REQUIRE(client.channel.ask("segment.recycle", {{"segments", Json::array()}}, many).contains("result"));
     CHECK(eventually([&] { return count() <= before + 2; }));  // those of the last packet go after its answer
     CHECK(client.serves());
+}
+
+TEST_CASE("A name that is offered again while a call reads what it named before is the new segment's",
+          "[memory][hostile]") {
+    Hostile client;
+    const shm::Segment next(kBytes);
+    std::memset(next.data(), 0x40, 8);  // 3.0039...
+    const auto is_free = [&] {
+        return client.channel.ask("segment.recycle", {{"segments", {"good"}}})["result"]["free"].size() == 1;
+    };
+    std::jthread reader([&] {
+        respond(client.port(), "slow_sum", {{"x", tensor_in("good", 0, 8, {2})}, {"seconds", 1.0}},
+                {{"Shared-Tensor-Session", client.session}});
+    });
+    REQUIRE(eventually([&] { return !is_free(); }));
+    REQUIRE(client.channel.send(
+        Json{{"jsonrpc", "2.0"}, {"method", "segment.gone"}, {"params", {{"segments", {"good"}}}}}.dump()));
+    REQUIRE(client.channel.ask("segment.offer", {{"segment", "good"}, {"size", kBytes}}, {next.descriptor()})
+                .contains("result"));
+    CHECK(client.scale(tensor_in("good", 0, 8, {2}))["result"]["$tensor"]["data"][0] > 6.0);
+    reader.join();
+    CHECK(eventually(is_free));
+    CHECK(client.scale(tensor_in("good", 0, 8, {2}))["result"]["$tensor"]["data"][0] > 6.0);
 }
 
 TEST_CASE("A client that cuts its memory after it was offered cannot: it is sealed", "[memory][hostile]") {
