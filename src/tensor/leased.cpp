@@ -59,8 +59,7 @@ NamedReference ref(const at::Tensor& result) {
     if (auto lease = tensor::lease_of(result)) return {std::move(*lease)};
     throw std::invalid_argument(
         "ref(): the tensor is no result as it came from a server's shared memory (it came as bytes, or is a view, a "
-        "copy "
-        "or a tensor of this process): pass the tensor itself, or put it under a name");
+        "copy or a tensor of this process): pass the tensor itself, or put it under a name");
 }
 
 }  // namespace shared_tensor
