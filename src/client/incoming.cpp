@@ -13,6 +13,7 @@
 #include "codec/frame.hpp"
 #include "codec/json_source.hpp"
 #include "json_rpc/parse_responses.hpp"
+#include "json_rpc/print.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::client {
@@ -25,16 +26,27 @@ public:
          std::size_t leased)
         : ports_(&ports), bytes_(bytes), owner_(std::move(owner)), leased_(leased) {}
 
+    /// The whole answer is a tensor that was not read as JSON.
+    Port(const TensorPorts& ports, std::unique_ptr<const LeasedTensor> whole)
+        : ports_(&ports), leased_(1), whole_(std::move(whole)) {}
+
     /// A lease ends with the tensor that was read by it: one that is read again must be the same.
     codec::TensorPointer import(const codec::Json& descriptor) override {
+        if (whole_ != nullptr) {
+            if (whole_tensor_ == nullptr) whole_tensor_ = whole_->import();
+            return whole_tensor_;
+        }
         if (leased_ == 0) return real().import(descriptor);
         if (const auto known = read_.find(&descriptor); known != read_.end()) return known->second;
         return read_.emplace(&descriptor, real().import(descriptor)).first->second;
     }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
-    codec::Json describe(const codec::TensorPointer& tensor) override { return real().describe(tensor); }
+    void describe(const codec::TensorPointer& tensor, std::string& out) override { real().describe(tensor, out); }
 
-    bool has_unread() const { return read_.size() < leased_; }
+    bool has_unread() const { return whole_ != nullptr ? whole_tensor_ == nullptr : read_.size() < leased_; }
+    void add_unread(std::vector<std::string>& leases) const {
+        if (whole_ != nullptr) leases.push_back(whole_->lease());
+    }
     void add_unread(const codec::Json& result, std::vector<std::string>& leases) const {
         codec::for_each_placeholder(result, [&](const codec::Json& place) {
             const codec::Json& descriptor = place.begin().value();
@@ -61,6 +73,8 @@ private:
     const std::size_t leased_;
     std::unique_ptr<codec::TensorPort> real_;
     std::unordered_map<const codec::Json*, codec::TensorPointer> read_;  // by their descriptors, which stay in place
+    const std::unique_ptr<const LeasedTensor> whole_;
+    codec::TensorPointer whole_tensor_;
 };
 
 namespace {
@@ -88,6 +102,21 @@ bool is_frame(const http::ClientResponse& response) {
 std::optional<codec::Frame> split(const http::ClientResponse& response) {
     if (is_frame(response)) return codec::split_frame(response.body->bytes());
     return codec::Frame{response.text(), {}};
+}
+
+/// Where a tensor in shared memory is all there is: what is handed over in no time should not be parsed for long.
+std::unique_ptr<const LeasedTensor> whole_tensor(std::string_view json, const Outgoing& request,
+                                                 const TensorPorts& ports) {
+    constexpr std::string_view kStart = R"({"$tensor":)", kEnd = "}";
+    if (request.is_batch() || !request.wants_answer()) return nullptr;
+    const auto text = json_rpc::result_text(json, request.first_id());
+    if (!text || !text->starts_with(kStart) || !text->ends_with(kEnd)) return nullptr;
+    return ports.leased(text->substr(kStart.size(), text->size() - kStart.size() - kEnd.size()));
+}
+
+const json_rpc::Json& tensor_placeholder() {
+    static const json_rpc::Json kPlaceholder{{"$tensor", nullptr}};
+    return kPlaceholder;
 }
 
 /// The answer was read within the client's own limit of bytes; results may nest deeper than requests.
@@ -130,6 +159,7 @@ void Incoming::give_up_unread() noexcept {
     if (port_ == nullptr || !port_->has_unread()) return;
     try {
         std::vector<std::string> leases;
+        port_->add_unread(leases);
         for (const auto& answer : responses_) {
             if (answer.result() != nullptr) port_->add_unread(*answer.result(), leases);
         }
@@ -147,6 +177,11 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
     if (is_empty) throw_foreign(url, response, "its body is empty");
     const auto frame = split(response);
     if (!frame) throw_foreign(url, response, "its tensors are cut off");
+    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(objects));
+    if (auto whole = whole_tensor(frame->json, request, ports)) {
+        incoming.port_ = std::make_unique<Port>(ports, std::move(whole));
+        return incoming;
+    }
     auto parsed = json_rpc::parse_responses(frame->json, limits_of(frame->json.size()));
     if (const auto* fault = std::get_if<std::string>(&parsed)) throw_foreign(url, response, *fault);
     incoming.responses_ = std::get<std::vector<json_rpc::Response>>(std::move(parsed));
@@ -157,7 +192,6 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
     if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
     const auto ways = response.headers.find("Shared-Tensor-Transport");
     incoming.port_ = std::make_unique<Port>(ports, frame->tensors, response.body, ways ? leased_in(*ways) : 0);
-    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(objects));
     if (!request.is_batch() && request.wants_answer()) {
         const auto& answer = incoming.responses_.front();
         if (answer.id != request.first_id()) throw_foreign(url, response, "its id is that of another request");
@@ -168,7 +202,9 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
 
 void Incoming::result(detail::ResultSlot& slot) const { read_into(raw_result(), slot); }
 
-const json_rpc::Json& Incoming::raw_result() const { return *responses_.front().result(); }
+const json_rpc::Json& Incoming::raw_result() const {
+    return responses_.empty() ? tensor_placeholder() : *responses_.front().result();
+}
 
 void Incoming::result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const {
     const auto found = std::find_if(responses_.begin(), responses_.end(),

@@ -36,7 +36,7 @@ public:
 
     /// The result of a single call.
     void result(detail::ResultSlot& slot) const;
-    /// The same as it came, no tensor or literal looked for.
+    /// The same as it came, no tensor or literal looked for; {"$tensor": null} where that is all there is.
     const json_rpc::Json& raw_result() const;
     /// The result of the call with that id; throws its error. `method` is for messages.
     void result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const;
@@ -48,7 +48,7 @@ private:
 
     void give_up_unread() noexcept;
 
-    std::vector<json_rpc::Response> responses_;
+    std::vector<json_rpc::Response> responses_;  ///< none where a tensor is all there is
     std::unique_ptr<Port> port_;
     std::unique_ptr<AnsweredObjects> objects_;
 };

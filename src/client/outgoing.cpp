@@ -29,7 +29,7 @@ public:
 
     codec::TensorPointer import(const codec::Json& descriptor) override { return real().import(descriptor); }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
-    codec::Json describe(const codec::TensorPointer& tensor) override { return real().describe(tensor); }
+    void describe(const codec::TensorPointer& tensor, std::string& out) override { real().describe(tensor, out); }
 
     const OutgoingTensors* used() const { return real_.get(); }
     void answered() noexcept {
@@ -65,19 +65,28 @@ void Outgoing::notify(std::string_view method, const detail::Arguments& argument
 void Outgoing::append(std::string_view method, const detail::Arguments& arguments, std::optional<json_rpc::Json> id,
                       json_rpc::Json meta) {
     json_rpc::Request request{std::string(method), nullptr, std::move(id), std::move(meta)};
+    codec::Value value;
     if (!arguments.empty()) {
-        codec::Value value;
         codec::JsonSink sink(value, *port_, codec::JsonSink::References::write);
         arguments.write(ValueWriter(sink, sink.root()));
-        request.params = value.is_plain() ? std::move(value.json) : codec::encode(value, *port_, &handle_of);
-        objects_.insert(objects_.end(), value.objects.begin(), value.objects.end());
+        request.params = std::move(value.json);
     }
-    if (is_batch()) {
-        text_ += items_ == 0 ? '[' : ',';
-    } else {
-        method_ = request.method;
+    const codec::DescribeObject describe = &handle_of;
+    codec::PlaceholderPrinter placeholders(value, *port_, describe);
+    const std::size_t start = text_.size();
+    try {
+        if (is_batch()) text_ += items_ == 0 ? '[' : ',';
+        if (value.is_plain()) {
+            json_rpc::print(request, text_);
+        } else {
+            json_rpc::print(request, placeholders, text_);
+        }
+    } catch (...) {
+        text_.resize(start);  // the others of a batch may still be sent
+        throw;
     }
-    json_rpc::print(request, text_);
+    objects_.insert(objects_.end(), value.objects.begin(), value.objects.end());
+    if (!is_batch()) method_ = std::move(request.method);
     ++items_;
 }
 

@@ -26,6 +26,8 @@ namespace {
 
 constexpr std::size_t kLeasesAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
 constexpr std::chrono::milliseconds kTogether{2};
+/// A lease that is not confirmed ends after a minute.
+constexpr std::chrono::seconds kConfirmEvery{2};
 
 /// The texts of a list that is a member; none where it is something else.
 std::vector<std::string> texts_of(const Json& object, const char* member) {
@@ -71,6 +73,7 @@ std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, con
                 if (const auto alive = weak.lock()) alive->segment_gone(segment);
             });
         });
+    made->tell_from_time_to_time();
     return made;
 }
 
@@ -119,8 +122,8 @@ std::string SharedMemory::accepted() const { return media_.viable(tensor::Way::c
 
 /// Its words go out with ours.
 DeviceServer::Channel SharedMemory::device_channel() {
-    return {[this](const std::string& lease) { tell_later(&State::confirmed, lease); },
-            [this](const std::string& lease) { tell_later(&State::released, lease); },
+    return {[this](const std::string& lease) { confirm_later(lease); },
+            [this](const std::string& lease) { release_soon(lease); },
             [this](const std::vector<std::string>& leases, bool lost) { return recall(leases, lost); },
             [](std::function<void()> work) { closer().post(std::move(work)); },
             [this]() -> std::shared_ptr<const void> { return shared_from_this(); }};
@@ -133,7 +136,7 @@ std::vector<std::string> SharedMemory::recall(const std::vector<std::string>& le
 
 void SharedMemory::give_up(const std::vector<std::string>& leases) {
     for (const std::string& lease : leases)
-        tell_later(&State::released, lease);
+        release_soon(lease);
 }
 
 tensor::Viability SharedMemory::viable() const {
@@ -144,7 +147,7 @@ tensor::Viability SharedMemory::viable() const {
 tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const std::string& lease) {
     if (lease.empty()) throw InvalidValue("lease", "the id of a lease beside shm", "nothing");
     std::unique_ptr<shm::Mapping> mapping = map(segment, lease);
-    tell_later(&State::confirmed, lease);
+    confirm_later(lease);
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
     std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment,
@@ -164,10 +167,10 @@ std::unique_ptr<shm::Mapping> SharedMemory::map(const std::string& segment, cons
     try {
         return mappings_.take(segment, [&] { return ask_for(segment); });
     } catch (const shm::BadSegment& error) {
-        tell_later(&State::released, lease);
+        release_soon(lease);
         throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
     } catch (const std::bad_alloc&) {
-        tell_later(&State::released, lease);
+        release_soon(lease);
         throw RpcError(static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
                        "this process has no room to map the result: let go of other tensors, ask for less at a time, "
                        "or raise its limit (ulimit -v)");
@@ -201,22 +204,36 @@ void SharedMemory::give_back(const std::string& segment, const std::string& leas
     try {
         mappings_.put_back(segment, std::move(mapping), is_clean);
         if (!viable()) mappings_.forget(segment);
-        tell_later(&State::released, lease);
+        release_soon(lease);
     } catch (const std::exception& error) {
         log::debug("a lease ends with its channel only: ", error.what());
     }
 }
 
+/// Nothing waits for this word: a thread that is woken for it would take its time from the call that brought the lease.
+void SharedMemory::confirm_later(const std::string& lease) {
+    state_.with([&](State& state) { state.confirmed.push_back(lease); });
+}
+
 /// Many at once: each word costs both processes a system call and a hand-over. What waits meanwhile is little: in that
 /// time nobody fills much memory anew.
-void SharedMemory::tell_later(std::vector<std::string> State::*list, const std::string& lease) {
+void SharedMemory::release_soon(const std::string& lease) {
     const bool first = state_.with([&](State& state) {
-        (state.*list).push_back(lease);
+        state.released.push_back(lease);
         return !std::exchange(state.telling, true);
     });
     if (!first) return;
     closer().post_after(kTogether, [self = weak_from_this()] {
         if (const auto alive = self.lock()) alive->tell();
+    });
+}
+
+void SharedMemory::tell_from_time_to_time() {
+    closer().post_after(kConfirmEvery, [self = weak_from_this()] {
+        const auto alive = self.lock();
+        if (alive == nullptr || !alive->viable()) return;
+        alive->tell();
+        alive->tell_from_time_to_time();
     });
 }
 

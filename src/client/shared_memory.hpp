@@ -60,7 +60,7 @@ private:
         bool gone = false;
         std::unordered_map<std::string, Offered> offered;
         std::vector<std::string> confirmed, released;  ///< leases that the server is to be told of
-        bool telling = false;                          ///< it is on its way, soon
+        bool telling = false;                          ///< of those that are released, soon
     };
 
     SharedMemory(const std::string& path, std::string token);
@@ -70,7 +70,9 @@ private:
     void offer(const shm::Segment& segment);
     void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<shm::Mapping> mapping,
                    bool is_clean) noexcept;
-    void tell_later(std::vector<std::string> State::*list, const std::string& lease);
+    void confirm_later(const std::string& lease);
+    void release_soon(const std::string& lease);
+    void tell_from_time_to_time();
     void tell();
     void finished(const std::string& segment, bool answered);
     void ask_back();

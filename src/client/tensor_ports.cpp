@@ -6,6 +6,7 @@
 #include "client/failure.hpp"
 #include "client/shared_memory.hpp"
 #include "json_rpc/error.hpp"
+#include "tensor/descriptor_text.hpp"
 #include "tensor/devices/devices.hpp"
 #include "tensor/exchange.hpp"
 #include "tensor/leased.hpp"
@@ -34,13 +35,6 @@ const tensor::Media& media_of(const Memory& memory) {
     return memory != nullptr ? memory->media() : tensor::inline_media();
 }
 
-[[noreturn]] void throw_not_possible(const tensor::TransportNotPossible& error) {
-    codec::Json reasons = codec::Json::object();
-    for (const auto& [way, reason] : error.reasons())
-        reasons[std::string(tensor::name_of(way))] = reason;
-    throw_error(json_rpc::transport_not_possible(std::move(reasons)), "an argument");
-}
-
 class Outbound final : public OutgoingTensors {
 public:
     Outbound(Memory memory, std::string_view require)
@@ -48,11 +42,11 @@ public:
 
     codec::TensorPointer import(const codec::Json& descriptor) override { return exchange_.import(descriptor); }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
-    codec::Json describe(const codec::TensorPointer& tensor) override {
+    void describe(const codec::TensorPointer& tensor, std::string& out) override {
         try {
-            return exchange_.describe(tensor);
+            exchange_.describe(tensor, out);
         } catch (const tensor::TransportNotPossible& error) {
-            throw_not_possible(error);
+            throw_error(json_rpc::transport_not_possible(error.reasons_json()), "an argument");
         }
     }
 
@@ -77,17 +71,31 @@ public:
         : memory_(std::move(memory)), exchange_(std::move(incoming), {}, {}, media_of(memory_)) {}
 
     codec::TensorPointer import(const codec::Json& descriptor) override {
+        return import(tensor::parse_descriptor(descriptor));
+    }
+    codec::TensorPointer import(const tensor::Descriptor& descriptor) {
         codec::TensorPointer tensor = exchange_.import(descriptor);
-        if (const auto lease = descriptor.find("lease"); lease != descriptor.end())
-            tensor::mark_as_leased(tensor->tensor(), lease->get<std::string>());
+        if (!descriptor.lease.empty()) tensor::mark_as_leased(tensor->tensor(), descriptor.lease);
         return tensor;
     }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
-    codec::Json describe(const codec::TensorPointer& tensor) override { return exchange_.describe(tensor); }
+    void describe(const codec::TensorPointer& tensor, std::string& out) override { exchange_.describe(tensor, out); }
 
 private:
     const Memory memory_;
     tensor::TensorExchange exchange_;
+};
+
+class LeasedInMemory final : public LeasedTensor {
+public:
+    LeasedInMemory(Memory memory, tensor::Descriptor descriptor)
+        : memory_(std::move(memory)), descriptor_(std::move(descriptor)) {}
+    const std::string& lease() const override { return descriptor_.lease; }
+    codec::TensorPointer import() const override { return Inbound(memory_, {}).import(descriptor_); }
+
+private:
+    const Memory memory_;
+    const tensor::Descriptor descriptor_;
 };
 
 class RealPorts final : public TensorPorts {
@@ -105,6 +113,13 @@ public:
     std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                 std::shared_ptr<const void> owner) const override {
         return std::make_unique<Inbound>(memory(), tensor::Incoming{bytes, std::move(owner)});
+    }
+
+    std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor) const override {
+        auto read = tensor::read_shm_descriptor(descriptor);
+        Memory shared = read ? memory() : nullptr;
+        if (shared == nullptr) return nullptr;
+        return std::make_unique<LeasedInMemory>(std::move(shared), std::move(*read));
     }
 
     void give_up(const std::vector<std::string>& leases) const override {

@@ -25,6 +25,15 @@ public:
     virtual void answered() noexcept {}
 };
 
+/// A tensor in memory that is shared with the server, as an answer names it. Its lease waits to be used or given up.
+class LeasedTensor {
+public:
+    virtual ~LeasedTensor() = default;
+    virtual const std::string& lease() const = 0;
+    /// Throws as codec::TensorPort::import does.
+    virtual codec::TensorPointer import() const = 0;
+};
+
 /// Memory that is shared with the server of now; null: none is.
 struct SharedBytes {
     std::byte* data = nullptr;
@@ -41,6 +50,12 @@ public:
     /// `bytes` are those behind the JSON of an answer in frame form; tensors that view them keep `owner`.
     virtual std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                         std::shared_ptr<const void> owner) const = 0;
+
+    /// What stands behind "$tensor", read from its text; null: read it as JSON, with `incoming`.
+    virtual std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor) const {
+        (void)descriptor;
+        return nullptr;
+    }
 
     /// Leases that came with an answer and that nobody has read: their memory may be used again.
     virtual void give_up(const std::vector<std::string>& leases) const { (void)leases; }

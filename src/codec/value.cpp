@@ -30,16 +30,6 @@ Marker marker_of(const Json& json) {
     return key == "$literal" ? Marker::literal : Marker::none;
 }
 
-/// `J` is Json or const Json; `found(place, marker)`.
-template <class J, class Found>
-void visit_placeholders(J& json, const Found& found) {
-    if (!json.is_structured()) return;
-    const Marker marker = marker_of(json);
-    if (marker == Marker::tensor || marker == Marker::object) return found(json, marker);
-    for (auto& member : marker == Marker::literal ? json.begin().value() : json)
-        visit_placeholders(member, found);
-}
-
 }  // namespace
 
 ValueBytes memory_of(const Value& value) {
@@ -49,25 +39,37 @@ ValueBytes memory_of(const Value& value) {
     return total;
 }
 
+json_rpc::SpecialPrinter::Did PlaceholderPrinter::print(const Json& object, std::string& out) {
+    const Marker marker = marker_of(object);
+    if (marker == Marker::none) return Did::nothing;
+    if (marker == Marker::literal) return Did::wrapper;
+    const auto index = object.begin().value().get<std::size_t>();
+    if (marker == Marker::tensor) {
+        out += R"({"$tensor":)";
+        port_->describe(value_->tensors.at(index), out);
+    } else {
+        if (!*describe_) throw std::logic_error("an object where no reader can have a handle of it");
+        out += R"({"$object":)";
+        json_rpc::print_json((*describe_)(value_->objects.at(index)), out);
+    }
+    out += '}';
+    return Did::all;
+}
+
 Json encode(const Value& value, TensorPort& port, const DescribeObject& describe) {
-    Json json = value.json;
-    if (value.is_plain()) return json;
-    visit_placeholders(json, [&](Json& place, Marker marker) {
-        Json& content = place.begin().value();
-        const auto index = content.get<std::size_t>();
-        if (marker == Marker::tensor) {
-            content = port.describe(value.tensors.at(index));
-        } else if (describe) {
-            content = describe(value.objects.at(index));
-        } else {
-            throw std::logic_error("an object where no reader can have a handle of it");
-        }
-    });
-    return json;
+    if (value.is_plain()) return value.json;
+    PlaceholderPrinter printer(value, port, describe);
+    std::string text;
+    json_rpc::print_json(value.json, printer, text);
+    return Json::parse(text);
 }
 
 void for_each_placeholder(const Json& json, const std::function<void(const Json&)>& found) {
-    visit_placeholders(json, [&](const Json& place, Marker) { found(place); });
+    if (!json.is_structured()) return;
+    const Marker marker = marker_of(json);
+    if (marker == Marker::tensor || marker == Marker::object) return found(json);
+    for (const auto& member : marker == Marker::literal ? json.begin().value() : json)
+        for_each_placeholder(member, found);
 }
 
 }  // namespace shared_tensor::codec

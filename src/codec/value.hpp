@@ -10,6 +10,8 @@
 
 #include <shared_tensor/value.hpp>
 
+#include "json_rpc/json_text.hpp"
+
 namespace shared_tensor::codec {
 
 using Json = nlohmann::json;
@@ -56,14 +58,29 @@ public:
     /// memory that the descriptor does not rightly name.
     virtual TensorPointer import(const Json& descriptor) = 0;
     virtual TensorPointer wrap(const at::Tensor& tensor) = 0;
-    /// The descriptor for the reader of this message; its bytes are arranged for on the way.
-    virtual Json describe(const TensorPointer& tensor) = 0;
+    /// Appends the descriptor for the reader of this message, as JSON text; its bytes are arranged for on the way.
+    /// What it throws leaves `out` as it was.
+    virtual void describe(const TensorPointer& tensor, std::string& out) = 0;
 };
 
 /// What stands behind "$object" for the reader of a message: a handle of its own.
 using DescribeObject = std::function<Json(const ObjectPointer&)>;
 
-/// The value as it goes on the wire: placeholders replaced by descriptors of `port`, and by handles.
+/// Prints a value's JSON (json_rpc::print_json) as it goes on the wire: descriptors of `port`, and handles, in place of
+/// placeholders. All that it is given must outlive it. Throws what these throw.
+class PlaceholderPrinter final : public json_rpc::SpecialPrinter {
+public:
+    PlaceholderPrinter(const Value& value, TensorPort& port, const DescribeObject& describe)
+        : value_(&value), port_(&port), describe_(&describe) {}
+    Did print(const Json& object, std::string& out) override;
+
+private:
+    const Value* value_;
+    TensorPort* port_;
+    const DescribeObject* describe_;
+};
+
+/// The same text, read again: for those who want to look at it.
 Json encode(const Value& value, TensorPort& port, const DescribeObject& describe = {});
 
 /// `found(place)` for each {"$tensor": i} and {"$object": i} of a value, none inside another.

@@ -45,6 +45,22 @@ std::variant<Json, JsonTextError> parse_json(std::string_view text, const JsonLi
 /// type.
 void print_json(const Json& value, std::string& out);
 
+/// Prints some objects in its own way.
+class SpecialPrinter {
+public:
+    enum class Did {
+        nothing,  ///< the object is printed as any other
+        all,      ///< it was appended
+        wrapper,  ///< as nothing, and the member's value is not asked for, but its members are
+    };
+    virtual ~SpecialPrinter() = default;
+    /// Asked for each object of one member, from outside in. What it throws leaves `out` with half a text.
+    virtual Did print(const Json& object, std::string& out) = 0;
+};
+
+/// As above, but for the objects that `special` prints.
+void print_json(const Json& value, SpecialPrinter& special, std::string& out);
+
 /// Appends a JSON string, quotes included; invalid UTF-8 becomes U+FFFD.
 void print_json_string(std::string_view text, std::string& out);
 

@@ -1,17 +1,41 @@
 #include "json_rpc/print.hpp"
 
+#include <charconv>
 #include <string_view>
-
-#include "json_rpc/json_text.hpp"
 
 namespace shared_tensor::json_rpc {
 namespace {
 
 constexpr std::string_view kEnvelope = R"({"jsonrpc":"2.0")";
+constexpr std::string_view kResult = R"(,"result":)";
+constexpr std::string_view kId = R"(,"id":)";
 
 void print_member(std::string_view prefix, const Json& value, std::string& out) {
     out += prefix;
     print_json(value, out);
+}
+
+void print_member(std::string_view prefix, const Json& value, SpecialPrinter* special, std::string& out) {
+    if (special == nullptr) return print_member(prefix, value, out);
+    out += prefix;
+    print_json(value, *special, out);
+}
+
+void print_success(const Json& id, const Json& result, SpecialPrinter* special, std::string& out) {
+    out += kEnvelope;
+    print_member(kResult, result, special, out);
+    print_member(kId, id, out);
+    out += '}';
+}
+
+void print_request(const Request& request, SpecialPrinter* special, std::string& out) {
+    out += kEnvelope;
+    out += R"(,"method":)";
+    print_json_string(request.method, out);
+    if (!request.params.is_null()) print_member(R"(,"params":)", request.params, special, out);
+    if (request.id) print_member(kId, *request.id, out);
+    if (!request.meta.is_null()) print_member(R"(,"meta":)", request.meta, out);
+    out += '}';
 }
 
 void print_error(const Error& error, std::string& out) {
@@ -25,30 +49,41 @@ void print_error(const Error& error, std::string& out) {
 
 }  // namespace
 
-void print_result(const Json& id, const Json& result, std::string& out) {
-    out += kEnvelope;
-    print_member(R"(,"result":)", result, out);
-    print_member(R"(,"id":)", id, out);
-    out += '}';
+void print_result(const Json& id, const Json& result, std::string& out) { print_success(id, result, nullptr, out); }
+
+void print_result(const Json& id, const Json& result, SpecialPrinter& special, std::string& out) {
+    print_success(id, result, &special, out);
+}
+
+std::optional<std::string_view> result_text(std::string_view text, std::uint64_t id) {
+    char digits[24];
+    const std::string_view number(digits, std::to_chars(digits, digits + sizeof digits, id).ptr);
+    const auto take_front = [&](std::string_view expected) {
+        if (!text.starts_with(expected)) return false;
+        text.remove_prefix(expected.size());
+        return true;
+    };
+    const auto take_back = [&](std::string_view expected) {
+        if (!text.ends_with(expected)) return false;
+        text.remove_suffix(expected.size());
+        return true;
+    };
+    const bool is_result =
+        take_front(kEnvelope) && take_front(kResult) && take_back("}") && take_back(number) && take_back(kId);
+    return is_result ? std::optional(text) : std::nullopt;
 }
 
 void print(const Response& response, std::string& out) {
     if (const Json* result = response.result()) return print_result(response.id, *result, out);
     out += kEnvelope;
     print_error(*response.error(), out);
-    print_member(R"(,"id":)", response.id, out);
+    print_member(kId, response.id, out);
     out += '}';
 }
 
-void print(const Request& request, std::string& out) {
-    out += kEnvelope;
-    out += R"(,"method":)";
-    print_json_string(request.method, out);
-    if (!request.params.is_null()) print_member(R"(,"params":)", request.params, out);
-    if (request.id) print_member(R"(,"id":)", *request.id, out);
-    if (!request.meta.is_null()) print_member(R"(,"meta":)", request.meta, out);
-    out += '}';
-}
+void print(const Request& request, std::string& out) { print_request(request, nullptr, out); }
+
+void print(const Request& request, SpecialPrinter& special, std::string& out) { print_request(request, &special, out); }
 
 void print(const std::vector<Request>& batch, std::string& out) {
     char separator = '[';

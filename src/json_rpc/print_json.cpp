@@ -13,6 +13,7 @@ struct Frame {
     Json::const_iterator next;
     Json::const_iterator end;
     bool is_object;
+    bool is_wrapper;  // its member is not special
 };
 
 template <class Number>
@@ -47,19 +48,23 @@ void print_scalar(const Json& value, std::string& out) {
 // Own stack instead of recursion: a function may return a value deep enough to overflow the thread's.
 class Printer {
 public:
-    explicit Printer(std::string& out) : out_(out) { frames_.reserve(8); }
+    Printer(SpecialPrinter* special, std::string& out) : special_(special), out_(out) {}
 
     void print(const Json& value) {
-        begin(value);
+        begin(value, special_ != nullptr);
         while (!frames_.empty())
             step();
     }
 
 private:
-    void begin(const Json& value) {
+    void begin(const Json& value, bool may_be_special) {
         if (!value.is_structured()) return print_scalar(value, out_);
+        auto did = SpecialPrinter::Did::nothing;
+        if (may_be_special && value.is_object() && value.size() == 1) did = special_->print(value, out_);
+        if (did == SpecialPrinter::Did::all) return;
         out_ += value.is_object() ? '{' : '[';
-        frames_.push_back({value.begin(), value.end(), value.is_object()});
+        if (frames_.empty()) frames_.reserve(8);
+        frames_.push_back({value.begin(), value.end(), value.is_object(), did == SpecialPrinter::Did::wrapper});
     }
 
     void step() {
@@ -77,9 +82,10 @@ private:
         }
         const Json& value = *frame.next;
         ++frame.next;
-        begin(value);  // may move the frames
+        begin(value, special_ != nullptr && !frame.is_wrapper);  // may move the frames
     }
 
+    SpecialPrinter* special_;
     std::string& out_;
     std::vector<Frame> frames_;
 };
@@ -104,7 +110,9 @@ void print_escape(char byte, std::string& out) {
 
 }  // namespace
 
-void print_json(const Json& value, std::string& out) { Printer(out).print(value); }
+void print_json(const Json& value, std::string& out) { Printer(nullptr, out).print(value); }
+
+void print_json(const Json& value, SpecialPrinter& special, std::string& out) { Printer(&special, out).print(value); }
 
 void print_json_string(std::string_view text, std::string& out) {
     out += '"';

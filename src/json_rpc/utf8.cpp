@@ -1,12 +1,31 @@
 #include "json_rpc/utf8.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 namespace shared_tensor::json_rpc {
 namespace {
 
+constexpr std::uint64_t in_all_bytes(std::uint64_t byte) { return byte * 0x0101010101010101; }
+
+/// Whether one of eight bytes is a control character, '"', '\\' or not ASCII. Of bytes below 0x80, x - n borrows from
+/// bit 7 just where x < n; no borrow reaches the next byte before one of these was found.
+bool has_special(std::uint64_t eight) {
+    const auto below = [](std::uint64_t bytes, std::uint64_t limit) { return bytes - in_all_bytes(limit); };
+    const std::uint64_t found =
+        eight | below(eight, 0x20) | below(eight ^ in_all_bytes('"'), 1) | below(eight ^ in_all_bytes('\\'), 1);
+    return (found & in_all_bytes(0x80)) != 0;
+}
+
 std::size_t plain_ascii_prefix(std::string_view text) {
-    const auto stop = std::find_if(text.begin(), text.end(), [](char byte) {
+    std::size_t size = 0;
+    for (std::uint64_t eight = 0; size + sizeof eight <= text.size(); size += sizeof eight) {
+        std::memcpy(&eight, text.data() + size, sizeof eight);
+        if (has_special(eight)) break;
+    }
+    const auto stop = std::find_if(text.begin() + static_cast<std::ptrdiff_t>(size), text.end(), [](char byte) {
         const auto value = static_cast<unsigned char>(byte);
         return value < 0x20 || value >= 0x80 || byte == '"' || byte == '\\';
     });

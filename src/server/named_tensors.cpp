@@ -17,7 +17,7 @@ class HandlePort final : public codec::TensorPort {
 public:
     codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("HandlePort::import"); }
     codec::TensorPointer wrap(const at::Tensor&) override { throw std::logic_error("HandlePort::wrap"); }
-    codec::Json describe(const codec::TensorPointer&) override { return nullptr; }
+    void describe(const codec::TensorPointer&, std::string& out) override { out += "null"; }
 };
 
 codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor) {

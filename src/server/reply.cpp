@@ -11,18 +11,12 @@ using json_rpc::Json;
 
 namespace {
 
-Json reasons_json(const tensor::TransportNotPossible& error) {
-    Json reasons = Json::object();
-    for (const auto& [way, reason] : error.reasons())
-        reasons[std::string(tensor::name_of(way))] = reason;
-    return reasons;
-}
-
 void print_value(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange, HandleGrants& grants,
                  std::string& out) {
     if (value.is_plain()) return json_rpc::print_result(id, value.json, out);
-    const auto describe = [&](const ObjectPointer& object) { return grants.describe(object); };
-    json_rpc::print_result(id, codec::encode(value, exchange, describe), out);
+    const codec::DescribeObject describe = [&](const ObjectPointer& object) { return grants.describe(object); };
+    codec::PlaceholderPrinter placeholders(value, exchange, describe);
+    json_rpc::print_result(id, value.json, placeholders, out);
 }
 
 /// The error instead of a value that can't be printed, or nothing.
@@ -32,7 +26,7 @@ std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor
         print_value(id, value, exchange, grants, out);
         return std::nullopt;
     } catch (const tensor::TransportNotPossible& error) {
-        return json_rpc::transport_not_possible(reasons_json(error));
+        return json_rpc::transport_not_possible(error.reasons_json());
     } catch (const TooManyHandles& error) {
         return json_rpc::out_of_memory(error.what());
     } catch (const std::bad_alloc&) {

@@ -257,7 +257,7 @@ private:
     struct NoPort final : codec::TensorPort {
         codec::TensorPointer import(const Json&) override { throw std::logic_error("import"); }
         codec::TensorPointer wrap(const at::Tensor&) override { throw std::logic_error("wrap"); }
-        Json describe(const codec::TensorPointer&) override { return nullptr; }
+        void describe(const codec::TensorPointer&, std::string& out) override { out += "null"; }
     };
     codec::Value value_;
     NoPort port_;

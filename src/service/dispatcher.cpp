@@ -20,6 +20,12 @@ Error key_reused() {
                                     "other arguments");
 }
 
+/// A call that has ended and yielded objects: nobody else gets these, though it may be found in flight for a moment.
+bool has_made_objects(const Execution& execution) {
+    const OutcomePointer outcome = execution.outcome();
+    return outcome != nullptr && !outcome->failed() && !outcome->value()->objects.empty();
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, WrapTensor wrap, const Clock& clock)
@@ -120,7 +126,8 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start(Prepared& prepa
         keep_result(*execution, prepared);
         std::shared_ptr<Execution> running;
         while ((running = claim(prepared.cache_key, execution, running))) {
-            if (WaiterPointer joined = running->join()) return joined;
+            WaiterPointer joined = running->join();
+            if (joined && !has_made_objects(*running)) return joined;
         }
         // The equal call that was in flight a moment ago may have left its result since we looked.
         if (OutcomePointer known = cache_.find(prepared.cache_key, true)) {

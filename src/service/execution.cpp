@@ -23,7 +23,7 @@ public:
         return wrap_(tensor);
     }
     codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("a yield port reads nothing"); }
-    codec::Json describe(const codec::TensorPointer&) override {
+    void describe(const codec::TensorPointer&, std::string&) override {
         throw std::logic_error("a yield port describes nothing");
     }
 

@@ -16,7 +16,7 @@ class NoTensors final : public codec::TensorPort {
 public:
     codec::TensorPointer import(const Json&) override { return nullptr; }
     codec::TensorPointer wrap(const at::Tensor&) override { return nullptr; }
-    Json describe(const codec::TensorPointer&) override { return nullptr; }
+    void describe(const codec::TensorPointer&, std::string& out) override { out += "null"; }
 };
 
 template <class Write>

@@ -38,7 +38,7 @@ public:
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         const Dense values = dense(handle->tensor(), dtype_of(handle->tensor()));
-        return {encode_base64(values.bytes), values.bytes.size()};
+        return {'"' + encode_base64(values.bytes) + '"', values.bytes.size()};
     }
 
 private:

@@ -36,7 +36,7 @@ public:
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody& body) const override {
         Dense values = dense(handle->tensor(), dtype_of(handle->tensor()));
         const Region region = body.add(values.bytes, std::move(values.tensor));
-        return {Json{{"offset", region.offset}, {"size", region.size}}, values.copied};
+        return {"{" + region_members(region) + "}", values.copied};
     }
 
 private:

@@ -178,8 +178,8 @@ private:
         const bool plain = is_contiguous(view(tensor.sizes()), strides);
         const IpcBytes handle = kind.device->export_block(place);
         auto event = kind.device->record(place.device);
-        Json content = content_of(to_text(handle), {place.offset, plain ? extent->bytes : extent->reach},
-                                  event != nullptr ? to_text(event->bytes()) : std::string(), place.generation);
+        std::string content = content_of(to_text(handle), {place.offset, plain ? extent->bytes : extent->reach},
+                                         event != nullptr ? to_text(event->bytes()) : std::string(), place.generation);
         DevicePeer::Lent lent = peer_->lend(std::make_shared<const LentBlock>(tensor, handle, place, std::move(event),
                                                                               Devices::of_process().exports()));
         return {std::move(content),    copied,
@@ -187,13 +187,13 @@ private:
                 std::move(lent.held),  kDevicePrefix + uuid};
     }
 
-    static Json content_of(const std::string& handle, const Region& region, const std::string& event,
-                           std::uint64_t generation) {
-        return {{"handle", handle},
-                {"offset", region.offset},
-                {"size", region.size},
-                {"event", event},
-                {"generation", generation}};
+    static std::string content_of(const std::string& handle, const Region& region, const std::string& event,
+                                  std::uint64_t generation) {
+        std::string content = R"({"handle":)";
+        json_rpc::print_json_string(handle, content);
+        json_rpc::print_json_string(event, content.append(R"(,"event":)"));
+        content.append(R"(,"generation":)").append(std::to_string(generation)).append(",");
+        return content.append(region_members(region)).append("}");
     }
 
     DevicePeer* const peer_;

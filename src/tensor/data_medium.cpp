@@ -58,17 +58,18 @@ private:
     std::vector<std::size_t> place_;
 };
 
-Json print_lists(const std::byte*& in, ShapeView shape, std::size_t item_size, const ElementCodec& codec) {
+void print_lists(const std::byte*& in, ShapeView shape, std::size_t item_size, const ElementCodec& codec,
+                 std::string& out) {
     if (shape.empty()) {
-        Json element = codec.print(in);
+        json_rpc::print_json(codec.print(in), out);
         in += item_size;
-        return element;
+        return;
     }
-    auto list = Json::array();
-    list.get_ref<Json::array_t&>().reserve(static_cast<std::size_t>(shape[0]));
-    for (std::int64_t i = 0; i < shape[0]; ++i)
-        list.push_back(print_lists(in, shape.subspan(1), item_size, codec));
-    return list;
+    for (std::int64_t i = 0; i < shape[0]; ++i) {
+        out += i == 0 ? '[' : ',';
+        print_lists(in, shape.subspan(1), item_size, codec, out);
+    }
+    out += ']';
 }
 
 /// Nested lists, for people.
@@ -95,12 +96,14 @@ public:
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         const at::Tensor& tensor = handle->tensor();
-        if (tensor.numel() == 0) return {Json::array(), 0};
+        if (tensor.numel() == 0) return {"[]", 0};
         const DType dtype = dtype_of(tensor);
         const Dense values = dense(tensor, dtype);
         const std::byte* in = values.bytes.data();
         const ShapeView shape(tensor.sizes().data(), tensor.sizes().size());
-        return {print_lists(in, shape, size_of(dtype), *element_codec(dtype)), handle->bytes()};
+        std::string lists;
+        print_lists(in, shape, size_of(dtype), *element_codec(dtype), lists);
+        return {std::move(lists), handle->bytes()};
     }
 };
 

@@ -184,26 +184,35 @@ std::uint64_t region_natural(const Descriptor& descriptor, std::string_view name
     return *value;
 }
 
+std::string region_members(const Region& region) {
+    return R"("offset":)" + std::to_string(region.offset) + R"(,"size":)" + std::to_string(region.size);
+}
+
 Region parse_region(const Descriptor& descriptor, std::uint64_t available,
                     std::initializer_list<std::string_view> others) {
-    const auto path = [&](const char* member) { return std::string(name_of(descriptor.way)).append(member); };
     const Json& content = *descriptor.content;
     if (!content.is_object() || content.size() != 2 + others.size()) {
         std::string expected = "object with ";
         for (const std::string_view other : others)
             expected.append(other).append(", ");
-        fail(path(""), expected + "offset and size", &content);
+        fail(std::string(name_of(descriptor.way)), expected + "offset and size", &content);
     }
     const Region region{region_natural(descriptor, "offset"), region_natural(descriptor, "size")};
-    const auto up_to = [&](std::uint64_t most) {
-        return "integer up to " + std::to_string(most) + " (there are " + std::to_string(available) + " bytes)";
-    };
-    if (region.offset > available) fail(path(".offset"), up_to(available), &content["offset"]);
-    if (region.size > available - region.offset) {  // not the sum, which may overflow
-        fail(path(".size"), up_to(available - region.offset), &content["size"]);
-    }
-    check_size(descriptor, region);
+    check_region(descriptor, region, available);
     return region;
+}
+
+void check_region(const Descriptor& descriptor, const Region& region, std::uint64_t available) {
+    const auto fail = [&](const char* member, std::uint64_t most, std::uint64_t got) {
+        throw InvalidValue(
+            std::string(name_of(descriptor.way)).append(member),
+            "integer up to " + std::to_string(most) + " (there are " + std::to_string(available) + " bytes)",
+            described(Json(got)));
+    };
+    if (region.offset > available) fail(".offset", available, region.offset);
+    // Not the sum, which may overflow.
+    if (region.size > available - region.offset) fail(".size", available - region.offset, region.size);
+    check_size(descriptor, region);
 }
 
 }  // namespace shared_tensor::tensor

@@ -6,6 +6,7 @@
 
 #include <shared_tensor/value.hpp>
 
+#include "json_rpc/json_text.hpp"
 #include "tensor/at_tensor.hpp"
 
 namespace shared_tensor::tensor {
@@ -18,6 +19,17 @@ std::string text_of(const TransportNotPossible::Reasons& reasons) {
         text.append(reasons.front().first == way ? ": " : "; ").append(name_of(way)).append(": ").append(reason);
     }
     return text;
+}
+
+constexpr std::size_t kUsualText = 200;  // of a descriptor, besides what its medium says
+
+void append_counts(ShapeView counts, std::string& text) {
+    char separator = '[';
+    for (const std::int64_t count : counts) {
+        text.append(1, separator).append(std::to_string(count));
+        separator = ',';
+    }
+    text.append(counts.empty() ? "[]" : "]");
 }
 
 /// For tensors beyond all bounds.
@@ -34,8 +46,16 @@ Viability judge(const Media& media, Way way, DType dtype) {
 TransportNotPossible::TransportNotPossible(Reasons reasons)
     : std::runtime_error(text_of(reasons)), reasons_(std::move(reasons)) {}
 
-codec::TensorPointer TensorExchange::import(const Json& json) {
-    const Descriptor descriptor = parse_descriptor(json, limits_);
+Json TransportNotPossible::reasons_json() const {
+    Json json = Json::object();
+    for (const auto& [way, reason] : reasons_)
+        json[std::string(name_of(way))] = reason;
+    return json;
+}
+
+codec::TensorPointer TensorExchange::import(const Json& json) { return import(parse_descriptor(json, limits_)); }
+
+codec::TensorPointer TensorExchange::import(const Descriptor& descriptor) {
     const auto way = [&] { return std::string(name_of(descriptor.way)); };
     if (const Viability viable = media_->viable(descriptor.way); !viable) {
         throw InvalidValue(way(), "one of the ways that can be used here (" + media_->viable_names() + ")",
@@ -55,7 +75,7 @@ codec::TensorPointer TensorExchange::import(const Json& json) {
 
 codec::TensorPointer TensorExchange::wrap(const at::Tensor& tensor) { return make_handle(tensor); }
 
-Json TensorExchange::describe(const codec::TensorPointer& handle) {
+void TensorExchange::describe(const codec::TensorPointer& handle, std::string& out) {
     TransportNotPossible::Reasons reasons;
     const Medium* medium = nullptr;
     Exported exported;
@@ -68,17 +88,24 @@ Json TensorExchange::describe(const codec::TensorPointer& handle) {
             reasons.emplace_back(medium->way(), error.what());
         }
     }
-    count(medium->way(), exported.copied);
     const at::Tensor& tensor = handle->tensor();
-    Json::object_t json;  // member by member: an initialiser list would make a list of each first
-    json.emplace("dtype", name_of(dtype_of(tensor)));
-    json.emplace("shape", tensor.sizes().vec());
-    json.emplace("device", std::move(exported.device));
-    if (!exported.strides.empty()) json.emplace("strides", std::move(exported.strides));
-    if (!exported.lease.empty()) json.emplace("lease", std::move(exported.lease));
-    json.emplace(name_of(medium->way()), std::move(exported.content));
+    std::string text;
+    text.reserve(kUsualText + exported.content.size());
+    json_rpc::print_json_string(exported.device, text.append(R"({"device":)"));
+    text.append(R"(,"dtype":")").append(name_of(dtype_of(tensor))).append(R"(")");
+    if (!exported.lease.empty()) json_rpc::print_json_string(exported.lease, text.append(R"(,"lease":)"));
+    append_counts({tensor.sizes().data(), tensor.sizes().size()}, text.append(R"(,"shape":)"));
+    if (!exported.strides.empty()) append_counts(exported.strides, text.append(R"(,"strides":)"));
+    text.append(R"(,")").append(name_of(medium->way())).append(R"(":)").append(exported.content).append("}");
     if (exported.held != nullptr) held_.push_back(std::move(exported.held));
-    return json;
+    out.append(text);
+    count(medium->way(), exported.copied);
+}
+
+Json TensorExchange::describe(const codec::TensorPointer& tensor) {
+    std::string text;
+    describe(tensor, text);
+    return Json::parse(text);
 }
 
 /// Ways that `reasons` speak of already are passed over.

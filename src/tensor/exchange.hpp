@@ -20,6 +20,8 @@ public:
     using Reasons = std::vector<std::pair<Way, std::string>>;
     explicit TransportNotPossible(Reasons reasons);
     const Reasons& reasons() const { return reasons_; }
+    /// {"shm": "why not", ...}
+    Json reasons_json() const;
 
 private:
     Reasons reasons_;
@@ -46,9 +48,12 @@ public:
         : incoming_(std::move(incoming)), policy_(std::move(policy)), limits_(limits), media_(&media) {}
 
     codec::TensorPointer import(const Json& descriptor) override;
+    codec::TensorPointer import(const Descriptor& descriptor);
     codec::TensorPointer wrap(const at::Tensor& tensor) override;
     /// Throws TransportNotPossible, std::bad_alloc.
-    Json describe(const codec::TensorPointer& tensor) override;
+    void describe(const codec::TensorPointer& tensor, std::string& out) override;
+    /// The same for those who want to look at it.
+    Json describe(const codec::TensorPointer& tensor);
 
     /// For the tensors described from now on: the items of a batch may differ.
     void set_policy(ExportPolicy policy) { policy_ = std::move(policy); }

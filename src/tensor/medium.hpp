@@ -66,7 +66,7 @@ public:
 
 /// The way's own member of a descriptor, and what it cost.
 struct Exported {
-    Json content;
+    std::string content;                   ///< JSON text
     std::uint64_t copied = 0;              ///< bytes
     std::string lease = {};                ///< empty: none
     Shape strides = {};                    ///< empty: contiguous

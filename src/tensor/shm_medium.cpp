@@ -7,6 +7,7 @@
 
 #include <shared_tensor/value.hpp>
 
+#include "json_rpc/json_text.hpp"
 #include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
 #include "tensor/devices/devices.hpp"
@@ -18,12 +19,10 @@ namespace {
 
 ShapeView view(at::IntArrayRef counts) { return {counts.data(), counts.size()}; }
 
-Json content_of(const std::string& segment, const Region& region) {
-    Json::object_t content;
-    content.emplace("segment", segment);
-    content.emplace("offset", region.offset);
-    content.emplace("size", region.size);
-    return content;
+std::string content_of(const std::string& segment, const Region& region) {
+    std::string content = R"({"segment":)";
+    json_rpc::print_json_string(segment, content);
+    return content.append(",").append(region_members(region)).append("}");
 }
 
 class ShmMedium final : public Medium {
@@ -40,13 +39,15 @@ public:
     }
 
     Imported import(const Descriptor& descriptor, const Incoming&) const override {
-        const std::string& segment = region_text(descriptor, "segment");
+        const bool is_read = descriptor.content == nullptr;
+        const std::string& segment = is_read ? descriptor.place.segment : region_text(descriptor, "segment");
         if (descriptor.extent.elements == 0) {
             parse_region(descriptor, 0, {"segment"});
             return {make_plain_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
         }
         ShmPeer::Borrowed memory = peer_->borrow(segment, descriptor.lease);
-        const Region region = parse_region(descriptor, memory.size, {"segment"});
+        const Region region = is_read ? descriptor.place.region : parse_region(descriptor, memory.size, {"segment"});
+        if (is_read) check_region(descriptor, region, memory.size);
         const std::byte* data = memory.data + region.offset;
         check_bools(descriptor, data);
         if (region.offset % size_of(descriptor.dtype) != 0)
@@ -115,7 +116,7 @@ private:
 
     Exported exported(shm::PooledSegmentPointer segment, const Region& region, std::uint64_t copied, Shape strides,
                       const codec::TensorPointer& tensor) const {
-        Json content = content_of(segment->segment().id(), region);
+        std::string content = content_of(segment->segment().id(), region);
         ShmPeer::Lent lent = peer_->lend(std::move(segment), region.size, tensor);
         return {std::move(content), copied, std::move(lent.lease), std::move(strides), std::move(lent.held)};
     }

@@ -55,7 +55,9 @@ public:
         return std::make_shared<FakeTensor>(descriptor["name"].get<std::string>());
     }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return std::make_shared<FakeTensor>(tensor.name); }
-    codec::Json describe(const codec::TensorPointer& tensor) override { return {{"name", tensor->tensor().name}}; }
+    void describe(const codec::TensorPointer& tensor, std::string& out) override {
+        out += codec::Json{{"name", tensor->tensor().name}}.dump();
+    }
 
     int imports = 0;
 };

@@ -138,8 +138,10 @@ inline ClientOptions options_for_tests() {
 
 /// A core, what it sent and how long it paused.
 struct ScriptedClient {
-    explicit ScriptedClient(std::vector<Reply> script, ClientOptions options = options_for_tests())
-        : transport(new ScriptedTransport(std::move(script))), core(std::move(options), surroundings()) {}
+    explicit ScriptedClient(std::vector<Reply> script, ClientOptions options = options_for_tests(),
+                            std::unique_ptr<client::TensorPorts> ports = std::make_unique<NoPorts>())
+        : transport(new ScriptedTransport(std::move(script))),
+          core(std::move(options), surroundings(std::move(ports))) {}
 
     template <class R = Json, class... Args>
     R call(std::string_view method, const Args&... args) {
@@ -160,9 +162,8 @@ struct ScriptedClient {
     Core core;
 
 private:
-    client::Surroundings surroundings() {
-        return {std::unique_ptr<client::Transport>(transport), std::make_unique<NoPorts>(), &clock,
-                [this](SteadyTime time) {
+    client::Surroundings surroundings(std::unique_ptr<client::TensorPorts> ports) {
+        return {std::unique_ptr<client::Transport>(transport), std::move(ports), &clock, [this](SteadyTime time) {
                     const auto pause = time - clock.now();
                     pauses.push_back(std::chrono::duration_cast<std::chrono::milliseconds>(pause));
                     clock.advance(pause);

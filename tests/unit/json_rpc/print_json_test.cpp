@@ -44,6 +44,57 @@ TEST_CASE("print_json: a string that ends in a bracket does not swallow the comm
     CHECK(printed({{"[", "{"}, {"b", 1}}) == R"({"[":"{","b":1})");
 }
 
+TEST_CASE("print_json: what must be escaped is found at every place of a string", "[json_rpc]") {
+    const auto is_plain = [](int byte) { return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\'; };
+    for (int byte = 0; byte < 256; ++byte) {
+        for (std::size_t size = 1; size <= 20; ++size) {
+            for (std::size_t at = 0; at < size; ++at) {
+                std::string text(size, '~');
+                text[at] = static_cast<char>(byte);
+                if (at > 0) text[at - 1] = '\x7f';
+                INFO("byte " << byte << " at " << at << " of " << size);
+                REQUIRE(unescaped_prefix(text) == (is_plain(byte) ? size : at));
+            }
+        }
+    }
+}
+
+namespace {
+
+/// {"n": N} is printed as N dots, {"raw": x} says that x is none of ours.
+class Dots final : public SpecialPrinter {
+public:
+    Did print(const Json& object, std::string& out) override {
+        ++asked;
+        if (object.contains("raw")) return Did::wrapper;
+        if (!object.contains("n")) return Did::nothing;
+        out.append(object["n"].get<std::size_t>(), '.');
+        return Did::all;
+    }
+    int asked = 0;
+};
+
+std::string with_dots(const char* json) {
+    Dots dots;
+    std::string out;
+    print_json(Json::parse(json), dots, out);
+    return out;
+}
+
+}  // namespace
+
+TEST_CASE("print_json: objects of one member may be printed in another way", "[json_rpc]") {
+    CHECK(with_dots(R"({"n":3})") == "...");
+    CHECK(with_dots(R"([{"n":1},{"a":{"n":2}},{"n":1,"m":1},[{"n":0}],7])") == R"([.,{"a":..},{"m":1,"n":1},[],7])");
+    CHECK(with_dots(R"({"raw":{"n":1}})") == R"({"raw":{"n":1}})");
+    CHECK(with_dots(R"({"raw":{"n":{"n":1}}})") == R"({"raw":{"n":.}})");
+    CHECK(with_dots(R"({"raw":[{"n":1}]})") == R"({"raw":[.]})");
+    Dots dots;
+    std::string out;
+    print_json(Json::parse(R"([1,"x",[],{},{"a":1,"b":2}])"), dots, out);
+    CHECK(dots.asked == 0);
+}
+
 TEST_CASE("print_json: appends", "[json_rpc]") {
     std::string out = "[";
     print_json(Json::array({1, 2}), out);

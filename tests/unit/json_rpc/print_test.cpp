@@ -42,6 +42,38 @@ TEST_CASE("print: a request holds only what it has", "[json_rpc]") {
           R"({"jsonrpc":"2.0","method":"f","params":{"x":1},"id":null,"meta":{"accept":"shm"}})");
 }
 
+TEST_CASE("result_text finds what print_result has written for that id, and nothing else", "[json_rpc]") {
+    std::string text;
+    print_result(12, Json{{"a", Json::array({1})}}, text);
+    CHECK(result_text(text, 12) == R"({"a":[1]})");
+    CHECK_FALSE(result_text(text, 2));
+    CHECK_FALSE(result_text(text, 112));
+    CHECK_FALSE(result_text(text, 1));
+    CHECK_FALSE(result_text(text + " ", 12));
+    for (std::size_t size = 0; size < text.size(); ++size)
+        CHECK_FALSE(result_text(text.substr(0, size), 12));
+    CHECK_FALSE(result_text(printed(Response{"12", Json(1)}), 12));
+    CHECK_FALSE(result_text(printed(Response{12, internal_error()}), 12));
+    CHECK_FALSE(result_text(R"({"jsonrpc":"2.0","id":12,"result":1})", 12));
+    CHECK(result_text(R"({"jsonrpc":"2.0","result":,"id":12})", 12) == "");
+}
+
+TEST_CASE("print: parts of a result and of parameters may be printed in another way", "[json_rpc]") {
+    struct Never final : SpecialPrinter {
+        Did print(const Json&, std::string& out) override {
+            out += "never";
+            return Did::all;
+        }
+    } special;
+    std::string out;
+    print_result(Json{{"id", 1}}, Json::array({Json{{"x", 1}}}), special, out);
+    CHECK(out == R"({"jsonrpc":"2.0","result":[never],"id":{"id":1}})");
+    out.clear();
+    print(Request{.method = "f", .params = Json::array({Json{{"x", 1}}}), .id = 1, .meta = {{"accept", "shm"}}},
+          special, out);
+    CHECK(out == R"({"jsonrpc":"2.0","method":"f","params":[never],"id":1,"meta":{"accept":"shm"}})");
+}
+
 TEST_CASE("print: appends, so that a buffer can be reused", "[json_rpc]") {
     std::string out = "x";
     print(Response{1, Json(2)}, out);
