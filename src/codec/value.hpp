@@ -59,7 +59,6 @@ public:
     virtual TensorPointer import(const Json& descriptor) = 0;
     virtual TensorPointer wrap(const at::Tensor& tensor) = 0;
     /// Appends the descriptor for the reader of this message, as JSON text; its bytes are arranged for on the way.
-    /// What it throws leaves `out` as it was.
     virtual void describe(const TensorPointer& tensor, std::string& out) = 0;
 };
 

@@ -21,8 +21,6 @@ std::string text_of(const TransportNotPossible::Reasons& reasons) {
     return text;
 }
 
-constexpr std::size_t kUsualText = 200;  // of a descriptor, besides what its medium says
-
 void append_counts(ShapeView counts, std::string& text) {
     char separator = '[';
     for (const std::int64_t count : counts) {
@@ -89,17 +87,14 @@ void TensorExchange::describe(const codec::TensorPointer& handle, std::string& o
         }
     }
     const at::Tensor& tensor = handle->tensor();
-    std::string text;
-    text.reserve(kUsualText + exported.content.size());
-    json_rpc::print_json_string(exported.device, text.append(R"({"device":)"));
-    text.append(R"(,"dtype":")").append(name_of(dtype_of(tensor))).append(R"(")");
-    if (!exported.lease.empty()) json_rpc::print_json_string(exported.lease, text.append(R"(,"lease":)"));
-    append_counts({tensor.sizes().data(), tensor.sizes().size()}, text.append(R"(,"shape":)"));
-    if (!exported.strides.empty()) append_counts(exported.strides, text.append(R"(,"strides":)"));
-    text.append(R"(,")").append(name_of(medium->way())).append(R"(":)").append(exported.content).append("}");
     if (exported.held != nullptr) held_.push_back(std::move(exported.held));
-    out.append(text);
     count(medium->way(), exported.copied);
+    json_rpc::print_json_string(exported.device, out.append(R"({"device":)"));
+    out.append(R"(,"dtype":")").append(name_of(dtype_of(tensor))).append(R"(")");
+    if (!exported.lease.empty()) json_rpc::print_json_string(exported.lease, out.append(R"(,"lease":)"));
+    append_counts({tensor.sizes().data(), tensor.sizes().size()}, out.append(R"(,"shape":)"));
+    if (!exported.strides.empty()) append_counts(exported.strides, out.append(R"(,"strides":)"));
+    out.append(R"(,")").append(name_of(medium->way())).append(R"(":)").append(exported.content).append("}");
 }
 
 Json TensorExchange::describe(const codec::TensorPointer& tensor) {

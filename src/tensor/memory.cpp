@@ -2,8 +2,11 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/from_blob.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
 
+#include <cstdint>
+#include <memory>
 #include <new>
 
 #include "tensor/devices/devices.hpp"
@@ -18,6 +21,8 @@ ShapeView view(at::IntArrayRef counts) { return {counts.data(), counts.size()}; 
 std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
     return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
 }
+
+void end_of_view(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
 at::Tensor gathered(const at::Tensor& tensor, DType dtype) {
     at::Tensor result = allocate(dtype, view(tensor.sizes()));
@@ -44,14 +49,25 @@ at::Tensor allocate(DType dtype, ShapeView shape) {
 
 at::Tensor view_of(const std::byte* data, std::shared_ptr<const void> owner, DType dtype, ShapeView shape,
                    ShapeView strides) {
-    const Shape plain = strides.empty() ? contiguous_strides(shape) : Shape(strides.begin(), strides.end());
+    // By hand what at::for_blob does: each result in shared memory pays for this.
+    auto context = std::make_unique<std::shared_ptr<const void>>(std::move(owner));
     // Written to only by a function that was given this tensor: the bytes belong to its call.
-    return at::for_blob(const_cast<std::byte*>(data),
-                        array_ref(shape))  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-        .strides(array_ref(plain))
-        .deleter([owner = std::move(owner)](void*) {})
-        .options(at::TensorOptions(scalar_type(dtype)))
-        .make_tensor();
+    auto* const bytes = const_cast<std::byte*>(data);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    c10::DataPtr memory(bytes, context.get(), &end_of_view, at::kCPU);
+    (void)context.release();
+    const std::uint64_t reach = extent_of(shape, strides, size_of(dtype)).value().reach;
+    constexpr bool kResizable = false;
+    auto storage = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), static_cast<std::size_t>(reach), std::move(memory), nullptr, kResizable);
+    auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
+                                                           c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                           caffe2::TypeMeta::fromScalarType(scalar_type(dtype)));
+    if (strides.empty()) {
+        tensor.unsafeGetTensorImpl()->set_sizes_contiguous(array_ref(shape));
+    } else {
+        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(array_ref(shape), array_ref(strides));
+    }
+    return tensor;
 }
 
 std::span<std::byte> mutable_bytes(const at::Tensor& tensor) {
