@@ -4,6 +4,7 @@
 #include <charconv>
 #include <exception>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -203,7 +204,9 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
 void Incoming::result(detail::ResultSlot& slot) const { read_into(raw_result(), slot); }
 
 const json_rpc::Json& Incoming::raw_result() const {
-    return responses_.empty() ? tensor_placeholder() : *responses_.front().result();
+    const json_rpc::Json* result = responses_.empty() ? &tensor_placeholder() : responses_.front().result();
+    if (result == nullptr) throw std::logic_error("an error was thrown when it was read: it has no result");
+    return *result;
 }
 
 void Incoming::result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const {

@@ -81,11 +81,11 @@ void Outgoing::append(std::string_view method, const detail::Arguments& argument
         } else {
             json_rpc::print(request, placeholders, text_);
         }
+        objects_.insert(objects_.end(), value.objects.begin(), value.objects.end());
     } catch (...) {
         text_.resize(start);  // the others of a batch may still be sent
         throw;
     }
-    objects_.insert(objects_.end(), value.objects.begin(), value.objects.end());
     if (!is_batch()) method_ = std::move(request.method);
     ++items_;
 }

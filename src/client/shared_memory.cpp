@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t kLeasesAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
 constexpr std::chrono::milliseconds kTogether{2};
 /// A lease that is not confirmed ends after a minute.
-constexpr std::chrono::seconds kConfirmEvery{2};
+constexpr std::chrono::seconds kConfirmWithin{2};
 
 /// The texts of a list that is a member; none where it is something else.
 std::vector<std::string> texts_of(const Json& object, const char* member) {
@@ -73,7 +73,6 @@ std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, con
                 if (const auto alive = weak.lock()) alive->segment_gone(segment);
             });
         });
-    made->tell_from_time_to_time();
     return made;
 }
 
@@ -210,42 +209,45 @@ void SharedMemory::give_back(const std::string& segment, const std::string& leas
     }
 }
 
-/// Nothing waits for this word: a thread that is woken for it would take its time from the call that brought the lease.
+/// Nothing waits for this word: a thread that is woken for it each time would take its time from the calls that bring
+/// the leases.
 void SharedMemory::confirm_later(const std::string& lease) {
     state_.with([&](State& state) { state.confirmed.push_back(lease); });
+    tell_in(kConfirmWithin, &State::confirming);
 }
 
 /// Many at once: each word costs both processes a system call and a hand-over. What waits meanwhile is little: in that
 /// time nobody fills much memory anew.
 void SharedMemory::release_soon(const std::string& lease) {
-    const bool first = state_.with([&](State& state) {
-        state.released.push_back(lease);
-        return !std::exchange(state.telling, true);
-    });
-    if (!first) return;
-    closer().post_after(kTogether, [self = weak_from_this()] {
-        if (const auto alive = self.lock()) alive->tell();
-    });
+    state_.with([&](State& state) { state.released.push_back(lease); });
+    tell_in(kTogether, &State::releasing);
 }
 
-void SharedMemory::tell_from_time_to_time() {
-    closer().post_after(kConfirmEvery, [self = weak_from_this()] {
-        const auto alive = self.lock();
-        if (alive == nullptr || !alive->viable()) return;
-        alive->tell();
-        alive->tell_from_time_to_time();
-    });
+/// `underway` holds until then: one at a time.
+void SharedMemory::tell_in(std::chrono::milliseconds delay, bool State::*underway) {
+    const auto set = [this, underway](bool value) {
+        return state_.with([&](State& state) { return std::exchange(state.*underway, value); });
+    };
+    if (set(true)) return;
+    try {
+        closer().post_after(delay, [self = weak_from_this(), underway] {
+            const auto alive = self.lock();
+            if (alive == nullptr) return;
+            alive->state_.with([&](State& state) { state.*underway = false; });
+            alive->tell();
+        });
+    } catch (const std::bad_alloc&) {
+        set(false);
+        throw;
+    }
 }
 
-void SharedMemory::tell() {
+void SharedMemory::tell() noexcept {
     std::vector<std::string> confirmed, released;
     state_.with([&](State& state) {
         confirmed.swap(state.confirmed);
         released.swap(state.released);
-        state.telling = false;
     });
-    const std::unordered_set<std::string_view> done(released.begin(), released.end());
-    std::erase_if(confirmed, [&](const std::string& lease) { return done.contains(lease); });
     const auto send = [&](const char* method, const std::vector<std::string>& leases) {
         for (std::size_t start = 0; start < leases.size(); start += kLeasesAtOnce) {
             const auto end = std::min(leases.size(), start + kLeasesAtOnce);
@@ -255,8 +257,14 @@ void SharedMemory::tell() {
             channel_->tell(method, {{"leases", std::move(list)}});
         }
     };
-    send("lease.confirm", confirmed);
-    send("lease.release", released);
+    try {
+        const std::unordered_set<std::string_view> done(released.begin(), released.end());
+        std::erase_if(confirmed, [&](const std::string& lease) { return done.contains(lease); });
+        send("lease.confirm", confirmed);
+        send("lease.release", released);
+    } catch (const std::exception& error) {
+        log::debug("leases end with their channel only: ", error.what());
+    }
 }
 
 shm::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {

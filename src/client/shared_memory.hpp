@@ -60,7 +60,7 @@ private:
         bool gone = false;
         std::unordered_map<std::string, Offered> offered;
         std::vector<std::string> confirmed, released;  ///< leases that the server is to be told of
-        bool telling = false;                          ///< of those that are released, soon
+        bool confirming = false, releasing = false;    ///< soon, with all that come until then
     };
 
     SharedMemory(const std::string& path, std::string token);
@@ -72,8 +72,8 @@ private:
                    bool is_clean) noexcept;
     void confirm_later(const std::string& lease);
     void release_soon(const std::string& lease);
-    void tell_from_time_to_time();
-    void tell();
+    void tell_in(std::chrono::milliseconds delay, bool State::*underway);
+    void tell() noexcept;
     void finished(const std::string& segment, bool answered);
     void ask_back();
     void came_back(const std::vector<std::string>& segments);

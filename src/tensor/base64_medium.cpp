@@ -38,7 +38,9 @@ public:
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         const Dense values = dense(handle->tensor(), dtype_of(handle->tensor()));
-        return {'"' + encode_base64(values.bytes) + '"', values.bytes.size()};
+        Exported exported{encode_base64(values.bytes), values.bytes.size()};
+        exported.is_word = true;
+        return exported;
     }
 
 private:

@@ -94,7 +94,9 @@ void TensorExchange::describe(const codec::TensorPointer& handle, std::string& o
     if (!exported.lease.empty()) json_rpc::print_json_string(exported.lease, out.append(R"(,"lease":)"));
     append_counts({tensor.sizes().data(), tensor.sizes().size()}, out.append(R"(,"shape":)"));
     if (!exported.strides.empty()) append_counts(exported.strides, out.append(R"(,"strides":)"));
-    out.append(R"(,")").append(name_of(medium->way())).append(R"(":)").append(exported.content).append("}");
+    const char* const quote = exported.is_word ? "\"" : "";
+    out.append(R"(,")").append(name_of(medium->way())).append(R"(":)");
+    out.append(quote).append(exported.content).append(quote).append("}");
 }
 
 Json TensorExchange::describe(const codec::TensorPointer& tensor) {

@@ -72,6 +72,7 @@ struct Exported {
     Shape strides = {};                    ///< empty: contiguous
     std::shared_ptr<Hold> held = nullptr;  ///< to be kept until the message was answered, or, of an answer, written
     std::string device = "cpu";            ///< where its reader finds the bytes
+    bool is_word = false;                  ///< `content` is a string without its quotes, which needs no escape
 };
 
 /// A tensor cannot go that way just now, with the reason for people: another way may carry it.
