@@ -76,6 +76,9 @@ struct ServerOptions {
     std::size_t max_leases = 100'000;
     std::size_t max_client_leases = 10'000;
     std::chrono::milliseconds lease_ttl{300'000};  ///< of clients without a local channel
+    /// A client that has not said by then that it got a tensor is taken not to have: the lease ends. Client says so
+    /// within 2 s.
+    std::chrono::milliseconds lease_confirm_within{60'000};
 
     std::size_t max_named_tensors = 10'000;  ///< a set counts as one
     std::size_t max_set_members = 100'000;   ///< of one set

@@ -6,6 +6,8 @@
 #include "client/default_url.hpp"
 #include "client/failure.hpp"
 #include "codec/frame.hpp"
+#include "http/text.hpp"
+#include "json_rpc/error.hpp"
 
 namespace shared_tensor::client {
 
@@ -19,6 +21,18 @@ constexpr milliseconds kStartPause{50};  // between tries to reach a server that
 /// A wait of years would overflow the clock.
 SteadyTime later(SteadyTime now, milliseconds wait) {
     return now + std::clamp(wait, milliseconds(0), milliseconds(std::chrono::hours(24 * 365)));
+}
+
+/// Those of a list but cuda_ipc.
+std::string other_ways(std::string_view list) {
+    std::string others;
+    while (!list.empty()) {
+        const std::size_t comma = std::min(list.find(','), list.size());
+        const std::string_view way = http::trim(list.substr(0, comma));
+        if (!way.empty() && way != "cuda_ipc") others.append(others.empty() ? "" : ", ").append(way);
+        list.remove_prefix(std::min(comma + 1, list.size()));
+    }
+    return others;
 }
 
 }  // namespace
@@ -99,7 +113,8 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     request.answered();
     const bool own_session = options.session.empty() && !shared.empty();
     try {
-        return Incoming::read(response, request, *surroundings_.ports, url(), own_session, objects_of_answers());
+        return Incoming::read(response, request, *surroundings_.ports, url(), own_session, objects_of_answers(),
+                              fetch_of(response, options));
     } catch (const SessionRefused& refused) {
         forget_session(shared, request, refused);
     }
@@ -153,6 +168,29 @@ ObjectsOf Core::objects_of_answers() {
     };
 }
 
+/// For answers that may need it.
+FetchTensor Core::fetch_of(const http::ClientResponse& response, const CallOptions& options) {
+    const auto ways = response.headers.find("Shared-Tensor-Transport");
+    if (!ways || ways->find("cuda_ipc") == std::string_view::npos) return {};
+    return [weak = weak_from_this(), require = options.require](const NotOpened& lost) {
+        const auto self = weak.lock();
+        if (self == nullptr) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
+        return self->fetch(lost, require);
+    };
+}
+
+codec::TensorPointer Core::fetch(const NotOpened& lost, const std::string& require) {
+    CallOptions options;
+    options.idempotent = true;
+    options.require = require.empty() ? "shm, body" : other_ways(require);
+    if (options.require.empty())
+        throw_error(json_rpc::transport_not_possible({{"cuda_ipc", lost.reason}}), "the result of the call, which ran");
+    Outgoing request = compose(Outgoing::Form::single);
+    request.call("lease.get", detail::ArgumentsOf(named("lease", lost.lease)));
+    request.finish();
+    return exchange(request, options).tensor();
+}
+
 void Core::release(const std::vector<std::string>& ids) {
     CallOptions options;
     options.timeout = std::chrono::seconds(5);
@@ -167,10 +205,28 @@ void Core::sleep_until(SteadyTime time) {
 
 void Core::call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
                 const CallOptions& options) {
-    Outgoing request = compose(Outgoing::Form::single, 1, options);
-    request.call(method, arguments);
-    request.finish();
-    exchange(request, options).result(slot);
+    const auto once = [&] {
+        Outgoing request = compose(Outgoing::Form::single, 1, options);
+        request.call(method, arguments);
+        request.finish();
+        exchange(request, options).result(slot);
+    };
+    try {
+        once();
+    } catch (const InvalidParams& error) {  // nothing ran
+        if (!goes_another_way(error)) throw;
+        once();
+    }
+}
+
+/// Whether the server could not open what an argument named, and its next sending will name nothing.
+bool Core::goes_another_way(const InvalidParams& error) const {
+    const auto data = json_rpc::Json::parse(error.data(), nullptr, false);
+    const auto text = [&](const char* member) {
+        return data.is_object() && data.contains(member) && data[member].is_string() ? data[member].get<std::string>()
+                                                                                     : std::string();
+    };
+    return surroundings_.ports->goes_another_way(text("parameter"), text("got"));
 }
 
 void Core::notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options) {

@@ -57,9 +57,30 @@ void DeviceServer::connected(pid_t process, const std::vector<std::string>& devi
     });
 }
 
+void DeviceServer::opened() {
+    state_.with([](State& state) { state.has_opened = true; });
+}
+
+void DeviceServer::not_opened(const std::string& reason, bool by_server) {
+    std::string refused = (by_server ? "the server cannot open this process's memory: "
+                                     : "this process cannot open the server's memory: ") +
+                          reason;
+    const bool is_new = state_.with([&](State& state) {
+        if (!state.refused.empty() || (state.has_opened && !by_server)) return false;
+        state.refused = refused;
+        return true;
+    });
+    if (is_new) log::warn("tensors on devices go through host memory from now on: ", refused);
+}
+
+std::string DeviceServer::refused() const {
+    return state_.with([](const State& state) { return state.refused; });
+}
+
 tensor::Viability DeviceServer::viable() const {
     return state_.with([](const State& state) -> tensor::Viability {
         if (state.ended) return {"the local channel is closed"};
+        if (!state.refused.empty()) return {state.refused};
         if (state.devices.empty()) return {"the server shares no device"};
         if (state.process != nullptr) return {};
         return {"the server lives in another PID namespace: its end would not be seen, nor would its handles open"};

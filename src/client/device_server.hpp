@@ -34,11 +34,20 @@ public:
     /// `process`: the server's. `devices`: those that it sees, by UUID.
     void connected(pid_t process, const std::vector<std::string>& devices);
 
+    /// Memory of the server's was opened here: what cannot be opened later has a reason of its own.
+    void opened();
+    /// The first thing that was tried could not be opened, here or there: nothing is shared any more, and viable() says
+    /// why. After opened() nothing changes, unless `by_server`.
+    void not_opened(const std::string& reason, bool by_server);
+    /// Why nothing is shared, if that was found out so; else empty.
+    std::string refused() const;
+
     // tensor::DevicePeer
     tensor::Viability viable() const override;
     bool sees(const std::string& uuid) const override;
     std::uint64_t owner() const override { return owner_; }
     std::function<void()> use(const std::string& lease) override;
+    bool keeps_unopened() const override { return true; }
     Lent lend(std::shared_ptr<const tensor::LentBlock> block) override;
 
     /// The server has closed these tensors of ours.
@@ -54,7 +63,8 @@ private:
     };
     using LendingMap = std::unordered_map<std::string, Lending>;
     struct State {
-        bool ended = false;
+        bool ended = false, has_opened = false;
+        std::string refused;
         std::uint64_t next = 1;
         std::set<std::string> devices;
         std::shared_ptr<const UniqueFd> process;

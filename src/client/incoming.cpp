@@ -19,43 +19,47 @@
 
 namespace shared_tensor::client {
 
-/// Imports from the body of an answer; made for the first tensor that is read.
-class Incoming::Port final : public codec::TensorPort {
+/// The tensors of an answer, and the leases that they came with.
+class Incoming::Port : public codec::TensorPort {
+public:
+    explicit Port(const TensorPorts& ports) : ports_(&ports) {}
+    virtual bool has_unread() const = 0;
+    /// The leases of those, to `leases`; `result` is one of the results of the answer.
+    virtual void add_unread(const codec::Json& result, std::vector<std::string>& leases) const = 0;
+    void give_up(const std::vector<std::string>& leases) const { ports_->give_up(leases); }
+
+protected:
+    const TensorPorts& ports() const { return *ports_; }
+
+private:
+    const TensorPorts* const ports_;
+};
+
+/// Tensors that stand in JSON, some with their bytes behind it. What imports them is made for the first that is read.
+class Incoming::Parsed final : public Port {
 public:
     /// `leased`: how many tensors came with a lease.
-    Port(const TensorPorts& ports, std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
-         std::size_t leased)
-        : ports_(&ports), bytes_(bytes), owner_(std::move(owner)), leased_(leased) {}
-
-    /// The whole answer is a tensor that was not read as JSON.
-    Port(const TensorPorts& ports, std::unique_ptr<const LeasedTensor> whole)
-        : ports_(&ports), leased_(1), whole_(std::move(whole)) {}
+    Parsed(const TensorPorts& ports, std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+           std::size_t leased, FetchTensor fetch)
+        : Port(ports), bytes_(bytes), owner_(std::move(owner)), leased_(leased), fetch_(std::move(fetch)) {}
 
     /// A lease ends with the tensor that was read by it: one that is read again must be the same.
     codec::TensorPointer import(const codec::Json& descriptor) override {
-        if (whole_ != nullptr) {
-            if (whole_tensor_ == nullptr) whole_tensor_ = whole_->import();
-            return whole_tensor_;
-        }
-        if (leased_ == 0) return real().import(descriptor);
+        if (leased_ == 0) return opened_or_fetched(descriptor);
         if (const auto known = read_.find(&descriptor); known != read_.end()) return known->second;
-        return read_.emplace(&descriptor, real().import(descriptor)).first->second;
+        return read_.emplace(&descriptor, opened_or_fetched(descriptor)).first->second;
     }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, std::string& out) override { real().describe(tensor, out); }
 
-    bool has_unread() const { return whole_ != nullptr ? whole_tensor_ == nullptr : read_.size() < leased_; }
-    void add_unread(std::vector<std::string>& leases) const {
-        if (whole_ != nullptr) leases.push_back(whole_->lease());
-    }
-    void add_unread(const codec::Json& result, std::vector<std::string>& leases) const {
+    bool has_unread() const override { return read_.size() < leased_; }
+    void add_unread(const codec::Json& result, std::vector<std::string>& leases) const override {
         codec::for_each_placeholder(result, [&](const codec::Json& place) {
             const codec::Json& descriptor = place.begin().value();
             if (const auto* lease = lease_in(descriptor); lease != nullptr && !read_.contains(&descriptor))
                 leases.push_back(*lease);
         });
     }
-    void give_up(const std::vector<std::string>& leases) const { ports_->give_up(leases); }
 
 private:
     static const std::string* lease_in(const codec::Json& descriptor) {
@@ -63,19 +67,52 @@ private:
         const auto lease = descriptor.find("lease");
         return lease != descriptor.end() ? lease->get_ptr<const std::string*>() : nullptr;
     }
+    codec::TensorPointer opened_or_fetched(const codec::Json& descriptor) {
+        try {
+            return real().import(descriptor);
+        } catch (const NotOpened& lost) {
+            if (!fetch_) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
+            codec::TensorPointer fetched = fetch_(lost);
+            give_up({lost.lease});
+            return fetched;
+        }
+    }
     codec::TensorPort& real() {
-        if (!real_) real_ = ports_->incoming(bytes_, owner_);
+        if (!real_) real_ = ports().incoming(bytes_, owner_);
         return *real_;
     }
 
-    const TensorPorts* ports_;
-    std::span<const std::byte> bytes_;
-    std::shared_ptr<const void> owner_;
+    const std::span<const std::byte> bytes_;
+    const std::shared_ptr<const void> owner_;
     const std::size_t leased_;
+    const FetchTensor fetch_;
     std::unique_ptr<codec::TensorPort> real_;
     std::unordered_map<const codec::Json*, codec::TensorPointer> read_;  // by their descriptors, which stay in place
-    const std::unique_ptr<const LeasedTensor> whole_;
-    codec::TensorPointer whole_tensor_;
+};
+
+/// The whole answer is a tensor that was not read as JSON: any placeholder stands for it.
+class Incoming::Whole final : public Port {
+public:
+    Whole(const TensorPorts& ports, std::unique_ptr<const LeasedTensor> leased)
+        : Port(ports), leased_(std::move(leased)) {}
+
+    codec::TensorPointer import(const codec::Json&) override {
+        if (tensor_ == nullptr) tensor_ = leased_->import();
+        return tensor_;
+    }
+    codec::TensorPointer wrap(const at::Tensor& tensor) override { return ports().incoming({}, nullptr)->wrap(tensor); }
+    void describe(const codec::TensorPointer& tensor, std::string& out) override {
+        ports().incoming({}, nullptr)->describe(tensor, out);
+    }
+
+    bool has_unread() const override { return tensor_ == nullptr; }
+    void add_unread(const codec::Json&, std::vector<std::string>& leases) const override {
+        leases.push_back(leased_->lease());
+    }
+
+private:
+    const std::unique_ptr<const LeasedTensor> leased_;
+    codec::TensorPointer tensor_;
 };
 
 namespace {
@@ -160,7 +197,7 @@ void Incoming::give_up_unread() noexcept {
     if (port_ == nullptr || !port_->has_unread()) return;
     try {
         std::vector<std::string> leases;
-        port_->add_unread(leases);
+        if (responses_.empty()) port_->add_unread(tensor_placeholder(), leases);
         for (const auto& answer : responses_) {
             if (answer.result() != nullptr) port_->add_unread(*answer.result(), leases);
         }
@@ -171,7 +208,7 @@ void Incoming::give_up_unread() noexcept {
 }
 
 Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
-                        std::string_view url, bool own_session, ObjectsOf objects) {
+                        std::string_view url, bool own_session, ObjectsOf objects, FetchTensor fetch) {
     Incoming incoming;
     const bool is_empty = !response.body || response.body->size() == 0;
     if (is_empty && !request.wants_answer() && response.status / 100 == 2) return incoming;
@@ -180,7 +217,7 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
     if (!frame) throw_foreign(url, response, "its tensors are cut off");
     incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(objects));
     if (auto whole = whole_tensor(frame->json, request, ports)) {
-        incoming.port_ = std::make_unique<Port>(ports, std::move(whole));
+        incoming.port_ = std::make_unique<Whole>(ports, std::move(whole));
         return incoming;
     }
     auto parsed = json_rpc::parse_responses(frame->json, limits_of(frame->json.size()));
@@ -192,7 +229,8 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
     }
     if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
     const auto ways = response.headers.find("Shared-Tensor-Transport");
-    incoming.port_ = std::make_unique<Port>(ports, frame->tensors, response.body, ways ? leased_in(*ways) : 0);
+    incoming.port_ =
+        std::make_unique<Parsed>(ports, frame->tensors, response.body, ways ? leased_in(*ways) : 0, std::move(fetch));
     if (!request.is_batch() && request.wants_answer()) {
         const auto& answer = incoming.responses_.front();
         if (answer.id != request.first_id()) throw_foreign(url, response, "its id is that of another request");
@@ -207,6 +245,13 @@ const json_rpc::Json& Incoming::raw_result() const {
     const json_rpc::Json* result = responses_.empty() ? &tensor_placeholder() : responses_.front().result();
     if (result == nullptr) throw std::logic_error("an error was thrown when it was read: it has no result");
     return *result;
+}
+
+codec::TensorPointer Incoming::tensor() const {
+    const json_rpc::Json& result = raw_result();
+    const auto descriptor = result.is_object() ? result.find("$tensor") : result.end();
+    if (descriptor == result.end()) throw ResultMismatch("", "a tensor", result.type_name());
+    return port_->import(*descriptor);
 }
 
 void Incoming::result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,10 @@ struct SessionRefused {
     json_rpc::Error error;
 };
 
+/// Asks the server for the tensor under a lease in another way than the one that NotOpened speaks of. Throws what calls
+/// throw.
+using FetchTensor = std::function<codec::TensorPointer(const NotOpened& lost)>;
+
 /// The answer to one request. Belongs to one thread at a time; tensors read from it may live longer. What is read twice
 /// is the same tensor twice; the leases of those that nobody has read end with it.
 class Incoming {
@@ -32,17 +37,22 @@ public:
     /// Throws the server's error for the whole request, or TransportFailure for what is no answer to `request`; where
     /// the client chose the session by itself, SessionRefused when the server does not know it.
     static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
-                         std::string_view url, bool own_session = false, ObjectsOf objects = {});
+                         std::string_view url, bool own_session = false, ObjectsOf objects = {},
+                         FetchTensor fetch = {});
 
     /// The result of a single call.
     void result(detail::ResultSlot& slot) const;
     /// The same as it came, no tensor or literal looked for; {"$tensor": null} where that is all there is.
     const json_rpc::Json& raw_result() const;
+    /// The tensor that the result of a single call is. Throws ResultMismatch where it is none.
+    codec::TensorPointer tensor() const;
     /// The result of the call with that id; throws its error. `method` is for messages.
     void result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const;
 
 private:
     class Port;
+    class Parsed;
+    class Whole;
     Incoming();
     void read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const;
 

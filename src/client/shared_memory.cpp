@@ -1,11 +1,9 @@
 #include "client/shared_memory.hpp"
 
-#include <algorithm>
 #include <chrono>
+#include <functional>
 #include <new>
-#include <string_view>
 #include <system_error>
-#include <unordered_set>
 #include <utility>
 
 #include <shared_tensor/error.hpp>
@@ -24,11 +22,6 @@ using json_rpc::Json;
 
 namespace {
 
-constexpr std::size_t kLeasesAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
-constexpr std::chrono::milliseconds kTogether{2};
-/// A lease that is not confirmed ends after a minute.
-constexpr std::chrono::seconds kConfirmWithin{2};
-
 /// The texts of a list that is a member; none where it is something else.
 std::vector<std::string> texts_of(const Json& object, const char* member) {
     std::vector<std::string> result;
@@ -40,7 +33,7 @@ std::vector<std::string> texts_of(const Json& object, const char* member) {
     return result;
 }
 
-Json list_of(const std::vector<std::string>& texts) {
+Json list_of(std::span<const std::string> texts) {
     Json list = Json::array();
     for (const std::string& text : texts)
         list.push_back(text);
@@ -78,6 +71,15 @@ std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, con
 
 SharedMemory::SharedMemory(const std::string& path, std::string token)
     : token_(std::move(token)),
+      words_(
+          [this](std::chrono::milliseconds delay, std::function<void()> work) {
+              closer().post_after(delay, [self = weak_from_this(), work = std::move(work)] {
+                  if (const auto alive = self.lock()) work();
+              });
+          },
+          [this](const char* method, std::span<const std::string> leases) {
+              channel_->tell(method, {{"leases", list_of(leases)}});
+          }),
       devices_(device_channel()),
       cuda_ipc_(tensor::make_cuda_ipc_medium(devices_, tensor::DeviceImports::where_they_lie)),
       shm_(tensor::make_shm_medium(*this)),
@@ -117,12 +119,19 @@ std::string SharedMemory::open_session(bool keeps_state) {
 
 std::string SharedMemory::open_stateful_session() { return open_session(true); }
 
+json_rpc::Json SharedMemory::ways() const {
+    Json ways = ways_;
+    if (std::string reason = devices_.refused(); !reason.empty() && ways.is_object())
+        ways["cuda_ipc"] = {{"usable", false}, {"reason", std::move(reason)}};
+    return ways;
+}
+
 std::string SharedMemory::accepted() const { return media_.viable(tensor::Way::cuda_ipc) ? "cuda_ipc, shm" : "shm"; }
 
 /// Its words go out with ours.
 DeviceServer::Channel SharedMemory::device_channel() {
-    return {[this](const std::string& lease) { confirm_later(lease); },
-            [this](const std::string& lease) { release_soon(lease); },
+    return {[this](const std::string& lease) { words_.confirm(lease); },
+            [this](const std::string& lease) { words_.release(lease); },
             [this](const std::vector<std::string>& leases, bool lost) { return recall(leases, lost); },
             [](std::function<void()> work) { closer().post(std::move(work)); },
             [this]() -> std::shared_ptr<const void> { return shared_from_this(); }};
@@ -135,7 +144,7 @@ std::vector<std::string> SharedMemory::recall(const std::vector<std::string>& le
 
 void SharedMemory::give_up(const std::vector<std::string>& leases) {
     for (const std::string& lease : leases)
-        release_soon(lease);
+        words_.release(lease);
 }
 
 tensor::Viability SharedMemory::viable() const {
@@ -146,7 +155,7 @@ tensor::Viability SharedMemory::viable() const {
 tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const std::string& lease) {
     if (lease.empty()) throw InvalidValue("lease", "the id of a lease beside shm", "nothing");
     std::unique_ptr<shm::Mapping> mapping = map(segment, lease);
-    confirm_later(lease);
+    words_.confirm(lease);
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
     std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment,
@@ -166,10 +175,10 @@ std::unique_ptr<shm::Mapping> SharedMemory::map(const std::string& segment, cons
     try {
         return mappings_.take(segment, [&] { return ask_for(segment); });
     } catch (const shm::BadSegment& error) {
-        release_soon(lease);
+        words_.release(lease);
         throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
     } catch (const std::bad_alloc&) {
-        release_soon(lease);
+        words_.release(lease);
         throw RpcError(static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
                        "this process has no room to map the result: let go of other tensors, ask for less at a time, "
                        "or raise its limit (ulimit -v)");
@@ -203,67 +212,9 @@ void SharedMemory::give_back(const std::string& segment, const std::string& leas
     try {
         mappings_.put_back(segment, std::move(mapping), is_clean);
         if (!viable()) mappings_.forget(segment);
-        release_soon(lease);
+        words_.release(lease);
     } catch (const std::exception& error) {
         log::debug("a lease ends with its channel only: ", error.what());
-    }
-}
-
-/// Nothing waits for this word: a thread that is woken for it each time would take its time from the calls that bring
-/// the leases.
-void SharedMemory::confirm_later(const std::string& lease) {
-    state_.with([&](State& state) { state.confirmed.push_back(lease); });
-    tell_in(kConfirmWithin, &State::confirming);
-}
-
-/// Many at once: each word costs both processes a system call and a hand-over. What waits meanwhile is little: in that
-/// time nobody fills much memory anew.
-void SharedMemory::release_soon(const std::string& lease) {
-    state_.with([&](State& state) { state.released.push_back(lease); });
-    tell_in(kTogether, &State::releasing);
-}
-
-/// `underway` holds until then: one at a time.
-void SharedMemory::tell_in(std::chrono::milliseconds delay, bool State::*underway) {
-    const auto set = [this, underway](bool value) {
-        return state_.with([&](State& state) { return std::exchange(state.*underway, value); });
-    };
-    if (set(true)) return;
-    try {
-        closer().post_after(delay, [self = weak_from_this(), underway] {
-            const auto alive = self.lock();
-            if (alive == nullptr) return;
-            alive->state_.with([&](State& state) { state.*underway = false; });
-            alive->tell();
-        });
-    } catch (const std::bad_alloc&) {
-        set(false);
-        throw;
-    }
-}
-
-void SharedMemory::tell() noexcept {
-    std::vector<std::string> confirmed, released;
-    state_.with([&](State& state) {
-        confirmed.swap(state.confirmed);
-        released.swap(state.released);
-    });
-    const auto send = [&](const char* method, const std::vector<std::string>& leases) {
-        for (std::size_t start = 0; start < leases.size(); start += kLeasesAtOnce) {
-            const auto end = std::min(leases.size(), start + kLeasesAtOnce);
-            Json list = Json::array();
-            for (std::size_t i = start; i < end; ++i)
-                list.push_back(leases[i]);
-            channel_->tell(method, {{"leases", std::move(list)}});
-        }
-    };
-    try {
-        const std::unordered_set<std::string_view> done(released.begin(), released.end());
-        std::erase_if(confirmed, [&](const std::string& lease) { return done.contains(lease); });
-        send("lease.confirm", confirmed);
-        send("lease.release", released);
-    } catch (const std::exception& error) {
-        log::debug("leases end with their channel only: ", error.what());
     }
 }
 

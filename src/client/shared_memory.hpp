@@ -9,6 +9,7 @@
 
 #include "client/channel_client.hpp"
 #include "client/device_server.hpp"
+#include "client/lease_words.hpp"
 #include "shm/mapping_cache.hpp"
 #include "tensor/shm_medium.hpp"
 #include "util/guarded.hpp"
@@ -30,8 +31,10 @@ public:
     /// A session that does, tied to the same channel. Throws ChannelGone, json_rpc::Error.
     std::string open_stateful_session();
     const tensor::Media& media() const { return media_; }
-    /// For each way that tensors can go yes or why not, as the server said.
-    const json_rpc::Json& ways() const { return ways_; }
+    /// For each way that tensors can go yes or why not, as the server said, and as was found out since.
+    json_rpc::Json ways() const;
+    /// Device memory between us and the server.
+    DeviceServer& devices() { return devices_; }
     /// Into `made`: an uninitialised tensor in memory of ours that the server may map.
     void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made);
     /// Nobody has read the tensors of these leases, and nobody will.
@@ -59,8 +62,6 @@ private:
     struct State {
         bool gone = false;
         std::unordered_map<std::string, Offered> offered;
-        std::vector<std::string> confirmed, released;  ///< leases that the server is to be told of
-        bool confirming = false, releasing = false;    ///< soon, with all that come until then
     };
 
     SharedMemory(const std::string& path, std::string token);
@@ -70,10 +71,6 @@ private:
     void offer(const shm::Segment& segment);
     void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<shm::Mapping> mapping,
                    bool is_clean) noexcept;
-    void confirm_later(const std::string& lease);
-    void release_soon(const std::string& lease);
-    void tell_in(std::chrono::milliseconds delay, bool State::*underway);
-    void tell() noexcept;
     void finished(const std::string& segment, bool answered);
     void ask_back();
     void came_back(const std::vector<std::string>& segments);
@@ -85,6 +82,7 @@ private:
 
     const ProcessMark process_;
     const std::string token_;
+    LeaseWords words_;
     DeviceServer devices_;
     const std::unique_ptr<tensor::Medium> cuda_ipc_, shm_;
     const tensor::Media media_;

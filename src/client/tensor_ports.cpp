@@ -74,7 +74,8 @@ public:
         return import(tensor::parse_descriptor(descriptor));
     }
     codec::TensorPointer import(const tensor::Descriptor& descriptor) {
-        codec::TensorPointer tensor = exchange_.import(descriptor);
+        const bool lies_there = descriptor.way == tensor::Way::cuda_ipc && memory_ != nullptr;
+        codec::TensorPointer tensor = lies_there ? open(descriptor) : exchange_.import(descriptor);
         if (!descriptor.lease.empty()) tensor::mark_as_leased(tensor->tensor(), descriptor.lease);
         return tensor;
     }
@@ -82,6 +83,19 @@ public:
     void describe(const codec::TensorPointer& tensor, std::string& out) override { exchange_.describe(tensor, out); }
 
 private:
+    codec::TensorPointer open(const tensor::Descriptor& descriptor) {
+        DeviceServer& devices = memory_->devices();
+        if (std::string reason = devices.refused(); !reason.empty()) throw NotOpened{descriptor.lease, reason};
+        try {
+            codec::TensorPointer tensor = exchange_.import(descriptor);
+            devices.opened();
+            return tensor;
+        } catch (const tensor::CannotOpen& error) {
+            devices.not_opened(error.got, false);
+            throw NotOpened{descriptor.lease, error.got};
+        }
+    }
+
     const Memory memory_;
     tensor::TensorExchange exchange_;
 };
@@ -120,6 +134,14 @@ public:
         Memory shared = read ? memory() : nullptr;
         if (shared == nullptr) return nullptr;
         return std::make_unique<LeasedInMemory>(std::move(shared), std::move(*read));
+    }
+
+    bool goes_another_way(std::string_view parameter, const std::string& reason) const override {
+        const Memory shared = memory();
+        if (shared == nullptr || !(parameter.ends_with(".cuda_ipc.handle") || parameter.ends_with(".cuda_ipc.event")))
+            return false;
+        shared->devices().not_opened(reason, true);
+        return true;
     }
 
     void give_up(const std::vector<std::string>& leases) const override {

@@ -34,6 +34,12 @@ public:
     virtual codec::TensorPointer import() const = 0;
 };
 
+/// A tensor of an answer lies in memory that cannot be opened here. It can be asked for by its lease, which is the
+/// reader's to give up.
+struct NotOpened {
+    std::string lease, reason;
+};
+
 /// Memory that is shared with the server of now; null: none is.
 struct SharedBytes {
     std::byte* data = nullptr;
@@ -47,7 +53,8 @@ public:
     virtual ~TensorPorts() = default;
     /// `require` is that of CallOptions. What is to be sent throws TransportNotPossible (of shared_tensor) then.
     virtual std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const = 0;
-    /// `bytes` are those behind the JSON of an answer in frame form; tensors that view them keep `owner`.
+    /// `bytes` are those behind the JSON of an answer in frame form; tensors that view them keep `owner`. Its import()
+    /// throws NotOpened besides.
     virtual std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                         std::shared_ptr<const void> owner) const = 0;
 
@@ -55,6 +62,14 @@ public:
     virtual std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor) const {
         (void)descriptor;
         return nullptr;
+    }
+
+    /// The server could not read that parameter of a request: whether it can be sent again, since what it named goes
+    /// another way from now on.
+    virtual bool goes_another_way(std::string_view parameter, const std::string& reason) const {
+        (void)parameter;
+        (void)reason;
+        return false;
     }
 
     /// Leases that came with an answer and that nobody has read: their memory may be used again.

@@ -53,6 +53,13 @@ public:
         return answer(std::move(json));
     }
 
+    Outcome get(const BuiltinCall& call) const {
+        const BuiltinParams params(call.params, {"lease"});
+        codec::TensorPointer tensor = parts_.leases.tensor(params.text("lease"), call.principal.name);
+        if (tensor == nullptr) return make_outcome(json_rpc::unknown_or_expired("lease", parts_.epoch));
+        return make_outcome(codec::Value{Json{{"$tensor", 0}}, {std::move(tensor)}});
+    }
+
     Outcome renew(const BuiltinCall& call) const {
         const BuiltinParams params(call.params, {"leases", "ttl_ms"});
         const auto ttl = params.optional_ms("ttl_ms", parts_.leases.limits().max_ttl);
@@ -111,6 +118,7 @@ private:
 void add_lease_methods(Builtins& builtins, const LeaseParts& parts) {
     const auto methods = std::make_shared<const LeaseMethods>(parts);
     builtins.add("lease.list", [methods](const BuiltinCall& call) { return methods->list(call); });
+    builtins.add("lease.get", [methods](const BuiltinCall& call) { return methods->get(call); });
     builtins.add("lease.renew", [methods](const BuiltinCall& call) { return methods->renew(call); });
     builtins.add("lease.release", [methods](const BuiltinCall& call) { return methods->release(call); });
     builtins.add("lease.revoke", [methods](const BuiltinCall& call) { return methods->revoke(call); });

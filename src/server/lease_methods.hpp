@@ -16,7 +16,7 @@ struct LeaseParts {
     std::string epoch;
 };
 
-/// lease.list, lease.renew, lease.release and lease.revoke.
+/// lease.list, lease.get, lease.renew, lease.release and lease.revoke.
 ///
 /// A lease is released or renewed only by the client that holds it: nobody else knows whether its tensor is read still.
 /// Its principal, and an admin, may revoke it: the memory then goes back to the system and to nobody else.

@@ -123,7 +123,7 @@ public:
           access_(options_),
           sessions_({options_.max_sessions, options_.session_idle}),
           objects_({options_.max_objects, options_.max_client_objects, options_.object_idle}),
-          leases_({options_.max_client_leases, options_.max_leases, std::chrono::minutes(1), options_.lease_ttl}),
+          leases_({options_.max_client_leases, options_.max_leases, options_.lease_confirm_within, options_.lease_ttl}),
           local_({access_, sessions_, leases_, epoch_, pool_limits(options_), [this] { return way_facts(); }}),
           allocation_(local_.pool()),
           names_(named_limits(options_), options_.max_set_members,

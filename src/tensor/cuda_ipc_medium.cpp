@@ -117,12 +117,21 @@ private:
     /// use of the lease.
     Openings::Borrowed borrow(const Descriptor& descriptor, const Devices::Found& found, const Wanted& wanted) const {
         std::function<void()> done = peer_->use(descriptor.lease);
+        const auto not_opened = [&] {
+            if (!peer_->keeps_unopened()) done();
+        };
         try {
             auto use = found.kind.device->use(found.index, wanted.event ? &*wanted.event : nullptr);
             if (const auto own = Devices::of_process().exports().find(wanted.handle))
                 return own_block(*own, wanted, std::move(use), done);
             return found.kind.openings->borrow({found.index, wanted.handle, wanted.generation, peer_->owner()},
                                                std::move(use), done);
+        } catch (const DeviceRefused& refused) {
+            not_opened();
+            throw CannotOpen("cuda_ipc.event", "an event that this process can open", refused.what());
+        } catch (const CannotOpen&) {
+            not_opened();
+            throw;
         } catch (...) {
             done();
             throw;

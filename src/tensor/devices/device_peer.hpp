@@ -5,10 +5,19 @@
 #include <memory>
 #include <string>
 
+#include <shared_tensor/value.hpp>
+
 #include "tensor/devices/lent_block.hpp"
 #include "tensor/medium.hpp"
 
 namespace shared_tensor::tensor {
+
+/// A block that a peer lent cannot be opened in this process, with the driver's reason: containers, namespaces and
+/// settings of the driver may forbid what both sides can do by themselves.
+class CannotOpen : public InvalidValue {
+public:
+    using InvalidValue::InvalidValue;
+};
 
 /// The process at the other end, as tensors in device memory need it; what ShmPeer is for shared memory.
 /// Thread safety: all methods from any thread.
@@ -25,6 +34,9 @@ public:
     /// A tensor that it lent us under `lease` is read from now on, until the result is called, once and from any
     /// thread. Throws InvalidValue (path "lease").
     virtual std::function<void()> use(const std::string& lease) = 0;
+    /// Where CannotOpen is thrown, the result of use() is not called: whoever imports has the lease yet, and may ask
+    /// for the tensor in another way.
+    virtual bool keeps_unopened() const { return false; }
 
     struct Lent {
         std::string lease;

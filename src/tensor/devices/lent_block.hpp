@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -48,8 +49,12 @@ public:
 
     std::uint64_t bytes() const { return tensor_.nbytes(); }
     codec::TensorPointer handle() const;
+    /// The reader said that it does not have it open any more.
+    void mark_closed() const { closed_.store(true); }
+    bool is_closed() const { return closed_.load(); }
 
 private:
+    mutable std::atomic<bool> closed_{false};
     const at::Tensor tensor_;
     const IpcBytes handle_;
     const std::unique_ptr<DeviceEvent> event_;

@@ -7,6 +7,7 @@
 
 #include <shared_tensor/value.hpp>
 
+#include "tensor/devices/device_peer.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::tensor {
@@ -109,7 +110,7 @@ IpcDevice::Opened Openings::enter(const Block& block) {
         ++state.borrowed;
     });
     state_.notify_all();
-    if (!opened) refuse("handle", "a handle that this process can open", std::move(reason));
+    if (!opened) throw CannotOpen("cuda_ipc.handle", "a handle that this process can open", std::move(reason));
     return *opened;
 }
 

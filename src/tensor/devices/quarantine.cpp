@@ -21,12 +21,15 @@ bool has_ended(const UniqueFd& process) {
 }  // namespace
 
 void Quarantine::keep(std::shared_ptr<const LentBlock> block, std::shared_ptr<const UniqueFd> process) {
-    kept_.with([&](auto& kept) { kept.push_back({std::move(block), std::move(process)}); });
+    kept_.with([&](auto& kept) {
+        if (!block->is_closed()) kept.push_back({std::move(block), std::move(process)});
+    });
 }
 
 void Quarantine::free(const LentBlock* block) {
     std::vector<Kept> gone;  // freed without the lock
     kept_.with([&](auto& kept) {
+        block->mark_closed();
         const auto mine =
             std::partition(kept.begin(), kept.end(), [&](const Kept& one) { return one.block.get() != block; });
         std::move(mine, kept.end(), std::back_inserter(gone));

@@ -23,7 +23,7 @@ class Quarantine {
 public:
     /// `process` becomes readable when the reader's process ends.
     void keep(std::shared_ptr<const LentBlock> block, std::shared_ptr<const UniqueFd> process);
-    /// Its reader has closed it.
+    /// Its reader has closed it: it is not kept any more, nor when its lease turns out to have ended just now.
     void free(const LentBlock* block);
     /// Housekeeping: lets go what nobody can have open any more.
     void tend();

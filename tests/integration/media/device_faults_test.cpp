@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
@@ -78,25 +79,74 @@ TEST_CASE("What cannot be exported goes by host memory, with its bytes counted",
     CHECK(client.call<double>("sum_later", x, 0) == kMany);
 }
 
-TEST_CASE("A client that cannot open a handle gets an error, and the lease ends", "[media][device]") {
+TEST_CASE("A client that cannot open the server's memory gets copies, and says why", "[media][device]") {
     const MediaServer server(on_simulated());
+    const Injected faults({.refuse_open = true});
     const Client client = server.client();
-    {
-        const Injected faults({.refuse_open = true});
-        CHECK_THROWS_AS(client.call<at::Tensor>("held"), RpcError);
+    for (const int tensors : {1, 2}) {  // found out with the first
+        const auto result = client.call<at::Tensor>("held");
+        CHECK(same_values(result, at::arange(kMany, at::kFloat)));
+        CHECK_FALSE(simulated::on_device(result));
+        CHECK(totals_of(client)["tensors"]["shm"]["tensors"] == tensors);
+        CHECK(totals_of(client)["tensors"]["cuda_ipc"]["tensors"] == 1);
     }
+    CHECK(same_values(client.call<std::vector<at::Tensor>>("two").at(0), at::arange(kMany, at::kFloat)));
+    const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+    CHECK_FALSE(client.call<bool>("lies_here", x));
+    const auto ways = client.ways();
+    const auto cuda_ipc =
+        std::find_if(ways.begin(), ways.end(), [](const WayInfo& way) { return way.name == "cuda_ipc"; });
+    REQUIRE(cuda_ipc != ways.end());
+    CHECK_FALSE(cuda_ipc->usable);
+    CHECK(cuda_ipc->reason.find("cannot open the server's memory") != std::string::npos);
+    CHECK_THROWS_AS(client.with({.require = "cuda_ipc"}).call<at::Tensor>("held"), TransportNotPossible);
+    CHECK_FALSE(simulated::on_device(client.with({.require = "cuda_ipc, shm"}).call<at::Tensor>("held")));
     CHECK(leases_become(client, 0));
-    CHECK(same_values(client.call<at::Tensor>("held"), at::arange(kMany, at::kFloat)));
 }
 
-TEST_CASE("A server that cannot open an argument says so, and the client keeps nothing lent", "[media][device]") {
+TEST_CASE("Two results of one answer that cannot be opened both come as copies", "[media][device]") {
+    const MediaServer server(on_simulated());
+    const Injected faults({.refuse_open = true});
+    const Client client = server.client();
+    const auto two = client.call<std::vector<at::Tensor>>("two");
+    REQUIRE(two.size() == 2);
+    CHECK(same_values(two[0], at::arange(kMany, at::kFloat)));
+    CHECK(same_values(two[1], at::arange(1000, at::kFloat)));
+    CHECK(totals_of(client)["tensors"]["cuda_ipc"]["tensors"] == 2);
+}
+
+TEST_CASE("One block that cannot be opened is copied, and the others are opened as before", "[media][device]") {
+    const MediaServer server(on_simulated());
+    const Client client = server.client();
+    CHECK(simulated::on_device(client.call<at::Tensor>("numbers", kMany)));
+    {
+        const Injected faults({.refuse_open = true});
+        const auto copy = client.call<at::Tensor>("held");
+        CHECK(same_values(copy, at::arange(kMany, at::kFloat)));
+        CHECK_FALSE(simulated::on_device(copy));
+        CHECK_THROWS_AS(client.with({.require = "cuda_ipc"}).call<at::Tensor>("held"), TransportNotPossible);
+    }
+    CHECK(leases_become(client, 0));
+    CHECK(simulated::on_device(client.call<at::Tensor>("held")));
+    CHECK(client.ways().size() > 4);
+}
+
+TEST_CASE("An argument that the server cannot open is sent again as a copy, and the client keeps nothing lent",
+          "[media][device]") {
     const MediumCase medium = on_simulated();
     const MediaServer server(medium, {"SHARED_TENSOR_SIMULATED_FAULTS=refuse_open"});
     const Client client = server.client();
     const auto before = simulated::statistics().allocations;
     {
         const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
-        CHECK_THROWS_AS(client.call<double>("sum_later", x, 0), InvalidParams);
+        CHECK_THROWS_AS(client.with({.require = "cuda_ipc"}).call<double>("sum_later", x, 0), TransportNotPossible);
+        CHECK(client.call<double>("sum_later", x, 0) == kMany);
+        CHECK_FALSE(client.call<bool>("lies_here", x));
+    }
+    {
+        const Client other = server.client();
+        const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+        CHECK(other.call<double>("sum_later", x, 0) == kMany);
     }
     CHECK(eventually([&] { return simulated::statistics().allocations == before; }));
 }

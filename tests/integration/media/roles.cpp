@@ -105,6 +105,7 @@ Registry functions() {
     registry.add("numbers", &numbers);
     registry.add("held", [] { return held(); });
     registry.add("held_part", &held_part);
+    registry.add("two", [] { return std::vector<at::Tensor>{held(), numbers(1000)}; });
     registry.add("big", [] { return big(); });
     registry.add("nothing", [] { return 0; });
     registry.add("doubled_in_place", &doubled_in_place);
@@ -132,6 +133,8 @@ TEST_CASE("role: server", "[.role]") {
     options.port = std::stoi(variable("TEST_PORT"));
     options.cuda = place() == "cuda" ? "on" : "off";
     if (variable("TEST_CHANNEL") == "0") options.local_socket = "none";
+    if (const std::string wait = variable("TEST_CONFIRM_WITHIN_MS"); !wait.empty())
+        options.lease_confirm_within = std::chrono::milliseconds(std::stoi(wait));
     Server server(functions(), options);
     server.start();
     announce(server.url());

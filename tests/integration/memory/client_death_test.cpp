@@ -151,6 +151,35 @@ TEST_CASE("Clients that are killed at any moment leave nothing behind", "[memory
     CHECK(at::equal(server.client().call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
 }
 
+// Lease and segment counts have to come back to nothing.
+TEST_CASE("Eight processes take and release ten thousand results each, and others are killed meanwhile",
+          "[memory][death][soak]") {
+    const ExampleDaemon server;
+    const Watch watch(server);
+    std::vector<std::unique_ptr<Role>> clients;
+    for (int i = 0; i < 8; ++i)
+        clients.push_back(std::make_unique<Role>("ten thousand results come and go", server));
+    int killed = 0;
+    const auto all_done = [&] {
+        return std::all_of(clients.begin(), clients.end(), [](const auto& one) { return one->child().has_ended(); });
+    };
+    while (!all_done()) {
+        Role dying("call and let go until killed", server);
+        REQUIRE(dying.ready());
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        dying.kill();
+        ++killed;
+    }
+    for (const auto& one : clients) {
+        INFO(one->out());
+        CHECK(one->child().wait() == 0);
+    }
+    CHECK(killed > 0);
+    CHECK(watch.becomes_empty());
+    const Json granted = watch.memory()["leases_granted"];
+    CHECK(granted >= 80'000);
+}
+
 TEST_CASE("Three clients let go of one result in every order", "[memory]") {
     const ExampleDaemon server;
     const Watch watch(server);

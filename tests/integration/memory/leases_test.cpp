@@ -93,6 +93,22 @@ TEST_CASE("A lease is provisional until it is confirmed, and released once", "[m
     CHECK(call_code(port, "lease.release", nullptr, headers) == -32602);
 }
 
+TEST_CASE("lease.get hands a leased tensor over once more, in another way", "[memory][leases]") {
+    const ExampleDaemon server;
+    const int port = server.daemon.port();
+    RawChannel channel(port);
+    const std::string lease = lend(port, channel.open());
+    const Json again = call(port, "lease.get", {{"lease", lease}}, {{"Shared-Tensor-Accept", "data"}})["$tensor"];
+    CHECK(again["shape"] == Json({100}));
+    CHECK(again["data"][99] == 99.0);
+    CHECK_FALSE(again.contains("lease"));
+    CHECK(leases_of(port).size() == 1);
+    CHECK(respond(port, "lease.get", {{"lease", "l-none"}})["error"]["data"]["kind"] == "lease");
+    CHECK(call_code(port, "lease.get", Json::object()) == -32602);
+    channel.ask("lease.release", {{"leases", {lease}}});
+    CHECK(call_code(port, "lease.get", {{"lease", lease}}) == -32005);
+}
+
 TEST_CASE("Memory of a revoked lease goes back to the system, and its reader reads on", "[memory][leases]") {
     const ExampleDaemon server;
     const int port = server.daemon.port();

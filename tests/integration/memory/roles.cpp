@@ -78,6 +78,15 @@ TEST_CASE("role: call and let go until killed", "[.][role]") {
     }
 }
 
+TEST_CASE("role: ten thousand results come and go", "[.][role]") {
+    const Client client = server();
+    for (int i = 0; i < 10'000; ++i) {
+        const auto size = 1000 + i % 7 * 1000;
+        REQUIRE(client.call<at::Tensor>("ramp", size)[size - 1].item<float>() == static_cast<float>(size - 1));
+    }
+    come_so_far();
+}
+
 TEST_CASE("role: ask for a gigabyte without room for it", "[.][role]") {
     const Client client = server();
     const auto small = [&] { return client.call<at::Tensor>("ramp", 100)[99].item<float>() == 99; };

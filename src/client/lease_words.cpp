@@ -1,0 +1,64 @@
+#include "client/lease_words.hpp"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "util/log.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+constexpr std::size_t kAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
+/// Nothing waits for this word: a thread that is woken for it each time would take its time from the calls that bring
+/// the leases. A lease that is not confirmed ends, after a minute unless the server was told otherwise.
+constexpr std::chrono::seconds kConfirmWithin{2};
+/// What waits meanwhile is little: in that time nobody fills much memory anew.
+constexpr std::chrono::milliseconds kReleaseWithin{2};
+
+}  // namespace
+
+void LeaseWords::confirm(const std::string& lease) { add(&State::confirmed, lease, kConfirmWithin); }
+
+void LeaseWords::release(const std::string& lease) { add(&State::released, lease, kReleaseWithin); }
+
+void LeaseWords::add(Waiting State::*to, const std::string& lease, std::chrono::milliseconds delay) {
+    const bool first = state_.with([&](State& state) {
+        (state.*to).leases.push_back(lease);
+        return !std::exchange((state.*to).will_be_told, true);
+    });
+    if (!first) return;
+    try {
+        later_(delay, [this, to] { tell(to); });
+    } catch (...) {  // no memory, no thread: the next one tries again
+        state_.with([&](State& state) { (state.*to).will_be_told = false; });
+        throw;
+    }
+}
+
+/// What else waits goes with what is due.
+void LeaseWords::tell(Waiting State::*due) noexcept {
+    std::vector<std::string> confirmed, released;
+    state_.with([&](State& state) {
+        (state.*due).will_be_told = false;
+        confirmed.swap(state.confirmed.leases);
+        released.swap(state.released.leases);
+    });
+    try {
+        const std::unordered_set<std::string_view> done(released.begin(), released.end());
+        std::erase_if(confirmed, [&](const std::string& lease) { return done.contains(lease); });
+        send("lease.confirm", confirmed);
+        send("lease.release", released);
+    } catch (const std::exception& error) {
+        log::debug("leases end with their channel only: ", error.what());
+    }
+}
+
+void LeaseWords::send(const char* method, std::span<const std::string> leases) const {
+    for (; !leases.empty(); leases = leases.subspan(std::min(leases.size(), kAtOnce)))
+        tell_(method, leases.first(std::min(leases.size(), kAtOnce)));
+}
+
+}  // namespace shared_tensor::client

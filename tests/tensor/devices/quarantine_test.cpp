@@ -1,0 +1,72 @@
+#include "tensor/devices/quarantine.hpp"
+
+#include <ATen/ops/ones.h>
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "support/daemon.hpp"
+#include "tensor/devices/lent_block.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+/// A block of memory that was lent, and whether it is still there.
+struct Lent {
+    Exports exports;
+    std::shared_ptr<const LentBlock> block =
+        std::make_shared<const LentBlock>(at::ones({4}), IpcBytes{}, DevicePlace{}, nullptr, exports);
+    std::weak_ptr<const LentBlock> seen = block;
+};
+
+std::shared_ptr<const UniqueFd> this_process() { return watch_process(::getpid()); }
+
+}  // namespace
+
+TEST_CASE("a block is kept until its reader has closed it", "[devices]") {
+    Lent one, other;
+    Quarantine quarantine;
+    const LentBlock* first = one.block.get();
+    quarantine.keep(std::move(one.block), this_process());
+    quarantine.keep(std::move(other.block), this_process());
+    quarantine.tend();
+    CHECK(quarantine.use().blocks == 2);
+    CHECK(quarantine.use().bytes == 32);
+    quarantine.free(first);
+    CHECK(one.seen.expired());
+    CHECK_FALSE(other.seen.expired());
+    CHECK(quarantine.use().blocks == 1);
+}
+
+TEST_CASE("a block that was closed while its lease ended is not kept", "[devices]") {
+    Lent lent;
+    Quarantine quarantine;
+    quarantine.free(lent.block.get());
+    quarantine.keep(std::move(lent.block), this_process());
+    CHECK(lent.seen.expired());
+    CHECK(quarantine.use().blocks == 0);
+}
+
+TEST_CASE("a block is kept until its reader's process has ended", "[devices]") {
+    TemporaryFolder folder;
+    Child reader({"/bin/sleep", "60"}, {}, folder.file("out"), folder.file("err"));
+    Lent lent;
+    Quarantine quarantine;
+    quarantine.keep(std::move(lent.block), watch_process(reader.pid()));
+    quarantine.tend();
+    CHECK_FALSE(lent.seen.expired());
+    reader.signal(SIGKILL);
+    reader.wait();
+    quarantine.tend();
+    CHECK(lent.seen.expired());
+}
+
+TEST_CASE("a block whose reader cannot be watched is kept", "[devices]") {
+    Lent lent;
+    Quarantine quarantine;
+    quarantine.keep(std::move(lent.block), nullptr);
+    quarantine.tend();
+    CHECK_FALSE(lent.seen.expired());
+}
