@@ -55,10 +55,28 @@ struct Request {
     std::string_view text() const;
 };
 
-/// Bytes that are written from where they lie; `owner` keeps them alive until they are written.
+/// Bytes of a body that are made when they are sent, a bounded piece at a time.
+class BodySource {
+public:
+    virtual ~BodySource() = default;
+    /// Fills `out` with those from `offset` on, which are there. May block. What it throws cuts the answer off.
+    virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
+};
+
+/// Bytes that are written from where they lie, kept alive by `owner` until they are written; or `count` bytes of a
+/// source.
 struct BodyPart {
-    std::span<const std::byte> bytes;
-    std::shared_ptr<const void> owner;
+    std::span<const std::byte> bytes{};
+    std::shared_ptr<const void> owner{};
+    std::shared_ptr<const BodySource> source{};
+    std::uint64_t offset = 0, count = 0;
+
+    std::uint64_t size() const { return source != nullptr ? count : bytes.size(); }
+    /// `n` bytes of it from `first` on, which are there.
+    BodyPart part(std::uint64_t first, std::uint64_t n) const {
+        if (source != nullptr) return {{}, {}, source, offset + first, n};
+        return {bytes.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n)), owner};
+    }
 };
 
 /// An answer: either `text`, or `parts` written one after another (Content-Length is their sum), never both.

@@ -2,18 +2,22 @@
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
 #include <vector>
 
 #include "http/text.hpp"
+#include "util/log.hpp"
 
 namespace shared_tensor::http {
 
 namespace {
 
+constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
+
 std::size_t body_size(const Response& response) {
     std::size_t size = response.text.size();
     for (const BodyPart& part : response.parts)
-        size += part.bytes.size();
+        size += static_cast<std::size_t>(part.size());
     return size;
 }
 
@@ -70,6 +74,34 @@ std::string render_response(const Response& response, ResponseForm form) {
     return whole;
 }
 
+namespace {
+
+/// A source's bytes, through one piece of memory.
+WriteOutcome write_source(Wire& wire, const BodyPart& part, WriteLimits limits) {
+    std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, part.count)));
+    for (std::uint64_t done = 0; done < part.count;) {
+        const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), part.count - done));
+        part.source->read(part.offset + done, {piece.data(), count});
+        iovec place{piece.data(), count};
+        const WriteOutcome outcome = write_all(wire, {&place, 1}, limits.stall, limits.min_rate);
+        if (outcome != WriteOutcome::done) return outcome;
+        done += count;
+    }
+    return WriteOutcome::done;
+}
+
+/// The head is out already: all that is left for what cannot be read is to cut the answer off.
+WriteOutcome try_source(Wire& wire, const BodyPart& part, WriteLimits limits) {
+    try {
+        return write_source(wire, part, limits);
+    } catch (const std::exception& error) {
+        log::error("an answer is cut off, for its bytes cannot be read: ", error.what());
+        return WriteOutcome::broken;
+    }
+}
+
+}  // namespace
+
 WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm form, WriteLimits limits,
                             std::size_t& bytes_out) {
     std::string head = render_response_head(response, form);
@@ -77,15 +109,23 @@ WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm f
     places.reserve(2 + response.parts.size());
     places.push_back({head.data(), head.size()});
     bytes_out += head.size();
-    if (!form.head_only && may_have_body(response.status)) {
-        bytes_out += body_size(response);
-        // sendmsg only reads through iov_base
-        if (!response.text.empty()) places.push_back({const_cast<char*>(response.text.data()), response.text.size()});
-        for (const BodyPart& part : response.parts) {
-            if (part.bytes.empty()) continue;
+    const bool has_body = !form.head_only && may_have_body(response.status);
+    if (!has_body) return write_all(wire, places, limits.stall, limits.min_rate);
+    bytes_out += body_size(response);
+    // sendmsg only reads through iov_base
+    if (!response.text.empty()) places.push_back({const_cast<char*>(response.text.data()), response.text.size()});
+    for (const BodyPart& part : response.parts) {
+        if (part.size() == 0) continue;
+        if (part.source == nullptr) {
             places.push_back({const_cast<std::byte*>(part.bytes.data()), part.bytes.size()});
+            continue;
         }
+        WriteOutcome outcome = write_all(wire, places, limits.stall, limits.min_rate);
+        places.clear();
+        if (outcome == WriteOutcome::done) outcome = try_source(wire, part, limits);
+        if (outcome != WriteOutcome::done) return outcome;
     }
+    if (places.empty()) return WriteOutcome::done;
     return write_all(wire, places, limits.stall, limits.min_rate);
 }
 

@@ -133,6 +133,21 @@ std::optional<std::string> percent_decode(std::string_view text) {
     return decoded;
 }
 
+std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std::string_view query) {
+    std::vector<std::pair<std::string, std::string>> parameters;
+    while (!query.empty()) {
+        const std::string_view one = query.substr(0, query.find('&'));
+        query.remove_prefix(std::min(query.size(), one.size() + 1));
+        if (one.empty()) continue;
+        const std::size_t equals = std::min(one.find('='), one.size());
+        auto name = percent_decode(one.substr(0, equals));
+        auto value = percent_decode(one.substr(std::min(equals + 1, one.size())));
+        if (!name || !value) return std::nullopt;
+        parameters.emplace_back(std::move(*name), std::move(*value));
+    }
+    return parameters;
+}
+
 std::string_view reason_phrase(int status) {
     const auto* found = std::lower_bound(std::begin(kReasons), std::end(kReasons), status,
                                          [](const auto& entry, int wanted) { return entry.first < wanted; });

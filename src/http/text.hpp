@@ -4,6 +4,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace shared_tensor::http {
 
@@ -25,6 +27,9 @@ std::optional<std::uint64_t> parse_decimal(std::string_view text);
 
 /// Undoes %XX; none when a % is not followed by two hexadecimal digits or stands for a control character.
 std::optional<std::string> percent_decode(std::string_view text);
+
+/// The parameters of a query ("a=1&b=%20"), decoded, in order; nothing when one cannot be decoded. '+' is no space.
+std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std::string_view query);
 
 /// "Not Found" for 404; "Unknown" for a status without a name of its own.
 std::string_view reason_phrase(int status);

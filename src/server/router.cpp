@@ -16,7 +16,8 @@ constexpr std::string_view kRpcPath = "/jsonrpc";
 constexpr std::array<std::string_view, 3> kGetPaths = {"/healthz", "/readyz", "/openrpc.json"};
 
 bool is_get_path(std::string_view path) {
-    return std::find(kGetPaths.begin(), kGetPaths.end(), path) != kGetPaths.end();
+    return path.starts_with(TensorEndpoint::kPrefix) ||
+           std::find(kGetPaths.begin(), kGetPaths.end(), path) != kGetPaths.end();
 }
 
 /// Every refusal below HTTP's own success has the form of a JSON-RPC error.
@@ -29,7 +30,8 @@ http::Response refusal(int status, const json_rpc::Error& error) {
 json_rpc::Error not_permitted(std::string_view reason) { return json_rpc::not_authorised(reason); }
 
 http::Response not_found() {
-    return refusal(404, json_rpc::invalid_request("no such path: POST /jsonrpc, GET /healthz /readyz /openrpc.json"));
+    return refusal(404, json_rpc::invalid_request(
+                            "no such path: POST /jsonrpc, GET /tensors/NAME /healthz /readyz /openrpc.json"));
 }
 
 http::Response wrong_method(std::string allowed) {
@@ -71,11 +73,13 @@ std::optional<http::Response> Router::refuse(const http::RequestHead& head) cons
 }
 
 http::Response Router::handle(http::Request request, http::Exchange& exchange) {
-    if (request.head.path != kRpcPath) return get(request.head.path);
+    const bool is_tensor = request.head.path.starts_with(TensorEndpoint::kPrefix);
+    if (!is_tensor && request.head.path != kRpcPath) return get(request.head.path);
     const auto principal = parts_.access.check(request.head);
     if (const auto* refused = std::get_if<Refusal>(&principal))
         return refusal(refused->status, not_permitted(refused->reason));
-    return parts_.rpc.answer(request, std::get<Principal>(principal), exchange);
+    const Principal& who = std::get<Principal>(principal);
+    return is_tensor ? parts_.tensors.get(request.head, who) : parts_.rpc.answer(request, who, exchange);
 }
 
 http::Response Router::get(const std::string& path) const {

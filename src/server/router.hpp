@@ -7,6 +7,7 @@
 #include "http/server.hpp"
 #include "server/access.hpp"
 #include "server/rpc_endpoint.hpp"
+#include "server/tensor_endpoint.hpp"
 
 namespace shared_tensor::server {
 
@@ -16,6 +17,7 @@ public:
     struct Parts {
         const Access& access;
         const RpcEndpoint& rpc;
+        TensorEndpoint tensors;
         const json_rpc::Json& open_rpc;
         std::function<bool()> ready;
         std::size_t max_json_bytes;

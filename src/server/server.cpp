@@ -133,8 +133,13 @@ public:
                      epoch_, options_.max_wait}),
           rpc_(dispatcher_, builtins_, sessions_, local_, {objects_, leases_, named_values(), epoch_}, ways_,
                parse_limits(options_), {options_.max_reply_json_bytes, options_.max_batch_reply_bytes}, epoch_),
-          router_(
-              {access_, rpc_, open_rpc_, [this] { return ready(); }, options_.max_json_bytes, options_.max_body_bytes}),
+          router_({access_,
+                   rpc_,
+                   {names_, leases_, epoch_},
+                   open_rpc_,
+                   [this] { return ready(); },
+                   options_.max_json_bytes,
+                   options_.max_body_bytes}),
           transport_(http_options(options_), router_) {
         add_lease_methods(builtins_, {leases_, sessions_, local_, epoch_});
         add_tensor_methods(builtins_, names_, epoch_);

@@ -1,0 +1,273 @@
+#include "server/tensor_endpoint.hpp"
+
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "http/byte_range.hpp"
+#include "http/text.hpp"
+#include "json_rpc/error.hpp"
+#include "json_rpc/print.hpp"
+#include "tensor/npy_header.hpp"
+#include "tensor/tensor_file.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::server {
+
+using tensor::FileForm;
+using tensor::TensorFile;
+
+namespace {
+
+constexpr std::string_view kDigest = "xxh3-128";
+
+/// The answer is this error.
+struct Refused {
+    int status;
+    json_rpc::Error error;
+};
+
+[[noreturn]] void refuse(std::string_view parameter, std::string_view expected, std::string_view got) {
+    throw Refused{400, json_rpc::invalid_params(parameter, expected, got)};
+}
+
+http::Response error_response(int status, const json_rpc::Error& error) {
+    std::string text;
+    json_rpc::print(json_rpc::Response{nullptr, error}, text);
+    return http::Response::json(status, std::move(text));
+}
+
+struct Rows {
+    std::optional<std::int64_t> first, last;
+};
+
+std::optional<std::int64_t> parse_count(std::string_view text) {
+    const auto number = http::parse_decimal(text);
+    if (!number || *number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
+    return static_cast<std::int64_t>(*number);
+}
+
+Rows parse_rows(const std::string& text) {
+    constexpr const char* kExpected = "first:last, rows of the first dimension, such as 0:16 or 16:";
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos) refuse("slice", kExpected, text);
+    const auto part = [&](std::string_view one) {
+        auto number = parse_count(one);
+        if (!number && !one.empty()) refuse("slice", kExpected, text);
+        return number;
+    };
+    return {part(std::string_view(text).substr(0, colon)), part(std::string_view(text).substr(colon + 1))};
+}
+
+/// By the media types of an Accept field; safetensors for those that say nothing of it.
+FileForm form_of_accept(const http::Headers& headers) {
+    for (const auto& [name, value] : headers) {
+        if (!http::same_token(name, "Accept")) continue;
+        if (value.find("application/x-npy") != std::string::npos) return FileForm::npy;
+        if (value.find("application/octet-stream") != std::string::npos) return FileForm::raw;
+    }
+    return FileForm::safetensors;
+}
+
+const char* media_type_of(FileForm form) {
+    switch (form) {
+        case FileForm::npy: return "application/x-npy";
+        case FileForm::raw: return "application/octet-stream";
+        case FileForm::safetensors: break;
+    }
+    return "application/vnd.safetensors";
+}
+
+/// Elements that are read from where they lie when they are sent.
+class ElementSource final : public http::BodySource {
+public:
+    explicit ElementSource(tensor::ElementReader elements) : elements_(std::move(elements)) {}
+    void read(std::uint64_t offset, std::span<std::byte> out) const override { elements_.read(offset, out); }
+
+private:
+    const tensor::ElementReader elements_;
+};
+
+std::vector<http::BodyPart> parts_of(const std::shared_ptr<const TensorFile>& file) {
+    std::vector<http::BodyPart> parts;
+    parts.reserve(1 + file->elements.size());
+    parts.push_back({std::as_bytes(std::span(file->head)), file});
+    for (const tensor::ElementReader& one : file->elements) {
+        if (one.data() != nullptr) {
+            parts.push_back({{one.data(), static_cast<std::size_t>(one.size())}, file});
+        } else {
+            parts.push_back({{}, {}, std::make_shared<ElementSource>(one), 0, one.size()});
+        }
+    }
+    return parts;
+}
+
+std::string shape_text(const codec::TensorPointer& tensor) {
+    std::string text = "[";
+    for (const std::int64_t size : tensor::shape_of(tensor))
+        text.append(text.size() > 1 ? "," : "").append(std::to_string(size));
+    return text.append("]");
+}
+
+}  // namespace
+
+struct TensorEndpoint::Wanted {
+    std::string owner;
+    std::string name, member;  ///< a lease's id has no member
+    bool is_lease = false;
+    std::optional<std::uint64_t> version;
+    FileForm form = FileForm::safetensors;
+    std::string slice;  ///< as it came
+    Rows rows;
+};
+
+/// What is there: a tensor or a set, and what else is to be said of it.
+struct TensorEndpoint::Found {
+    codec::TensorPointer tensor;  ///< null: the whole set
+    std::shared_ptr<const NamedValue> value;
+    std::uint64_t version = 0;
+    std::string identity;  ///< another one for other elements
+};
+
+TensorEndpoint::Wanted TensorEndpoint::parse(const http::RequestHead& head, const Principal& principal) const {
+    Wanted wanted;
+    wanted.owner = principal.name;
+    std::string_view path = std::string_view(head.path).substr(kPrefix.size());
+    if (const auto form = tensor::form_of_name(path)) {
+        wanted.form = *form;
+        path.remove_suffix(tensor::suffix_of(*form).size());
+    } else {
+        wanted.form = form_of_accept(head.headers);
+    }
+    wanted.is_lease = path.starts_with("l-");
+    const auto address = NamedTensors::parse_address(path);
+    wanted.name = address.name;
+    wanted.member = address.member;
+    const auto parameters = http::parse_query(head.query);
+    if (!parameters) refuse("query", "name=value with %XX", "something else");
+    for (const auto& [name, value] : *parameters) {
+        if (name == "slice") {
+            wanted.slice = value;
+            wanted.rows = parse_rows(value);
+        } else if (name == "version") {
+            wanted.version = http::parse_decimal(value);
+            if (!wanted.version) refuse("version", "a number", value);
+        } else if (name == "owner") {
+            wanted.owner = principal.admin ? value : std::string();
+        } else {
+            refuse(name, "slice, version or owner", "another parameter");
+        }
+    }
+    return wanted;
+}
+
+TensorEndpoint::Found TensorEndpoint::find(const Wanted& wanted) const {
+    const auto unknown = [&](const char* kind) { return Refused{404, json_rpc::unknown_or_expired(kind, epoch_)}; };
+    Found found;
+    if (wanted.is_lease) {
+        found.tensor = wanted.member.empty() ? leases_->tensor(wanted.name, wanted.owner) : nullptr;
+        if (found.tensor == nullptr) throw unknown("lease");
+        found.identity = wanted.name;
+        return found;
+    }
+    const auto named = names_->store().find(wanted.owner, wanted.name);
+    if (named == nullptr || (wanted.version && *wanted.version != named->version)) throw unknown("tensor");
+    found.value = {named, &NamedTensors::value_of(*named)};
+    found.version = named->version;
+    found.identity = epoch_ + "-" + std::to_string(named->version);
+    if (wanted.member.empty()) {
+        found.tensor = found.value->tensor;
+        return found;
+    }
+    const auto member = found.value->set.manifest.find(wanted.member);
+    if (member == found.value->set.manifest.end()) throw unknown("tensor");
+    found.tensor = tensor::member_of(found.value->set, member->second);
+    return found;
+}
+
+namespace {
+
+codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const Rows& rows, const std::string& text) {
+    const tensor::Shape shape = tensor::shape_of(tensor);
+    const std::int64_t size = shape.empty() ? 0 : shape.front();
+    const std::int64_t first = rows.first.value_or(0), last = rows.last.value_or(size);
+    if (shape.empty()) refuse("slice", "a tensor that has dimensions", "one without");
+    if (first > last || last > size)
+        refuse("slice", "rows from 0 to " + std::to_string(size) + ", the first not behind the last", text);
+    return tensor::rows_of(tensor, first, last);
+}
+
+/// Whether a range may be sent: not where it belongs to other bytes than those that the client has.
+bool fits(const http::Headers& headers, std::string_view etag) {
+    const auto condition = headers.find("If-Range");
+    return !condition || http::names_etag(*condition, etag, false);
+}
+
+}  // namespace
+
+http::Response TensorEndpoint::get(const http::RequestHead& head, const Principal& principal) const try {
+    const Wanted wanted = parse(head, principal);
+    Found found = find(wanted);
+    const bool is_set = found.tensor == nullptr;
+    if (is_set && (wanted.form != FileForm::safetensors || !wanted.slice.empty()))
+        refuse("name", "a tensor: a set has members, and comes as .safetensors only", "a set");
+    if (!wanted.slice.empty()) found.tensor = cut_rows(found.tensor, wanted.rows, wanted.slice);
+
+    const tensor::Metadata metadata = found.value != nullptr
+                                          ? tensor::Metadata(found.value->metadata.begin(), found.value->metadata.end())
+                                          : tensor::Metadata();
+    const std::string& name = wanted.is_lease ? "tensor" : wanted.member.empty() ? wanted.name : wanted.member;
+    const auto file =
+        std::make_shared<const TensorFile>(is_set ? tensor::file_of(found.value->set, metadata)
+                                                  : tensor::file_of(found.tensor, wanted.form, name, metadata));
+    const std::string etag = "\"" + found.identity + std::string(tensor::suffix_of(wanted.form)) +
+                             (wanted.slice.empty() ? "" : "-" + wanted.slice) + "\"";
+
+    http::Response response;
+    response.headers.add("ETag", etag);
+    response.headers.add("Accept-Ranges", "bytes");
+    if (found.version != 0) response.headers.add("Shared-Tensor-Version", std::to_string(found.version));
+    if (const auto condition = head.headers.find("If-None-Match");
+        condition && http::names_etag(*condition, etag, true)) {
+        response.status = 304;
+        return response;
+    }
+    if (!is_set) {
+        response.headers.add("Shared-Tensor-Dtype", std::string(tensor::name_of(tensor::dtype_of(found.tensor))));
+        response.headers.add("Shared-Tensor-Shape", shape_text(found.tensor));
+    }
+    response.content_type = media_type_of(wanted.form);
+    if (const auto digest = head.headers.find("Want-Repr-Digest"); digest && digest->find(kDigest) != digest->npos)
+        response.headers.add("Repr-Digest", std::string(kDigest) + "=:" + tensor::digest_of(*file) + ":");
+    const auto wish = fits(head.headers, etag) && head.method == "GET"
+                          ? http::parse_range(head.headers.find("Range"), file->size)
+                          : http::RangeWish{};
+    if (wish.kind == http::RangeWish::Kind::not_there) {
+        http::Response refusal =
+            error_response(416, json_rpc::invalid_params("Range", "a part of " + std::to_string(file->size) + " bytes",
+                                                         std::string(*head.headers.find("Range"))));
+        refusal.headers.add("Content-Range", http::content_range_of_none(file->size));
+        return refusal;
+    }
+    response.parts = parts_of(file);
+    if (wish.kind == http::RangeWish::Kind::part) {
+        response.status = 206;
+        response.headers.add("Content-Range", http::content_range(wish.part, file->size));
+        response.parts = http::cut(response.parts, wish.part);
+    }
+    return response;
+} catch (const Refused& refused) {
+    return error_response(refused.status, refused.error);
+} catch (const tensor::SafetensorsError& error) {
+    return error_response(
+        406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
+} catch (const tensor::NpyError& error) {
+    return error_response(
+        406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
+} catch (const std::bad_alloc&) {
+    return error_response(503, json_rpc::out_of_memory("the tensor cannot be read for want of memory"));
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+
+#include "http/message.hpp"
+#include "server/named_tensors.hpp"
+#include "server/principal.hpp"
+#include "service/lease_table.hpp"
+
+namespace shared_tensor::server {
+
+/// GET and HEAD of /tensors/NAME, /tensors/SET/MEMBER and /tensors/LEASE: the bytes of tensors that are in the server
+/// already, as a file, whole or in ranges. They are sent from the tensor's own memory.
+/// Thread safety: all methods from any thread; what has to be read for a digest blocks the caller.
+class TensorEndpoint {
+public:
+    static constexpr std::string_view kPrefix = "/tensors/";
+
+    /// Both must outlive it.
+    TensorEndpoint(const NamedTensors& names, const service::LeaseTable& leases, std::string epoch)
+        : names_(&names), leases_(&leases), epoch_(std::move(epoch)) {}
+
+    /// The path begins with kPrefix. Faults have a JSON-RPC error as body.
+    http::Response get(const http::RequestHead& head, const Principal& principal) const;
+
+private:
+    struct Wanted;
+    struct Found;
+    Wanted parse(const http::RequestHead& head, const Principal& principal) const;
+    Found find(const Wanted& wanted) const;
+
+    const NamedTensors* const names_;
+    const service::LeaseTable* const leases_;
+    const std::string epoch_;
+};
+
+}  // namespace shared_tensor::server

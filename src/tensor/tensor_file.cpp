@@ -1,0 +1,103 @@
+#include "tensor/tensor_file.hpp"
+
+#include <ATen/core/Tensor.h>
+#define XXH_INLINE_ALL  // its headers alone: nothing to link
+#include <xxhash.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include <shared_tensor/bytes.hpp>
+
+#include "tensor/at_tensor.hpp"
+#include "tensor/npy_header.hpp"
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{1} << 20;
+
+struct Suffix {
+    FileForm form;
+    std::string_view text;
+};
+constexpr std::array<Suffix, 3> kSuffixes{
+    {{FileForm::safetensors, ".safetensors"}, {FileForm::npy, ".npy"}, {FileForm::raw, ".raw"}}};
+
+Member member_like(const at::Tensor& tensor) {
+    Member member{dtype_of(tensor), {tensor.sizes().begin(), tensor.sizes().end()}};
+    member.bytes = static_cast<std::uint64_t>(tensor.numel()) * size_of(member.dtype);
+    return member;
+}
+
+TensorFile file_with(std::string head, std::vector<ElementReader> elements) {
+    TensorFile file{std::move(head), std::move(elements)};
+    file.size = file.head.size();
+    for (const ElementReader& one : file.elements)
+        file.size += one.size();
+    return file;
+}
+
+}  // namespace
+
+std::optional<FileForm> form_of_name(std::string_view name) {
+    for (const Suffix& suffix : kSuffixes) {
+        if (name.ends_with(suffix.text)) return suffix.form;
+    }
+    return std::nullopt;
+}
+
+std::string_view suffix_of(FileForm form) {
+    return std::find_if(kSuffixes.begin(), kSuffixes.end(), [&](const Suffix& one) { return one.form == form; })->text;
+}
+
+TensorFile file_of(const codec::TensorPointer& tensor, FileForm form, const std::string& name,
+                   const Metadata& metadata) {
+    const Member member = member_like(tensor->tensor());
+    std::string head;
+    if (form == FileForm::safetensors) head = plan_safetensors(Manifest{{name, member}}, metadata).header;
+    if (form == FileForm::npy) head = npy_header(member.dtype, member.shape);
+    return file_with(std::move(head), {ElementReader(tensor)});
+}
+
+TensorFile file_of(const TensorSet& set, const Metadata& metadata) {
+    SafetensorsPlan plan = plan_safetensors(set.manifest, metadata);
+    std::vector<ElementReader> elements;
+    elements.reserve(plan.order.size());
+    for (const std::string& name : plan.order)
+        elements.emplace_back(member_of(set, set.manifest.at(name)));
+    return file_with(std::move(plan.header), std::move(elements));
+}
+
+std::string digest_of(const TensorFile& file) {
+    const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), &XXH3_freeState);
+    if (state == nullptr) throw std::bad_alloc();
+    XXH3_128bits_reset(state.get());
+    XXH3_128bits_update(state.get(), file.head.data(), file.head.size());
+    std::vector<std::byte> piece;
+    for (const ElementReader& one : file.elements) {
+        if (one.data() != nullptr) {
+            XXH3_128bits_update(state.get(), one.data(), one.size());
+            continue;
+        }
+        piece.resize(kPiece);
+        for (std::uint64_t at = 0; at < one.size(); at += kPiece) {
+            const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, one.size() - at));
+            one.read(at, {piece.data(), count});
+            XXH3_128bits_update(state.get(), piece.data(), count);
+        }
+    }
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state.get()));
+    return encode_base64(std::as_bytes(std::span(canonical.digest)));
+}
+
+codec::TensorPointer rows_of(const codec::TensorPointer& tensor, std::int64_t first, std::int64_t last) {
+    return make_plain_handle(tensor->tensor().slice(0, first, last));
+}
+
+}  // namespace shared_tensor::tensor

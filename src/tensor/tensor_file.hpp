@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "codec/value.hpp"
+#include "tensor/element_reader.hpp"
+#include "tensor/safetensors.hpp"
+#include "tensor/tensor_set.hpp"
+
+namespace shared_tensor::tensor {
+
+/// How tensors stand in a file, or a body of HTTP.
+enum class FileForm { safetensors, npy, raw };
+/// By the end of a name: ".safetensors", ".npy", ".raw".
+std::optional<FileForm> form_of_name(std::string_view name);
+std::string_view suffix_of(FileForm form);
+
+/// A file that is not written anywhere: what stands before the elements, and where these lie. Keeps the tensors.
+struct TensorFile {
+    std::string head;
+    std::vector<ElementReader> elements;
+    std::uint64_t size = 0;  ///< bytes, the head included
+};
+
+/// `name` is that of the tensor inside a safetensors file. Throws SafetensorsError, NpyError for a dtype that the form
+/// lacks.
+TensorFile file_of(const codec::TensorPointer& tensor, FileForm form, const std::string& name,
+                   const Metadata& metadata);
+/// A whole set; safetensors is the only form. Throws SafetensorsError.
+TensorFile file_of(const TensorSet& set, const Metadata& metadata);
+
+/// XXH3 (128 bits, big endian as its canonical form has it) of all its bytes, in base64. Reads all of them: blocks.
+std::string digest_of(const TensorFile& file);
+
+/// Elements `first` to `last` (not included) of the first dimension; a view. Both are within its size.
+codec::TensorPointer rows_of(const codec::TensorPointer& tensor, std::int64_t first, std::int64_t last);
+
+}  // namespace shared_tensor::tensor

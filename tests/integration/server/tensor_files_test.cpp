@@ -1,0 +1,220 @@
+// GET and HEAD of /tensors/...: tensors as files, over a plain socket.
+
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+#include <numeric>
+
+#include "integration/memory/raw_channel.hpp"
+#include "integration/server/shared_daemon.hpp"
+
+using namespace shared_tensor::test;
+
+namespace {
+
+HttpReply get(int port, const std::string& target, const HeaderList& headers = {}, const std::string& method = "GET") {
+    HttpPeer peer(port);
+    peer.request(method, "/tensors/" + target, {}, headers);
+    return peer.read(method != "HEAD");
+}
+
+std::string numbers(std::size_t count) {
+    std::vector<float> values(count);
+    std::iota(values.begin(), values.end(), 0.0F);
+    return {reinterpret_cast<const char*>(values.data()), count * sizeof(float)};
+}
+
+/// rows x 4 of float32: 0, 1, 2, ...
+void put_rows(int port, const std::string& name, int rows, const HeaderList& headers = {}) {
+    const std::string bytes = numbers(static_cast<std::size_t>(rows) * 4);
+    const Json x{
+        {"$tensor", {{"dtype", "float32"}, {"shape", {rows, 4}}, {"body", {{"offset", 0}, {"size", bytes.size()}}}}}};
+    HeaderList all{{"Content-Type", kFrame}};
+    all.insert(all.end(), headers.begin(), headers.end());
+    const auto reply =
+        post(port, framed(call_object("tensor.put", {{"name", name}, {"tensor", x}}).dump(), bytes), all);
+    REQUIRE(Json::parse(reply.body)["result"]["bytes"] == bytes.size());
+}
+
+Json error_of(const HttpReply& reply) { return Json::parse(reply.body)["error"]; }
+
+}  // namespace
+
+TEST_CASE("a named tensor is got as raw bytes, .npy or safetensors", "[server][files]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    put_rows(port, name, 100);
+    const HttpReply raw = get(port, name + ".raw");
+    CHECK(raw.status == 200);
+    CHECK(raw.body == numbers(400));
+    CHECK(raw.header("Content-Type") == "application/octet-stream");
+    CHECK(raw.header("Shared-Tensor-Dtype") == "float32");
+    CHECK(raw.header("Shared-Tensor-Shape") == "[100,4]");
+    CHECK(raw.header("Shared-Tensor-Version") == "1");
+    CHECK(get(port, name, {{"Accept", "application/octet-stream"}}).body == raw.body);
+
+    const HttpReply npy = get(port, name + ".npy");
+    CHECK(npy.body.substr(0, 6) == "\x93NUMPY");
+    CHECK(npy.body.find("'shape': (100, 4)") != std::string::npos);
+    CHECK(npy.body.ends_with(raw.body));
+    CHECK(get(port, name, {{"Accept", "application/x-npy"}}).body == npy.body);
+
+    const HttpReply safetensors = get(port, name, {{"Accept", "*/*"}});
+    std::uint64_t size = 0;
+    std::memcpy(&size, safetensors.body.data(), 8);
+    const Json header = Json::parse(safetensors.body.substr(8, size));
+    CHECK(header[name]["dtype"] == "F32");
+    CHECK(header[name]["data_offsets"] == Json({0, 1600}));
+    CHECK(safetensors.body.substr(8 + size) == raw.body);
+    CHECK(get(port, name + ".safetensors").body == safetensors.body);
+}
+
+TEST_CASE("a set is got whole, and its members by themselves", "[server][files]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    Json tensors = Json::object();
+    for (int i = 0; i < 3000; ++i)  // more parts than one system call takes
+        tensors["layer/" + std::to_string(i)] = {{"$tensor", {{"data", {i, i + 0.5}}}}};
+    call(port, "tensor.put", {{"name", name}, {"tensors", tensors}, {"metadata", {{"step", "7"}}}});
+    const HttpReply whole = get(port, name);
+    std::uint64_t size = 0;
+    std::memcpy(&size, whole.body.data(), 8);
+    const Json header = Json::parse(whole.body.substr(8, size));
+    CHECK(header.size() == 3001);
+    CHECK(header["__metadata__"]["step"] == "7");
+    bool all_there = true;
+    for (int i = 0; i < 3000; ++i) {
+        const std::size_t at = header["layer/" + std::to_string(i)]["data_offsets"][0];
+        float pair[2];
+        std::memcpy(pair, whole.body.data() + 8 + size + at, sizeof pair);
+        all_there = all_there && pair[0] == static_cast<float>(i) && pair[1] == static_cast<float>(i) + 0.5F;
+    }
+    CHECK(all_there);
+    CHECK(get(port, name + "/layer/2.raw").body == std::string("\0\0\0\x40\0\0\x20\x40", 8));
+    CHECK(get(port, name + "/layer%2F2.raw").body.size() == 8);
+    CHECK(get(port, name + "/none").status == 404);
+    CHECK(get(port, name + ".npy").status == 400);
+}
+
+TEST_CASE("ranges are parts of the same bytes", "[server][files]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    put_rows(port, name, 50'000);
+    const std::string whole = get(port, name + ".npy").body;
+    std::string joined;
+    for (std::size_t first = 0; first < whole.size();) {
+        const std::size_t last = std::min(whole.size(), first + 123'457) - 1;
+        const HttpReply part =
+            get(port, name + ".npy", {{"Range", "bytes=" + std::to_string(first) + "-" + std::to_string(last)}});
+        REQUIRE(part.status == 206);
+        REQUIRE(part.header("Content-Range") ==
+                "bytes " + std::to_string(first) + "-" + std::to_string(last) + "/" + std::to_string(whole.size()));
+        joined += part.body;
+        first = last + 1;
+    }
+    CHECK(joined == whole);
+    CHECK(get(port, name + ".npy", {{"Range", "bytes=-100"}}).body == whole.substr(whole.size() - 100));
+    CHECK(get(port, name + ".npy", {{"Range", "bytes=0-1,5-6"}}).status == 200);
+    const HttpReply beyond = get(port, name + ".npy", {{"Range", "bytes=9999999-"}});
+    CHECK(beyond.status == 416);
+    CHECK(beyond.header("Content-Range") == "bytes */" + std::to_string(whole.size()));
+    CHECK(error_of(beyond)["data"]["parameter"] == "Range");
+}
+
+TEST_CASE("HEAD tells all but the bytes", "[server][files]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    put_rows(port, name, 100);
+    const HttpReply head = get(port, name + ".raw", {{"Range", "bytes=0-1"}}, "HEAD");
+    CHECK(head.status == 200);
+    CHECK(head.header("Content-Length") == "1600");
+    CHECK(head.header("Accept-Ranges") == "bytes");
+    CHECK(head.header("ETag") == get(port, name + ".raw").header("ETag"));
+    CHECK(get(port, fresh_name(), {}, "HEAD").status == 404);
+}
+
+TEST_CASE("an entity tag stands for one version in one form", "[server][files]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    put_rows(port, name, 100);
+    const std::string old = get(port, name + ".raw").header("ETag");
+    CHECK(old != get(port, name + ".npy").header("ETag"));
+    CHECK(old != get(port, name + ".raw?slice=0:5").header("ETag"));
+    const HttpReply same = get(port, name + ".raw", {{"If-None-Match", old}});
+    CHECK(same.status == 304);
+    CHECK(same.body.empty());
+    CHECK(get(port, name + ".raw", {{"If-Range", old}, {"Range", "bytes=0-3"}}).status == 206);
+    put_rows(port, name, 200);
+    CHECK(get(port, name + ".raw", {{"If-None-Match", old}}).status == 200);
+    const HttpReply changed = get(port, name + ".raw", {{"If-Range", old}, {"Range", "bytes=0-3"}});
+    CHECK(changed.status == 200);
+    CHECK(changed.body.size() == 3200);
+    CHECK(get(port, name + ".raw?version=2").status == 200);
+    CHECK(get(port, name + ".raw?version=1").status == 404);
+}
+
+TEST_CASE("rows of a tensor can be got", "[server][files]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    put_rows(port, name, 100);
+    const std::string whole = numbers(400);
+    const HttpReply rows = get(port, name + ".raw?slice=10:20");
+    CHECK(rows.body == whole.substr(160, 160));
+    CHECK(rows.header("Shared-Tensor-Shape") == "[10,4]");
+    CHECK(get(port, name + ".raw?slice=90:").body == whole.substr(1440));
+    CHECK(get(port, name + ".raw?slice=:").body == whole);
+    CHECK(get(port, name + ".raw?slice=7:7").body.empty());
+    for (const char* wrong : {"5", "a:b", "-5:", "20:10", "0:101", "0:99999999999999999999", "1:2:3"}) {
+        const HttpReply reply = get(port, name + ".raw?slice=" + wrong);
+        CHECK(reply.status == 400);
+        CHECK(error_of(reply)["data"]["parameter"] == "slice");
+    }
+    CHECK(get(port, name + ".raw?rows=1").status == 400);
+    CHECK(get(port, name + ".raw?slice=%zz").status == 400);
+}
+
+TEST_CASE("a digest comes for those who ask for it", "[server][files]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    put_rows(port, name, 100);
+    CHECK(get(port, name + ".raw").header("Repr-Digest").empty());
+    const HeaderList want{{"Want-Repr-Digest", "sha-256=1, xxh3-128=5"}};
+    const std::string digest = get(port, name + ".raw", want).header("Repr-Digest");
+    CHECK(digest.starts_with("xxh3-128=:"));
+    CHECK(get(port, name + ".raw", want, "HEAD").header("Repr-Digest") == digest);
+    CHECK(get(port, name + ".npy", want).header("Repr-Digest") != digest);
+    HeaderList part = want;
+    part.emplace_back("Range", "bytes=0-9");
+    CHECK(get(port, name + ".raw", part).header("Repr-Digest") == digest);  // of the whole
+}
+
+TEST_CASE("leased tensors are got by their lease", "[server][files]") {
+    const int port = shared_daemon();
+    RawChannel channel(port);
+    const std::string session = channel.open(), name = fresh_name();
+    put_rows(port, name, 10'000);
+    const Json tensor = call(port, "tensor.get", {{"name", name}},
+                             {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}})["tensor"];
+    const std::string lease = tensor["$tensor"]["lease"];
+    CHECK(get(port, lease + ".raw").body == numbers(40'000));
+    CHECK(get(port, lease).body.find("\"tensor\"") != std::string::npos);
+    channel.ask("lease.release", {{"leases", {lease}}});
+    const HttpReply gone = get(port, lease);
+    CHECK(gone.status == 404);
+    CHECK(error_of(gone)["code"] == -32005);
+    CHECK(error_of(gone)["data"]["kind"] == "lease");
+}
+
+TEST_CASE("files are their principal's only, and an admin's", "[server][files]") {
+    TemporaryFolder folder;
+    const std::string ann = "ann-0123456789abcdef", bob = "bob-0123456789abcdef", boss = "boss-0123456789abcde";
+    const Daemon daemon(
+        {"--token-file", folder.write("tokens", "ann:" + ann + "\nbob:" + bob + "\nboss:" + boss + ":admin\n")});
+    const auto as = [](const std::string& secret) { return HeaderList{{"Authorization", "Bearer " + secret}}; };
+    put_rows(daemon.port(), "x", 10, as(ann));
+    CHECK(get(daemon.port(), "x", as(ann)).status == 200);
+    CHECK(get(daemon.port(), "x", as(bob)).status == 404);
+    CHECK(get(daemon.port(), "x?owner=token%3Aann", as(bob)).status == 404);
+    CHECK(get(daemon.port(), "x?owner=token%3Aann", as(boss)).status == 200);
+    CHECK(get(daemon.port(), "x").status == 401);
+    CHECK(get(daemon.port(), "x", as(ann), "DELETE").status == 405);
+}

@@ -1,0 +1,124 @@
+#include "tensor/tensor_file.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+#include <sstream>
+
+#include <shared_tensor/simulated.hpp>
+
+#include "tensor/at_tensor.hpp"
+#include "tensor/npy.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::tensor;
+
+namespace {
+
+std::string read(const ElementReader& reader, std::uint64_t offset, std::size_t count) {
+    std::string bytes(count, '\0');
+    reader.read(offset, std::as_writable_bytes(std::span(bytes)));
+    return bytes;
+}
+
+std::string bytes_of(const at::Tensor& tensor) {
+    const at::Tensor dense = tensor.contiguous();
+    return {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()};
+}
+
+std::string whole(const TensorFile& file) {
+    std::string text = file.head;
+    for (const ElementReader& one : file.elements)
+        text += read(one, 0, static_cast<std::size_t>(one.size()));
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("Any part of a tensor's elements is read in order, whatever its strides", "[tensor][file]") {
+    const at::Tensor base = at::arange(210, at::kShort).view({5, 6, 7});
+    const std::vector<at::Tensor> tensors{base,
+                                          base.permute({2, 0, 1}),
+                                          base.slice(2, 1, 7, 2),
+                                          base.slice(0, 1, 4).transpose(0, 1),
+                                          base.select(1, 3),
+                                          base.select(0, 0).select(0, 0).slice(0, 0, 7, 3),
+                                          base[4][5][6],
+                                          base.slice(0, 2, 3).expand({4, 6, 7}),
+                                          base.slice(0, 0, 0)};
+    for (const at::Tensor& tensor : tensors) {
+        const std::string wanted = bytes_of(tensor);
+        const ElementReader reader(make_handle(tensor));
+        CAPTURE(tensor.sizes(), tensor.strides());
+        REQUIRE(reader.size() == wanted.size());
+        CHECK((reader.data() != nullptr) == (tensor.is_contiguous() && tensor.numel() > 0));
+        for (std::size_t first = 0; first < wanted.size(); first += 1 + first / 40) {
+            for (std::size_t count = 0; first + count <= wanted.size(); count += 1 + count / 8)
+                REQUIRE(read(reader, first, count) == wanted.substr(first, count));
+        }
+    }
+}
+
+TEST_CASE("Elements on a device are read from there", "[tensor][file]") {
+    simulated::enable(1);
+    const at::Tensor there = simulated::to_device(at::arange(1000, at::kFloat));
+    const ElementReader reader(make_handle(there));
+    CHECK(reader.data() == nullptr);
+    CHECK(read(reader, 0, 4000) == bytes_of(there.cpu()));
+    CHECK(read(reader, 401, 77) == bytes_of(there.cpu()).substr(401, 77));
+}
+
+TEST_CASE("A tensor as a file is what is written to one", "[tensor][file]") {
+    const at::Tensor tensor = at::arange(12, at::kFloat).view({3, 4}).t();
+    const auto handle = make_handle(tensor);
+    std::ostringstream npy, safetensors;
+    write_npy(npy, tensor);
+    write_safetensors(safetensors, {{"x", handle}}, {{"step", "3"}});
+    CHECK(whole(file_of(handle, FileForm::npy, "x", {})) == npy.str());
+    CHECK(whole(file_of(handle, FileForm::safetensors, "x", {{"step", "3"}})) == safetensors.str());
+    CHECK(whole(file_of(handle, FileForm::raw, "x", {})) == bytes_of(tensor));
+    CHECK(file_of(handle, FileForm::npy, "x", {}).size == npy.str().size());
+}
+
+TEST_CASE("A set as a file is what is written to one", "[tensor][file]") {
+    const TensorMap tensors{{"a", make_handle(at::arange(3, at::kByte))},
+                            {"b", make_handle(at::arange(5, at::kDouble))},
+                            {"c", make_handle(at::empty({0, 4}, at::kFloat))}};
+    const TensorSet set = gather_set(tensors, &plain_block);
+    std::ostringstream written;
+    write_safetensors(written, tensors, {});
+    CHECK(whole(file_of(set, {})) == written.str());
+    CHECK(file_of(set, {}).size == written.str().size());
+}
+
+TEST_CASE("The digest is XXH3's of all bytes, wherever they lie", "[tensor][file]") {
+    // Those of "" and "abc", as another implementation (the Python package xxhash) has them.
+    TensorFile file;
+    CHECK(digest_of(file) == "maoG0wFHmNhgAcMkRo1Jfw==");
+    file.head = "abc";
+    CHECK(digest_of(file) == "BrBatnM6YYV4r1+UiS85UA==");
+    const at::Tensor tensor = at::arange(1 << 20, at::kFloat).view({1024, 1024});
+    const auto plain = file_of(make_handle(tensor), FileForm::raw, "x", {});
+    const auto strided = file_of(make_handle(tensor.t().contiguous().t()), FileForm::raw, "x", {});
+    CHECK(strided.elements.front().data() == nullptr);
+    CHECK(digest_of(plain) == digest_of(strided));
+    CHECK(digest_of(plain) != digest_of(file_of(make_handle(tensor.add(1)), FileForm::raw, "x", {})));
+}
+
+TEST_CASE("Rows are a view", "[tensor][file]") {
+    const at::Tensor tensor = at::arange(20).view({5, 4});
+    const auto rows = rows_of(make_handle(tensor), 1, 3);
+    CHECK(shape_of(rows) == Shape{2, 4});
+    CHECK(address_of(rows) == tensor[1].const_data_ptr());
+}
+
+TEST_CASE("Forms are told by the end of a name", "[tensor][file]") {
+    CHECK(form_of_name("a.npy") == FileForm::npy);
+    CHECK(form_of_name("a.b.safetensors") == FileForm::safetensors);
+    CHECK(form_of_name("a.raw") == FileForm::raw);
+    CHECK(form_of_name("a.npyx") == std::nullopt);
+    CHECK(suffix_of(FileForm::raw) == ".raw");
+}

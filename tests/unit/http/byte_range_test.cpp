@@ -1,0 +1,91 @@
+#include "http/byte_range.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "http/text.hpp"
+
+using namespace shared_tensor;
+using http::RangeWish;
+using Kind = http::RangeWish::Kind;
+
+namespace {
+
+/// "whole", "none" or "first+count"
+std::string wish(std::string_view field, std::uint64_t size) {
+    const RangeWish got = http::parse_range(field, size);
+    if (got.kind == Kind::whole) return "whole";
+    if (got.kind == Kind::not_there) return "none";
+    return std::to_string(got.part.first) + "+" + std::to_string(got.part.count);
+}
+
+std::string text_of(const std::vector<http::BodyPart>& parts) {
+    std::string text;
+    for (const auto& part : parts)
+        text.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("one range is read as RFC 9110 says", "[http][range]") {
+    CHECK(wish("bytes=0-9", 100) == "0+10");
+    CHECK(wish("bytes=90-", 100) == "90+10");
+    CHECK(wish("bytes=90-1000", 100) == "90+10");
+    CHECK(wish("bytes=99-99", 100) == "99+1");
+    CHECK(wish("bytes=-5", 100) == "95+5");
+    CHECK(wish("bytes=-500", 100) == "0+100");
+    CHECK(wish("BYTES= 0-9", 100) == "0+10");
+    CHECK(wish("bytes=0-18446744073709551615", 100) == "0+100");
+}
+
+TEST_CASE("a range that is not there is told apart from what is no range", "[http][range]") {
+    CHECK(wish("bytes=100-", 100) == "none");
+    CHECK(wish("bytes=-0", 100) == "none");
+    CHECK(wish("bytes=0-", 0) == "none");
+    CHECK(wish("bytes=-1", 0) == "none");
+    for (const char* field : {"", "bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=5-4", "bytes=0-9,20-29", "rows=0-9",
+                              "bytes=+1-2", "bytes=18446744073709551616-", "bytes 0-9"}) {
+        CAPTURE(field);
+        CHECK(wish(field, 100) == "whole");
+    }
+    CHECK(http::parse_range(std::nullopt, 100).kind == Kind::whole);
+}
+
+TEST_CASE("Content-Range names the part and the whole", "[http][range]") {
+    CHECK(http::content_range({90, 10}, 100) == "bytes 90-99/100");
+    CHECK(http::content_range_of_none(100) == "bytes */100");
+}
+
+TEST_CASE("entity tags are found in lists", "[http][range]") {
+    CHECK(http::names_etag("\"a\"", "\"a\"", false));
+    CHECK(http::names_etag("\"b\" , \"a\"", "\"a\"", false));
+    CHECK(http::names_etag("*", "\"a\"", false));
+    CHECK(http::names_etag("W/\"a\"", "\"a\"", true));
+    CHECK_FALSE(http::names_etag("W/\"a\"", "\"a\"", false));
+    CHECK_FALSE(http::names_etag("\"ab\"", "\"a\"", true));
+    CHECK_FALSE(http::names_etag("a", "\"a\"", true));
+    CHECK_FALSE(http::names_etag("\"b\" \"a\"", "\"a\"", true));
+    CHECK_FALSE(http::names_etag("Wed, 21 Oct 2026 07:28:00 GMT", "\"a\"", false));
+    CHECK_FALSE(http::names_etag("", "\"a\"", true));
+    CHECK_FALSE(http::names_etag("\"a", "\"a", true));
+}
+
+TEST_CASE("a body is cut anywhere", "[http][range]") {
+    const std::string a = "abc", b, c = "defgh", all = a + b + c;
+    std::vector<http::BodyPart> parts;
+    for (const std::string* text : {&a, &b, &c})
+        parts.push_back({std::as_bytes(std::span(*text)), nullptr});
+    for (std::uint64_t first = 0; first < all.size(); ++first) {
+        for (std::uint64_t count = 1; first + count <= all.size(); ++count)
+            REQUIRE(text_of(http::cut(parts, {first, count})) == all.substr(first, count));
+    }
+    CHECK(http::cut(parts, {3, 0}).empty());
+}
+
+TEST_CASE("queries are parted and decoded", "[http][range]") {
+    using Pairs = std::vector<std::pair<std::string, std::string>>;
+    CHECK(http::parse_query("") == Pairs{});
+    CHECK(http::parse_query("slice=0:16&x=%20a&&y") == Pairs{{"slice", "0:16"}, {"x", " a"}, {"y", ""}});
+    CHECK(http::parse_query("a=b=c") == Pairs{{"a", "b=c"}});
+    CHECK(http::parse_query("a=%zz") == std::nullopt);
+}

@@ -1,0 +1,110 @@
+#include "http/response_writer.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <numeric>
+#include <stdexcept>
+
+using namespace shared_tensor;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Takes at most `most` bytes at a time.
+class Sink final : public http::Wire {
+public:
+    explicit Sink(std::size_t most) : most_(most) {}
+    http::WireResult read(void*, std::size_t, Wait) override { return {http::WireStatus::end}; }
+    http::WireResult write(std::span<const iovec> parts) override {
+        std::size_t taken = 0;
+        for (const iovec& part : parts) {
+            const std::size_t count = std::min(part.iov_len, most_ - taken);
+            text.append(static_cast<const char*>(part.iov_base), count);
+            taken += count;
+        }
+        return {http::WireStatus::ok, taken};
+    }
+    int fd() const override { return 1; }  // standard output can be written to: nothing has to be waited for
+    void set_linger(std::chrono::microseconds) override {}
+    void shutdown() override {}
+    void finish_writing() override {}
+    void abandon_unsent() override {}
+
+    std::string text;
+
+private:
+    const std::size_t most_;
+};
+
+/// The bytes 0, 1, ... 250, 0, ...
+class Counting final : public http::BodySource {
+public:
+    void read(std::uint64_t offset, std::span<std::byte> out) const override {
+        if (fails) throw std::runtime_error("the device is gone");
+        largest = std::max(largest, out.size());
+        for (std::byte& one : out)
+            one = static_cast<std::byte>(offset++ % 251);
+    }
+    mutable std::size_t largest = 0;
+    bool fails = false;
+};
+
+struct Written {
+    http::WriteOutcome outcome;
+    std::string body;
+    std::size_t bytes = 0;
+};
+
+Written write(const http::Response& response, std::size_t most = 100'000, http::ResponseForm form = {}) {
+    Sink sink(most);
+    Written written{};
+    written.outcome = http::write_response(sink, response, form, {1s, 0}, written.bytes);
+    CHECK(written.bytes >= sink.text.size());
+    written.body = sink.text.substr(sink.text.find("\r\n\r\n") + 4);
+    return written;
+}
+
+http::BodyPart text_part(const std::string& text) { return {std::as_bytes(std::span(text)), nullptr}; }
+
+}  // namespace
+
+TEST_CASE("bytes that are made when they are sent stand among those that lie there", "[http][body]") {
+    const std::string before = "before", after = "after";
+    const auto source = std::make_shared<Counting>();
+    http::Response response;
+    response.parts = {text_part(before), {{}, {}, source, 7, 3'000'000}, text_part(after)};
+    std::string wanted = before;
+    for (std::uint64_t i = 0; i < 3'000'000; ++i)
+        wanted.push_back(static_cast<char>((7 + i) % 251));
+    wanted += after;
+    const Written written = write(response);
+    CHECK(written.outcome == http::WriteOutcome::done);
+    CHECK(written.body == wanted);
+    CHECK(source->largest == 1 << 20);  // what is in memory at once
+    CHECK(http::render_response_head(response, {}).find("Content-Length: 3000011\r\n") != std::string::npos);
+}
+
+TEST_CASE("bytes of a source can be cut like others", "[http][body]") {
+    const auto source = std::make_shared<Counting>();
+    const http::BodyPart whole{{}, {}, source, 10, 100};
+    http::Response response;
+    response.parts = {whole.part(5, 3)};
+    CHECK(write(response).body == "\x0f\x10\x11");
+}
+
+TEST_CASE("HEAD reads nothing of a source", "[http][body]") {
+    const auto source = std::make_shared<Counting>();
+    source->fails = true;
+    http::Response response;
+    response.parts = {{{}, {}, source, 0, 100}};
+    const Written written = write(response, 100'000, {.head_only = true});
+    CHECK(written.outcome == http::WriteOutcome::done);
+    CHECK(written.body.empty());
+}
+
+TEST_CASE("an answer whose bytes cannot be read is cut off", "[http][body]") {
+    const auto source = std::make_shared<Counting>();
+    source->fails = true;
+    http::Response response;
+    response.parts = {{{}, {}, source, 0, 100}};
+    CHECK(write(response).outcome == http::WriteOutcome::broken);
+}
