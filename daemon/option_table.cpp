@@ -208,6 +208,9 @@ void add_limits(Table& table) {
                 MEMBER(server.max_client_objects), 10'000'000);
     table.time("object-idle", "end of a handle without a session that is not used", MEMBER(server.object_idle));
     table.time("lease-ttl", "of clients without a local channel, from their last renewal", MEMBER(server.lease_ttl));
+    table.size("max-kept-bytes",
+               "tensors leased to clients without a local channel, to be fetched; 0: a quarter of the memory",
+               MEMBER(server.max_kept_bytes));
     table.time("lease-confirm-within",
                "end of a lease whose client did not say that it has the tensor (ours do within 2 s)",
                MEMBER(server.lease_confirm_within));

@@ -76,6 +76,7 @@ struct ServerOptions {
     std::size_t max_leases = 100'000;
     std::size_t max_client_leases = 10'000;
     std::chrono::milliseconds lease_ttl{300'000};  ///< of clients without a local channel
+    std::uint64_t max_kept_bytes = 0;              ///< of tensors leased to those; 0: a quarter of the memory
     /// A client that has not said by then that it got a tensor is taken not to have: the lease ends. Client says so
     /// within 2 s.
     std::chrono::milliseconds lease_confirm_within{60'000};

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "server/builtin_params.hpp"
+#include "server/url_media.hpp"
 
 namespace shared_tensor::server {
 
@@ -85,10 +86,12 @@ public:
     }
 
 private:
-    /// As leases name their holder: the process at the other end of a local channel, else the session.
+    /// As leases name their holder: the process at the other end of a local channel, else the session, else the
+    /// principal.
     std::string client_of(const BuiltinCall& call) const {
         const auto process = process_of(call);
         if (process != nullptr) return process->lessee().client;
+        if (call.meta.session.empty()) return lessee_without_session(call.principal.name);
         return parts_.sessions.touch(call.meta.session, call.principal.name) ? call.meta.session : std::string();
     }
     std::shared_ptr<LocalClient> process_of(const BuiltinCall& call) const {

@@ -21,7 +21,7 @@ using NamedValues = std::function<std::shared_ptr<const codec::Value>(std::strin
 /// What lies in the server and can be named in requests. All of it outlives the messages.
 struct ServerValues {
     service::ObjectTable& objects;
-    const service::LeaseTable& leases;
+    service::LeaseTable& leases;
     NamedValues named;  ///< empty: nothing has a name
     std::string epoch;
 };

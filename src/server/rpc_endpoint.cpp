@@ -31,6 +31,10 @@ const tensor::Media& media_of(const std::shared_ptr<LocalClient>& client) {
     return client != nullptr ? client->media() : media_without_memory();
 }
 
+bool has_url(const std::vector<tensor::Way>& ways) {
+    return std::find(ways.begin(), ways.end(), tensor::Way::url) != ways.end();
+}
+
 struct Texts {
     std::string_view json;
     std::span<const std::byte> tensors;
@@ -116,7 +120,8 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
         item.outcome = make_outcome(json_rpc::unknown_or_expired("session", epoch_));
         return;
     }
-    message.exchange.set_media(media_of(item.client));
+    offer_url(message.principal, item);
+    message.exchange.set_media(media_of(item));
     message.exchange.set_borrow(false);
     item.builtin = builtins_->find(item.request.method);
     if (item.builtin == nullptr) start_call(message, item);
@@ -131,6 +136,23 @@ bool RpcEndpoint::enter_session(Message& message, Item& item) const {
     if (session->channel != 0) item.client = local_->find(session->channel);
     if (item.client != nullptr) message.client.watch_process(item.client);
     return true;
+}
+
+/// To those who take it, and to those who said nothing: what is too big for a line of JSON stays here until they want
+/// it.
+void RpcEndpoint::offer_url(const Principal& principal, Item& item) const {
+    tensor::ExportPolicy& policy = item.meta.policy;
+    if (policy.accept.empty() && policy.require.empty())
+        policy.accept = {tensor::Way::data, tensor::Way::base64, tensor::Way::url};
+    if (!has_url(policy.require.empty() ? policy.accept : policy.require)) return;
+    service::Lessee lessee{principal.name, item.meta.session, 0, false};
+    if (lessee.client.empty()) lessee.client = lessee_without_session(principal.name);
+    if (item.client != nullptr) lessee = item.client->lessee();
+    item.url = std::make_unique<const UrlMedia>(server::media_of(item.client), values_.leases, std::move(lessee));
+}
+
+const tensor::Media& RpcEndpoint::media_of(const Item& item) {
+    return item.url != nullptr ? item.url->media() : server::media_of(item.client);
 }
 
 void RpcEndpoint::start_call(Message& message, Item& item) const {
@@ -159,7 +181,7 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
 }
 
 service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
-    message.exchange.set_media(media_of(item.client));
+    message.exchange.set_media(media_of(item));
     try {
         return method({item.request.params, item.meta, message.principal, message.client, message.exchange,
                        message.wait_end, item.state_session, message.references});
@@ -189,7 +211,7 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
 
 void RpcEndpoint::print(Message& message, Item& item, std::string& json) const {
     message.exchange.set_policy(item.meta.policy);
-    message.exchange.set_media(media_of(item.client));
+    message.exchange.set_media(media_of(item));
     HandleGrants grants(values_.objects, *sessions_,
                         {message.principal.name, item.meta.session, item.client ? item.client->lessee().pid : 0});
     print_outcome(item.id(), *item.outcome, message.exchange, grants, replies_, json);

@@ -40,6 +40,8 @@ private:
     void start_all(Message& message, std::vector<Item>& items, const CallMeta& defaults) const;
     void start(Message& message, Item& item, const CallMeta& defaults) const;
     bool enter_session(Message& message, Item& item) const;
+    void offer_url(const Principal& principal, Item& item) const;
+    static const tensor::Media& media_of(const Item& item);
     void start_call(Message& message, Item& item) const;
     service::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
     void finish(Message& message, Item& item) const;

@@ -9,6 +9,7 @@
 #include "server/client_watch.hpp"
 #include "server/message_references.hpp"
 #include "server/rpc_endpoint.hpp"
+#include "server/url_media.hpp"
 
 namespace shared_tensor::server {
 
@@ -30,6 +31,7 @@ struct RpcEndpoint::Item {
     service::OutcomePointer outcome{};
     std::string state_session{};            // of its calls of stateful functions; empty: none
     std::shared_ptr<LocalClient> client{};  // whose memory can be shared; null: no local channel
+    std::unique_ptr<const UrlMedia> url{};  // where a result may stay in the server
     std::vector<std::size_t> inputs{};      // items of the batch whose results it names
     bool wanted = false;                    // others name its result
     bool started = false;

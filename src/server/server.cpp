@@ -98,6 +98,16 @@ service::TensorStoreLimits named_limits(const ServerOptions& options) {
     return {options.max_named_tensors, options.max_named_bytes > 0 ? options.max_named_bytes : memory_size() / 4};
 }
 
+service::LeaseLimits lease_limits(const ServerOptions& options) {
+    service::LeaseLimits limits;
+    limits.max_per_client = options.max_client_leases;
+    limits.max_leases = options.max_leases;
+    limits.confirm_within = options.lease_confirm_within;
+    limits.default_ttl = options.lease_ttl;
+    limits.max_unwatched_bytes = options.max_kept_bytes > 0 ? options.max_kept_bytes : memory_size() / 4;
+    return limits;
+}
+
 /// Devices belong to the process: what one server switched on stays so.
 void switch_on_devices(const ServerOptions& options) {
     if (options.simulated_devices > simulated::enabled()) simulated::enable(options.simulated_devices);
@@ -123,7 +133,7 @@ public:
           access_(options_),
           sessions_({options_.max_sessions, options_.session_idle}),
           objects_({options_.max_objects, options_.max_client_objects, options_.object_idle}),
-          leases_({options_.max_client_leases, options_.max_leases, options_.lease_confirm_within, options_.lease_ttl}),
+          leases_(lease_limits(options_)),
           local_({access_, sessions_, leases_, epoch_, pool_limits(options_), [this] { return way_facts(); }}),
           allocation_(local_.pool()),
           names_(named_limits(options_), options_.max_set_members,
@@ -146,6 +156,7 @@ public:
         add_object_methods(builtins_, objects_, dispatcher_, epoch_);
         sessions_.on_closed([this](std::string_view session) {
             objects_.session_ended(session);
+            leases_.session_ended(session);
             if (session_closed_) session_closed_(session);
         });
     }

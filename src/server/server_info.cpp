@@ -47,6 +47,7 @@ Json limits(const ServerOptions& options, const service::TensorStoreLimits& name
             {"max_client_leases", options.max_client_leases},
             {"max_shared_bytes", shared.max_bytes},
             {"lease_ttl_ms", options.lease_ttl.count()},
+            {"max_kept_bytes", options.max_kept_bytes},
             {"lease_confirm_within_ms", options.lease_confirm_within.count()},
             {"max_named_tensors", options.max_named_tensors},
             {"max_set_members", options.max_set_members},

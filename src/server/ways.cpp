@@ -56,7 +56,6 @@ std::string refusal(Way way, const WayFacts& server, const ClientFacts* client) 
     switch (way) {
         case Way::shm: return shm_refusal(server, client);
         case Way::cuda_ipc: return cuda_refusal(server, client);
-        case Way::url: return "this version sends tensors inside the reply";
         default: return {};
     }
 }

@@ -23,10 +23,18 @@ LeaseTable::~LeaseTable() {
     });
 }
 
-std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const Client& client) const {
+std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const Client& client,
+                                                       std::uint64_t bytes) const {
     if (state.leases.size() >= limits_.max_leases) {
         return Refused{"all clients together hold " + std::to_string(limits_.max_leases) +
                        " leases, the most that this server grants: wait until some are released"};
+    }
+    const bool fits = state.unwatched_bytes <= limits_.max_unwatched_bytes &&
+                      bytes <= limits_.max_unwatched_bytes - state.unwatched_bytes;
+    if (!client.lessee.watched && !fits) {
+        return Refused{"tensors of " + std::to_string(state.unwatched_bytes) +
+                       " bytes are kept for clients without a local channel, and at most " +
+                       std::to_string(limits_.max_unwatched_bytes) + " may be: release some (lease.release)"};
     }
     if (client.leases.size() < limits_.max_per_client) return std::nullopt;
     return Refused{"this client holds " + std::to_string(limits_.max_per_client) +
@@ -40,14 +48,16 @@ std::variant<std::string, LeaseTable::Refused> LeaseTable::grant(const Lessee& l
     return state_.with([&](State& state) -> std::variant<std::string, Refused> {
         auto client = state.clients.find(lessee.client);
         if (client == state.clients.end()) client = state.clients.emplace(lessee.client, Client{lessee, {}}).first;
-        if (auto refused = refusal(state, client->second)) {
+        if (auto refused = refusal(state, client->second, bytes)) {
             if (client->second.leases.empty()) state.clients.erase(client);
             return std::move(*refused);
         }
-        Lease lease{&client->second, way, bytes, std::move(held), false, now, kNever};
+        const bool watched = lessee.watched;
+        Lease lease{&client->second, way, bytes, std::move(held), !watched, now, kNever};
         Entry& entry = *state.leases.emplace(state.ids.next(), std::move(lease)).first;
         client->second.leases.insert(&entry);
-        set_end(state, entry, now + limits_.confirm_within);
+        set_end(state, entry, now + (watched ? limits_.confirm_within : limits_.default_ttl));
+        if (!watched) state.unwatched_bytes += bytes;
         ++state.stats.leases;
         ++state.stats.granted;
         state.stats.bytes += bytes;
@@ -70,6 +80,7 @@ void LeaseTable::remove(State& state, Leases::iterator found, Held& held) {
     Lease& lease = found->second;
     set_end(state, *found, kNever);
     Client& client = *lease.client;
+    if (!client.lessee.watched) state.unwatched_bytes -= lease.bytes;
     client.leases.erase(&*found);
     if (client.leases.empty()) state.clients.erase(state.clients.find(client.lessee.client));
     --state.stats.leases;
@@ -158,6 +169,14 @@ std::size_t LeaseTable::client_ended(std::string_view client, bool process_is_go
     });
     if (!process_is_gone) retire(held);
     return held.size();
+}
+
+std::size_t LeaseTable::session_ended(std::string_view session) {
+    const bool is_such = state_.with([&](const State& state) {
+        const auto found = state.clients.find(session);
+        return found != state.clients.end() && !found->second.lessee.watched;
+    });
+    return is_such ? client_ended(session, true) : 0;
 }
 
 std::size_t LeaseTable::expire() {

@@ -42,8 +42,9 @@ struct LeaseLimits {
     std::size_t max_per_client = 10'000;
     std::size_t max_leases = 100'000;
     std::chrono::milliseconds confirm_within{60'000};  ///< a reply that is lost leaks nothing
-    std::chrono::milliseconds default_ttl{300'000};    ///< of clients whose end is not seen
+    std::chrono::milliseconds default_ttl{300'000};    ///< of clients whose end is not seen, from the first
     std::chrono::milliseconds max_ttl{24 * 3'600'000};
+    std::uint64_t max_unwatched_bytes = std::uint64_t{8} << 30;  ///< of all such clients together
 };
 
 struct LeaseInfo {
@@ -61,7 +62,8 @@ struct LeaseStats {
 };
 
 /// Who holds which tensor's bytes. A lease belongs to one client and one tensor; its id (128 random bits behind "l-")
-/// never works again after its end. It is provisional until its client confirms it.
+/// never works again after its end. It is provisional until its client confirms it; that of a client whose end is not
+/// seen is held at once, and ends in time.
 ///
 /// Bytes are let go without a lock. Thread safety: all methods from any thread; none blocks.
 class LeaseTable {
@@ -87,6 +89,8 @@ public:
     std::size_t revoke(std::span<const std::string> ids);
     /// Nobody will release them any more. A process that is gone has no mapping: then the memory may be used again.
     std::size_t client_ended(std::string_view client, bool process_is_gone);
+    /// A session over HTTP has ended: what is lent to it is given out as copies, so nobody has its memory.
+    std::size_t session_ended(std::string_view session);
     /// Housekeeping: drops what is over its time.
     std::size_t expire();
 
@@ -122,6 +126,7 @@ private:
         std::set<std::pair<SteadyTime, Entry*>> by_end;      ///< those that have one
         RandomIds ids{"l-"};
         LeaseStats stats;
+        std::uint64_t unwatched_bytes = 0;
     };
     static void set_end(State& state, Entry& entry, SteadyTime end);
     static void remove(State& state, Leases::iterator found, Held& held);
@@ -129,7 +134,7 @@ private:
     /// `use(state, entry)` for each that is the client's; how many are.
     template <class Use>
     std::size_t for_each(std::string_view client, std::span<const std::string> ids, Use use);
-    std::optional<Refused> refusal(const State& state, const Client& client) const;
+    std::optional<Refused> refusal(const State& state, const Client& client, std::uint64_t bytes) const;
     LeaseInfo info(const std::string& id, const Lease& lease, SteadyTime now) const;
 
     const LeaseLimits limits_;

@@ -218,3 +218,97 @@ TEST_CASE("files are their principal's only, and an admin's", "[server][files]")
     CHECK(get(daemon.port(), "x").status == 401);
     CHECK(get(daemon.port(), "x", as(ann), "DELETE").status == 405);
 }
+
+namespace {
+
+Json get_by(int port, const std::string& name, const HeaderList& headers = {}) {
+    return call(port, "tensor.get", {{"name", name}}, headers)["tensor"]["$tensor"];
+}
+
+const HeaderList kUrl{{"Shared-Tensor-Accept", "url"}};
+
+}  // namespace
+
+TEST_CASE("a big result stays in the daemon for those who said nothing, and is got by its url", "[server][files]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    put_rows(port, name, 10'000);
+    const HttpReply reply = post(port, call_object("tensor.get", {{"name", name}}).dump());
+    CHECK(reply.header("Shared-Tensor-Transport") == "url;tensors=1;copied=0");
+    CHECK(reply.body.size() < 1000);
+    const Json tensor = Json::parse(reply.body)["result"]["tensor"]["$tensor"];
+    const std::string lease = tensor["lease"], url = tensor["url"];
+    CHECK(url == "/tensors/" + lease);
+    CHECK(tensor["shape"] == Json({10'000, 4}));
+    CHECK(get(port, url.substr(9) + ".raw").body == numbers(40'000));
+    const Json info = call(port, "lease.list", {{"limit", 1000}})["leases"];
+    const auto mine = std::find_if(info.begin(), info.end(), [&](const Json& one) { return one["id"] == lease; });
+    REQUIRE(mine != info.end());
+    CHECK((*mine)["way"] == "url");
+    CHECK((*mine)["mine"] == true);
+    CHECK((*mine)["expires_in_ms"].get<int>() > 200'000);
+    // It keeps its version, and can be an argument.
+    call(port, "tensor.delete", {{"name", name}});
+    CHECK(get(port, lease + ".raw").body == numbers(40'000));
+    CHECK(call(port, "tensor.put", {{"name", name}, {"tensor", {{"$ref", lease}}}})["bytes"] == 160'000);
+    CHECK(call(port, "lease.release", {{"leases", {lease}}})["leases"] == 1);
+    CHECK(get(port, lease).status == 404);
+    CHECK(get_by(port, name, {{"Shared-Tensor-Accept", "data"}}).contains("data"));
+    CHECK(get_by(port, name, {{"Shared-Tensor-Accept", "base64"}}).contains("base64"));
+    CHECK_FALSE(get_by(port, name, {{"Shared-Tensor-Accept", "data, base64"}}).contains("url"));
+}
+
+TEST_CASE("a lease without a channel lives for a time and can be renewed", "[server][files]") {
+    const Daemon daemon({"--lease-ttl", "1s"});
+    const int port = daemon.port();
+    put_rows(port, "x", 10);
+    const std::string kept = get_by(port, "x", kUrl)["lease"], left = get_by(port, "x", kUrl)["lease"];
+    CHECK(call(port, "lease.renew", {{"leases", {kept}}, {"ttl_ms", 600'000}})["leases"] == 1);
+    CHECK(get(port, left).status == 200);
+    CHECK(eventually([&] { return get(port, left).status == 404; }));
+    CHECK(get(port, kept).status == 200);
+    CHECK(call_code(port, "lease.renew", {{"leases", {left}}}) == -32005);
+    CHECK(call(port, "server.info")["totals"]["shared_memory"]["leases"] == 1);
+}
+
+TEST_CASE("the leases of a session over HTTP end with it", "[server][files]") {
+    const Daemon daemon;
+    const int port = daemon.port();
+    put_rows(port, "x", 10);
+    const std::string session = call(port, "session.open")["session"], other = call(port, "session.open")["session"];
+    HeaderList headers = kUrl;
+    headers.emplace_back("Shared-Tensor-Session", session);
+    const std::string lease = get_by(port, "x", headers)["lease"];
+    CHECK(call_code(port, "lease.release", {{"leases", {lease}}}) == -32005);
+    CHECK(call_code(port, "lease.release", {{"leases", {lease}}}, {{"Shared-Tensor-Session", other}}) == -32005);
+    CHECK(get(port, lease).status == 200);
+    call(port, "session.close", {{"session", session}});
+    CHECK(get(port, lease).status == 404);
+}
+
+TEST_CASE("what is kept to be fetched is bounded; beyond it the bytes are sent", "[server][files]") {
+    const Daemon daemon({"--max-kept-bytes", "300000"});
+    const int port = daemon.port();
+    put_rows(port, "x", 10'000);  // 160,000 bytes
+    const std::string lease = get_by(port, "x")["lease"];
+    CHECK(get_by(port, "x").contains("base64"));
+    const Json refused = respond(port, "tensor.get", {{"name", "x"}}, {{"Shared-Tensor-Require", "url"}})["error"];
+    CHECK(refused["code"] == -32006);
+    CHECK(refused["data"]["reasons"]["url"].get<std::string>().find("300000") != std::string::npos);
+    call(port, "lease.release", {{"leases", {lease}}});
+    CHECK(get_by(port, "x").contains("url"));
+}
+
+TEST_CASE("a lease without a session is its principal's", "[server][files]") {
+    TemporaryFolder folder;
+    const std::string ann = "ann-0123456789abcdef", bob = "bob-0123456789abcdef";
+    const Daemon daemon({"--token-file", folder.write("tokens", "ann:" + ann + "\nbob:" + bob + "\n")});
+    const auto as = [](const std::string& secret) { return HeaderList{{"Authorization", "Bearer " + secret}}; };
+    put_rows(daemon.port(), "x", 10'000, as(ann));
+    const std::string lease = get_by(daemon.port(), "x", as(ann))["lease"];
+    CHECK(get(daemon.port(), lease, as(bob)).status == 404);
+    CHECK(call_code(daemon.port(), "lease.release", {{"leases", {lease}}}, as(bob)) == -32005);
+    CHECK(call_code(daemon.port(), "lease.renew", {{"leases", {lease}}}, as(bob)) == -32005);
+    CHECK(get(daemon.port(), lease, as(ann)).status == 200);
+    CHECK(call(daemon.port(), "lease.release", {{"leases", {lease}}}, as(ann))["leases"] == 1);
+}

@@ -132,6 +132,36 @@ TEST_CASE("leases of a client whose end is not seen live for a time and can be r
     CHECK(leases.fate.retired == 2);
 }
 
+TEST_CASE("a lease of a client whose end is not seen is held at once, and ends with its session", "[lease]") {
+    Leases leases;
+    const std::string id = leases.grant(kFar);
+    leases.grant(kAnn);
+    leases.clock.advance(61s);
+    CHECK(leases.table.expire() == 1);  // ann's, which nobody confirmed
+    REQUIRE(leases.table.find(id));
+    CHECK(leases.table.find(id)->confirmed);
+    CHECK(leases.table.session_ended(kFar.client) == 1);
+    CHECK(leases.table.session_ended(kFar.client) == 0);
+    leases.grant(kAnn);
+    CHECK(leases.table.session_ended(kAnn.client) == 0);  // its process may have it mapped
+    CHECK(leases.fate.alive == 1);
+}
+
+TEST_CASE("what clients whose end is not seen hold is bounded in bytes", "[lease]") {
+    LeaseLimits limits;
+    limits.max_unwatched_bytes = 100;
+    Leases leases(limits);
+    const std::string id = leases.grant(kFar, 60);
+    leases.grant(kAnn, 1'000'000);
+    CHECK(leases.table.stats().leases == 2);
+    CHECK(std::holds_alternative<LeaseTable::Refused>(
+        leases.table.grant(kFar, "url", 41, std::make_unique<Bytes>(leases.fate))));
+    leases.grant(kFar, 40);
+    CHECK_THAT(leases.refusal(kFar), ContainsSubstring("100 bytes"));
+    CHECK(leases.table.release(kFar.client, Ids{id}) == 1);
+    leases.grant(kFar, 60);
+}
+
 TEST_CASE("confirming again puts no end off", "[lease]") {
     Leases leases;
     const std::string id = leases.grant(kFar);
@@ -187,8 +217,8 @@ TEST_CASE("the list says who holds what, for how long", "[lease]") {
     CHECK_FALSE(info.expires_in);
     const auto others = leases.table.list("token:far");
     REQUIRE(others.size() == 1);
-    CHECK_FALSE(others.front().confirmed);
-    CHECK(others.front().expires_in == 55s);
+    CHECK(others.front().confirmed);
+    CHECK(others.front().expires_in == 295s);
 }
 
 TEST_CASE("what is left when the table goes is retired: its readers live on", "[lease]") {

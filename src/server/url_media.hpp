@@ -1,0 +1,28 @@
+#pragma once
+
+#include "service/lease_table.hpp"
+#include "tensor/medium.hpp"
+
+namespace shared_tensor::server {
+
+/// The media of one message, and "url" beside them: a tensor stays in the server, under a lease of its own, and its
+/// reader gets the bytes when it wants them (TensorEndpoint).
+class UrlMedia {
+public:
+    /// `others` and `leases` must outlive it.
+    UrlMedia(const tensor::Media& others, service::LeaseTable& leases, service::Lessee lessee);
+    UrlMedia(const UrlMedia&) = delete;
+    UrlMedia& operator=(const UrlMedia&) = delete;
+
+    const tensor::Media& media() const { return media_; }
+
+private:
+    class Url;
+    const std::unique_ptr<const tensor::Medium> url_;
+    const tensor::Media media_;
+};
+
+/// Who holds the leases of requests that name no session.
+std::string lessee_without_session(std::string_view principal);
+
+}  // namespace shared_tensor::server
