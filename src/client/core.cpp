@@ -16,6 +16,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // that a server takes
+constexpr const char* kFetch = "lease.get";                      // what cannot be opened is asked for once
 constexpr milliseconds kStartPause{50};  // between tries to reach a server that has not been there yet
 
 /// A wait of years would overflow the clock.
@@ -62,6 +63,11 @@ Incoming Core::exchange(const Outgoing& request, const CallOptions& options) {
         Incoming answer = exchange_with_retries(request, options, times);
         latency_.record(clock().now() - start);
         return answer;
+    } catch (const InvalidParams& error) {
+        (void)goes_another_way(error);  // the next request does, if it was for that
+        failures_.fetch_add(1, std::memory_order_relaxed);
+        latency_.record(clock().now() - start);
+        throw;
     } catch (...) {
         failures_.fetch_add(1, std::memory_order_relaxed);
         latency_.record(clock().now() - start);
@@ -114,7 +120,7 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     const bool own_session = options.session.empty() && !shared.empty();
     try {
         return Incoming::read(response, request, *surroundings_.ports, url(), own_session, objects_of_answers(),
-                              fetch_of(response, options));
+                              request.method() == kFetch ? FetchTensor() : fetch_of(response, options));
     } catch (const SessionRefused& refused) {
         forget_session(shared, request, refused);
     }
@@ -172,23 +178,33 @@ ObjectsOf Core::objects_of_answers() {
 FetchTensor Core::fetch_of(const http::ClientResponse& response, const CallOptions& options) {
     const auto ways = response.headers.find("Shared-Tensor-Transport");
     if (!ways || ways->find("cuda_ipc") == std::string_view::npos) return {};
-    return [weak = weak_from_this(), require = options.require](const NotOpened& lost) {
+    return [weak = weak_from_this(), require = options.require, timeout = options.timeout](const NotOpened& lost) {
         const auto self = weak.lock();
         if (self == nullptr) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
-        return self->fetch(lost, require);
+        return self->fetch(lost, require, timeout);
     };
 }
 
-codec::TensorPointer Core::fetch(const NotOpened& lost, const std::string& require) {
+/// The call that brought the result has run, whatever becomes of this one.
+codec::TensorPointer Core::fetch(const NotOpened& lost, const std::string& require,
+                                 std::optional<milliseconds> timeout) {
     CallOptions options;
     options.idempotent = true;
+    options.timeout = timeout;
     options.require = require.empty() ? "shm, body" : other_ways(require);
     if (options.require.empty())
         throw_error(json_rpc::transport_not_possible({{"cuda_ipc", lost.reason}}), "the result of the call, which ran");
     Outgoing request = compose(Outgoing::Form::single);
-    request.call("lease.get", detail::ArgumentsOf(named("lease", lost.lease)));
+    request.call(kFetch, detail::ArgumentsOf(named("lease", lost.lease)));
     request.finish();
-    return exchange(request, options).tensor();
+    try {
+        return exchange(request, options).tensor();
+    } catch (const UnknownOrExpired& error) {
+        throw TensorExpired(error.code(), error.message(), error.data(), error.what());
+    } catch (const RpcError& error) {
+        throw TransportFailure(
+            "the result cannot be opened here (" + lost.reason + "), nor be had in another way: " + error.what(), true);
+    }
 }
 
 void Core::release(const std::vector<std::string>& ids) {

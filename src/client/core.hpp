@@ -86,7 +86,8 @@ private:
     std::shared_ptr<Objects> objects();
     ObjectsOf objects_of_answers();
     FetchTensor fetch_of(const http::ClientResponse& response, const CallOptions& options);
-    codec::TensorPointer fetch(const NotOpened& lost, const std::string& require);
+    codec::TensorPointer fetch(const NotOpened& lost, const std::string& require,
+                               std::optional<std::chrono::milliseconds> timeout);
     bool goes_another_way(const InvalidParams& error) const;
     void release(const std::vector<std::string>& ids);
 

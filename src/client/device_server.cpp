@@ -66,7 +66,7 @@ void DeviceServer::not_opened(const std::string& reason, bool by_server) {
                                      : "this process cannot open the server's memory: ") +
                           reason;
     const bool is_new = state_.with([&](State& state) {
-        if (!state.refused.empty() || (state.has_opened && !by_server)) return false;
+        if (!state.refused.empty() || state.has_opened) return false;
         state.refused = refused;
         return true;
     });

@@ -37,7 +37,7 @@ public:
     /// Memory of the server's was opened here: what cannot be opened later has a reason of its own.
     void opened();
     /// The first thing that was tried could not be opened, here or there: nothing is shared any more, and viable() says
-    /// why. After opened() nothing changes, unless `by_server`.
+    /// why. After opened() nothing changes: it may be this one block.
     void not_opened(const std::string& reason, bool by_server);
     /// Why nothing is shared, if that was found out so; else empty.
     std::string refused() const;

@@ -84,6 +84,7 @@ public:
 
 private:
     codec::TensorPointer open(const tensor::Descriptor& descriptor) {
+        if (descriptor.lease.empty()) return exchange_.import(descriptor);
         DeviceServer& devices = memory_->devices();
         if (std::string reason = devices.refused(); !reason.empty()) throw NotOpened{descriptor.lease, reason};
         try {
@@ -141,7 +142,7 @@ public:
         if (shared == nullptr || !(parameter.ends_with(".cuda_ipc.handle") || parameter.ends_with(".cuda_ipc.event")))
             return false;
         shared->devices().not_opened(reason, true);
-        return true;
+        return !shared->devices().refused().empty();
     }
 
     void give_up(const std::vector<std::string>& leases) const override {

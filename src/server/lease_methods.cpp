@@ -21,14 +21,16 @@ constexpr std::int64_t kMaxPage = 1'000;
 
 Outcome answer(Json json) { return make_outcome(codec::Value{std::move(json), {}}); }
 
-Json to_json(const LeaseInfo& info, const std::string& caller) {
+using Clients = std::vector<std::string>;
+
+Json to_json(const LeaseInfo& info, const Clients& callers) {
     Json json{{"id", info.id},
               {"way", info.way},
               {"bytes", info.bytes},
               {"age_ms", info.age.count()},
               {"confirmed", info.confirmed},
               {"owner", info.principal},
-              {"mine", info.client == caller}};
+              {"mine", std::find(callers.begin(), callers.end(), info.client) != callers.end()}};
     if (info.pid != 0) json["pid"] = info.pid;
     if (info.expires_in) json["expires_in_ms"] = info.expires_in->count();
     return json;
@@ -45,10 +47,10 @@ public:
         const auto all = call.principal.admin ? parts_.leases.list() : parts_.leases.list(call.principal.name);
         auto next = std::upper_bound(all.begin(), all.end(), cursor,
                                      [](const std::string& id, const LeaseInfo& info) { return id < info.id; });
-        const std::string caller = client_of(call);
+        const auto callers = clients_of(call);
         Json page = Json::array();
         for (; next != all.end() && page.size() < limit; ++next)
-            page.push_back(to_json(*next, caller));
+            page.push_back(to_json(*next, callers));
         Json json{{"leases", std::move(page)}};
         if (next != all.end()) json["next_cursor"] = std::prev(next)->id;
         return answer(std::move(json));
@@ -64,16 +66,18 @@ public:
     Outcome renew(const BuiltinCall& call) const {
         const BuiltinParams params(call.params, {"leases", "ttl_ms"});
         const auto ttl = params.optional_ms("ttl_ms", parts_.leases.limits().max_ttl);
-        const std::string caller = client_of(call);
-        return each(params, [&](const std::string& id) { return parts_.leases.renew(caller, {&id, 1}, ttl) == 1; });
+        const auto callers = clients_of(call);
+        return each(params, [&](const std::string& id) {
+            return any(callers, [&](const auto& caller) { return parts_.leases.renew(caller, {&id, 1}, ttl) == 1; });
+        });
     }
 
     Outcome release(const BuiltinCall& call) const {
-        const std::string caller = client_of(call);
+        const auto callers = clients_of(call);
         const auto process = process_of(call);
         return each({call.params, {"leases"}}, [&](const std::string& id) {
             if (process != nullptr) process->devices().closed({id});
-            return parts_.leases.release(caller, {&id, 1}) == 1;
+            return any(callers, [&](const auto& caller) { return parts_.leases.release(caller, {&id, 1}) == 1; });
         });
     }
 
@@ -86,13 +90,19 @@ public:
     }
 
 private:
-    /// As leases name their holder: the process at the other end of a local channel, else the session, else the
-    /// principal.
-    std::string client_of(const BuiltinCall& call) const {
-        const auto process = process_of(call);
-        if (process != nullptr) return process->lessee().client;
-        if (call.meta.session.empty()) return lessee_without_session(call.principal.name);
-        return parts_.sessions.touch(call.meta.session, call.principal.name) ? call.meta.session : std::string();
+    template <class Act>
+    static bool any(const Clients& callers, Act act) {
+        return std::any_of(callers.begin(), callers.end(), act);
+    }
+
+    /// As leases name their holder: the process at the other end of a local channel, and the session, else the
+    /// principal, of what is got by url.
+    Clients clients_of(const BuiltinCall& call) const {
+        const std::string& session = call.meta.session;
+        if (!session.empty() && !parts_.sessions.touch(session, call.principal.name)) return {};
+        Clients clients{url_lessee(call.principal.name, session)};
+        if (const auto process = process_of(call)) clients.push_back(process->lessee().client);
+        return clients;
     }
     std::shared_ptr<LocalClient> process_of(const BuiltinCall& call) const {
         const auto session = parts_.sessions.touch(call.meta.session, call.principal.name);

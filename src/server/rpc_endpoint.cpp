@@ -138,16 +138,11 @@ bool RpcEndpoint::enter_session(Message& message, Item& item) const {
     return true;
 }
 
-/// To those who take it, and to those who said nothing: what is too big for a line of JSON stays here until they want
-/// it.
+/// To those who ask for it: others would not know that the tensor waits for them.
 void RpcEndpoint::offer_url(const Principal& principal, Item& item) const {
-    tensor::ExportPolicy& policy = item.meta.policy;
-    if (policy.accept.empty() && policy.require.empty())
-        policy.accept = {tensor::Way::data, tensor::Way::base64, tensor::Way::url};
+    const tensor::ExportPolicy& policy = item.meta.policy;
     if (!has_url(policy.require.empty() ? policy.accept : policy.require)) return;
-    service::Lessee lessee{principal.name, item.meta.session, 0, false};
-    if (lessee.client.empty()) lessee.client = lessee_without_session(principal.name);
-    if (item.client != nullptr) lessee = item.client->lessee();
+    service::Lessee lessee{principal.name, url_lessee(principal.name, item.meta.session), 0, false};
     item.url = std::make_unique<const UrlMedia>(server::media_of(item.client), values_.leases, std::move(lessee));
 }
 

@@ -14,6 +14,7 @@
 #include "server/router.hpp"
 #include "server/server_info.hpp"
 #include "server/tensor_methods.hpp"
+#include "server/url_media.hpp"
 #include "service/open_rpc.hpp"
 #include "tensor/at_tensor.hpp"
 #include "tensor/devices/devices.hpp"
@@ -156,7 +157,7 @@ public:
         add_object_methods(builtins_, objects_, dispatcher_, epoch_);
         sessions_.on_closed([this](std::string_view session) {
             objects_.session_ended(session);
-            leases_.session_ended(session);
+            leases_.session_ended(url_lessee("", session));
             if (session_closed_) session_closed_(session);
         });
     }

@@ -1,5 +1,8 @@
 #include "server/tensor_endpoint.hpp"
 
+#include <algorithm>
+#include <exception>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -61,16 +64,6 @@ Rows parse_rows(const std::string& text) {
     return {part(std::string_view(text).substr(0, colon)), part(std::string_view(text).substr(colon + 1))};
 }
 
-/// By the media types of an Accept field; safetensors for those that say nothing of it.
-FileForm form_of_accept(const http::Headers& headers) {
-    for (const auto& [name, value] : headers) {
-        if (!http::same_token(name, "Accept")) continue;
-        if (value.find("application/x-npy") != std::string::npos) return FileForm::npy;
-        if (value.find("application/octet-stream") != std::string::npos) return FileForm::raw;
-    }
-    return FileForm::safetensors;
-}
-
 const char* media_type_of(FileForm form) {
     switch (form) {
         case FileForm::npy: return "application/x-npy";
@@ -78,6 +71,34 @@ const char* media_type_of(FileForm form) {
         case FileForm::safetensors: break;
     }
     return "application/vnd.safetensors";
+}
+
+/// The first media type of an Accept field that names a form; safetensors where none does.
+FileForm form_of_accept(const http::Headers& headers) {
+    for (const auto& [name, value] : headers) {
+        if (!http::same_token(name, "Accept")) continue;
+        for (std::string_view rest = value; !rest.empty();) {
+            const std::string_view one = rest.substr(0, rest.find(','));
+            rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+            const std::size_t weight = one.find("q=0");
+            const bool is_refused =
+                weight != std::string_view::npos && one.find_first_of("123456789", weight) == std::string_view::npos;
+            if (is_refused) continue;
+            const std::string_view type = http::trim(one.substr(0, one.find(';')));
+            for (const FileForm form : {FileForm::npy, FileForm::raw, FileForm::safetensors}) {
+                if (type == media_type_of(form)) return form;
+            }
+        }
+    }
+    return FileForm::safetensors;
+}
+
+/// Of Want-Repr-Digest (RFC 9530): "sha-256=1, xxh3-128=5"; 0 is no.
+bool wants_digest(std::string_view field) {
+    const std::size_t at = field.find(kDigest);
+    if (at == std::string_view::npos) return false;
+    const std::string_view rest = field.substr(at + kDigest.size());
+    return rest.starts_with('=') && rest.size() > 1 && rest[1] >= '1' && rest[1] <= '9';
 }
 
 /// Elements that are read from where they lie when they are sent.
@@ -176,7 +197,9 @@ TensorEndpoint::Found TensorEndpoint::find(const Wanted& wanted) const {
     if (named == nullptr || (wanted.version && *wanted.version != named->version)) throw unknown("tensor");
     found.value = {named, &NamedTensors::value_of(*named)};
     found.version = named->version;
-    found.identity = epoch_ + "-" + std::to_string(named->version);
+    // Versions count for each owner by itself.
+    found.identity =
+        epoch_ + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" + std::to_string(named->version);
     if (wanted.member.empty()) {
         found.tensor = found.value->tensor;
         return found;
@@ -202,7 +225,7 @@ codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const Rows& ro
 /// Whether a range may be sent: not where it belongs to other bytes than those that the client has.
 bool fits(const http::Headers& headers, std::string_view etag) {
     const auto condition = headers.find("If-Range");
-    return !condition || http::names_etag(*condition, etag, false);
+    return !condition || (http::trim(*condition) == etag && !etag.starts_with("W/"));
 }
 
 }  // namespace
@@ -215,6 +238,23 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         refuse("name", "a tensor: a set has members, and comes as .safetensors only", "a set");
     if (!wanted.slice.empty()) found.tensor = cut_rows(found.tensor, wanted.rows, wanted.slice);
 
+    const std::string etag = (wanted.is_lease ? "W/\"" : "\"") + found.identity +
+                             std::string(tensor::suffix_of(wanted.form)) +
+                             (wanted.slice.empty() ? "" : "-" + wanted.slice) + "\"";
+
+    http::Response response;
+    response.headers.add("ETag", etag);
+    response.headers.add("Accept-Ranges", "bytes");
+    response.headers.add("Vary", "Accept, Authorization");
+    if (found.version != 0) response.headers.add("Shared-Tensor-Version", std::to_string(found.version));
+    if (const auto condition = head.headers.find("If-Match");
+        condition && *condition != "*" && (wanted.is_lease || !http::names_etag(*condition, etag, false)))
+        throw Refused{412, json_rpc::invalid_params("If-Match", etag, std::string(*condition))};
+    if (const auto condition = head.headers.find("If-None-Match");
+        condition && http::names_etag(*condition, etag, true)) {
+        response.status = 304;
+        return response;
+    }
     const tensor::Metadata metadata = found.value != nullptr
                                           ? tensor::Metadata(found.value->metadata.begin(), found.value->metadata.end())
                                           : tensor::Metadata();
@@ -222,24 +262,12 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
     const auto file =
         std::make_shared<const TensorFile>(is_set ? tensor::file_of(found.value->set, metadata)
                                                   : tensor::file_of(found.tensor, wanted.form, name, metadata));
-    const std::string etag = "\"" + found.identity + std::string(tensor::suffix_of(wanted.form)) +
-                             (wanted.slice.empty() ? "" : "-" + wanted.slice) + "\"";
-
-    http::Response response;
-    response.headers.add("ETag", etag);
-    response.headers.add("Accept-Ranges", "bytes");
-    if (found.version != 0) response.headers.add("Shared-Tensor-Version", std::to_string(found.version));
-    if (const auto condition = head.headers.find("If-None-Match");
-        condition && http::names_etag(*condition, etag, true)) {
-        response.status = 304;
-        return response;
-    }
     if (!is_set) {
         response.headers.add("Shared-Tensor-Dtype", std::string(tensor::name_of(tensor::dtype_of(found.tensor))));
         response.headers.add("Shared-Tensor-Shape", shape_text(found.tensor));
     }
     response.content_type = media_type_of(wanted.form);
-    if (const auto digest = head.headers.find("Want-Repr-Digest"); digest && digest->find(kDigest) != digest->npos)
+    if (const auto digest = head.headers.find("Want-Repr-Digest"); digest && wants_digest(*digest))
         response.headers.add("Repr-Digest", std::string(kDigest) + "=:" + tensor::digest_of(*file) + ":");
     const auto wish = fits(head.headers, etag) && head.method == "GET"
                           ? http::parse_range(head.headers.find("Range"), file->size)
@@ -268,6 +296,9 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
 } catch (const std::bad_alloc&) {
     return error_response(503, json_rpc::out_of_memory("the tensor cannot be read for want of memory"));
+} catch (const std::exception& error) {  // of a device
+    log::error("a tensor cannot be read: ", error.what());
+    return error_response(500, json_rpc::internal_error());
 }
 
 }  // namespace shared_tensor::server

@@ -40,6 +40,10 @@ public:
     tensor::Way way() const override { return tensor::Way::url; }
     tensor::Viability viable() const override { return {}; }
     tensor::Viability carries(tensor::DType) const override { return {}; }
+    /// Device memory is scarce: it is not kept for somebody who may never come.
+    tensor::Viability fits(const codec::TensorHandle& tensor) const override {
+        return {tensor.on_device() ? "the tensor lies on a device, where nothing is kept for later" : ""};
+    }
     tensor::Imported import(const tensor::Descriptor&, const tensor::Incoming&) const override {
         throw InvalidValue("url", "a tensor that is sent, or {\"$ref\": lease} for one that is here", "a url");
     }
@@ -63,6 +67,8 @@ private:
 UrlMedia::UrlMedia(const tensor::Media& others, service::LeaseTable& leases, service::Lessee lessee)
     : url_(std::make_unique<Url>(leases, std::move(lessee))), media_(with(others, *url_)) {}
 
-std::string lessee_without_session(std::string_view principal) { return std::string("@").append(principal); }
+std::string url_lessee(std::string_view principal, std::string_view session) {
+    return std::string("@").append(session.empty() ? principal : session);
+}
 
 }  // namespace shared_tensor::server

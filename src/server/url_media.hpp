@@ -22,7 +22,8 @@ private:
     const tensor::Media media_;
 };
 
-/// Who holds the leases of requests that name no session.
-std::string lessee_without_session(std::string_view principal);
+/// Who holds such a lease: the session, or, of requests that name none, the principal. Never the same as a client of
+/// the local channel, whose leases end with its process.
+std::string url_lessee(std::string_view principal, std::string_view session);
 
 }  // namespace shared_tensor::server

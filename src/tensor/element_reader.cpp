@@ -84,6 +84,29 @@ void read_strided(const at::Tensor& tensor, std::uint64_t offset, std::span<std:
     if (!out.empty()) std::memcpy(out.data(), cursor.here(), out.size());
 }
 
+/// Gathered on the device a piece at a time: as much memory there as `out` has, and a row more at each end.
+void read_device(const at::Tensor& tensor, std::uint64_t offset, std::span<std::byte> out) {
+    const auto bytes = static_cast<std::uint64_t>(tensor.nbytes());
+    if (tensor.dim() == 0 || tensor.is_contiguous() || bytes <= out.size()) {
+        const at::Tensor dense = tensor.contiguous();  // its stride says nothing where it has one element
+        const at::Tensor flat = dense.as_strided({dense.numel()}, {1}).view(at::kByte);
+        return read_from_device(
+            flat.narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(out.size())), out.data());
+    }
+    const std::uint64_t row = bytes / static_cast<std::uint64_t>(tensor.size(0));
+    const std::uint64_t first = offset / row, last = (offset + out.size() - 1) / row;
+    if (row <= out.size()) {
+        const at::Tensor rows = tensor.slice(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last + 1));
+        return read_device(rows.contiguous(), offset - first * row, out);
+    }
+    for (std::uint64_t i = first; i <= last; ++i) {
+        const std::uint64_t skip = i == first ? offset - first * row : 0;
+        const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(row - skip, out.size()));
+        read_device(tensor.select(0, static_cast<std::int64_t>(i)), skip, out.first(count));
+        out = out.subspan(count);
+    }
+}
+
 }  // namespace
 
 ElementReader::ElementReader(codec::TensorPointer tensor) : tensor_(std::move(tensor)) {
@@ -99,9 +122,7 @@ void ElementReader::read(std::uint64_t offset, std::span<std::byte> out) const {
     if (data_ != nullptr) {
         std::memcpy(out.data(), data_ + offset, out.size());
     } else if (is_on_device(elements)) {
-        const at::Tensor bytes = elements.contiguous().view({-1}).view(at::kByte);
-        read_from_device(bytes.narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(out.size())),
-                         out.data());
+        read_device(elements, offset, out);
     } else {
         read_strided(elements, offset, out);
     }

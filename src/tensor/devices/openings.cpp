@@ -82,8 +82,7 @@ IpcDevice::Opened Openings::enter(const Block& block) {
                 const auto again = held.entries.find(block);
                 return again == held.entries.end() || (again->second.phase == Phase::open && !again->second.at_once);
             });
-            if (!changed)
-                refuse("handle", "a block that can be opened in time", "one that another thread is busy with");
+            if (!changed) refuse("block", "one that can be opened in time", "one that another thread is busy with");
         }
         Entry entry;
         entry.generation = block.generation;

@@ -18,7 +18,7 @@ using namespace shared_tensor::test;
 namespace {
 
 constexpr std::int64_t kMany = 1 << 18;
-const Words kConfirmSoon{"TEST_CONFIRM_WITHIN_MS=1000"};
+const Words kConfirmSoon{"TEST_CONFIRM_WITHIN_MS=500"};
 
 Json leases_of(const Client& client) { return client.call<Json>("lease.list")["leases"]; }
 

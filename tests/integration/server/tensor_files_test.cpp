@@ -143,7 +143,10 @@ TEST_CASE("an entity tag stands for one version in one form", "[server][files]")
     CHECK(same.status == 304);
     CHECK(same.body.empty());
     CHECK(get(port, name + ".raw", {{"If-Range", old}, {"Range", "bytes=0-3"}}).status == 206);
+    CHECK(get(port, name + ".raw", {{"If-Match", old}, {"Range", "bytes=0-3"}}).status == 206);
     put_rows(port, name, 200);
+    CHECK(get(port, name + ".raw", {{"If-Match", old}, {"Range", "bytes=0-3"}}).status == 412);
+    CHECK(get(port, name + ".raw", {{"If-Range", "*"}, {"Range", "bytes=0-3"}}).status == 200);
     CHECK(get(port, name + ".raw", {{"If-None-Match", old}}).status == 200);
     const HttpReply changed = get(port, name + ".raw", {{"If-Range", old}, {"Range", "bytes=0-3"}});
     CHECK(changed.status == 200);
@@ -178,6 +181,7 @@ TEST_CASE("a digest comes for those who ask for it", "[server][files]") {
     put_rows(port, name, 100);
     CHECK(get(port, name + ".raw").header("Repr-Digest").empty());
     const HeaderList want{{"Want-Repr-Digest", "sha-256=1, xxh3-128=5"}};
+    CHECK(get(port, name + ".raw", {{"Want-Repr-Digest", "xxh3-128=0"}}).header("Repr-Digest").empty());
     const std::string digest = get(port, name + ".raw", want).header("Repr-Digest");
     CHECK(digest.starts_with("xxh3-128=:"));
     CHECK(get(port, name + ".raw", want, "HEAD").header("Repr-Digest") == digest);
@@ -197,6 +201,9 @@ TEST_CASE("leased tensors are got by their lease", "[server][files]") {
     const std::string lease = tensor["$tensor"]["lease"];
     CHECK(get(port, lease + ".raw").body == numbers(40'000));
     CHECK(get(port, lease).body.find("\"tensor\"") != std::string::npos);
+    const std::string etag = get(port, lease).header("ETag");
+    CHECK(etag.starts_with("W/"));  // its owner may write to it
+    CHECK(get(port, lease, {{"If-Range", etag}, {"Range", "bytes=0-3"}}).status == 200);
     channel.ask("lease.release", {{"leases", {lease}}});
     const HttpReply gone = get(port, lease);
     CHECK(gone.status == 404);
@@ -212,6 +219,9 @@ TEST_CASE("files are their principal's only, and an admin's", "[server][files]")
     const auto as = [](const std::string& secret) { return HeaderList{{"Authorization", "Bearer " + secret}}; };
     put_rows(daemon.port(), "x", 10, as(ann));
     CHECK(get(daemon.port(), "x", as(ann)).status == 200);
+    put_rows(daemon.port(), "y", 10, as(ann));
+    put_rows(daemon.port(), "y", 10, as(bob));
+    CHECK(get(daemon.port(), "y", as(ann)).header("ETag") != get(daemon.port(), "y", as(bob)).header("ETag"));
     CHECK(get(daemon.port(), "x", as(bob)).status == 404);
     CHECK(get(daemon.port(), "x?owner=token%3Aann", as(bob)).status == 404);
     CHECK(get(daemon.port(), "x?owner=token%3Aann", as(boss)).status == 200);
@@ -229,11 +239,12 @@ const HeaderList kUrl{{"Shared-Tensor-Accept", "url"}};
 
 }  // namespace
 
-TEST_CASE("a big result stays in the daemon for those who said nothing, and is got by its url", "[server][files]") {
+TEST_CASE("a result stays in the daemon for those who ask for it, and is got by its url", "[server][files]") {
     const int port = shared_daemon();
     const std::string name = fresh_name();
     put_rows(port, name, 10'000);
-    const HttpReply reply = post(port, call_object("tensor.get", {{"name", name}}).dump());
+    const HttpReply reply =
+        post(port, call_object("tensor.get", {{"name", name}}).dump(), {{"Shared-Tensor-Accept", "data, base64, url"}});
     CHECK(reply.header("Shared-Tensor-Transport") == "url;tensors=1;copied=0");
     CHECK(reply.body.size() < 1000);
     const Json tensor = Json::parse(reply.body)["result"]["tensor"]["$tensor"];
@@ -256,15 +267,15 @@ TEST_CASE("a big result stays in the daemon for those who said nothing, and is g
     CHECK(get_by(port, name, {{"Shared-Tensor-Accept", "data"}}).contains("data"));
     CHECK(get_by(port, name, {{"Shared-Tensor-Accept", "base64"}}).contains("base64"));
     CHECK_FALSE(get_by(port, name, {{"Shared-Tensor-Accept", "data, base64"}}).contains("url"));
+    CHECK(get_by(port, name).contains("base64"));
 }
 
 TEST_CASE("a lease without a channel lives for a time and can be renewed", "[server][files]") {
-    const Daemon daemon({"--lease-ttl", "1s"});
+    const Daemon daemon({"--lease-ttl", "2s"});
     const int port = daemon.port();
     put_rows(port, "x", 10);
     const std::string kept = get_by(port, "x", kUrl)["lease"], left = get_by(port, "x", kUrl)["lease"];
     CHECK(call(port, "lease.renew", {{"leases", {kept}}, {"ttl_ms", 600'000}})["leases"] == 1);
-    CHECK(get(port, left).status == 200);
     CHECK(eventually([&] { return get(port, left).status == 404; }));
     CHECK(get(port, kept).status == 200);
     CHECK(call_code(port, "lease.renew", {{"leases", {left}}}) == -32005);
@@ -290,13 +301,14 @@ TEST_CASE("what is kept to be fetched is bounded; beyond it the bytes are sent",
     const Daemon daemon({"--max-kept-bytes", "300000"});
     const int port = daemon.port();
     put_rows(port, "x", 10'000);  // 160,000 bytes
-    const std::string lease = get_by(port, "x")["lease"];
-    CHECK(get_by(port, "x").contains("base64"));
+    const HeaderList any{{"Shared-Tensor-Accept", "url, base64"}};
+    const std::string lease = get_by(port, "x", any)["lease"];
+    CHECK(get_by(port, "x", any).contains("base64"));
     const Json refused = respond(port, "tensor.get", {{"name", "x"}}, {{"Shared-Tensor-Require", "url"}})["error"];
     CHECK(refused["code"] == -32006);
     CHECK(refused["data"]["reasons"]["url"].get<std::string>().find("300000") != std::string::npos);
     call(port, "lease.release", {{"leases", {lease}}});
-    CHECK(get_by(port, "x").contains("url"));
+    CHECK(get_by(port, "x", any).contains("url"));
 }
 
 TEST_CASE("a lease without a session is its principal's", "[server][files]") {
@@ -305,7 +317,9 @@ TEST_CASE("a lease without a session is its principal's", "[server][files]") {
     const Daemon daemon({"--token-file", folder.write("tokens", "ann:" + ann + "\nbob:" + bob + "\n")});
     const auto as = [](const std::string& secret) { return HeaderList{{"Authorization", "Bearer " + secret}}; };
     put_rows(daemon.port(), "x", 10'000, as(ann));
-    const std::string lease = get_by(daemon.port(), "x", as(ann))["lease"];
+    HeaderList asking = as(ann);
+    asking.insert(asking.end(), kUrl.begin(), kUrl.end());
+    const std::string lease = get_by(daemon.port(), "x", asking)["lease"];
     CHECK(get(daemon.port(), lease, as(bob)).status == 404);
     CHECK(call_code(daemon.port(), "lease.release", {{"leases", {lease}}}, as(bob)) == -32005);
     CHECK(call_code(daemon.port(), "lease.renew", {{"leases", {lease}}}, as(bob)) == -32005);

@@ -69,6 +69,15 @@ TEST_CASE("Elements on a device are read from there", "[tensor][file]") {
     CHECK(reader.data() == nullptr);
     CHECK(read(reader, 0, 4000) == bytes_of(there.cpu()));
     CHECK(read(reader, 401, 77) == bytes_of(there.cpu()).substr(401, 77));
+    for (const at::Tensor& strided : {there.view({10, 10, 10}).permute({2, 0, 1}), there.view({20, 50}).t(),
+                                      there.view({1, 1000}).slice(1, 0, 1000, 3)}) {
+        const ElementReader pieces(make_handle(strided));
+        const std::string wanted = bytes_of(strided);
+        for (const std::size_t count : {1U, 3U, 64U, 1000U}) {
+            for (std::size_t first = 0; first + count <= wanted.size(); first += 1 + count / 3)
+                REQUIRE(read(pieces, first, count) == wanted.substr(first, count));
+        }
+    }
 }
 
 TEST_CASE("A tensor as a file is what is written to one", "[tensor][file]") {
