@@ -77,6 +77,12 @@ void set_status(http::Response& response, const Error& error) {
     response.headers.add("Retry-After", std::to_string((millis + 999) / 1000));
 }
 
+http::Response refusal(int status, const Error& error) {
+    std::string text;
+    json_rpc::print(json_rpc::Response{nullptr, error}, text);
+    return http::Response::json(status, std::move(text));
+}
+
 http::Response error_reply(const Json& id, const Error& error) {
     std::string text;
     json_rpc::print({id, error}, text);

@@ -24,6 +24,8 @@ void print_outcome(const json_rpc::Json& id, const service::CallOutcome& outcome
 /// The HTTP answer around printed JSON: plain, or in frame form when tensors went by body.
 http::Response finish_reply(std::string json, const tensor::TensorExchange& exchange);
 
+/// What fails below JSON-RPC: a status of HTTP, with the error as body.
+http::Response refusal(int status, const json_rpc::Error& error);
 /// 503 and Retry-After for the two errors that ask a client to come back; 200 for all others.
 http::Response error_reply(const json_rpc::Json& id, const json_rpc::Error& error);
 void set_status(http::Response& response, const json_rpc::Error& error);

@@ -5,8 +5,8 @@
 
 #include "codec/frame.hpp"
 #include "json_rpc/json_text.hpp"
-#include "json_rpc/print.hpp"
 #include "server/call_meta.hpp"
+#include "server/reply.hpp"
 
 namespace shared_tensor::server {
 
@@ -18,13 +18,6 @@ constexpr std::array<std::string_view, 3> kGetPaths = {"/healthz", "/readyz", "/
 bool is_get_path(std::string_view path) {
     return path.starts_with(TensorEndpoint::kPrefix) ||
            std::find(kGetPaths.begin(), kGetPaths.end(), path) != kGetPaths.end();
-}
-
-/// Every refusal below HTTP's own success has the form of a JSON-RPC error.
-http::Response refusal(int status, const json_rpc::Error& error) {
-    std::string text;
-    json_rpc::print(json_rpc::Response{nullptr, error}, text);
-    return http::Response::json(status, std::move(text));
 }
 
 json_rpc::Error not_permitted(std::string_view reason) { return json_rpc::not_authorised(reason); }

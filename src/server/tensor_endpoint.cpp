@@ -12,7 +12,7 @@
 #include "http/byte_range.hpp"
 #include "http/text.hpp"
 #include "json_rpc/error.hpp"
-#include "json_rpc/print.hpp"
+#include "server/reply.hpp"
 #include "tensor/npy_header.hpp"
 #include "tensor/tensor_file.hpp"
 #include "util/log.hpp"
@@ -34,12 +34,6 @@ struct Refused {
 
 [[noreturn]] void refuse(std::string_view parameter, std::string_view expected, std::string_view got) {
     throw Refused{400, json_rpc::invalid_params(parameter, expected, got)};
-}
-
-http::Response error_response(int status, const json_rpc::Error& error) {
-    std::string text;
-    json_rpc::print(json_rpc::Response{nullptr, error}, text);
-    return http::Response::json(status, std::move(text));
 }
 
 struct Rows {
@@ -273,11 +267,11 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
                           ? http::parse_range(head.headers.find("Range"), file->size)
                           : http::RangeWish{};
     if (wish.kind == http::RangeWish::Kind::not_there) {
-        http::Response refusal =
-            error_response(416, json_rpc::invalid_params("Range", "a part of " + std::to_string(file->size) + " bytes",
-                                                         std::string(*head.headers.find("Range"))));
-        refusal.headers.add("Content-Range", http::content_range_of_none(file->size));
-        return refusal;
+        http::Response beyond =
+            refusal(416, json_rpc::invalid_params("Range", "a part of " + std::to_string(file->size) + " bytes",
+                                                  std::string(*head.headers.find("Range"))));
+        beyond.headers.add("Content-Range", http::content_range_of_none(file->size));
+        return beyond;
     }
     response.parts = parts_of(file);
     if (wish.kind == http::RangeWish::Kind::part) {
@@ -287,18 +281,16 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
     }
     return response;
 } catch (const Refused& refused) {
-    return error_response(refused.status, refused.error);
+    return refusal(refused.status, refused.error);
 } catch (const tensor::SafetensorsError& error) {
-    return error_response(
-        406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
+    return refusal(406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
 } catch (const tensor::NpyError& error) {
-    return error_response(
-        406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
+    return refusal(406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
 } catch (const std::bad_alloc&) {
-    return error_response(503, json_rpc::out_of_memory("the tensor cannot be read for want of memory"));
+    return refusal(503, json_rpc::out_of_memory("the tensor cannot be read for want of memory"));
 } catch (const std::exception& error) {  // of a device
     log::error("a tensor cannot be read: ", error.what());
-    return error_response(500, json_rpc::internal_error());
+    return refusal(500, json_rpc::internal_error());
 }
 
 }  // namespace shared_tensor::server
