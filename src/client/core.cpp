@@ -60,19 +60,24 @@ Incoming Core::exchange(const Outgoing& request, const CallOptions& options) {
     requests_.fetch_add(1, std::memory_order_relaxed);
     budget_.earn();
     try {
-        Incoming answer = exchange_with_retries(request, options, times);
+        Incoming answer = exchange_or_send_again(request, options, times);
         latency_.record(clock().now() - start);
         return answer;
-    } catch (const InvalidParams& error) {
-        (void)goes_another_way(error);  // the next request does, if it was for that
-        failures_.fetch_add(1, std::memory_order_relaxed);
-        latency_.record(clock().now() - start);
-        throw;
     } catch (...) {
         failures_.fetch_add(1, std::memory_order_relaxed);
         latency_.record(clock().now() - start);
         throw;
     }
+}
+
+/// What the server cannot open is sent another way, once: nothing ran.
+Incoming Core::exchange_or_send_again(const Outgoing& request, const CallOptions& options, const Times& times) {
+    try {
+        return exchange_with_retries(request, options, times);
+    } catch (const InvalidParams& error) {
+        if (!request.has_tensors() || !goes_another_way(error)) throw;
+    }
+    return exchange_with_retries(request.again(), options, times);
 }
 
 Incoming Core::exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times) {
@@ -221,18 +226,10 @@ void Core::sleep_until(SteadyTime time) {
 
 void Core::call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
                 const CallOptions& options) {
-    const auto once = [&] {
-        Outgoing request = compose(Outgoing::Form::single, 1, options);
-        request.call(method, arguments);
-        request.finish();
-        exchange(request, options).result(slot);
-    };
-    try {
-        once();
-    } catch (const InvalidParams& error) {  // nothing ran
-        if (!goes_another_way(error)) throw;
-        once();
-    }
+    Outgoing request = compose(Outgoing::Form::single, 1, options);
+    request.call(method, arguments);
+    request.finish();
+    exchange(request, options).result(slot);
 }
 
 /// Whether the server could not open what an argument named, and its next sending will name nothing.

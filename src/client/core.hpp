@@ -73,6 +73,7 @@ public:
 
 private:
     struct Times;
+    Incoming exchange_or_send_again(const Outgoing& request, const CallOptions& options, const Times& times);
     Incoming exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times);
     Incoming attempt(const Outgoing& request, const CallOptions& options, const Times& times);
     http::ClientRequest try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,

@@ -31,6 +31,7 @@ public:
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, std::string& out) override { real().describe(tensor, out); }
 
+    std::unique_ptr<Port> another() const { return std::make_unique<Port>(*ports_, require_); }
     const OutgoingTensors* used() const { return real_.get(); }
     void answered() noexcept {
         if (real_) real_->answered();
@@ -46,8 +47,16 @@ private:
     std::unique_ptr<OutgoingTensors> real_;
 };
 
+/// What its text was made from.
+struct Outgoing::Written {
+    json_rpc::Request request;
+    codec::Value params;
+};
+
 Outgoing::Outgoing(Form form, std::uint64_t first_id, const TensorPorts& ports, std::string require)
-    : form_(form), first_id_(first_id), port_(std::make_unique<Port>(ports, std::move(require))) {}
+    : Outgoing(form, first_id, std::make_unique<Port>(ports, std::move(require))) {}
+Outgoing::Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<Port> port)
+    : form_(form), first_id_(first_id), port_(std::move(port)) {}
 Outgoing::Outgoing(Outgoing&&) noexcept = default;
 Outgoing::~Outgoing() = default;
 
@@ -64,30 +73,45 @@ void Outgoing::notify(std::string_view method, const detail::Arguments& argument
 
 void Outgoing::append(std::string_view method, const detail::Arguments& arguments, std::optional<json_rpc::Json> id,
                       json_rpc::Json meta) {
-    json_rpc::Request request{std::string(method), nullptr, std::move(id), std::move(meta)};
-    codec::Value value;
+    Written item{{std::string(method), nullptr, std::move(id), std::move(meta)}, {}};
     if (!arguments.empty()) {
-        codec::JsonSink sink(value, *port_, codec::JsonSink::References::write);
+        codec::JsonSink sink(item.params, *port_, codec::JsonSink::References::write);
         arguments.write(ValueWriter(sink, sink.root()));
-        request.params = std::move(value.json);
+        item.request.params = std::move(item.params.json);
     }
+    print(item);
+    if (is_batch()) return;
+    method_ = item.request.method;
+    if (!item.params.tensors.empty()) written_ = std::make_shared<Written>(std::move(item));
+}
+
+void Outgoing::print(const Written& item) {
     const codec::DescribeObject describe = &handle_of;
-    codec::PlaceholderPrinter placeholders(value, *port_, describe);
+    codec::PlaceholderPrinter placeholders(item.params, *port_, describe);
     const std::size_t start = text_.size();
     try {
         if (is_batch()) text_ += items_ == 0 ? '[' : ',';
-        if (value.is_plain()) {
-            json_rpc::print(request, text_);
+        if (item.params.is_plain()) {
+            json_rpc::print(item.request, text_);
         } else {
-            json_rpc::print(request, placeholders, text_);
+            json_rpc::print(item.request, placeholders, text_);
         }
-        objects_.insert(objects_.end(), value.objects.begin(), value.objects.end());
+        objects_.insert(objects_.end(), item.params.objects.begin(), item.params.objects.end());
     } catch (...) {
         text_.resize(start);  // the others of a batch may still be sent
         throw;
     }
-    if (!is_batch()) method_ = std::move(request.method);
     ++items_;
+}
+
+Outgoing Outgoing::again() const {
+    Outgoing next(form_, first_id_, port_->another());
+    next.calls_ = calls_;
+    next.method_ = method_;
+    next.written_ = written_;
+    next.print(*written_);
+    next.finish();
+    return next;
 }
 
 void Outgoing::finish() {

@@ -49,11 +49,18 @@ public:
     bool names_memory() const;
 
     std::string_view content_type() const;
+    /// The same single call, written anew: its tensors go as they would go now. Throws as call() does.
+    Outgoing again() const;
+    bool has_tensors() const { return written_ != nullptr; }
+
     /// The whole body, viewing what is kept here: shared, so a try that is given up harms no later one.
     std::vector<http::BodyPart> body() const;
 
 private:
     class Port;
+    struct Written;
+    Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<Port> port);
+    void print(const Written& item);
     void append(std::string_view method, const detail::Arguments& arguments, std::optional<json_rpc::Json> id,
                 json_rpc::Json meta);
 
@@ -63,6 +70,7 @@ private:
     std::string method_;
     std::string text_;
     std::unique_ptr<Port> port_;
+    std::shared_ptr<const Written> written_;  // a single call with tensors
     std::shared_ptr<const std::string> head_;
     std::vector<http::BodyPart> tensors_;
     std::vector<ObjectPointer> objects_;  // whose handles it names

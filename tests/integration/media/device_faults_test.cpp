@@ -7,6 +7,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
+#include <shared_tensor/async_client.hpp>
 #include <shared_tensor/simulated.hpp>
 
 #include "media.hpp"
@@ -147,6 +148,20 @@ TEST_CASE("An argument that the server cannot open is sent again as a copy, and 
         const Client other = server.client();
         const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
         CHECK(other.call<double>("sum_later", x, 0) == kMany);
+    }
+    {
+        AsyncOptions options;
+        options.client = server.client_options();
+        AsyncClient calls(options);
+        auto sum = calls.call<double>("sum_later", simulated::to_device(at::ones({kMany}, at::kFloat)), 0);
+        CHECK(sum.get() == kMany);
+    }
+    {
+        AsyncOptions options;
+        options.client = server.client_options();
+        AsyncClient tasks(options);
+        auto sum = tasks.submit<double>("sum_later", simulated::to_device(at::ones({kMany}, at::kFloat)), 0);
+        CHECK(sum.get() == kMany);
     }
     CHECK(eventually([&] { return simulated::statistics().allocations == before; }));
 }

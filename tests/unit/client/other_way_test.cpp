@@ -1,26 +1,50 @@
 #include <catch2/catch_test_macros.hpp>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <shared_tensor/value.hpp>
+
+#include "client/async_core.hpp"
+#include "codec/frame.hpp"
 #include "scripted.hpp"
+#include "support/fake_tensor.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 
 namespace {
 
+/// An argument that is a tensor.
+struct Weights {};
+
+/// What was asked about parameters that the server could not open.
 struct Asked {
     std::vector<std::string> parameters, reasons;
     bool answer = true;
 };
 
-/// Says what the test wants of parameters that the server could not open.
+/// {"name": "w", "copied": whether the server has refused one}.
+class SentTensors final : public client::OutgoingTensors {
+public:
+    explicit SentTensors(bool copied) : copied_(copied) {}
+    codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("a tensor came in"); }
+    codec::TensorPointer wrap(const at::Tensor& tensor) override { return std::make_shared<FakeTensor>(tensor.name); }
+    void describe(const codec::TensorPointer& tensor, std::string& out) override {
+        out += codec::Json{{"name", tensor->tensor().name}, {"copied", copied_}}.dump();
+    }
+    std::vector<http::BodyPart> parts() const override { return {}; }
+
+private:
+    const bool copied_;
+};
+
 class OtherWay final : public client::TensorPorts {
 public:
     explicit OtherWay(Asked& asked) : asked_(&asked) {}
     std::unique_ptr<client::OutgoingTensors> outgoing(std::string_view) const override {
-        throw std::logic_error("a tensor went out");
+        return std::make_unique<SentTensors>(asked_->answer && !asked_->parameters.empty());
     }
     std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte>,
                                                 std::shared_ptr<const void>) const override {
@@ -39,37 +63,94 @@ private:
     Asked* const asked_;
 };
 
-const std::string kRefused =
-    R"({"jsonrpc":"2.0","error":{"code":-32602,"message":"Invalid params","data":{"parameter":"x.cuda_ipc.handle",)"
-    R"("expected":"a handle that this process can open","got":"refused"}},"id":1})";
-const std::string kDone = R"({"jsonrpc":"2.0","result":5,"id":2})";
+/// The JSON of a request in frame form.
+Json sent_json(const http::ClientRequest& request) {
+    const std::string body = body_of(request);
+    const auto frame = codec::split_frame(std::as_bytes(std::span(body)));
+    return frame ? Json::parse(frame->json) : Json();
+}
+
+const Json kCannotOpen{
+    {"parameter", "x.cuda_ipc.handle"}, {"expected", "a handle that this process can open"}, {"got", "refused"}};
+
+Reply refuses_to_open() {
+    return [](const http::ClientRequest& request) {
+        return answer(200, error_for(sent_json(request), -32602, kCannotOpen).dump());
+    };
+}
+Reply says_five() {
+    return [](const http::ClientRequest& request) { return answer(200, result_for(sent_json(request), 5).dump()); };
+}
 
 }  // namespace
 
-TEST_CASE("A call whose argument could not be opened is sent once more, if that goes another way", "[client]") {
+namespace shared_tensor {
+
+template <>
+struct Codec<Weights> {
+    static void write(ValueWriter writer, const Weights&) { writer.tensor(at::Tensor{"w"}); }
+    static Weights read(const ValueReader&) { return {}; }
+    static void schema(ValueWriter writer) { writer.object(); }
+};
+
+}  // namespace shared_tensor
+
+TEST_CASE("A call whose argument could not be opened is sent once more, the other way", "[client]") {
     Asked asked;
-    ScriptedClient client({says(200, kRefused), says(200, kDone)}, options_for_tests(),
-                          std::make_unique<OtherWay>(asked));
-    CHECK(client.call<int>("f") == 5);
-    CHECK(client.tries() == 2);
-    REQUIRE_FALSE(asked.parameters.empty());
-    CHECK(asked.parameters.front() == "x.cuda_ipc.handle");
-    CHECK(asked.reasons.front() == "refused");
+    ScriptedClient client({refuses_to_open(), says_five()}, options_for_tests(), std::make_unique<OtherWay>(asked));
+    CHECK(client.call<int>("f", named("x", Weights())) == 5);
+    REQUIRE(client.tries() == 2);
+    CHECK(asked.parameters == std::vector<std::string>{"x.cuda_ipc.handle"});
+    CHECK(asked.reasons == std::vector<std::string>{"refused"});
+    Json first = sent_json(client.transport->requests()[0]), second = sent_json(client.transport->requests()[1]);
+    CHECK(first["params"]["x"]["$tensor"] == Json{{"name", "w"}, {"copied", false}});
+    CHECK(second["params"]["x"]["$tensor"] == Json{{"name", "w"}, {"copied", true}});
+    second["params"] = first["params"];
+    CHECK(first == second);  // nothing else differs
+    CHECK(client.core.statistics().requests == 1);
+    CHECK(client.core.statistics().failures == 0);
 }
 
 TEST_CASE("A call whose parameter is wrong is sent once", "[client]") {
     Asked asked;
     asked.answer = false;
-    ScriptedClient client({says(200, kRefused)}, options_for_tests(), std::make_unique<OtherWay>(asked));
+    ScriptedClient client({refuses_to_open()}, options_for_tests(), std::make_unique<OtherWay>(asked));
+    CHECK_THROWS_AS(client.call<int>("f", named("x", Weights())), InvalidParams);
+    CHECK(client.tries() == 1);
+}
+
+TEST_CASE("A call without tensors is not sent again", "[client]") {
+    Asked asked;
+    ScriptedClient client({refuses(-32602, kCannotOpen)}, options_for_tests(), std::make_unique<OtherWay>(asked));
     CHECK_THROWS_AS(client.call<int>("f"), InvalidParams);
     CHECK(client.tries() == 1);
 }
 
 TEST_CASE("A call that is refused twice is not sent a third time", "[client]") {
     Asked asked;
-    ScriptedClient client({says(200, kRefused), says(200, R"({"jsonrpc":"2.0","error":{"code":-32602,)"
-                                                          R"("message":"Invalid params"},"id":2})")},
-                          options_for_tests(), std::make_unique<OtherWay>(asked));
-    CHECK_THROWS_AS(client.call<int>("f"), InvalidParams);
+    ScriptedClient client({refuses_to_open()}, options_for_tests(), std::make_unique<OtherWay>(asked));
+    CHECK_THROWS_AS(client.call<int>("f", named("x", Weights())), InvalidParams);
     CHECK(client.tries() == 2);
+}
+
+TEST_CASE("An asynchronous call whose argument could not be opened is sent once more, when its caller has gone on",
+          "[client]") {
+    Asked asked;
+    auto* const transport = new ScriptedTransport({refuses_to_open(), says_five()});
+    AsyncOptions options;
+    options.client = options_for_tests();
+    const auto core = std::make_shared<client::AsyncCore>(
+        options,
+        client::Surroundings{
+            std::unique_ptr<client::Transport>(transport), std::make_unique<OtherWay>(asked), &real_clock(), {}});
+    auto slot = std::make_unique<detail::AsyncSlotOf<int>>();
+    auto result = slot->future();
+    {
+        const Weights gone;
+        core->start("f", detail::ArgumentsOf<Weights>(gone), std::move(slot), {});
+    }
+    CHECK(result.get() == 5);
+    CHECK(transport->requests().size() == 2);
+    CHECK(sent_json(transport->requests().back())["params"][0]["$tensor"]["copied"] == true);
+    core->stop();
 }
