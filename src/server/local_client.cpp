@@ -156,14 +156,15 @@ void LocalClient::withdraw(const std::string& segment) {
     if (withdrawn) mappings_.forget(withdrawn->mapped_as);
 }
 
+/// The segment is let go without the lock: the last one that holds it comes back here, by forget_lent().
 std::optional<shm::MappingCache::Source> LocalClient::lent_segment(const std::string& segment) const {
-    return state_.with([&](const State& state) -> std::optional<shm::MappingCache::Source> {
+    const shm::PooledSegmentPointer lent = state_.with([&](const State& state) -> shm::PooledSegmentPointer {
         const auto found = state.lent.find(segment);
-        const auto lent = found == state.lent.end() ? nullptr : found->second.lock();
-        if (lent == nullptr) return std::nullopt;
-        const shm::Segment& found_segment = lent->segment();
-        return shm::MappingCache::Source{found_segment.descriptor(), found_segment.size(), found_segment.sharing()};
+        return found == state.lent.end() ? nullptr : found->second.lock();
     });
+    if (lent == nullptr) return std::nullopt;
+    const shm::Segment& there = lent->segment();
+    return shm::MappingCache::Source{there.descriptor(), there.size(), there.sharing()};
 }
 
 bool LocalClient::forget_lent(const std::string& segment) {

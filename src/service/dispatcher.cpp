@@ -258,9 +258,12 @@ void Dispatcher::keep_result(Execution& execution, const Prepared& prepared) {
         {{}, {}, [this, key = prepared.cache_key, function, run = &execution](const OutcomePointer& outcome) {
              const FunctionOptions& options = function->options();
              cache_.store(key, function->name(), options.cache_ttl, options.cache_bytes, outcome);
+             std::shared_ptr<Execution> found;  // whatever it is, it does not end under the lock
              in_flight_.with([&](auto& runs) {
                  const auto mine = runs.find(key);
-                 if (mine != runs.end() && mine->second.lock().get() == run) runs.erase(mine);
+                 if (mine == runs.end()) return;
+                 found = mine->second.lock();
+                 if (found.get() == run) runs.erase(mine);
              });
          }});
 }

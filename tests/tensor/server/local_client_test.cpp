@@ -1,0 +1,77 @@
+#include "server/local_client.hpp"
+
+#include <ATen/ops/ones.h>
+
+#include <array>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <stop_token>
+#include <thread>
+
+#include "tensor/at_tensor.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::server;
+
+namespace {
+
+/// One client, and what it lives in; nobody is at the other end.
+struct Fixture {
+    Fixture() : pool({.max_idle_bytes = 0}, [this](const std::string& id) { gone += client->forget_lent(id) ? 1 : 0; }) {}
+
+    /// Lends a segment of its own; the lease.
+    std::string lend(std::string& segment_id) {
+        auto segment = client->take(40'000);
+        segment_id = segment->segment().id();
+        return client->lend(std::move(segment), 40'000, tensor::make_plain_handle(at::ones({1}))).lease;
+    }
+    void release(const std::string& lease) { leases.release(lessee.client, std::array{lease}); }
+
+    const service::Lessee lessee{"uid:0", "session"};
+    std::atomic<int> gone{0};
+    shm::SegmentPool pool;
+    service::LeaseTable leases;
+    Background closer{"st-closer"};
+    std::shared_ptr<LocalClient> client = std::make_shared<LocalClient>(
+        LocalMemory{pool, leases, closer}, lessee,
+        std::make_shared<DeviceClient>(leases, lessee, std::vector<std::string>(), [](const std::string&) {}),
+        [](const std::string&) {});
+};
+
+}  // namespace
+
+TEST_CASE("A segment is known to the client that it was lent to, until it is gone", "[server]") {
+    Fixture fixture;
+    std::string id;
+    const std::string lease = fixture.lend(id);
+    CHECK(fixture.client->lent_segment(id).has_value());
+    CHECK_FALSE(fixture.client->lent_segment("another").has_value());
+    fixture.release(lease);
+    CHECK_FALSE(fixture.client->lent_segment(id).has_value());
+    CHECK(fixture.gone == 1);
+}
+
+TEST_CASE("A segment may go while its client asks for it", "[server]") {
+    constexpr int kRounds = 3'000;
+    Fixture fixture;
+    Guarded<std::string> latest;
+    std::atomic<int> found{0};
+    std::jthread asking([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+            const std::string id = latest.with([](const std::string& now) { return now; });
+            if (fixture.client->lent_segment(id)) ++found;
+        }
+    });
+    for (int i = 0; i < kRounds || found == 0; ++i) {
+        std::string id;
+        const std::string lease = fixture.lend(id);
+        latest.with([&](std::string& now) { now = id; });
+        std::this_thread::yield();
+        fixture.release(lease);
+    }
+    asking.request_stop();
+    asking.join();
+    CHECK(fixture.gone >= kRounds);
+    CHECK(fixture.pool.use().segments == 0);
+    CHECK(fixture.leases.stats().leases == 0);
+}
