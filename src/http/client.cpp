@@ -24,6 +24,7 @@ public:
     ClientResponse send(const ClientRequest& request);
     void shutdown();
     Stats stats() const;
+    std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
 
 private:
     using Connection = std::shared_ptr<ClientConnection>;  // shared with shutdown(), which may meet it in use
@@ -171,6 +172,7 @@ Client::Client(ClientOptions options) : impl_(std::make_unique<Impl>(std::move(o
 Client::~Client() { impl_->shutdown(); }
 
 ClientResponse Client::send(const ClientRequest& request) { return impl_->send(request); }
+std::shared_ptr<PooledBuffer> Client::take_buffer(std::size_t bytes) { return impl_->take_buffer(bytes); }
 void Client::shutdown() { impl_->shutdown(); }
 Client::Stats Client::stats() const { return impl_->stats(); }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -43,6 +44,12 @@ public:
     bool sent;
 };
 
+/// Memory for the body of an answer, which must be as long as it.
+struct BodyPlace {
+    std::span<std::byte> memory;
+    std::size_t filled = 0;  ///< of it, from its start; says after a TransportError how far the answer came
+};
+
 struct ClientRequest {
     std::string method = "POST";
     std::string path = "/jsonrpc";
@@ -50,13 +57,14 @@ struct ClientRequest {
     std::string content_type = "application/json";
     std::string text;
     std::vector<BodyPart> parts;  ///< instead of text
+    BodyPlace* place = nullptr;   ///< where the body of a 2xx goes, if not into a buffer of its own; outlives send()
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
 struct ClientResponse {
     int status = 0;
     Headers headers;
-    std::shared_ptr<PooledBuffer> body;
+    std::shared_ptr<PooledBuffer> body;  ///< empty where it went to a place
     std::string_view text() const;
 };
 
@@ -69,6 +77,9 @@ public:
     /// Blocks until the answer is whole or the deadline is past. Throws TransportError. A kept-alive connection that
     /// the server closed meanwhile is noticed and replaced before anything is sent.
     ClientResponse send(const ClientRequest& request);
+
+    /// A warm buffer of at least `bytes`, as answers get them. Throws std::bad_alloc.
+    std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes);
 
     /// Ends all waits with TransportError; later sends fail at once.
     void shutdown();

@@ -174,6 +174,20 @@ std::shared_ptr<PooledBuffer> ClientConnection::read_sized(std::size_t length, D
     return body;
 }
 
+void ClientConnection::read_in_place(const ResponseFrame& frame, BodyPlace& place, Deadline deadline) {
+    const std::size_t length = place.memory.size();
+    if (frame.framing.length != length) fail(Kind::protocol, "the answer does not have the length that was asked for");
+    auto* to = reinterpret_cast<char*>(place.memory.data());
+    BodyClock clock = BodyClock::until(deadline);
+    ReadFailure failure = ReadFailure::none;
+    for (place.filled = 0; place.filled < length;) {
+        const std::size_t got = read_some(*wire_, input_, to + place.filled, length - place.filled, clock, failure);
+        place.filled += got;
+        bytes_in_ += got;
+        if (failure != ReadFailure::none) fail(failure);
+    }
+}
+
 std::shared_ptr<PooledBuffer> ClientConnection::read_chunked(Deadline deadline, BufferPool& buffers) {
     BodyClock clock = BodyClock::until(deadline);
     const ChunkedLimits limits{max_response_bytes_, std::numeric_limits<std::size_t>::max(), nullptr};
@@ -240,7 +254,9 @@ ClientResponse ClientConnection::exchange(const ClientRequest& request, BufferPo
     ClientResponse response;
     response.status = frame.status;
     const bool with_body = has_body(request, frame.status);
-    response.body = with_body ? read_body(frame, request.deadline, buffers) : buffers.take(0);
+    const bool in_place = with_body && request.place != nullptr && frame.status / 100 == 2;
+    if (in_place) read_in_place(frame, *request.place, request.deadline);
+    response.body = with_body && !in_place ? read_body(frame, request.deadline, buffers) : buffers.take(0);
     reusable_ = sent == Sent::whole && frame.keep_alive && input_.empty() && !(with_body && until_the_end);
     response.headers = std::move(frame.headers);
     return response;

@@ -40,6 +40,7 @@ private:
     ResponseFrame read_head_after(Sent sent, Deadline deadline);
     void read_more(Deadline deadline);
     std::shared_ptr<PooledBuffer> read_body(const ResponseFrame& frame, Deadline deadline, BufferPool& buffers);
+    void read_in_place(const ResponseFrame& frame, BodyPlace& place, Deadline deadline);
     std::shared_ptr<PooledBuffer> read_sized(std::size_t length, Deadline deadline, BufferPool& buffers);
     std::shared_ptr<PooledBuffer> read_chunked(Deadline deadline, BufferPool& buffers);
     std::shared_ptr<PooledBuffer> read_to_end(Deadline deadline, BufferPool& buffers);

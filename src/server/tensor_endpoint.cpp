@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "http/byte_range.hpp"
+#include "http/digest_field.hpp"
 #include "http/text.hpp"
 #include "json_rpc/error.hpp"
 #include "server/reply.hpp"
 #include "tensor/npy_header.hpp"
 #include "tensor/tensor_file.hpp"
+#include "util/digest.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::server {
@@ -23,8 +25,6 @@ using tensor::FileForm;
 using tensor::TensorFile;
 
 namespace {
-
-constexpr std::string_view kDigest = "xxh3-128";
 
 /// The answer is this error.
 struct Refused {
@@ -87,12 +87,20 @@ FileForm form_of_accept(const http::Headers& headers) {
     return FileForm::safetensors;
 }
 
-/// Of Want-Repr-Digest (RFC 9530): "sha-256=1, xxh3-128=5"; 0 is no.
-bool wants_digest(std::string_view field) {
-    const std::size_t at = field.find(kDigest);
-    if (at == std::string_view::npos) return false;
-    const std::string_view rest = field.substr(at + kDigest.size());
-    return rest.starts_with('=') && rest.size() > 1 && rest[1] >= '1' && rest[1] <= '9';
+/// Reads all of it: blocks.
+std::string digest_of(const std::vector<http::BodyPart>& parts) {
+    constexpr std::size_t kPiece = std::size_t{1} << 20;
+    Digest digest;
+    std::vector<std::byte> piece;
+    for (const http::BodyPart& part : parts) {
+        if (part.source == nullptr) digest.update(part.bytes);
+        for (std::uint64_t at = 0; at < part.count; at += kPiece) {
+            piece.resize(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, part.count - at)));
+            part.source->read(part.offset + at, piece);
+            digest.update(piece);
+        }
+    }
+    return http::digest_field(digest.value());
 }
 
 /// Elements that are read from where they lie when they are sent.
@@ -261,8 +269,6 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         response.headers.add("Shared-Tensor-Shape", shape_text(found.tensor));
     }
     response.content_type = media_type_of(wanted.form);
-    if (const auto digest = head.headers.find("Want-Repr-Digest"); digest && wants_digest(*digest))
-        response.headers.add("Repr-Digest", std::string(kDigest) + "=:" + tensor::digest_of(*file) + ":");
     const auto wish = fits(head.headers, etag) && head.method == "GET"
                           ? http::parse_range(head.headers.find("Range"), file->size)
                           : http::RangeWish{};
@@ -274,11 +280,15 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         return beyond;
     }
     response.parts = parts_of(file);
+    if (http::wants_digest(head.headers.find("Want-Repr-Digest")))
+        response.headers.add("Repr-Digest", digest_of(response.parts));
     if (wish.kind == http::RangeWish::Kind::part) {
         response.status = 206;
         response.headers.add("Content-Range", http::content_range(wish.part, file->size));
         response.parts = http::cut(response.parts, wish.part);
     }
+    if (http::wants_digest(head.headers.find("Want-Content-Digest")))
+        response.headers.add("Content-Digest", digest_of(response.parts));
     return response;
 } catch (const Refused& refused) {
     return refusal(refused.status, refused.error);

@@ -1,16 +1,10 @@
 #include "tensor/tensor_file.hpp"
 
 #include <ATen/core/Tensor.h>
-#define XXH_INLINE_ALL  // its headers alone: nothing to link
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
-#include <new>
 #include <utility>
-
-#include <shared_tensor/bytes.hpp>
 
 #include "tensor/at_tensor.hpp"
 #include "tensor/npy_header.hpp"
@@ -18,8 +12,6 @@
 namespace shared_tensor::tensor {
 
 namespace {
-
-constexpr std::size_t kPiece = std::size_t{1} << 20;
 
 struct Suffix {
     FileForm form;
@@ -71,29 +63,6 @@ TensorFile file_of(const TensorSet& set, const Metadata& metadata) {
     for (const std::string& name : plan.order)
         elements.emplace_back(member_of(set, set.manifest.at(name)));
     return file_with(std::move(plan.header), std::move(elements));
-}
-
-std::string digest_of(const TensorFile& file) {
-    const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(), &XXH3_freeState);
-    if (state == nullptr) throw std::bad_alloc();
-    XXH3_128bits_reset(state.get());
-    XXH3_128bits_update(state.get(), file.head.data(), file.head.size());
-    std::vector<std::byte> piece;
-    for (const ElementReader& one : file.elements) {
-        if (one.data() != nullptr) {
-            XXH3_128bits_update(state.get(), one.data(), one.size());
-            continue;
-        }
-        piece.resize(kPiece);
-        for (std::uint64_t at = 0; at < one.size(); at += kPiece) {
-            const std::size_t count = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, one.size() - at));
-            one.read(at, {piece.data(), count});
-            XXH3_128bits_update(state.get(), piece.data(), count);
-        }
-    }
-    XXH128_canonical_t canonical;
-    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state.get()));
-    return encode_base64(std::as_bytes(std::span(canonical.digest)));
 }
 
 codec::TensorPointer rows_of(const codec::TensorPointer& tensor, std::int64_t first, std::int64_t last) {

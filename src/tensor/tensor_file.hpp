@@ -33,9 +33,6 @@ TensorFile file_of(const codec::TensorPointer& tensor, FileForm form, const std:
 /// A whole set; safetensors is the only form. Throws SafetensorsError.
 TensorFile file_of(const TensorSet& set, const Metadata& metadata);
 
-/// XXH3 (128 bits, big endian as its canonical form has it) of all its bytes, in base64. Reads all of them: blocks.
-std::string digest_of(const TensorFile& file);
-
 /// Elements `first` to `last` (not included) of the first dimension; a view. Both are within its size.
 codec::TensorPointer rows_of(const codec::TensorPointer& tensor, std::int64_t first, std::int64_t last);
 

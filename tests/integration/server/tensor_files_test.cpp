@@ -191,6 +191,21 @@ TEST_CASE("a digest comes for those who ask for it", "[server][files]") {
     CHECK(get(port, name + ".raw", part).header("Repr-Digest") == digest);  // of the whole
 }
 
+TEST_CASE("a digest of what was sent comes for those who ask for it", "[server][files]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    put_rows(port, name, 100);
+    const auto digest = [&](const std::string& range, const std::string& want) {
+        return get(port, name + ".raw", {{"Range", range}, {"Want-Content-Digest", want}}).header("Content-Digest");
+    };
+    const std::string whole = digest("bytes=0-", "xxh3-128=5");
+    CHECK(whole == get(port, name + ".raw", {{"Want-Repr-Digest", "xxh3-128=1"}}).header("Repr-Digest"));
+    CHECK(digest("bytes=0-9", "xxh3-128=5") != whole);
+    CHECK(digest("bytes=0-9", "xxh3-128=5").starts_with("xxh3-128=:"));
+    CHECK(digest("bytes=0-9", "sha-256=9").empty());
+    CHECK(digest("bytes=0-9", "xxh3-128=0").empty());
+}
+
 TEST_CASE("leased tensors are got by their lease", "[server][files]") {
     const int port = shared_daemon();
     RawChannel channel(port);

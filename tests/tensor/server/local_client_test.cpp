@@ -17,7 +17,8 @@ namespace {
 
 /// One client, and what it lives in; nobody is at the other end.
 struct Fixture {
-    Fixture() : pool({.max_idle_bytes = 0}, [this](const std::string& id) { gone += client->forget_lent(id) ? 1 : 0; }) {}
+    Fixture()
+        : pool({.max_idle_bytes = 0}, [this](const std::string& id) { gone += client->forget_lent(id) ? 1 : 0; }) {}
 
     /// Lends a segment of its own; the lease.
     std::string lend(std::string& segment_id) {

@@ -103,20 +103,6 @@ TEST_CASE("A set as a file is what is written to one", "[tensor][file]") {
     CHECK(file_of(set, {}).size == written.str().size());
 }
 
-TEST_CASE("The digest is XXH3's of all bytes, wherever they lie", "[tensor][file]") {
-    // Those of "" and "abc", as another implementation (the Python package xxhash) has them.
-    TensorFile file;
-    CHECK(digest_of(file) == "maoG0wFHmNhgAcMkRo1Jfw==");
-    file.head = "abc";
-    CHECK(digest_of(file) == "BrBatnM6YYV4r1+UiS85UA==");
-    const at::Tensor tensor = at::arange(1 << 20, at::kFloat).view({1024, 1024});
-    const auto plain = file_of(make_handle(tensor), FileForm::raw, "x", {});
-    const auto strided = file_of(make_handle(tensor.t().contiguous().t()), FileForm::raw, "x", {});
-    CHECK(strided.elements.front().data() == nullptr);
-    CHECK(digest_of(plain) == digest_of(strided));
-    CHECK(digest_of(plain) != digest_of(file_of(make_handle(tensor.add(1)), FileForm::raw, "x", {})));
-}
-
 TEST_CASE("Rows are a view", "[tensor][file]") {
     const at::Tensor tensor = at::arange(20).view({5, 4});
     const auto rows = rows_of(make_handle(tensor), 1, 3);

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+
+namespace shared_tensor {
+
+/// XXH3 with 128 bits over bytes that come piece by piece: finds what was damaged on the way, not what somebody
+/// forged. One thread at a time.
+class Digest {
+public:
+    using Value = std::array<std::byte, 16>;  ///< big endian: the canonical form of xxHash
+
+    /// Throws std::bad_alloc.
+    Digest();
+    Digest(const Digest&) = delete;
+    Digest& operator=(const Digest&) = delete;
+    ~Digest();
+
+    void update(std::span<const std::byte> bytes);
+    /// Of all bytes so far.
+    Value value() const;
+
+    /// Of one piece.
+    static Value of(std::span<const std::byte> bytes);
+
+private:
+    struct State;
+    const std::unique_ptr<State> state_;
+};
+
+}  // namespace shared_tensor
