@@ -43,6 +43,17 @@ struct PutOptions {
     std::map<std::string, std::string> metadata{};
 };
 
+/// How a named tensor is fetched over the network.
+struct PullOptions {
+    /// Another version is UnknownOrExpired; none: that of now.
+    std::optional<std::uint64_t> version{};
+    /// Rows of a tensor, from the first up to the last, which is not included; none: from its start, to its end.
+    std::optional<std::int64_t> first_row{}, last_row{};
+    std::size_t connections = 4;                     ///< at once; no more than ClientOptions::connections
+    std::size_t range_bytes = std::size_t{4} << 20;  ///< of one request
+    bool verify = true;                              ///< each range is held against a digest that the server gives
+};
+
 struct NamedTensorInfo {
     std::string name, owner;
     std::uint64_t version = 0, bytes = 0;
@@ -136,6 +147,13 @@ public:
     NamedTensor get(std::string_view name, std::optional<std::uint64_t> version = std::nullopt) const;
     /// Some members of a set. Throws InvalidParams for one that it does not have.
     NamedTensor get(std::string_view name, const std::vector<std::string>& members) const;
+
+    /// Fetches `name`, or `set/member`, as a file in parallel ranges over several connections: for servers on other
+    /// hosts, where get() has one connection and begins anew when it breaks. What has come stays when a connection
+    /// breaks, and the rest is asked for again (ClientOptions::retry). Bytes that were damaged on the way are fetched
+    /// once more. All of it is of one version. At most ClientOptions::max_answer_bytes; CallOptions::timeout bounds the
+    /// whole. Throws std::invalid_argument for options that cannot be.
+    NamedTensor pull(std::string_view name, const PullOptions& options = {}) const;
 
     /// All whose name begins with `prefix`, by name; an admin sees everybody's.
     std::vector<NamedTensorInfo> list(std::string_view prefix = {}) const;

@@ -127,7 +127,6 @@ std::vector<WayInfo> Client::ways() const {
         if (!way.is_object()) continue;
         WayInfo info{name, way.value("usable", false), text_member(way, "reason")};
         if (name == "shm" && !no_memory.empty()) info = {name, false, no_memory};
-        if (name == "url") info = {name, false, "this client reads tensors that come with the answer"};
         ways.push_back(std::move(info));
     }
     return ways;

@@ -8,6 +8,7 @@
 #include "codec/frame.hpp"
 #include "http/text.hpp"
 #include "json_rpc/error.hpp"
+#include "util/log.hpp"
 
 namespace shared_tensor::client {
 
@@ -125,7 +126,7 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     const bool own_session = options.session.empty() && !shared.empty();
     try {
         return Incoming::read(response, request, *surroundings_.ports, url(), own_session, objects_of_answers(),
-                              request.method() == kFetch ? FetchTensor() : fetch_of(response, options));
+                              request.method() == kFetch ? Fetch() : fetch_of(response, options));
     } catch (const SessionRefused& refused) {
         forget_session(shared, request, refused);
     }
@@ -137,6 +138,55 @@ void Core::forget_session(const std::string& session, const Outgoing& request, c
     surroundings_.ports->session_refused(session);
     if (request.names_memory()) throw_error(refused.error, request.method());
     throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
+}
+
+Downloaded Core::download(const std::string& path, const DownloadForm& form, const CallOptions& options) {
+    const SteadyTime start = clock().now();
+    const Times times{start, options.timeout ? later(start, *options.timeout) : SteadyTime::max(),
+                      later(start, options_.wait_for_server)};
+    requests_.fetch_add(1, std::memory_order_relaxed);
+    budget_.earn();
+    DownloadPort port;
+    port.send = [&](http::ClientRequest request) {
+        for (const auto& [name, value] : headers_)
+            request.headers.add(name, value);
+        if (!options.session.empty()) request.headers.add("Shared-Tensor-Session", options.session);
+        request.deadline = std::min(times.deadline, later(clock().now(), options_.answer_limit));
+        http::ClientResponse response = surroundings_.transport->send(request);
+        reached_.store(true, std::memory_order_relaxed);
+        return response;
+    };
+    port.again = [&](const RpcError& error, int number) { return tries_again(error, number, times); };
+    port.take = [&](std::uint64_t bytes) {
+        if (bytes <= options_.max_answer_bytes) return surroundings_.transport->take_buffer(bytes);
+        throw_failure({http::TransportError::Kind::too_large, true,
+                       "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
+                      path, url());
+    };
+    try {
+        Downloaded file = client::download(port, path, form);
+        latency_.record(clock().now() - start);
+        return file;
+    } catch (...) {
+        failures_.fetch_add(1, std::memory_order_relaxed);
+        latency_.record(clock().now() - start);
+        throw;
+    }
+}
+
+/// Of a download. What goes on costs nothing of the budget.
+bool Core::tries_again(const RpcError& error, int number, const Times& times) {
+    if (is_shut_down() || clock().now() >= times.deadline) return false;
+    if (number > 0) {
+        CallOptions repeatable;
+        repeatable.idempotent = true;
+        const auto pause = is_start(error, times) ? kStartPause : pause_after(error, repeatable, number);
+        const SteadyTime next = later(clock().now(), pause.value_or(milliseconds(0)));
+        if (!pause || next >= times.deadline) return false;
+        sleep_until(next);
+    }
+    retries_.fetch_add(1, std::memory_order_relaxed);
+    return true;
 }
 
 http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
@@ -180,14 +230,40 @@ ObjectsOf Core::objects_of_answers() {
 }
 
 /// For answers that may need it.
-FetchTensor Core::fetch_of(const http::ClientResponse& response, const CallOptions& options) {
+Fetch Core::fetch_of(const http::ClientResponse& response, const CallOptions& options) {
     const auto ways = response.headers.find("Shared-Tensor-Transport");
-    if (!ways || ways->find("cuda_ipc") == std::string_view::npos) return {};
-    return [weak = weak_from_this(), require = options.require, timeout = options.timeout](const NotOpened& lost) {
-        const auto self = weak.lock();
-        if (self == nullptr) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
-        return self->fetch(lost, require, timeout);
-    };
+    Fetch fetch;
+    if (!ways) return fetch;
+    if (ways->find("cuda_ipc;") != std::string_view::npos) {
+        fetch.another_way = [weak = weak_from_this(), require = options.require,
+                             timeout = options.timeout](const NotOpened& lost) {
+            const auto self = weak.lock();
+            if (self == nullptr) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
+            return self->fetch(lost, require, timeout);
+        };
+    }
+    if (ways->find("url;") != std::string_view::npos) {
+        fetch.by_url = [weak = weak_from_this(), options](const ByUrl& there) {
+            const auto self = weak.lock();
+            if (self == nullptr) throw InvalidValue("url", "a client that is still there", "one that has ended");
+            return self->fetch(there, options);
+        };
+    }
+    return fetch;
+}
+
+/// Its lease is given up without waiting for long: it ends by itself too.
+std::shared_ptr<PooledBuffer> Core::fetch(const ByUrl& there, CallOptions options) {
+    auto elements = download(there.url + ".raw", {.connections = options_.connections}, options).bytes;
+    try {
+        options.timeout = std::chrono::seconds(5);
+        options.require.clear();
+        options.idempotency_key.clear();
+        notify("lease.release", detail::ArgumentsOf(named("leases", std::vector{there.lease})), options);
+    } catch (const RpcError& error) {
+        log::debug("the lease of a tensor that was fetched ends by itself: ", error.what());
+    }
+    return elements;
 }
 
 /// The call that brought the result has run, whatever becomes of this one.

@@ -14,6 +14,7 @@
 #include <shared_tensor/detail/call.hpp>
 
 #include "client/budget.hpp"
+#include "client/download.hpp"
 #include "client/incoming.hpp"
 #include "client/latency_histogram.hpp"
 #include "client/objects.hpp"
@@ -55,6 +56,9 @@ public:
               const CallOptions& options);
     void notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
 
+    /// A file of the server's. Of `options` the timeout and the session count: it is safe to repeat. See download().
+    Downloaded download(const std::string& path, const DownloadForm& form, const CallOptions& options);
+
     const TensorPorts& ports() const { return *surroundings_.ports; }
 
     /// Ends all waits: what is in flight fails with TransportFailure, and so does everything after it.
@@ -82,13 +86,15 @@ private:
                                      const SessionRefused& refused) const;
     bool is_start(const RpcError& error, const Times& times) const;
     std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
+    bool tries_again(const RpcError& error, int number, const Times& times);
     void sleep_until(SteadyTime time);
 
     std::shared_ptr<Objects> objects();
     ObjectsOf objects_of_answers();
-    FetchTensor fetch_of(const http::ClientResponse& response, const CallOptions& options);
+    Fetch fetch_of(const http::ClientResponse& response, const CallOptions& options);
     codec::TensorPointer fetch(const NotOpened& lost, const std::string& require,
                                std::optional<std::chrono::milliseconds> timeout);
+    std::shared_ptr<PooledBuffer> fetch(const ByUrl& there, CallOptions options);
     bool goes_another_way(const InvalidParams& error) const;
     void release(const std::vector<std::string>& ids);
 

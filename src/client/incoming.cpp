@@ -40,7 +40,7 @@ class Incoming::Parsed final : public Port {
 public:
     /// `leased`: how many tensors came with a lease.
     Parsed(const TensorPorts& ports, std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
-           std::size_t leased, FetchTensor fetch)
+           std::size_t leased, Fetch fetch)
         : Port(ports), bytes_(bytes), owner_(std::move(owner)), leased_(leased), fetch_(std::move(fetch)) {}
 
     /// A lease ends with the tensor that was read by it: one that is read again must be the same.
@@ -71,10 +71,17 @@ private:
         try {
             return real().import(descriptor);
         } catch (const NotOpened& lost) {
-            if (!fetch_) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
-            codec::TensorPointer fetched = fetch_(lost);
+            if (!fetch_.another_way) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
+            codec::TensorPointer fetched = fetch_.another_way(lost);
             give_up({lost.lease});
             return fetched;
+        } catch (const ByUrl& there) {
+            if (!fetch_.by_url) throw InvalidValue("url", "a tensor that came with the answer", there.url);
+            std::shared_ptr<PooledBuffer> elements = fetch_.by_url(there);
+            const codec::Json here{{"dtype", descriptor.at("dtype")},
+                                   {"shape", descriptor.at("shape")},
+                                   {"body", {{"offset", 0}, {"size", elements->size()}}}};
+            return ports().incoming(elements->bytes(), elements)->import(here);
         }
     }
     codec::TensorPort& real() {
@@ -85,7 +92,7 @@ private:
     const std::span<const std::byte> bytes_;
     const std::shared_ptr<const void> owner_;
     const std::size_t leased_;
-    const FetchTensor fetch_;
+    const Fetch fetch_;
     std::unique_ptr<codec::TensorPort> real_;
     std::unordered_map<const codec::Json*, codec::TensorPointer> read_;  // by their descriptors, which stay in place
 };
@@ -120,7 +127,7 @@ namespace {
 /// Of Shared-Tensor-Transport: "shm;tensors=2;copied=0, body;tensors=1;copied=400" names two that came with a lease.
 std::size_t leased_in(std::string_view ways) {
     std::size_t sum = 0;
-    for (const std::string_view start : {"shm;tensors=", "cuda_ipc;tensors="}) {
+    for (const std::string_view start : {"shm;tensors=", "cuda_ipc;tensors=", "url;tensors="}) {
         const auto found = ways.find(start);
         if (found == std::string_view::npos) continue;
         std::size_t count = 0;
@@ -208,7 +215,7 @@ void Incoming::give_up_unread() noexcept {
 }
 
 Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
-                        std::string_view url, bool own_session, ObjectsOf objects, FetchTensor fetch) {
+                        std::string_view url, bool own_session, ObjectsOf objects, Fetch fetch) {
     Incoming incoming;
     const bool is_empty = !response.body || response.body->size() == 0;
     if (is_empty && !request.wants_answer() && response.status / 100 == 2) return incoming;

@@ -25,6 +25,14 @@ struct SessionRefused {
 /// Asks the server for the tensor under a lease in another way than the one that NotOpened speaks of. Throws what calls
 /// throw.
 using FetchTensor = std::function<codec::TensorPointer(const NotOpened& lost)>;
+/// Fetches the elements of a tensor that stayed in the server, and gives its lease up. Throws what calls throw.
+using FetchByUrl = std::function<std::shared_ptr<PooledBuffer>(const ByUrl& there)>;
+
+/// For tensors that did not come with the answer. Empty where that cannot be.
+struct Fetch {
+    FetchTensor another_way{};
+    FetchByUrl by_url{};
+};
 
 /// The answer to one request. Belongs to one thread at a time; tensors read from it may live longer. What is read twice
 /// is the same tensor twice; the leases of those that nobody has read end with it.
@@ -37,8 +45,7 @@ public:
     /// Throws the server's error for the whole request, or TransportFailure for what is no answer to `request`; where
     /// the client chose the session by itself, SessionRefused when the server does not know it.
     static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
-                         std::string_view url, bool own_session = false, ObjectsOf objects = {},
-                         FetchTensor fetch = {});
+                         std::string_view url, bool own_session = false, ObjectsOf objects = {}, Fetch fetch = {});
 
     /// The result of a single call.
     void result(detail::ResultSlot& slot) const;

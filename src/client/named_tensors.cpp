@@ -6,7 +6,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "client/core.hpp"
+#include "http/text.hpp"
 #include "tensor/at_tensor.hpp"
 
 namespace shared_tensor {
@@ -148,6 +151,11 @@ public:
     std::uint64_t version = 0;
 };
 
+bool is_about(const InvalidParams& error, std::string_view parameter) {
+    const auto data = nlohmann::json::parse(error.data(), nullptr, false);
+    return data.is_object() && data.contains("parameter") && data["parameter"] == parameter;
+}
+
 [[noreturn]] void no_member(const NamedTensor::Content& content, std::string_view member) {
     throw std::out_of_range("\"" + content.name + "\" has no member \"" + std::string(member) + '"');
 }
@@ -252,6 +260,77 @@ NamedTensor NamedTensors::get(std::string_view name, const std::vector<std::stri
         "tensor.get", detail::ArgumentsOf(named("name", name), named("members", members), named("form", "manifest")),
         result);
     return NamedTensor(std::move(result.content));
+}
+
+namespace {
+
+std::string path_of(std::string_view name, std::string_view suffix, const PullOptions& options) {
+    std::string path = "/tensors/" + http::percent_encode_path(name);
+    path.append(suffix);
+    char next = '?';
+    if (options.version) {
+        path.append("?version=").append(std::to_string(*options.version));
+        next = '&';
+    }
+    if (options.first_row || options.last_row) {
+        const auto text = [](const auto& row) { return row ? std::to_string(*row) : std::string(); };
+        path.append(1, next)
+            .append("slice=")
+            .append(text(options.first_row))
+            .append(":")
+            .append(text(options.last_row));
+    }
+    return path;
+}
+
+client::DownloadForm form_of(const PullOptions& options) {
+    if (options.connections == 0 || options.range_bytes == 0)
+        throw std::invalid_argument("PullOptions: connections and range_bytes must be at least 1");
+    return {options.connections, options.range_bytes, options.verify};
+}
+
+/// "[2,3]" and "float32", as the header fields of a raw file say.
+codec::TensorPointer raw_tensor(const client::Downloaded& file, const client::TensorPorts& ports) {
+    const auto dtype = file.headers.find("Shared-Tensor-Dtype"), shape = file.headers.find("Shared-Tensor-Shape");
+    auto sizes = nlohmann::json::parse(shape.value_or(""), nullptr, false);
+    const nlohmann::json descriptor{{"dtype", std::string(dtype.value_or(""))},
+                                    {"shape", std::move(sizes)},
+                                    {"body", {{"offset", 0}, {"size", file.bytes->size()}}}};
+    return ports.incoming(file.bytes->bytes(), file.bytes)->import(descriptor);
+}
+
+}  // namespace
+
+NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options) const {
+    const client::DownloadForm form = form_of(options);
+    auto content = std::make_shared<NamedTensor::Content>();
+    content->name = std::string(name.substr(0, name.find('/')));
+    client::Core& core = *client_.core_;
+    client::Downloaded file;
+    const auto fetch = [&](std::string_view suffix) {
+        file = core.download(path_of(name, suffix, options), form, client_.options_);
+        content->version = http::parse_decimal(file.headers.find("Shared-Tensor-Version").value_or("")).value_or(0);
+    };
+    try {
+        fetch(".safetensors");
+        auto read = tensor::view_safetensors({file.bytes->data(), file.bytes->size()}, file.bytes);
+        content->metadata.insert(read.metadata.begin(), read.metadata.end());
+        const bool is_set = !file.headers.find("Shared-Tensor-Dtype");
+        for (const auto& [member, place] : read.set.manifest) {
+            auto tensor = tensor::member_of(read.set, place);
+            if (!is_set)
+                content->tensor = std::move(tensor);
+            else
+                content->members.emplace_hint(content->members.end(), member, std::move(tensor));
+        }
+    } catch (const InvalidParams& error) {
+        if (!is_about(error, "form")) throw;  // of a dtype that safetensors lacks
+        fetch(".raw");
+        content->tensor = raw_tensor(file, core.ports());
+    } catch (const tensor::SafetensorsError& error) {
+        throw ResultMismatch("", "a safetensors file", error.what());
+    }
+    return NamedTensor(std::move(content));
 }
 
 std::vector<NamedTensorInfo> NamedTensors::list(std::string_view prefix) const {

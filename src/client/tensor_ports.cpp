@@ -74,6 +74,7 @@ public:
         return import(tensor::parse_descriptor(descriptor));
     }
     codec::TensorPointer import(const tensor::Descriptor& descriptor) {
+        if (descriptor.way == tensor::Way::url) throw by_url(descriptor);
         const bool lies_there = descriptor.way == tensor::Way::cuda_ipc && memory_ != nullptr;
         codec::TensorPointer tensor = lies_there ? open(descriptor) : exchange_.import(descriptor);
         if (!descriptor.lease.empty()) tensor::mark_as_leased(tensor->tensor(), descriptor.lease);
@@ -83,6 +84,13 @@ public:
     void describe(const codec::TensorPointer& tensor, std::string& out) override { exchange_.describe(tensor, out); }
 
 private:
+    static ByUrl by_url(const tensor::Descriptor& descriptor) {
+        constexpr std::string_view kTensors = "/tensors/";
+        const auto* path = descriptor.content->get_ptr<const std::string*>();
+        if (path == nullptr || !path->starts_with(kTensors))
+            throw InvalidValue("url", "a path of the server that begins with /tensors/", "another value");
+        return {*path, descriptor.lease};
+    }
     codec::TensorPointer open(const tensor::Descriptor& descriptor) {
         if (descriptor.lease.empty()) return exchange_.import(descriptor);
         DeviceServer& devices = memory_->devices();

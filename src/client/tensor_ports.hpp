@@ -40,6 +40,12 @@ struct NotOpened {
     std::string lease, reason;
 };
 
+/// A tensor of an answer stayed in the server, under a lease, and can be fetched as a file.
+struct ByUrl {
+    std::string url;  ///< a path
+    std::string lease;
+};
+
 /// Memory that is shared with the server of now; null: none is.
 struct SharedBytes {
     std::byte* data = nullptr;
@@ -54,7 +60,7 @@ public:
     /// `require` is that of CallOptions. What is to be sent throws TransportNotPossible (of shared_tensor) then.
     virtual std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const = 0;
     /// `bytes` are those behind the JSON of an answer in frame form; tensors that view them keep `owner`. Its import()
-    /// throws NotOpened besides.
+    /// throws NotOpened and ByUrl besides.
     virtual std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                         std::shared_ptr<const void> owner) const = 0;
 

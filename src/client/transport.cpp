@@ -11,6 +11,7 @@ public:
     explicit HttpTransport(http::ClientOptions options) : client_(std::move(options)) {}
 
     http::ClientResponse send(const http::ClientRequest& request) override { return client_.send(request); }
+    std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) override { return client_.take_buffer(bytes); }
     void shutdown() override { client_.shutdown(); }
     http::Client::Stats stats() const override { return client_.stats(); }
 

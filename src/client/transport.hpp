@@ -15,6 +15,8 @@ public:
     virtual ~Transport() = default;
     /// Throws http::TransportError.
     virtual http::ClientResponse send(const http::ClientRequest& request) = 0;
+    /// A warm buffer of at least `bytes`. Throws std::bad_alloc.
+    virtual std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) = 0;
     /// Ends all waits; later sends fail at once.
     virtual void shutdown() = 0;
     virtual http::Client::Stats stats() const = 0;

@@ -1,6 +1,7 @@
 #include "http/byte_range.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "http/text.hpp"
 
@@ -41,6 +42,29 @@ std::string content_range(const ByteRange& part, std::uint64_t size) {
 }
 
 std::string content_range_of_none(std::uint64_t size) { return "bytes */" + std::to_string(size); }
+
+std::optional<ContentRange> parse_content_range(std::string_view field) {
+    field = trim(field);
+    if (field.size() < 6 || !same_token(field.substr(0, 5), "bytes") || field[5] != ' ') return std::nullopt;
+    const std::string_view range = trim(field.substr(6));
+    const std::size_t slash = range.find('/');
+    if (slash == std::string_view::npos) return std::nullopt;
+    const std::string_view part = range.substr(0, slash), whole = range.substr(slash + 1);
+    ContentRange found;
+    if (whole != "*") {
+        found.size = parse_decimal(whole);
+        if (!found.size) return std::nullopt;
+    }
+    if (part == "*") return found.size ? std::optional(found) : std::nullopt;
+    const std::size_t dash = part.find('-');
+    if (dash == std::string_view::npos) return std::nullopt;
+    const auto first = parse_decimal(part.substr(0, dash)), last = parse_decimal(part.substr(dash + 1));
+    if (!first || !last || *last < *first || *last == std::numeric_limits<std::uint64_t>::max() ||
+        (found.size && *last >= *found.size))
+        return std::nullopt;
+    found.part = {*first, *last - *first + 1};
+    return found;
+}
 
 bool names_etag(std::string_view field, std::string_view etag, bool weakly) {
     field = trim(field);

@@ -48,6 +48,7 @@ public:
 struct BodyPlace {
     std::span<std::byte> memory;
     std::size_t filled = 0;  ///< of it, from its start; says after a TransportError how far the answer came
+    Headers headers{};       ///< of that answer, known before its body
 };
 
 struct ClientRequest {

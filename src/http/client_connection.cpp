@@ -255,7 +255,10 @@ ClientResponse ClientConnection::exchange(const ClientRequest& request, BufferPo
     response.status = frame.status;
     const bool with_body = has_body(request, frame.status);
     const bool in_place = with_body && request.place != nullptr && frame.status / 100 == 2;
-    if (in_place) read_in_place(frame, *request.place, request.deadline);
+    if (in_place) {
+        request.place->headers = frame.headers;
+        read_in_place(frame, *request.place, request.deadline);
+    }
     response.body = with_body && !in_place ? read_body(frame, request.deadline, buffers) : buffers.take(0);
     reusable_ = sent == Sent::whole && frame.keep_alive && input_.empty() && !(with_body && until_the_end);
     response.headers = std::move(frame.headers);

@@ -133,6 +133,25 @@ std::optional<std::string> percent_decode(std::string_view text) {
     return decoded;
 }
 
+std::string percent_encode_path(std::string_view path) {
+    constexpr std::string_view kDigits = "0123456789ABCDEF", kPlain = "-._~/";
+    const auto is_plain = [&](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               kPlain.find(c) != std::string_view::npos;
+    };
+    std::string encoded;
+    encoded.reserve(path.size());
+    for (const char c : path) {
+        if (is_plain(c)) {
+            encoded += c;
+        } else {
+            const auto byte = static_cast<unsigned char>(c);
+            encoded.append({'%', kDigits[byte >> 4], kDigits[byte & 15]});
+        }
+    }
+    return encoded;
+}
+
 std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std::string_view query) {
     std::vector<std::pair<std::string, std::string>> parameters;
     while (!query.empty()) {

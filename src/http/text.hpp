@@ -28,6 +28,9 @@ std::optional<std::uint64_t> parse_decimal(std::string_view text);
 /// Undoes %XX; none when a % is not followed by two hexadecimal digits or stands for a control character.
 std::optional<std::string> percent_decode(std::string_view text);
 
+/// A path whose bytes but letters, digits and "-._~/" are %XX.
+std::string percent_encode_path(std::string_view path);
+
 /// The parameters of a query ("a=1&b=%20"), decoded, in order; nothing when one cannot be decoded. '+' is no space.
 std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std::string_view query);
 

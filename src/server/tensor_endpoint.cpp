@@ -269,7 +269,7 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         response.headers.add("Shared-Tensor-Shape", shape_text(found.tensor));
     }
     response.content_type = media_type_of(wanted.form);
-    const auto wish = fits(head.headers, etag) && head.method == "GET"
+    const auto wish = fits(head.headers, etag) && head.method == "GET" && file->size > 0  // nothing has no parts
                           ? http::parse_range(head.headers.find("Range"), file->size)
                           : http::RangeWish{};
     if (wish.kind == http::RangeWish::Kind::not_there) {

@@ -60,6 +60,8 @@ struct SafetensorsContent {
     TensorSet set;
     Metadata metadata;
 };
+/// A file that lies in memory, which its set views and keeps by `owner`. Throws SafetensorsError.
+SafetensorsContent view_safetensors(std::span<std::byte> file, std::shared_ptr<const void> owner);
 /// Reads the file piece by piece to where it belongs: no mapping, so a file that is cut meanwhile is an error and no
 /// signal. Throws SafetensorsError, std::system_error that names the file, std::bad_alloc.
 SafetensorsContent read_safetensors_file(const std::string& path, const TakeBlock& take);

@@ -78,6 +78,21 @@ SafetensorsContent read_safetensors_file(const std::string& path, const TakeBloc
     return {std::move(set), std::move(header.metadata)};
 }
 
+SafetensorsContent view_safetensors(std::span<std::byte> file, std::shared_ptr<const void> owner) {
+    if (file.size() < 8)
+        throw SafetensorsError("a file of " + std::to_string(file.size()) + " bytes is no safetensors");
+    const auto json_bytes = static_cast<std::size_t>(safetensors_json_size(file.first<8>(), file.size()));
+    const std::span<std::byte> data = file.subspan(8 + json_bytes);
+    const std::string_view json(reinterpret_cast<const char*>(file.data()) + 8, json_bytes);
+    SafetensorsHeader header = parse_safetensors_header(json, data.size());
+    for (const auto& [name, member] : header.manifest) {
+        if (has_odd_bools(member.dtype, member.shape, {}, data.data() + member.offset))
+            throw SafetensorsError(name + " has bools that are neither 0 nor 1");
+    }
+    return {set_in({data.data(), std::move(owner)}, data.size(), std::move(header.manifest)),
+            std::move(header.metadata)};
+}
+
 void write_safetensors_file(const std::string& path, const TensorMap& tensors, const Metadata& metadata) {
     const std::string part = path + ".part";
     const auto fail = [&] {

@@ -71,6 +71,10 @@ TensorSet make_set(Manifest manifest, std::uint64_t bytes, const TakeBlock& take
     return {std::move(manifest), bytes_tensor(block, bytes)};
 }
 
+TensorSet set_in(const Block& block, std::uint64_t bytes, Manifest manifest) {
+    return {std::move(manifest), bytes_tensor(block, bytes)};
+}
+
 std::byte* writable_data(const TensorSet& set) {
     return static_cast<std::byte*>(set.data->tensor().mutable_data_ptr());
 }

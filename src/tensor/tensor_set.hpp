@@ -35,6 +35,9 @@ using TensorMap = std::map<std::string, codec::TensorPointer, std::less<>>;
 TensorSet make_set(Manifest manifest, std::uint64_t bytes, const TakeBlock& take);
 std::byte* writable_data(const TensorSet& set);
 
+/// A set whose members lie in `block`, of `bytes`, as the manifest says; what it says was checked.
+TensorSet set_in(const Block& block, std::uint64_t bytes, Manifest manifest);
+
 /// Copies the elements of all tensors together.
 TensorSet gather_set(const TensorMap& tensors, const TakeBlock& take);
 

@@ -93,6 +93,7 @@ public:
         });
         return reply(request);
     }
+    std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) override { return pool_.take(bytes); }
     void shutdown() override {
         state_.with([](State& state) { state.down = true; });
         ended.set();
@@ -112,6 +113,7 @@ private:
         bool down = false;
     };
     Guarded<State> state_;
+    BufferPool pool_;
 };
 
 /// No tensor crosses here.

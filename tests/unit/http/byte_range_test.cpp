@@ -89,3 +89,29 @@ TEST_CASE("queries are parted and decoded", "[http][range]") {
     CHECK(http::parse_query("a=b=c") == Pairs{{"a", "b=c"}});
     CHECK(http::parse_query("a=%zz") == std::nullopt);
 }
+
+TEST_CASE("a Content-Range is read as RFC 9110 says", "[http][range]") {
+    const auto read = [](std::string_view field) -> std::string {
+        const auto got = http::parse_content_range(field);
+        if (!got) return "none";
+        return std::to_string(got->part.first) + "+" + std::to_string(got->part.count) + "/" +
+               (got->size ? std::to_string(*got->size) : "*");
+    };
+    CHECK(read("bytes 0-99/1000") == "0+100/1000");
+    CHECK(read("Bytes 999-999/1000") == "999+1/1000");
+    CHECK(read("bytes 5-9/*") == "5+5/*");
+    CHECK(read("bytes */0") == "0+0/0");
+    CHECK(read(http::content_range({10, 20}, 100)) == "10+20/100");
+    CHECK(read(http::content_range_of_none(7)) == "0+0/7");
+    for (const auto* wrong : {"", "bytes", "bytes 0-99", "bytes=0-99/1000", "bytes 0-1000/1000", "bytes 5-4/10",
+                              "bytes -5/10", "bytes 5-/10", "bytes a-b/10", "bytes 0-9/", "bytes 0-9/-1", "bytes */*",
+                              "items 0-9/10", "bytes 0-18446744073709551615/*", "bytes 0-9/10/11"})
+        CHECK(read(wrong) == "none");
+}
+
+TEST_CASE("a path is written so that it is read as it was", "[http][range]") {
+    CHECK(http::percent_encode_path("/tensors/a.b-c_d~1") == "/tensors/a.b-c_d~1");
+    CHECK(http::percent_encode_path("a b?c#d%e") == "a%20b%3Fc%23d%25e");
+    const std::string odd = "/x\"<>\xc3\xa4{}|^`";
+    CHECK(http::percent_decode(http::percent_encode_path(odd)) == odd);
+}

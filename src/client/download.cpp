@@ -1,0 +1,232 @@
+#include "client/download.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <span>
+#include <thread>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "client/failure.hpp"
+#include "http/byte_range.hpp"
+#include "http/digest_field.hpp"
+#include "json_rpc/parse_responses.hpp"
+#include "util/guarded.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+constexpr std::size_t kFirstRange = std::size_t{1} << 20;  // it is copied to its place: the size is not known before
+constexpr int kMostChanges = 3;
+
+/// The file is another one now.
+struct Changed {};
+
+[[noreturn]] void throw_odd(const std::string& path, const std::string& what) {
+    throw TransportFailure(path + ": " + what, true);
+}
+
+/// The error that a refusal has as its body.
+[[noreturn]] void throw_refusal(const http::ClientResponse& response, const std::string& path) {
+    json_rpc::ParseLimits limits;
+    const auto parsed = json_rpc::parse_responses(response.text(), limits);
+    if (const auto* responses = std::get_if<std::vector<json_rpc::Response>>(&parsed);
+        responses != nullptr && responses->size() == 1 && responses->front().error() != nullptr)
+        throw_error(*responses->front().error(), path);
+    throw_odd(path, "the server answered HTTP " + std::to_string(response.status) +
+                        ", without a reason; is that a shared-tensor-server?");
+}
+
+std::string text_of(const http::Headers& headers, std::string_view name) {
+    return std::string(headers.find(name).value_or(""));
+}
+
+class Download {
+public:
+    Download(const DownloadPort& port, const std::string& path, const DownloadForm& form)
+        : port_(port), path_(path), form_(form) {}
+
+    Downloaded run() {
+        fetch_first();
+        if (size_ > first_.body->size()) fetch_rest();
+        return {std::move(first_.body), std::move(first_.headers)};
+    }
+
+private:
+    struct Failure {
+        std::exception_ptr reason;
+    };
+
+    http::ClientRequest request_of(const http::ByteRange& range) const {
+        http::ClientRequest request;
+        request.method = "GET";
+        request.path = path_;
+        request.headers.add(
+            "Range", "bytes=" + std::to_string(range.first) + "-" + std::to_string(range.first + range.count - 1));
+        if (form_.verify) request.headers.add("Want-Content-Digest", std::string(http::kWantDigest));
+        if (!etag_.empty() && !etag_.starts_with("W/")) request.headers.add("If-Match", etag_);
+        return request;
+    }
+
+    /// Calls `attempt` until it holds. What it throws as TransportFailure, or as an error that passes, is tried again.
+    template <class Attempt>
+    void until_it_holds(Attempt attempt) {
+        for (int number = 1;; ++number) {
+            try {
+                return attempt(number);
+            } catch (const http::TransportError& error) {
+                try {
+                    throw_failure(error, {}, path_);
+                } catch (const RpcError& reason) {
+                    if (!port_.again(reason, number)) throw;
+                }
+            } catch (const TransportFailure& error) {
+                if (!port_.again(error, number)) throw;
+            } catch (const ServerBusy& error) {
+                if (!port_.again(error, number)) throw;
+            } catch (const ShuttingDown& error) {
+                if (!port_.again(error, number)) throw;
+            }
+        }
+    }
+
+    void fetch_first() {
+        std::size_t wanted = std::min(kFirstRange, form_.range_bytes);
+        until_it_holds([&](int) {
+            try {
+                first_ = port_.send(request_of({0, wanted}));
+            } catch (const http::TransportError&) {
+                wanted = std::max<std::size_t>(wanted / 8, 1);  // nothing of it was kept: less may come through
+                throw;
+            }
+            const auto range = http::parse_content_range(text_of(first_.headers, "Content-Range"));
+            if (first_.status == 416 && range && range->size == 0U) {  // an empty file has no ranges
+                first_.body->resize(0);
+            } else if (first_.status == 200) {
+                check(first_.headers, first_.body->bytes());
+            } else if (first_.status == 206) {
+                if (!range || !range->size || range->part.first != 0 || range->part.count != first_.body->size())
+                    throw_odd(path_, "the server sent another range than the one that was asked for");
+                check(first_.headers, first_.body->bytes());
+                size_ = *range->size;
+            } else {
+                throw_refusal(first_, path_);
+            }
+        });
+        etag_ = text_of(first_.headers, "ETag");
+    }
+
+    void fetch_rest() {
+        const std::size_t there = first_.body->size();
+        std::shared_ptr<PooledBuffer> whole = port_.take(size_);
+        whole->resize(static_cast<std::size_t>(size_));
+        std::memcpy(whole->data(), first_.body->data(), there);
+        first_.body = std::move(whole);
+        next_ = there;
+        const std::uint64_t ranges = (size_ - there + form_.range_bytes - 1) / form_.range_bytes;
+        const std::uint64_t helpers = std::min<std::uint64_t>(form_.connections, ranges) - 1;
+        {
+            std::vector<std::jthread> threads;
+            threads.reserve(static_cast<std::size_t>(helpers));
+            for (std::uint64_t i = 0; i < helpers; ++i)
+                threads.emplace_back([this] { fetch_ranges(); });
+            fetch_ranges();
+        }
+        const auto reason = failure_.with([](const Failure& failure) { return failure.reason; });
+        if (reason) std::rethrow_exception(reason);
+    }
+
+    void fetch_ranges() noexcept {
+        try {
+            while (!stop_.load(std::memory_order_relaxed)) {
+                const std::uint64_t first = next_.fetch_add(form_.range_bytes, std::memory_order_relaxed);
+                if (first >= size_) return;
+                fetch({first, std::min<std::uint64_t>(form_.range_bytes, size_ - first)});
+            }
+        } catch (...) {
+            failure_.with([](Failure& failure) {
+                if (!failure.reason) failure.reason = std::current_exception();
+            });
+            stop_ = true;
+        }
+    }
+
+    /// The digest is that of the first answer, which had all of the range before it; what breaks off is completed by
+    /// others.
+    void fetch(const http::ByteRange& range) {
+        const std::span<std::byte> memory(first_.body->data() + range.first, static_cast<std::size_t>(range.count));
+        std::size_t done = 0;
+        http::Headers head;
+        until_it_holds([&](int& number) {
+            http::BodyPlace place{memory.subspan(done)};
+            http::ClientRequest request = request_of({range.first + done, place.memory.size()});
+            request.place = &place;
+            try {
+                const http::ClientResponse response = port_.send(std::move(request));
+                if (response.status == 404 || response.status == 412) throw Changed();
+                if (response.status / 100 != 2) throw_refusal(response, path_);
+                if (done == 0) head = place.headers;
+                check_range(response, {range.first + done, place.memory.size()});
+                done = 0;  // if it is damaged
+                check(head, memory);
+            } catch (const http::TransportError&) {
+                if (place.filled > 0) {
+                    if (done == 0) head = place.headers;
+                    done += place.filled;
+                    number = 0;
+                }
+                throw;
+            }
+        });
+    }
+
+    void check_range(const http::ClientResponse& response, const http::ByteRange& wanted) const {
+        const auto range = http::parse_content_range(text_of(response.headers, "Content-Range"));
+        const bool is_it =
+            response.status == 206 && range && range->part.first == wanted.first && range->part.count == wanted.count;
+        if (!is_it || range->size != size_)
+            throw_odd(path_, "the server sent another range than the one that was asked for");
+        if (text_of(response.headers, "ETag") != etag_) throw Changed();
+    }
+
+    void check(const http::Headers& head, std::span<const std::byte> bytes) const {
+        if (!form_.verify) return;
+        const auto digest = http::parse_digest_field(head.find("Content-Digest"));
+        if (!digest.is_there) {
+            log::debug(path_, ": the answer has no digest, its bytes are not verified");
+        } else if (!digest.value || *digest.value != Digest::of(bytes)) {
+            throw_odd(path_, "the bytes were damaged on the way: they do not have the digest that the server gave");
+        }
+    }
+
+    const DownloadPort& port_;
+    const std::string& path_;
+    const DownloadForm& form_;
+    http::ClientResponse first_;  // its body is that of the whole file in the end
+    std::string etag_;
+    std::uint64_t size_ = 0;
+    std::atomic<std::uint64_t> next_{0};
+    std::atomic<bool> stop_{false};
+    Guarded<Failure> failure_;
+};
+
+}  // namespace
+
+Downloaded download(const DownloadPort& port, const std::string& path, const DownloadForm& form) {
+    for (int changes = 0; changes < kMostChanges; ++changes) {
+        try {
+            return Download(port, path, form).run();
+        } catch (const Changed&) {
+            log::debug(path, " has changed while it was fetched: begun anew");
+        }
+    }
+    throw_odd(path, "it changes faster than it can be fetched: name a version, or fetch it in larger ranges");
+}
+
+}  // namespace shared_tensor::client

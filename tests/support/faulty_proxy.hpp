@@ -1,0 +1,149 @@
+#pragma once
+
+// A TCP proxy of the tests' own, which harms what goes through it. POSIX only.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace shared_tensor::test {
+
+/// What becomes of one connection; offsets count the bytes of one direction, heads of HTTP included.
+struct Harm {
+    static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+    std::uint64_t cut_down = kNever;     ///< after so many bytes to the client both sides are closed
+    std::uint64_t cut_up = kNever;       ///< after so many bytes to the server
+    std::uint64_t damage_down = kNever;  ///< this byte to the client is another one
+    std::uint64_t damage_up = kNever;    ///< this byte to the server
+    bool reset = false;                  ///< closed so that the peers see a reset
+};
+
+/// Listens on a port of the kernel's choice from the start; passes on once it knows where to.
+class FaultyProxy {
+public:
+    /// `harm` says what becomes of the `connection`th, from 1. Any thread.
+    explicit FaultyProxy(std::function<Harm(int connection)> harm = [](int) { return Harm(); })
+        : harm_(std::move(harm)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+        sockaddr_in address = loopback(0);
+        socklen_t size = sizeof address;
+        if (::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+            ::listen(listener_, 256) != 0 ||
+            ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+            throw std::runtime_error("the proxy cannot listen");
+        port_ = ntohs(address.sin_port);
+    }
+    FaultyProxy(const FaultyProxy&) = delete;
+    FaultyProxy& operator=(const FaultyProxy&) = delete;
+    ~FaultyProxy() {
+        stop_ = true;
+        if (accepting_.joinable()) accepting_.join();
+        ::close(listener_);
+        for (std::jthread& one : threads_)
+            one.join();
+    }
+
+    int port() const { return port_; }
+    std::string authority() const { return "127.0.0.1:" + std::to_string(port_); }
+    std::string url() const { return "http://" + authority(); }
+    int connections() const { return connections_; }
+    std::uint64_t bytes_down() const { return bytes_down_; }
+
+    void pass_on_to(int port) {
+        accepting_ = std::jthread([this, port] {
+            while (!stop_) {
+                if (!readable(listener_)) continue;
+                const int client = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+                if (client < 0) continue;
+                const Harm harm = harm_(++connections_);
+                threads_.emplace_back([this, client, port, harm] { serve(client, port, harm); });
+            }
+        });
+    }
+
+private:
+    static sockaddr_in loopback(int port) {
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_port = htons(static_cast<std::uint16_t>(port));
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        return address;
+    }
+    static bool readable(int fd) {
+        pollfd one{fd, POLLIN, 0};
+        return ::poll(&one, 1, 20) > 0;
+    }
+    static bool write_all(int fd, const char* data, std::size_t size) {
+        while (size > 0) {
+            const ssize_t sent = ::send(fd, data, size, MSG_NOSIGNAL);
+            if (sent <= 0) return false;
+            data += sent;
+            size -= static_cast<std::size_t>(sent);
+        }
+        return true;
+    }
+
+    /// One direction; false at its end.
+    struct Flow {
+        int from, to;
+        std::uint64_t cut, damage, passed = 0;
+
+        bool pass(std::array<char, 65'536>& buffer) {
+            const ssize_t got = ::recv(from, buffer.data(), buffer.size(), 0);
+            if (got <= 0) return false;
+            auto count = static_cast<std::uint64_t>(got);
+            const bool ends = count > cut - passed || count == cut - passed;
+            if (ends) count = cut - passed;
+            if (damage >= passed && damage < passed + count) buffer[static_cast<std::size_t>(damage - passed)] ^= 1;
+            passed += count;
+            return write_all(to, buffer.data(), static_cast<std::size_t>(count)) && !ends;
+        }
+    };
+
+    void serve(int client, int port, const Harm& harm) {
+        const int server = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const sockaddr_in address = loopback(port);
+        Flow up{client, server, harm.cut_up, harm.damage_up}, down{server, client, harm.cut_down, harm.damage_down};
+        std::array<char, 65'536> buffer;
+        bool open = ::connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+        while (open && !stop_) {
+            std::array<pollfd, 2> both{pollfd{client, POLLIN, 0}, pollfd{server, POLLIN, 0}};
+            if (::poll(both.data(), both.size(), 20) <= 0) continue;
+            if (both[0].revents != 0) open = up.pass(buffer);
+            if (open && both[1].revents != 0) {
+                const std::uint64_t before = down.passed;
+                open = down.pass(buffer);
+                bytes_down_ += down.passed - before;
+            }
+        }
+        const linger at_once{1, 0};
+        for (const int fd : {client, server}) {
+            if (harm.reset) ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+            ::close(fd);
+        }
+    }
+
+    const std::function<Harm(int)> harm_;
+    const int listener_;
+    int port_ = 0;
+    std::atomic<bool> stop_{false};
+    std::atomic<int> connections_{0};
+    std::atomic<std::uint64_t> bytes_down_{0};
+    std::jthread accepting_;
+    std::vector<std::jthread> threads_;  // of the accepting thread, and of the destructor after it
+};
+
+}  // namespace shared_tensor::test

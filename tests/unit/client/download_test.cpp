@@ -1,0 +1,285 @@
+#include "client/download.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "http/byte_range.hpp"
+#include "http/digest_field.hpp"
+#include "json_rpc/error.hpp"
+#include "json_rpc/print.hpp"
+
+using namespace shared_tensor;
+using client::download;
+using client::DownloadForm;
+
+namespace {
+
+using Kind = http::TransportError::Kind;
+
+std::vector<std::byte> content(std::size_t size, unsigned seed = 0) {
+    std::vector<std::byte> bytes(size);
+    for (std::size_t i = 0; i < size; ++i)
+        bytes[i] = static_cast<std::byte>((i * 2654435761U + seed) >> 7);
+    return bytes;
+}
+
+/// A server of one file, and what can go wrong with it. Any thread.
+class FileServer {
+public:
+    explicit FileServer(std::size_t size) : bytes_(content(size)) {}
+
+    /// Said before each answer, counted from 1, with the lock.
+    std::function<void(int request)> before;
+    /// The connection breaks after so many bytes of the body, if that is less.
+    std::function<std::size_t(int request)> cut = [](int) { return std::size_t(-1); };
+    std::function<bool(int request)> damage = [](int) { return false; };
+    bool ranges = true, digests = true;
+    int status = 0;  ///< of a refusal; 0: none
+    json_rpc::Error refusal = json_rpc::internal_error();
+    std::chrono::milliseconds takes{0};
+
+    void change() { bytes_ = content(bytes_.size(), static_cast<unsigned>(++version_)); }
+    const std::vector<std::byte>& bytes() const { return bytes_; }
+
+    client::DownloadPort port() {
+        return {[this](http::ClientRequest request) { return send(request); },
+                [this](const RpcError&, int number) {
+                    ++retries;
+                    return number < 4;
+                },
+                [this](std::uint64_t size) { return pool_.take(size); }};
+    }
+
+    std::atomic<int> requests{0}, retries{0}, at_once{0}, most_at_once{0};
+    std::atomic<std::uint64_t> sent{0};
+
+private:
+    http::ClientResponse send(const http::ClientRequest& request) {
+        const int now = ++at_once;
+        for (int most = most_at_once; most < now && !most_at_once.compare_exchange_weak(most, now);) {
+        }
+        std::this_thread::sleep_for(takes);
+        struct Leave {
+            std::atomic<int>& count;
+            ~Leave() { --count; }
+        } leave{at_once};
+        const std::lock_guard lock(mutex_);
+        const int number = ++requests;
+        if (before) before(number);
+        if (status != 0) return refuse(status, refusal);
+        const std::string etag = "\"v" + std::to_string(version_) + "\"";
+        if (const auto match = request.headers.find("If-Match"); match && *match != etag)
+            return refuse(412, json_rpc::invalid_params("If-Match", etag, "another"));
+        return answer(request, etag, number);
+    }
+
+    http::ClientResponse refuse(int code, const json_rpc::Error& error) {
+        http::ClientResponse response;
+        response.status = code;
+        std::string text;
+        json_rpc::print(json_rpc::Response{nullptr, error}, text);
+        response.body = filled(std::as_bytes(std::span(text)));
+        if (code == 416) response.headers.add("Content-Range", http::content_range_of_none(bytes_.size()));
+        return response;
+    }
+
+    http::ClientResponse answer(const http::ClientRequest& request, const std::string& etag, int number) {
+        http::ClientResponse response;
+        response.headers.add("ETag", etag);
+        const auto wish = http::parse_range(ranges ? request.headers.find("Range") : std::nullopt, bytes_.size());
+        if (wish.kind == http::RangeWish::Kind::not_there)
+            return refuse(416, json_rpc::invalid_params("Range", "", ""));
+        const bool is_part = wish.kind == http::RangeWish::Kind::part;
+        response.status = is_part ? 206 : 200;
+        const http::ByteRange range = is_part ? wish.part : http::ByteRange{0, bytes_.size()};
+        if (is_part) response.headers.add("Content-Range", http::content_range(range, bytes_.size()));
+        std::vector<std::byte> body(bytes_.begin() + static_cast<std::ptrdiff_t>(range.first),
+                                    bytes_.begin() + static_cast<std::ptrdiff_t>(range.first + range.count));
+        if (digests && http::wants_digest(request.headers.find("Want-Content-Digest")))
+            response.headers.add("Content-Digest", http::digest_field(Digest::of(body)));
+        if (damage(number)) body[body.size() / 2] ^= std::byte{1};
+        const std::size_t count = std::min(cut(number), body.size());
+        sent += count;
+        if (request.place != nullptr) {
+            if (request.place->memory.size() != body.size())
+                throw http::TransportError(Kind::protocol, true, "another length");
+            request.place->headers = response.headers;
+            std::memcpy(request.place->memory.data(), body.data(), count);
+            request.place->filled = count;
+        }
+        if (count < body.size()) throw http::TransportError(Kind::broken, true, "the connection broke");
+        response.body =
+            filled(request.place != nullptr ? std::span<const std::byte>() : std::span<const std::byte>(body));
+        return response;
+    }
+
+    std::shared_ptr<PooledBuffer> filled(std::span<const std::byte> bytes) {
+        auto buffer = pool_.take(bytes.size() + 1);
+        buffer->resize(bytes.size());
+        if (!bytes.empty()) std::memcpy(buffer->data(), bytes.data(), bytes.size());
+        return buffer;
+    }
+
+    std::mutex mutex_;
+    BufferPool pool_;
+    std::vector<std::byte> bytes_;
+    int version_ = 1;
+};
+
+bool is_whole(const client::Downloaded& file, const FileServer& server) {
+    return std::ranges::equal(file.bytes->bytes(), server.bytes());
+}
+
+constexpr std::size_t kFirst = std::size_t{1} << 20;  // at most, of the first request
+
+}  // namespace
+
+TEST_CASE("A file comes whole, in ranges of any size over any number of connections", "[client][download]") {
+    for (const std::size_t size : {std::size_t(1), std::size_t(1000), kFirst, kFirst + 1, 3 * kFirst + 12'345}) {
+        for (const DownloadForm form : {DownloadForm{1, kFirst}, {4, kFirst}, {8, 100'000}, {3, 64 * kFirst}}) {
+            INFO(size << " bytes, ranges of " << form.range_bytes << " over " << form.connections);
+            FileServer server(size);
+            const auto port = server.port();
+            CHECK(is_whole(download(port, "/f", form), server));
+            const std::size_t first = std::min({size, kFirst, form.range_bytes});
+            CHECK(server.requests == 1 + static_cast<int>((size - first + form.range_bytes - 1) / form.range_bytes));
+            CHECK(server.most_at_once <= static_cast<int>(form.connections));
+            CHECK(server.sent == size);
+        }
+    }
+}
+
+TEST_CASE("Ranges are fetched at once", "[client][download]") {
+    FileServer server(9 * kFirst);
+    server.takes = std::chrono::milliseconds(20);
+    const auto port = server.port();
+    CHECK(is_whole(download(port, "/f", {4, kFirst}), server));
+    CHECK(server.most_at_once == 4);
+}
+
+TEST_CASE("An empty file is fetched, and one of a server without ranges", "[client][download]") {
+    FileServer empty(0), plain(3 * kFirst);
+    plain.ranges = false;
+    CHECK(download(empty.port(), "/f", {}).bytes->size() == 0);
+    CHECK(is_whole(download(plain.port(), "/f", {}), plain));
+    CHECK(plain.requests == 1);
+}
+
+TEST_CASE("What a broken connection brought is kept", "[client][download]") {
+    for (const std::size_t piece : {1UL, 4095UL, 65'536UL, 99'999UL}) {
+        INFO("after each " << piece << " bytes");
+        const std::size_t size = kFirst + (piece == 1 ? 100 : 300'000);
+        FileServer server(size);
+        server.cut = [piece](int request) { return request == 1 ? std::size_t(-1) : piece; };
+        CHECK(is_whole(download(server.port(), "/f", {2, 100'000}), server));
+        CHECK(server.sent == size);  // nothing twice
+    }
+}
+
+TEST_CASE("A first request that breaks off is made smaller", "[client][download]") {
+    FileServer server(3 * kFirst);
+    server.cut = [](int request) { return request < 20 ? std::size_t(3000) : std::size_t(-1); };
+    CHECK(is_whole(download(server.port(), "/f", {2, kFirst}), server));
+}
+
+TEST_CASE("A connection that breaks before its first byte is tried again, and not for ever", "[client][download]") {
+    FileServer twice(2 * kFirst), always(2 * kFirst);
+    twice.cut = [](int request) { return request % 3 == 0 ? std::size_t(-1) : std::size_t(0); };
+    CHECK(is_whole(download(twice.port(), "/f", {1, kFirst}), twice));
+    always.cut = [](int) { return std::size_t(0); };
+    CHECK_THROWS_AS(download(always.port(), "/f", {}), TransportFailure);
+    CHECK(always.requests == 4);
+    always.cut = [](int request) { return request == 5 ? std::size_t(-1) : std::size_t(0); };
+    CHECK_THROWS_AS(download(always.port(), "/f", {4, 100'000}), TransportFailure);
+}
+
+TEST_CASE("Bytes that were damaged on the way are fetched once more, resumed ones too", "[client][download]") {
+    FileServer server(3 * kFirst);
+    server.damage = [](int request) { return request == 1 || request == 3; };
+    CHECK(is_whole(download(server.port(), "/f", {1, kFirst}), server));
+    CHECK(server.requests == 5);
+    CHECK(server.retries == 2);
+
+    FileServer resumed(2 * kFirst);
+    resumed.cut = [](int request) { return request == 2 ? kFirst / 2 : std::size_t(-1); };
+    resumed.damage = [](int request) { return request == 3; };  // of the rest
+    CHECK(is_whole(download(resumed.port(), "/f", {1, kFirst}), resumed));
+    CHECK(resumed.requests == 4);
+
+    FileServer always(3 * kFirst);
+    always.damage = [](int request) { return request > 1; };
+    CHECK_THROWS_AS(download(always.port(), "/f", {2, kFirst}), TransportFailure);
+}
+
+TEST_CASE("Who does not verify asks for no digest, and who gets none goes on", "[client][download]") {
+    FileServer server(2 * kFirst);
+    server.damage = [](int request) { return request == 2; };
+    const auto file = download(server.port(), "/f", {1, kFirst, false});
+    CHECK_FALSE(is_whole(file, server));
+    FileServer silent(2 * kFirst);
+    silent.digests = false;
+    CHECK(is_whole(download(silent.port(), "/f", {}), silent));
+}
+
+TEST_CASE("A file that changes meanwhile is of one version all the same", "[client][download]") {
+    FileServer server(5 * kFirst);
+    server.before = [&](int request) {
+        if (request == 3) server.change();
+    };
+    const auto file = download(server.port(), "/f", {2, kFirst});
+    CHECK(is_whole(file, server));
+    CHECK(file.headers.find("ETag") == "\"v2\"");
+    server.before = [&](int) { server.change(); };
+    CHECK_THROWS_AS(download(server.port(), "/f", {2, kFirst}), TransportFailure);
+}
+
+TEST_CASE("What the server answers is thrown as its error", "[client][download]") {
+    FileServer server(2 * kFirst);
+    server.status = 404;
+    server.refusal = json_rpc::unknown_or_expired("tensor", "e");
+    CHECK_THROWS_AS(download(server.port(), "/f", {}), UnknownOrExpired);
+    server.status = 406;
+    server.refusal = json_rpc::invalid_params("form", "another", "this");
+    CHECK_THROWS_AS(download(server.port(), "/f", {}), InvalidParams);
+    CHECK(server.requests == 2);
+    server.status = 0;
+    server.before = [&](int request) { server.status = request >= 4 ? 404 : 0; };  // gone in the middle
+    server.refusal = json_rpc::unknown_or_expired("tensor", "e");
+    CHECK_THROWS_AS(download(server.port(), "/f", {1, kFirst / 2}), UnknownOrExpired);
+}
+
+TEST_CASE("A server that is busy is asked again", "[client][download]") {
+    FileServer server(2 * kFirst);
+    server.refusal = json_rpc::busy(std::chrono::milliseconds(1));
+    server.before = [&](int request) { server.status = request == 1 || request == 3 ? 503 : 0; };
+    CHECK(is_whole(download(server.port(), "/f", {1, kFirst}), server));
+    CHECK(server.requests == 4);
+}
+
+TEST_CASE("An answer that is not what was asked for is refused", "[client][download]") {
+    BufferPool pool;
+    const auto answering = [&](int status, const char* range) {
+        return client::DownloadPort{[&pool, status, range](const http::ClientRequest&) {
+                                        http::ClientResponse response;
+                                        response.status = status;
+                                        response.headers.add("Content-Range", range);
+                                        response.body = pool.take(10);
+                                        response.body->resize(10);
+                                        return response;
+                                    },
+                                    [](const RpcError&, int) { return false; },
+                                    [&pool](std::uint64_t size) { return pool.take(size); }};
+    };
+    for (const auto* range : {"", "bytes 0-9/*", "bytes 1-10/20", "bytes 0-10/20", "bytes */20", "nonsense"}) {
+        INFO(range);
+        CHECK_THROWS_AS(download(answering(206, range), "/f", {}), TransportFailure);
+    }
+    CHECK_THROWS_AS(download(answering(302, ""), "/f", {}), TransportFailure);
+    CHECK_THROWS_AS(download(answering(500, ""), "/f", {}), TransportFailure);
+}
