@@ -1,5 +1,7 @@
 #include "server/named_tensors.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "codec/json_sink.hpp"
@@ -84,6 +86,27 @@ NamedTensors::Placed NamedTensors::place(const std::string& owner, tensor::Manif
     auto value = std::make_shared<NamedValue>();
     value->set = tensor::copy_set(std::move(manifest), data, block_for(owner));
     return {std::move(value), data->bytes()};
+}
+
+NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileContent content) const {
+    auto value = std::make_shared<NamedValue>();
+    value->metadata.insert(content.metadata.begin(), content.metadata.end());
+    value->tensor = std::move(content.tensor);
+    if (!value->is_set()) return {std::move(value), 0};
+    const bool is_aligned = std::all_of(content.set.manifest.begin(), content.set.manifest.end(), [&](const auto& one) {
+        const auto first = reinterpret_cast<std::uintptr_t>(tensor::address_of(content.set.data));
+        return (first + one.second.offset) % tensor::size_of(one.second.dtype) == 0;
+    });
+    std::uint64_t copied = 0;
+    if (!is_aligned) {
+        tensor::TensorMap members;
+        for (const auto& [name, member] : content.set.manifest)
+            members.emplace_hint(members.end(), name, tensor::member_of(content.set, member));
+        content.set = tensor::gather_set(members, block_for(owner));
+        copied = content.set.data->bytes();
+    }
+    value->set = std::move(content.set);
+    return {std::move(value), copied};
 }
 
 NamedTensors::Address NamedTensors::parse_address(std::string_view text) {

@@ -10,6 +10,7 @@
 #include "codec/value.hpp"
 #include "service/tensor_store.hpp"
 #include "shm/segment_pool.hpp"
+#include "tensor/tensor_file.hpp"
 #include "tensor/tensor_set.hpp"
 
 namespace shared_tensor::server {
@@ -56,6 +57,12 @@ public:
     Placed place(const std::string& owner, const tensor::TensorMap& tensors) const;
     Placed place(const std::string& owner, tensor::Manifest manifest, const codec::TensorPointer& data) const;
 
+    /// A file that was read into memory of block_for(), where it stays: nothing is copied, but of members that are not
+    /// aligned to their items. Throws std::bad_alloc.
+    Placed adopt(const std::string& owner, tensor::FileContent content) const;
+    /// Memory from which named tensors are handed over without a copy.
+    tensor::TakeBlock block_for(const std::string& owner) const;
+
     /// What `name` stands for, or `set/member`: a tensor, or an object with a tensor for each member. Null when there
     /// is none of that owner's. Copies nothing; the value keeps its version. Its elements are those that all readers
     /// see.
@@ -71,8 +78,6 @@ public:
     }
 
 private:
-    tensor::TakeBlock block_for(const std::string& owner) const;
-
     service::TensorStore store_;
     const std::size_t max_members_;
     shm::SegmentPool* const pool_;

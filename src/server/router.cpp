@@ -15,16 +15,18 @@ namespace {
 constexpr std::string_view kRpcPath = "/jsonrpc";
 constexpr std::array<std::string_view, 3> kGetPaths = {"/healthz", "/readyz", "/openrpc.json"};
 
+bool is_tensor_path(std::string_view path) { return path.starts_with(TensorEndpoint::kPrefix); }
+
 bool is_get_path(std::string_view path) {
-    return path.starts_with(TensorEndpoint::kPrefix) ||
-           std::find(kGetPaths.begin(), kGetPaths.end(), path) != kGetPaths.end();
+    return std::find(kGetPaths.begin(), kGetPaths.end(), path) != kGetPaths.end();
 }
 
 json_rpc::Error not_permitted(std::string_view reason) { return json_rpc::not_authorised(reason); }
 
 http::Response not_found() {
-    return refusal(404, json_rpc::invalid_request(
-                            "no such path: POST /jsonrpc, GET /tensors/NAME /healthz /readyz /openrpc.json"));
+    return refusal(404,
+                   json_rpc::invalid_request(
+                       "no such path: POST /jsonrpc, GET and PUT /tensors/NAME, GET /healthz /readyz /openrpc.json"));
 }
 
 http::Response wrong_method(std::string allowed) {
@@ -39,6 +41,7 @@ Router::Router(Parts parts) : parts_(std::move(parts)) { json_rpc::print_json(pa
 
 std::variant<http::BodyPlan, http::Response> Router::admit(const http::RequestHead& head) {
     if (auto refused = refuse(head)) return std::move(*refused);
+    if (is_tensor_path(head.path) && head.method == "PUT") return http::BodyPlan{parts_.max_body_bytes, true};
     if (head.path != kRpcPath) return http::BodyPlan{0, false};
     const std::string type = media_type(head.headers);
     if (type == codec::kFrameContentType) return http::BodyPlan{parts_.max_body_bytes, true};
@@ -60,19 +63,32 @@ std::optional<http::Response> Router::refuse(const http::RequestHead& head) cons
         if (head.method != "POST") return wrong_method("POST");
         return std::nullopt;
     }
+    if (is_tensor_path(head.path)) {
+        const bool taken = head.method == "GET" || head.method == "HEAD" || head.method == "PUT" ||
+                           (head.method == "DELETE" && UploadEndpoint::is_about_upload(head));
+        return taken ? std::nullopt : std::optional(wrong_method("GET, HEAD, PUT"));
+    }
     if (!is_get_path(head.path)) return not_found();
     if (head.method != "GET" && head.method != "HEAD") return wrong_method("GET, HEAD");
     return std::nullopt;
 }
 
 http::Response Router::handle(http::Request request, http::Exchange& exchange) {
-    const bool is_tensor = request.head.path.starts_with(TensorEndpoint::kPrefix);
+    const bool is_tensor = is_tensor_path(request.head.path);
     if (!is_tensor && request.head.path != kRpcPath) return get(request.head.path);
     const auto principal = parts_.access.check(request.head);
     if (const auto* refused = std::get_if<Refusal>(&principal))
         return refusal(refused->status, not_permitted(refused->reason));
     const Principal& who = std::get<Principal>(principal);
-    return is_tensor ? parts_.tensors.get(request.head, who) : parts_.rpc.answer(request, who, exchange);
+    return is_tensor ? tensor(request, who) : parts_.rpc.answer(request, who, exchange);
+}
+
+http::Response Router::tensor(const http::Request& request, const Principal& who) const {
+    const http::RequestHead& head = request.head;
+    if (head.method == "PUT") return parts_.uploads.put(request, who);
+    if (head.method == "DELETE") return parts_.uploads.abandon(head, who);
+    if (head.method == "HEAD" && UploadEndpoint::is_about_upload(head)) return parts_.uploads.state(head, who);
+    return parts_.tensors.get(head, who);
 }
 
 http::Response Router::get(const std::string& path) const {

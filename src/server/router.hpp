@@ -8,6 +8,7 @@
 #include "server/access.hpp"
 #include "server/rpc_endpoint.hpp"
 #include "server/tensor_endpoint.hpp"
+#include "server/upload_endpoint.hpp"
 
 namespace shared_tensor::server {
 
@@ -18,6 +19,7 @@ public:
         const Access& access;
         const RpcEndpoint& rpc;
         TensorEndpoint tensors;
+        UploadEndpoint uploads;
         const json_rpc::Json& open_rpc;
         std::function<bool()> ready;
         std::size_t max_json_bytes;
@@ -32,6 +34,7 @@ public:
 private:
     std::optional<http::Response> refuse(const http::RequestHead& head) const;
     http::Response get(const std::string& path) const;
+    http::Response tensor(const http::Request& request, const Principal& who) const;
 
     Parts parts_;
     std::string open_rpc_text_;

@@ -109,6 +109,11 @@ service::LeaseLimits lease_limits(const ServerOptions& options) {
     return limits;
 }
 
+UploadLimits upload_limits(const ServerOptions& options) {
+    return {options.max_upload_bytes > 0 ? options.max_upload_bytes : memory_size() / 4, options.max_uploads,
+            options.upload_ttl};
+}
+
 /// Devices belong to the process: what one server switched on stays so.
 void switch_on_devices(const ServerOptions& options) {
     if (options.simulated_devices > simulated::enabled()) simulated::enable(options.simulated_devices);
@@ -139,6 +144,7 @@ public:
           allocation_(local_.pool()),
           names_(named_limits(options_), options_.max_set_members,
                  options_.local_socket == "none" ? nullptr : &local_.pool()),
+          uploads_(upload_limits(options_)),
           dispatcher_(registry_, dispatcher_options(options_, allocation_), &tensor::make_handle),
           builtins_({dispatcher_, sessions_, [this] { return info(); }, [this] { return way_facts(); }, open_rpc_,
                      epoch_, options_.max_wait}),
@@ -147,6 +153,7 @@ public:
           router_({access_,
                    rpc_,
                    {names_, leases_, epoch_},
+                   {names_, uploads_, epoch_},
                    open_rpc_,
                    [this] { return ready(); },
                    options_.max_json_bytes,
@@ -174,6 +181,7 @@ public:
             dispatcher_.tend();
             sessions_.expire();
             leases_.expire();
+            uploads_.expire();
             tensor::Devices::of_process().quarantine().tend();
             objects_.expire();
         });
@@ -233,7 +241,7 @@ private:
     json_rpc::Json info() {
         const WayFacts facts = way_facts();
         return server_info({options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, objects_, local_,
-                            ways_, names_.store(), facts});
+                            ways_, names_.store(), uploads_, facts});
     }
 
     const ServerOptions options_;
@@ -248,6 +256,7 @@ private:
     LocalClients local_;
     tensor::SharedAllocation allocation_;
     NamedTensors names_;
+    Uploads uploads_;
     WayTotals ways_;
     service::Dispatcher dispatcher_;
     Builtins builtins_;

@@ -29,7 +29,10 @@ Json device_memory() {
             {"quarantined_bytes", quarantine.bytes}};
 }
 
-Json limits(const ServerOptions& options, const service::TensorStoreLimits& names, const shm::PoolLimits& shared) {
+Json limits(const InfoSources& sources) {
+    const ServerOptions& options = sources.options;
+    const service::TensorStoreLimits& names = sources.names.limits();
+    const shm::PoolLimits& shared = sources.local.pool().limits();
     return {{"max_json_bytes", options.max_json_bytes},
             {"max_json_depth", options.max_json_depth},
             {"max_body_bytes", options.max_body_bytes},
@@ -52,6 +55,9 @@ Json limits(const ServerOptions& options, const service::TensorStoreLimits& name
             {"max_named_tensors", options.max_named_tensors},
             {"max_set_members", options.max_set_members},
             {"max_named_bytes", names.max_bytes},
+            {"max_upload_bytes", sources.uploads.limits().max_bytes},
+            {"max_uploads", options.max_uploads},
+            {"upload_ttl_ms", options.upload_ttl.count()},
             {"max_objects", options.max_objects},
             {"max_client_objects", options.max_client_objects},
             {"object_idle_ms", options.object_idle.count()}};
@@ -108,6 +114,7 @@ Json totals(const InfoSources& sources) {
         {"sessions", sources.sessions.size()},
         {"tensors", sources.ways.to_json()},
         {"named_tensors", named(sources.names.stats())},
+        {"uploads", {{"open", sources.uploads.stats().uploads}, {"bytes", sources.uploads.stats().bytes}}},
         {"objects", objects(sources.objects.stats())},
         {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())},
         {"device_memory", device_memory()}};
@@ -125,7 +132,7 @@ Json server_info(const InfoSources& sources) {
               {"functions", sources.dispatcher.registry().size()},
               {"devices", devices()},
               {"ways", describe_ways(sources.way_facts)},
-              {"limits", limits(sources.options, sources.names.limits(), sources.local.pool().limits())},
+              {"limits", limits(sources)},
               {"totals", totals(sources)}};
     if (!sources.way_facts.local_socket.empty()) info["local_socket"] = sources.way_facts.local_socket;
     return info;

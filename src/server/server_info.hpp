@@ -8,6 +8,7 @@
 #include "http/server.hpp"
 #include "server/local_clients.hpp"
 #include "server/sessions.hpp"
+#include "server/uploads.hpp"
 #include "server/way_totals.hpp"
 #include "service/dispatcher.hpp"
 #include "service/object_table.hpp"
@@ -28,6 +29,7 @@ struct InfoSources {
     LocalClients& local;
     const WayTotals& ways;
     const service::TensorStore& names;
+    const Uploads& uploads;
     const WayFacts& way_facts;
 };
 

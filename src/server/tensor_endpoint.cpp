@@ -13,6 +13,7 @@
 #include "http/digest_field.hpp"
 #include "http/text.hpp"
 #include "json_rpc/error.hpp"
+#include "server/refused.hpp"
 #include "server/reply.hpp"
 #include "tensor/npy_header.hpp"
 #include "tensor/tensor_file.hpp"
@@ -24,17 +25,16 @@ namespace shared_tensor::server {
 using tensor::FileForm;
 using tensor::TensorFile;
 
-namespace {
-
-/// The answer is this error.
-struct Refused {
-    int status;
-    json_rpc::Error error;
-};
-
-[[noreturn]] void refuse(std::string_view parameter, std::string_view expected, std::string_view got) {
-    throw Refused{400, json_rpc::invalid_params(parameter, expected, got)};
+const char* media_type_of(FileForm form) {
+    switch (form) {
+        case FileForm::npy: return "application/x-npy";
+        case FileForm::raw: return "application/octet-stream";
+        case FileForm::safetensors: break;
+    }
+    return "application/vnd.safetensors";
 }
+
+namespace {
 
 struct Rows {
     std::optional<std::int64_t> first, last;
@@ -56,15 +56,6 @@ Rows parse_rows(const std::string& text) {
         return number;
     };
     return {part(std::string_view(text).substr(0, colon)), part(std::string_view(text).substr(colon + 1))};
-}
-
-const char* media_type_of(FileForm form) {
-    switch (form) {
-        case FileForm::npy: return "application/x-npy";
-        case FileForm::raw: return "application/octet-stream";
-        case FileForm::safetensors: break;
-    }
-    return "application/vnd.safetensors";
 }
 
 /// The first media type of an Accept field that names a form; safetensors where none does.

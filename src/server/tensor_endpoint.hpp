@@ -6,8 +6,12 @@
 #include "server/named_tensors.hpp"
 #include "server/principal.hpp"
 #include "service/lease_table.hpp"
+#include "tensor/tensor_file.hpp"
 
 namespace shared_tensor::server {
+
+/// For Content-Type and Accept.
+const char* media_type_of(tensor::FileForm form);
 
 /// GET and HEAD of /tensors/NAME, /tensors/SET/MEMBER and /tensors/LEASE: the bytes of tensors that are in the server
 /// already, as a file, whole or in ranges. They are sent from the tensor's own memory.

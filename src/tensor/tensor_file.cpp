@@ -6,8 +6,12 @@
 #include <array>
 #include <utility>
 
+#include <shared_tensor/value.hpp>
+
 #include "tensor/at_tensor.hpp"
-#include "tensor/npy_header.hpp"
+#include "tensor/bool_check.hpp"
+#include "tensor/memory.hpp"
+#include "tensor/npy.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -63,6 +67,35 @@ TensorFile file_of(const TensorSet& set, const Metadata& metadata) {
     for (const std::string& name : plan.order)
         elements.emplace_back(member_of(set, set.manifest.at(name)));
     return file_with(std::move(plan.header), std::move(elements));
+}
+
+namespace {
+
+codec::TensorPointer view_raw(const Block& block, std::uint64_t size, const RawForm& raw) {
+    const auto extent = extent_of(raw.shape, {}, size_of(raw.dtype));
+    if (!extent) throw InvalidValue("shape", "a tensor whose size can be counted", "a larger one");
+    if (extent->bytes != size)
+        throw InvalidValue("shape", "one of " + std::to_string(size) + " bytes, as the file has",
+                           std::to_string(extent->bytes) + " bytes");
+    if (size == 0) return make_plain_handle(allocate(raw.dtype, raw.shape));
+    if (has_odd_bools(raw.dtype, raw.shape, {}, block.data))
+        throw InvalidValue("body", "bytes 0 and 1 for dtype bool", "other bytes");
+    return make_plain_handle(view_of(block.data, block.owner, raw.dtype, raw.shape, {}));
+}
+
+}  // namespace
+
+FileContent view_file(const Block& block, std::uint64_t size, FileForm form, const RawForm& raw) {
+    const std::span<std::byte> file(block.data, static_cast<std::size_t>(size));
+    FileContent content;
+    if (form == FileForm::raw) content.tensor = view_raw(block, size, raw);
+    if (form == FileForm::npy) content.tensor = read_npy_handle(file, block.owner);
+    if (form == FileForm::safetensors) {
+        SafetensorsContent read = view_safetensors(file, block.owner);
+        content.set = std::move(read.set);
+        content.metadata = std::move(read.metadata);
+    }
+    return content;
 }
 
 codec::TensorPointer rows_of(const codec::TensorPointer& tensor, std::int64_t first, std::int64_t last) {

@@ -33,6 +33,21 @@ TensorFile file_of(const codec::TensorPointer& tensor, FileForm form, const std:
 /// A whole set; safetensors is the only form. Throws SafetensorsError.
 TensorFile file_of(const TensorSet& set, const Metadata& metadata);
 
+/// What a file holds: one tensor, or a set.
+struct FileContent {
+    codec::TensorPointer tensor;  ///< null: a set
+    TensorSet set{};
+    Metadata metadata{};
+};
+/// What a raw file cannot say of itself.
+struct RawForm {
+    DType dtype = DType::uint8;
+    Shape shape{};
+};
+/// The file of `size` bytes at the start of `block`; nothing is copied where its bytes can be used as they lie. `raw`
+/// is for that form. Throws SafetensorsError, NpyError, InvalidValue, std::bad_alloc.
+FileContent view_file(const Block& block, std::uint64_t size, FileForm form, const RawForm& raw);
+
 /// Elements `first` to `last` (not included) of the first dimension; a view. Both are within its size.
 codec::TensorPointer rows_of(const codec::TensorPointer& tensor, std::int64_t first, std::int64_t last);
 

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <string>
+
+#include "http/message.hpp"
+#include "server/named_tensors.hpp"
+#include "server/principal.hpp"
+#include "server/uploads.hpp"
+
+namespace shared_tensor::server {
+
+/// PUT of /tensors/NAME: a file is published under a name, sent whole or in parts (Content-Range) that come in any
+/// order and several at once. Readers see it when it is complete. HEAD and DELETE with ?upload tell what is missing,
+/// and give up.
+/// Thread safety: all methods from any thread. Blocks for a copy of the part, and for a digest of the whole.
+class UploadEndpoint {
+public:
+    /// Both must outlive it.
+    UploadEndpoint(NamedTensors& names, Uploads& uploads, std::string epoch)
+        : names_(&names), uploads_(&uploads), epoch_(std::move(epoch)) {}
+
+    /// HEAD and DELETE are for an upload and not for the tensor.
+    static bool is_about_upload(const http::RequestHead& head);
+
+    /// Paths begin with TensorEndpoint::kPrefix. Faults have a JSON-RPC error as body.
+    http::Response put(const http::Request& request, const Principal& principal) const;
+    http::Response state(const http::RequestHead& head, const Principal& principal) const;
+    http::Response abandon(const http::RequestHead& head, const Principal& principal) const;
+
+private:
+    struct Wanted;
+    static Wanted parse(const http::RequestHead& head, const Principal& principal);
+    http::Response answer_part(const Uploads::Key& key, const Upload& upload) const;
+    http::Response publish(const Wanted& wanted, const Upload& upload) const;
+    http::Response unknown() const;
+
+    NamedTensors* const names_;
+    Uploads* const uploads_;
+    const std::string epoch_;
+};
+
+}  // namespace shared_tensor::server
