@@ -54,6 +54,14 @@ struct PullOptions {
     bool verify = true;                              ///< each range is held against a digest that the server gives
 };
 
+/// How a named tensor is sent over the network.
+struct PushOptions {
+    PutOptions put{};
+    std::size_t connections = 4;                    ///< at once; no more than ClientOptions::connections
+    std::size_t part_bytes = std::size_t{1} << 20;  ///< of one request
+    bool verify = true;                             ///< each part goes with a digest that the server checks
+};
+
 struct NamedTensorInfo {
     std::string name, owner;
     std::uint64_t version = 0, bytes = 0;
@@ -155,6 +163,21 @@ public:
     /// whole. Throws std::invalid_argument for options that cannot be.
     NamedTensor pull(std::string_view name, const PullOptions& options = {}) const;
 
+    /// put() for servers on other hosts: sends the tensor in parallel parts over several connections. A part that does
+    /// not arrive, or damaged, is sent again (ClientOptions::retry); readers see the tensor when all of it is there.
+    /// CallOptions::timeout bounds the whole. Throws what put() throws, std::invalid_argument for options that cannot
+    /// be.
+    Published push(std::string_view name, const at::Tensor& tensor, const PushOptions& options = {}) const;
+
+    /// A set, published in one step.
+    template <detail::NamedTensorRange Tensors>
+    Published push(std::string_view name, const Tensors& tensors, const PushOptions& options = {}) const {
+        Members members;
+        for (const auto& [member, tensor] : tensors)
+            members.emplace_back(member, &tensor);
+        return push_set(name, members, options);
+    }
+
     /// All whose name begins with `prefix`, by name; an admin sees everybody's.
     std::vector<NamedTensorInfo> list(std::string_view prefix = {}) const;
 
@@ -169,6 +192,7 @@ public:
 private:
     using Members = std::vector<std::pair<std::string, const at::Tensor*>>;
     Published put_set(std::string_view name, const Members& members, const PutOptions& options) const;
+    Published push_set(std::string_view name, const Members& members, const PushOptions& options) const;
     Client repeating() const;
 
     Client client_;

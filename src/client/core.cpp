@@ -8,6 +8,7 @@
 #include "codec/frame.hpp"
 #include "http/text.hpp"
 #include "json_rpc/error.hpp"
+#include "util/ids.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::client {
@@ -140,13 +141,15 @@ void Core::forget_session(const std::string& session, const Outgoing& request, c
     throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
 }
 
-Downloaded Core::download(const std::string& path, const DownloadForm& form, const CallOptions& options) {
+/// One request of the statistics, whatever it takes.
+template <class Transfer>
+auto Core::transfer(const std::string& path, const CallOptions& options, Transfer run) {
     const SteadyTime start = clock().now();
     const Times times{start, options.timeout ? later(start, *options.timeout) : SteadyTime::max(),
                       later(start, options_.wait_for_server)};
     requests_.fetch_add(1, std::memory_order_relaxed);
     budget_.earn();
-    DownloadPort port;
+    TransferPort port;
     port.send = [&](http::ClientRequest request) {
         for (const auto& [name, value] : headers_)
             request.headers.add(name, value);
@@ -164,9 +167,9 @@ Downloaded Core::download(const std::string& path, const DownloadForm& form, con
                       path, url());
     };
     try {
-        Downloaded file = client::download(port, path, form);
+        auto result = run(port);
         latency_.record(clock().now() - start);
-        return file;
+        return result;
     } catch (...) {
         failures_.fetch_add(1, std::memory_order_relaxed);
         latency_.record(clock().now() - start);
@@ -174,7 +177,16 @@ Downloaded Core::download(const std::string& path, const DownloadForm& form, con
     }
 }
 
-/// Of a download. What goes on costs nothing of the budget.
+Downloaded Core::download(const std::string& path, const DownloadForm& form, const CallOptions& options) {
+    return transfer(path, options, [&](const TransferPort& port) { return client::download(port, path, form); });
+}
+
+Uploaded Core::upload(const UploadFile& file, const UploadForm& form, const CallOptions& options) {
+    const std::string id = random_hex(16);
+    return transfer(file.path, options, [&](const TransferPort& port) { return client::upload(port, file, id, form); });
+}
+
+/// Of a transfer. What goes on costs nothing of the budget.
 bool Core::tries_again(const RpcError& error, int number, const Times& times) {
     if (is_shut_down() || clock().now() >= times.deadline) return false;
     if (number > 0) {

@@ -21,6 +21,7 @@
 #include "client/outgoing.hpp"
 #include "client/tensor_ports.hpp"
 #include "client/transport.hpp"
+#include "client/upload.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 
@@ -58,6 +59,8 @@ public:
 
     /// A file of the server's. Of `options` the timeout and the session count: it is safe to repeat. See download().
     Downloaded download(const std::string& path, const DownloadForm& form, const CallOptions& options);
+    /// The same for a file to the server. See upload().
+    Uploaded upload(const UploadFile& file, const UploadForm& form, const CallOptions& options);
 
     const TensorPorts& ports() const { return *surroundings_.ports; }
 
@@ -86,6 +89,8 @@ private:
                                      const SessionRefused& refused) const;
     bool is_start(const RpcError& error, const Times& times) const;
     std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
+    template <class Transfer>
+    auto transfer(const std::string& path, const CallOptions& options, Transfer run);
     bool tries_again(const RpcError& error, int number, const Times& times);
     void sleep_until(SteadyTime time);
 

@@ -3,19 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <exception>
-#include <optional>
+#include <functional>
 #include <span>
-#include <thread>
 #include <utility>
-#include <variant>
-#include <vector>
 
-#include "client/failure.hpp"
 #include "http/byte_range.hpp"
 #include "http/digest_field.hpp"
-#include "json_rpc/parse_responses.hpp"
-#include "util/guarded.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::client {
@@ -28,28 +21,9 @@ constexpr int kMostChanges = 3;
 /// The file is another one now.
 struct Changed {};
 
-[[noreturn]] void throw_odd(const std::string& path, const std::string& what) {
-    throw TransportFailure(path + ": " + what, true);
-}
-
-/// The error that a refusal has as its body.
-[[noreturn]] void throw_refusal(const http::ClientResponse& response, const std::string& path) {
-    json_rpc::ParseLimits limits;
-    const auto parsed = json_rpc::parse_responses(response.text(), limits);
-    if (const auto* responses = std::get_if<std::vector<json_rpc::Response>>(&parsed);
-        responses != nullptr && responses->size() == 1 && responses->front().error() != nullptr)
-        throw_error(*responses->front().error(), path);
-    throw_odd(path, "the server answered HTTP " + std::to_string(response.status) +
-                        ", without a reason; is that a shared-tensor-server?");
-}
-
-std::string text_of(const http::Headers& headers, std::string_view name) {
-    return std::string(headers.find(name).value_or(""));
-}
-
 class Download {
 public:
-    Download(const DownloadPort& port, const std::string& path, const DownloadForm& form)
+    Download(const TransferPort& port, const std::string& path, const DownloadForm& form)
         : port_(port), path_(path), form_(form) {}
 
     Downloaded run() {
@@ -59,10 +33,6 @@ public:
     }
 
 private:
-    struct Failure {
-        std::exception_ptr reason;
-    };
-
     http::ClientRequest request_of(const http::ByteRange& range) const {
         http::ClientRequest request;
         request.method = "GET";
@@ -74,38 +44,16 @@ private:
         return request;
     }
 
-    /// Calls `attempt` until it holds. What it throws as TransportFailure, or as an error that passes, is tried again.
-    template <class Attempt>
-    void until_it_holds(Attempt attempt) {
-        for (int number = 1;; ++number) {
-            try {
-                return attempt(number);
-            } catch (const http::TransportError& error) {
-                try {
-                    throw_failure(error, {}, path_);
-                } catch (const RpcError& reason) {
-                    if (!port_.again(reason, number)) throw;
-                }
-            } catch (const TransportFailure& error) {
-                if (!port_.again(error, number)) throw;
-            } catch (const ServerBusy& error) {
-                if (!port_.again(error, number)) throw;
-            } catch (const ShuttingDown& error) {
-                if (!port_.again(error, number)) throw;
-            }
-        }
-    }
-
     void fetch_first() {
         std::size_t wanted = std::min(kFirstRange, form_.range_bytes);
-        until_it_holds([&](int) {
+        until_it_holds(port_, path_, [&](int) {
             try {
                 first_ = port_.send(request_of({0, wanted}));
             } catch (const http::TransportError&) {
                 wanted = std::max<std::size_t>(wanted / 8, 1);  // nothing of it was kept: less may come through
                 throw;
             }
-            const auto range = http::parse_content_range(text_of(first_.headers, "Content-Range"));
+            const auto range = http::parse_content_range(field_of(first_.headers, "Content-Range"));
             if (first_.status == 416 && range && range->size == 0U) {  // an empty file has no ranges
                 first_.body->resize(0);
             } else if (first_.status == 200) {
@@ -119,7 +67,7 @@ private:
                 throw_refusal(first_, path_);
             }
         });
-        etag_ = text_of(first_.headers, "ETag");
+        etag_ = field_of(first_.headers, "ETag");
     }
 
     void fetch_rest() {
@@ -130,31 +78,14 @@ private:
         first_.body = std::move(whole);
         next_ = there;
         const std::uint64_t ranges = (size_ - there + form_.range_bytes - 1) / form_.range_bytes;
-        const std::uint64_t helpers = std::min<std::uint64_t>(form_.connections, ranges) - 1;
-        {
-            std::vector<std::jthread> threads;
-            threads.reserve(static_cast<std::size_t>(helpers));
-            for (std::uint64_t i = 0; i < helpers; ++i)
-                threads.emplace_back([this] { fetch_ranges(); });
-            fetch_ranges();
-        }
-        const auto reason = failure_.with([](const Failure& failure) { return failure.reason; });
-        if (reason) std::rethrow_exception(reason);
-    }
-
-    void fetch_ranges() noexcept {
-        try {
-            while (!stop_.load(std::memory_order_relaxed)) {
-                const std::uint64_t first = next_.fetch_add(form_.range_bytes, std::memory_order_relaxed);
-                if (first >= size_) return;
-                fetch({first, std::min<std::uint64_t>(form_.range_bytes, size_ - first)});
-            }
-        } catch (...) {
-            failure_.with([](Failure& failure) {
-                if (!failure.reason) failure.reason = std::current_exception();
-            });
-            stop_ = true;
-        }
+        on_threads(static_cast<std::size_t>(std::min<std::uint64_t>(form_.connections, ranges)),
+                   [this](const std::function<bool()>& stop) {
+                       while (!stop()) {
+                           const std::uint64_t first = next_.fetch_add(form_.range_bytes, std::memory_order_relaxed);
+                           if (first >= size_) return;
+                           fetch({first, std::min<std::uint64_t>(form_.range_bytes, size_ - first)});
+                       }
+                   });
     }
 
     /// The digest is that of the first answer, which had all of the range before it; what breaks off is completed by
@@ -163,7 +94,7 @@ private:
         const std::span<std::byte> memory(first_.body->data() + range.first, static_cast<std::size_t>(range.count));
         std::size_t done = 0;
         http::Headers head;
-        until_it_holds([&](int& number) {
+        until_it_holds(port_, path_, [&](int& number) {
             http::BodyPlace place{memory.subspan(done)};
             http::ClientRequest request = request_of({range.first + done, place.memory.size()});
             request.place = &place;
@@ -187,12 +118,12 @@ private:
     }
 
     void check_range(const http::ClientResponse& response, const http::ByteRange& wanted) const {
-        const auto range = http::parse_content_range(text_of(response.headers, "Content-Range"));
+        const auto range = http::parse_content_range(field_of(response.headers, "Content-Range"));
         const bool is_it =
             response.status == 206 && range && range->part.first == wanted.first && range->part.count == wanted.count;
         if (!is_it || range->size != size_)
             throw_odd(path_, "the server sent another range than the one that was asked for");
-        if (text_of(response.headers, "ETag") != etag_) throw Changed();
+        if (field_of(response.headers, "ETag") != etag_) throw Changed();
     }
 
     void check(const http::Headers& head, std::span<const std::byte> bytes) const {
@@ -205,20 +136,18 @@ private:
         }
     }
 
-    const DownloadPort& port_;
+    const TransferPort& port_;
     const std::string& path_;
     const DownloadForm& form_;
     http::ClientResponse first_;  // its body is that of the whole file in the end
     std::string etag_;
     std::uint64_t size_ = 0;
     std::atomic<std::uint64_t> next_{0};
-    std::atomic<bool> stop_{false};
-    Guarded<Failure> failure_;
 };
 
 }  // namespace
 
-Downloaded download(const DownloadPort& port, const std::string& path, const DownloadForm& form) {
+Downloaded download(const TransferPort& port, const std::string& path, const DownloadForm& form) {
     for (int changes = 0; changes < kMostChanges; ++changes) {
         try {
             return Download(port, path, form).run();

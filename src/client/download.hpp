@@ -2,26 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
-#include <shared_tensor/error.hpp>
-
-#include "http/client.hpp"
+#include "client/transfer.hpp"
 
 namespace shared_tensor::client {
-
-/// How files are fetched. A seam: what sends and waits is the client's.
-struct DownloadPort {
-    /// One request with the client's own header fields. Throws http::TransportError.
-    std::function<http::ClientResponse(http::ClientRequest)> send;
-    /// After a try that failed, the `number`th without a byte of progress, 0 where there was some: whether to try
-    /// again. Blocks for the pause.
-    std::function<bool(const RpcError&, int number)> again;
-    /// A buffer of at least so many bytes. Throws std::bad_alloc, RpcError for more than the client takes.
-    std::function<std::shared_ptr<PooledBuffer>(std::uint64_t)> take;
-};
 
 struct DownloadForm {
     std::size_t connections = 4;                     ///< at once
@@ -39,6 +25,6 @@ struct Downloaded {
 /// connection brought is kept, and the rest asked for again. A file that changes meanwhile is begun anew, three times.
 /// Blocks. Throws what the server answered as RpcError's child (UnknownOrExpired for 404), TransportFailure for bytes
 /// that were damaged on the way each time, and what `port` throws.
-Downloaded download(const DownloadPort& port, const std::string& path, const DownloadForm& form);
+Downloaded download(const TransferPort& port, const std::string& path, const DownloadForm& form);
 
 }  // namespace shared_tensor::client

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "client/core.hpp"
 #include "http/text.hpp"
 #include "tensor/at_tensor.hpp"
+#include "tensor/tensor_file.hpp"
 
 namespace shared_tensor {
 
@@ -211,6 +213,16 @@ Published NamedTensors::put(std::string_view name, const at::Tensor& tensor, con
 
 namespace {
 
+template <class Members>
+tensor::TensorMap by_name(const Members& members) {
+    tensor::TensorMap tensors;
+    for (const auto& [member, tensor] : members) {
+        if (!tensors.emplace(member, tensor::make_handle(*tensor)).second)
+            throw std::invalid_argument("a set has one tensor for each name, not two for \"" + member + '"');
+    }
+    return tensors;
+}
+
 /// Memory that is shared with the server where that can be: then nothing is copied on the way there.
 tensor::TakeBlock block_from(const client::Core& core) {
     return [&core](std::uint64_t bytes) {
@@ -226,11 +238,7 @@ tensor::TakeBlock block_from(const client::Core& core) {
 }  // namespace
 
 Published NamedTensors::put_set(std::string_view name, const Members& members, const PutOptions& options) const {
-    tensor::TensorMap tensors;
-    for (const auto& [member, tensor] : members) {
-        if (!tensors.emplace(member, tensor::make_handle(*tensor)).second)
-            throw std::invalid_argument("a set has one tensor for each name, not two for \"" + member + '"');
-    }
+    const tensor::TensorMap tensors = by_name(members);
     PutResult result;
     const auto set = tensor::gather_set(tensors, block_from(*client_.core_));
     client_.call_into("tensor.put", PutSet(name, options, set), result);
@@ -331,6 +339,71 @@ NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options
         throw ResultMismatch("", "a safetensors file", error.what());
     }
     return NamedTensor(std::move(content));
+}
+
+namespace {
+
+client::UploadForm form_of(const PushOptions& options) {
+    if (options.connections == 0 || options.part_bytes == 0)
+        throw std::invalid_argument("PushOptions: connections and part_bytes must be at least 1");
+    return {options.connections, options.part_bytes, options.verify};
+}
+
+/// `file` must outlive what is made of it.
+client::UploadFile to_send(std::string_view name, const tensor::TensorFile& file, tensor::FileForm form,
+                           const PushOptions& options) {
+    client::UploadFile sent;
+    sent.path = "/tensors/" + http::percent_encode_path(name);
+    sent.path.append(tensor::suffix_of(form));
+    if (options.put.if_version) sent.path.append("?if_version=").append(std::to_string(*options.put.if_version));
+    sent.parts.push_back({std::as_bytes(std::span(file.head)), {}});
+    for (const tensor::ElementReader& one : file.elements)
+        sent.parts.push_back({{one.data(), static_cast<std::size_t>(one.size())}, {}});
+    sent.size = file.size;
+    return sent;
+}
+
+template <class Make>
+tensor::TensorFile as_file(Make make) {
+    try {
+        return make();
+    } catch (const tensor::SafetensorsError& error) {
+        throw InvalidValue("dtype", "one that safetensors has (a single tensor without metadata may have any)",
+                           error.what());
+    }
+}
+
+tensor::Metadata metadata_of(const PushOptions& options) {
+    return {options.put.metadata.begin(), options.put.metadata.end()};
+}
+
+}  // namespace
+
+Published NamedTensors::push(std::string_view name, const at::Tensor& tensor, const PushOptions& options) const {
+    const client::UploadForm form = form_of(options);
+    codec::TensorPointer handle = tensor::make_handle(tensor);
+    if (tensor::ElementReader(handle).data() == nullptr) handle = tensor::copy_tensor(handle, tensor::plain_block);
+    // Metadata has its place in safetensors only, which lacks some dtypes.
+    const bool is_raw = options.put.metadata.empty();
+    const auto file_form = is_raw ? tensor::FileForm::raw : tensor::FileForm::safetensors;
+    const auto file =
+        as_file([&] { return tensor::file_of(handle, file_form, std::string(name), metadata_of(options)); });
+    client::UploadFile sent = to_send(name, file, file_form, options);
+    if (is_raw) {
+        sent.headers.add("Shared-Tensor-Dtype", std::string(tensor::name_of(tensor::dtype_of(handle))));
+        sent.headers.add("Shared-Tensor-Shape", nlohmann::json(tensor::shape_of(handle)).dump());
+    }
+    const auto done = client_.core_->upload(sent, form, client_.options_);
+    return {std::string(name), done.version, handle->bytes()};
+}
+
+Published NamedTensors::push_set(std::string_view name, const Members& members, const PushOptions& options) const {
+    const client::UploadForm form = form_of(options);
+    const auto set = tensor::gather_set(by_name(members), tensor::plain_block);
+    const auto file = as_file([&] { return tensor::file_of(set, metadata_of(options)); });
+    const auto done =
+        client_.core_->upload(to_send(name, file, tensor::FileForm::safetensors, options), form, client_.options_);
+    return {std::string(name), done.version, done.bytes};
 }
 
 std::vector<NamedTensorInfo> NamedTensors::list(std::string_view prefix) const {

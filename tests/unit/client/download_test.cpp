@@ -47,7 +47,7 @@ public:
     void change() { bytes_ = content(bytes_.size(), static_cast<unsigned>(++version_)); }
     const std::vector<std::byte>& bytes() const { return bytes_; }
 
-    client::DownloadPort port() {
+    client::TransferPort port() {
         return {[this](http::ClientRequest request) { return send(request); },
                 [this](const RpcError&, int number) {
                     ++retries;
@@ -265,7 +265,7 @@ TEST_CASE("A server that is busy is asked again", "[client][download]") {
 TEST_CASE("An answer that is not what was asked for is refused", "[client][download]") {
     BufferPool pool;
     const auto answering = [&](int status, const char* range) {
-        return client::DownloadPort{[&pool, status, range](const http::ClientRequest&) {
+        return client::TransferPort{[&pool, status, range](const http::ClientRequest&) {
                                         http::ClientResponse response;
                                         response.status = status;
                                         response.headers.add("Content-Range", range);

@@ -1,0 +1,167 @@
+#include "client/upload.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "http/byte_range.hpp"
+#include "http/digest_field.hpp"
+#include "http/text.hpp"
+#include "util/guarded.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+using http::ByteRange;
+
+constexpr int kMostRounds = 4;
+
+/// "0-99, 200-299", the gaps of an upload.
+std::vector<ByteRange> parse_gaps(std::string_view text, std::uint64_t size) {
+    std::vector<ByteRange> gaps;
+    while (!text.empty()) {
+        const std::string_view one = http::trim(text.substr(0, text.find(',')));
+        text.remove_prefix(
+            std::min(text.size(), text.find(',') == std::string_view::npos ? text.size() : text.find(',') + 1));
+        const auto gap = http::parse_content_range("bytes " + std::string(one) + "/" + std::to_string(size));
+        if (gap) gaps.push_back(gap->part);
+    }
+    return gaps;
+}
+
+class Upload {
+public:
+    Upload(const TransferPort& port, const UploadFile& file, const std::string& id, const UploadForm& form)
+        : port_(port),
+          file_(file),
+          form_(form),
+          path_(file.path + (file.path.find('?') == std::string::npos ? "?upload=" : "&upload=") + id) {}
+
+    Uploaded run() {
+        std::vector<ByteRange> missing{{0, file_.size}};
+        try {
+            for (int round = 0; round < kMostRounds; ++round) {
+                send(missing);
+                if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
+                missing = ask();
+                if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
+            }
+        } catch (...) {
+            drop();
+            throw;
+        }
+        throw_odd(path_, "the server loses parts that it has taken");
+    }
+
+private:
+    void send(const std::vector<ByteRange>& wanted) {
+        std::vector<ByteRange> parts;
+        for (const ByteRange& range : wanted) {
+            std::uint64_t at = 0;
+            do {
+                parts.push_back({range.first + at, std::min<std::uint64_t>(form_.part_bytes, range.count - at)});
+                at += form_.part_bytes;
+            } while (at < range.count);
+        }
+        std::atomic<std::size_t> next{0};
+        on_threads(std::clamp<std::size_t>(parts.size(), 1, form_.connections), [&](const std::function<bool()>& stop) {
+            for (std::size_t i = next++; i < parts.size() && !stop(); i = next++)
+                until_it_holds(port_, path_, [&](int) { send(parts[i]); });
+        });
+    }
+
+    void send(const ByteRange& part) {
+        http::ClientRequest request;
+        request.method = "PUT";
+        request.path = path_;
+        request.headers = file_.headers;
+        request.content_type = "application/octet-stream";
+        request.parts = http::cut(file_.parts, part);
+        if (part.count < file_.size) request.headers.add("Content-Range", http::content_range(part, file_.size));
+        if (form_.verify) request.headers.add("Content-Digest", digest_of(request.parts));
+        read(port_.send(std::move(request)));
+    }
+
+    static std::string digest_of(const std::vector<http::BodyPart>& parts) {
+        if (parts.size() == 1) return http::digest_field(Digest::of(parts.front().bytes));
+        Digest digest;
+        for (const http::BodyPart& part : parts)
+            digest.update(part.bytes);
+        return http::digest_field(digest.value());
+    }
+
+    void read(const http::ClientResponse& response) {
+        if (response.status == 202) return;
+        if (response.status != 200) refuse(response);
+        const auto json = nlohmann::json::parse(response.text(), nullptr, false);
+        if (!json.is_object() || !json.contains("version") || !json["version"].is_number_unsigned())
+            throw_odd(path_, "the server's answer has no version");
+        done_.with([&](auto& known) { known = Uploaded{json["version"].get<std::uint64_t>(), file_.size}; });
+    }
+
+    /// A part that was damaged on the way may be sent again.
+    [[noreturn]] void refuse(const http::ClientResponse& response) {
+        try {
+            throw_refusal(response, path_);
+        } catch (const InvalidParams& error) {
+            const auto data = nlohmann::json::parse(error.data(), nullptr, false);
+            const bool is_damaged =
+                data.is_object() && data.contains("parameter") && data["parameter"] == "Content-Digest";
+            if (is_damaged) throw_odd(path_, "a part was damaged on the way each time");
+            throw;
+        }
+    }
+
+    /// What the server does not have.
+    std::vector<ByteRange> ask() {
+        std::vector<ByteRange> missing{{0, file_.size}};
+        until_it_holds(port_, path_, [&](int) {
+            const http::ClientResponse response = port_.send(request("HEAD"));
+            if (response.status == 404) return;  // it has forgotten all
+            if (response.status != 200) throw_odd(path_, "the server answered HTTP " + std::to_string(response.status));
+            if (const auto version = http::parse_decimal(field_of(response.headers, "Shared-Tensor-Version"))) {
+                done_.with([&](auto& known) { known = Uploaded{*version, file_.size}; });
+                missing.clear();
+            } else {
+                missing = parse_gaps(field_of(response.headers, "Shared-Tensor-Missing"), file_.size);
+            }
+        });
+        return missing;
+    }
+
+    void drop() noexcept {
+        try {
+            port_.send(request("DELETE"));
+        } catch (const std::exception& error) {
+            log::debug("an upload that failed ends by itself: ", error.what());
+        }
+    }
+
+    http::ClientRequest request(const char* method) const {
+        http::ClientRequest request;
+        request.method = method;
+        request.path = path_;
+        return request;
+    }
+
+    const TransferPort& port_;
+    const UploadFile& file_;
+    const UploadForm& form_;
+    const std::string path_;
+    Guarded<std::optional<Uploaded>> done_;
+};
+
+}  // namespace
+
+Uploaded upload(const TransferPort& port, const UploadFile& file, const std::string& id, const UploadForm& form) {
+    return Upload(port, file, id, form).run();
+}
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,187 @@
+// Named tensors sent over the network, in parallel parts.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <future>
+#include <memory>
+
+#include <shared_tensor/json.hpp>
+#include <shared_tensor/tensors.hpp>
+
+#include "example_daemon.hpp"
+#include "support/faulty_proxy.hpp"
+#include "support/rpc.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+Client far_client(const std::string& url, ClientOptions options = {}) {
+    options.url = url;
+    options.local_socket = "none";
+    return Client(options);
+}
+
+at::Tensor numbers(std::int64_t count) { return at::arange(count, at::kInt); }
+
+Json totals_of(const Client& client, const char* part) { return Json::parse(client.info().json)["totals"][part]; }
+
+constexpr std::int64_t kCount = 1'000'000;
+
+/// A daemon behind a proxy.
+struct Behind {
+    explicit Behind(std::function<Harm(int)> harm)
+        : proxy(std::move(harm)), server({"--allowed-host", proxy.authority()}), near(server.client()) {
+        proxy.pass_on_to(server.daemon.port());
+    }
+    Client client(ClientOptions options = {}) const { return far_client(proxy.url(), std::move(options)); }
+
+    FaultyProxy proxy;
+    ExampleDaemon server;
+    NamedTensors near;
+};
+
+}  // namespace
+
+TEST_CASE("tensors and sets are pushed as they are", "[client][push]") {
+    const ExampleDaemon server;
+    const NamedTensors near(server.client()), far(far_client(server.url()));
+    const at::Tensor x = numbers(3'000'000).view({1000, 3000});
+    std::uint64_t version = 0;
+    for (const PushOptions& options : {PushOptions{}, PushOptions{.connections = 1}, PushOptions{.part_bytes = 100'003},
+                                       PushOptions{.connections = 8, .part_bytes = 64 << 20, .verify = false}}) {
+        const Published published = far.push("x", x, options);
+        CHECK(published.version > version);
+        CHECK(published.bytes == x.nbytes());
+        version = published.version;
+        const NamedTensor got = near.get("x");
+        CHECK(got.version() == version);
+        CHECK(at::equal(got.tensor(), x));
+    }
+    far.push("x", x.t());
+    CHECK(at::equal(near.get("x").tensor(), x.t()));
+    far.push("x", x, {.put = {.metadata = {{"step", "7"}}}});
+    CHECK(at::equal(near.get("x").tensor(), x));
+    CHECK(near.get("x").metadata().at("step") == "7");
+
+    const std::map<std::string, at::Tensor> set{{"b.weight", numbers(700'000)}, {"a bias", at::ones({3}, at::kBool)}};
+    far.push("weights", set, {.put = {.metadata = {{"step", "8"}}}});
+    const NamedTensor weights = near.get("weights");
+    REQUIRE(weights.size() == 2);
+    for (const auto& [name, tensor] : set)
+        CHECK(at::equal(weights[name], tensor));
+    CHECK(weights.metadata().at("step") == "8");
+    CHECK(totals_of(server.client(), "uploads") == Json({{"open", 0}, {"bytes", 0}}));
+}
+
+TEST_CASE("every dtype and shape can be pushed", "[client][push]") {
+    const ExampleDaemon server;
+    const NamedTensors near(server.client()), far(far_client(server.url()));
+    for (const at::ScalarType dtype : {at::kBool, at::kByte, at::kHalf, at::kBFloat16, at::kComplexDouble, at::kLong}) {
+        for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{}, {0}, {3, 0, 2}, {5}, {300, 1001}}) {
+            const at::Tensor x = at::ones(shape, dtype);
+            far.push("x", x);
+            const at::Tensor got = near.get("x").tensor();
+            CHECK(got.scalar_type() == dtype);
+            CHECK(got.sizes() == x.sizes());
+            CHECK(at::equal(got, x));
+        }
+    }
+}
+
+TEST_CASE("what cannot be pushed is said", "[client][push]") {
+    const ExampleDaemon server({"--max-upload-bytes", "1000000"});
+    const NamedTensors far(far_client(server.url()));
+    const at::Tensor x = numbers(1000);
+    CHECK_THROWS_AS(far.push("l-x", x), InvalidParams);
+    CHECK_THROWS_AS(far.push("x", x, {.put = {.if_version = 7}}), InvalidParams);
+    const Published first = far.push("x", x, {.put = {.if_version = 0}});
+    CHECK_THROWS_AS(far.push("x", x, {.put = {.if_version = 0}}), InvalidParams);
+    CHECK(far.push("x", x, {.put = {.if_version = first.version}}).version > first.version);
+    CHECK_THROWS_AS(far.push("x", numbers(1'000'000)), InvalidParams);
+    CHECK_THROWS_AS(far.push("x", x, {.connections = 0}), std::invalid_argument);
+    CHECK_THROWS_AS(far.push("x", x, {.part_bytes = 0}), std::invalid_argument);
+    CHECK_THROWS_AS(far.push("x", at::ones({3}, at::kComplexDouble), {.put = {.metadata = {{"a", "b"}}}}),
+                    InvalidValue);
+}
+
+TEST_CASE("parts that do not arrive are sent again, and the tensor is published once", "[client][push]") {
+    for (const std::uint64_t every : {150'000ULL, 400'000ULL, 1'100'000ULL}) {
+        for (const bool reset : {false, true}) {
+            INFO("each connection breaks after " << every << " bytes" << (reset ? ", by a reset" : ""));
+            const Behind behind([=](int connection) {
+                return Harm{.cut_up = every + static_cast<std::uint64_t>(connection % 7) * 997, .reset = reset};
+            });
+            ClientOptions options;
+            options.retry = fixed_delay(5ms, 50);
+            options.retry_budget.saved = 10'000;
+            const Client client = behind.client(options);
+            const Published published =
+                NamedTensors(client).push("x", numbers(kCount), {.connections = 3, .part_bytes = 100'000});
+            CHECK(at::equal(behind.near.get("x").tensor(), numbers(kCount)));
+            CHECK(behind.near.get("x").version() == published.version);
+            CHECK(totals_of(behind.server.client(), "named_tensors")["published"] == 1);
+            CHECK(client.statistics().retries > 0);
+        }
+    }
+}
+
+TEST_CASE("answers that are lost do no harm", "[client][push]") {
+    // Each answer has about 250 bytes: some connections end inside the first, others later.
+    const Behind behind(
+        [](int connection) { return Harm{.cut_down = 100 + static_cast<unsigned>(connection % 4) * 333}; });
+    ClientOptions options;
+    options.retry = fixed_delay(5ms, 50);
+    options.retry_budget.saved = 10'000;
+    NamedTensors(behind.client(options)).push("x", numbers(kCount), {.connections = 2, .part_bytes = 500'000});
+    CHECK(at::equal(behind.near.get("x").tensor(), numbers(kCount)));
+    CHECK(totals_of(behind.server.client(), "named_tensors")["published"] == 1);
+}
+
+TEST_CASE("parts that are damaged on the way are sent again", "[client][push]") {
+    const auto harm = [](int connection) {
+        return connection <= 2 ? Harm{.damage_up = 300'000U * static_cast<unsigned>(connection)} : Harm();
+    };
+    const Behind verified(harm), trusted(harm);
+    const Client client = verified.client();
+    NamedTensors(client).push("x", numbers(kCount), {.connections = 2});
+    CHECK(at::equal(verified.near.get("x").tensor(), numbers(kCount)));
+    CHECK(client.statistics().retries >= 1);
+    NamedTensors(trusted.client()).push("x", numbers(kCount), {.connections = 2, .verify = false});
+    CHECK_FALSE(at::equal(trusted.near.get("x").tensor(), numbers(kCount)));
+}
+
+TEST_CASE("a push outlives a new start of its server", "[client][push]") {
+    FaultyProxy proxy([](int) { return Harm{.cut_up = 1'000'000}; });
+    auto server = std::make_unique<ExampleDaemon>(Words{"--allowed-host", proxy.authority()});
+    const int port = server->daemon.port();
+    proxy.pass_on_to(port);
+    ClientOptions options;
+    options.retry = fixed_delay(20ms, 1000);
+    options.retry_budget.saved = 100'000;
+    auto pushed = std::async(std::launch::async, [&] {  // a child dies with the thread that made it: not in this one
+        NamedTensors(far_client(proxy.url(), options))
+            .push("x", numbers(8 * kCount), {.connections = 2, .part_bytes = 200'000});
+    });
+    REQUIRE(eventually([&] { return proxy.connections() >= 4; }));
+    server->daemon.child().signal(SIGKILL);
+    server->daemon.child().wait();
+    server =
+        std::make_unique<ExampleDaemon>(Words{"--allowed-host", proxy.authority(), "--port", std::to_string(port)});
+    pushed.get();
+    CHECK(at::equal(NamedTensors(server->client()).get("x").tensor(), numbers(8 * kCount)));
+}
+
+TEST_CASE("a push to a server that is gone fails soon", "[client][push]") {
+    FaultyProxy proxy([](int) { return Harm{.cut_up = 0}; });
+    proxy.pass_on_to(1);
+    const auto start = std::chrono::steady_clock::now();
+    CHECK_THROWS_AS(NamedTensors(far_client(proxy.url())).push("x", numbers(kCount)), TransportFailure);
+    CHECK(std::chrono::steady_clock::now() - start < 20s);
+}
