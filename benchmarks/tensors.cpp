@@ -5,6 +5,7 @@
 #include <optional>
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/tensor.hpp>
+#include <shared_tensor/tensors.hpp>
 
 #include "bytes.hpp"
 #include "groups.hpp"
@@ -21,6 +22,8 @@ namespace {
 constexpr const char* kRawTcp = "raw TCP copy";
 constexpr const char* kRawReno = "raw TCP copy, reno";
 constexpr const char* kOursTcp = "shared_tensor by body, TCP";
+constexpr const char* kOursRanges = "shared_tensor push and pull, 4 connections";
+constexpr const char* kOursTrusting = "shared_tensor push and pull, 4 connections, no digests";
 constexpr const char* kRawUnix = "raw Unix socket copy";
 constexpr const char* kOursUnix = "shared_tensor by body, Unix socket";
 constexpr const char* kGrpc = "gRPC C++ unary, TCP";
@@ -66,6 +69,23 @@ TensorCallers our_calls(const std::string& url, std::size_t size) {
     };
 }
 
+/// A named tensor as a file, in parallel parts and ranges.
+TensorCallers our_files(const std::string& url, std::size_t size, bool verify) {
+    shared_tensor::ClientOptions options;
+    options.url = url;
+    options.local_socket = "none";
+    const shared_tensor::NamedTensors names{shared_tensor::Client(options)};
+    const at::Tensor tensor = filled_tensor(size);
+    const std::int64_t expected = fingerprint_of(tensor);
+    const std::string there = "there-" + std::to_string(size), back = "back-" + std::to_string(size);
+    names.push(back, tensor);
+    const auto push = [=] { names.push(there, tensor, {.verify = verify}); };
+    const auto pull = [=] {
+        require(fingerprint_of(names.pull(back, {.verify = verify}).tensor()) == expected, "a wrong tensor");
+    };
+    return {push, pull, [=] { push(), pull(); }};
+}
+
 struct Servers {
     explicit Servers(const std::string& folder) : path(folder + "/copy"), our_path(folder + "/tensors") {
         if (have_grpc()) grpc.emplace(std::vector<std::string>{"grpc"});
@@ -84,6 +104,8 @@ Named callers(const Servers& servers, std::size_t size) {
         {kRawTcp, raw_copies(connect_tcp(servers.tcp.port()), size)},
         {kRawReno, raw_copies(reno, size)},
         {kOursTcp, our_calls(servers.ours.address(), size)},
+        {kOursRanges, our_files(servers.ours.address(), size, true)},
+        {kOursTrusting, our_files(servers.ours.address(), size, false)},
         {kRawUnix, raw_copies(connect_unix(servers.path), size)},
         {kOursUnix, our_calls("unix:" + servers.our_path, size)},
     };
@@ -112,6 +134,8 @@ void print_targets(Report& report, const std::map<std::string, Sample>& samples)
     speed(kRawTcp, kOursTcp, 0.9);
     speed(kRawReno, kOursTcp, 0.9);
     speed(kRawUnix, kOursUnix, 0.9);
+    speed(kRawTcp, kOursRanges, 0.9);
+    speed(kRawReno, kOursRanges, 0.9);
 }
 
 void measure_way(Report& report, const Named& callers, Caller TensorCallers::*way, const std::string& words,

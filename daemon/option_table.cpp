@@ -216,9 +216,10 @@ void add_limits(Table& table) {
                MEMBER(server.lease_confirm_within));
     table.count("max-named-tensors", "tensors and sets kept by name", 1, MEMBER(server.max_named_tensors), 10'000'000);
     table.count("max-set-members", "tensors in one named set", 1, MEMBER(server.max_set_members), 10'000'000);
-    table.size("max-upload-bytes", "files that are put in parts and not complete; 0: a quarter of the memory",
+    table.size("max-upload-bytes", "files that are being put and not complete; 0: a quarter of the memory",
                MEMBER(server.max_upload_bytes));
     table.count("max-uploads", "such files", 1, MEMBER(server.max_uploads), 10'000'000);
+    table.count("max-client-uploads", "such files of one principal", 1, MEMBER(server.max_client_uploads), 10'000'000);
     table.time("upload-ttl", "end of such a file without another part", MEMBER(server.upload_ttl));
     table.size("max-named-bytes", "tensors kept by name, the versions of now; 0: a quarter of the memory",
                MEMBER(server.max_named_bytes));

@@ -85,8 +85,9 @@ struct ServerOptions {
     std::size_t max_set_members = 100'000;   ///< of one set
     std::uint64_t max_named_bytes = 0;       ///< of the versions that can be got now; 0: a quarter of the memory
 
-    std::uint64_t max_upload_bytes = 0;  ///< of files that are under way in parts; 0: a quarter of the memory
-    std::size_t max_uploads = 1'000;     ///< such files
+    std::uint64_t max_upload_bytes = 0;             ///< of files that are being put; 0: a quarter of the memory
+    std::size_t max_uploads = 1'000;                ///< such files
+    std::size_t max_client_uploads = 100;           ///< of one principal
     std::chrono::milliseconds upload_ttl{300'000};  ///< end of one that gets no part
 
     std::size_t max_objects = 10'000;        ///< handles of objects (<shared_tensor/object.hpp>), of all clients

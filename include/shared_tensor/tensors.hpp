@@ -49,7 +49,7 @@ struct PullOptions {
     std::optional<std::uint64_t> version{};
     /// Rows of a tensor, from the first up to the last, which is not included; none: from its start, to its end.
     std::optional<std::int64_t> first_row{}, last_row{};
-    std::size_t connections = 4;                     ///< at once; no more than ClientOptions::connections
+    std::size_t connections = 4;                     ///< at once; those beyond ClientOptions::connections wait
     std::size_t range_bytes = std::size_t{4} << 20;  ///< of one request
     bool verify = true;                              ///< each range is held against a digest that the server gives
 };
@@ -57,7 +57,7 @@ struct PullOptions {
 /// How a named tensor is sent over the network.
 struct PushOptions {
     PutOptions put{};
-    std::size_t connections = 4;                    ///< at once; no more than ClientOptions::connections
+    std::size_t connections = 4;                    ///< at once; those beyond ClientOptions::connections wait
     std::size_t part_bytes = std::size_t{1} << 20;  ///< of one request
     bool verify = true;                             ///< each part goes with a digest that the server checks
 };
@@ -160,7 +160,8 @@ public:
     /// hosts, where get() has one connection and begins anew when it breaks. What has come stays when a connection
     /// breaks, and the rest is asked for again (ClientOptions::retry). Bytes that were damaged on the way are fetched
     /// once more. All of it is of one version. At most ClientOptions::max_answer_bytes; CallOptions::timeout bounds the
-    /// whole. Throws std::invalid_argument for options that cannot be.
+    /// whole. A set with members of complex32 or complex128 is for get(): files of sets lack these. Throws
+    /// std::invalid_argument for options that cannot be.
     NamedTensor pull(std::string_view name, const PullOptions& options = {}) const;
 
     /// put() for servers on other hosts: sends the tensor in parallel parts over several connections. A part that does

@@ -266,6 +266,7 @@ Fetch Core::fetch_of(const http::ClientResponse& response, const CallOptions& op
 
 /// Its lease is given up without waiting for long: it ends by itself too.
 std::shared_ptr<PooledBuffer> Core::fetch(const ByUrl& there, CallOptions options) {
+    options.timeout.reset();  // that of the call, which has been answered
     auto elements = download(there.url + ".raw", {.connections = options_.connections}, options).bytes;
     try {
         options.timeout = std::chrono::seconds(5);

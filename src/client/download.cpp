@@ -16,7 +16,8 @@ namespace shared_tensor::client {
 namespace {
 
 constexpr std::size_t kFirstRange = std::size_t{1} << 20;  // it is copied to its place: the size is not known before
-constexpr int kMostChanges = 3;
+constexpr std::size_t kWorthwhile = 4096;  // a connection that brought as much may be followed by another at once
+constexpr int kMostTries = 3;              // of a file that changes
 
 /// The file is another one now.
 struct Changed {};
@@ -49,8 +50,10 @@ private:
         until_it_holds(port_, path_, [&](int) {
             try {
                 first_ = port_.send(request_of({0, wanted}));
-            } catch (const http::TransportError&) {
-                wanted = std::max<std::size_t>(wanted / 8, 1);  // nothing of it was kept: less may come through
+            } catch (const http::TransportError& error) {
+                // Nothing of it was kept: less may come through.
+                if (error.sent && error.kind == http::TransportError::Kind::broken)
+                    wanted = std::max<std::size_t>(wanted / 8, 1);
                 throw;
             }
             const auto range = http::parse_content_range(field_of(first_.headers, "Content-Range"));
@@ -76,14 +79,14 @@ private:
         whole->resize(static_cast<std::size_t>(size_));
         std::memcpy(whole->data(), first_.body->data(), there);
         first_.body = std::move(whole);
-        next_ = there;
-        const std::uint64_t ranges = (size_ - there + form_.range_bytes - 1) / form_.range_bytes;
+        const std::uint64_t step = std::min<std::uint64_t>(form_.range_bytes, size_ - there);
+        const std::uint64_t ranges = (size_ - there + step - 1) / step;
+        std::atomic<std::uint64_t> next{0};
         on_threads(static_cast<std::size_t>(std::min<std::uint64_t>(form_.connections, ranges)),
-                   [this](const std::function<bool()>& stop) {
-                       while (!stop()) {
-                           const std::uint64_t first = next_.fetch_add(form_.range_bytes, std::memory_order_relaxed);
-                           if (first >= size_) return;
-                           fetch({first, std::min<std::uint64_t>(form_.range_bytes, size_ - first)});
+                   [&](const std::function<bool()>& stop) {
+                       for (std::uint64_t i = next++; i < ranges && !stop(); i = next++) {
+                           const std::uint64_t first = there + i * step;
+                           fetch({first, std::min(step, size_ - first)});
                        }
                    });
     }
@@ -96,34 +99,37 @@ private:
         http::Headers head;
         until_it_holds(port_, path_, [&](int& number) {
             http::BodyPlace place{memory.subspan(done)};
-            http::ClientRequest request = request_of({range.first + done, place.memory.size()});
+            const http::ByteRange rest{range.first + done, place.memory.size()};
+            http::ClientRequest request = request_of(rest);
             request.place = &place;
+            const auto keep = [&] {
+                check_range(place, rest);
+                if (done == 0) head = place.headers;
+                done += place.filled;
+            };
             try {
                 const http::ClientResponse response = port_.send(std::move(request));
                 if (response.status == 404 || response.status == 412) throw Changed();
                 if (response.status / 100 != 2) throw_refusal(response, path_);
-                if (done == 0) head = place.headers;
-                check_range(response, {range.first + done, place.memory.size()});
-                done = 0;  // if it is damaged
-                check(head, memory);
             } catch (const http::TransportError&) {
-                if (place.filled > 0) {
-                    if (done == 0) head = place.headers;
-                    done += place.filled;
-                    number = 0;
-                }
+                if (place.filled == 0) throw;
+                keep();
+                if (place.filled >= std::min(kWorthwhile, place.memory.size())) number = 0;
                 throw;
             }
+            keep();
+            done = 0;  // if it is damaged
+            check(head, memory);
         });
     }
 
-    void check_range(const http::ClientResponse& response, const http::ByteRange& wanted) const {
-        const auto range = http::parse_content_range(field_of(response.headers, "Content-Range"));
+    void check_range(const http::BodyPlace& place, const http::ByteRange& wanted) const {
+        const auto range = http::parse_content_range(field_of(place.headers, "Content-Range"));
         const bool is_it =
-            response.status == 206 && range && range->part.first == wanted.first && range->part.count == wanted.count;
+            place.status == 206 && range && range->part.first == wanted.first && range->part.count == wanted.count;
         if (!is_it || range->size != size_)
             throw_odd(path_, "the server sent another range than the one that was asked for");
-        if (field_of(response.headers, "ETag") != etag_) throw Changed();
+        if (field_of(place.headers, "ETag") != etag_) throw Changed();
     }
 
     void check(const http::Headers& head, std::span<const std::byte> bytes) const {
@@ -142,13 +148,12 @@ private:
     http::ClientResponse first_;  // its body is that of the whole file in the end
     std::string etag_;
     std::uint64_t size_ = 0;
-    std::atomic<std::uint64_t> next_{0};
 };
 
 }  // namespace
 
 Downloaded download(const TransferPort& port, const std::string& path, const DownloadForm& form) {
-    for (int changes = 0; changes < kMostChanges; ++changes) {
+    for (int tries = 0; tries < kMostTries; ++tries) {
         try {
             return Download(port, path, form).run();
         } catch (const Changed&) {

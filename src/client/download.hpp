@@ -22,7 +22,7 @@ struct Downloaded {
 };
 
 /// Fetches `path` in ranges, several at a time on threads of their own: the first request tells the size. What a broken
-/// connection brought is kept, and the rest asked for again. A file that changes meanwhile is begun anew, three times.
+/// connection brought is kept, and the rest asked for again. A file that changes meanwhile is begun anew, twice.
 /// Blocks. Throws what the server answered as RpcError's child (UnknownOrExpired for 404), TransportFailure for bytes
 /// that were damaged on the way each time, and what `port` throws.
 Downloaded download(const TransferPort& port, const std::string& path, const DownloadForm& form);

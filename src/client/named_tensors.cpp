@@ -298,13 +298,24 @@ client::DownloadForm form_of(const PullOptions& options) {
 }
 
 /// "[2,3]" and "float32", as the header fields of a raw file say.
-codec::TensorPointer raw_tensor(const client::Downloaded& file, const client::TensorPorts& ports) {
+void read_raw(const client::Downloaded& file, const client::TensorPorts& ports, NamedTensor::Content& content) {
     const auto dtype = file.headers.find("Shared-Tensor-Dtype"), shape = file.headers.find("Shared-Tensor-Shape");
     auto sizes = nlohmann::json::parse(shape.value_or(""), nullptr, false);
     const nlohmann::json descriptor{{"dtype", std::string(dtype.value_or(""))},
                                     {"shape", std::move(sizes)},
                                     {"body", {{"offset", 0}, {"size", file.bytes->size()}}}};
-    return ports.incoming(file.bytes->bytes(), file.bytes)->import(descriptor);
+    content.tensor = ports.incoming(file.bytes->bytes(), file.bytes)->import(descriptor);
+}
+
+void read_safetensors(const client::Downloaded& file, NamedTensor::Content& content) {
+    auto read = tensor::view_safetensors({file.bytes->data(), file.bytes->size()}, file.bytes);
+    content.metadata.insert(read.metadata.begin(), read.metadata.end());
+    for (const auto& [name, place] : read.set.manifest)
+        content.members.emplace_hint(content.members.end(), name, tensor::member_of(read.set, place));
+    if (!file.headers.find("Shared-Tensor-Dtype")) return;  // a set
+    if (content.members.size() != 1) throw tensor::SafetensorsError("it has not the one tensor that it should have");
+    content.tensor = content.members.begin()->second;
+    content.members.clear();
 }
 
 }  // namespace
@@ -319,22 +330,18 @@ NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options
         file = core.download(path_of(name, suffix, options), form, client_.options_);
         content->version = http::parse_decimal(file.headers.find("Shared-Tensor-Version").value_or("")).value_or(0);
     };
+    bool is_raw = false;
     try {
         fetch(".safetensors");
-        auto read = tensor::view_safetensors({file.bytes->data(), file.bytes->size()}, file.bytes);
-        content->metadata.insert(read.metadata.begin(), read.metadata.end());
-        const bool is_set = !file.headers.find("Shared-Tensor-Dtype");
-        for (const auto& [member, place] : read.set.manifest) {
-            auto tensor = tensor::member_of(read.set, place);
-            if (!is_set)
-                content->tensor = std::move(tensor);
-            else
-                content->members.emplace_hint(content->members.end(), member, std::move(tensor));
-        }
     } catch (const InvalidParams& error) {
-        if (!is_about(error, "form")) throw;  // of a dtype that safetensors lacks
-        fetch(".raw");
-        content->tensor = raw_tensor(file, core.ports());
+        if (!is_about(error, "form")) throw;
+        is_raw = true;  // of a dtype that safetensors lacks
+    }
+    if (is_raw) fetch(".raw");
+    try {
+        is_raw ? read_raw(file, core.ports(), *content) : read_safetensors(file, *content);
+    } catch (const InvalidValue& error) {
+        throw ResultMismatch(error.path, error.expected, error.got);
     } catch (const tensor::SafetensorsError& error) {
         throw ResultMismatch("", "a safetensors file", error.what());
     }

@@ -18,7 +18,7 @@ namespace shared_tensor::client {
 struct TransferPort {
     /// One request with the client's own header fields. Throws http::TransportError.
     std::function<http::ClientResponse(http::ClientRequest)> send;
-    /// After a try that failed, the `number`th without a byte of progress, 0 where there was some: whether to try
+    /// After a try that failed, the `number`th without progress, 0 where there was some: whether to try
     /// again. Blocks for the pause.
     std::function<bool(const RpcError&, int number)> again;
     /// A buffer of at least so many bytes. Throws std::bad_alloc, RpcError for more than the client takes.

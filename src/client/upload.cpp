@@ -99,7 +99,7 @@ private:
 
     void read(const http::ClientResponse& response) {
         if (response.status == 202) return;
-        if (response.status != 200) refuse(response);
+        if (response.status != 200 && response.status != 201) refuse(response);
         const auto json = nlohmann::json::parse(response.text(), nullptr, false);
         if (!json.is_object() || !json.contains("version") || !json["version"].is_number_unsigned())
             throw_odd(path_, "the server's answer has no version");

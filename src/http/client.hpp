@@ -48,7 +48,8 @@ public:
 struct BodyPlace {
     std::span<std::byte> memory;
     std::size_t filled = 0;  ///< of it, from its start; says after a TransportError how far the answer came
-    Headers headers{};       ///< of that answer, known before its body
+    int status = 0;          ///< of that answer; 0: none came, or it went elsewhere
+    Headers headers{};       ///< likewise, known before its body
 };
 
 struct ClientRequest {

@@ -256,6 +256,7 @@ ClientResponse ClientConnection::exchange(const ClientRequest& request, BufferPo
     const bool with_body = has_body(request, frame.status);
     const bool in_place = with_body && request.place != nullptr && frame.status / 100 == 2;
     if (in_place) {
+        request.place->status = frame.status;
         request.place->headers = frame.headers;
         read_in_place(frame, *request.place, request.deadline);
     }

@@ -47,7 +47,9 @@ codec::Value value_of_set(const tensor::TensorSet& set) {
 
 }  // namespace
 
-std::uint64_t NamedValue::bytes() const { return memory()->bytes() + kMemberOverhead * set.manifest.size(); }
+std::uint64_t NamedValue::bytes() const {
+    return std::max(memory()->bytes(), file_bytes) + kMemberOverhead * set.manifest.size();
+}
 
 std::shared_ptr<const codec::Value> NamedValue::whole() const {
     std::call_once(once_, [this] {
@@ -88,25 +90,41 @@ NamedTensors::Placed NamedTensors::place(const std::string& owner, tensor::Manif
     return {std::move(value), data->bytes()};
 }
 
-NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileContent content) const {
+NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileContent content,
+                                         std::uint64_t bytes) const {
+    if (content.tensor != nullptr && pool_ != nullptr) {  // it stays where it is, if it is in the file
+        Placed placed = place(owner, content.tensor);
+        placed.value->metadata.insert(content.metadata.begin(), content.metadata.end());
+        if (placed.copied == 0) placed.value->file_bytes = bytes;
+        return placed;
+    }
     auto value = std::make_shared<NamedValue>();
     value->metadata.insert(content.metadata.begin(), content.metadata.end());
     value->tensor = std::move(content.tensor);
+    value->file_bytes = bytes;
     if (!value->is_set()) return {std::move(value), 0};
-    const bool is_aligned = std::all_of(content.set.manifest.begin(), content.set.manifest.end(), [&](const auto& one) {
+    const auto is_aligned = [&](const auto& one) {
         const auto first = reinterpret_cast<std::uintptr_t>(tensor::address_of(content.set.data));
         return (first + one.second.offset) % tensor::size_of(one.second.dtype) == 0;
-    });
-    std::uint64_t copied = 0;
-    if (!is_aligned) {
-        tensor::TensorMap members;
-        for (const auto& [name, member] : content.set.manifest)
-            members.emplace_hint(members.end(), name, tensor::member_of(content.set, member));
-        content.set = tensor::gather_set(members, block_for(owner));
-        copied = content.set.data->bytes();
+    };
+    if (std::all_of(content.set.manifest.begin(), content.set.manifest.end(), is_aligned)) {
+        value->set = std::move(content.set);
+        return {std::move(value), 0};
     }
-    value->set = std::move(content.set);
-    return {std::move(value), copied};
+    tensor::TensorMap members;
+    for (const auto& [name, member] : content.set.manifest)
+        members.emplace_hint(members.end(), name, tensor::member_of(content.set, member));
+    Placed placed = place(owner, members);
+    placed.value->metadata.swap(value->metadata);
+    return placed;
+}
+
+std::string NamedTensors::metadata_fault(const NamedMetadata& metadata) {
+    constexpr std::size_t kMost = std::size_t{64} << 10;
+    std::size_t bytes = 0;
+    for (const auto& [key, text] : metadata)
+        bytes += key.size() + text.size();
+    return bytes <= kMost ? "" : std::to_string(bytes) + " bytes, and at most " + std::to_string(kMost) + " may be";
 }
 
 NamedTensors::Address NamedTensors::parse_address(std::string_view text) {

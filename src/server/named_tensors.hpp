@@ -23,6 +23,7 @@ struct NamedValue final : service::NamedContent {
     codec::TensorPointer tensor;  ///< null: a set
     tensor::TensorSet set;        ///< data is null: a tensor
     NamedMetadata metadata;
+    std::uint64_t file_bytes = 0;  ///< of the file that it lies in as a whole; 0: in no file
 
     bool is_set() const { return tensor == nullptr; }
     /// All of it as a function takes it; made when it is first asked for.
@@ -57,9 +58,9 @@ public:
     Placed place(const std::string& owner, const tensor::TensorMap& tensors) const;
     Placed place(const std::string& owner, tensor::Manifest manifest, const codec::TensorPointer& data) const;
 
-    /// A file that was read into memory of block_for(), where it stays: nothing is copied, but of members that are not
-    /// aligned to their items. Throws std::bad_alloc.
-    Placed adopt(const std::string& owner, tensor::FileContent content) const;
+    /// A file of `bytes` that was read into memory of block_for(), where it stays: only what is not aligned to its
+    /// items, or is in another order than C's, is copied. Throws std::bad_alloc.
+    Placed adopt(const std::string& owner, tensor::FileContent content, std::uint64_t bytes) const;
     /// Memory from which named tensors are handed over without a copy.
     tensor::TakeBlock block_for(const std::string& owner) const;
 
@@ -67,6 +68,9 @@ public:
     /// is none of that owner's. Copies nothing; the value keeps its version. Its elements are those that all readers
     /// see.
     std::shared_ptr<const codec::Value> value(std::string_view owner, std::string_view name) const;
+
+    /// What is wrong with metadata, in words for people; empty: nothing.
+    static std::string metadata_fault(const NamedMetadata& metadata);
 
     /// A name as it is asked for, and the member that it may name.
     struct Address {

@@ -41,7 +41,13 @@ Router::Router(Parts parts) : parts_(std::move(parts)) { json_rpc::print_json(pa
 
 std::variant<http::BodyPlan, http::Response> Router::admit(const http::RequestHead& head) {
     if (auto refused = refuse(head)) return std::move(*refused);
-    if (is_tensor_path(head.path) && head.method == "PUT") return http::BodyPlan{parts_.max_body_bytes, true};
+    if (is_tensor_path(head.path) && head.method == "PUT") {
+        const auto who = parts_.access.check(head);
+        if (const auto* principal = std::get_if<Principal>(&who)) {
+            if (auto refused = parts_.uploads.refuse_head(head, *principal)) return std::move(*refused);
+        }
+        return http::BodyPlan{parts_.max_body_bytes, true};
+    }
     if (head.path != kRpcPath) return http::BodyPlan{0, false};
     const std::string type = media_type(head.headers);
     if (type == codec::kFrameContentType) return http::BodyPlan{parts_.max_body_bytes, true};

@@ -111,7 +111,7 @@ service::LeaseLimits lease_limits(const ServerOptions& options) {
 
 UploadLimits upload_limits(const ServerOptions& options) {
     return {options.max_upload_bytes > 0 ? options.max_upload_bytes : memory_size() / 4, options.max_uploads,
-            options.upload_ttl};
+            options.max_client_uploads, options.upload_ttl};
 }
 
 /// Devices belong to the process: what one server switched on stays so.

@@ -57,6 +57,7 @@ Json limits(const InfoSources& sources) {
             {"max_named_bytes", names.max_bytes},
             {"max_upload_bytes", sources.uploads.limits().max_bytes},
             {"max_uploads", options.max_uploads},
+            {"max_client_uploads", options.max_client_uploads},
             {"upload_ttl_ms", options.upload_ttl.count()},
             {"max_objects", options.max_objects},
             {"max_client_objects", options.max_client_objects},

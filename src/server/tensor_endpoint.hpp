@@ -21,7 +21,7 @@ public:
     static constexpr std::string_view kPrefix = "/tensors/";
 
     /// Both must outlive it.
-    TensorEndpoint(const NamedTensors& names, const service::LeaseTable& leases, std::string epoch)
+    TensorEndpoint(const NamedTensors& names, service::LeaseTable& leases, std::string epoch)
         : names_(&names), leases_(&leases), epoch_(std::move(epoch)) {}
 
     /// The path begins with kPrefix. Faults have a JSON-RPC error as body.
@@ -34,7 +34,7 @@ private:
     Found find(const Wanted& wanted) const;
 
     const NamedTensors* const names_;
-    const service::LeaseTable* const leases_;
+    service::LeaseTable* const leases_;
     const std::string epoch_;
 };
 

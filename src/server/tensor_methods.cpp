@@ -24,7 +24,6 @@ using service::Named;
 using service::NamedPointer;
 using service::TensorStore;
 
-constexpr std::size_t kMaxMetadataBytes = std::size_t{64} << 10;
 constexpr std::chrono::milliseconds kMaxTimeout{24LL * 3600 * 1000};
 constexpr std::int64_t kMaxVersion = std::numeric_limits<std::int64_t>::max();
 
@@ -156,13 +155,10 @@ TensorMethods::Sent TensorMethods::read_sent(const JsonSource& source, const Bui
             check_member_name(reader("manifest"), name);
     }
     if (params.find("metadata") != nullptr) {
-        std::size_t bytes = 0;
-        for (auto& [key, text] : Codec<std::map<std::string, std::string>>::read(reader("metadata"))) {
-            bytes += key.size() + text.size();
+        for (auto& [key, text] : Codec<std::map<std::string, std::string>>::read(reader("metadata")))
             sent.metadata.emplace(key, std::move(text));
-        }
-        if (bytes > kMaxMetadataBytes)
-            refuse("metadata", "at most " + std::to_string(kMaxMetadataBytes) + " bytes", std::to_string(bytes));
+        if (const std::string fault = NamedTensors::metadata_fault(sent.metadata); !fault.empty())
+            refuse("metadata", "shorter texts", fault);
     }
     return sent;
 }

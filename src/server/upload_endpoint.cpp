@@ -88,13 +88,16 @@ http::Response store_refusal(const TensorStore::Refused& refused, std::optional<
                                                  std::to_string(if_version.value_or(0))));
 }
 
-void check_members(const tensor::TensorSet& set, std::size_t most) {
-    if (set.manifest.size() > most)
-        refuse("body", "at most " + std::to_string(most) + " members", std::to_string(set.manifest.size()));
-    for (const auto& [name, member] : set.manifest) {
+void check_content(const tensor::FileContent& content, std::size_t most) {
+    if (content.set.manifest.size() > most)
+        refuse("body", "at most " + std::to_string(most) + " members", std::to_string(content.set.manifest.size()));
+    for (const auto& [name, member] : content.set.manifest) {
         if (const std::string fault = service::member_name_fault(name); !fault.empty())
             refuse("body", "names for members", fault);
     }
+    const NamedMetadata metadata(content.metadata.begin(), content.metadata.end());
+    if (const std::string fault = NamedTensors::metadata_fault(metadata); !fault.empty())
+        refuse("body", "shorter metadata", fault);
 }
 
 /// A file with one tensor of that very name, as it is got, is that tensor.
@@ -108,9 +111,13 @@ void single_out(tensor::FileContent& content, const std::string& name) {
 
 struct UploadEndpoint::Wanted {
     Uploads::Key key;
-    std::optional<FileForm> form;  ///< none: neither name nor type tell it
+    std::optional<FileForm> file_form;  ///< none: neither name nor type tell it
     std::optional<std::uint64_t> if_version;
+    UploadForm form;
+    http::ByteRange part;
+    bool is_whole = false;
     tensor::RawForm raw;
+    std::optional<Digest::Value> digest;  ///< of the whole
 };
 
 bool UploadEndpoint::is_about_upload(const http::RequestHead& head) {
@@ -126,11 +133,11 @@ UploadEndpoint::Wanted UploadEndpoint::parse(const http::RequestHead& head, cons
     constexpr std::size_t kLongestId = 128;
     Wanted wanted;
     std::string_view name = std::string_view(head.path).substr(TensorEndpoint::kPrefix.size());
-    wanted.form = tensor::form_of_name(name);
-    if (wanted.form) {
-        name.remove_suffix(tensor::suffix_of(*wanted.form).size());
+    wanted.file_form = tensor::form_of_name(name);
+    if (wanted.file_form) {
+        name.remove_suffix(tensor::suffix_of(*wanted.file_form).size());
     } else {
-        wanted.form = form_of_type(head);
+        wanted.file_form = form_of_type(head);
     }
     if (const std::string fault = service::tensor_name_fault(std::string(name)); !fault.empty())
         refuse("name", "another name", fault);
@@ -151,70 +158,100 @@ UploadEndpoint::Wanted UploadEndpoint::parse(const http::RequestHead& head, cons
     return wanted;
 }
 
+/// All that a head tells of the `bytes` behind it.
+UploadEndpoint::Wanted UploadEndpoint::parse_put(const http::RequestHead& head, const Principal& principal,
+                                                 std::uint64_t bytes) {
+    const http::Headers& headers = head.headers;
+    Wanted wanted = parse(head, principal);
+    if (const auto coding = headers.find("Content-Encoding"); coding && !http::same_token(*coding, "identity"))
+        throw Refused{415, json_rpc::invalid_params("Content-Encoding", "none", *coding)};
+    if (!wanted.file_form)
+        throw Refused{415, json_rpc::invalid_params("Content-Type",
+                                                    "a name that ends in .safetensors, .npy or .raw, or "
+                                                    "application/vnd.safetensors, application/x-npy, "
+                                                    "application/octet-stream",
+                                                    headers.find("Content-Type").value_or("nothing"))};
+    if (const auto condition = headers.find("If-None-Match")) {
+        if (http::trim(*condition) != "*") refuse("If-None-Match", "*, or ?if_version=N", *condition);
+        wanted.if_version = 0;
+    }
+    if (const auto condition = headers.find("If-Match")) refuse("If-Match", "?if_version=N in its place", *condition);
+    wanted.part = {0, bytes};
+    wanted.form = {std::string(tensor::suffix_of(*wanted.file_form)), bytes};
+    wanted.is_whole = true;
+    if (const auto field = headers.find("Content-Range")) {
+        const auto range = http::parse_content_range(*field);
+        if (!range || !range->size || range->part.count != bytes || (bytes == 0 && *range->size > 0))
+            refuse("Content-Range", "bytes FIRST-LAST/SIZE, as many as the body has (" + std::to_string(bytes) + ")",
+                   *field);
+        wanted.part = range->part;
+        wanted.form.size = *range->size;
+        wanted.is_whole = bytes == *range->size;
+    }
+    if (*wanted.file_form == FileForm::raw) {
+        wanted.raw = raw_form(headers);
+        wanted.form.form.append(tensor::name_of(wanted.raw.dtype));
+        for (const std::int64_t size : wanted.raw.shape)
+            wanted.form.form.append(",").append(std::to_string(size));
+    }
+    wanted.digest = digest_in(headers, "Repr-Digest");
+    return wanted;
+}
+
 http::Response UploadEndpoint::unknown() const { return refusal(404, json_rpc::unknown_or_expired("upload", epoch_)); }
 
+namespace {
+
+http::Response busy() {
+    http::Response response = refusal(503, json_rpc::busy(std::chrono::seconds(1)));
+    response.headers.add("Retry-After", "1");
+    return response;
+}
+
+http::Response answer_done(const std::string& name, std::uint64_t size, std::uint64_t version, bool is_new = false) {
+    return json_answer(is_new ? 201 : 200, {{"name", name}, {"version", version}, {"bytes", size}});
+}
+
+}  // namespace
+
+/// A part that comes again after the end of its upload changes nothing, whatever became of the name.
+bool UploadEndpoint::is_repeat(const Wanted& wanted, const Upload& upload) const {
+    return upload.is_published() && upload.form() == wanted.form &&
+           (!wanted.digest || !upload.expected() || *upload.expected() == *wanted.digest);
+}
+
+/// Nothing, or why it would not do however its body looks.
+std::optional<http::Response> UploadEndpoint::obstacle(const Wanted& wanted) const {
+    if (const auto known = wanted.key.id.empty() ? nullptr : uploads_->find(wanted.key);
+        known != nullptr && is_repeat(wanted, *known))
+        return std::nullopt;
+    if (names_->store().closed()) return refusal(503, json_rpc::shutting_down());
+    if (auto refused = names_->store().refusal(wanted.key.owner, wanted.key.name, wanted.form.size, wanted.if_version))
+        return store_refusal(*refused, wanted.if_version);
+    return std::nullopt;
+}
+
+std::optional<http::Response> UploadEndpoint::refuse_head(const http::RequestHead& head,
+                                                          const Principal& principal) const try {
+    const auto length = head.headers.find("Content-Length");
+    const auto bytes = length ? http::parse_decimal(*length) : std::nullopt;
+    if (!bytes) {
+        (void)parse(head, principal);
+        return std::nullopt;
+    }
+    return obstacle(parse_put(head, principal, *bytes));
+} catch (const Refused& refused) {
+    return refusal(refused.status, refused.error);
+}
+
 http::Response UploadEndpoint::put(const http::Request& request, const Principal& principal) const try {
-    const http::Headers& headers = request.head.headers;
-    Wanted wanted = parse(request.head, principal);
-    if (!wanted.form)
-        return refusal(415, json_rpc::invalid_params("Content-Type",
-                                                     "a name that ends in .safetensors, .npy or .raw, or "
-                                                     "application/vnd.safetensors, application/x-npy, "
-                                                     "application/octet-stream",
-                                                     headers.find("Content-Type").value_or("nothing")));
     const auto bytes = request.body != nullptr ? request.body->bytes() : std::span<const std::byte>();
-    http::ContentRange range{{0, bytes.size()}, bytes.size()};
-    if (const auto field = headers.find("Content-Range")) {
-        const auto read = http::parse_content_range(*field);
-        if (!read || !read->size || read->part.count != bytes.size())
-            refuse("Content-Range",
-                   "bytes FIRST-LAST/SIZE, as many as the body has (" + std::to_string(bytes.size()) + ")", *field);
-        range = *read;
-    }
-    const bool is_whole = range.part.count == *range.size && wanted.key.id.empty();  // it takes part in no other upload
-    UploadForm form{std::string(tensor::suffix_of(*wanted.form)), *range.size};
-    if (*wanted.form == FileForm::raw) {
-        wanted.raw = raw_form(headers);
-        form.form.append(tensor::name_of(wanted.raw.dtype));
-        for (const std::int64_t size : wanted.raw.shape)
-            form.form.append(",").append(std::to_string(size));
-    }
-    if (const auto digest = digest_in(headers, "Content-Digest"); digest && *digest != Digest::of(bytes))
+    const Wanted wanted = parse_put(request.head, principal, bytes.size());
+    if (const auto digest = digest_in(request.head.headers, "Content-Digest"); digest && *digest != Digest::of(bytes))
         refuse("Content-Digest", http::digest_field(Digest::of(bytes)) + ", that of the bytes that came",
                http::digest_field(*digest));
-    const auto whole_digest = digest_in(headers, "Repr-Digest");
-
-    if (names_->store().closed()) return refusal(503, json_rpc::shutting_down());
-    if (auto refused = names_->store().refusal(principal.name, wanted.key.name, form.size, wanted.if_version))
-        return store_refusal(*refused, wanted.if_version);
-    const auto memory = names_->block_for(principal.name);
-    auto opened = is_whole ? uploads_->make(form, memory) : uploads_->open(wanted.key, form, memory);
-    if (const auto* done = std::get_if<Uploads::Done>(&opened))  // a part that came twice
-        return json_answer(200, {{"name", wanted.key.name}, {"version", done->version}, {"bytes", done->size}});
-    if (const auto* full = std::get_if<Uploads::Full>(&opened)) {
-        if (full->for_ever)
-            return refusal(413, json_rpc::invalid_params("Content-Range", full->reason, std::to_string(form.size)));
-        http::Response busy = refusal(503, json_rpc::busy(std::chrono::seconds(1)));
-        busy.headers.add("Retry-After", "1");
-        return busy;
-    }
-    const auto upload = std::get<std::shared_ptr<Upload>>(opened);
-    if (upload->form() != form)
-        return refusal(
-            409, json_rpc::invalid_params("Content-Range",
-                                          "a part of the upload that is under way (" + upload->form().form + ", " +
-                                              std::to_string(upload->form().size) + " bytes), or another ?upload=ID",
-                                          form.form + ", " + std::to_string(form.size) + " bytes"));
-    if (whole_digest && !upload->expect(*whole_digest))
-        refuse("Repr-Digest", http::digest_field(*upload->expected()) + ", as another part said",
-               http::digest_field(*whole_digest));
-    if (!upload->take(range.part.first, bytes, uploads_->now())) return answer_part(wanted.key, *upload);
-    try {
-        return publish(wanted, *upload);
-    } catch (...) {
-        uploads_->remove(wanted.key, upload.get());
-        throw;
-    }
+    if (auto refused = obstacle(wanted)) return std::move(*refused);
+    return put(wanted, bytes);
 } catch (const Refused& refused) {
     return refusal(refused.status, refused.error);
 } catch (const tensor::SafetensorsError& error) {
@@ -230,57 +267,111 @@ http::Response UploadEndpoint::put(const http::Request& request, const Principal
                    json_rpc::out_of_memory(std::string("there is no shared memory for the file: ") + error.what()));
 }
 
-http::Response UploadEndpoint::answer_part(const Uploads::Key& key, const Upload& upload) const {
+http::Response UploadEndpoint::put(const Wanted& wanted, std::span<const std::byte> bytes) const {
+    const bool stands_alone = wanted.is_whole && wanted.key.id.empty();
+    const auto memory = names_->block_for(wanted.key.owner);
+    auto opened = stands_alone ? uploads_->make(wanted.form, memory) : uploads_->open(wanted.key, wanted.form, memory);
+    if (const auto* full = std::get_if<Uploads::Full>(&opened)) {
+        if (!full->for_ever) return busy();
+        return refusal(413, json_rpc::invalid_params("size", full->reason, std::to_string(wanted.form.size)));
+    }
+    const auto upload = std::get<Uploads::UploadPointer>(opened);
+    if (upload->form() != wanted.form)
+        return refusal(
+            409, json_rpc::invalid_params("Content-Range",
+                                          "a part of the upload that is under way (" + upload->form().form + ", " +
+                                              std::to_string(upload->form().size) + " bytes), or another ?upload=ID",
+                                          wanted.form.form + ", " + std::to_string(wanted.form.size) + " bytes"));
+    if (auto answer = settle(wanted, *upload)) return std::move(*answer);
+    if (wanted.digest && !upload->expect(*wanted.digest))
+        refuse("Repr-Digest", http::digest_field(*upload->expected()) + ", as another part said",
+               http::digest_field(*wanted.digest));
+    try {
+        switch (upload->take(wanted.part.first, bytes, uploads_->now())) {
+            case Upload::Taken::more: return answer_part(wanted, *upload);
+            case Upload::Taken::all: return publish(wanted, upload);
+            case Upload::Taken::too_many_gaps: break;
+        }
+    } catch (...) {
+        uploads_->remove(wanted.key, upload);
+        throw;
+    }
+    refuse("Content-Range", "parts that fill gaps: there are 10000 of them",
+           http::content_range(wanted.part, wanted.form.size));
+}
+
+/// The answer where it is not open; waits where that will be known soon.
+std::optional<http::Response> UploadEndpoint::settle(const Wanted& wanted, const Upload& upload) const {
+    constexpr std::chrono::seconds kPatience{30};
+    switch (upload.settled(real_clock().now() + kPatience)) {
+        case Upload::Phase::open: return std::nullopt;
+        case Upload::Phase::published:
+            return answer_done(wanted.key.name, upload.form().size, upload.progress().version);
+        case Upload::Phase::opening:
+        case Upload::Phase::publishing:
+        case Upload::Phase::dropped: break;
+    }
+    return busy();
+}
+
+http::Response UploadEndpoint::answer_part(const Wanted& wanted, const Upload& upload) const {
     const auto progress = upload.progress();
-    return json_answer(202, {{"name", key.name},
+    if (progress.phase != Upload::Phase::open) {  // somebody else's part was the last
+        if (auto answer = settle(wanted, upload)) return std::move(*answer);
+    }
+    return json_answer(202, {{"name", wanted.key.name},
                              {"size", upload.form().size},
                              {"received", progress.received},
                              {"missing", gaps(progress.missing)}});
 }
 
-http::Response UploadEndpoint::publish(const Wanted& wanted, const Upload& upload) const {
-    const std::uint64_t size = upload.form().size;
-    if (const auto digest = upload.expected()) {
-        const auto real = Digest::of({upload.block().data, static_cast<std::size_t>(size)});
+http::Response UploadEndpoint::publish(const Wanted& wanted, const Uploads::UploadPointer& upload) const {
+    const tensor::Block block = upload->block();
+    const std::uint64_t size = upload->form().size;
+    if (const auto digest = upload->expected()) {
+        const auto real = Digest::of({block.data, static_cast<std::size_t>(size)});
         if (real != *digest)
             refuse("Repr-Digest", http::digest_field(real) + ", that of the bytes that came",
                    http::digest_field(*digest));
     }
-    tensor::FileContent content = tensor::view_file(upload.block(), size, *wanted.form, wanted.raw);
-    check_members(content.set, names_->max_members());
+    tensor::FileContent content = tensor::view_file(block, size, *wanted.file_form, wanted.raw);
+    check_content(content, names_->max_members());
     single_out(content, wanted.key.name);
-    auto placed = names_->adopt(wanted.key.owner, std::move(content));
-    auto made = names_->store().put(wanted.key.owner, wanted.key.name, std::move(placed.value), wanted.if_version);
+    auto placed = names_->adopt(wanted.key.owner, std::move(content), size);
+    auto& store = names_->store();
+    const bool is_new = store.find(wanted.key.owner, wanted.key.name) == nullptr;
+    auto made = store.put(wanted.key.owner, wanted.key.name, std::move(placed.value), wanted.if_version);
     if (const auto* refused = std::get_if<TensorStore::Refused>(&made)) {
-        uploads_->remove(wanted.key, &upload);
+        uploads_->remove(wanted.key, upload);
         return store_refusal(*refused, wanted.if_version);
     }
     const std::uint64_t version = std::get<service::NamedPointer>(made)->version;
-    uploads_->finish(wanted.key, upload, version);
-    return json_answer(200, {{"name", wanted.key.name}, {"version", version}, {"bytes", size}});
+    uploads_->published(wanted.key, upload, version);
+    return answer_done(wanted.key.name, size, version, is_new);
 }
 
 http::Response UploadEndpoint::state(const http::RequestHead& head, const Principal& principal) const try {
-    const auto found = uploads_->find(parse(head, principal).key);
-    http::Response response;
-    if (const auto* done = std::get_if<Uploads::Done>(&found)) {
-        response.headers.add("Shared-Tensor-Upload", std::to_string(done->size) + "/" + std::to_string(done->size));
-        response.headers.add("Shared-Tensor-Version", std::to_string(done->version));
-        return response;
-    }
-    const auto* upload = std::get_if<std::shared_ptr<Upload>>(&found);
+    const auto upload = uploads_->find(parse(head, principal).key);
     if (upload == nullptr) return unknown();
-    const auto progress = (*upload)->progress();
+    const auto progress = upload->progress();
+    http::Response response;
     response.headers.add("Shared-Tensor-Upload",
-                         std::to_string(progress.received) + "/" + std::to_string((*upload)->form().size));
-    response.headers.add("Shared-Tensor-Missing", gaps_text(progress.missing));
+                         std::to_string(progress.received) + "/" + std::to_string(upload->form().size));
+    if (progress.phase == Upload::Phase::published) {
+        response.headers.add("Shared-Tensor-Version", std::to_string(progress.version));
+    } else {
+        response.headers.add("Shared-Tensor-Missing", gaps_text(progress.missing));
+    }
     return response;
 } catch (const Refused& refused) {
     return refusal(refused.status, refused.error);
 }
 
 http::Response UploadEndpoint::abandon(const http::RequestHead& head, const Principal& principal) const try {
-    if (!uploads_->remove(parse(head, principal).key)) return unknown();
+    const Wanted wanted = parse(head, principal);
+    const auto upload = uploads_->find(wanted.key);
+    if (upload == nullptr) return unknown();
+    if (settle(wanted, *upload) || !uploads_->remove(wanted.key, upload)) return unknown();  // it is over already
     http::Response response;
     response.status = 204;
     return response;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 
 #include "http/message.hpp"
@@ -22,6 +25,8 @@ public:
     /// HEAD and DELETE are for an upload and not for the tensor.
     static bool is_about_upload(const http::RequestHead& head);
 
+    /// Of a PUT whose body has not been read: what would be refused however it looks.
+    std::optional<http::Response> refuse_head(const http::RequestHead& head, const Principal& principal) const;
     /// Paths begin with TensorEndpoint::kPrefix. Faults have a JSON-RPC error as body.
     http::Response put(const http::Request& request, const Principal& principal) const;
     http::Response state(const http::RequestHead& head, const Principal& principal) const;
@@ -30,8 +35,13 @@ public:
 private:
     struct Wanted;
     static Wanted parse(const http::RequestHead& head, const Principal& principal);
-    http::Response answer_part(const Uploads::Key& key, const Upload& upload) const;
-    http::Response publish(const Wanted& wanted, const Upload& upload) const;
+    static Wanted parse_put(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes);
+    bool is_repeat(const Wanted& wanted, const Upload& upload) const;
+    std::optional<http::Response> obstacle(const Wanted& wanted) const;
+    http::Response put(const Wanted& wanted, std::span<const std::byte> bytes) const;
+    std::optional<http::Response> settle(const Wanted& wanted, const Upload& upload) const;
+    http::Response answer_part(const Wanted& wanted, const Upload& upload) const;
+    http::Response publish(const Wanted& wanted, const Uploads::UploadPointer& upload) const;
     http::Response unknown() const;
 
     NamedTensors* const names_;

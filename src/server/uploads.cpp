@@ -6,26 +6,20 @@
 
 namespace shared_tensor::server {
 
-Upload::Upload(UploadForm form, tensor::Block block, std::shared_ptr<const void> share, SteadyTime now)
-    : form_(std::move(form)), block_(std::move(block)), share_(std::move(share)), last_used_(now) {}
+Upload::Phase Upload::settled(SteadyTime deadline) const {
+    auto state = state_.lock();
+    (void)state.wait_until(
+        deadline, [](const State& now) { return now.phase != Phase::opening && now.phase != Phase::publishing; });
+    return state->phase;
+}
 
-bool Upload::take(std::uint64_t first, std::span<const std::byte> bytes, SteadyTime now) {
-    const NumberRange whole{first, first + bytes.size()};
-    last_used_.store(now, std::memory_order_relaxed);
-    const auto wanted = state_.with([&](State& state) {
-        auto parts = state.taken.missing(whole);
-        state.taken.insert(whole);
-        return parts;
+void Upload::opened(tensor::Block block, std::shared_ptr<const void> share) {
+    state_.with([&](State& state) {
+        state.phase = Phase::open;
+        state.block = std::move(block);
+        state.share = std::move(share);
     });
-    for (const auto& part : wanted) {
-        std::memcpy(block_.data + part.first, bytes.data() + (part.first - first),
-                    static_cast<std::size_t>(part.end - part.first));
-    }
-    return state_.with([&](State& state) {
-        for (const auto& part : wanted)
-            state.there.insert(part);
-        return state.there.count() == form_.size && (!wanted.empty() || form_.size == 0);
-    });
+    state_.notify_all();
 }
 
 bool Upload::expect(const Digest::Value& digest) {
@@ -39,18 +33,72 @@ std::optional<Digest::Value> Upload::expected() const {
     return state_.with([](const State& state) { return state.digest; });
 }
 
-Upload::Progress Upload::progress() const {
-    return state_.with([&](const State& state) {
-        return Progress{state.there.count(), state.there.missing({0, form_.size}, kMostGaps)};
+Upload::Taken Upload::take(std::uint64_t first, std::span<const std::byte> bytes, SteadyTime now) {
+    const NumberRange whole{first, first + bytes.size()};
+    last_used_.store(now, std::memory_order_relaxed);
+    tensor::Block block;
+    std::vector<NumberRange> wanted;
+    const bool fits = state_.with([&](State& state) {
+        if (state.phase != Phase::open) return true;
+        if (state.taken.ranges() >= kMostRanges) return false;
+        wanted = state.taken.missing(whole);
+        state.taken.insert(whole);
+        block = state.block;
+        return true;
+    });
+    if (!fits) return Taken::too_many_gaps;
+    for (const auto& part : wanted) {
+        std::memcpy(block.data + part.first, bytes.data() + (part.first - first),
+                    static_cast<std::size_t>(part.end - part.first));
+    }
+    return state_.with([&](State& state) {
+        if (state.phase != Phase::open) return Taken::more;
+        for (const auto& part : wanted)
+            state.there.insert(part);
+        if (state.there.count() < form_.size) return Taken::more;
+        state.phase = Phase::publishing;
+        return Taken::all;
     });
 }
 
-Uploads::Full Uploads::too_many() const {
-    return {std::to_string(limits_.max_uploads) + " uploads are under way, as many as may be (--max-uploads)"};
+tensor::Block Upload::block() const {
+    return state_.with([](const State& state) { return state.block; });
 }
 
-/// Counted until the last who writes to it has done.
-std::variant<std::shared_ptr<const void>, Uploads::Full> Uploads::share(std::uint64_t bytes) const {
+void Upload::published(std::uint64_t version, SteadyTime now) {
+    last_used_.store(now, std::memory_order_relaxed);
+    end(Phase::published, version);
+}
+
+void Upload::drop() { end(Phase::dropped, 0); }
+
+/// Its memory is given back, or is its readers' alone; without the lock.
+void Upload::end(Phase phase, std::uint64_t version) {
+    tensor::Block block;
+    std::shared_ptr<const void> share;
+    state_.with([&](State& state) {
+        if (state.phase == Phase::published) return;
+        state.phase = phase;
+        state.version = version;
+        is_published_.store(phase == Phase::published, std::memory_order_relaxed);
+        std::swap(block, state.block);
+        share.swap(state.share);
+        state.taken = {};
+    });
+    state_.notify_all();
+}
+
+Upload::Progress Upload::progress() const {
+    return state_.with([&](const State& state) {
+        Progress progress{state.phase, state.there.count(), state.version, {}};
+        if (state.phase == Phase::open) progress.missing = state.there.missing({0, form_.size}, kMostGaps);
+        return progress;
+    });
+}
+
+/// Counted until the upload ends.
+std::optional<Uploads::Full> Uploads::fill(Upload& upload, const tensor::TakeBlock& take) const {
+    const std::uint64_t bytes = upload.form().size;
     if (bytes > limits_.max_bytes)
         return Full{"a file of at most " + std::to_string(limits_.max_bytes) + " bytes (--max-upload-bytes)", true};
     const std::uint64_t others = used_->with([&](std::uint64_t& used) {
@@ -60,81 +108,103 @@ std::variant<std::shared_ptr<const void>, Uploads::Full> Uploads::share(std::uin
     });
     if (bytes > limits_.max_bytes - others)
         return Full{"uploads of " + std::to_string(others) + " bytes are under way (--max-upload-bytes)"};
-    return std::shared_ptr<const void>(
+    std::shared_ptr<const void> share(
         used_.get(), [used = used_, bytes](const void*) { used->with([&](std::uint64_t& sum) { sum -= bytes; }); });
-}
-
-Uploads::Opened Uploads::open(const Key& key, const UploadForm& form, const tensor::TakeBlock& take) {
-    const auto known = find(key);
-    if (const auto* upload = std::get_if<std::shared_ptr<Upload>>(&known)) return *upload;
-    if (const auto* done = std::get_if<Done>(&known); done != nullptr && done->size == form.size) return *done;
-    if (stats().uploads >= limits_.max_uploads) return too_many();
-    const Opened made = make(form, take);
-    const auto* upload = std::get_if<std::shared_ptr<Upload>>(&made);
-    if (upload == nullptr) return made;
-    return state_.with([&](State& state) -> Opened {
-        if (const auto found = state.open.find(key); found != state.open.end()) return found->second;
-        if (state.open.size() >= limits_.max_uploads) return too_many();
-        state.done.erase(key);
-        state.open.emplace(key, *upload);
-        return *upload;
-    });
+    upload.opened(bytes > 0 ? take(bytes) : tensor::Block{}, std::move(share));
+    return std::nullopt;
 }
 
 Uploads::Opened Uploads::make(const UploadForm& form, const tensor::TakeBlock& take) const {
-    auto share_of_it = share(form.size);
-    if (auto* full = std::get_if<Full>(&share_of_it)) return std::move(*full);
-    tensor::Block block = form.size > 0 ? take(form.size) : tensor::Block{};
-    return std::make_shared<Upload>(form, std::move(block),
-                                    std::get<std::shared_ptr<const void>>(std::move(share_of_it)), now());
+    auto upload = std::make_shared<Upload>(form, now());
+    if (auto full = fill(*upload, take)) return std::move(*full);
+    return upload;
 }
 
-Uploads::Found Uploads::find(const Key& key) const {
-    return state_.with([&](const State& state) -> Found {
-        if (const auto open = state.open.find(key); open != state.open.end()) return open->second;
-        if (const auto done = state.done.find(key); done != state.done.end()) return done->second.done;
-        return std::monostate();
+bool Uploads::has_room(const All& all, const std::string& owner) const {
+    std::size_t open = 0, of_owner = 0;
+    for (const auto& [key, upload] : all) {
+        if (upload->is_published()) continue;
+        ++open;
+        of_owner += key.owner == owner ? 1 : 0;
+    }
+    return open < limits_.max_uploads && of_owner < limits_.max_client_uploads;
+}
+
+Uploads::Opened Uploads::open(const Key& key, const UploadForm& form, const tensor::TakeBlock& take) {
+    const auto made = std::make_shared<Upload>(form, now());
+    UploadPointer replaced;  // goes without the lock
+    auto opened = all_.with([&](All& all) -> Opened {
+        const auto known = all.find(key);
+        if (known != all.end()) {
+            if (!known->second->is_published() || known->second->form() == form) return known->second;
+            replaced = std::exchange(known->second, made);
+            return made;
+        }
+        if (!has_room(all, key.owner))
+            return Full{"as many uploads are under way as may be (--max-client-uploads, --max-uploads)"};
+        all.emplace(key, made);
+        return made;
+    });
+    const auto* upload = std::get_if<UploadPointer>(&opened);
+    if (upload == nullptr || *upload != made) return opened;
+    try {
+        if (auto full = fill(*made, take)) {
+            remove(key, made);
+            return std::move(*full);
+        }
+    } catch (...) {
+        remove(key, made);
+        throw;
+    }
+    return made;
+}
+
+Uploads::UploadPointer Uploads::find(const Key& key) const {
+    return all_.with([&](const All& all) {
+        const auto found = all.find(key);
+        return found != all.end() ? found->second : nullptr;
     });
 }
 
-bool Uploads::remove(const Key& key, const Upload* upload) {
-    std::shared_ptr<Upload> removed;  // goes without the lock
-    return state_.with([&](State& state) {
-        const auto found = state.open.find(key);
-        if (found == state.open.end() || (upload != nullptr && found->second.get() != upload)) return false;
-        removed = std::move(found->second);
-        state.open.erase(found);
+void Uploads::published(const Key& key, const UploadPointer& upload, std::uint64_t version) {
+    upload->published(version, now());
+    const bool too_many = all_.with([](const All& all) { return all.size() > kMostPublished; });
+    if (key.id.empty() || too_many) remove(key, upload);
+}
+
+bool Uploads::remove(const Key& key, const UploadPointer& upload) {
+    const bool was_there = all_.with([&](All& all) {
+        const auto found = all.find(key);
+        if (found == all.end() || found->second != upload) return false;
+        all.erase(found);  // the caller keeps it
         return true;
     });
-}
-
-void Uploads::finish(const Key& key, const Upload& upload, std::uint64_t version) {
-    const SteadyTime now = clock_->now();
-    if (!remove(key, &upload) || key.id.empty()) return;
-    state_.with([&](State& state) {
-        if (state.done.size() < kMostDone) state.done[key] = {{upload.form().size, version}, now};
-    });
+    upload->drop();
+    return was_there;
 }
 
 void Uploads::expire() {
     const SteadyTime oldest = clock_->now() - limits_.ttl;
-    std::vector<std::shared_ptr<Upload>> ended;  // go without the lock
-    state_.with([&](State& state) {
-        for (auto at = state.open.begin(); at != state.open.end();) {
-            if (at->second->last_used() > oldest) {
-                ++at;
-            } else {
-                ended.push_back(std::move(at->second));
-                at = state.open.erase(at);
-            }
-        }
-        std::erase_if(state.done, [&](const auto& one) { return one.second.at <= oldest; });
+    std::vector<UploadPointer> ended;  // go without the lock
+    all_.with([&](All& all) {
+        std::erase_if(all, [&](auto& one) {
+            if (one.second->last_used() > oldest) return false;
+            ended.push_back(one.second);
+            return true;
+        });
     });
+    for (const UploadPointer& upload : ended) {
+        // One that is being published is its publisher's.
+        if (upload->progress().phase == Upload::Phase::open) upload->drop();
+    }
 }
 
 Uploads::Stats Uploads::stats() const {
     Stats stats;
-    stats.uploads = state_.with([](const State& state) { return state.open.size(); });
+    all_.with([&](const All& all) {
+        for (const auto& [key, upload] : all)
+            stats.uploads += upload->is_published() ? 0 : 1;
+    });
     stats.bytes = used_->with([](std::uint64_t used) { return used; });
     return stats;
 }

@@ -5,7 +5,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,58 +29,78 @@ struct UploadForm {
 };
 
 /// A file that comes in parts, in any order, several at once: they are put to where they belong. Each byte is taken
-/// once; what comes again is passed over. Thread safety: all methods from any thread.
+/// once; what comes again is passed over. Once all is there, one caller publishes or drops it.
+/// Thread safety: all methods from any thread.
 class Upload {
 public:
-    Upload(UploadForm form, tensor::Block block, std::shared_ptr<const void> share, SteadyTime now);
+    Upload(UploadForm form, SteadyTime now) : form_(std::move(form)), last_used_(now) {}
 
     const UploadForm& form() const { return form_; }
-    /// Copies what is still wanted of these bytes. True for the one caller after whom nothing is missing.
-    bool take(std::uint64_t first, std::span<const std::byte> bytes, SteadyTime now);
+    SteadyTime last_used() const { return last_used_.load(std::memory_order_relaxed); }
+    bool is_published() const { return is_published_.load(std::memory_order_relaxed); }
+
+    enum class Phase { opening, open, publishing, published, dropped };
+    /// Blocks while it is opening, or being published, until `deadline`; what it is then.
+    Phase settled(SteadyTime deadline) const;
+
+    /// Its memory is there; `share` is its part of the bound of all.
+    void opened(tensor::Block block, std::shared_ptr<const void> share);
+
     /// That of the whole, as a sender told it. False where another one was told before.
     bool expect(const Digest::Value& digest);
     std::optional<Digest::Value> expected() const;
 
+    enum class Taken { more, all, too_many_gaps };
+    /// Copies what is still wanted of these bytes, of an open one. `all` for the one caller after whom nothing is
+    /// missing: he publishes or drops it. Throws std::bad_alloc, and then it is of no more use.
+    Taken take(std::uint64_t first, std::span<const std::byte> bytes, SteadyTime now);
+    /// For who got `all`: nobody writes to it any more.
+    tensor::Block block() const;
+    void published(std::uint64_t version, SteadyTime now);
+    void drop();
+
     struct Progress {
+        Phase phase = Phase::opening;
         std::uint64_t received = 0;
+        std::uint64_t version = 0;         ///< of a published one
         std::vector<NumberRange> missing;  ///< the first of them
     };
     static constexpr std::size_t kMostGaps = 50;
     Progress progress() const;
-    SteadyTime last_used() const { return last_used_.load(std::memory_order_relaxed); }
-
-    /// Once nothing is missing; nobody writes to it any more.
-    const tensor::Block& block() const { return block_; }
 
 private:
+    static constexpr std::size_t kMostRanges = 10'000;  // each costs memory
     struct State {
+        Phase phase = Phase::opening;
+        tensor::Block block;
+        std::shared_ptr<const void> share;
         RangeSet taken, there;  ///< taken: it is there, or being copied
         std::optional<Digest::Value> digest;
+        std::uint64_t version = 0;
     };
+    void end(Phase phase, std::uint64_t version);
+
     const UploadForm form_;
-    const tensor::Block block_;
-    const std::shared_ptr<const void> share_;  ///< of the bound of all
-    mutable Guarded<State> state_;
     std::atomic<SteadyTime> last_used_;
+    std::atomic<bool> is_published_{false};
+    mutable Guarded<State> state_;
 };
 
 struct UploadLimits {
     std::uint64_t max_bytes = std::uint64_t{8} << 30;  ///< of all that are under way
     std::size_t max_uploads = 1'000;                   ///< likewise
-    std::chrono::milliseconds ttl{300'000};            ///< without a part; what was done is known as long
+    std::size_t max_client_uploads = 100;              ///< of one owner
+    std::chrono::milliseconds ttl{300'000};            ///< without a part; what was published is known as long
 };
 
-/// The uploads that are under way, and those that were done lately. Thread safety: all methods from any thread.
+/// The uploads that are under way, and those that were published lately. Thread safety: all methods from any thread.
 class Uploads {
 public:
     struct Key {
         std::string owner, name, id;
         auto operator<=>(const Key&) const = default;
     };
-    /// What became of one.
-    struct Done {
-        std::uint64_t size = 0, version = 0;
-    };
+    using UploadPointer = std::shared_ptr<Upload>;
     struct Full {
         std::string reason;
         bool for_ever = false;  ///< it would not do either if there were no others
@@ -89,19 +108,18 @@ public:
     explicit Uploads(UploadLimits limits, const Clock& clock = real_clock())
         : limits_(limits), clock_(&clock), used_(std::make_shared<Guarded<std::uint64_t>>(0U)) {}
 
-    /// The one of that key, or a new one. `take` gives its memory; what it throws is passed on.
-    using Opened = std::variant<std::shared_ptr<Upload>, Done, Full>;
+    /// The one of that key, or a new one; of two callers at once one opens it and the other waits. One of another form
+    /// that was published makes room. `take` gives its memory; what it throws is passed on.
+    using Opened = std::variant<UploadPointer, Full>;
     Opened open(const Key& key, const UploadForm& form, const tensor::TakeBlock& take);
     /// One for a sender that has the whole file: nobody else finds it.
     Opened make(const UploadForm& form, const tensor::TakeBlock& take) const;
 
-    using Found = std::variant<std::monostate, std::shared_ptr<Upload>, Done>;
-    Found find(const Key& key) const;
-
-    /// It is there no more. False when another one took its place, or none was there.
-    bool remove(const Key& key, const Upload* upload = nullptr);
-    /// The same, and its parts may come again, if it has an id.
-    void finish(const Key& key, const Upload& upload, std::uint64_t version);
+    UploadPointer find(const Key& key) const;
+    /// Parts of it may come again, if it has an id.
+    void published(const Key& key, const UploadPointer& upload, std::uint64_t version);
+    /// It is there no more. False when it was not.
+    bool remove(const Key& key, const UploadPointer& upload);
     void expire();  ///< housekeeping
 
     SteadyTime now() const { return clock_->now(); }
@@ -113,22 +131,15 @@ public:
     const UploadLimits& limits() const { return limits_; }
 
 private:
-    struct Ended {
-        Done done;
-        SteadyTime at;
-    };
-    struct State {
-        std::map<Key, std::shared_ptr<Upload>> open;
-        std::map<Key, Ended> done;
-    };
-    static constexpr std::size_t kMostDone = 10'000;
-    Full too_many() const;
-    std::variant<std::shared_ptr<const void>, Full> share(std::uint64_t bytes) const;
+    using All = std::map<Key, UploadPointer>;
+    static constexpr std::size_t kMostPublished = 10'000;
+    bool has_room(const All& all, const std::string& owner) const;
+    std::optional<Full> fill(Upload& upload, const tensor::TakeBlock& take) const;
 
     const UploadLimits limits_;
     const Clock* const clock_;
     const std::shared_ptr<Guarded<std::uint64_t>> used_;  // outlived by uploads that are still written to
-    Guarded<State> state_;
+    Guarded<All> all_;
 };
 
 }  // namespace shared_tensor::server

@@ -103,11 +103,14 @@ std::size_t LeaseTable::for_each(std::string_view client, std::span<const std::s
     });
 }
 
-codec::TensorPointer LeaseTable::tensor(std::string_view id, std::string_view principal) const {
-    return state_.with([&](const State& state) -> codec::TensorPointer {
+codec::TensorPointer LeaseTable::tensor(std::string_view id, std::string_view principal) {
+    const SteadyTime end = clock_->now() + limits_.default_ttl;
+    return state_.with([&](State& state) -> codec::TensorPointer {
         const auto found = state.leases.find(id);
         if (found == state.leases.end() || found->second.client->lessee.principal != principal) return nullptr;
-        return found->second.held->tensor();
+        Lease& lease = found->second;
+        if (!lease.client->lessee.watched && lease.expires_at < end) set_end(state, *found, end);
+        return lease.held->tensor();
     });
 }
 

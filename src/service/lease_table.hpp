@@ -95,8 +95,8 @@ public:
     std::size_t expire();
 
     std::optional<LeaseInfo> find(const std::string& id) const;
-    /// The tensor of a lease of that principal's; null for none.
-    codec::TensorPointer tensor(std::string_view id, std::string_view principal) const;
+    /// The tensor of a lease of that principal's; null for none. Who has no channel renews the lease by it.
+    codec::TensorPointer tensor(std::string_view id, std::string_view principal);
 
     /// All of one principal, or everybody's; by id.
     std::vector<LeaseInfo> list(std::optional<std::string_view> principal = std::nullopt) const;

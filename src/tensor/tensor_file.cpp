@@ -89,7 +89,12 @@ FileContent view_file(const Block& block, std::uint64_t size, FileForm form, con
     const std::span<std::byte> file(block.data, static_cast<std::size_t>(size));
     FileContent content;
     if (form == FileForm::raw) content.tensor = view_raw(block, size, raw);
-    if (form == FileForm::npy) content.tensor = read_npy_handle(file, block.owner);
+    if (form == FileForm::npy) {
+        content.tensor = read_npy_handle(file, block.owner);
+        const std::uint64_t used = parse_npy_header(file).size + content.tensor->bytes();
+        if (used != size)
+            throw NpyError("it goes on for " + std::to_string(size - used) + " bytes behind its elements");
+    }
     if (form == FileForm::safetensors) {
         SafetensorsContent read = view_safetensors(file, block.owner);
         content.set = std::move(read.set);

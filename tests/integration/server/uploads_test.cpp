@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "http/digest_field.hpp"
+#include "integration/memory/raw_channel.hpp"
 #include "integration/server/shared_daemon.hpp"
 
 using namespace shared_tensor::test;
@@ -73,7 +74,7 @@ TEST_CASE("a file is put whole, in each form", "[server][uploads]") {
     const int port = shared_daemon();
     const std::string name = fresh_name(), bytes = numbers(400);
     const HttpReply first = send(port, "PUT", name + ".raw", bytes, floats(100));
-    CHECK(first.status == 200);
+    CHECK(first.status == 201);
     const int version = Json::parse(first.body)["version"];
     CHECK(Json::parse(first.body) == Json({{"name", name}, {"version", version}, {"bytes", 1600}}));
     CHECK(send(port, "GET", name + ".raw").body == bytes);
@@ -85,7 +86,7 @@ TEST_CASE("a file is put whole, in each form", "[server][uploads]") {
         CHECK(send(port, "PUT", name + suffix, file.body, floats(100)).status == 200);
         CHECK(send(port, "GET", name + suffix).body == file.body);
         HeaderList headers = floats(100, {{"Content-Type", file.header("Content-Type")}});
-        CHECK(send(port, "PUT", other, file.body, headers).status == 200);
+        CHECK(send(port, "PUT", other, file.body, headers).status == 201);
         CHECK((suffix == std::string(".safetensors") ? send(port, "GET", other + "/" + name + ".raw").body
                                                      : send(port, "GET", other + ".raw").body) == bytes);
     }
@@ -101,7 +102,7 @@ TEST_CASE("a set is put as safetensors, with its metadata", "[server][uploads]")
           {"tensors", {{"a", {{"$tensor", {{"data", {1, 2, 3}}}}}}, {"b.c", {{"$tensor", {{"data", {0.5}}}}}}}},
           {"metadata", {{"step", "7"}}}});
     const std::string file = send(port, "GET", name).body;
-    CHECK(send(port, "PUT", copy + ".safetensors", file).status == 200);
+    CHECK(send(port, "PUT", copy + ".safetensors", file).status == 201);
     CHECK(send(port, "GET", copy).body == file);
     CHECK(call(port, "tensor.get", {{"name", copy}})["metadata"] == Json({{"step", "7"}}));
 }
@@ -115,7 +116,7 @@ TEST_CASE("members that lie askew in their file are put right", "[server][upload
     const std::uint64_t size = json.size();
     std::memcpy(file.data(), &size, 8);
     file += json + "\x07" + numbers(2);
-    CHECK(send(port, "PUT", name + ".safetensors", file).status == 200);
+    CHECK(send(port, "PUT", name + ".safetensors", file).status == 201);
     CHECK(send(port, "GET", name + "/x.raw").body == numbers(2));
     CHECK(send(port, "GET", name + "/y.raw").body == "\x07");
 }
@@ -136,7 +137,7 @@ TEST_CASE("parts may come in any order, again, and over each other", "[server][u
     CHECK(state.header("Shared-Tensor-Upload") == "2600/" + std::to_string(size));
     CHECK(state.header("Shared-Tensor-Missing") == "2500-" + std::to_string(size - 101));
     const HttpReply done = parts.put(2400, size - 2400);
-    CHECK(done.status == 200);
+    CHECK(done.status == 201);
     const std::string version = send(parts.port, "HEAD", parts.name).header("Shared-Tensor-Version");
     CHECK(Json::parse(done.body)["version"].dump() == version);
     CHECK(parts.published() == parts.bytes);
@@ -155,7 +156,7 @@ TEST_CASE("parts of every order and size make the same file", "[server][uploads]
             firsts.push_back(at);
         std::shuffle(firsts.begin(), firsts.end(), random);
         for (std::size_t i = 0; i < firsts.size(); ++i)
-            REQUIRE(parts.put(firsts[i], piece).status == (i + 1 < firsts.size() ? 202 : 200));
+            REQUIRE(parts.put(firsts[i], piece).status == (i + 1 < firsts.size() ? 202 : 201));
         CHECK(parts.published() == parts.bytes);
     }
 }
@@ -178,8 +179,8 @@ TEST_CASE("parts may come at once, repeated by several senders", "[server][uploa
                 std::shuffle(firsts.begin(), firsts.end(), std::mt19937(seed));  // NOLINT(cert-msc*)
                 for (const std::size_t first : firsts) {
                     const int status = parts.put(first, kPiece).status;
-                    if (status == 200) ++done;
-                    if (status != 200 && status != 202) ++refused;
+                    if (status == 200 || status == 201) ++done;
+                    if (status > 202) ++refused;
                 }
             });
         }
@@ -201,7 +202,7 @@ TEST_CASE("a part that was damaged on the way is refused, and a whole that was, 
     CHECK(error_of(refused)["data"]["parameter"] == "Content-Digest");
     CHECK(parts.state().status == 404);
     CHECK(parts.put(0, right, {{"Content-Digest", digest_of(right)}}).status == 202);
-    CHECK(parts.put(half, half, {{"Repr-Digest", digest_of(parts.bytes)}}).status == 200);
+    CHECK(parts.put(half, half, {{"Repr-Digest", digest_of(parts.bytes)}}).status == 201);
     CHECK(parts.published() == parts.bytes);
 
     const Parts whole(shared_daemon());
@@ -225,6 +226,9 @@ TEST_CASE("what cannot be an upload is refused, and says why", "[server][uploads
     const auto range = [&](const std::string& field) {
         return send(port, "PUT", name + ".raw?upload=x", bytes, floats(2, {{"Content-Range", field}}));
     };
+    CHECK(parameter(send(port, "PUT", name + ".raw?upload=x", {},
+                         floats(2, {{"Content-Range", "bytes */32"}, {"Content-Length", "0"}})),
+                    400) == "Content-Range");
     for (const char* wrong : {"bytes 0-31/*", "bytes 0-30/32", "bytes 0-32/64", "bytes 8-39/32", "bytes */32",
                               "0-31/32", "bytes 0-31/99999999999999999999"})
         CHECK(parameter(range(wrong), 400) == "Content-Range");
@@ -271,31 +275,134 @@ TEST_CASE("an upload has one form and size; another id is another upload", "[ser
     CHECK(error_of(other_shape)["data"]["expected"].get<std::string>().find("16000 bytes") != std::string::npos);
     CHECK(send(parts.port, "PUT", parts.name + ".raw?upload=b", std::string(16, '\0'),
                floats(1, {{"Content-Range", "bytes 0-15/16"}}))
-              .status == 200);
+              .status == 201);
     CHECK(parts.published() == std::string(16, '\0'));
     CHECK(parts.put(100, parts.bytes.size() - 100).status == 200);
     CHECK(parts.published() == parts.bytes);
 }
 
-TEST_CASE("an upload can be given up, and ends by itself without parts", "[server][uploads]") {
-    const Daemon daemon({"--upload-ttl", "300ms"});
-    const Parts given_up(daemon.port()), forgotten(daemon.port());
-    CHECK(given_up.put(0, 1000).status == 202);
+TEST_CASE("an upload can be given up", "[server][uploads]") {
+    const Daemon daemon;
+    const Parts parts(daemon.port());
+    CHECK(parts.put(0, 1000).status == 202);
     CHECK(uploads_of(daemon.port()) == Json({{"open", 1}, {"bytes", 16'000}}));
-    CHECK(send(daemon.port(), "DELETE", given_up.name + "?upload=b").status == 404);
-    CHECK(send(daemon.port(), "DELETE", given_up.name + "?upload=a").status == 204);
-    CHECK(send(daemon.port(), "DELETE", given_up.name + "?upload=a").status == 404);
+    CHECK(send(daemon.port(), "DELETE", parts.name + "?upload=b").status == 404);
+    CHECK(send(daemon.port(), "DELETE", parts.name + "?upload=a").status == 204);
+    CHECK(send(daemon.port(), "DELETE", parts.name + "?upload=a").status == 404);
     CHECK(uploads_of(daemon.port()) == Json({{"open", 0}, {"bytes", 0}}));
-    CHECK(forgotten.put(0, 1000).status == 202);
+}
+
+TEST_CASE("an upload ends by itself without parts, and so does what is known of one that is done",
+          "[server][uploads]") {
+    const Daemon daemon({"--upload-ttl", "300ms"});
+    const Parts parts(daemon.port());
+    CHECK(parts.put(0, 1000).status == 202);
     CHECK(eventually([&] { return uploads_of(daemon.port()) == Json({{"open", 0}, {"bytes", 0}}); }));
-    CHECK(forgotten.state().status == 404);
-    CHECK(forgotten.put(0, forgotten.bytes.size()).status == 200);  // begun anew
-    CHECK(eventually([&] { return forgotten.state().status == 404; }));
-    CHECK(forgotten.published() == forgotten.bytes);
+    CHECK(parts.state().status == 404);
+    CHECK(parts.put(0, parts.bytes.size()).status == 201);  // begun anew
+    CHECK(eventually([&] { return parts.state().status == 404; }));
+    CHECK(parts.published() == parts.bytes);
+}
+
+TEST_CASE("first parts at once are one upload, and no more than its size is counted", "[server][uploads]") {
+    const Daemon daemon({"--max-upload-bytes", "16000000"});
+    const Parts parts(daemon.port(), 1'000'000);  // all that may be
+    constexpr std::size_t kPiece = 1'000'000;
+    std::atomic<int> done{0}, taken{0}, others{0};
+    {
+        std::vector<std::jthread> senders;
+        for (std::size_t first = 0; first < parts.bytes.size(); first += kPiece) {
+            senders.emplace_back([&, first] {
+                const int status = parts.put(first, kPiece).status;
+                ++(status == 201 ? done : status == 202 ? taken : others);
+            });
+        }
+    }
+    CHECK(done == 1);
+    CHECK(taken == 15);
+    CHECK(others == 0);
+    CHECK(parts.published() == parts.bytes);
+}
+
+TEST_CASE("the last part may come again whatever its condition, and another file under its id is another upload",
+          "[server][uploads]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name(), bytes = numbers(8);
+    const auto put = [&](const std::string& body, const HeaderList& headers) {
+        return send(port, "PUT", name + ".raw?upload=u&if_version=0", body, headers);
+    };
+    const HttpReply first = put(bytes, floats(2));
+    CHECK(first.status == 201);
+    const HttpReply again = put(bytes, floats(2));
+    CHECK(again.status == 200);
+    CHECK(Json::parse(again.body) == Json::parse(first.body));
+    CHECK(put(bytes, {{"Shared-Tensor-Dtype", "float32"}, {"Shared-Tensor-Shape", "[8]"}}).status == 412);
+    const HttpReply other = send(port, "PUT", name + ".raw?upload=u", bytes,
+                                 {{"Shared-Tensor-Dtype", "float32"}, {"Shared-Tensor-Shape", "[8]"}});
+    CHECK(other.status == 200);
+    CHECK(Json::parse(other.body)["version"] > Json::parse(first.body)["version"]);
+}
+
+TEST_CASE("conditions of HTTP hold, or are refused", "[server][uploads]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name(), bytes = numbers(8);
+    const auto put = [&](const HeaderList& headers) {
+        return send(port, "PUT", name + ".raw", bytes, floats(2, headers)).status;
+    };
+    CHECK(put({{"If-Match", "\"x\""}}) == 400);
+    CHECK(put({{"If-None-Match", "*"}}) == 201);
+    CHECK(put({{"If-None-Match", "*"}}) == 412);
+    CHECK(put({{"If-None-Match", "\"x\""}}) == 400);
+    CHECK(put({{"Content-Encoding", "gzip"}}) == 415);
+    CHECK(put({{"Content-Encoding", "identity"}}) == 200);
+}
+
+TEST_CASE("what a head tells is refused before the body is sent", "[server][uploads]") {
+    const int port = shared_daemon();
+    const std::string name = fresh_name();
+    const auto answer = [&](const std::string& target, const std::string& headers) {
+        HttpPeer peer(port);
+        peer.send("PUT /tensors/" + target + " HTTP/1.1\r\nHost: 127.0.0.1:" + std::to_string(port) +
+                  "\r\nExpect: 100-continue\r\n" + headers + "\r\n");
+        return peer.read().status;
+    };
+    CHECK(answer(name, "Content-Length: 1000000000\r\n") == 415);
+    CHECK(answer("l-x.npy", "Content-Length: 1000000000\r\n") == 400);
+    CHECK(answer(name + ".npy?if_version=77", "Content-Length: 1000000000\r\n") == 412);
+    CHECK(answer(name + ".npy", "Content-Length: 1000\r\nContent-Range: bytes 0-9/20\r\n") == 400);
+    CHECK(answer(name + ".npy", "Content-Length: 1000000\r\nContent-Range: bytes 0-999999/9000000000000000000\r\n") ==
+          507);
+    CHECK(answer(name + ".npy", "Content-Length: 1000\r\n") == 100);
+}
+
+TEST_CASE("all of a file counts, and it ends with its elements", "[server][uploads]") {
+    const Daemon daemon({"--max-named-bytes", "10000"});
+    const int port = daemon.port();
+    CHECK(send(port, "PUT", "x.raw", numbers(4), floats(1)).status == 201);
+    const std::string npy = send(port, "GET", "x.npy").body;
+    const HttpReply longer = send(port, "PUT", "y.npy", npy + std::string(1000, '\0'));
+    CHECK(longer.status == 400);
+    CHECK(error_of(longer)["data"]["got"].get<std::string>().find("1000 bytes") != std::string::npos);
+    const auto safetensors = [](const std::string& note) {
+        const Json header{{"__metadata__", {{"note", note}}},
+                          {"a", {{"dtype", "U8"}, {"shape", {1}}, {"data_offsets", {0, 1}}}}};
+        const std::string json = header.dump();
+        std::string file(8, '\0');
+        const std::uint64_t size = json.size();
+        std::memcpy(file.data(), &size, 8);
+        return file + json + "\x07";
+    };
+    CHECK(send(port, "PUT", "s.safetensors", safetensors(std::string(6000, 'x'))).status == 201);
+    const auto bytes = call(port, "server.info")["totals"]["named_tensors"]["bytes"].get<int>();
+    CHECK(bytes > 6000);
+    CHECK(send(port, "PUT", "t.safetensors", safetensors(std::string(6000, 'x'))).status == 507);
+    const HttpReply notes = send(shared_daemon(), "PUT", "s.safetensors", safetensors(std::string(70'000, 'x')));
+    CHECK(notes.status == 400);
+    CHECK(error_of(notes)["data"]["expected"] == "shorter metadata");
 }
 
 TEST_CASE("uploads are bounded, in bytes and number", "[server][uploads]") {
-    const Daemon daemon({"--max-upload-bytes", "20000", "--max-uploads", "2"});
+    const Daemon daemon({"--max-upload-bytes", "20000", "--max-uploads", "3", "--max-client-uploads", "2"});
     const Parts first(daemon.port()), second(daemon.port()), small(daemon.port(), 10), third(daemon.port(), 10);
     CHECK(first.put(0, 100).status == 202);
     const HttpReply full = second.put(0, 100);
@@ -304,8 +411,8 @@ TEST_CASE("uploads are bounded, in bytes and number", "[server][uploads]") {
     CHECK(send(daemon.port(), "PUT", second.name + ".raw", second.bytes, floats(1000)).status == 503);
     CHECK(small.put(0, 10).status == 202);
     CHECK(third.put(0, 10).status == 503);
-    CHECK(first.put(100, first.bytes.size() - 100).status == 200);
-    CHECK(second.put(0, second.bytes.size()).status == 200);
+    CHECK(first.put(100, first.bytes.size() - 100).status == 201);
+    CHECK(second.put(0, second.bytes.size()).status == 201);
     const Parts large(daemon.port(), 1251);
     const HttpReply never = large.put(0, 100);
     CHECK(never.status == 413);
@@ -320,7 +427,7 @@ TEST_CASE("a file is put in the place of a version only, if that is asked for", 
     };
     CHECK(put(1'000'000).status == 412);
     const HttpReply first = put(0);
-    CHECK(first.status == 200);
+    CHECK(first.status == 201);
     const HttpReply conflict = put(0);
     CHECK(conflict.status == 412);
     CHECK(error_of(conflict)["data"]["parameter"] == "if_version");
@@ -340,7 +447,7 @@ TEST_CASE("uploads are their principal's only", "[server][uploads]") {
     CHECK(send(daemon.port(), "HEAD", parts.name + "?upload=a", {}, {as(bob)}).status == 404);
     CHECK(send(daemon.port(), "DELETE", parts.name + "?upload=a", {}, {as(bob)}).status == 404);
     CHECK(parts.put(100, parts.bytes.size() - 100, {as(bob)}).status == 202);
-    CHECK(parts.put(100, parts.bytes.size() - 100, {as(ann)}).status == 200);
+    CHECK(parts.put(100, parts.bytes.size() - 100, {as(ann)}).status == 201);
     CHECK(send(daemon.port(), "GET", parts.name + ".raw", {}, {as(ann)}).body == parts.bytes);
     CHECK(send(daemon.port(), "GET", parts.name, {}, {as(bob)}).status == 404);
 }
@@ -348,9 +455,18 @@ TEST_CASE("uploads are their principal's only", "[server][uploads]") {
 TEST_CASE("what was put lies in shared memory, and is handed over without a copy", "[server][uploads]") {
     const Daemon daemon;  // versions are counted on where a name is removed: other tests look at them
     const Parts parts(daemon.port(), 20'000);
-    CHECK(parts.put(0, parts.bytes.size()).status == 200);
-    const auto segments = call(parts.port, "server.info")["totals"]["shared_memory"]["segments"];
-    CHECK(segments.get<int>() >= 1);
-    CHECK(call(parts.port, "tensor.delete", {{"name", parts.name}}).is_object());
-    CHECK(call(parts.port, "server.info")["totals"]["shared_memory"]["segments"].get<int>() == segments.get<int>() - 1);
+    CHECK(parts.put(0, 1000).status == 202);
+    CHECK(parts.put(1000, parts.bytes.size() - 1000).status == 201);
+    RawChannel channel(daemon.port());
+    const std::string session = channel.open();
+    const HttpReply reply = post(daemon.port(), call_object("tensor.get", {{"name", parts.name}}).dump(),
+                                 {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}});
+    CHECK(reply.header("Shared-Tensor-Transport") == "shm;tensors=1;copied=0");
+    const auto segments = [&] {
+        return call(daemon.port(), "server.info")["totals"]["shared_memory"]["segments"].get<int>();
+    };
+    CHECK(segments() == 1);
+    channel.ask("lease.release", {{"leases", {Json::parse(reply.body)["result"]["tensor"]["$tensor"]["lease"]}}});
+    CHECK(call(daemon.port(), "tensor.delete", {{"name", parts.name}}).is_object());
+    CHECK(segments() == 0);
 }
