@@ -1,45 +1,47 @@
 #include "util/digest.hpp"
 
-#define XXH_INLINE_ALL  // its headers alone: nothing to link
-#include <xxhash.h>
-
 #include <new>
+
+#include "util/digest_kernel.hpp"
 
 namespace shared_tensor {
 
 namespace {
 
-Digest::Value canonical(XXH128_hash_t hash) {
-    XXH128_canonical_t bytes;
-    XXH128_canonicalFromHash(&bytes, hash);
-    Digest::Value value;
-    for (std::size_t i = 0; i < value.size(); ++i)
-        value[i] = static_cast<std::byte>(bytes.digest[i]);
-    return value;
+bool has_avx2() {
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx2") != 0;
+#else
+    return false;
+#endif
 }
+
+const DigestKernel& kernel() {
+    static const DigestKernel& kChosen = has_avx2() ? kWideDigest : kPlainDigest;
+    return kChosen;
+}
+
+unsigned char* bytes_of(Digest::Value& value) { return reinterpret_cast<unsigned char*>(value.data()); }
 
 }  // namespace
 
-struct Digest::State {
-    State() : xxh(XXH3_createState()) {
-        if (xxh == nullptr) throw std::bad_alloc();
-        XXH3_128bits_reset(xxh);
-    }
-    State(const State&) = delete;
-    State& operator=(const State&) = delete;
-    ~State() { XXH3_freeState(xxh); }
-    XXH3_state_t* const xxh;
-};
+Digest::Digest() : state_(kernel().create()) {
+    if (state_ == nullptr) throw std::bad_alloc();
+}
+Digest::~Digest() { kernel().destroy(state_); }
 
-Digest::Digest() : state_(std::make_unique<State>()) {}
-Digest::~Digest() = default;
+void Digest::update(std::span<const std::byte> bytes) { kernel().update(state_, bytes.data(), bytes.size()); }
 
-void Digest::update(std::span<const std::byte> bytes) { XXH3_128bits_update(state_->xxh, bytes.data(), bytes.size()); }
-
-Digest::Value Digest::value() const { return canonical(XXH3_128bits_digest(state_->xxh)); }
+Digest::Value Digest::value() const {
+    Value value;
+    kernel().value(state_, bytes_of(value));
+    return value;
+}
 
 Digest::Value Digest::of(std::span<const std::byte> bytes) {
-    return canonical(XXH3_128bits(bytes.data(), bytes.size()));
+    Value value;
+    kernel().of(bytes.data(), bytes.size(), bytes_of(value));
+    return value;
 }
 
 }  // namespace shared_tensor

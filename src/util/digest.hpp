@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstddef>
-#include <memory>
 #include <span>
 
 namespace shared_tensor {
@@ -27,8 +26,7 @@ public:
     static Value of(std::span<const std::byte> bytes);
 
 private:
-    struct State;
-    const std::unique_ptr<State> state_;
+    void* const state_;
 };
 
 }  // namespace shared_tensor

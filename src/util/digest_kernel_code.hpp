@@ -1,0 +1,38 @@
+#pragma once
+
+// Included once by each of the files that are compiled for a kind of processor. Nothing of the standard library's
+// templates is used: what one of them made of a template could be what the others are linked with.
+
+#define XXH_INLINE_ALL  // its headers alone: nothing to link
+#include <xxhash.h>
+
+#include "util/digest_kernel.hpp"
+
+namespace shared_tensor {
+namespace {
+
+void write(XXH128_hash_t hash, unsigned char* out) {
+    XXH128_canonical_t bytes;
+    XXH128_canonicalFromHash(&bytes, hash);
+    for (unsigned i = 0; i < sizeof bytes.digest; ++i)
+        out[i] = bytes.digest[i];
+}
+
+XXH3_state_t* as_state(void* state) { return static_cast<XXH3_state_t*>(state); }
+
+void* create() {
+    XXH3_state_t* state = XXH3_createState();
+    if (state != nullptr) XXH3_128bits_reset(state);
+    return state;
+}
+void destroy(void* state) { XXH3_freeState(as_state(state)); }
+void update(void* state, const void* data, std::size_t size) { XXH3_128bits_update(as_state(state), data, size); }
+void value(const void* state, unsigned char* out) {
+    write(XXH3_128bits_digest(static_cast<const XXH3_state_t*>(state)), out);
+}
+void of(const void* data, std::size_t size, unsigned char* out) { write(XXH3_128bits(data, size), out); }
+
+constexpr DigestKernel kKernel{&create, &destroy, &update, &value, &of};
+
+}  // namespace
+}  // namespace shared_tensor
