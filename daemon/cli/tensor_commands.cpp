@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -103,11 +104,27 @@ void write_named(const CommandLine& line, const NamedTensor& named) {
     if (!line.json) std::cerr << line.output << ": " << named.name() << ", version " << named.version() << '\n';
 }
 
-Published put_one(const CommandLine& line, const NamedTensors& names, const std::string& path) {
+/// No memory is shared with the server: files go in parallel parts then, unless a way is required.
+bool is_far(const CommandLine& line, const Client& client) {
+    if (!line.call.require.empty()) return false;
+    const auto ways = client.ways();
+    return std::none_of(ways.begin(), ways.end(), [](const WayInfo& way) { return way.name == "shm" && way.usable; });
+}
+
+Published put_one(const CommandLine& line, const Client& client, const std::string& path) {
+    const NamedTensors names(client);
     const std::string name = line.name.empty() ? stem(path) : line.name;
     const PutOptions options{line.if_version, {}};
-    if (path.ends_with(".safetensors")) return with_file(path, [&] { return names.put_file(name, path, options); });
-    if (path.ends_with(".npy")) return names.put(name, only_tensor(read_tensor(path))->tensor(), options);
+    const bool far = is_far(line, client);
+    if (path.ends_with(".safetensors"))
+        return with_file(path, [&] {
+            return far ? names.push_file(name, path, {.put = options}) : names.put_file(name, path, options);
+        });
+    if (path.ends_with(".npy")) {
+        const auto handle = only_tensor(read_tensor(path));
+        const at::Tensor& tensor = handle->tensor();
+        return far ? names.push(name, tensor, {.put = options}) : names.put(name, tensor, options);
+    }
     throw UsageError(path + ": the name must end in .safetensors (a set) or .npy (a tensor)");
 }
 
@@ -115,7 +132,7 @@ Published put_one(const CommandLine& line, const NamedTensors& names, const std:
 
 int put(const CommandLine& line) {
     require_words(line, 1, 1, "put FILE.safetensors|FILE.npy [--name NAME]");
-    const Published made = put_one(line, NamedTensors(connect(line)), line.words.front());
+    const Published made = put_one(line, connect(line), line.words.front());
     print_line(line.json ? compact({{"name", made.name}, {"version", made.version}, {"bytes", made.bytes}})
                          : made.name + ", version " + std::to_string(made.version) + ", " + show_bytes(made.bytes));
     return kOk;
@@ -123,7 +140,10 @@ int put(const CommandLine& line) {
 
 int get(const CommandLine& line) {
     require_words(line, 1, 1, "get NAME|SET/MEMBER [-o FILE.safetensors|FILE.npy]");
-    const NamedTensor named = NamedTensors(connect(line)).get(line.words.front());
+    const Client client = connect(line);
+    const NamedTensors names(client);
+    const std::string& name = line.words.front();
+    const NamedTensor named = is_far(line, client) ? names.pull(name) : names.get(name);
     if (!line.output.empty()) {
         write_named(line, named);
     } else {

@@ -179,6 +179,9 @@ public:
         return push_set(name, members, options);
     }
 
+    /// A set from a safetensors file, as put_file() has it.
+    Published push_file(std::string_view name, const std::string& path, const PushOptions& options = {}) const;
+
     /// All whose name begins with `prefix`, by name; an admin sees everybody's.
     std::vector<NamedTensorInfo> list(std::string_view prefix = {}) const;
 

@@ -323,7 +323,7 @@ void read_safetensors(const client::Downloaded& file, NamedTensor::Content& cont
 NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options) const {
     const client::DownloadForm form = form_of(options);
     auto content = std::make_shared<NamedTensor::Content>();
-    content->name = std::string(name.substr(0, name.find('/')));
+    content->name = std::string(name);
     client::Core& core = *client_.core_;
     client::Downloaded file;
     const auto fetch = [&](std::string_view suffix) {
@@ -404,13 +404,28 @@ Published NamedTensors::push(std::string_view name, const at::Tensor& tensor, co
     return {std::string(name), done.version, handle->bytes()};
 }
 
-Published NamedTensors::push_set(std::string_view name, const Members& members, const PushOptions& options) const {
-    const client::UploadForm form = form_of(options);
-    const auto set = tensor::gather_set(by_name(members), tensor::plain_block);
+namespace {
+
+Published push_as_file(client::Core& core, std::string_view name, const tensor::TensorSet& set,
+                       const PushOptions& options, const CallOptions& call) {
     const auto file = as_file([&] { return tensor::file_of(set, metadata_of(options)); });
-    const auto done =
-        client_.core_->upload(to_send(name, file, tensor::FileForm::safetensors, options), form, client_.options_);
+    const auto sent = to_send(name, file, tensor::FileForm::safetensors, options);
+    const auto done = core.upload(sent, form_of(options), call);
     return {std::string(name), done.version, done.bytes};
+}
+
+}  // namespace
+
+Published NamedTensors::push_set(std::string_view name, const Members& members, const PushOptions& options) const {
+    const auto set = tensor::gather_set(by_name(members), tensor::plain_block);
+    return push_as_file(*client_.core_, name, set, options, client_.options_);
+}
+
+Published NamedTensors::push_file(std::string_view name, const std::string& path, const PushOptions& options) const {
+    const auto file = tensor::read_safetensors_file(path, tensor::plain_block);
+    PushOptions all = options;
+    all.put.metadata.insert(file.metadata.begin(), file.metadata.end());
+    return push_as_file(*client_.core_, name, file.set, all, client_.options_);
 }
 
 std::vector<NamedTensorInfo> NamedTensors::list(std::string_view prefix) const {

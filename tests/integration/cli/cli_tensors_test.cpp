@@ -56,6 +56,33 @@ TEST_CASE("A safetensors file is published as a set and written again", "[cli][n
     CHECK(json["metadata"]["format"] == "pt");
 }
 
+TEST_CASE("Files go to and from a server without shared memory as well", "[cli][names]") {
+    const Daemon daemon({"--local-socket", "none"});
+    const Words variables{"SHARED_TENSOR_URL=http://127.0.0.1:" + std::to_string(daemon.port())};
+    const auto run = [&](const Words& words) {
+        Words command{kClient};
+        command.insert(command.end(), words.begin(), words.end());
+        return run_program(command, variables);
+    };
+    TemporaryFolder folder;
+    const std::string in = folder.write("weights.safetensors", some_file());
+    const std::string out = folder.file("out.safetensors"), npy = folder.file("bias.npy");
+    const Ended put = run({"put", in});
+    INFO(put.err);
+    CHECK(put.code == 0);
+    CHECK_THAT(put.out, ContainsSubstring("weights, version 1, "));
+    const Ended get = run({"get", "weights", "-o", out});
+    INFO(get.err);
+    CHECK(get.code == 0);
+    CHECK(text_of_file(out) == our_file());
+    CHECK(run({"get", "weights/bias", "-o", npy}).code == 0);
+    CHECK(run({"get", "weights/bias"}).out == "weights/bias, version 1\n  format: pt\ntensor uint8 [3]\n  [1, 2, 3]\n");
+    CHECK(run({"put", npy, "--name", "x"}).out == "x, version 1, 3 B\n");
+    CHECK(run({"put", npy, "--name", "x", "--if-version", "0"}).code == 1);
+    CHECK(run({"put", npy, "--name", "x", "--require", "body"}).code == 0);
+    CHECK(run({"get", "y"}).code == 1);
+}
+
 TEST_CASE("A tensor of NumPy is published, listed, watched and deleted by its name", "[cli][names]") {
     const CommandLineClient client;
     TemporaryFolder folder;

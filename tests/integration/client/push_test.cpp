@@ -77,6 +77,12 @@ TEST_CASE("tensors and sets are pushed as they are", "[client][push]") {
     for (const auto& [name, tensor] : set)
         CHECK(at::equal(weights[name], tensor));
     CHECK(weights.metadata().at("step") == "8");
+    TemporaryFolder folder;
+    const std::string path = folder.file("weights.safetensors");
+    weights.save(path);
+    far.push_file("again", path);
+    CHECK(near.get("again").metadata().at("step") == "8");
+    CHECK(at::equal(near.get("again")["b.weight"], numbers(700'000)));
     CHECK(totals_of(server.client(), "uploads") == Json({{"open", 0}, {"bytes", 0}}));
 }
 
