@@ -109,7 +109,7 @@ service::LeaseLimits lease_limits(const ServerOptions& options) {
     return limits;
 }
 
-UploadLimits upload_limits(const ServerOptions& options) {
+service::UploadLimits upload_limits(const ServerOptions& options) {
     return {options.max_upload_bytes > 0 ? options.max_upload_bytes : memory_size() / 4, options.max_uploads,
             options.max_client_uploads, options.upload_ttl};
 }
@@ -256,7 +256,7 @@ private:
     LocalClients local_;
     tensor::SharedAllocation allocation_;
     NamedTensors names_;
-    Uploads uploads_;
+    service::UploadTable uploads_;
     WayTotals ways_;
     service::Dispatcher dispatcher_;
     Builtins builtins_;

@@ -8,11 +8,11 @@
 #include "http/server.hpp"
 #include "server/local_clients.hpp"
 #include "server/sessions.hpp"
-#include "server/uploads.hpp"
 #include "server/way_totals.hpp"
 #include "service/dispatcher.hpp"
 #include "service/object_table.hpp"
 #include "service/tensor_store.hpp"
+#include "service/upload_table.hpp"
 
 namespace shared_tensor::server {
 
@@ -29,7 +29,7 @@ struct InfoSources {
     LocalClients& local;
     const WayTotals& ways;
     const service::TensorStore& names;
-    const Uploads& uploads;
+    const service::UploadTable& uploads;
     const WayFacts& way_facts;
 };
 

@@ -24,6 +24,8 @@ namespace shared_tensor::server {
 
 using json_rpc::Json;
 using service::TensorStore;
+using service::Upload;
+using service::UploadTable;
 using tensor::FileForm;
 
 namespace {
@@ -110,10 +112,10 @@ void single_out(tensor::FileContent& content, const std::string& name) {
 }  // namespace
 
 struct UploadEndpoint::Wanted {
-    Uploads::Key key;
+    UploadTable::Key key;
     std::optional<FileForm> file_form;  ///< none: neither name nor type tell it
     std::optional<std::uint64_t> if_version;
-    UploadForm form;
+    service::UploadForm form;
     http::ByteRange part;
     bool is_whole = false;
     tensor::RawForm raw;
@@ -271,11 +273,11 @@ http::Response UploadEndpoint::put(const Wanted& wanted, std::span<const std::by
     const bool stands_alone = wanted.is_whole && wanted.key.id.empty();
     const auto memory = names_->block_for(wanted.key.owner);
     auto opened = stands_alone ? uploads_->make(wanted.form, memory) : uploads_->open(wanted.key, wanted.form, memory);
-    if (const auto* full = std::get_if<Uploads::Full>(&opened)) {
+    if (const auto* full = std::get_if<UploadTable::Full>(&opened)) {
         if (!full->for_ever) return busy();
         return refusal(413, json_rpc::invalid_params("size", full->reason, std::to_string(wanted.form.size)));
     }
-    const auto upload = std::get<Uploads::UploadPointer>(opened);
+    const auto upload = std::get<UploadTable::UploadPointer>(opened);
     if (upload->form() != wanted.form)
         return refusal(
             409, json_rpc::invalid_params("Content-Range",
@@ -325,7 +327,7 @@ http::Response UploadEndpoint::answer_part(const Wanted& wanted, const Upload& u
                              {"missing", gaps(progress.missing)}});
 }
 
-http::Response UploadEndpoint::publish(const Wanted& wanted, const Uploads::UploadPointer& upload) const {
+http::Response UploadEndpoint::publish(const Wanted& wanted, const UploadTable::UploadPointer& upload) const {
     const tensor::Block block = upload->block();
     const std::uint64_t size = upload->form().size;
     if (const auto digest = upload->expected()) {

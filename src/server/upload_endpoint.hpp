@@ -8,7 +8,7 @@
 #include "http/message.hpp"
 #include "server/named_tensors.hpp"
 #include "server/principal.hpp"
-#include "server/uploads.hpp"
+#include "service/upload_table.hpp"
 
 namespace shared_tensor::server {
 
@@ -19,7 +19,7 @@ namespace shared_tensor::server {
 class UploadEndpoint {
 public:
     /// Both must outlive it.
-    UploadEndpoint(NamedTensors& names, Uploads& uploads, std::string epoch)
+    UploadEndpoint(NamedTensors& names, service::UploadTable& uploads, std::string epoch)
         : names_(&names), uploads_(&uploads), epoch_(std::move(epoch)) {}
 
     /// HEAD and DELETE are for an upload and not for the tensor.
@@ -36,16 +36,16 @@ private:
     struct Wanted;
     static Wanted parse(const http::RequestHead& head, const Principal& principal);
     static Wanted parse_put(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes);
-    bool is_repeat(const Wanted& wanted, const Upload& upload) const;
+    bool is_repeat(const Wanted& wanted, const service::Upload& upload) const;
     std::optional<http::Response> obstacle(const Wanted& wanted) const;
     http::Response put(const Wanted& wanted, std::span<const std::byte> bytes) const;
-    std::optional<http::Response> settle(const Wanted& wanted, const Upload& upload) const;
-    http::Response answer_part(const Wanted& wanted, const Upload& upload) const;
-    http::Response publish(const Wanted& wanted, const Uploads::UploadPointer& upload) const;
+    std::optional<http::Response> settle(const Wanted& wanted, const service::Upload& upload) const;
+    http::Response answer_part(const Wanted& wanted, const service::Upload& upload) const;
+    http::Response publish(const Wanted& wanted, const service::UploadTable::UploadPointer& upload) const;
     http::Response unknown() const;
 
     NamedTensors* const names_;
-    Uploads* const uploads_;
+    service::UploadTable* const uploads_;
     const std::string epoch_;
 };
 

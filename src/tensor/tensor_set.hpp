@@ -2,23 +2,18 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 
 #include "codec/value.hpp"
 #include "tensor/manifest.hpp"
+#include "util/memory_block.hpp"
 
 namespace shared_tensor::tensor {
 
-/// Memory that tensors are put into. Aligned to kMemberAlignment.
-struct Block {
-    std::byte* data = nullptr;
-    std::shared_ptr<const void> owner;
-};
-/// At least so many bytes, more than 0. Throws std::bad_alloc.
-using TakeBlock = std::function<Block(std::uint64_t bytes)>;
+using Block = MemoryBlock;
+using shared_tensor::TakeBlock;
 /// Ordinary memory.
 Block plain_block(std::uint64_t bytes);
 

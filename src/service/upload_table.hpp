@@ -13,13 +13,13 @@
 #include <variant>
 #include <vector>
 
-#include "tensor/tensor_set.hpp"
 #include "util/clock.hpp"
 #include "util/digest.hpp"
 #include "util/guarded.hpp"
+#include "util/memory_block.hpp"
 #include "util/range_set.hpp"
 
-namespace shared_tensor::server {
+namespace shared_tensor::service {
 
 /// What all parts of one upload say alike.
 struct UploadForm {
@@ -44,7 +44,7 @@ public:
     Phase settled(SteadyTime deadline) const;
 
     /// Its memory is there; `share` is its part of the bound of all.
-    void opened(tensor::Block block, std::shared_ptr<const void> share);
+    void opened(MemoryBlock block, std::shared_ptr<const void> share);
 
     /// That of the whole, as a sender told it. False where another one was told before.
     bool expect(const Digest::Value& digest);
@@ -55,7 +55,7 @@ public:
     /// missing: he publishes or drops it. Throws std::bad_alloc, and then it is of no more use.
     Taken take(std::uint64_t first, std::span<const std::byte> bytes, SteadyTime now);
     /// For who got `all`: nobody writes to it any more.
-    tensor::Block block() const;
+    MemoryBlock block() const;
     void published(std::uint64_t version, SteadyTime now);
     void drop();
 
@@ -72,7 +72,7 @@ private:
     static constexpr std::size_t kMostRanges = 10'000;  // each costs memory
     struct State {
         Phase phase = Phase::opening;
-        tensor::Block block;
+        MemoryBlock block;
         std::shared_ptr<const void> share;
         RangeSet taken, there;  ///< taken: it is there, or being copied
         std::optional<Digest::Value> digest;
@@ -94,7 +94,7 @@ struct UploadLimits {
 };
 
 /// The uploads that are under way, and those that were published lately. Thread safety: all methods from any thread.
-class Uploads {
+class UploadTable {
 public:
     struct Key {
         std::string owner, name, id;
@@ -105,15 +105,15 @@ public:
         std::string reason;
         bool for_ever = false;  ///< it would not do either if there were no others
     };
-    explicit Uploads(UploadLimits limits, const Clock& clock = real_clock())
+    explicit UploadTable(UploadLimits limits, const Clock& clock = real_clock())
         : limits_(limits), clock_(&clock), used_(std::make_shared<Guarded<std::uint64_t>>(0U)) {}
 
     /// The one of that key, or a new one; of two callers at once one opens it and the other waits. One of another form
     /// that was published makes room. `take` gives its memory; what it throws is passed on.
     using Opened = std::variant<UploadPointer, Full>;
-    Opened open(const Key& key, const UploadForm& form, const tensor::TakeBlock& take);
+    Opened open(const Key& key, const UploadForm& form, const TakeBlock& take);
     /// One for a sender that has the whole file: nobody else finds it.
-    Opened make(const UploadForm& form, const tensor::TakeBlock& take) const;
+    Opened make(const UploadForm& form, const TakeBlock& take) const;
 
     UploadPointer find(const Key& key) const;
     /// Parts of it may come again, if it has an id.
@@ -134,7 +134,7 @@ private:
     using All = std::map<Key, UploadPointer>;
     static constexpr std::size_t kMostPublished = 10'000;
     bool has_room(const All& all, const std::string& owner) const;
-    std::optional<Full> fill(Upload& upload, const tensor::TakeBlock& take) const;
+    std::optional<Full> fill(Upload& upload, const TakeBlock& take) const;
 
     const UploadLimits limits_;
     const Clock* const clock_;
@@ -142,4 +142,4 @@ private:
     Guarded<All> all_;
 };
 
-}  // namespace shared_tensor::server
+}  // namespace shared_tensor::service

@@ -1,10 +1,10 @@
-#include "server/uploads.hpp"
+#include "service/upload_table.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-namespace shared_tensor::server {
+namespace shared_tensor::service {
 
 Upload::Phase Upload::settled(SteadyTime deadline) const {
     auto state = state_.lock();
@@ -13,7 +13,7 @@ Upload::Phase Upload::settled(SteadyTime deadline) const {
     return state->phase;
 }
 
-void Upload::opened(tensor::Block block, std::shared_ptr<const void> share) {
+void Upload::opened(MemoryBlock block, std::shared_ptr<const void> share) {
     state_.with([&](State& state) {
         state.phase = Phase::open;
         state.block = std::move(block);
@@ -36,7 +36,7 @@ std::optional<Digest::Value> Upload::expected() const {
 Upload::Taken Upload::take(std::uint64_t first, std::span<const std::byte> bytes, SteadyTime now) {
     const NumberRange whole{first, first + bytes.size()};
     last_used_.store(now, std::memory_order_relaxed);
-    tensor::Block block;
+    MemoryBlock block;
     std::vector<NumberRange> wanted;
     const bool fits = state_.with([&](State& state) {
         if (state.phase != Phase::open) return true;
@@ -61,7 +61,7 @@ Upload::Taken Upload::take(std::uint64_t first, std::span<const std::byte> bytes
     });
 }
 
-tensor::Block Upload::block() const {
+MemoryBlock Upload::block() const {
     return state_.with([](const State& state) { return state.block; });
 }
 
@@ -74,7 +74,7 @@ void Upload::drop() { end(Phase::dropped, 0); }
 
 /// Its memory is given back, or is its readers' alone; without the lock.
 void Upload::end(Phase phase, std::uint64_t version) {
-    tensor::Block block;
+    MemoryBlock block;
     std::shared_ptr<const void> share;
     state_.with([&](State& state) {
         if (state.phase == Phase::published) return;
@@ -97,7 +97,7 @@ Upload::Progress Upload::progress() const {
 }
 
 /// Counted until the upload ends.
-std::optional<Uploads::Full> Uploads::fill(Upload& upload, const tensor::TakeBlock& take) const {
+std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const TakeBlock& take) const {
     const std::uint64_t bytes = upload.form().size;
     if (bytes > limits_.max_bytes)
         return Full{"a file of at most " + std::to_string(limits_.max_bytes) + " bytes (--max-upload-bytes)", true};
@@ -110,17 +110,17 @@ std::optional<Uploads::Full> Uploads::fill(Upload& upload, const tensor::TakeBlo
         return Full{"uploads of " + std::to_string(others) + " bytes are under way (--max-upload-bytes)"};
     std::shared_ptr<const void> share(
         used_.get(), [used = used_, bytes](const void*) { used->with([&](std::uint64_t& sum) { sum -= bytes; }); });
-    upload.opened(bytes > 0 ? take(bytes) : tensor::Block{}, std::move(share));
+    upload.opened(bytes > 0 ? take(bytes) : MemoryBlock{}, std::move(share));
     return std::nullopt;
 }
 
-Uploads::Opened Uploads::make(const UploadForm& form, const tensor::TakeBlock& take) const {
+UploadTable::Opened UploadTable::make(const UploadForm& form, const TakeBlock& take) const {
     auto upload = std::make_shared<Upload>(form, now());
     if (auto full = fill(*upload, take)) return std::move(*full);
     return upload;
 }
 
-bool Uploads::has_room(const All& all, const std::string& owner) const {
+bool UploadTable::has_room(const All& all, const std::string& owner) const {
     std::size_t open = 0, of_owner = 0;
     for (const auto& [key, upload] : all) {
         if (upload->is_published()) continue;
@@ -130,7 +130,7 @@ bool Uploads::has_room(const All& all, const std::string& owner) const {
     return open < limits_.max_uploads && of_owner < limits_.max_client_uploads;
 }
 
-Uploads::Opened Uploads::open(const Key& key, const UploadForm& form, const tensor::TakeBlock& take) {
+UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, const TakeBlock& take) {
     const auto made = std::make_shared<Upload>(form, now());
     UploadPointer replaced;  // goes without the lock
     auto opened = all_.with([&](All& all) -> Opened {
@@ -159,20 +159,20 @@ Uploads::Opened Uploads::open(const Key& key, const UploadForm& form, const tens
     return made;
 }
 
-Uploads::UploadPointer Uploads::find(const Key& key) const {
+UploadTable::UploadPointer UploadTable::find(const Key& key) const {
     return all_.with([&](const All& all) {
         const auto found = all.find(key);
         return found != all.end() ? found->second : nullptr;
     });
 }
 
-void Uploads::published(const Key& key, const UploadPointer& upload, std::uint64_t version) {
+void UploadTable::published(const Key& key, const UploadPointer& upload, std::uint64_t version) {
     upload->published(version, now());
     const bool too_many = all_.with([](const All& all) { return all.size() > kMostPublished; });
     if (key.id.empty() || too_many) remove(key, upload);
 }
 
-bool Uploads::remove(const Key& key, const UploadPointer& upload) {
+bool UploadTable::remove(const Key& key, const UploadPointer& upload) {
     const bool was_there = all_.with([&](All& all) {
         const auto found = all.find(key);
         if (found == all.end() || found->second != upload) return false;
@@ -183,7 +183,7 @@ bool Uploads::remove(const Key& key, const UploadPointer& upload) {
     return was_there;
 }
 
-void Uploads::expire() {
+void UploadTable::expire() {
     const SteadyTime oldest = clock_->now() - limits_.ttl;
     std::vector<UploadPointer> ended;  // go without the lock
     all_.with([&](All& all) {
@@ -199,7 +199,7 @@ void Uploads::expire() {
     }
 }
 
-Uploads::Stats Uploads::stats() const {
+UploadTable::Stats UploadTable::stats() const {
     Stats stats;
     all_.with([&](const All& all) {
         for (const auto& [key, upload] : all)
@@ -209,4 +209,4 @@ Uploads::Stats Uploads::stats() const {
     return stats;
 }
 
-}  // namespace shared_tensor::server
+}  // namespace shared_tensor::service
