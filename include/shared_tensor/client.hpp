@@ -130,6 +130,9 @@ public:
     std::string url() const;
     ClientStatistics statistics() const;
 
+    /// Ends all calls in flight, of all copies, with TransportFailure; so do all later ones.
+    void shutdown() const;
+
     // What the templates stand on, for callers that know types at run time only (bindings, the command line).
     void call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result) const;
     void send_notification(std::string_view method, const detail::Arguments& arguments) const;

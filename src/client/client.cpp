@@ -150,5 +150,6 @@ void Client::make_tensor(std::span<const std::int64_t> sizes, int scalar_type, a
 
 std::string Client::url() const { return core_->url(); }
 ClientStatistics Client::statistics() const { return core_->statistics(); }
+void Client::shutdown() const { core_->shutdown(); }
 
 }  // namespace shared_tensor

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include <shared_tensor/node.hpp>
+
+#include "codec/value.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor {
+
+struct NodeMessage::Content {
+    std::string name;
+    codec::TensorPointer tensor;
+};
+
+namespace node {
+
+/// Messages that wait for somebody. Thread safety: all methods from any thread; only take() blocks.
+class Inbox {
+public:
+    Inbox(std::size_t max_messages, std::uint64_t max_bytes) : max_messages_(max_messages), max_bytes_(max_bytes) {}
+
+    /// False when it is full, or closed. One message is taken into an empty inbox however large it is.
+    bool put(NodeMessage::Content message);
+    std::optional<NodeMessage> take(std::chrono::milliseconds timeout);
+    /// Nobody waits any more; what is there is dropped.
+    void close();
+
+    std::size_t size() const;
+    std::uint64_t refused() const;
+
+private:
+    struct State {
+        std::deque<std::shared_ptr<const NodeMessage::Content>> waiting;
+        std::uint64_t bytes = 0, refused = 0;
+        bool closed = false;
+    };
+    const std::size_t max_messages_;
+    const std::uint64_t max_bytes_;
+    Guarded<State> state_;
+};
+
+}  // namespace node
+}  // namespace shared_tensor

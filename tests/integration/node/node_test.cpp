@@ -1,0 +1,223 @@
+#include <shared_tensor/node.hpp>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "support/daemon.hpp"
+#include "support/faulty_proxy.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+at::Tensor numbers(std::int64_t count) { return at::arange(count, at::kInt); }
+
+/// Nodes of tests share memory only where that is what is tested: as if they were on other hosts.
+NodeOptions far(NodeOptions options = {}) {
+    options.client.local_socket = "none";
+    return options;
+}
+
+}  // namespace
+
+TEST_CASE("a node pulls what another publishes, near and far", "[node]") {
+    const Node publisher, near;
+    const Node distant(far());
+    const at::Tensor x = numbers(2'000'000);
+    const Published published = publisher.publish("x", x);
+    CHECK(published.version == 1);
+    for (const Node* reader : {&near, &distant}) {
+        const NamedTensor pulled = reader->pull(publisher.url(), "x");
+        CHECK(at::equal(pulled.tensor(), x));
+        CHECK(pulled.version() == 1);
+        CHECK(
+            at::equal(reader->pull(publisher.url(), "x", {.first_row = 5, .last_row = 9}).tensor(), x.slice(0, 5, 9)));
+        CHECK_THROWS_AS(reader->pull(publisher.url(), "y"), UnknownOrExpired);
+        CHECK(reader->statistics().pulled == 2);
+        CHECK(reader->statistics().failed == 1);
+    }
+    publisher.publish("weights", std::map<std::string, at::Tensor>{{"a", numbers(3)}, {"b", x}});
+    CHECK(distant.pull(publisher.url(), "weights").size() == 2);
+    CHECK(at::equal(distant.pull(publisher.url(), "weights/b").tensor(), x));
+    CHECK(publisher.statistics().published == 2);
+    CHECK(publisher.pull(publisher.url(), "x").tensor().numel() == x.numel());  // its own
+}
+
+TEST_CASE("what is pushed before its receiver is ready waits, in order", "[node]") {
+    const Node sender(far()), receiver;
+    CHECK_FALSE(receiver.receive(1ms).has_value());
+    for (int i = 0; i < 100; ++i)
+        sender.push(receiver.url(), "step " + std::to_string(i), at::full({10}, i, at::kInt));
+    CHECK(receiver.statistics().waiting == 100);
+    for (int i = 0; i < 100; ++i) {
+        const auto message = receiver.receive(30s);
+        REQUIRE(message.has_value());
+        CHECK(message->name() == "step " + std::to_string(i));
+        CHECK(at::equal(message->tensor(), at::full({10}, i, at::kInt)));
+    }
+    CHECK(receiver.statistics().received == 100);
+    CHECK(sender.statistics().pushed == 100);
+}
+
+TEST_CASE("large tensors are pushed, near and far", "[node]") {
+    const Node near, receiver;
+    const Node distant(far());
+    const at::Tensor x = numbers(16 << 20);
+    for (const Node* sender : {&near, &distant}) {
+        sender->push(receiver.url(), "x", x);
+        CHECK(at::equal(receiver.receive(30s)->tensor(), x));
+    }
+}
+
+TEST_CASE("many small messages of many senders reach many receivers, each once", "[node]") {
+    constexpr int kSenders = 4, kEach = 500;
+    const Node receiver;
+    const Node sender(far());
+    std::vector<std::atomic<int>> seen(kSenders * kEach);
+    std::atomic<int> received{0}, wrong{0};
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 3; ++i) {
+            threads.emplace_back([&] {
+                while (received < kSenders * kEach) {
+                    const auto message = receiver.receive(100ms);
+                    if (!message) continue;
+                    ++received;
+                    const int value = message->tensor().item<int>();
+                    if (message->name() != std::to_string(value)) ++wrong;
+                    ++seen[static_cast<std::size_t>(value)];
+                }
+            });
+        }
+        for (int s = 0; s < kSenders; ++s) {
+            threads.emplace_back([&, s] {
+                for (int i = 0; i < kEach; ++i) {
+                    const int value = s * kEach + i;
+                    sender.push(receiver.url(), std::to_string(value), at::full({}, value, at::kInt));
+                }
+            });
+        }
+    }
+    CHECK(wrong == 0);
+    CHECK(std::all_of(seen.begin(), seen.end(), [](const auto& count) { return count == 1; }));
+    CHECK(sender.statistics().peers == 1);
+}
+
+TEST_CASE("a full inbox refuses, in messages and bytes, until it is read", "[node]") {
+    NodeOptions small;
+    small.inbox_messages = 2;
+    small.inbox_bytes = 1000;
+    NodeOptions hasty = far();
+    hasty.push_timeout = 50ms;
+    const Node receiver(small);
+    const Node sender(hasty);
+    sender.push(receiver.url(), "large", numbers(1000));  // alone it is taken however large it is
+    CHECK_THROWS_AS(sender.push(receiver.url(), "a", numbers(1)), ServerBusy);
+    CHECK(receiver.receive(30s)->name() == "large");
+    sender.push(receiver.url(), "a", numbers(1));
+    sender.push(receiver.url(), "b", numbers(1));
+    try {
+        sender.push(receiver.url(), "c", numbers(1));
+        FAIL("a third message was taken");
+    } catch (const ServerBusy& error) {
+        CHECK_THAT(error.what(), ContainsSubstring("inbox"));
+    }
+    CHECK(receiver.statistics().refused > 1);
+    std::jthread reader([&] {
+        std::this_thread::sleep_for(20ms);
+        receiver.receive(30s);
+    });
+    const Node patient(far());
+    patient.push(receiver.url(), "d", numbers(1));
+    reader.join();
+    CHECK(receiver.receive(30s)->name() == "b");
+    CHECK(receiver.receive(30s)->name() == "d");
+}
+
+TEST_CASE("wrong addresses are told apart", "[node]") {
+    const Node node(far());
+    const Daemon daemon;
+    const std::string plain = "http://127.0.0.1:" + std::to_string(daemon.port());
+    CHECK_THROWS_AS(node.push("http://127.0.0.1:1", "x", numbers(1)), TransportFailure);
+    CHECK_THROWS_AS(node.pull("http://127.0.0.1:1", "x"), TransportFailure);
+    CHECK_THROWS_AS(node.pull("ftp://x", "x"), std::invalid_argument);
+    CHECK_THROWS_AS(node.push(plain, "x", numbers(1)), MethodNotFound);
+    CHECK_THROWS_AS(node.pull(plain, "x"), UnknownOrExpired);
+    CHECK_THROWS_AS(node.publish("l-x", numbers(1)), InvalidParams);
+    CHECK(node.statistics().failed == 6);
+}
+
+TEST_CASE("after its shutdown a node does nothing, and says so", "[node]") {
+    Node node(far());
+    const Node other(far());
+    const std::string url = node.url();
+    node.publish("x", numbers(10));
+    other.push(url, "x", numbers(1));
+    node.shutdown();
+    node.shutdown();
+    CHECK_THROWS_AS(node.publish("x", numbers(10)), ShuttingDown);
+    CHECK_THROWS_AS(node.pull(other.url(), "x"), ShuttingDown);
+    CHECK_THROWS_AS(node.push(other.url(), "x", numbers(1)), ShuttingDown);
+    CHECK_FALSE(node.receive(30s).has_value());
+    CHECK_THROWS_AS(other.pull(url, "x"), TransportFailure);
+    CHECK_THROWS_AS(other.push(url, "x", numbers(1)), TransportFailure);
+}
+
+TEST_CASE("a shutdown ends transfers and waits that are under way", "[node]") {
+    const Node source;
+    source.publish("x", numbers(4'000'000));
+    for (int round = 0; round < 5; ++round) {
+        Node node(far());
+        std::atomic<int> ended{0}, wrong{0}, done{0};
+        {
+            std::vector<std::jthread> threads;
+            for (int i = 0; i < 3; ++i) {
+                threads.emplace_back([&] {
+                    try {
+                        for (;;) {
+                            if (node.pull(source.url(), "x").tensor().numel() != 4'000'000) ++wrong;
+                            ++done;
+                        }
+                    } catch (const ShuttingDown&) {
+                        ++ended;
+                    } catch (...) {
+                        ++wrong;
+                    }
+                });
+            }
+            threads.emplace_back([&] {
+                if (!node.receive(std::chrono::hours(1))) ++ended;
+            });
+            CHECK(eventually([&] { return done >= 1 + round; }));
+            const auto start = std::chrono::steady_clock::now();
+            node.shutdown();
+            CHECK(std::chrono::steady_clock::now() - start < 15s);
+        }
+        CHECK(ended == 4);
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("other nodes are remembered up to a bound", "[node]") {
+    NodeOptions options = far();
+    options.max_peers = 2;
+    const Node node(options), a, b, c;
+    for (const Node* other : {&a, &b, &c, &a}) {
+        node.push(other->url(), "x", numbers(1));
+        CHECK(node.statistics().peers <= 2);
+    }
+    CHECK(a.statistics().waiting == 2);
+}
