@@ -28,6 +28,7 @@ namespace shared_tensor {
 struct NodeOptions {
     NodeOptions() {
         server.port = 0;
+        server.idle_timeout = std::chrono::minutes(6);  // longer than the others' connections are kept
         client.connections = 10;
         client.idle_limit = std::chrono::minutes(5);
     }
@@ -75,7 +76,7 @@ public:
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
-    std::string url() const;  ///< where others reach it
+    std::string url() const;  ///< where others on this host reach it; with host 0.0.0.0 they need the host's name
     int port() const;
 
     /// Others may pull it from now on. As NamedTensors::put().

@@ -154,7 +154,8 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
         for (const auto& [name, value] : headers_)
             request.headers.add(name, value);
         if (!options.session.empty()) request.headers.add("Shared-Tensor-Session", options.session);
-        request.deadline = std::min(times.deadline, later(clock().now(), options_.answer_limit));
+        if (request.deadline == SteadyTime::max())  // it has none of its own
+            request.deadline = std::min(times.deadline, later(clock().now(), options_.answer_limit));
         http::ClientResponse response = surroundings_.transport->send(request);
         reached_.store(true, std::memory_order_relaxed);
         return response;

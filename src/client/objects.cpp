@@ -5,7 +5,7 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "client/closer.hpp"
+#include "util/closer.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::client {

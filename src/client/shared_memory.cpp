@@ -9,10 +9,10 @@
 #include <shared_tensor/error.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "client/closer.hpp"
 #include "json_rpc/json_text.hpp"
 #include "tensor/devices/devices.hpp"
 #include "tensor/shared_allocation.hpp"
+#include "util/closer.hpp"
 #include "util/host_identity.hpp"
 #include "util/log.hpp"
 

@@ -53,11 +53,11 @@ public:
                 missing = ask();
                 if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
             }
+            throw_odd(path_, "the server loses parts that it has taken");
         } catch (...) {
             drop();
             throw;
         }
-        throw_odd(path_, "the server loses parts that it has taken");
     }
 
 private:
@@ -138,7 +138,9 @@ private:
 
     void drop() noexcept {
         try {
-            port_.send(request("DELETE"));
+            http::ClientRequest farewell = request("DELETE");
+            farewell.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+            port_.send(std::move(farewell));
         } catch (const std::exception& error) {
             log::debug("an upload that failed ends by itself: ", error.what());
         }

@@ -7,13 +7,20 @@
 
 namespace shared_tensor::node {
 
+bool Inbox::has_room(const State& state, std::uint64_t bytes) const {
+    const bool fits = state.waiting.empty() || (bytes <= max_bytes_ && state.bytes <= max_bytes_ - bytes);
+    return !state.closed && state.waiting.size() < max_messages_ && fits;
+}
+
+bool Inbox::has_room(std::uint64_t bytes) const {
+    return state_.with([&](const State& state) { return has_room(state, bytes); });
+}
+
 bool Inbox::put(NodeMessage::Content message) {
     const std::uint64_t bytes = message.tensor->bytes();
     auto shared = std::make_shared<const NodeMessage::Content>(std::move(message));
     const bool taken = state_.with([&](State& state) {
-        const bool fits = state.waiting.empty() || (bytes <= max_bytes_ && state.bytes <= max_bytes_ - bytes);
-        const bool room = !state.closed && state.waiting.size() < max_messages_ && fits;
-        if (!room) {
+        if (!has_room(state, bytes)) {
             ++state.refused;
             return false;
         }

@@ -29,6 +29,8 @@ public:
 
     /// False when it is full, or closed. One message is taken into an empty inbox however large it is.
     bool put(NodeMessage::Content message);
+    /// Whether put() would take so many bytes now.
+    bool has_room(std::uint64_t bytes) const;
     std::optional<NodeMessage> take(std::chrono::milliseconds timeout);
     /// Nobody waits any more; what is there is dropped.
     void close();
@@ -42,6 +44,8 @@ private:
         std::uint64_t bytes = 0, refused = 0;
         bool closed = false;
     };
+    bool has_room(const State& state, std::uint64_t bytes) const;
+
     const std::size_t max_messages_;
     const std::uint64_t max_bytes_;
     Guarded<State> state_;

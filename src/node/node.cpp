@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <mutex>
 #include <thread>
 
 #include <shared_tensor/tensor.hpp>
@@ -12,15 +13,24 @@
 #include "node/peers.hpp"
 #include "tensor/at_tensor.hpp"
 #include "util/clock.hpp"
-#include "util/guarded.hpp"
+#include "util/ids.hpp"
 
 namespace shared_tensor {
 
 namespace {
 
-constexpr const char* kDeliver = "node.deliver";
+constexpr const char *kDeliver = "node.deliver", *kHasRoom = "node.has_room";
+constexpr std::size_t kLongestName = 255;
 constexpr std::chrono::milliseconds kFirstPause{2}, kLongestPause{200};  // while an inbox is full
 constexpr std::chrono::milliseconds kDrainTime{1000};
+constexpr std::chrono::milliseconds kShortestTry{1000}, kLongestTimeout{std::chrono::hours(24)};
+
+ServerBusy full(const std::string& url) {
+    return {static_cast<int>(ErrorCode::busy),
+            "Server busy",
+            {},
+            "the inbox of " + url + " stays full: its node must receive() more, or have a larger one"};
+}
 
 ShuttingDown shut_down() {
     return {static_cast<int>(ErrorCode::shutting_down), "Shutting down", {}, "this node was shut down"};
@@ -59,11 +69,21 @@ public:
         }
     }
 
+    /// Who calls it meanwhile waits for the end.
     void stop() {
-        if (stopped.exchange(true)) return;
-        inbox.close();
-        peers.shutdown();
-        server.stop(kDrainTime);
+        std::call_once(stopping, [this] {
+            stopped = true;
+            inbox.close();
+            peers.shutdown();
+            server.stop(kDrainTime);
+        });
+    }
+
+    /// Where this process reaches its own server.
+    std::string own_url() const {
+        const std::string& host = options.server.host;
+        if (host != "0.0.0.0" && host != "::") return server.url();
+        return "http://" + std::string(host == "::" ? "[::1]" : "127.0.0.1") + ":" + std::to_string(server.port());
     }
 
     const NodeOptions options;
@@ -71,6 +91,7 @@ public:
     node::Peers peers;
     Server server;
     std::atomic<bool> stopped{false};
+    std::once_flag stopping;
     std::atomic<std::uint64_t> published{0}, pulled{0}, pushed{0}, received{0}, failed{0};
 
 private:
@@ -78,9 +99,14 @@ private:
         registry.add(
             kDeliver,
             [this](const std::string& name, const at::Tensor& tensor) {
+                if (name.size() > kLongestName)
+                    throw InvalidValue("name", "at most 255 bytes", std::to_string(name.size()));
                 return inbox.put({name, tensor::make_plain_handle(tensor)});
             },
             arg("name"), arg("tensor"), doc("Puts a tensor into the inbox of this node; false: the inbox is full."));
+        registry.add(
+            kHasRoom, [this](std::uint64_t bytes) { return inbox.has_room(bytes); }, arg("bytes"),
+            doc("Whether the inbox of this node takes a tensor of so many bytes now."));
         return registry;
     }
 };
@@ -92,7 +118,7 @@ Node::~Node() { shutdown(); }
 std::string Node::url() const { return impl_->server.url(); }
 int Node::port() const { return impl_->server.port(); }
 
-NamedTensors Node::own() const { return NamedTensors(impl_->peers.at(url()).client); }
+NamedTensors Node::own() const { return NamedTensors(impl_->peers.at(impl_->own_url())->client); }
 
 void Node::run(const std::function<void()>& publish) const {
     impl_->guarded(impl_->published, [&] {
@@ -103,26 +129,33 @@ void Node::run(const std::function<void()>& publish) const {
 
 NamedTensor Node::pull(const std::string& url, std::string_view name, const PullOptions& options) const {
     return impl_->guarded(impl_->pulled, [&] {
-        const node::Peers::Peer peer = impl_->peers.at(url);
-        const NamedTensors names(peer.client);
+        const auto peer = impl_->peers.at(url);
+        const NamedTensors names(peer->client);
         const bool is_part = options.first_row || options.last_row;
-        return peer.is_near && !is_part ? names.get(name, options.version) : names.pull(name, options);
+        return peer->is_near && !is_part ? names.get(name, options.version) : names.pull(name, options);
     });
 }
 
+/// A full inbox is asked for room before the tensor is sent once more.
 void Node::push(const std::string& url, std::string_view name, const at::Tensor& tensor) const {
     impl_->guarded(impl_->pushed, [&] {
-        const Client client = impl_->peers.at(url).client;
-        const SteadyTime deadline = real_clock().now() + impl_->options.push_timeout;
+        const auto peer = impl_->peers.at(url);
+        const auto timeout = std::clamp<std::chrono::milliseconds>(impl_->options.push_timeout, {}, kLongestTimeout);
+        const SteadyTime deadline = real_clock().now() + timeout;
+        const auto client = [&](std::string key) {
+            const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - real_clock().now());
+            return peer->client.with(
+                {.timeout = std::max(rest, kShortestTry), .idempotency_key = std::move(key), .idempotent = true});
+        };
+        bool has_room = true;
         for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-            if (client.call<bool>(kDeliver, named("name", name), named("tensor", tensor))) return true;
+            // A key of its own: what is repeated after a break is delivered once.
+            if (has_room && client(random_hex(16)).call<bool>(kDeliver, named("name", name), named("tensor", tensor)))
+                return true;
             if (impl_->stopped) throw shut_down();
-            if (real_clock().now() + pause >= deadline) {
-                throw ServerBusy(
-                    static_cast<int>(ErrorCode::busy), "Server busy", {},
-                    "the inbox of " + url + " stays full: its node must receive() more, or have a larger one");
-            }
+            if (real_clock().now() + pause >= deadline) throw full(url);
             std::this_thread::sleep_for(pause);
+            has_room = client({}).call<bool>(kHasRoom, named("bytes", tensor.nbytes()));
         }
     });
 }

@@ -1,7 +1,7 @@
 #include "node/peers.hpp"
 
 #include <algorithm>
-#include <optional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -16,46 +16,49 @@ bool shares_memory(const Client& client) {
 
 }  // namespace
 
-Peers::Peer Peers::at(const std::string& url) {
-    const SteadyTime now = real_clock().now();
-    const auto known = state_.with([&](State& state) -> std::optional<Peer> {
-        const auto found = state.known.find(url);
-        if (found == state.known.end()) return std::nullopt;
-        found->second.used = now;
-        return found->second.peer;
-    });
-    if (known) return *known;
+/// It is among those that shutdown() ends before anything is asked of it.
+std::shared_ptr<Peers::Peer> Peers::find_or_make(const std::string& url) {
     ClientOptions options = options_;
     options.url = url;
-    Peer made{Client(options), false};
-    made.is_near = shares_memory(made.client);
-    std::optional<Known> gone;  // without the lock
-    const bool closed = state_.with([&](State& state) {
-        if (state.known.size() >= most_ && !state.known.contains(url)) {
-            const auto oldest =
-                std::min_element(state.known.begin(), state.known.end(),
-                                 [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-            if (oldest != state.known.end()) {
-                gone = std::move(oldest->second);
-                state.known.erase(oldest);
-            }
+    const auto made = std::make_shared<Peer>(Client(options));
+    const SteadyTime now = real_clock().now();
+    std::shared_ptr<Peer> gone;  // without the lock
+    bool closed = false;
+    auto peer = state_.with([&](State& state) {
+        closed = state.closed;
+        const auto [at, is_new] = state.known.try_emplace(url, Known{made, now});
+        at->second.used = now;
+        if (!is_new || state.known.size() <= most_) return at->second.peer;
+        auto oldest = state.known.end();
+        for (auto one = state.known.begin(); one != state.known.end(); ++one) {
+            const bool in_use = one->second.peer.use_count() > 1;
+            if (!in_use && (oldest == state.known.end() || one->second.used < oldest->second.used)) oldest = one;
         }
-        state.known.insert_or_assign(url, Known{made, now});
-        return state.closed;
+        if (oldest != state.known.end()) {
+            gone = std::move(oldest->second.peer);
+            state.known.erase(oldest);
+        }
+        return made;
     });
-    if (closed) made.client.shutdown();
-    return made;
+    if (closed) peer->client.shutdown();
+    return peer;
+}
+
+Peers::PeerPointer Peers::at(const std::string& url) {
+    auto peer = find_or_make(url);
+    std::call_once(peer->looked, [&] { peer->is_near = shares_memory(peer->client); });
+    return peer;
 }
 
 void Peers::shutdown() {
-    std::vector<Client> all;
+    std::vector<std::shared_ptr<Peer>> all;
     state_.with([&](State& state) {
         state.closed = true;
         for (const auto& [url, known] : state.known)
-            all.push_back(known.peer.client);
+            all.push_back(known.peer);
     });
-    for (const Client& client : all)
-        client.shutdown();
+    for (const auto& peer : all)
+        peer->client.shutdown();
 }
 
 std::size_t Peers::size() const {

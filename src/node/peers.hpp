@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <string>
 
 #include <shared_tensor/client.hpp>
@@ -11,31 +13,36 @@
 
 namespace shared_tensor::node {
 
-/// Clients of other nodes, each made when it is first asked for. Thread safety: all methods from any thread.
+/// Clients of other nodes, each made when it is first asked for; beyond the bound the longest unused goes, but none
+/// that is in use. Thread safety: all methods from any thread.
 class Peers {
 public:
     Peers(ClientOptions options, std::size_t most) : options_(std::move(options)), most_(most) {}
 
     struct Peer {
         Client client;
-        bool is_near = false;  ///< memory is shared with it
+        std::once_flag looked{};
+        bool is_near = false;  ///< memory is shared with it; set by at()
     };
+    using PeerPointer = std::shared_ptr<const Peer>;
     /// Blocks for a few round trips where it is not known yet. Throws std::invalid_argument for a url that is none, and
     /// RpcError's children.
-    Peer at(const std::string& url);
+    PeerPointer at(const std::string& url);
     /// Ends all that is in flight; those made from now on are shut down as well.
     void shutdown();
     std::size_t size() const;
 
 private:
     struct Known {
-        Peer peer;
+        std::shared_ptr<Peer> peer;
         SteadyTime used;
     };
     struct State {
         std::map<std::string, Known> known;
         bool closed = false;
     };
+    std::shared_ptr<Peer> find_or_make(const std::string& url);
+
     const ClientOptions options_;
     const std::size_t most_;
     Guarded<State> state_;

@@ -6,6 +6,8 @@
 
 #include <shared_tensor/value.hpp>
 
+#include "util/closer.hpp"
+
 namespace shared_tensor::server {
 
 namespace {
@@ -68,12 +70,11 @@ tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const 
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
     // The last tensor in it may go on any thread, and in the middle of a call: what it costs is paid in the background.
-    std::shared_ptr<shm::Mapping> owner(
-        mapping.release(), [self = shared_from_this(), segment, mapped_as](shm::Mapping* done) {
-            auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
-            self->memory_.closer.post(
-                [self, segment, mapped_as, shared] { self->give_back(segment, mapped_as, std::move(*shared)); });
-        });
+    std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment,
+                                                            mapped_as](shm::Mapping* done) {
+        auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
+        closer().post([self, segment, mapped_as, shared] { self->give_back(segment, mapped_as, std::move(*shared)); });
+    });
     return {data, size, std::move(owner)};
 }
 

@@ -16,11 +16,10 @@
 
 namespace shared_tensor::server {
 
-/// What all clients of the local channel share. Everything outlives them.
+/// What all clients of the local channel share. It outlives their channels; their tensors may outlive it.
 struct LocalMemory {
     shm::SegmentPool& pool;
     service::LeaseTable& leases;
-    Background& closer;
 };
 
 /// One process at the other end of the local channel: what it offered to us and what it was lent. Shared by the channel

@@ -202,8 +202,8 @@ std::shared_ptr<LocalClient> LocalClients::make_client(const Question& question,
     };
     auto device_client =
         std::make_shared<DeviceClient>(parts_.leases, lessee, std::move(devices), tell("lease.release", "leases"));
-    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, closer_}, std::move(lessee),
-                                         std::move(device_client), tell("segment.free", "segments"));
+    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases}, std::move(lessee), std::move(device_client),
+                                         tell("segment.free", "segments"));
 }
 
 LocalClients::Answer LocalClients::get_segment(Question& question) const {

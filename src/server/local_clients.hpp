@@ -76,7 +76,6 @@ private:
 
     const Parts parts_;
     const std::shared_ptr<Network> network_;
-    Background closer_{"st-closer"};
     shm::SegmentPool pool_;
 };
 

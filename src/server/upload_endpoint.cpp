@@ -284,20 +284,23 @@ http::Response UploadEndpoint::put(const Wanted& wanted, std::span<const std::by
                                           "a part of the upload that is under way (" + upload->form().form + ", " +
                                               std::to_string(upload->form().size) + " bytes), or another ?upload=ID",
                                           wanted.form.form + ", " + std::to_string(wanted.form.size) + " bytes"));
-    if (auto answer = settle(wanted, *upload)) return std::move(*answer);
+    if (auto answer = settle(wanted, *upload)) {
+        if (!upload->is_published() || is_repeat(wanted, *upload)) return std::move(*answer);
+        return refusal(409, json_rpc::invalid_params("upload", "a new ID for another file", wanted.key.id));
+    }
     if (wanted.digest && !upload->expect(*wanted.digest))
         refuse("Repr-Digest", http::digest_field(*upload->expected()) + ", as another part said",
                http::digest_field(*wanted.digest));
+    auto taken = Upload::Taken::more;
     try {
-        switch (upload->take(wanted.part.first, bytes, uploads_->now())) {
-            case Upload::Taken::more: return answer_part(wanted, *upload);
-            case Upload::Taken::all: return publish(wanted, upload);
-            case Upload::Taken::too_many_gaps: break;
-        }
+        taken = upload->take(wanted.part.first, bytes, uploads_->now());
+        if (taken == Upload::Taken::all) return publish(wanted, upload);
     } catch (...) {
+        if (taken == Upload::Taken::all) upload->drop();
         uploads_->remove(wanted.key, upload);
         throw;
     }
+    if (taken == Upload::Taken::more) return answer_part(wanted, *upload);
     refuse("Content-Range", "parts that fill gaps: there are 10000 of them",
            http::content_range(wanted.part, wanted.form.size));
 }
@@ -344,6 +347,7 @@ http::Response UploadEndpoint::publish(const Wanted& wanted, const UploadTable::
     const bool is_new = store.find(wanted.key.owner, wanted.key.name) == nullptr;
     auto made = store.put(wanted.key.owner, wanted.key.name, std::move(placed.value), wanted.if_version);
     if (const auto* refused = std::get_if<TensorStore::Refused>(&made)) {
+        upload->drop();
         uploads_->remove(wanted.key, upload);
         return store_refusal(*refused, wanted.if_version);
     }

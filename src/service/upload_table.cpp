@@ -35,18 +35,18 @@ std::optional<Digest::Value> Upload::expected() const {
 
 Upload::Taken Upload::take(std::uint64_t first, std::span<const std::byte> bytes, SteadyTime now) {
     const NumberRange whole{first, first + bytes.size()};
-    last_used_.store(now, std::memory_order_relaxed);
     MemoryBlock block;
     std::vector<NumberRange> wanted;
     const bool fits = state_.with([&](State& state) {
         if (state.phase != Phase::open) return true;
-        if (state.taken.ranges() >= kMostRanges) return false;
+        if (state.taken.ranges() >= kMostRanges && !state.taken.touches(whole)) return false;
         wanted = state.taken.missing(whole);
         state.taken.insert(whole);
         block = state.block;
         return true;
     });
     if (!fits) return Taken::too_many_gaps;
+    last_used_.store(now, std::memory_order_relaxed);
     for (const auto& part : wanted) {
         std::memcpy(block.data + part.first, bytes.data() + (part.first - first),
                     static_cast<std::size_t>(part.end - part.first));
@@ -67,25 +67,30 @@ MemoryBlock Upload::block() const {
 
 void Upload::published(std::uint64_t version, SteadyTime now) {
     last_used_.store(now, std::memory_order_relaxed);
-    end(Phase::published, version);
+    end(Phase::published, version, true);
 }
 
-void Upload::drop() { end(Phase::dropped, 0); }
+void Upload::drop() { end(Phase::dropped, 0, true); }
+
+bool Upload::give_up() { return end(Phase::dropped, 0, false); }
 
 /// Its memory is given back, or is its readers' alone; without the lock.
-void Upload::end(Phase phase, std::uint64_t version) {
+bool Upload::end(Phase phase, std::uint64_t version, bool by_publisher) {
     MemoryBlock block;
     std::shared_ptr<const void> share;
-    state_.with([&](State& state) {
-        if (state.phase == Phase::published) return;
+    const bool ended = state_.with([&](State& state) {
+        const bool is_open = state.phase == Phase::opening || state.phase == Phase::open;
+        if (!is_open && !(by_publisher && state.phase == Phase::publishing)) return false;
         state.phase = phase;
         state.version = version;
         is_published_.store(phase == Phase::published, std::memory_order_relaxed);
         std::swap(block, state.block);
         share.swap(state.share);
         state.taken = {};
+        return true;
     });
-    state_.notify_all();
+    if (ended) state_.notify_all();
+    return ended;
 }
 
 Upload::Progress Upload::progress() const {
@@ -179,8 +184,7 @@ bool UploadTable::remove(const Key& key, const UploadPointer& upload) {
         all.erase(found);  // the caller keeps it
         return true;
     });
-    upload->drop();
-    return was_there;
+    return upload->give_up() && was_there;
 }
 
 void UploadTable::expire() {
@@ -193,10 +197,8 @@ void UploadTable::expire() {
             return true;
         });
     });
-    for (const UploadPointer& upload : ended) {
-        // One that is being published is its publisher's.
-        if (upload->progress().phase == Upload::Phase::open) upload->drop();
-    }
+    for (const UploadPointer& upload : ended)
+        upload->give_up();
 }
 
 UploadTable::Stats UploadTable::stats() const {

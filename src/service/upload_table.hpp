@@ -59,6 +59,9 @@ public:
     void published(std::uint64_t version, SteadyTime now);
     void drop();
 
+    /// For everybody else: ends it, unless somebody is publishing it or has. False then, and where it ended before.
+    bool give_up();
+
     struct Progress {
         Phase phase = Phase::opening;
         std::uint64_t received = 0;
@@ -78,7 +81,7 @@ private:
         std::optional<Digest::Value> digest;
         std::uint64_t version = 0;
     };
-    void end(Phase phase, std::uint64_t version);
+    bool end(Phase phase, std::uint64_t version, bool by_publisher);
 
     const UploadForm form_;
     std::atomic<SteadyTime> last_used_;
@@ -118,7 +121,7 @@ public:
     UploadPointer find(const Key& key) const;
     /// Parts of it may come again, if it has an id.
     void published(const Key& key, const UploadPointer& upload, std::uint64_t version);
-    /// It is there no more. False when it was not.
+    /// It is there no more, and ends unless somebody is publishing it. False when it was not there, or did not end.
     bool remove(const Key& key, const UploadPointer& upload);
     void expire();  ///< housekeeping
 

@@ -20,6 +20,11 @@ void RangeSet::insert(const NumberRange& range) {
     count_ += end - first;
 }
 
+bool RangeSet::touches(const NumberRange& range) const {
+    const auto after = ends_.upper_bound(range.end);
+    return after != ends_.begin() && std::prev(after)->second >= range.first;
+}
+
 std::vector<NumberRange> RangeSet::missing(const NumberRange& within, std::size_t most) const {
     std::vector<NumberRange> gaps;
     std::uint64_t next = within.first;

@@ -22,6 +22,8 @@ public:
     /// The parts of `within` that are not there, in order; `most` of them.
     std::vector<NumberRange> missing(const NumberRange& within,
                                      std::size_t most = std::numeric_limits<std::size_t>::max()) const;
+    /// Whether some of it is there, or its neighbours are: then to insert it makes no further range.
+    bool touches(const NumberRange& range) const;
     std::uint64_t count() const { return count_; }  ///< of the numbers
     std::size_t ranges() const { return ends_.size(); }
 

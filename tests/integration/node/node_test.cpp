@@ -10,6 +10,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <map>
+#include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -80,6 +82,26 @@ TEST_CASE("large tensors are pushed, near and far", "[node]") {
         sender->push(receiver.url(), "x", x);
         CHECK(at::equal(receiver.receive(30s)->tensor(), x));
     }
+}
+
+TEST_CASE("a message may outlive its node and its sender", "[node]") {
+    const at::Tensor x = numbers(1 << 20);
+    std::optional<NodeMessage> message;
+    at::Tensor kept;
+    {
+        auto receiver = std::make_unique<Node>();
+        {
+            const Node sender;
+            sender.push(receiver->url(), "x", x);
+            sender.push(receiver->url(), "y", x);
+        }
+        message = receiver->receive(30s);
+        kept = receiver->receive(30s)->tensor();
+        receiver.reset();
+    }
+    CHECK(at::equal(message->tensor(), x));
+    message.reset();
+    CHECK(at::equal(kept, x));
 }
 
 TEST_CASE("many small messages of many senders reach many receivers, each once", "[node]") {
@@ -181,6 +203,8 @@ TEST_CASE("a shutdown ends transfers and waits that are under way", "[node]") {
     source.publish("x", numbers(4'000'000));
     for (int round = 0; round < 5; ++round) {
         Node node(far());
+        // One that accepts and never answers.
+        FaultyProxy silent;
         std::atomic<int> ended{0}, wrong{0}, done{0};
         {
             std::vector<std::jthread> threads;
@@ -201,12 +225,19 @@ TEST_CASE("a shutdown ends transfers and waits that are under way", "[node]") {
             threads.emplace_back([&] {
                 if (!node.receive(std::chrono::hours(1))) ++ended;
             });
+            threads.emplace_back([&] {
+                try {
+                    node.pull(silent.url(), "x");
+                } catch (const ShuttingDown&) {
+                    ++ended;
+                }
+            });
             CHECK(eventually([&] { return done >= 1 + round; }));
             const auto start = std::chrono::steady_clock::now();
             node.shutdown();
             CHECK(std::chrono::steady_clock::now() - start < 15s);
         }
-        CHECK(ended == 4);
+        CHECK(ended == 5);
         CHECK(wrong == 0);
     }
 }

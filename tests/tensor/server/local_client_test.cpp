@@ -32,9 +32,8 @@ struct Fixture {
     std::atomic<int> gone{0};
     shm::SegmentPool pool;
     service::LeaseTable leases;
-    Background closer{"st-closer"};
     std::shared_ptr<LocalClient> client = std::make_shared<LocalClient>(
-        LocalMemory{pool, leases, closer}, lessee,
+        LocalMemory{pool, leases}, lessee,
         std::make_shared<DeviceClient>(leases, lessee, std::vector<std::string>(), [](const std::string&) {}),
         [](const std::string&) {});
 };

@@ -181,6 +181,9 @@ TEST_CASE("An upload has so many gaps and no more", "[service][uploads]") {
         at += 2;
     CHECK(at == 20'000);
     CHECK(table.put(*upload, all, at, 1) == Taken::too_many_gaps);
+    CHECK(table.put(*upload, all, 1, 1) == Taken::more);  // fills one
+    CHECK(table.put(*upload, all, at, 1) == Taken::more);
+    CHECK(table.put(*upload, all, at + 2, 1) == Taken::too_many_gaps);
     CHECK(upload->progress().missing.size() == Upload::kMostGaps);
 }
 
@@ -192,6 +195,34 @@ TEST_CASE("Digests of the whole must be one", "[service][uploads]") {
     CHECK(upload->expect(Digest::of({})));
     CHECK_FALSE(upload->expect(Digest::of(content(1))));
     CHECK(upload->expected() == Digest::of({}));
+}
+
+TEST_CASE("Who gives an upload up while its last part comes ends it, or does not", "[service][uploads]") {
+    Table table({.ttl = milliseconds(0)});
+    const Bytes all = content(64);
+    int published = 0, given_up = 0;
+    for (int round = 0; round < 500; ++round) {
+        const std::string id = std::to_string(round);
+        const auto upload = table.open(id, all.size());
+        std::atomic<bool> go{false}, ended{false};
+        std::jthread other([&] {
+            while (!go) {
+            }
+            ended = round % 2 == 0 ? table.table.remove({"ann", "x", id}, upload) : upload->give_up();
+        });
+        go = true;
+        if (round % 3 == 0) std::this_thread::yield();
+        if (table.put(*upload, all, 0, all.size()) == Taken::all) {
+            REQUIRE(holds(*upload, all));
+            table.table.published({"ann", "x", id}, upload, 1);
+        }
+        other.join();
+        REQUIRE(upload->is_published() != ended);
+        ++(ended ? given_up : published);
+    }
+    INFO(published << " published, " << given_up << " given up");
+    CHECK(published + given_up == 500);
+    CHECK(table.table.stats().bytes == 0);
 }
 
 TEST_CASE("Senders at once complete an upload once, while others give up theirs", "[service][uploads]") {

@@ -68,6 +68,10 @@ TEST_CASE("a set of ranges is the set of their numbers", "[util]") {
                 if (!numbers.contains(n)) expected.insert(n);
             }
             REQUIRE(gaps == expected);
+            const std::size_t before = set.ranges();
+            RangeSet more = set;
+            if (from < to) more.insert({from, to});
+            if (from < to) REQUIRE(set.touches({from, to}) == (more.ranges() <= before));
             REQUIRE(set.count() == numbers.size());
         }
     }

@@ -1,4 +1,4 @@
-#include "client/closer.hpp"
+#include "util/closer.hpp"
 
 #include <atomic>
 #include <memory>
@@ -6,7 +6,7 @@
 
 #include "util/process_mark.hpp"
 
-namespace shared_tensor::client {
+namespace shared_tensor {
 
 namespace {
 
@@ -37,4 +37,4 @@ Background& messenger() {
     return of_this_process(current, "st-messenger");
 }
 
-}  // namespace shared_tensor::client
+}  // namespace shared_tensor
