@@ -20,7 +20,7 @@ bool shares_memory(const Client& client) {
 std::shared_ptr<Peers::Peer> Peers::find_or_make(const std::string& url) {
     ClientOptions options = options_;
     options.url = url;
-    const auto made = std::make_shared<Peer>(Client(options));
+    auto made = std::make_shared<Peer>(Client(options));
     const SteadyTime now = real_clock().now();
     std::shared_ptr<Peer> gone;  // without the lock
     bool closed = false;

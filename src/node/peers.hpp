@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include <shared_tensor/client.hpp>
 
@@ -20,8 +21,9 @@ public:
     Peers(ClientOptions options, std::size_t most) : options_(std::move(options)), most_(most) {}
 
     struct Peer {
-        Client client;
-        std::once_flag looked{};
+        explicit Peer(Client made) : client(std::move(made)) {}
+        const Client client;
+        std::once_flag looked;
         bool is_near = false;  ///< memory is shared with it; set by at()
     };
     using PeerPointer = std::shared_ptr<const Peer>;

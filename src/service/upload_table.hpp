@@ -101,7 +101,7 @@ class UploadTable {
 public:
     struct Key {
         std::string owner, name, id;
-        auto operator<=>(const Key&) const = default;
+        auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): of the compiler's own making
     };
     using UploadPointer = std::shared_ptr<Upload>;
     struct Full {

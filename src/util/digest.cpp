@@ -10,16 +10,14 @@ namespace {
 
 bool has_avx2() {
 #if defined(__x86_64__)
+    __builtin_cpu_init();  // for those who come before main()
     return __builtin_cpu_supports("avx2") != 0;
 #else
     return false;
 #endif
 }
 
-const DigestKernel& kernel() {
-    static const DigestKernel& kChosen = has_avx2() ? kWideDigest : kPlainDigest;
-    return kChosen;
-}
+const DigestKernel& kernel() { return has_avx2() ? kWideDigest : kPlainDigest; }
 
 unsigned char* bytes_of(Digest::Value& value) { return reinterpret_cast<unsigned char*>(value.data()); }
 

@@ -11,6 +11,8 @@
 namespace shared_tensor {
 namespace {
 
+// NOLINTBEGIN(misc-definitions-in-headers): each file that includes it is meant to have its own
+
 void write(XXH128_hash_t hash, unsigned char* out) {
     XXH128_canonical_t bytes;
     XXH128_canonicalFromHash(&bytes, hash);
@@ -33,6 +35,8 @@ void value(const void* state, unsigned char* out) {
 void of(const void* data, std::size_t size, unsigned char* out) { write(XXH3_128bits(data, size), out); }
 
 constexpr DigestKernel kKernel{&create, &destroy, &update, &value, &of};
+
+// NOLINTEND(misc-definitions-in-headers)
 
 }  // namespace
 }  // namespace shared_tensor
