@@ -55,21 +55,27 @@ Outgoing Core::compose(Outgoing::Form form, std::size_t calls, const CallOptions
     return {form, next_id_.fetch_add(calls, std::memory_order_relaxed), *surroundings_.ports, options.require};
 }
 
-Incoming Core::exchange(const Outgoing& request, const CallOptions& options) {
-    const SteadyTime start = clock().now();
-    const Times times{start, later(start, options.timeout.value_or(options_.answer_limit)),
-                      later(start, options_.wait_for_server)};
+/// One request of the statistics, whatever it takes.
+template <class Run>
+auto Core::counted(SteadyTime start, Run run) {
     requests_.fetch_add(1, std::memory_order_relaxed);
     budget_.earn();
     try {
-        Incoming answer = exchange_or_send_again(request, options, times);
+        auto result = run();
         latency_.record(clock().now() - start);
-        return answer;
+        return result;
     } catch (...) {
         failures_.fetch_add(1, std::memory_order_relaxed);
         latency_.record(clock().now() - start);
         throw;
     }
+}
+
+Incoming Core::exchange(const Outgoing& request, const CallOptions& options) {
+    const SteadyTime start = clock().now();
+    const Times times{start, later(start, options.timeout.value_or(options_.answer_limit)),
+                      later(start, options_.wait_for_server)};
+    return counted(start, [&] { return exchange_or_send_again(request, options, times); });
 }
 
 /// What the server cannot open is sent another way, once: nothing ran.
@@ -141,14 +147,11 @@ void Core::forget_session(const std::string& session, const Outgoing& request, c
     throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
 }
 
-/// One request of the statistics, whatever it takes.
 template <class Transfer>
 auto Core::transfer(const std::string& path, const CallOptions& options, Transfer run) {
     const SteadyTime start = clock().now();
     const Times times{start, options.timeout ? later(start, *options.timeout) : SteadyTime::max(),
                       later(start, options_.wait_for_server)};
-    requests_.fetch_add(1, std::memory_order_relaxed);
-    budget_.earn();
     TransferPort port;
     port.send = [&](http::ClientRequest request) {
         for (const auto& [name, value] : headers_)
@@ -167,15 +170,7 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
                        "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
                       path, url());
     };
-    try {
-        auto result = run(port);
-        latency_.record(clock().now() - start);
-        return result;
-    } catch (...) {
-        failures_.fetch_add(1, std::memory_order_relaxed);
-        latency_.record(clock().now() - start);
-        throw;
-    }
+    return counted(start, [&] { return run(port); });
 }
 
 Downloaded Core::download(const std::string& path, const DownloadForm& form, const CallOptions& options) {

@@ -89,6 +89,8 @@ private:
                                      const SessionRefused& refused) const;
     bool is_start(const RpcError& error, const Times& times) const;
     std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
+    template <class Run>
+    auto counted(SteadyTime start, Run run);
     template <class Transfer>
     auto transfer(const std::string& path, const CallOptions& options, Transfer run);
     bool tries_again(const RpcError& error, int number, const Times& times);

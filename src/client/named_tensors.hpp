@@ -1,7 +1,10 @@
 #pragma once
 
+#include <stdexcept>
+
 #include <shared_tensor/tensors.hpp>
 
+#include "tensor/at_tensor.hpp"
 #include "tensor/safetensors.hpp"
 #include "tensor/tensor_set.hpp"
 
@@ -15,5 +18,16 @@ struct NamedTensor::Content {
     codec::TensorPointer tensor;  ///< null: a set
     tensor::TensorMap members;    ///< of a set; all of them keep its one allocation
 };
+
+/// `members` are pairs of a name and a pointer to a tensor. Throws std::invalid_argument for a name that comes twice.
+template <class Members>
+tensor::TensorMap by_name(const Members& members) {
+    tensor::TensorMap tensors;
+    for (const auto& [member, tensor] : members) {
+        if (!tensors.emplace(member, tensor::make_handle(*tensor)).second)
+            throw std::invalid_argument("a set has one tensor for each name, not two for \"" + member + '"');
+    }
+    return tensors;
+}
 
 }  // namespace shared_tensor

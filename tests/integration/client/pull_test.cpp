@@ -16,6 +16,7 @@
 #include <shared_tensor/tensors.hpp>
 
 #include "example_daemon.hpp"
+#include "far_client.hpp"
 #include "support/faulty_proxy.hpp"
 #include "support/rpc.hpp"
 
@@ -24,13 +25,6 @@ using namespace shared_tensor::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// As a client on another host: no memory is shared.
-Client far_client(const std::string& url, ClientOptions options = {}) {
-    options.url = url;
-    options.local_socket = "none";
-    return Client(options);
-}
 
 at::Tensor numbers(std::int64_t count) { return at::arange(count, at::kInt); }
 

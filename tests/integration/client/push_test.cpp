@@ -13,6 +13,7 @@
 #include <shared_tensor/tensors.hpp>
 
 #include "example_daemon.hpp"
+#include "far_client.hpp"
 #include "support/faulty_proxy.hpp"
 #include "support/rpc.hpp"
 
@@ -21,12 +22,6 @@ using namespace shared_tensor::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-Client far_client(const std::string& url, ClientOptions options = {}) {
-    options.url = url;
-    options.local_socket = "none";
-    return Client(options);
-}
 
 at::Tensor numbers(std::int64_t count) { return at::arange(count, at::kInt); }
 
