@@ -203,6 +203,17 @@ void add_limits(Table& table) {
                MEMBER(server.max_shared_bytes));
     table.count("max-leases", "tensors lent to all clients", 1, MEMBER(server.max_leases), 10'000'000);
     table.count("max-client-leases", "tensors lent to one client", 1, MEMBER(server.max_client_leases), 10'000'000);
+    table.count("max-web-sockets", "WebSockets open at once", 1, MEMBER(server.max_web_sockets), 100'000);
+    table.count("max-streams", "calls that stream, at once; each has a thread that is none of the workers", 1,
+                MEMBER(server.max_streams), 100'000);
+    table.count("max-socket-calls", "calls at once of one WebSocket", 1, MEMBER(server.max_socket_calls), 10'000);
+    table.count("max-socket-watches", "tasks that one WebSocket watches", 1, MEMBER(server.max_socket_watches),
+                10'000'000);
+    table.count("stream-window-items", "items of a stream on their way to a function", 1,
+                MEMBER(server.stream_window_items), 10'000'000);
+    table.size("stream-window-bytes", "likewise, in bytes; the last item may go beyond",
+               MEMBER(server.stream_window_bytes));
+    table.time("socket-idle", "end of a WebSocket whose other side answers no ping", MEMBER(server.socket_idle));
     table.count("max-objects", "handles of objects that all clients hold", 1, MEMBER(server.max_objects), 10'000'000);
     table.count("max-client-objects", "handles of objects that one principal holds", 1,
                 MEMBER(server.max_client_objects), 10'000'000);

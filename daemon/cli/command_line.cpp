@@ -16,6 +16,7 @@ constexpr const char* kAbout = R"text(Calls the functions of a shared-tensor-ser
 
 Commands:
   call NAME [ARGUMENT...]     calls a function and shows its result (--task: as a task, with progress)
+  stream NAME [ARGUMENT...]   calls a function that streams: reads JSON values from standard input, prints what comes
   submit NAME [ARGUMENT...]   starts a call as a task and shows its id
   status ID                   state and progress of a task
   wait ID                     waits for the end of a task

@@ -114,7 +114,8 @@ int completion(const CommandLine& line) {
 }
 
 using Command = int (*)(const CommandLine&);
-constexpr std::array<std::pair<std::string_view, Command>, 19> kCommands{{{"call", call},
+constexpr std::array<std::pair<std::string_view, Command>, 20> kCommands{{{"call", call},
+                                                                          {"stream", stream},
                                                                           {"submit", submit},
                                                                           {"status", status},
                                                                           {"wait", wait},

@@ -31,5 +31,6 @@ int tensors(const CommandLine& line);
 int remove_tensor(const CommandLine& line);
 int watch(const CommandLine& line);
 int objects(const CommandLine& line);
+int stream(const CommandLine& line);
 
 }  // namespace shared_tensor::cli

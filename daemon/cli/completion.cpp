@@ -5,7 +5,7 @@ namespace shared_tensor::cli {
 const char* const kBashCompletion = R"bash(# bash completion of shared-tensor
 _shared_tensor() {
     local word="${COMP_WORDS[COMP_CWORD]}" command="" url="" i
-    local commands="call submit status wait result cancel tasks put get tensors delete watch leases objects functions info
+    local commands="call stream submit status wait result cancel tasks put get tensors delete watch leases objects functions info
         doctor ping completion"
     local options="--url --wait-for-server --timeout --output --task --idempotent --key --session --require --ttl --deadline
         --name --if-version --after --json --names --state --limit --count --help --version"
@@ -48,7 +48,7 @@ _shared_tensor() {
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
     elif [[ -z $command ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$commands" -- "$word")
-    elif [[ $position == 0 && $command =~ ^(call|submit|functions)$ ]]; then
+    elif [[ $position == 0 && $command =~ ^(call|stream|submit|functions)$ ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$("${ask[@]}" functions --names 2>/dev/null)" -- "$word")
     elif [[ $position == 0 && $command =~ ^(status|wait|result|cancel)$ ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$("${ask[@]}" tasks --names 2>/dev/null)" -- "$word")

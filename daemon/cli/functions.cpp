@@ -106,6 +106,11 @@ std::string describe_functions(const Json& document, const std::string& only) {
         if (!text.empty()) text += '\n';
         text += signature(method);
         if (const std::string summary = text_of(method, "summary"); !summary.empty()) text += "\n    " + summary;
+        for (const auto& stream : member(method, "x-streams")) {
+            const bool reads = text_of(stream, "flow") == "in";
+            text += "\n    " + std::string(reads ? "reads " : "writes ") + text_of(stream, "name") + ": " +
+                    type_text(member(stream, "schema"));
+        }
         if (text_of(method, "x-execution") == "task") text += "\n    runs as a task only: submit, or call --task";
     }
     if (text.empty() && !only.empty())

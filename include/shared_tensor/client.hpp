@@ -23,6 +23,7 @@
 #include <shared_tensor/client_options.hpp>
 #include <shared_tensor/detail/call.hpp>
 #include <shared_tensor/error.hpp>
+#include <shared_tensor/stream_call.hpp>
 #include <shared_tensor/task.hpp>
 
 namespace shared_tensor {
@@ -89,6 +90,14 @@ public:
         return {*this, std::move(id)};
     }
 
+    /// Calls a function that streams (<shared_tensor/stream.hpp>), over a connection of its own; returns when it is
+    /// about to run. CallOptions::timeout is the deadline of the whole, none without it. Not repeated by itself once
+    /// the server has it. Throws as call() does.
+    template <class R = void, class... Args>
+    StreamCall<R> stream(std::string_view method, const Args&... args) const {
+        return StreamCall<R>(open_stream(method, detail::ArgumentsOf<Args...>(args...)));
+    }
+
     Batch batch() const;
 
     /// The same client with other options for its calls; `options` replaces all of them but the session, which stays
@@ -137,10 +146,13 @@ public:
     void call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result) const;
     void send_notification(std::string_view method, const detail::Arguments& arguments) const;
     std::string submit_task(std::string_view method, const detail::Arguments& arguments) const;
+    std::shared_ptr<detail::CallerStreams> open_stream(std::string_view method,
+                                                       const detail::Arguments& arguments) const;
     void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const;
 
 private:
     friend class NamedTensors;
+    friend class TaskHandle;
     Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);
 
     Client in_session(std::string token) const;

@@ -56,6 +56,11 @@ struct ClientOptions {
     /// Simulated devices that are switched on (<shared_tensor/simulated.hpp>) are always shared.
     std::string devices = "auto";
 
+    /// What may be on its way to a Reader of Client::stream(), and not read yet: items, and bytes of theirs (the last
+    /// one may go beyond).
+    std::size_t stream_window_items = 1024;
+    std::size_t stream_window_bytes = std::size_t{4} << 20;
+
     RetryStrategy retry = exponential_backoff();
     RetryBudget retry_budget{};
 };

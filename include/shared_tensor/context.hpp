@@ -15,6 +15,8 @@ namespace shared_tensor {
 
 namespace detail {
 
+class CallStreams;
+
 /// What <shared_tensor/shared_memory.hpp> is made of. Implemented by the server.
 class CallMemory {
 public:
@@ -78,6 +80,9 @@ public:
     /// Where tensors are born that are handed over without a copy; null when no memory is shared. Use it through
     /// <shared_tensor/shared_memory.hpp>.
     virtual const detail::CallMemory* memory() const { return nullptr; }
+
+    /// Of a function that takes some (<shared_tensor/stream.hpp>), whose Readers and Writers use it; else null.
+    virtual detail::CallStreams* streams() const { return nullptr; }
 };
 
 namespace detail {

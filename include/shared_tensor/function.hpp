@@ -21,6 +21,7 @@ struct CallFailure {
     Kind kind = Kind::threw;
     std::string parameter, expected, got;  ///< of invalid_params; parameter with its inner path: "boxes[2].x"
     std::string type, message;             ///< of threw: the C++ type and what()
+    bool item = false;                     ///< of invalid_params: what came on a stream, while the function ran
 };
 
 /// A call whose arguments are read: owns them. Run at most once.
@@ -36,9 +37,13 @@ struct Binding {
     std::optional<CallFailure> failure;
 };
 
+/// What a parameter is: an argument, or a stream that the function reads or writes.
+enum class Flow { value, reader, writer };
+
 struct ParameterInfo {
     std::string name;
-    bool required = true;
+    bool required = true;  ///< false for streams
+    Flow flow = Flow::value;
 };
 
 /// Immutable after construction. Thread safety: all methods from any thread.
@@ -51,12 +56,13 @@ public:
     virtual std::string where() const = 0;  ///< "file.cpp:12", for messages about duplicates
     virtual std::span<const ParameterInfo> parameters() const = 0;
 
-    virtual void parameter_schema(std::size_t index, ValueWriter schema) const = 0;
+    virtual void parameter_schema(std::size_t index, ValueWriter schema) const = 0;  ///< of a stream: of its items
     virtual void default_value(std::size_t index,
                                ValueWriter value) const = 0;  ///< of a parameter that is not required
     virtual void result_schema(ValueWriter schema) const = 0;
 
-    /// Reads all arguments, before anything runs. `arguments[i]` belongs to parameters()[i], null where none was given.
+    /// Reads all arguments, before anything runs. `arguments[i]` belongs to parameters()[i], null where none was given,
+    /// and for streams.
     /// The binding owns what it needs of them: `source` may go once this returned.
     virtual Binding bind(const ValueSource& source, std::span<const ValueSource::Node> arguments) const noexcept = 0;
 };

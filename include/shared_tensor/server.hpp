@@ -90,6 +90,15 @@ struct ServerOptions {
     std::size_t max_client_uploads = 100;           ///< of one principal
     std::chrono::milliseconds upload_ttl{300'000};  ///< end of one that gets no part
 
+    std::size_t max_web_sockets = 256;  ///< at once; each holds a thread
+    std::size_t max_streams = 64;       ///< calls that stream, at once; each holds a thread, and none of the workers
+    std::size_t max_socket_calls = 16;  ///< at once, of one WebSocket
+    std::size_t max_socket_watches = 1'000;  ///< tasks that one WebSocket watches
+    /// As ClientOptions has them, for what functions read.
+    std::size_t stream_window_items = 1024;
+    std::size_t stream_window_bytes = std::size_t{4} << 20;
+    std::chrono::milliseconds socket_idle{60'000};  ///< end of a WebSocket whose other side answers no ping
+
     std::size_t max_objects = 10'000;        ///< handles of objects (<shared_tensor/object.hpp>), of all clients
     std::size_t max_client_objects = 1'000;  ///< of one principal
     std::chrono::milliseconds object_idle{600'000};  ///< end of a handle without a session that is not used

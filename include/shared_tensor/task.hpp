@@ -48,7 +48,8 @@ public:
     /// Cancelled at once and for good, unless the task has ended already.
     TaskStatus cancel() const;
 
-    /// `report` is called by wait_for() and get(), on the thread that waits, whenever something new is known.
+    /// `report` is called by wait_for() and get(), on the thread that waits, whenever something new is known: the
+    /// server tells of it over a WebSocket, or is asked four times a second where there is none to be had.
     void on_progress(std::function<void(const TaskStatus&)> report) { report_ = std::move(report); }
 
 protected:
@@ -56,6 +57,7 @@ protected:
 
 private:
     TaskStatus wait(std::chrono::milliseconds time) const;
+    std::optional<TaskStatus> hear(std::chrono::steady_clock::time_point until) const;
 
     std::shared_ptr<const Client> client_;
     std::string id_;

@@ -7,6 +7,7 @@
 #include "client/batch_state.hpp"
 #include "client/core.hpp"
 #include "client/session.hpp"
+#include "client/stream_call.hpp"
 #include "client/submission.hpp"
 #include "json_rpc/json_text.hpp"
 #include "util/host_identity.hpp"
@@ -67,6 +68,11 @@ std::string Client::submit_task(std::string_view method, const detail::Arguments
     client::StatusSlot slot;
     core_->call("task.submit", client::SubmitArguments(method, arguments, keyed), slot, client::of_submission(keyed));
     return std::move(slot.status.id);
+}
+
+std::shared_ptr<detail::CallerStreams> Client::open_stream(std::string_view method,
+                                                           const detail::Arguments& arguments) const {
+    return client::open_stream(core_, session_, method, arguments, options_);
 }
 
 Batch Client::batch() const { return Batch(std::make_shared<client::BatchState>(core_, options_)); }

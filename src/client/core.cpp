@@ -40,11 +40,6 @@ std::string other_ways(std::string_view list) {
 
 }  // namespace
 
-/// Of one exchange.
-struct Core::Times {
-    SteadyTime start, deadline, start_of_server;
-};
-
 Core::Core(ClientOptions options, Surroundings surroundings)
     : options_(completed(std::move(options))), surroundings_(std::move(surroundings)), budget_(options_.retry_budget) {
     headers_.add("Accept", std::string(codec::kFrameContentType) + ", application/json");
@@ -55,27 +50,9 @@ Outgoing Core::compose(Outgoing::Form form, std::size_t calls, const CallOptions
     return {form, next_id_.fetch_add(calls, std::memory_order_relaxed), *surroundings_.ports, options.require};
 }
 
-/// One request of the statistics, whatever it takes.
-template <class Run>
-auto Core::counted(SteadyTime start, Run run) {
-    requests_.fetch_add(1, std::memory_order_relaxed);
-    budget_.earn();
-    try {
-        auto result = run();
-        latency_.record(clock().now() - start);
-        return result;
-    } catch (...) {
-        failures_.fetch_add(1, std::memory_order_relaxed);
-        latency_.record(clock().now() - start);
-        throw;
-    }
-}
-
 Incoming Core::exchange(const Outgoing& request, const CallOptions& options) {
-    const SteadyTime start = clock().now();
-    const Times times{start, later(start, options.timeout.value_or(options_.answer_limit)),
-                      later(start, options_.wait_for_server)};
-    return counted(start, [&] { return exchange_or_send_again(request, options, times); });
+    const Times times = times_of(options);
+    return counted(times.start, [&] { return exchange_or_send_again(request, options, times); });
 }
 
 /// What the server cannot open is sent another way, once: nothing ran.
@@ -89,18 +66,22 @@ Incoming Core::exchange_or_send_again(const Outgoing& request, const CallOptions
 }
 
 Incoming Core::exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times) {
-    for (int tries = 1;;) {
-        SteadyTime next;
-        try {
-            return attempt(request, options, times);
-        } catch (const RpcError& error) {
-            const auto pause = is_start(error, times) ? kStartPause : pause_after(error, options, tries++);
-            next = later(clock().now(), pause.value_or(milliseconds(0)));
-            if (!pause || next >= times.deadline || is_shut_down()) throw;
-        }
-        sleep_until(next);
-        retries_.fetch_add(1, std::memory_order_relaxed);
-    }
+    return retried(options, times, [&] { return attempt(request, options, times); });
+}
+
+/// When a try that failed is to be made again; nothing: not at all.
+std::optional<SteadyTime> Core::next_try(const RpcError& error, const CallOptions& options, const Times& times,
+                                         int& tries) {
+    const auto pause = is_start(error, times) ? kStartPause : pause_after(error, options, tries++);
+    const SteadyTime next = later(clock().now(), pause.value_or(milliseconds(0)));
+    if (!pause || next >= times.deadline || is_shut_down()) return std::nullopt;
+    return next;
+}
+
+Core::Times Core::times_of(const CallOptions& options) const {
+    const SteadyTime start = clock().now();
+    return {start, later(start, options.timeout.value_or(options_.answer_limit)),
+            later(start, options_.wait_for_server)};
 }
 
 /// Whether the server is still to come up, as the options allow it.
@@ -200,7 +181,7 @@ bool Core::tries_again(const RpcError& error, int number, const Times& times) {
 http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
                                  SteadyTime now, const Times& times) const {
     http::ClientRequest http;
-    http.headers = headers_;
+    http.headers = headers_of(options, shared);
     http.content_type = request.content_type();
     http.parts = request.body();
     http.deadline = times.deadline;
@@ -211,12 +192,59 @@ http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opt
     if (!options.idempotency_key.empty() && !request.is_batch()) {
         http.headers.add("Idempotency-Key", options.idempotency_key);
     }
-    http.headers.add("Shared-Tensor-Accept",
-                     shared.empty() ? options_.accept : surroundings_.ports->accepted() + ", " + options_.accept);
-    if (!options.require.empty()) http.headers.add("Shared-Tensor-Require", options.require);
-    if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
-        http.headers.add("Shared-Tensor-Session", session);
     return http;
+}
+
+http::Headers Core::headers_of(const CallOptions& options, const std::string& shared) const {
+    http::Headers headers = headers_;
+    headers.add("Shared-Tensor-Accept",
+                shared.empty() ? options_.accept : surroundings_.ports->accepted() + ", " + options_.accept);
+    if (!options.require.empty()) headers.add("Shared-Tensor-Require", options.require);
+    if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
+        headers.add("Shared-Tensor-Session", session);
+    return headers;
+}
+
+std::shared_ptr<http::WebSocket> Core::connect_web_socket(std::string_view method, const CallOptions& options,
+                                                          const std::string& session, SteadyTime deadline) {
+    http::ClientRequest request;
+    request.path = "/ws";
+    request.headers = headers_of(options, session);
+    request.deadline = deadline;
+    try {
+        auto connected = surroundings_.transport->connect_web_socket(std::move(request));
+        reached_.store(true, std::memory_order_relaxed);
+        if (auto* socket = std::get_if<std::shared_ptr<http::WebSocket>>(&connected)) return std::move(*socket);
+        throw_refusal(std::get<http::ClientResponse>(connected), method, url());
+    } catch (const http::TransportError& error) {
+        throw_failure({error.kind, false, error.what()}, method, url());  // a handshake has no effect
+    }
+}
+
+std::shared_ptr<const void> Core::on_shutdown(std::function<void()> ended) {
+    const auto kept = std::make_shared<const Ended>(std::move(ended));
+    at_end_.with([&](auto& all) {
+        std::erase_if(all, [](const auto& one) { return one.expired(); });
+        all.push_back(kept);
+    });
+    if (is_shut_down()) (*kept)();
+    return kept;
+}
+
+Fetch Core::fetches(const CallOptions& options) {
+    Fetch fetch;
+    fetch.another_way = [weak = weak_from_this(), require = options.require,
+                         timeout = options.timeout](const NotOpened& lost) {
+        const auto self = weak.lock();
+        if (self == nullptr) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
+        return self->fetch(lost, require, timeout);
+    };
+    fetch.by_url = [weak = weak_from_this(), options](const ByUrl& there) {
+        const auto self = weak.lock();
+        if (self == nullptr) throw InvalidValue("url", "a client that is still there", "one that has ended");
+        return self->fetch(there, options);
+    };
+    return fetch;
 }
 
 std::shared_ptr<Objects> Core::objects() {
@@ -240,23 +268,10 @@ ObjectsOf Core::objects_of_answers() {
 /// For answers that may need it.
 Fetch Core::fetch_of(const http::ClientResponse& response, const CallOptions& options) {
     const auto ways = response.headers.find("Shared-Tensor-Transport");
-    Fetch fetch;
-    if (!ways) return fetch;
-    if (ways->find("cuda_ipc;") != std::string_view::npos) {
-        fetch.another_way = [weak = weak_from_this(), require = options.require,
-                             timeout = options.timeout](const NotOpened& lost) {
-            const auto self = weak.lock();
-            if (self == nullptr) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
-            return self->fetch(lost, require, timeout);
-        };
-    }
-    if (ways->find("url;") != std::string_view::npos) {
-        fetch.by_url = [weak = weak_from_this(), options](const ByUrl& there) {
-            const auto self = weak.lock();
-            if (self == nullptr) throw InvalidValue("url", "a client that is still there", "one that has ended");
-            return self->fetch(there, options);
-        };
-    }
+    if (!ways) return {};
+    Fetch fetch = fetches(options);
+    if (ways->find("cuda_ipc;") == std::string_view::npos) fetch.another_way = nullptr;
+    if (ways->find("url;") == std::string_view::npos) fetch.by_url = nullptr;
     return fetch;
 }
 
@@ -338,6 +353,9 @@ void Core::shutdown() {
     shut_down_.with([](bool& down) { down = true; });
     shut_down_.notify_all();
     surroundings_.transport->shutdown();
+    for (const auto& weak : at_end_.with([](const auto& all) { return all; })) {
+        if (const auto ended = weak.lock()) (*ended)();
+    }
 }
 
 bool Core::is_shut_down() const {

@@ -62,6 +62,20 @@ public:
     /// The same for a file to the server. See upload().
     Uploaded upload(const UploadFile& file, const UploadForm& form, const CallOptions& options);
 
+    /// A WebSocket with the headers of a request; `session` is that of the ports, "" for none. Throws as calls do.
+    std::shared_ptr<http::WebSocket> connect_web_socket(std::string_view method, const CallOptions& options,
+                                                        const std::string& session, SteadyTime deadline);
+    /// For what comes on it.
+    ObjectsOf objects_of_answers();
+    Fetch fetches(const CallOptions& options);
+    /// Called once at shutdown(), at once if that was before, unless what is returned went before. `ended` must not
+    /// block.
+    std::shared_ptr<const void> on_shutdown(std::function<void()> ended);
+    const ClientOptions& options() const { return options_; }
+    /// One request of the statistics, whatever it takes.
+    template <class Run>
+    auto counted(SteadyTime start, Run run);
+
     const TensorPorts& ports() const { return *surroundings_.ports; }
 
     /// Ends all waits: what is in flight fails with TransportFailure, and so does everything after it.
@@ -78,8 +92,18 @@ public:
     ClientStatistics statistics() const;
     const Clock& clock() const { return *surroundings_.clock; }
 
+    /// Of one request.
+    struct Times {
+        SteadyTime start, deadline, start_of_server;
+    };
+    Times times_of(const CallOptions& options) const;
+    /// Tries until `attempt()` does not throw, as often as the options allow.
+    template <class Attempt>
+    auto retried(const CallOptions& options, const Times& times, Attempt attempt);
+
 private:
-    struct Times;
+    std::optional<SteadyTime> next_try(const RpcError& error, const CallOptions& options, const Times& times,
+                                       int& tries);
     Incoming exchange_or_send_again(const Outgoing& request, const CallOptions& options, const Times& times);
     Incoming exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times);
     Incoming attempt(const Outgoing& request, const CallOptions& options, const Times& times);
@@ -89,15 +113,13 @@ private:
                                      const SessionRefused& refused) const;
     bool is_start(const RpcError& error, const Times& times) const;
     std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
-    template <class Run>
-    auto counted(SteadyTime start, Run run);
     template <class Transfer>
     auto transfer(const std::string& path, const CallOptions& options, Transfer run);
     bool tries_again(const RpcError& error, int number, const Times& times);
     void sleep_until(SteadyTime time);
 
+    http::Headers headers_of(const CallOptions& options, const std::string& shared) const;
     std::shared_ptr<Objects> objects();
-    ObjectsOf objects_of_answers();
     Fetch fetch_of(const http::ClientResponse& response, const CallOptions& options);
     codec::TensorPointer fetch(const NotOpened& lost, const std::string& require,
                                std::optional<std::chrono::milliseconds> timeout);
@@ -111,9 +133,42 @@ private:
     Budget budget_;
     LatencyHistogram latency_;
     Guarded<std::weak_ptr<Objects>> objects_;  // there while handles are, and then keep this
+    using Ended = std::function<void()>;
     Guarded<bool> shut_down_{false};
+    Guarded<std::vector<std::weak_ptr<const Ended>>> at_end_;
     std::atomic<bool> reached_{false};  // the server has been there once
     std::atomic<std::uint64_t> next_id_{1}, requests_{0}, failures_{0}, retries_{0};
 };
+
+template <class Attempt>
+auto Core::retried(const CallOptions& options, const Times& times, Attempt attempt) {
+    for (int tries = 1;;) {
+        SteadyTime again;
+        try {
+            return attempt();
+        } catch (const RpcError& error) {
+            const auto next = next_try(error, options, times, tries);
+            if (!next) throw;
+            again = *next;
+        }
+        sleep_until(again);
+        retries_.fetch_add(1, std::memory_order_relaxed);
+    }
+}
+
+template <class Run>
+auto Core::counted(SteadyTime start, Run run) {
+    requests_.fetch_add(1, std::memory_order_relaxed);
+    budget_.earn();
+    try {
+        auto result = run();
+        latency_.record(clock().now() - start);
+        return result;
+    } catch (...) {
+        failures_.fetch_add(1, std::memory_order_relaxed);
+        latency_.record(clock().now() - start);
+        throw;
+    }
+}
 
 }  // namespace shared_tensor::client

@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "json_rpc/json_text.hpp"
+#include "json_rpc/parse_responses.hpp"
 
 namespace shared_tensor::client {
 
@@ -117,6 +118,16 @@ void throw_failure(const http::TransportError& error, std::string_view method, s
             prefix(method) + error.what() + "; ask for less at a time, or raise ClientOptions::max_answer_bytes");
     }
     throw TransportFailure(prefix(method) + std::string(url) + ": " + error.what() + advice(error), error.sent);
+}
+
+void throw_refusal(const http::ClientResponse& response, std::string_view method, std::string_view url) {
+    auto parsed = json_rpc::parse_responses(response.text());
+    if (const auto* answers = std::get_if<std::vector<json_rpc::Response>>(&parsed)) {
+        if (answers->size() == 1 && answers->front().error() != nullptr) throw_error(*answers->front().error(), method);
+    }
+    throw TransportFailure(prefix(method) + std::string(url) + " answered HTTP " + std::to_string(response.status) +
+                               "; is that a shared-tensor-server?",
+                           false);
 }
 
 void throw_late(std::string_view method, std::string_view url) {

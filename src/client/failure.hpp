@@ -20,6 +20,9 @@ namespace shared_tensor::client {
 /// beyond the client's limit is -32003.
 [[noreturn]] void throw_failure(const http::TransportError& error, std::string_view method, std::string_view url);
 
+/// An answer that is none of a call's: the error that it holds, else TransportFailure.
+[[noreturn]] void throw_refusal(const http::ClientResponse& response, std::string_view method, std::string_view url);
+
 /// The client's own deadline has passed.
 [[noreturn]] void throw_late(std::string_view method, std::string_view url);
 

@@ -246,6 +246,22 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
     return incoming;
 }
 
+Incoming Incoming::of_value(json_rpc::Json value, std::span<const std::byte> tensors, std::shared_ptr<const void> owner,
+                            const TensorPorts& ports, ObjectsOf objects, Fetch fetch) {
+    Incoming incoming;
+    std::size_t leased = 0;
+    if (value.is_structured()) {
+        codec::for_each_placeholder(value, [&](const codec::Json& place) {
+            const codec::Json& descriptor = place.begin().value();
+            leased += descriptor.is_object() && descriptor.contains("lease") ? 1 : 0;
+        });
+    }
+    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(objects));
+    incoming.port_ = std::make_unique<Parsed>(ports, tensors, std::move(owner), leased, std::move(fetch));
+    incoming.responses_.push_back({nullptr, std::move(value)});
+    return incoming;
+}
+
 void Incoming::result(detail::ResultSlot& slot) const { read_into(raw_result(), slot); }
 
 const json_rpc::Json& Incoming::raw_result() const {

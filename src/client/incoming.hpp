@@ -47,6 +47,11 @@ public:
     static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
                          std::string_view url, bool own_session = false, ObjectsOf objects = {}, Fetch fetch = {});
 
+    /// A value that came otherwise, with the bytes of its tensors.
+    static Incoming of_value(json_rpc::Json value, std::span<const std::byte> tensors,
+                             std::shared_ptr<const void> owner, const TensorPorts& ports, ObjectsOf objects,
+                             Fetch fetch);
+
     /// The result of a single call.
     void result(detail::ResultSlot& slot) const;
     /// The same as it came, no tensor or literal looked for; {"$tensor": null} where that is all there is.

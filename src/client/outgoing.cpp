@@ -1,51 +1,14 @@
 #include "client/outgoing.hpp"
 
 #include <span>
-#include <stdexcept>
 #include <utility>
 
+#include "client/outgoing_port.hpp"
 #include "codec/frame.hpp"
 #include "codec/json_sink.hpp"
 #include "json_rpc/print.hpp"
 
 namespace shared_tensor::client {
-
-namespace {
-
-codec::Json handle_of(const ObjectPointer& object) {
-    if (object->id.empty())
-        throw std::invalid_argument("an object that did not come from a server cannot be passed to one");
-    codec::Json handle{{"id", object->id}};
-    if (!object->type.empty()) handle["type"] = object->type;
-    return handle;
-}
-
-}  // namespace
-
-/// Most calls have no tensor: what carries them is made for the first one.
-class Outgoing::Port final : public codec::TensorPort {
-public:
-    Port(const TensorPorts& ports, std::string require) : ports_(&ports), require_(std::move(require)) {}
-
-    codec::TensorPointer import(const codec::Json& descriptor) override { return real().import(descriptor); }
-    codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
-    void describe(const codec::TensorPointer& tensor, std::string& out) override { real().describe(tensor, out); }
-
-    std::unique_ptr<Port> another() const { return std::make_unique<Port>(*ports_, require_); }
-    const OutgoingTensors* used() const { return real_.get(); }
-    void answered() noexcept {
-        if (real_) real_->answered();
-    }
-
-private:
-    OutgoingTensors& real() {
-        if (!real_) real_ = ports_->outgoing(require_);
-        return *real_;
-    }
-    const TensorPorts* ports_;
-    const std::string require_;
-    std::unique_ptr<OutgoingTensors> real_;
-};
 
 /// What its text was made from.
 struct Outgoing::Written {
@@ -54,8 +17,8 @@ struct Outgoing::Written {
 };
 
 Outgoing::Outgoing(Form form, std::uint64_t first_id, const TensorPorts& ports, std::string require)
-    : Outgoing(form, first_id, std::make_unique<Port>(ports, std::move(require))) {}
-Outgoing::Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<Port> port)
+    : Outgoing(form, first_id, std::make_unique<OutgoingPort>(ports, std::move(require))) {}
+Outgoing::Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<OutgoingPort> port)
     : form_(form), first_id_(first_id), port_(std::move(port)) {}
 Outgoing::Outgoing(Outgoing&&) noexcept = default;
 Outgoing::~Outgoing() = default;

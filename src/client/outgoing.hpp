@@ -17,6 +17,8 @@
 
 namespace shared_tensor::client {
 
+class OutgoingPort;
+
 /// One request being made: a call, a notification, or a batch of both. Holds the arguments' tensors by reference and
 /// may be sent again and again. Belongs to one thread at a time.
 class Outgoing {
@@ -57,9 +59,8 @@ public:
     std::vector<http::BodyPart> body() const;
 
 private:
-    class Port;
     struct Written;
-    Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<Port> port);
+    Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<OutgoingPort> port);
     void print(const Written& item);
     void append(std::string_view method, const detail::Arguments& arguments, std::optional<json_rpc::Json> id,
                 json_rpc::Json meta);
@@ -69,7 +70,7 @@ private:
     std::size_t items_ = 0, calls_ = 0;
     std::string method_;
     std::string text_;
-    std::unique_ptr<Port> port_;
+    std::unique_ptr<OutgoingPort> port_;
     std::shared_ptr<const Written> written_;  // a single call with tensors
     std::shared_ptr<const std::string> head_;
     std::vector<http::BodyPart> tensors_;

@@ -1,18 +1,22 @@
 #include <shared_tensor/task.hpp>
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 
 #include <shared_tensor/client.hpp>
 
+#include "client/core.hpp"
 #include "client/submission.hpp"
+#include "client/task_line.hpp"
+#include "util/guarded.hpp"
 
 namespace shared_tensor {
 
 namespace {
 
 using std::chrono::milliseconds;
-using Clock = std::chrono::steady_clock;
+using Steady = std::chrono::steady_clock;
 
 constexpr milliseconds kLongestWait{20'000};  // of one request: below the server's bound
 constexpr milliseconds kReportInterval{250};  // while somebody wants to see progress
@@ -55,17 +59,58 @@ TaskStatus TaskHandle::cancel() const {
 
 bool TaskHandle::wait_for(milliseconds time) const { return wait(time).ended(); }
 
-TaskStatus TaskHandle::wait(milliseconds time) const {
-    const auto deadline = Clock::now() + std::clamp(time, milliseconds(0), kForEver);
+/// Reports what the server tells, until the task has ended or the time is over; nothing where it does not tell, or not
+/// any more.
+std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
+    struct Heard {
+        std::deque<TaskStatus> news;
+        bool broken = false;
+    };
+    Guarded<Heard> heard;
+    const auto tell = [&](TaskStatus status) {
+        heard.with([&](Heard& now) { now.news.push_back(std::move(status)); });
+        heard.notify_all();
+    };
+    const auto end = [&] {
+        heard.with([](Heard& now) { now.broken = true; });
+        heard.notify_all();
+    };
+    const auto line = client::TaskLine::open(*client_->core_, {tell, [&](const std::string&) { end(); }, end});
+    if (line == nullptr || !line->watch(id_)) return std::nullopt;
     std::optional<TaskStatus> last;
+    while (true) {
+        std::deque<TaskStatus> news;
+        bool broken = false;
+        {
+            auto access = heard.lock();
+            access.wait_until(until, [](const Heard& now) { return now.broken || !now.news.empty(); });
+            news.swap(access->news);
+            broken = access->broken;
+        }
+        for (TaskStatus& status : news) {
+            if (!last || client::is_news(*last, status)) report_(status);
+            last = std::move(status);
+            if (last->ended()) return last;
+        }
+        if (broken) return std::nullopt;
+        if (Steady::now() >= until) return last;
+    }
+}
+
+TaskStatus TaskHandle::wait(milliseconds time) const {
+    const auto deadline = Steady::now() + std::clamp(time, milliseconds(0), kForEver);
+    std::optional<TaskStatus> last;
+    if (report_ && time > milliseconds(0)) {
+        if (const auto heard = hear(deadline)) return *heard;
+    }
     for (;;) {
-        const auto rest = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+        const auto rest = std::chrono::ceil<milliseconds>(deadline - Steady::now());
         const auto step = std::clamp(rest, milliseconds(0), report_ ? kReportInterval : kLongestWait);
         TaskStatus now = client_->with(question(*client_, step))
                              .call<Status>("task.wait", named("id", id_), named("timeout_ms", step.count()))
                              .value;
         if (report_ && (!last || client::is_news(*last, now))) report_(now);
-        if (now.ended() || Clock::now() >= deadline) return now;
+        if (now.ended() || Steady::now() >= deadline) return now;
         last = std::move(now);
     }
 }

@@ -14,8 +14,14 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kMostAtOnce = 200;  // tasks asked for in one request
 constexpr milliseconds kShortest{5}, kLongest{250};
+constexpr std::chrono::seconds kToldOf{5};     // between questions for a task that the server tells of
+constexpr std::chrono::seconds kNextLine{10};  // after one that could not be had, or broke
 
 void schedule(WatchedTask& task, SteadyTime now) {
+    if (task.told_of) {
+        task.next_look = now + kToldOf;
+        return;
+    }
     const auto tenth = std::chrono::duration_cast<milliseconds>(now - task.submitted) / 10;
     task.next_look = now + std::clamp(tenth, kShortest, kLongest);
 }
@@ -40,6 +46,7 @@ void report(WatchedTask& task, const TaskStatus& status) {
 }  // namespace
 
 bool TaskWatcher::add(WatchedPointer task) {
+    task->id = task->seen.with([](const WatchedTask::Seen& seen) { return seen.id; });
     schedule(*task, core_->clock().now());
     const bool taken = state_.with([&](State& state) {
         if (!state.stopped) state.tasks.push_back(std::move(task));
@@ -62,27 +69,122 @@ std::vector<WatchedPointer> TaskWatcher::stop() {
 
 void TaskWatcher::watch() {
     for (;;) {
-        auto due = wait_for_due();
-        if (due.empty()) return;
-        look(std::move(due));
+        announce();
+        Due due = wait_for_due();
+        if (due.over) break;
+        if (due.line_broken) lose_line();
+        if (!due.news.empty()) hear(due.news);
+        if (!due.refused.empty()) ask_for(due.refused);
+        if (!due.tasks.empty()) look(std::move(due.tasks));
+    }
+    line_.reset();
+}
+
+/// Has the server tell of those that it does not tell of yet.
+void TaskWatcher::announce() {
+    const SteadyTime now = real_clock().now();
+    const bool wanted = state_.with([](const State& state) {
+        return !state.stopped &&
+               std::any_of(state.tasks.begin(), state.tasks.end(), [](const auto& task) { return !task->announced; });
+    });
+    if (!wanted || (line_ == nullptr && now < no_line_before_)) return;
+    if (line_ == nullptr) {
+        no_line_before_ = now + kNextLine;
+        const auto told = [this](TaskStatus status) {
+            state_.with([&](State& state) { state.news.push_back(std::move(status)); });
+            state_.notify_all();
+        };
+        const auto ended = [this] {
+            state_.with([](State& state) { state.line_broken = true; });
+            state_.notify_all();
+        };
+        const auto refused = [this](const std::string& id) {
+            state_.with([&](State& state) { state.refused.push_back(id); });
+            state_.notify_all();
+        };
+        line_ = TaskLine::open(*core_, {told, refused, ended});
+        if (line_ == nullptr) return;
+    }
+    std::vector<WatchedPointer> fresh;
+    state_.with([&](State& state) {
+        for (const auto& task : state.tasks) {
+            if (!task->announced) fresh.push_back(task);
+        }
+    });
+    for (const auto& task : fresh) {
+        task->announced = task->told_of = line_->watch(task->id);
+        schedule(*task, core_->clock().now());
     }
 }
 
-/// Takes them out of the list; nothing at the end.
-std::vector<WatchedPointer> TaskWatcher::wait_for_due() {
+void TaskWatcher::hear(const std::vector<TaskStatus>& news) {
+    for (const TaskStatus& status : news) {
+        const WatchedPointer task = state_.with([&](State& state) -> WatchedPointer {
+            const auto found = std::find_if(state.tasks.begin(), state.tasks.end(),
+                                            [&](const auto& one) { return one->id == status.id; });
+            if (found == state.tasks.end()) return nullptr;  // it has ended
+            WatchedPointer taken = std::move(*found);
+            state.tasks.erase(found);
+            return taken;
+        });
+        if (task != nullptr && take(task, status)) keep({task});
+    }
+}
+
+void TaskWatcher::ask_for(const std::vector<std::string>& ids) {
+    const SteadyTime now = core_->clock().now();
+    state_.with([&](State& state) {
+        for (const auto& task : state.tasks) {
+            if (std::find(ids.begin(), ids.end(), task->id) == ids.end()) continue;
+            task->told_of = false;
+            task->next_look = now;
+        }
+    });
+}
+
+void TaskWatcher::lose_line() {
+    line_.reset();
+    const SteadyTime now = core_->clock().now();
+    no_line_before_ = real_clock().now() + kNextLine;
+    state_.with([&](State& state) {
+        state.line_broken = false;
+        for (const auto& task : state.tasks) {
+            task->announced = task->told_of = false;
+            task->next_look = now;
+        }
+    });
+}
+
+bool TaskWatcher::is_stirred(const State& state) {
+    return state.line_broken || !state.news.empty() || !state.refused.empty();
+}
+
+/// Takes tasks out of the list; nothing at the end.
+TaskWatcher::Due TaskWatcher::wait_for_due() {
     auto state = state_.lock();
     for (;;) {
-        if (state->stopped) return {};
-        if (state->tasks.empty()) {
-            state.wait([](const State& now) { return now.stopped || !now.tasks.empty(); });
-            continue;
+        if (state->stopped) return {.over = true};
+        if (is_stirred(*state)) {
+            return {{},
+                    std::exchange(state->news, {}),
+                    std::exchange(state->refused, {}),
+                    std::exchange(state->line_broken, false),
+                    false};
         }
-        std::sort(state->tasks.begin(), state->tasks.end(),
-                  [](const auto& a, const auto& b) { return a->next_look < b->next_look; });
-        const SteadyTime first = state->tasks.front()->next_look;
-        if (first <= core_->clock().now()) break;
         const std::size_t known = state->tasks.size();
-        state.wait_until(first, [known](const State& now) { return now.stopped || now.tasks.size() != known; });
+        const auto stirred = [known](const State& now) {
+            return now.stopped || is_stirred(now) || now.tasks.size() != known;
+        };
+        if (known == 0) {
+            state.wait(stirred);
+        } else {
+            std::sort(state->tasks.begin(), state->tasks.end(),
+                      [](const auto& a, const auto& b) { return a->next_look < b->next_look; });
+            const SteadyTime first = state->tasks.front()->next_look;
+            if (first <= core_->clock().now()) break;
+            state.wait_until(first, stirred);
+        }
+        if (state->tasks.size() != known) return {};
     }
     // Those that are due soon come along: one request instead of several.
     const SteadyTime soon = core_->clock().now() + kShortest;
@@ -90,7 +192,7 @@ std::vector<WatchedPointer> TaskWatcher::wait_for_due() {
     while (end != state->tasks.end() && (*end)->next_look <= soon)
         ++end;
     end = state->tasks.begin() + std::min<std::ptrdiff_t>(end - state->tasks.begin(), kMostAtOnce);
-    std::vector<WatchedPointer> due(state->tasks.begin(), end);
+    Due due{{state->tasks.begin(), end}, {}, {}, false, false};
     state->tasks.erase(state->tasks.begin(), end);
     return due;
 }
@@ -100,8 +202,7 @@ void TaskWatcher::look(std::vector<WatchedPointer> due) {
     Outgoing request = core_->compose(Outgoing::Form::batch, due.size());
     try {
         for (const auto& task : due) {
-            const std::string id = task->seen.with([](const WatchedTask::Seen& seen) { return seen.id; });
-            request.call("task.get", detail::ArgumentsOf(named("id", id)));
+            request.call("task.get", detail::ArgumentsOf(named("id", task->id)));
         }
         request.finish();
         CallOptions options;

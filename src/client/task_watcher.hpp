@@ -13,6 +13,7 @@
 #include <shared_tensor/task.hpp>
 
 #include "client/core.hpp"
+#include "client/task_line.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 
@@ -35,14 +36,17 @@ struct WatchedTask {
     std::unique_ptr<detail::AsyncSlot> slot;
     CallOptions options;
     SteadyTime submitted{}, next_look{};
+    std::string id;                           // once the server has it
+    bool announced = false, told_of = false;  // to the server; and it tells how it goes
 };
 using WatchedPointer = std::shared_ptr<WatchedTask>;
 
 /// What became of a task: its end (completed, failed or cancelled), or why nothing can be known about it.
 using TaskEnd = std::function<void(WatchedPointer task, std::exception_ptr error)>;
 
-/// One thread that asks for the states of all tasks in flight, those that are due in one request: each after a tenth of
-/// its age, between 5 ms and 250 ms. Thread safety: all methods from any thread.
+/// One thread that knows the states of all tasks in flight. The server tells of them over a WebSocket. Where it does
+/// not, it is asked: for those that are due in one request, each after a tenth of its age, between 5 ms and 250 ms.
+/// Thread safety: all methods from any thread.
 class TaskWatcher {
 public:
     /// `core` must outlive it. `end` is called on the watcher's thread, without a lock; it must not throw.
@@ -57,10 +61,25 @@ public:
 private:
     struct State {
         std::vector<WatchedPointer> tasks;
+        std::vector<TaskStatus> news;      ///< that the server told
+        std::vector<std::string> refused;  ///< ids that it does not tell of
+        bool line_broken = false;
         bool stopped = false;
     };
+    /// What there is to do; nothing of it where a task has come.
+    struct Due {
+        std::vector<WatchedPointer> tasks{};
+        std::vector<TaskStatus> news{};
+        std::vector<std::string> refused{};
+        bool line_broken = false, over = false;
+    };
     void watch();
-    std::vector<WatchedPointer> wait_for_due();
+    static bool is_stirred(const State& state);
+    Due wait_for_due();
+    void announce();
+    void hear(const std::vector<TaskStatus>& news);
+    void ask_for(const std::vector<std::string>& ids);
+    void lose_line();
     void look(std::vector<WatchedPointer> due);
     /// False when the task has ended.
     bool take(const WatchedPointer& task, const TaskStatus& status);
@@ -69,6 +88,8 @@ private:
     Core* core_;
     TaskEnd end_;
     Guarded<State> state_;
+    std::unique_ptr<TaskLine> line_;  ///< the watching thread's, like the next
+    SteadyTime no_line_before_{};
     Guarded<std::jthread> thread_;
 };
 

@@ -2,21 +2,32 @@
 
 #include <utility>
 
+#include "http/web_socket_client.hpp"
+
 namespace shared_tensor::client {
 
 namespace {
 
 class HttpTransport final : public Transport {
 public:
-    explicit HttpTransport(http::ClientOptions options) : client_(std::move(options)) {}
+    explicit HttpTransport(http::ClientOptions options) : options_(options), client_(std::move(options)) {}
 
     http::ClientResponse send(const http::ClientRequest& request) override { return client_.send(request); }
+    std::variant<std::shared_ptr<http::WebSocket>, http::ClientResponse> connect_web_socket(
+        http::ClientRequest request) override {
+        http::WebSocketLimits limits;
+        limits.max_text_bytes = limits.max_binary_bytes = options_.max_response_bytes;
+        return http::connect_web_socket(options_.endpoint, std::move(request), options_.connect_timeout, limits,
+                                        buffers_);
+    }
     std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) override { return client_.take_buffer(bytes); }
     void shutdown() override { client_.shutdown(); }
     http::Client::Stats stats() const override { return client_.stats(); }
 
 private:
+    const http::ClientOptions options_;
     http::Client client_;
+    BufferPool buffers_;  // of WebSockets
 };
 
 }  // namespace

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <memory>
+#include <utility>
+#include <variant>
 
 #include <shared_tensor/client_options.hpp>
 
 #include "http/client.hpp"
+#include "http/web_socket.hpp"
 
 namespace shared_tensor::client {
 
@@ -15,6 +18,13 @@ public:
     virtual ~Transport() = default;
     /// Throws http::TransportError.
     virtual http::ClientResponse send(const http::ClientRequest& request) = 0;
+    /// A WebSocket to the server, or the answer that refused it: of `request` as http::connect_web_socket. Throws
+    /// http::TransportError.
+    virtual std::variant<std::shared_ptr<http::WebSocket>, http::ClientResponse> connect_web_socket(
+        http::ClientRequest request) {
+        static_cast<void>(request);
+        throw http::TransportError(http::TransportError::Kind::connect, false, "there are no WebSockets here");
+    }
     /// A warm buffer of at least `bytes`. Throws std::bad_alloc.
     virtual std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) = 0;
     /// Ends all waits; later sends fail at once.

@@ -30,9 +30,8 @@ std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, Bod
 
 BodyResult read_sized(ServerContext& context, Wire& wire, InputBuffer& input, std::size_t length,
                       const BodyPlan& plan) {
-    auto share = context.body_budget.take(length);
-    if (!share) return kNoBudget;
-    auto body = context.buffers.take(length);
+    auto body = take_body_buffer(context, length);
+    if (body == nullptr) return kNoBudget;
     body->resize(length);
     auto* to = reinterpret_cast<char*>(body->data());
     BodyClock clock = clock_of(context.options, plan);
@@ -42,7 +41,7 @@ BodyResult read_sized(ServerContext& context, Wire& wire, InputBuffer& input, st
         if (failure == ReadFailure::late) return kLate;
         if (failure != ReadFailure::none) return PeerGone{};
     }
-    return with_share(std::move(body), std::move(*share));
+    return body;
 }
 
 BodyResult explain(ChunkedFault fault) {
@@ -72,6 +71,11 @@ BodyResult read_chunked(ServerContext& context, Wire& wire, InputBuffer& input, 
 }
 
 }  // namespace
+
+std::shared_ptr<PooledBuffer> take_body_buffer(ServerContext& context, std::size_t bytes) {
+    auto share = context.body_budget.take(bytes);
+    return share ? with_share(context.buffers.take(bytes), std::move(*share)) : nullptr;
+}
 
 BodyResult read_body(ServerContext& context, Wire& wire, InputBuffer& input, const Framing& framing,
                      const BodyPlan& plan) {

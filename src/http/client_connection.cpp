@@ -19,7 +19,8 @@ using Kind = TransportError::Kind;
 
 constexpr std::size_t kInputBytes = 16 << 10;
 constexpr std::chrono::milliseconds kLinger{20};  // one system call waits so long for an answer, then ppoll does
-constexpr int kInterimAnswers = 16;               // "100 Continue" and its like before the real one
+constexpr int kSwitching = 101;
+constexpr int kInterimAnswers = 16;  // "100 Continue" and its like before the real one
 
 [[noreturn]] void fail(Kind kind, std::string_view text) { throw TransportError(kind, true, std::string(text)); }
 
@@ -65,7 +66,7 @@ std::vector<iovec> places_of(std::string& head, const ClientRequest& request) {
 }
 
 bool has_body(const ClientRequest& request, int status) {
-    return request.method != "HEAD" && status != 204 && status != 304;
+    return request.method != "HEAD" && status != kSwitching && status != 204 && status != 304;
 }
 
 }  // namespace
@@ -82,6 +83,8 @@ ClientConnection::ClientConnection(std::unique_ptr<Wire> wire, std::string autho
       input_(kInputBytes) {
     wire_->set_linger(kLinger);
 }
+
+ClientConnection::Upgraded ClientConnection::take_upgraded() { return {std::move(wire_), std::string(input_.view())}; }
 
 bool ClientConnection::stale() const {
     if (!input_.empty()) return true;
@@ -155,7 +158,7 @@ ResponseFrame ClientConnection::read_head(Deadline deadline) {
         input_.consume(size);
         bytes_in_ += size;
         auto& frame = std::get<ResponseFrame>(parsed);
-        if (frame.status >= 200) return std::move(frame);
+        if (frame.status >= 200 || frame.status == kSwitching) return std::move(frame);
     }
     fail(Kind::protocol, "the server sends interim answers without end");
 }
@@ -261,7 +264,8 @@ ClientResponse ClientConnection::exchange(const ClientRequest& request, BufferPo
         read_in_place(frame, *request.place, request.deadline);
     }
     response.body = with_body && !in_place ? read_body(frame, request.deadline, buffers) : buffers.take(0);
-    reusable_ = sent == Sent::whole && frame.keep_alive && input_.empty() && !(with_body && until_the_end);
+    reusable_ = sent == Sent::whole && frame.status != kSwitching && frame.keep_alive && input_.empty() &&
+                !(with_body && until_the_end);
     response.headers = std::move(frame.headers);
     return response;
 }

@@ -24,6 +24,12 @@ public:
     bool reusable() const { return reusable_; }
     /// The server closed it, or sent something that nobody asked for, while it was unused.
     bool stale() const;
+    struct Upgraded {
+        std::unique_ptr<Wire> wire;
+        std::string received;  ///< of the other protocol already
+    };
+    /// After an answer 101: the end of this connection as one of HTTP.
+    Upgraded take_upgraded();
     /// Whoever waits in exchange() comes back with TransportError. Any thread.
     void shutdown() { wire_->shutdown(); }
 
@@ -45,7 +51,7 @@ private:
     std::shared_ptr<PooledBuffer> read_chunked(Deadline deadline, BufferPool& buffers);
     std::shared_ptr<PooledBuffer> read_to_end(Deadline deadline, BufferPool& buffers);
 
-    const std::unique_ptr<Wire> wire_;
+    std::unique_ptr<Wire> wire_;
     const std::string authority_;
     const std::size_t max_response_bytes_;
     InputBuffer input_;

@@ -2,22 +2,21 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
+#include "http/gone_watch.hpp"
 #include "http/head_parser.hpp"
 #include "http/message.hpp"
 #include "http/wire.hpp"
 #include "util/clock.hpp"
-#include "util/guarded.hpp"
 
 namespace shared_tensor::http {
 
 /// One client's connection. It is either parked (the poller waits for its next byte and for its deadline) or active
 /// (one thread of the pool serves it); only the present owner touches the plain members. The hand-over is `state`
 /// followed by epoll_ctl one way, and the one-shot event the other way.
-class Connection {
+class Connection : public std::enable_shared_from_this<Connection> {
 public:
     enum class State { parked, active };
     enum class Waiting {
@@ -43,36 +42,7 @@ public:
     bool empty_line_skipped = false;
     std::size_t goodbye_bytes = 0;
 
-    /// Calls `gone` when the peer disappears while a request is handled; see Exchange::on_client_gone.
-    void watch(std::function<void()> gone) {
-        watch_.with([&](Watch& watch) { watch.gone = std::move(gone); });
-    }
-    /// After it returned, no callback runs and none will. Blocks while one runs.
-    void unwatch() {
-        std::function<void()> dropped;  // destroyed outside the lock
-        auto watch = watch_.lock();
-        dropped = std::exchange(watch->gone, nullptr);
-        watch.wait([](const Watch& now) { return !now.running; });
-    }
-    /// From the poller: the peer is gone.
-    void report_gone() {
-        auto gone = watch_.with([](Watch& watch) {
-            watch.running = watch.gone != nullptr;
-            return std::exchange(watch.gone, nullptr);
-        });
-        if (!gone) return;
-        gone();
-        gone = nullptr;
-        watch_.with([](Watch& watch) { watch.running = false; });
-        watch_.notify_all();
-    }
-
-private:
-    struct Watch {
-        std::function<void()> gone;
-        bool running = false;
-    };
-    Guarded<Watch> watch_;
+    GoneWatch gone_watch;  ///< of the poller, for Exchange::on_client_gone
 };
 
 }  // namespace shared_tensor::http

@@ -2,10 +2,10 @@
 
 #include <memory>
 
-#include "http/elastic_pool.hpp"
 #include "http/input_buffer.hpp"
 #include "http/request_runner.hpp"
 #include "http/server_context.hpp"
+#include "util/elastic_pool.hpp"
 
 namespace shared_tensor::http {
 
@@ -18,9 +18,11 @@ public:
     virtual void drop(const std::shared_ptr<Connection>& connection) = 0;
 };
 
+using ConnectionPool = ElasticPool<std::shared_ptr<Connection>>;
+
 /// What a thread does with a connection: reads and answers requests as long as they come without a pause, then parks
 /// it. A head that is incomplete is parked too, so a client that sends byte after byte holds no thread.
-class ConnectionServer final : public ConnectionWorker {
+class ConnectionServer final : public ConnectionPool::Worker {
 public:
     ConnectionServer(ServerContext& context, ConnectionKeeper& keeper);
     void serve(std::shared_ptr<Connection> connection) override;

@@ -1,9 +1,13 @@
 #include "http/request_runner.hpp"
 
+#include <array>
+#include <charconv>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "http/peer.hpp"
+#include "http/web_socket_handshake.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::http {
@@ -12,22 +16,70 @@ namespace {
 
 class ConnectionExchange final : public Exchange {
 public:
-    ConnectionExchange(ServerContext& context, Connection& connection) : context_(context), connection_(connection) {}
+    ConnectionExchange(ServerContext& context, Connection& connection, bool keep, bool http_1_0)
+        : context_(context), connection_(connection), keep_(keep && !http_1_0), chunked_(!http_1_0) {}
     ConnectionExchange(const ConnectionExchange&) = delete;
     ConnectionExchange& operator=(const ConnectionExchange&) = delete;
     ~ConnectionExchange() override {
-        if (watching_) connection_.unwatch();
+        if (watching_) connection_.gone_watch.unwatch();
     }
     void on_client_gone(std::function<void()> gone) override {
         watching_ = true;
-        connection_.watch(std::move(gone));
+        connection_.gone_watch.watch(std::move(gone));
         context_.watch_peer(connection_);
     }
 
+    bool begin(const Response& head) override {
+        using Body = ResponseForm::Body;
+        begun_ = true;
+        std::string text =
+            render_response_head(head, {.close = !keep_, .body = chunked_ ? Body::chunked : Body::to_the_end});
+        return send({{text.data(), text.size()}});
+    }
+    bool write(std::span<const BodyPart> parts) override {
+        std::size_t size = 0;
+        std::vector<iovec> places(1);
+        for (const BodyPart& part : parts) {
+            size += part.bytes.size();
+            // sendmsg only reads it
+            if (!part.bytes.empty()) places.push_back({const_cast<std::byte*>(part.bytes.data()), part.bytes.size()});
+        }
+        if (size == 0) return !broken_;
+        std::string start;
+        if (chunked_) {
+            std::array<char, 20> digits{};
+            const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), size, 16).ptr;
+            start.append(digits.data(), end).append("\r\n");
+            places.push_back({const_cast<char*>("\r\n"), 2});
+        }
+        places.front() = {start.data(), start.size()};
+        return send(std::move(places));
+    }
+
+    bool begun() const { return begun_; }
+    /// The end of the body.
+    After finish() {
+        static constexpr std::string_view kLast = "0\r\n\r\n";
+        if (chunked_) send({{const_cast<char*>(kLast.data()), kLast.size()}});
+        return !broken_ && keep_ ? After::keep : After::close;
+    }
+
 private:
+    bool send(std::vector<iovec> places) {
+        if (broken_) return false;
+        const auto& options = context_.options;
+        for (const iovec& place : places)
+            Counters::add(context_.counters.bytes_out, place.iov_len);
+        const WriteOutcome outcome = write_all(*connection_.wire, places, options.write_timeout, 0);
+        if (outcome == WriteOutcome::timeout) connection_.wire->abandon_unsent();
+        broken_ = outcome != WriteOutcome::done;
+        return !broken_;
+    }
+
     ServerContext& context_;
     Connection& connection_;
-    bool watching_ = false;
+    const bool keep_, chunked_;
+    bool watching_ = false, begun_ = false, broken_ = false;
 };
 
 Response bare_500() {
@@ -63,10 +115,36 @@ std::variant<BodyPlan, Response> RequestRunner::admit(const RequestHead& head) {
     return guarded("admit a request", Verdict(bare_500()), [&] { return context_.handler.admit(head); });
 }
 
-Response RequestRunner::handle(Connection& connection, Request request) {
-    ConnectionExchange exchange(context_, connection);
-    return guarded("handle a request", bare_500(),
-                   [&] { return context_.handler.handle(std::move(request), exchange); });
+std::optional<WebSocketPlan> RequestRunner::upgrade(const RequestHead& head) {
+    if (!fault_of_handshake(head).empty()) return std::nullopt;
+    using Plan = std::optional<WebSocketPlan>;
+    return guarded("upgrade a connection", Plan(), [&] { return context_.handler.upgrade(head); });
+}
+
+/// The rest of the connection's life. What user code still holds of the socket keeps its descriptor, not its use.
+After RequestRunner::serve(Connection& connection, InputBuffer& input, std::string_view key,
+                           const WebSocketPlan& plan) {
+    struct Upgraded {
+        std::shared_ptr<Connection> connection;
+        WebSocket socket;
+    };
+    std::string switching = render_switching(key);
+    iovec line{switching.data(), switching.size()};
+    if (write_all(*connection.wire, {&line, 1}, context_.options.write_timeout, 0) != WriteOutcome::done)
+        return After::close;
+    connection.wire->set_linger(std::chrono::microseconds(0));
+    const auto take = [&context = context_](std::size_t bytes) { return take_body_buffer(context, bytes); };
+    const std::shared_ptr<Upgraded> upgraded(
+        new Upgraded{connection.shared_from_this(),
+                     WebSocket(*connection.wire, WebSocket::Side::server, plan.limits, take, input.view())});
+    input.clear();
+    const bool served = guarded("serve a WebSocket", false, [&] {
+        plan.serve(std::shared_ptr<WebSocket>(upgraded, &upgraded->socket));
+        return true;
+    });
+    Counters::add(context_.counters.bytes_in, upgraded->socket.bytes_in());
+    Counters::add(context_.counters.bytes_out, upgraded->socket.bytes_out());
+    return served ? After::goodbye : After::close;
 }
 
 bool RequestRunner::write(Connection& connection, const Response& response, ResponseForm form) {
@@ -130,6 +208,9 @@ After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFram
     frame.head.peer = connection.peer;
     const bool head_only = frame.head.method == "HEAD";
 
+    const bool has_body = frame.framing.chunked || frame.framing.length.value_or(0) > 0;
+    const auto plan = frame.http_1_0 || has_body ? std::nullopt : upgrade(frame.head);
+    if (plan) return serve(connection, input, *frame.head.headers.find("Sec-WebSocket-Key"), *plan);
     const auto verdict = admit(frame.head);
     if (const auto* refusal = std::get_if<Response>(&verdict))
         return answer_refusal(connection, input, *refusal, frame);
@@ -140,7 +221,12 @@ After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFram
 
     auto& bytes = std::get<std::shared_ptr<PooledBuffer>>(body);
     Counters::add(context_.counters.bytes_in, bytes->size());
-    const Response response = handle(connection, {std::move(frame.head), std::move(bytes)});
+    const bool keep = frame.keep_alive && !context_.draining.load(std::memory_order_relaxed);
+    ConnectionExchange exchange(context_, connection, keep, frame.http_1_0);
+    const Response response = guarded("handle a request", bare_500(), [&] {
+        return context_.handler.handle({std::move(frame.head), std::move(bytes)}, exchange);
+    });
+    if (exchange.begun()) return exchange.finish();
     return answer(connection, response, frame, head_only);
 }
 

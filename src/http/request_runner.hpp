@@ -33,10 +33,11 @@ public:
 
 private:
     std::variant<BodyPlan, Response> admit(const RequestHead& head);
+    std::optional<WebSocketPlan> upgrade(const RequestHead& head);
+    After serve(Connection& connection, InputBuffer& input, std::string_view key, const WebSocketPlan& plan);
     BodyResult receive_body(Connection& connection, InputBuffer& input, const RequestFrame& frame,
                             const BodyPlan& plan);
     bool invite_body(Wire& wire);
-    Response handle(Connection& connection, Request request);
     After answer(Connection& connection, const Response& response, const RequestFrame& frame, bool head_only);
     After answer_refusal(Connection& connection, InputBuffer& input, const Response& response,
                          const RequestFrame& frame);

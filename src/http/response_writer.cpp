@@ -54,7 +54,8 @@ std::string render_response_head(const Response& response, ResponseForm form) {
     append_number(head, static_cast<std::size_t>(response.status));
     head.append(" ").append(reason_phrase(response.status)).append("\r\n");
     if (!response.content_type.empty()) append_field(head, "Content-Type", response.content_type);
-    if (may_have_body(response.status)) {
+    if (form.body == ResponseForm::Body::chunked) head.append("Transfer-Encoding: chunked\r\n");
+    if (may_have_body(response.status) && form.body == ResponseForm::Body::sized) {
         head.append("Content-Length: ");
         append_number(head, body_size(response));
         head.append("\r\n");

@@ -11,6 +11,7 @@ struct ResponseForm {
     bool close = false;          ///< say "Connection: close"
     bool keep_http_1_0 = false;  ///< say "Connection: keep-alive", which an HTTP/1.0 client needs to hear
     bool head_only = false;      ///< the answer to HEAD: the length without the body
+    enum class Body { sized, chunked, to_the_end } body = Body::sized;  ///< how its end is told
 };
 
 /// Status line and header fields. Fields that hold control characters are left out: they could split the answer.

@@ -8,7 +8,6 @@
 
 #include "http/acceptor.hpp"
 #include "http/connection_server.hpp"
-#include "http/elastic_pool.hpp"
 #include "http/poller.hpp"
 #include "http/response_writer.hpp"
 #include "http/server_context.hpp"
@@ -43,7 +42,7 @@ public:
     Impl(const ServerOptions& options, Handler& handler)
         : context_(options, handler,
                    options.max_bytes_in_flight > 0 ? options.max_bytes_in_flight : quarter_of_memory()),
-          pool_(options.max_connections + kMaxRefused, kThreadIdleLimit,
+          pool_("st-connection", options.max_connections + kMaxRefused, kThreadIdleLimit,
                 [this] { return std::make_unique<ConnectionServer>(context_, *this); }) {
         check(options);
         context_.watch_peer = [this](Connection& connection) {
@@ -89,7 +88,7 @@ private:
     std::uint64_t next_id_ = kFirstConnection;                  // the poller's
     Guarded<Table> table_;
     Poller poller_;
-    ElasticPool pool_;
+    ConnectionPool pool_;
 };
 
 void Server::Impl::start() {
@@ -118,7 +117,7 @@ void Server::Impl::on_event(std::uint64_t key, std::uint32_t events) {
     const auto connection = find(key);
     if (!connection) return;
     if (connection->state.load(std::memory_order_acquire) == Connection::State::active) {
-        if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) connection->report_gone();
+        if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) connection->gone_watch.report();
         return;
     }
     connection->state.store(Connection::State::active, std::memory_order_relaxed);

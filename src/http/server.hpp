@@ -5,10 +5,12 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 
 #include "http/message.hpp"
+#include "http/web_socket.hpp"
 
 namespace shared_tensor::http {
 
@@ -49,6 +51,25 @@ public:
     /// is complete; never after handle() returned. Costs two system calls: for requests that wait. `gone` must not
     /// block.
     virtual void on_client_gone(std::function<void()> gone) = 0;
+
+    /// Begins the answer, whose body comes by write(), as it is made: of `head` the status, the headers and the content
+    /// type count. What handle() returns is left aside then. False where that cannot be, or the client is gone.
+    virtual bool begin(const Response& head) {
+        static_cast<void>(head);
+        return false;
+    }
+    /// The next piece. Blocks until the client's system has taken it; false when it is gone.
+    virtual bool write(std::span<const BodyPart> parts) {
+        static_cast<void>(parts);
+        return false;
+    }
+};
+
+/// How a WebSocket is to be served.
+struct WebSocketPlan {
+    WebSocketLimits limits;
+    /// Runs it to its end, on a connection thread. Whoever keeps the socket beyond that can send no more.
+    std::function<void(const std::shared_ptr<WebSocket>& socket)> serve;
 };
 
 /// What the transport asks of the server above it. Called from connection threads, many at once; must not throw
@@ -59,6 +80,12 @@ public:
     /// The headers are complete, nothing of the body is read: how to read it, or the answer that refuses it.
     virtual std::variant<BodyPlan, Response> admit(const RequestHead& head) = 0;
     virtual Response handle(Request request, Exchange& exchange) = 0;
+    /// A request whose headers are those of a WebSocket's handshake, instead of admit(); nothing: it is taken as any
+    /// other.
+    virtual std::optional<WebSocketPlan> upgrade(const RequestHead& head) {
+        static_cast<void>(head);
+        return std::nullopt;
+    }
     /// The answer to a fault of transport (400, 408, 411, 413, 414, 417, 431, 501, 503, 505), so that it has the
     /// protocol's form. Those of 408 (headers) and 503 (connections) are asked for once, in start().
     virtual Response fault(int status, std::string_view reason) = 0;

@@ -10,15 +10,15 @@ using json_rpc::Error;
 using json_rpc::Json;
 using service::make_outcome;
 
-namespace {
-
-Outcome answer(Json json) { return make_outcome(codec::Value{std::move(json), {}}); }
-
 /// Admins see everybody's.
 std::optional<std::string> owner_filter(const Principal& principal) {
     if (principal.admin) return std::nullopt;
     return principal.name;
 }
+
+namespace {
+
+Outcome answer(Json json) { return make_outcome(codec::Value{std::move(json), {}}); }
 
 void take_no_params(const BuiltinCall& call) { const BuiltinParams none(call.params, {}); }
 
@@ -82,6 +82,10 @@ void Builtins::add_task_methods() {
     methods_["task.list"] = [this](const BuiltinCall& call) { return list(call); };
     methods_["task.wait"] = [this](const BuiltinCall& call) { return wait(call); };
     methods_["task.result"] = [this](const BuiltinCall& call) { return result(call); };
+    methods_["task.watch"] = methods_["task.unwatch"] = [](const BuiltinCall&) {
+        return make_outcome(
+            json_rpc::invalid_request("tasks are watched over a WebSocket (GET /ws): use task.wait here"));
+    };
     methods_["task.cancel"] = [this](const BuiltinCall& call) { return cancel(call); };
 }
 

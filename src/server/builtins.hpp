@@ -30,6 +30,9 @@ struct BuiltinCall {
 
 using Outcome = service::OutcomePointer;
 
+/// Whose tasks somebody may see: everybody's (nothing) or their own.
+std::optional<std::string> owner_filter(const Principal& principal);
+
 /// What the daemon's own methods work on.
 struct BuiltinParts {
     service::Dispatcher& dispatcher;

@@ -56,6 +56,19 @@ std::optional<Error> check_types(const Json& meta) {
                  "an integer");
 }
 
+std::optional<Error> read_window(const Json& meta, streams::Window& window) {
+    const auto found = meta.find("stream_window");
+    if (found == meta.end()) return std::nullopt;
+    const auto count = [&](const char* name, std::size_t otherwise) -> std::size_t {
+        if (!found->is_object() || !found->contains(name)) return otherwise;
+        const Json& number = (*found)[name];
+        return number.is_number_unsigned() ? number.get<std::size_t>() : 0;
+    };
+    window = {count("items", window.items), count("bytes", window.bytes)};
+    if (found->is_object() && window.items > 0 && window.bytes > 0) return std::nullopt;
+    return json_rpc::invalid_request("meta.stream_window must be an object of \"items\" and \"bytes\", from 1 on");
+}
+
 }  // namespace
 
 std::string media_type(const http::Headers& headers) {
@@ -107,6 +120,7 @@ std::variant<CallMeta, Error> read_meta(const CallMeta& defaults, const Json& me
     }
     if (meta.contains("idempotency_key")) result.idempotency_key = meta["idempotency_key"].get<std::string>();
     if (meta.contains("session")) result.session = meta["session"].get<std::string>();
+    if (auto error = read_window(meta, result.stream_window)) return std::move(*error);
     return result;
 }
 

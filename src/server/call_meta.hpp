@@ -7,6 +7,7 @@
 
 #include "http/message.hpp"
 #include "json_rpc/message.hpp"
+#include "streams/window.hpp"
 #include "tensor/exchange.hpp"
 
 namespace shared_tensor::server {
@@ -17,6 +18,7 @@ struct CallMeta {
     std::optional<std::chrono::milliseconds> timeout;
     std::string idempotency_key;
     std::string session;
+    streams::Window stream_window;  ///< of the streams that the caller reads
 };
 
 /// The headers of a request, as defaults for its items. An error answers the whole request.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "codec/frame.hpp"
+#include "http/web_socket_handshake.hpp"
 #include "json_rpc/json_text.hpp"
 #include "server/call_meta.hpp"
 #include "server/reply.hpp"
@@ -24,14 +25,29 @@ bool is_get_path(std::string_view path) {
 json_rpc::Error not_permitted(std::string_view reason) { return json_rpc::not_authorised(reason); }
 
 http::Response not_found() {
-    return refusal(404,
-                   json_rpc::invalid_request(
-                       "no such path: POST /jsonrpc, GET and PUT /tensors/NAME, GET /healthz /readyz /openrpc.json"));
+    return refusal(
+        404,
+        json_rpc::invalid_request(
+            "no such path: POST /jsonrpc, GET /ws, GET and PUT /tensors/NAME, GET /healthz /readyz /openrpc.json"));
 }
 
 http::Response wrong_method(std::string allowed) {
     http::Response response = refusal(405, json_rpc::invalid_request("this path takes " + allowed));
     response.headers.add("Allow", std::move(allowed));
+    return response;
+}
+
+/// A request for a WebSocket that did not become one.
+http::Response not_upgraded(const http::RequestHead& head) {
+    if (head.method != "GET") return wrong_method("GET");
+    const std::string_view fault = http::fault_of_handshake(head);
+    if (fault.empty()) {
+        http::Response response = refusal(503, json_rpc::busy(std::chrono::seconds(1)));
+        response.headers.add("Retry-After", "1");
+        return response;
+    }
+    http::Response response = refusal(http::asks_for_web_socket(head) ? 400 : 426, json_rpc::invalid_request(fault));
+    response.headers.add("Upgrade", "websocket");
     return response;
 }
 
@@ -69,6 +85,7 @@ std::optional<http::Response> Router::refuse(const http::RequestHead& head) cons
         if (head.method != "POST") return wrong_method("POST");
         return std::nullopt;
     }
+    if (head.path == SocketEndpoint::kPath) return not_upgraded(head);
     if (is_tensor_path(head.path)) {
         const bool taken = head.method == "GET" || head.method == "HEAD" || head.method == "PUT" ||
                            (head.method == "DELETE" && UploadEndpoint::is_about_upload(head));
@@ -77,6 +94,13 @@ std::optional<http::Response> Router::refuse(const http::RequestHead& head) cons
     if (!is_get_path(head.path)) return not_found();
     if (head.method != "GET" && head.method != "HEAD") return wrong_method("GET, HEAD");
     return std::nullopt;
+}
+
+std::optional<http::WebSocketPlan> Router::upgrade(const http::RequestHead& head) {
+    if (head.path != SocketEndpoint::kPath) return std::nullopt;
+    const auto principal = parts_.access.check(head);
+    if (std::holds_alternative<Refusal>(principal)) return std::nullopt;
+    return parts_.sockets.plan(head, std::get<Principal>(principal));
 }
 
 http::Response Router::handle(http::Request request, http::Exchange& exchange) {

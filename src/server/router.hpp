@@ -7,6 +7,7 @@
 #include "http/server.hpp"
 #include "server/access.hpp"
 #include "server/rpc_endpoint.hpp"
+#include "server/socket_endpoint.hpp"
 #include "server/tensor_endpoint.hpp"
 #include "server/upload_endpoint.hpp"
 
@@ -20,6 +21,7 @@ public:
         const RpcEndpoint& rpc;
         TensorEndpoint tensors;
         UploadEndpoint uploads;
+        SocketEndpoint& sockets;
         const json_rpc::Json& open_rpc;
         std::function<bool()> ready;
         std::size_t max_json_bytes;
@@ -29,6 +31,7 @@ public:
 
     std::variant<http::BodyPlan, http::Response> admit(const http::RequestHead& head) override;
     http::Response handle(http::Request request, http::Exchange& exchange) override;
+    std::optional<http::WebSocketPlan> upgrade(const http::RequestHead& head) override;
     http::Response fault(int status, std::string_view reason) override;
 
 private:

@@ -16,64 +16,58 @@ using service::make_outcome;
 
 namespace {
 
-/// For whoever has no local channel.
-const tensor::Media& media_without_memory() {
-    static const auto kShm = tensor::make_absent_medium(
-        tensor::Way::shm, "the request names no session of a local channel, which carries the memory");
-    static const auto kCudaIpc = tensor::make_absent_medium(
-        tensor::Way::cuda_ipc, "the request names no session of a local channel, on which device memory is lent");
-    static const tensor::Media kMedia(
-        {kCudaIpc.get(), kShm.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()});
-    return kMedia;
-}
-
-const tensor::Media& media_of(const std::shared_ptr<LocalClient>& client) {
-    return client != nullptr ? client->media() : media_without_memory();
-}
-
-bool has_url(const std::vector<tensor::Way>& ways) {
-    return std::find(ways.begin(), ways.end(), tensor::Way::url) != ways.end();
-}
-
-struct Texts {
-    std::string_view json;
-    std::span<const std::byte> tensors;
-};
-
-std::variant<Texts, Error> split(const http::Request& request) {
-    if (media_type(request.head.headers) != codec::kFrameContentType) return Texts{request.text(), {}};
+std::variant<codec::Frame, Error> split(const http::Request& request) {
+    if (media_type(request.head.headers) != codec::kFrameContentType) return codec::Frame{request.text(), {}};
     const auto frame = codec::split_frame(request.body->bytes());
-    if (!frame) {
-        return json_rpc::parse_error(
-            "the body is no frame: 8 bytes little endian N, N bytes of JSON with 8 + N a multiple of 64, tensors");
-    }
-    return Texts{frame->json, frame->tensors};
+    if (frame) return *frame;
+    return json_rpc::parse_error(
+        "the body is no frame: 8 bytes little endian N, N bytes of JSON with 8 + N a multiple of 64, tensors");
 }
 
 }  // namespace
 
+std::variant<json_rpc::Message, json_rpc::Response> RpcEndpoint::parse(std::string_view json) const {
+    if (json.size() <= parsing_.json.max_bytes) return json_rpc::parse(json, parsing_);
+    return json_rpc::Response{
+        nullptr, json_rpc::parse_error("the JSON is longer than " + std::to_string(parsing_.json.max_bytes) +
+                                       " bytes: send tensors as application/vnd.shared-tensor")};
+}
+
 http::Response RpcEndpoint::answer(const http::Request& request, const Principal& principal,
                                    http::Exchange& exchange) const {
-    const auto texts = split(request);
-    if (const auto* error = std::get_if<Error>(&texts)) return error_reply(nullptr, *error);
-    const auto& [json, tensors] = std::get<Texts>(texts);
-    if (json.size() > parsing_.json.max_bytes) {
-        return error_reply(nullptr,
-                           json_rpc::parse_error("the JSON is longer than " + std::to_string(parsing_.json.max_bytes) +
-                                                 " bytes: send tensors as application/vnd.shared-tensor"));
-    }
-    auto parsed = json_rpc::parse(json, parsing_);
+    const auto frame = split(request);
+    if (const auto* error = std::get_if<Error>(&frame)) return error_reply(nullptr, *error);
+    const auto& [json, tensors] = std::get<codec::Frame>(frame);
+    auto parsed = parse(json);
     if (const auto* refused = std::get_if<json_rpc::Response>(&parsed))
         return error_reply(refused->id, *refused->error());
-    const auto defaults = read_headers(request.head.headers);
+    auto& message = std::get<json_rpc::Message>(parsed);
+    if (const auto* streaming = streaming_request(message, request.head.headers)) {
+        auto refused = streaming_.run(*streaming, {tensors, request.body}, request.head.headers, principal, exchange);
+        return refused ? std::move(*refused) : http::Response();
+    }
+    return answer({std::move(message), {tensors, request.body}}, request.head.headers, principal, exchange);
+}
+
+/// The only request of a message, of a function that streams, by a client that takes such an answer; else null.
+const json_rpc::Request* RpcEndpoint::streaming_request(const json_rpc::Message& message,
+                                                        const http::Headers& headers) const {
+    const auto* request = message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
+    if (request == nullptr || !dispatcher_->streams(request->method)) return nullptr;
+    return StreamAnswer::wanted(headers).empty() ? nullptr : request;
+}
+
+http::Response RpcEndpoint::answer(Received received, const http::Headers& headers, const Principal& principal,
+                                   http::Exchange& exchange) const {
+    const auto defaults = read_headers(headers);
     const SteadyTime now = real_clock().now();
     Message message{principal,
                     ClientWatch(exchange),
-                    tensor::TensorExchange({tensors, request.body}),
-                    MessageReferences(values_, principal),
+                    tensor::TensorExchange(std::move(received.tensors)),
+                    MessageReferences(*values_, principal),
                     now,
                     now + builtins_->max_wait()};
-    auto& items = std::get<json_rpc::Message>(parsed);
+    auto& items = received.message;
     if (const auto* error = std::get_if<Error>(&defaults)) {
         const auto* only = items.is_batch ? nullptr : std::get_if<json_rpc::Request>(&items.items.front());
         return error_reply(only != nullptr ? only->id.value_or(nullptr) : nullptr, *error);
@@ -110,59 +104,30 @@ http::Response RpcEndpoint::answer_message(Message& message, json_rpc::Message p
 }
 
 void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) const {
-    auto meta = read_meta(defaults, item.request.meta);
-    if (auto* error = std::get_if<Error>(&meta)) {
+    if (auto error = recipients_->find(message.principal, defaults, item.request.meta, item.to)) {
         item.outcome = make_outcome(std::move(*error));
         return;
     }
-    item.meta = std::move(std::get<CallMeta>(meta));
-    if (!enter_session(message, item)) {
-        item.outcome = make_outcome(json_rpc::unknown_or_expired("session", epoch_));
-        return;
-    }
-    offer_url(message.principal, item);
-    message.exchange.set_media(media_of(item));
+    if (item.to.client != nullptr) message.client.watch_process(item.to.client);
+    message.exchange.set_media(item.to.media());
     message.exchange.set_borrow(false);
     item.builtin = builtins_->find(item.request.method);
     if (item.builtin == nullptr) start_call(message, item);
 }
 
-/// False for a session that is none, or not the caller's.
-bool RpcEndpoint::enter_session(Message& message, Item& item) const {
-    if (item.meta.session.empty()) return true;
-    const auto session = sessions_->touch(item.meta.session, message.principal.name);
-    if (!session) return false;
-    if (session->keeps_state) item.state_session = item.meta.session;
-    if (session->channel != 0) item.client = local_->find(session->channel);
-    if (item.client != nullptr) message.client.watch_process(item.client);
-    return true;
-}
-
-/// To those who ask for it: others would not know that the tensor waits for them.
-void RpcEndpoint::offer_url(const Principal& principal, Item& item) const {
-    const tensor::ExportPolicy& policy = item.meta.policy;
-    if (!has_url(policy.require.empty() ? policy.accept : policy.require)) return;
-    service::Lessee lessee{principal.name, url_lessee(principal.name, item.meta.session), 0, false};
-    item.url = std::make_unique<const UrlMedia>(server::media_of(item.client), values_.leases, std::move(lessee));
-}
-
-const tensor::Media& RpcEndpoint::media_of(const Item& item) {
-    return item.url != nullptr ? item.url->media() : server::media_of(item.client);
-}
-
 void RpcEndpoint::start_call(Message& message, Item& item) const {
     const SharedFunction* function = dispatcher_->registry().find(item.request.method);
     message.exchange.set_borrow(function != nullptr && function->options().borrows);
-    auto timeout = item.meta.timeout;
+    auto timeout = item.to.meta.timeout;
     if (timeout && !item.inputs.empty()) {  // it waited for them: its time began with the message
         *timeout -= std::chrono::duration_cast<std::chrono::milliseconds>(real_clock().now() - message.begun);
         timeout = std::max(*timeout, std::chrono::milliseconds(0));
     }
     auto started = dispatcher_->call({item.request.method,
                                       item.request.params,
-                                      {message.principal.name, item.state_session, {}},
+                                      {message.principal.name, item.to.state_session, {}},
                                       timeout,
-                                      item.meta.idempotency_key,
+                                      item.to.meta.idempotency_key,
                                       message.exchange,
                                       &message.references});
     if (auto* error = std::get_if<Error>(&started)) {
@@ -176,10 +141,10 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
 }
 
 service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
-    message.exchange.set_media(media_of(item));
+    message.exchange.set_media(item.to.media());
     try {
-        return method({item.request.params, item.meta, message.principal, message.client, message.exchange,
-                       message.wait_end, item.state_session, message.references});
+        return method({item.request.params, item.to.meta, message.principal, message.client, message.exchange,
+                       message.wait_end, item.to.state_session, message.references});
     } catch (const BadParameter& bad) {
         return make_outcome(bad.error());
     } catch (const std::bad_alloc&) {
@@ -205,10 +170,9 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
 }
 
 void RpcEndpoint::print(Message& message, Item& item, std::string& json) const {
-    message.exchange.set_policy(item.meta.policy);
-    message.exchange.set_media(media_of(item));
-    HandleGrants grants(values_.objects, *sessions_,
-                        {message.principal.name, item.meta.session, item.client ? item.client->lessee().pid : 0});
+    message.exchange.set_policy(item.to.meta.policy);
+    message.exchange.set_media(item.to.media());
+    HandleGrants grants = recipients_->grants(message.principal, item.to);
     print_outcome(item.id(), *item.outcome, message.exchange, grants, replies_, json);
 }
 

@@ -3,45 +3,53 @@
 #include "http/server.hpp"
 #include "json_rpc/parse.hpp"
 #include "server/builtins.hpp"
-#include "server/local_clients.hpp"
 #include "server/message_references.hpp"
+#include "server/recipient.hpp"
 #include "server/reply.hpp"
+#include "server/stream_answer.hpp"
 #include "server/way_totals.hpp"
 
 namespace shared_tensor::server {
 
-/// POST /jsonrpc: one message in, one answer out. Thread-safe; answer() blocks until all of its calls have ended, their
-/// deadline is past or the client is gone.
+/// JSON-RPC messages, of POST /jsonrpc and of WebSockets: one in, one answer out. Thread-safe; answer() blocks until
+/// all of its calls have ended, their deadline is past or the client is gone.
 class RpcEndpoint {
 public:
-    RpcEndpoint(service::Dispatcher& dispatcher, const Builtins& builtins, Sessions& sessions,
-                const LocalClients& local, ServerValues values, WayTotals& ways, json_rpc::ParseLimits parsing,
-                ReplyLimits replies, std::string epoch)
+    RpcEndpoint(service::Dispatcher& dispatcher, const Builtins& builtins, const Recipients& recipients,
+                const ServerValues& values, WayTotals& ways, const StreamOpener& opener, json_rpc::ParseLimits parsing,
+                ReplyLimits replies)
         : dispatcher_(&dispatcher),
           builtins_(&builtins),
-          sessions_(&sessions),
-          local_(&local),
-          values_(std::move(values)),
+          recipients_(&recipients),
+          values_(&values),
           ways_(&ways),
+          streaming_(opener, replies),
           parsing_(parsing),
-          replies_(replies),
-          epoch_(std::move(epoch)) {}
+          replies_(replies) {}
 
     http::Response answer(const http::Request& request, const Principal& principal, http::Exchange& exchange) const;
+
+    /// A message that came another way than POST, and the bytes of its tensors.
+    struct Received {
+        json_rpc::Message message;
+        tensor::Incoming tensors;
+    };
+    std::variant<json_rpc::Message, json_rpc::Response> parse(std::string_view json) const;
+    /// `headers` are its defaults. The answer's status is of no meaning there, but for 204: there is none.
+    http::Response answer(Received received, const http::Headers& headers, const Principal& principal,
+                          http::Exchange& exchange) const;
 
 private:
     struct Item;     // one request of the message, from its start to its outcome
     struct Message;  // what its items share
     class Flow;      // of a batch whose items need each other
 
+    const json_rpc::Request* streaming_request(const json_rpc::Message& message, const http::Headers& headers) const;
     http::Response answer_message(Message& message, json_rpc::Message parsed, const CallMeta& defaults) const;
     http::Response answer_one(Message& message, Item& item) const;
     http::Response answer_batch(Message& message, std::vector<Item>& items) const;
     void start_all(Message& message, std::vector<Item>& items, const CallMeta& defaults) const;
     void start(Message& message, Item& item, const CallMeta& defaults) const;
-    bool enter_session(Message& message, Item& item) const;
-    void offer_url(const Principal& principal, Item& item) const;
-    static const tensor::Media& media_of(const Item& item);
     void start_call(Message& message, Item& item) const;
     service::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
     void finish(Message& message, Item& item) const;
@@ -49,13 +57,12 @@ private:
 
     service::Dispatcher* dispatcher_;
     const Builtins* builtins_;
-    Sessions* sessions_;
-    const LocalClients* local_;
-    const ServerValues values_;
+    const Recipients* recipients_;
+    const ServerValues* values_;
     WayTotals* ways_;
+    const StreamAnswer streaming_;
     json_rpc::ParseLimits parsing_;
     ReplyLimits replies_;
-    std::string epoch_;
 };
 
 }  // namespace shared_tensor::server

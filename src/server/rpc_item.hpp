@@ -9,7 +9,6 @@
 #include "server/client_watch.hpp"
 #include "server/message_references.hpp"
 #include "server/rpc_endpoint.hpp"
-#include "server/url_media.hpp"
 
 namespace shared_tensor::server {
 
@@ -24,16 +23,13 @@ struct RpcEndpoint::Message {
 
 struct RpcEndpoint::Item {
     json_rpc::Request request{};
-    CallMeta meta{};
+    Recipient to{};
     const Builtins::Method* builtin = nullptr;
     std::shared_ptr<service::Execution::Waiter> waiter{};  // shared with the watch of the client
     SteadyTime deadline{};
     service::OutcomePointer outcome{};
-    std::string state_session{};            // of its calls of stateful functions; empty: none
-    std::shared_ptr<LocalClient> client{};  // whose memory can be shared; null: no local channel
-    std::unique_ptr<const UrlMedia> url{};  // where a result may stay in the server
-    std::vector<std::size_t> inputs{};      // items of the batch whose results it names
-    bool wanted = false;                    // others name its result
+    std::vector<std::size_t> inputs{};  // items of the batch whose results it names
+    bool wanted = false;                // others name its result
     bool started = false;
 
     json_rpc::Json id() const { return request.id.value_or(nullptr); }

@@ -45,6 +45,8 @@ ServerOptions completed(ServerOptions options) {
     }
     if (options.cuda != "auto" && options.cuda != "on" && options.cuda != "off")
         throw std::invalid_argument("cuda is \"" + options.cuda + "\": use auto, on or off");
+    if (options.stream_window_items == 0 || options.stream_window_bytes == 0)
+        throw std::invalid_argument("a stream's window must be at least 1 item and 1 byte");
     if (options.queue == 0) throw std::invalid_argument("queue must be at least 1");
     if (options.workers == 0) options.workers = std::max<std::size_t>(4, cores());
     if (options.torch_threads == 0) options.torch_threads = std::max<std::size_t>(1, cores() / options.workers);
@@ -63,6 +65,7 @@ service::DispatcherOptions dispatcher_options(const ServerOptions& options, cons
     result.cache = options.cache;
     result.cache_bytes = options.cache_bytes;
     result.call_timeout = options.call_timeout;
+    result.max_streams = options.max_streams;
     result.idempotency.max_keys = options.idempotency_keys;
     result.idempotency.window = options.idempotency_window;
     result.idempotency.max_bytes = options.idempotency_bytes;
@@ -123,6 +126,23 @@ void switch_on_devices(const ServerOptions& options) {
     log::debug(usable ? "CUDA tensors are shared" : "CUDA tensors are not shared: ", usable.reason);
 }
 
+ReplyLimits reply_limits(const ServerOptions& options) {
+    return {options.max_reply_json_bytes, options.max_batch_reply_bytes};
+}
+
+SocketLimits socket_limits(const ServerOptions& options) {
+    SocketLimits limits;
+    limits.max_sockets = options.max_web_sockets;
+    limits.max_calls = options.max_socket_calls;
+    limits.max_watches = options.max_socket_watches;
+    limits.transport.max_text_bytes = options.max_json_bytes;
+    limits.transport.max_binary_bytes = options.max_body_bytes;
+    limits.transport.idle = options.socket_idle;
+    limits.transport.stall = options.write_timeout;
+    limits.transport.min_bytes_per_second = options.min_bytes_per_second;
+    return limits;
+}
+
 json_rpc::ParseLimits parse_limits(const ServerOptions& options) {
     return {{options.max_json_depth, options.max_json_bytes}, options.max_batch_items};
 }
@@ -145,20 +165,28 @@ public:
           names_(named_limits(options_), options_.max_set_members,
                  options_.local_socket == "none" ? nullptr : &local_.pool()),
           uploads_(upload_limits(options_)),
+          watches_([this](const auto& id, const auto& owner) { return dispatcher_.tasks().get(id, owner); }),
           dispatcher_(registry_, dispatcher_options(options_, allocation_), &tensor::make_handle),
+          values_{objects_, leases_, named_values(), epoch_},
+          recipients_(sessions_, local_, values_),
           builtins_({dispatcher_, sessions_, [this] { return info(); }, [this] { return way_facts(); }, open_rpc_,
                      epoch_, options_.max_wait}),
-          rpc_(dispatcher_, builtins_, sessions_, local_, {objects_, leases_, named_values(), epoch_}, ways_,
-               parse_limits(options_), {options_.max_reply_json_bytes, options_.max_batch_reply_bytes}, epoch_),
+          streams_{
+              dispatcher_, recipients_, values_, ways_, {options_.stream_window_items, options_.stream_window_bytes}},
+          rpc_(dispatcher_, builtins_, recipients_, values_, ways_, streams_, parse_limits(options_),
+               reply_limits(options_)),
+          sockets_({rpc_, streams_, watches_, epoch_, reply_limits(options_), socket_limits(options_)}),
           router_({access_,
                    rpc_,
                    {names_, leases_, epoch_},
                    {names_, uploads_, epoch_},
+                   sockets_,
                    open_rpc_,
                    [this] { return ready(); },
                    options_.max_json_bytes,
                    options_.max_body_bytes}),
           transport_(http_options(options_), router_) {
+        dispatcher_.tasks().on_changed([this](std::string_view id) { watches_.changed(id); });
         add_lease_methods(builtins_, {leases_, sessions_, local_, epoch_});
         add_tensor_methods(builtins_, names_, epoch_);
         add_object_methods(builtins_, objects_, dispatcher_, epoch_);
@@ -179,6 +207,7 @@ public:
         start_local();
         housekeeper_.emplace("st-housekeeper", kTendEvery, [this] {
             dispatcher_.tend();
+            watches_.tend();
             sessions_.expire();
             leases_.expire();
             uploads_.expire();
@@ -192,7 +221,10 @@ public:
     bool stop(std::chrono::milliseconds drain_time) {
         if (!running_.exchange(false)) return true;
         names_.store().close();
+        dispatcher_.refuse_new();
+        sockets_.drain();
         const bool done = dispatcher_.drain(real_clock().now() + drain_time);
+        sockets_.close();
         transport_.stop(kFlushTime);
         alias_ = {};
         local_.stop();
@@ -241,7 +273,7 @@ private:
     json_rpc::Json info() {
         const WayFacts facts = way_facts();
         return server_info({options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, objects_, local_,
-                            ways_, names_.store(), uploads_, facts});
+                            ways_, names_.store(), uploads_, sockets_, facts});
     }
 
     const ServerOptions options_;
@@ -258,9 +290,14 @@ private:
     NamedTensors names_;
     service::UploadTable uploads_;
     WayTotals ways_;
+    TaskWatches watches_;  ///< before the dispatcher, whose tasks tell it how they go to the last
     service::Dispatcher dispatcher_;
+    const ServerValues values_;
+    const Recipients recipients_;
     Builtins builtins_;
+    const StreamOpener streams_;
     RpcEndpoint rpc_;
+    SocketEndpoint sockets_;
     Router router_;
     http::Server transport_;
     LocalSocketAlias alias_;

@@ -60,6 +60,13 @@ Json limits(const InfoSources& sources) {
             {"max_client_uploads", options.max_client_uploads},
             {"upload_ttl_ms", options.upload_ttl.count()},
             {"max_objects", options.max_objects},
+            {"max_web_sockets", options.max_web_sockets},
+            {"max_streams", options.max_streams},
+            {"max_socket_calls", options.max_socket_calls},
+            {"max_socket_watches", options.max_socket_watches},
+            {"stream_window_items", options.stream_window_items},
+            {"stream_window_bytes", options.stream_window_bytes},
+            {"socket_idle_ms", options.socket_idle.count()},
             {"max_client_objects", options.max_client_objects},
             {"object_idle_ms", options.object_idle.count()}};
 }
@@ -115,6 +122,7 @@ Json totals(const InfoSources& sources) {
         {"sessions", sources.sessions.size()},
         {"tensors", sources.ways.to_json()},
         {"named_tensors", named(sources.names.stats())},
+        {"streams", {{"web_sockets", sources.sockets.sockets()}, {"running", sources.dispatcher.running_streams()}}},
         {"uploads", {{"open", sources.uploads.stats().uploads}, {"bytes", sources.uploads.stats().bytes}}},
         {"objects", objects(sources.objects.stats())},
         {"shared_memory", memory(sources.leases.stats(), sources.local.pool().use())},

@@ -8,6 +8,7 @@
 #include "http/server.hpp"
 #include "server/local_clients.hpp"
 #include "server/sessions.hpp"
+#include "server/socket_endpoint.hpp"
 #include "server/way_totals.hpp"
 #include "service/dispatcher.hpp"
 #include "service/object_table.hpp"
@@ -30,6 +31,7 @@ struct InfoSources {
     const WayTotals& ways;
     const service::TensorStore& names;
     const service::UploadTable& uploads;
+    const SocketEndpoint& sockets;
     const WayFacts& way_facts;
 };
 

@@ -14,9 +14,19 @@ using codec::Json;
 std::string listed(const SharedFunction& function) {
     std::string text;
     for (const ParameterInfo& parameter : function.parameters()) {
-        text.append(text.empty() ? "" : ", ").append(parameter.name);
+        if (parameter.flow == Flow::value) text.append(text.empty() ? "" : ", ").append(parameter.name);
     }
     return text.empty() ? "no parameters" : "the parameters " + text;
+}
+
+/// Those that are given with the call: its streams are not.
+std::vector<std::size_t> value_places(const SharedFunction& function) {
+    const auto parameters = function.parameters();
+    std::vector<std::size_t> places;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (parameters[i].flow == Flow::value) places.push_back(i);
+    }
+    return places;
 }
 
 std::size_t required_count(const SharedFunction& function) {
@@ -27,19 +37,20 @@ std::size_t required_count(const SharedFunction& function) {
 
 std::string wanted_count(const SharedFunction& function) {
     const std::size_t least = required_count(function);
-    const std::size_t most = function.parameters().size();
+    const std::size_t most = value_places(function).size();
     std::string text = least == most ? std::to_string(most) : std::to_string(least) + " to " + std::to_string(most);
     return text + (most == 1 ? " argument" : " arguments");
 }
 
 std::variant<ArgumentNodes, json_rpc::Error> by_position(const SharedFunction& function, const Json& params) {
-    const std::size_t count = function.parameters().size();
-    if (params.size() > count) {
-        return json_rpc::invalid_params(std::to_string(count), wanted_count(function), std::to_string(params.size()));
+    const std::vector<std::size_t> places = value_places(function);
+    if (params.size() > places.size()) {
+        return json_rpc::invalid_params(std::to_string(places.size()), wanted_count(function),
+                                        std::to_string(params.size()));
     }
-    ArgumentNodes nodes(count, nullptr);
+    ArgumentNodes nodes(function.parameters().size(), nullptr);
     for (std::size_t i = 0; i < params.size(); ++i)
-        nodes[i] = codec::JsonSource::node(params[i]);
+        nodes[places[i]] = codec::JsonSource::node(params[i]);
     return nodes;
 }
 
@@ -50,6 +61,9 @@ std::variant<ArgumentNodes, json_rpc::Error> by_name(const SharedFunction& funct
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const auto member = params.find(parameters[i].name);
         if (member == params.end()) continue;
+        if (parameters[i].flow != Flow::value)
+            return json_rpc::invalid_params(parameters[i].name,
+                                            "no argument: a stream's items come while the call runs", "an argument");
         nodes[i] = codec::JsonSource::node(*member);
         ++found;
     }

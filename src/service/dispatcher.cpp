@@ -20,6 +20,12 @@ Error key_reused() {
                                     "other arguments");
 }
 
+bool takes_streams(const SharedFunction& function) {
+    const auto parameters = function.parameters();
+    return std::any_of(parameters.begin(), parameters.end(),
+                       [](const ParameterInfo& parameter) { return parameter.flow != Flow::value; });
+}
+
 /// A call that has ended and yielded objects: nobody else gets these, though it may be found in flight for a moment.
 bool has_made_objects(const Execution& execution) {
     const OutcomePointer outcome = execution.outcome();
@@ -40,9 +46,9 @@ Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, Wrap
       pool_(options.pool, clock) {
     for (const SharedFunction* function : registry.functions()) {
         const std::size_t limit = function->options().concurrency;
-        functions_.emplace(
-            std::string(function->name()),
-            Function{function, limit > 0 ? tasks::make_group(limit) : nullptr, std::make_shared<RunTime>()});
+        functions_.emplace(std::string(function->name()),
+                           Function{function, limit > 0 ? tasks::make_group(limit) : nullptr,
+                                    std::make_shared<RunTime>(), takes_streams(*function)});
     }
 }
 
@@ -50,7 +56,7 @@ Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, Wrap
 Dispatcher::~Dispatcher() { drain(real_clock().now()); }
 
 std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
-    auto prepared = prepare(spec, false);
+    auto prepared = prepare(spec, Kind::call);
     if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
     auto& ready = std::get<Prepared>(prepared);
     const SteadyTime deadline = clock_->now() + ready.timeout;
@@ -60,15 +66,67 @@ std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
     return StartedCall{std::move(std::get<WaiterPointer>(waiter)), deadline};
 }
 
-std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& spec, bool as_task) const {
+bool Dispatcher::streams(std::string_view name) const {
+    const auto found = functions_.find(name);
+    return found != functions_.end() && found->second.streams;
+}
+
+/// One more call that streams, until what is returned goes; null when there may be no more.
+std::shared_ptr<void> Dispatcher::count_stream() {
+    const bool counted = streams_->with([&](std::size_t& running) {
+        if (running >= options_.max_streams) return false;
+        ++running;
+        return true;
+    });
+    if (!counted) return nullptr;
+    const auto end = [](Guarded<std::size_t>* streams) {
+        streams->with([](std::size_t& running) { --running; });
+        streams->notify_all();
+    };
+    return {streams_.get(), [kept = streams_, end](void*) { end(kept.get()); }};
+}
+
+/// It waits for its client most of the time, so it takes no worker, and there is a bound of its own.
+std::variant<StreamRun, Error> Dispatcher::open_stream(const CallSpec& spec,
+                                                       std::shared_ptr<detail::CallStreams> streams,
+                                                       std::function<void()> cancelled) {
+    auto prepared = prepare(spec, Kind::stream);
+    if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
+    auto& ready = std::get<Prepared>(prepared);
+    std::shared_ptr<void> counted = count_stream();
+    if (counted == nullptr) return busy();
+    auto place = pool_.try_hold(groups_of(ready, spec.owner));
+    if (!place) return busy();
+    const bool bounded = spec.timeout || ready.function->shared->options().timeout.count() > 0;
+    const SteadyTime deadline = bounded ? clock_->now() + ready.timeout : SteadyTime::max();
+    const auto execution = std::make_shared<Execution>(
+        Execution::Setup{ready.function->shared, std::move(ready.call), spec.owner, deadline, wrap_,
+                         ready.function->run_time, options_.memory, std::move(streams)});
+    execution->on_cancelled(std::move(cancelled));
+    StreamRun run(execution, execution->join(), std::move(*place), std::move(counted));
+    count_as_live(execution);
+    if (bounded) limits_.with([&](auto& limits) { limits.push_back({deadline, {}, {}, execution}); });
+    return run;
+}
+
+std::optional<Error> Dispatcher::refuse(const Function& function, Kind kind) {
+    if (function.streams && kind != Kind::stream) {
+        return json_rpc::invalid_request(
+            "this function streams: call it over a WebSocket (GET /ws), or, where it only writes, with Accept: "
+            "text/event-stream");
+    }
+    if (function.shared->options().runs == execution::task && kind == Kind::call)
+        return json_rpc::invalid_request("this function runs as a task only: call task.submit with {method, params}");
+    return std::nullopt;
+}
+
+std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& spec, Kind kind) const {
     if (draining_.load()) return json_rpc::shutting_down();
     const auto found = functions_.find(spec.method);
     if (found == functions_.end()) return json_rpc::method_not_found(spec.method);
     const Function& function = found->second;
     const FunctionOptions& options = function.shared->options();
-    if (options.runs == execution::task && !as_task) {
-        return json_rpc::invalid_request("this function runs as a task only: call task.submit with {method, params}");
-    }
+    if (auto error = refuse(function, kind)) return std::move(*error);
     if (spec.idempotency_key.size() > keys_.limits().max_key_bytes) {
         return json_rpc::invalid_params("idempotency_key",
                                         "at most " + std::to_string(keys_.limits().max_key_bytes) + " bytes",
@@ -81,8 +139,8 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     if (binding.failure) return source.fault() ? *source.fault() : to_error(*binding.failure);
 
     Prepared prepared{&function, std::move(binding.call), {}, {}, options_.call_timeout, source.uses()};
-    const bool cacheable = options_.cache && options.cached && !options.stateful;
-    const bool keyed = !spec.idempotency_key.empty();
+    const bool cacheable = options_.cache && options.cached && !options.stateful && !function.streams;
+    const bool keyed = !spec.idempotency_key.empty() && !function.streams;
     ArgumentsKey key;
     if (cacheable || keyed) {
         try {
@@ -203,16 +261,21 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
         const auto pending = weak.lock();
         if (pending && !pool_.withdraw(pending)) pool_.abandon(pending);
     });
-    live_.with([&](auto& live) { live.emplace(execution.get(), execution); });  // from here drain() may cancel it
-    execution->observe({{}, {}, [this, key = execution.get()](const OutcomePointer&) {
-                            live_.with([&](auto& live) { live.erase(key); });
-                        }});
+    count_as_live(execution);
     switch (pool_.submit(job)) {
         case tasks::WorkerPool::Submitted::accepted: return std::nullopt;
         case tasks::WorkerPool::Submitted::full: return busy();
         case tasks::WorkerPool::Submitted::stopping: break;
     }
     return json_rpc::shutting_down();
+}
+
+/// From here drain() may cancel it.
+void Dispatcher::count_as_live(const std::shared_ptr<Execution>& execution) {
+    live_.with([&](auto& live) { live.emplace(execution.get(), execution); });
+    execution->observe({{}, {}, [this, key = execution.get()](const OutcomePointer&) {
+                            live_.with([&](auto& live) { live.erase(key); });
+                        }});
 }
 
 /// Whose room a call needs: its function's, its session's, and that of the objects that it uses.
@@ -270,7 +333,8 @@ void Dispatcher::keep_result(Execution& execution, const Prepared& prepared) {
 
 bool Dispatcher::drain(SteadyTime deadline) {
     refuse_new();
-    const bool done = pool_.drain(deadline);
+    const bool streamed = streams_->lock().wait_until(deadline, [](std::size_t running) { return running == 0; });
+    const bool done = pool_.drain(deadline) && streamed;
     std::vector<std::shared_ptr<Execution>> left;
     live_.with([&](auto& live) {
         for (const auto& [key, weak] : live) {
@@ -316,14 +380,20 @@ void Dispatcher::keep_until(WaiterPointer waiter, SteadyTime deadline) {
 void Dispatcher::end_overdue() {
     const SteadyTime now = clock_->now();
     std::vector<std::pair<std::shared_ptr<Wish>, std::string>> overdue;
+    std::vector<std::shared_ptr<Execution>> streams;
     limits_.with([&](auto& limits) {
         std::erase_if(limits, [&](Limit& limit) {
-            if (limit.wish.expired()) return true;
+            if (limit.wish.expired() && limit.stream.expired()) return true;
             if (limit.deadline > now) return false;
+            if (auto stream = limit.stream.lock()) streams.push_back(std::move(stream));
             if (auto wish = limit.wish.lock()) overdue.emplace_back(std::move(wish), std::move(limit.task));
             return true;
         });
     });
+    for (const auto& stream : streams)
+        stream->cancel(
+            make_outcome(json_rpc::deadline_exceeded("the call's time is over; ask for more with "
+                                                     "Request-Timeout")));
     for (const auto& [wish, task] : overdue) {
         if (!task.empty())
             tasks_.finish(task, make_outcome(json_rpc::deadline_exceeded("the task's deadline_ms is over")));

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -27,6 +28,7 @@ struct DispatcherOptions {
     bool cache = true;
     std::uint64_t cache_bytes = std::uint64_t{256} << 20;
     std::chrono::milliseconds call_timeout{30'000};
+    std::size_t max_streams = 64;                ///< calls that stream, at once
     const detail::CallMemory* memory = nullptr;  ///< where functions may have results born; outlives the dispatcher
 };
 
@@ -44,6 +46,29 @@ struct CallSpec {
 struct StartedCall {
     std::unique_ptr<Execution::Waiter> waiter;
     SteadyTime deadline;
+};
+
+/// A call that streams, before it runs. It runs on the thread that calls run(), none of the workers.
+class StreamRun {
+public:
+    StreamRun(std::shared_ptr<Execution> execution, std::unique_ptr<Execution::Waiter> waiter,
+              tasks::WorkerPool::Place place, std::shared_ptr<void> counted)
+        : execution_(std::move(execution)),
+          waiter_(std::move(waiter)),
+          place_(std::move(place)),
+          counted_(std::move(counted)) {}
+    StreamRun(StreamRun&&) = default;
+    StreamRun& operator=(StreamRun&&) = delete;
+
+    const std::shared_ptr<Execution>& execution() const { return execution_; }
+    /// Blocks until the function has returned; the outcome may be there before.
+    void run() { execution_->run(); }
+
+private:
+    std::shared_ptr<Execution> execution_;
+    std::unique_ptr<Execution::Waiter> waiter_;
+    tasks::WorkerPool::Place place_;  ///< in the groups of the call
+    std::shared_ptr<void> counted_;   ///< one of max_streams while it is there
 };
 
 struct TaskOptions {
@@ -64,6 +89,16 @@ public:
     bool has(std::string_view name) const { return functions_.contains(name); }
 
     std::variant<StartedCall, json_rpc::Error> call(const CallSpec& spec);
+    /// Whether the function of that name takes streams; false where there is none.
+    bool streams(std::string_view name) const;
+    /// The same for a function that does. Its deadline is `spec.timeout`, else the function's own, else none.
+    /// `cancelled` is called once when the run is not wanted any more: it must not block.
+    std::variant<StreamRun, json_rpc::Error> open_stream(const CallSpec& spec,
+                                                         std::shared_ptr<detail::CallStreams> streams,
+                                                         std::function<void()> cancelled);
+    std::size_t running_streams() const {
+        return streams_->with([](std::size_t running) { return running; });
+    }
     /// Nobody reads the outcome of this call (a notification): it goes on to its end, or its deadline.
     void leave_running(StartedCall started);
     /// The new task, or that of the key. Nothing when the key's task is gone already.
@@ -89,12 +124,15 @@ private:
         const SharedFunction* shared;
         std::shared_ptr<tasks::Group> group;  ///< of concurrency(n), else null
         std::shared_ptr<RunTime> run_time;
+        bool streams = false;
     };
+    enum class Kind { call, task, stream };
     struct Prepared;  // a call whose arguments are read
 
     using WaiterPointer = std::unique_ptr<Execution::Waiter>;
 
-    std::variant<Prepared, json_rpc::Error> prepare(const CallSpec& spec, bool as_task) const;
+    std::variant<Prepared, json_rpc::Error> prepare(const CallSpec& spec, Kind kind) const;
+    static std::optional<json_rpc::Error> refuse(const Function& function, Kind kind);
     std::shared_ptr<Execution> make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline);
     std::variant<WaiterPointer, json_rpc::Error> start(Prepared& prepared, const CallOwner& owner, SteadyTime deadline,
                                                        bool as_task);
@@ -104,6 +142,8 @@ private:
                                      const std::shared_ptr<Execution>& refused);
     std::variant<WaiterPointer, json_rpc::Error> start_keyed(Prepared& prepared, const CallSpec& spec,
                                                              SteadyTime deadline);
+    void count_as_live(const std::shared_ptr<Execution>& execution);
+    std::shared_ptr<void> count_stream();
     std::optional<json_rpc::Error> enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
                                            const CallOwner& owner, bool as_task);
     json_rpc::Error busy() const;
@@ -121,7 +161,8 @@ private:
     struct Limit {
         SteadyTime deadline;
         std::weak_ptr<Wish> wish;
-        std::string task;  ///< its id, empty for others
+        std::string task;                   ///< its id, empty for others
+        std::weak_ptr<Execution> stream{};  ///< in the place of the wish
     };
 
     struct NameHash {
@@ -141,6 +182,7 @@ private:
     Guarded<std::unordered_map<const void*, std::weak_ptr<tasks::Group>>> object_groups_;  ///< by the object's address
     Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;         ///< cached functions, by key
     Guarded<std::vector<Limit>> limits_;
+    std::shared_ptr<Guarded<std::size_t>> streams_ = std::make_shared<Guarded<std::size_t>>(0);  ///< that run
     Guarded<std::unordered_map<const Execution*, std::weak_ptr<Execution>>> live_;
     ResultCache cache_;
     IdempotencyTable keys_;

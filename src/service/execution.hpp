@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <shared_tensor/function.hpp>
+#include <shared_tensor/stream.hpp>
 
 #include "service/outcome.hpp"
 #include "service/run_time.hpp"
@@ -40,6 +41,7 @@ public:
         WrapTensor wrap = nullptr;
         std::shared_ptr<RunTime> run_time = nullptr;  ///< of all runs of the function; null: waiters sleep at once
         const detail::CallMemory* memory = nullptr;   ///< outlives the execution; null: none is shared
+        std::shared_ptr<detail::CallStreams> streams = nullptr;  ///< of a function that takes some
     };
     explicit Execution(Setup setup);
     ~Execution() override;
@@ -120,6 +122,7 @@ private:
     const Caller& caller() const override { return caller_; }
     void log(LogLevel level, std::string_view text) const override;
     const detail::CallMemory* memory() const override { return setup_.memory; }
+    detail::CallStreams* streams() const override { return setup_.streams.get(); }
 
     Setup setup_;
     Caller caller_;

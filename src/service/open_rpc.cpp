@@ -42,12 +42,27 @@ Json parameters_of(const SharedFunction& function) {
     auto list = Json::array();
     const auto parameters = function.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (parameters[i].flow != Flow::value) continue;
         Json schema = unwrapped(written([&](ValueWriter writer) { function.parameter_schema(i, writer); }));
         if (!parameters[i].required) {
             schema["default"] = written([&](ValueWriter writer) { function.default_value(i, writer); });
         }
         list.push_back(
             {{"name", parameters[i].name}, {"required", parameters[i].required}, {"schema", std::move(schema)}});
+    }
+    return list;
+}
+
+/// Which OpenRPC has no word for.
+Json streams_of(const SharedFunction& function) {
+    auto list = Json::array();
+    const auto parameters = function.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (parameters[i].flow == Flow::value) continue;
+        Json schema = unwrapped(written([&](ValueWriter writer) { function.parameter_schema(i, writer); }));
+        list.push_back({{"name", parameters[i].name},
+                        {"flow", parameters[i].flow == Flow::reader ? "in" : "out"},
+                        {"schema", std::move(schema)}});
     }
     return list;
 }
@@ -84,6 +99,7 @@ Json method_of(const SharedFunction& function) {
          {{"name", "result"}, {"schema", unwrapped(written([&](ValueWriter w) { function.result_schema(w); }))}}},
         {"x-execution", place(options.runs)},
         {"x-idempotent", options.idempotent || options.cached}};
+    if (Json streams = streams_of(function); !streams.empty()) method["x-streams"] = std::move(streams);
     if (!options.doc.empty()) method["summary"] = options.doc;
     if (options.concurrency > 0) method["x-concurrency"] = options.concurrency;
     if (options.stateful) method["x-stateful"] = true;

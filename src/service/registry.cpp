@@ -8,8 +8,8 @@ namespace shared_tensor {
 
 namespace {
 
-constexpr std::array<std::string_view, 9> kReservedPrefixes = {"rpc.",    "server.", "task.",  "lease.", "session.",
-                                                               "tensor.", "object.", "cache.", "model."};
+constexpr std::array<std::string_view, 10> kReservedPrefixes = {"rpc.",    "server.", "task.",  "lease.", "session.",
+                                                                "tensor.", "object.", "cache.", "model.", "stream."};
 constexpr std::size_t kMaxNameBytes = 200;
 
 bool is_name_character(char c) {

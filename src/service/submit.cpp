@@ -9,7 +9,7 @@ using json_rpc::Error;
 
 std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const CallSpec& spec,
                                                                        const TaskOptions& options) {
-    auto prepared = prepare(spec, true);
+    auto prepared = prepare(spec, Kind::task);
     if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
     auto& ready = std::get<Prepared>(prepared);
 

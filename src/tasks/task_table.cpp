@@ -389,11 +389,22 @@ TaskTable::TaskTable(TaskLimits limits, const Clock& clock) : impl_(std::make_un
 TaskTable::~TaskTable() = default;
 
 std::optional<std::string> TaskTable::create(NewTask task) { return impl_->create(std::move(task)); }
-void TaskTable::started(std::string_view id) { impl_->started(id); }
+void TaskTable::on_changed(std::function<void(std::string_view id)> changed) { changed_ = std::move(changed); }
+void TaskTable::tell(std::string_view id) const {
+    if (changed_) changed_(id);
+}
+void TaskTable::started(std::string_view id) {
+    impl_->started(id);
+    tell(id);
+}
 void TaskTable::progress(std::string_view id, double fraction, std::string_view message) {
     impl_->progress(id, fraction, message);
+    tell(id);
 }
-void TaskTable::finish(std::string_view id, OutcomePointer outcome) { impl_->finish(id, std::move(outcome)); }
+void TaskTable::finish(std::string_view id, OutcomePointer outcome) {
+    impl_->finish(id, std::move(outcome));
+    tell(id);
+}
 std::optional<TaskInfo> TaskTable::get(std::string_view id, const std::optional<std::string>& owner) const {
     return impl_->get(id, owner);
 }
@@ -403,7 +414,9 @@ std::optional<TaskInfo> TaskTable::wait(std::string_view id, const std::optional
     return impl_->wait(id, owner, deadline, give_up);
 }
 std::optional<TaskInfo> TaskTable::cancel(std::string_view id, const std::optional<std::string>& owner) {
-    return impl_->cancel(id, owner);
+    auto info = impl_->cancel(id, owner);
+    if (info) tell(id);
+    return info;
 }
 void TaskTable::forget(std::string_view id) { impl_->forget(id); }
 void TaskTable::close() { impl_->close(); }

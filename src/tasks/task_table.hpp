@@ -83,6 +83,10 @@ public:
     /// The id, or nothing when max_tasks unfinished tasks are there already, or after close().
     std::optional<std::string> create(NewTask task);
 
+    /// `changed` is called after a task has started, reported, ended or been cancelled, where that happens, without a
+    /// lock; it must not block. Before the first task.
+    void on_changed(std::function<void(std::string_view id)> changed);
+
     void started(std::string_view id);
     /// `fraction` is cut to 0..1 (NaN leaves it as it was), `message` after 1 KiB.
     void progress(std::string_view id, double fraction, std::string_view message);
@@ -113,7 +117,10 @@ public:
 
 private:
     class Impl;
+    void tell(std::string_view id) const;
+
     std::unique_ptr<Impl> impl_;
+    std::function<void(std::string_view id)> changed_;
 };
 
 }  // namespace shared_tensor::tasks

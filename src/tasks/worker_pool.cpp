@@ -50,8 +50,8 @@ public:
 
     Submitted submit(std::shared_ptr<Job> job);
     bool withdraw(Job& job);
-    bool enter(const Groups& groups);
-    void exit(const Groups& groups) noexcept;
+    bool enter(const Groups& groups, bool as_worker);
+    void exit(const Groups& groups, bool as_worker) noexcept;
     void abandon(Job& job);
     void tend();
     bool healthy() const;
@@ -222,21 +222,24 @@ bool WorkerPool::Impl::withdraw(Job& job) {
     return withdrawn;
 }
 
-bool WorkerPool::Impl::enter(const Groups& groups) {
+bool WorkerPool::Impl::enter(const Groups& groups, bool as_worker) {
     return state_.with([&](State& state) {
-        if (state.draining || state.busy >= options_.workers || !JobQueue::has_room(groups)) return false;
+        if (state.draining || (as_worker && state.busy >= options_.workers) || !JobQueue::has_room(groups))
+            return false;
         JobQueue::take(groups);
-        ++state.busy;
+        if (as_worker) ++state.busy;
         return true;
     });
 }
 
-void WorkerPool::Impl::exit(const Groups& groups) noexcept {
+void WorkerPool::Impl::exit(const Groups& groups, bool as_worker) noexcept {
     Worker* assigned = nullptr;
     bool wake_waiters = false;
     state_.with([&](State& state) {
-        ++state.finished;
-        --state.busy;
+        if (as_worker) {
+            ++state.finished;
+            --state.busy;
+        }
         state.queue.release(groups);
         if (!state.closing && state.queue.any_ready()) assigned = assign(state, clock_.now());
         wake_waiters = state.draining;
@@ -344,11 +347,12 @@ PoolStats WorkerPool::Impl::stats() const {
     });
 }
 
-WorkerPool::Place::Place(WorkerPool& pool, Groups groups) : pool_(&pool), groups_(std::move(groups)) {}
+WorkerPool::Place::Place(WorkerPool& pool, Groups groups, bool of_worker)
+    : pool_(&pool), groups_(std::move(groups)), of_worker_(of_worker) {}
 WorkerPool::Place::Place(Place&& other) noexcept
-    : pool_(std::exchange(other.pool_, nullptr)), groups_(std::move(other.groups_)) {}
+    : pool_(std::exchange(other.pool_, nullptr)), groups_(std::move(other.groups_)), of_worker_(other.of_worker_) {}
 WorkerPool::Place::~Place() {
-    if (pool_ != nullptr) pool_->impl_->exit(groups_);
+    if (pool_ != nullptr) pool_->impl_->exit(groups_, of_worker_);
 }
 
 WorkerPool::WorkerPool(PoolOptions options, const Clock& clock) : impl_(std::make_unique<Impl>(options, clock)) {}
@@ -359,8 +363,14 @@ bool WorkerPool::withdraw(const std::shared_ptr<Job>& job) { return impl_->withd
 
 std::optional<WorkerPool::Place> WorkerPool::try_enter(const Groups& groups) {
     Groups held = groups;  // copied before anything is taken: it may run out of memory
-    if (!impl_->enter(held)) return std::nullopt;
-    return Place(*this, std::move(held));
+    if (!impl_->enter(held, true)) return std::nullopt;
+    return Place(*this, std::move(held), true);
+}
+
+std::optional<WorkerPool::Place> WorkerPool::try_hold(const Groups& groups) {
+    Groups held = groups;
+    if (!impl_->enter(held, false)) return std::nullopt;
+    return Place(*this, std::move(held), false);
 }
 
 void WorkerPool::abandon(const std::shared_ptr<Job>& job) { impl_->abandon(*job); }

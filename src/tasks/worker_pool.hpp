@@ -96,12 +96,16 @@ public:
 
     private:
         friend class WorkerPool;
-        Place(WorkerPool& pool, Groups groups);
+        Place(WorkerPool& pool, Groups groups, bool of_worker);
         WorkerPool* pool_;
         Groups groups_;
+        bool of_worker_;
     };
     /// Nothing unless a worker is free, nothing waits, and no group (each given once) is at its limit.
     std::optional<Place> try_enter(const Groups& groups);
+    /// Room in the groups only, for a thread that waits more than it works: workers are not asked for. Nothing when one
+    /// is at its limit.
+    std::optional<Place> try_hold(const Groups& groups);
 
     /// Nobody waits for this running job any more: once it has gone on for `abandoned_after`, tend() replaces its
     /// worker. Its places in its groups stay taken until it really ends; then the surplus worker leaves.

@@ -80,8 +80,8 @@ public:
         send(text + "\r\n" + std::string(body));
     }
 
-    /// `has_body`: false after HEAD.
-    HttpReply read(bool has_body = true) {
+    /// Status line and headers; the body is left to be read.
+    HttpReply read_head() {
         HttpReply reply;
         std::size_t end = 0;
         while ((end = input_.find("\r\n\r\n")) == std::string::npos)
@@ -89,6 +89,29 @@ public:
         reply.head = input_.substr(0, end + 2);
         reply.status = std::stoi(reply.head.substr(9, 3));
         input_.erase(0, end + 4);
+        return reply;
+    }
+
+    /// Up to the next line end, which is left out.
+    std::string read_line() {
+        std::size_t end = 0;
+        while ((end = input_.find("\r\n")) == std::string::npos)
+            receive();
+        std::string line = input_.substr(0, end);
+        input_.erase(0, end + 2);
+        return line;
+    }
+    std::string read_bytes(std::size_t count) {
+        while (input_.size() < count)
+            receive();
+        std::string bytes = input_.substr(0, count);
+        input_.erase(0, count);
+        return bytes;
+    }
+
+    /// `has_body`: false after HEAD.
+    HttpReply read(bool has_body = true) {
+        HttpReply reply = read_head();
         const std::string length = reply.header("Content-Length");
         const std::size_t size = has_body && !length.empty() ? std::stoul(length) : 0;
         while (input_.size() < size)

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -15,6 +16,7 @@
 #include <shared_tensor/detail/signature.hpp>
 #include <shared_tensor/function.hpp>
 #include <shared_tensor/options.hpp>
+#include <shared_tensor/stream.hpp>
 
 namespace shared_tensor::detail {
 
@@ -75,12 +77,14 @@ public:
 
     void parameter_schema([[maybe_unused]] std::size_t index, [[maybe_unused]] ValueWriter schema) const override {
         std::size_t i = 0;
-        ((i++ == index ? Codec<typename Parameter<P>::Stored>::schema(schema) : void()), ...);
+        ((i++ == index ? write_schema<typename Parameter<P>::Stored>(schema) : void()), ...);
     }
     void default_value(std::size_t index, ValueWriter value) const override {
         each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
             using Stored = std::tuple_element_t<I, Arguments>;
-            if (I == index && std::get<I>(defaults_)) Codec<Stored>::write(value, *std::get<I>(defaults_));
+            if constexpr (!kIsStream<Stored>) {
+                if (I == index && std::get<I>(defaults_)) Codec<Stored>::write(value, *std::get<I>(defaults_));
+            }
         });
     }
     void result_schema(ValueWriter schema) const override {
@@ -108,6 +112,9 @@ private:
         std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
             try {
                 const CurrentContext current(context);
+                each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+                    attach<I>(std::get<I>(arguments_), context);
+                });
                 invoke(context, result, std::index_sequence_for<P...>());
                 return std::nullopt;
             } catch (...) {
@@ -118,7 +125,7 @@ private:
     private:
         /// A value that does not fit inside the function's own code, or in its result, is not the caller's fault.
         static CallFailure own(CallFailure failure) noexcept {
-            if (failure.kind != CallFailure::Kind::invalid_params) return failure;
+            if (failure.kind != CallFailure::Kind::invalid_params || failure.item) return failure;
             CallFailure of_function;
             try {
                 of_function.type = "shared_tensor::InvalidValue";
@@ -127,6 +134,16 @@ private:
                 of_function.kind = CallFailure::Kind::out_of_memory;
             }
             return of_function;
+        }
+
+        template <std::size_t I, class Stored>
+        static void attach(Stored& stored, const Context& context) {
+            if constexpr (kIsStream<Stored>) {
+                if (context.streams() == nullptr)
+                    throw std::logic_error("a call that streams was made without streams");
+                if constexpr (StreamKind<Stored>::kReader) stored = Stored(context.streams()->source(I));
+                if constexpr (StreamKind<Stored>::kWriter) stored = Stored(context.streams()->sink(I));
+            }
         }
 
         template <std::size_t... I>
@@ -150,6 +167,15 @@ private:
         const F& callable_;  // lives in the adapter, which outlives every call
         Arguments arguments_;
     };
+
+    template <class Stored>
+    static void write_schema(ValueWriter schema) {
+        if constexpr (kIsStream<Stored>) {
+            Codec<typename Stored::Item>::schema(schema);
+        } else {
+            Codec<Stored>::schema(schema);
+        }
+    }
 
     template <class Each>
     static void each_parameter(Each each) {
@@ -196,7 +222,9 @@ private:
         if constexpr (kIsOptionalParameter<Stored>) {
             if (!std::get<I>(defaults_)) std::get<I>(defaults_).emplace(std::nullopt);
         }
-        info.required = !std::get<I>(defaults_).has_value();
+        info.required = !std::get<I>(defaults_).has_value() && !kIsStream<Stored>;
+        if constexpr (StreamKind<Stored>::kReader) info.flow = Flow::reader;
+        if constexpr (StreamKind<Stored>::kWriter) info.flow = Flow::writer;
     }
 
     template <std::size_t... I>
@@ -209,7 +237,10 @@ private:
     std::tuple_element_t<I, Arguments> read(const ValueSource& source, ValueSource::Node node,
                                             std::size_t& reading) const {
         reading = I;
-        if (node != nullptr) return Codec<std::tuple_element_t<I, Arguments>>::read(ValueReader(source, node));
+        if constexpr (kIsStream<std::tuple_element_t<I, Arguments>>)
+            return {};
+        else if (node != nullptr)
+            return Codec<std::tuple_element_t<I, Arguments>>::read(ValueReader(source, node));
         if constexpr (std::is_copy_constructible_v<std::tuple_element_t<I, Arguments>>) {
             if (const auto& fallback = std::get<I>(defaults_)) return *fallback;
         }

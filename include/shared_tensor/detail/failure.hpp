@@ -11,6 +11,7 @@
 #include <typeinfo>
 
 #include <shared_tensor/function.hpp>
+#include <shared_tensor/stream.hpp>
 
 namespace shared_tensor::detail {
 
@@ -44,6 +45,7 @@ inline CallFailure current_failure(const std::string& parameter = {}) {
         failure.parameter = parameter + (needs_dot ? "." : "") + error.path;
         failure.expected = error.expected;
         failure.got = error.got;
+        failure.item = dynamic_cast<const BadItem*>(&error) != nullptr;
     } catch (const CancelledError&) {
         failure.kind = CallFailure::Kind::cancelled;
     } catch (const std::bad_alloc&) {

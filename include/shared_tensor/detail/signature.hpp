@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <shared_tensor/context.hpp>
+#include <shared_tensor/stream.hpp>
 #include <shared_tensor/value.hpp>
 
 namespace shared_tensor::detail {
@@ -79,11 +80,11 @@ struct Parameter {
     static_assert(!std::is_pointer_v<std::remove_cvref_t<P>>,
                   "SHARE: a pointer cannot cross a process boundary: take the value, std::vector, Bytes or at::Tensor");
     static_assert(
-        !(std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>),
+        kIsStream<Stored> || !(std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>),
         "SHARE: a non-const reference parameter cannot be shared: return the result instead (Context& goes first)");
     static_assert(!std::same_as<Stored, Context>, "SHARE: Context& must be the first parameter");
     static_assert(
-        std::is_pointer_v<std::remove_cvref_t<P>> || Shareable<Stored>,
+        std::is_pointer_v<std::remove_cvref_t<P>> || kIsStream<Stored> || Shareable<Stored>,
         "SHARE: no Codec for this parameter type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
         "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/tensor.hpp>");
 };
@@ -91,18 +92,22 @@ struct Parameter {
 template <class R>
 struct ResultRules {
     using Stored = std::remove_cvref_t<R>;
+    static_assert(!kIsStream<Stored>, "SHARE: a stream is no result: take a Writer as a parameter and write to it");
     static_assert(!std::is_pointer_v<Stored>,
                   "SHARE: a function that returns a pointer cannot be shared: return the value");
     static_assert(
-        std::is_void_v<Stored> || std::is_pointer_v<Stored> || Shareable<Stored>,
+        std::is_void_v<Stored> || std::is_pointer_v<Stored> || kIsStream<Stored> || Shareable<Stored>,
         "SHARE: no Codec for the result type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
         "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/tensor.hpp>");
 };
 
-/// Hands a stored argument over as the parameter wants it: moved where it is taken by value or rvalue.
+/// Hands a stored argument over as the parameter wants it: moved where it is taken by value or rvalue. A stream can
+/// be taken by reference.
 template <class P, class Stored>
 decltype(auto) pass(Stored& stored) {
-    if constexpr (std::is_lvalue_reference_v<P> || !std::same_as<std::remove_cvref_t<P>, Stored>) {
+    if constexpr (kIsStream<Stored> && std::is_lvalue_reference_v<P>) {
+        return static_cast<P>(stored);
+    } else if constexpr (std::is_lvalue_reference_v<P> || !std::same_as<std::remove_cvref_t<P>, Stored>) {
         return static_cast<const Stored&>(stored);
     } else {
         return static_cast<Stored&&>(stored);

@@ -80,7 +80,10 @@ TEST_CASE("functions shows signatures and documentation", "[cli]") {
     CHECK_THAT(all.out, ContainsSubstring("fail(message: string)\n"));
     CHECK(client.run({"functions", "add"}).out == "add(a: number, b: number) -> number\n    The sum of two numbers.\n");
     const std::string names = client.run({"functions", "--names"}).out;
-    CHECK(names.starts_with("add\nboard\necho\nfail\n"));
+    CHECK(names.starts_with("add\nboard\ncount\ndrain\necho\nfail\n"));
+    CHECK(client.run({"functions", "running_sum"}).out ==
+          "running_sum() -> number\n    The sum so far for each number that its caller streams.\n"
+          "    reads numbers: number\n    writes sums: number\n");
     CHECK(Json::parse(client.run({"functions", "--json"}).out).at("methods").size() ==
           static_cast<std::size_t>(std::count(names.begin(), names.end(), '\n')));
     CHECK(client.run({"functions", "nobody"}).code == 2);

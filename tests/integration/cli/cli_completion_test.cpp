@@ -30,7 +30,7 @@ std::string offered(const Words& words, const Words& variables = {}) {
 
 TEST_CASE("Commands are completed", "[cli]") {
     CHECK(offered({"shared-tensor", "fun"}) == "functions\n");
-    CHECK_THAT(offered({"shared-tensor", ""}), ContainsSubstring("call\nsubmit\n"));
+    CHECK_THAT(offered({"shared-tensor", ""}), ContainsSubstring("call\nstream\nsubmit\n"));
 }
 
 TEST_CASE("Options are completed", "[cli]") { CHECK(offered({"shared-tensor", "call", "--out"}) == "--output\n"); }

@@ -80,9 +80,9 @@ http::Connection some_connection() {
 TEST_CASE("nobody is told after the watch ended", "[http]") {
     http::Connection connection = some_connection();
     int told = 0;
-    connection.watch([&] { ++told; });
-    connection.unwatch();
-    connection.report_gone();
+    connection.gone_watch.watch([&] { ++told; });
+    connection.gone_watch.unwatch();
+    connection.gone_watch.report();
     CHECK(told == 0);
 }
 
@@ -90,18 +90,18 @@ TEST_CASE("the end of a watch waits for the callback that runs", "[http]") {
     http::Connection connection = some_connection();
     Event entered, release;
     std::atomic<bool> finished{false};
-    connection.watch([&] {
+    connection.gone_watch.watch([&] {
         entered.set();
         release.wait();
         finished = true;
     });
-    std::jthread poller([&] { connection.report_gone(); });
+    std::jthread poller([&] { connection.gone_watch.report(); });
     REQUIRE(entered.wait());
     std::jthread later([&] {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         release.set();
     });
-    connection.unwatch();
+    connection.gone_watch.unwatch();
     CHECK(finished);
 }
 

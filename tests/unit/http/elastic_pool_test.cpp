@@ -1,23 +1,22 @@
-#include "http/elastic_pool.hpp"
+#include "util/elastic_pool.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "http/connection.hpp"
+#include "http/connection_server.hpp"
 #include "test_server.hpp"
 
 namespace shared_tensor::test {
 namespace {
 
 using http::Connection;
-using http::ConnectionWorker;
-using http::ElasticPool;
+using Pool = http::ConnectionPool;
 using std::chrono::milliseconds;
 
 std::shared_ptr<Connection> some_work() {
     return std::make_shared<Connection>(1, std::make_unique<http::SocketWire>(UniqueFd()), http::Peer{}, false);
 }
 
-class Calls final : public ConnectionWorker {
+class Calls final : public Pool::Worker {
 public:
     explicit Calls(std::function<void()> act) : act_(std::move(act)) {}
     void serve(std::shared_ptr<Connection>) override { act_(); }
@@ -26,16 +25,16 @@ private:
     std::function<void()> act_;
 };
 
-ElasticPool::MakeWorker worker(std::function<void()> act) {
+Pool::MakeWorker worker(std::function<void()> act) {
     return [act] { return std::make_unique<Calls>(act); };
 }
 
 TEST_CASE("the pool grows while all threads are busy and shrinks when they idle", "[http]") {
     Event entered, release;
-    ElasticPool pool(100, milliseconds(20), worker([&] {
-                         entered.set();
-                         release.wait();
-                     }));
+    Pool pool("st-test", 100, milliseconds(20), worker([&] {
+                  entered.set();
+                  release.wait();
+              }));
     for (int i = 0; i < 10; ++i)
         REQUIRE(pool.submit(some_work()));
     CHECK(entered.wait(10));
@@ -48,7 +47,7 @@ TEST_CASE("the pool grows while all threads are busy and shrinks when they idle"
 
 TEST_CASE("an idle thread is used before a new one is made", "[http]") {
     Event done;
-    ElasticPool pool(100, std::chrono::seconds(60), worker([&] { done.set(); }));
+    Pool pool("st-test", 100, std::chrono::seconds(60), worker([&] { done.set(); }));
     for (std::size_t i = 1; i <= 50; ++i) {
         pool.submit(some_work());
         REQUIRE(done.wait(i));
@@ -59,10 +58,10 @@ TEST_CASE("an idle thread is used before a new one is made", "[http]") {
 
 TEST_CASE("work beyond the most threads waits for one to become free", "[http]") {
     Event entered, release;
-    ElasticPool pool(2, milliseconds(20), worker([&] {
-                         entered.set();
-                         release.wait();
-                     }));
+    Pool pool("st-test", 2, milliseconds(20), worker([&] {
+                  entered.set();
+                  release.wait();
+              }));
     for (int i = 0; i < 6; ++i)
         pool.submit(some_work());
     CHECK(entered.wait(2));
@@ -73,10 +72,10 @@ TEST_CASE("work beyond the most threads waits for one to become free", "[http]")
 
 TEST_CASE("a stopped pool takes nothing and drops what waited", "[http]") {
     Event entered, release;
-    ElasticPool pool(1, milliseconds(20), worker([&] {
-                         entered.set();
-                         release.wait();
-                     }));
+    Pool pool("st-test", 1, milliseconds(20), worker([&] {
+                  entered.set();
+                  release.wait();
+              }));
     pool.submit(some_work());
     auto waiting = some_work();
     pool.submit(waiting);

@@ -94,6 +94,14 @@ RawAnswer RawClient::read_answer(bool to_head) {
     return answer;
 }
 
+std::string RawClient::read_bytes(std::size_t count) {
+    while (input_.size() < count && fill()) {
+    }
+    std::string bytes = input_.substr(0, count);
+    input_.erase(0, count);
+    return bytes;
+}
+
 std::string RawClient::read_to_end() {
     while (fill()) {
     }

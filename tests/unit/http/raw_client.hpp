@@ -29,6 +29,8 @@ public:
     bool send(std::string_view bytes);
     /// One answer; interim ones (1xx) are answers too.
     RawAnswer read_answer(bool to_head = false);
+    /// Fewer when the server closes, or sends no more.
+    std::string read_bytes(std::size_t count);
     /// What comes until the server closes, in order or not.
     std::string read_to_end();
     /// Waits for the server to close; false when bytes come instead.

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,6 +19,7 @@ class EchoHandler : public http::Handler {
 public:
     std::function<std::variant<http::BodyPlan, http::Response>(const http::RequestHead&)> on_admit;
     std::function<http::Response(http::Request, http::Exchange&)> on_handle;
+    std::function<std::optional<http::WebSocketPlan>(const http::RequestHead&)> on_upgrade;
     http::BodyPlan plan{std::size_t{1} << 20, false};
 
     std::variant<http::BodyPlan, http::Response> admit(const http::RequestHead& head) override {
@@ -27,6 +29,9 @@ public:
     http::Response handle(http::Request request, http::Exchange& exchange) override {
         if (on_handle) return on_handle(std::move(request), exchange);
         return http::Response::json(200, std::string(request.text()));
+    }
+    std::optional<http::WebSocketPlan> upgrade(const http::RequestHead& head) override {
+        return on_upgrade ? on_upgrade(head) : std::nullopt;
     }
     http::Response fault(int status, std::string_view reason) override {
         return http::Response::json(status, "fault: " + std::string(reason));

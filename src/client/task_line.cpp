@@ -1,0 +1,78 @@
+#include "client/task_line.hpp"
+
+#include <utility>
+
+#include "client/submission.hpp"
+#include "json_rpc/print.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+constexpr std::chrono::seconds kConnectWithin{5};
+
+}  // namespace
+
+std::unique_ptr<TaskLine> TaskLine::open(Core& core, Ears ears) {
+    try {
+        const SteadyTime deadline = real_clock().now() + kConnectWithin;
+        auto socket = core.connect_web_socket("task.watch", {}, {}, deadline);
+        return std::unique_ptr<TaskLine>(new TaskLine(core, std::move(socket), std::move(ears)));
+    } catch (const std::exception& error) {
+        log::debug("tasks are asked for, since the server does not tell of them: ", error.what());
+        return nullptr;
+    }
+}
+
+TaskLine::TaskLine(Core& core, std::shared_ptr<http::WebSocket> socket, Ears ears)
+    : core_(&core),
+      socket_(std::move(socket)),
+      ears_(std::move(ears)),
+      end_of_client_(core.on_shutdown([weak = std::weak_ptr(socket_)] {
+          if (const auto held = weak.lock()) held->abort();
+      })),
+      thread_([this] { run(); }) {}
+
+TaskLine::~TaskLine() { socket_->abort(); }
+
+/// Its request has the task's id as its own.
+bool TaskLine::watch(const std::string& id) {
+    std::string text;
+    json_rpc::print({"task.watch", {{"id", id}}, id, nullptr}, text);
+    const auto kept = std::make_shared<const std::string>(std::move(text));
+    return socket_->send(false, {{std::as_bytes(std::span(*kept)), kept}});
+}
+
+void TaskLine::run() {
+    try {
+        socket_->run([this](const http::WebSocketMessage& message) { receive(message); });
+    } catch (const std::exception& error) {
+        log::warn("the server's word on tasks: ", error.what());
+    }
+    ears_.ended();
+}
+
+/// A task, as the answer to task.watch or in task.changed. What is neither is left aside: who asks will know.
+void TaskLine::receive(const http::WebSocketMessage& message) {
+    auto parsed = json_rpc::parse_json(message.text());
+    auto* json = std::get_if<json_rpc::Json>(&parsed);
+    if (json == nullptr || !json->is_object()) return;
+    if (json->contains("error")) {
+        const auto id = json->value("id", json_rpc::Json());
+        return id.is_string() ? ears_.refused(id.get<std::string>()) : void();
+    }
+    const bool changed = json->value("method", json_rpc::Json()) == "task.changed";
+    const auto task = json->find(changed ? "params" : "result");
+    if (task == json->end()) return;
+    StatusSlot slot;
+    try {
+        Incoming::of_value(std::move(*task), {}, nullptr, core_->ports(), {}, {}).result(slot);
+    } catch (const ResultMismatch& error) {
+        log::debug("the server told of a task in a way that nobody knows: ", error.what());
+        return;
+    }
+    ears_.told(std::move(slot.status));
+}
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,272 @@
+#include "http/web_socket.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "util/check.hpp"
+
+namespace shared_tensor::http {
+
+namespace {
+
+constexpr std::size_t kInputBytes = 64 << 10;
+constexpr std::size_t kStraight = 16 << 10;  // bytes of a payload that are worth reading into their place
+constexpr std::size_t kCopied = 64 << 10;    // bytes of a message that is copied before it is sent
+constexpr std::chrono::milliseconds kGoodbye{3'000};
+constexpr int kMaxPongs = 1000;  // that wait for a peer which asks for more without taking them
+
+/// Milliseconds for poll(), rounded up.
+int poll_time(SteadyTime until, SteadyTime now) {
+    if (until <= now) return 0;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
+    return static_cast<int>(std::min<std::chrono::milliseconds::rep>(left, 60'000));
+}
+
+/// What is left goes out, our close frame last, so far as the peer takes it in time.
+void write_rest(Wire& wire, WebSocketOutbox& outbox, SteadyTime until) {
+    while (true) {
+        outbox.write(true);  // unless another thread writes already
+        const bool over = outbox.unsent() == 0 || outbox.state().broken || real_clock().now() >= until;
+        if (over || wait_ready(wire.fd(), POLLOUT, until) == 0) return;
+    }
+}
+
+}  // namespace
+
+WebSocket::WebSocket(Wire& wire, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received)
+    : wire_(&wire),
+      side_(side),
+      limits_(limits),
+      take_(std::move(take)),
+      call_(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
+      outbox_(wire, side == Side::client, [this] { call_runner(); }),
+      input_(kInputBytes) {
+    input_.assign(received);
+}
+
+void WebSocket::call_runner() {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(call_.get(), &one, sizeof one);  // fails only when it is called
+}
+
+bool WebSocket::send(bool binary, std::vector<BodyPart> parts) {
+    return outbox_.add(binary ? FrameType::binary : FrameType::text, std::move(parts)).has_value();
+}
+
+bool WebSocket::send_from(std::string head, std::vector<BodyPart> parts) {
+    std::size_t size = head.size();
+    for (const BodyPart& part : parts)
+        size += part.bytes.size();
+    if (size <= kCopied) {
+        for (const BodyPart& part : parts)
+            head.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+        parts.clear();
+    }
+    const auto kept = std::make_shared<const std::string>(std::move(head));
+    parts.insert(parts.begin(), BodyPart{std::as_bytes(std::span(*kept)), kept});
+    const auto end = outbox_.add(FrameType::binary, std::move(parts));
+    return end && (size <= kCopied || outbox_.wait_taken(*end));
+}
+
+WebSocketEnd WebSocket::run(const Receive& receive) {
+    heard_ = real_clock().now();
+    try {
+        while (true) {
+            MaybeEnd end = read_frames(receive);
+            if (!end) end = wait_and_read();
+            if (!end) continue;
+            const bool listens = end->code != CloseCode::abnormal;
+            write_rest(*wire_, outbox_, real_clock().now() + (listens ? kGoodbye : std::chrono::milliseconds(0)));
+            outbox_.drop();
+            return std::move(*end);
+        }
+    } catch (...) {
+        outbox_.drop();
+        wire_->shutdown();  // the peer must hear of it even where somebody keeps the socket, and so its descriptor
+        throw;
+    }
+}
+
+/// Tells the peer and goes on until it has heard it.
+WebSocket::MaybeEnd WebSocket::refuse(CloseCode code, std::string_view reason) {
+    end_ = {code, std::string(reason)};
+    outbox_.close(code, reason);
+    outbox_.write(true);
+    return end_;
+}
+
+WebSocket::MaybeEnd WebSocket::read_frames(const Receive& receive) {
+    while (true) {
+        if (!frame_) {
+            const auto scanned = scan_frame(input_.view());
+            if (const auto* fault = std::get_if<std::string_view>(&scanned))
+                return refuse(CloseCode::protocol_error, *fault);
+            const auto* found = std::get_if<ScannedFrame>(&scanned);
+            if (found == nullptr) return std::nullopt;
+            input_.consume(found->bytes);
+            if (auto end = begin_frame(found->head)) return end;
+        }
+        const auto room = room_of_frame();
+        const std::size_t here = std::min(room.size(), input_.size());
+        if (here > 0) std::memcpy(room.data(), input_.view().data(), here);
+        input_.consume(here);
+        filled(here);
+        if (here < room.size()) return std::nullopt;
+        if (auto end = end_frame(receive)) return end;
+    }
+}
+
+WebSocket::MaybeEnd WebSocket::begin_frame(const FrameHead& head) {
+    if (head.mask.has_value() != (side_ == Side::server))
+        return refuse(CloseCode::protocol_error, "clients mask their frames, servers do not");
+    frame_ = head;
+    frame_done_ = 0;
+    if (!is_control(head.type)) return begin_data(head);
+    control_.resize(static_cast<std::size_t>(head.size));
+    return std::nullopt;
+}
+
+WebSocket::MaybeEnd WebSocket::begin_data(const FrameHead& head) {
+    const bool continues = head.type == FrameType::continuation;
+    if (continues != type_.has_value()) return refuse(CloseCode::protocol_error, "a fragment is out of its place");
+    if (!continues) type_ = head.type;
+    const std::size_t before = continues ? message_->size() : 0;
+    const std::size_t most = *type_ == FrameType::text ? limits_.max_text_bytes : limits_.max_binary_bytes;
+    if (head.size > most - before)
+        return refuse(CloseCode::too_big, "a message has at most " + std::to_string(most) + " bytes here");
+    const std::size_t size = before + static_cast<std::size_t>(head.size);
+    if (!continues || size > message_->capacity()) {
+        auto larger = take_(continues ? std::min(most, std::max(size, 2 * before)) : size);
+        if (larger == nullptr) return refuse(CloseCode::try_again_later, "there is no memory for the message");
+        if (before > 0) std::memcpy(larger->data(), message_->data(), before);
+        message_ = std::move(larger);
+    }
+    message_->resize(size);
+    if (!pace_) pace_.emplace(real_clock().now(), limits_.stall, limits_.min_bytes_per_second);
+    return std::nullopt;
+}
+
+/// For the rest of the frame's payload.
+std::span<std::byte> WebSocket::room_of_frame() const {
+    const auto left = static_cast<std::size_t>(frame_->size - frame_done_);
+    if (is_control(frame_->type)) {
+        auto* start = reinterpret_cast<std::byte*>(const_cast<char*>(control_.data()));
+        return {start + frame_done_, left};
+    }
+    return {message_->data() + (message_->size() - left), left};
+}
+
+/// The first `bytes` of that room.
+void WebSocket::filled(std::size_t bytes) {
+    if (frame_->mask) apply_mask(room_of_frame().subspan(0, bytes), *frame_->mask, frame_done_);
+    frame_done_ += bytes;
+    if (pace_ && bytes > 0) pace_->moved(bytes, real_clock().now());
+}
+
+WebSocket::MaybeEnd WebSocket::end_frame(const Receive& receive) {
+    const FrameHead head = *std::exchange(frame_, std::nullopt);
+    if (is_control(head.type)) {
+        frame_ = head;
+        auto end = end_control();
+        frame_.reset();
+        return end;
+    }
+    if (!head.last) return std::nullopt;
+    WebSocketMessage message{*type_ == FrameType::binary, std::move(message_)};
+    type_.reset();
+    message_.reset();
+    pace_.reset();
+    if (!ends_at_) receive(std::move(message));
+    return std::nullopt;
+}
+
+WebSocket::MaybeEnd WebSocket::end_control() {
+    if (frame_->type == FrameType::ping) {
+        if (bytes_out() >= first_pong_end_) pongs_ = 0;
+        if (pongs_ >= kMaxPongs) return std::nullopt;  // RFC 6455 5.5.3: not every ping needs a pong of its own
+        const auto echo = std::make_shared<const std::string>(control_);
+        const auto end = outbox_.add(FrameType::pong, {{std::as_bytes(std::span(*echo)), echo}});
+        if (++pongs_ == 1) first_pong_end_ = end.value_or(0);
+        return std::nullopt;
+    }
+    if (frame_->type != FrameType::close) return std::nullopt;
+    const auto code = read_close_payload(control_);
+    if (!code) return refuse(CloseCode::protocol_error, "the close frame names no reason that there is");
+    outbox_.close(*code == CloseCode::none ? CloseCode::normal : *code, "");  // unless it answers our own
+    outbox_.write(true);
+    return WebSocketEnd{*code, control_.size() > 2 ? control_.substr(2) : std::string()};
+}
+
+WebSocket::MaybeEnd WebSocket::wait_and_read() {
+    SteadyTime now = real_clock().now();
+    std::array<pollfd, 2> wanted{{{wire_->fd(), POLLIN, 0}, {call_.get(), POLLIN, 0}}};
+    if (outbox_.state().waits_for_peer) wanted[0].events |= POLLOUT;
+    ::poll(wanted.data(), wanted.size(), poll_time(next_time(), now));
+    now = real_clock().now();
+    if (wanted[1].revents != 0) {
+        std::uint64_t calls = 0;
+        [[maybe_unused]] const ssize_t got = ::read(call_.get(), &calls, sizeof calls);
+        outbox_.write(false);
+    }
+    if ((wanted[0].revents & POLLOUT) != 0) outbox_.write(true);
+    if ((wanted[0].revents & ~POLLOUT) != 0) {
+        if (auto end = read_more(now)) return end;
+    }
+    return check_times(now);
+}
+
+WebSocket::MaybeEnd WebSocket::read_more(SteadyTime now) {
+    WireResult got{};
+    const auto straight = frame_ ? room_of_frame() : std::span<std::byte>();
+    if (straight.size() >= kStraight) {  // nothing of it is left in `input_`
+        got = wire_->read(straight.data(), straight.size(), Wire::Wait::none);
+        if (got.status == WireStatus::ok) filled(got.bytes);
+    } else {
+        char* const to = input_.room();
+        got = wire_->read(to, input_.room_size(), Wire::Wait::none);
+        if (got.status == WireStatus::ok) input_.filled(got.bytes);
+    }
+    if (got.status == WireStatus::again) return std::nullopt;
+    if (got.status != WireStatus::ok) return ends_at_ ? end_ : WebSocketEnd{CloseCode::abnormal, "cut off"};
+    bytes_in_.fetch_add(got.bytes, std::memory_order_relaxed);
+    heard_ = now;
+    pinged_ = false;
+    return std::nullopt;
+}
+
+SteadyTime WebSocket::next_time() const {
+    SteadyTime next = heard_ + (pinged_ ? limits_.idle : limits_.idle / 2);
+    if (pace_) next = std::min(next, pace_->deadline());
+    const auto out = outbox_.state();
+    if (out.waits_for_peer) next = std::min(next, out.taken + limits_.stall);
+    if (ends_at_) next = std::min(next, *ends_at_);
+    return next;
+}
+
+WebSocket::MaybeEnd WebSocket::check_times(SteadyTime now) {
+    const auto out = outbox_.state();
+    if (out.broken) return WebSocketEnd{CloseCode::abnormal, "cut off"};
+    if (out.closed && !ends_at_) ends_at_ = now + kGoodbye;
+    if (ends_at_ && now >= *ends_at_) return end_;
+    if (out.waits_for_peer && now >= out.taken + limits_.stall) {
+        wire_->abandon_unsent();
+        return WebSocketEnd{CloseCode::abnormal, "the peer takes nothing"};
+    }
+    if (pace_ && now >= pace_->deadline()) return refuse(CloseCode::policy_violation, "a message came too slowly");
+    if (pinged_ && now >= heard_ + limits_.idle)
+        return WebSocketEnd{CloseCode::abnormal, "the peer gives no sign of life"};
+    if (!pinged_ && now >= heard_ + limits_.idle / 2) {
+        heard_ = now - limits_.idle / 2;  // where `receive` took long, the peer has its time all the same
+        pinged_ = true;
+        outbox_.add(FrameType::ping, {});
+    }
+    return std::nullopt;
+}
+
+}  // namespace shared_tensor::http

@@ -1,0 +1,345 @@
+#include "server/rpc_socket.hpp"
+
+#include <utility>
+
+#include "codec/frame.hpp"
+#include "json_rpc/print.hpp"
+#include "server/builtin_params.hpp"
+#include "server/task_json.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::server {
+
+using json_rpc::Error;
+using json_rpc::Json;
+
+namespace {
+
+std::string text_of(const Json& id) {
+    std::string text;
+    json_rpc::print_json(id, text);
+    return text;
+}
+
+http::BodyPart part_of(std::string text) {
+    const auto kept = std::make_shared<const std::string>(std::move(text));
+    return {std::as_bytes(std::span(*kept)), kept};
+}
+
+/// The only request of a message, null for a batch and for what is no request.
+const json_rpc::Request* only_request(const json_rpc::Message& message) {
+    return message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
+}
+
+}  // namespace
+
+struct RpcSocket::Message {
+    json_rpc::Message parsed;
+    std::span<const std::byte> tensors{};
+    std::shared_ptr<PooledBuffer> bytes{};
+};
+
+/// The only one.
+json_rpc::Request RpcSocket::take_request(Message& message) {
+    return std::move(std::get<json_rpc::Request>(message.parsed.items.front()));
+}
+
+/// What calls say on the socket.
+class RpcSocket::Out final : public MessageOut {
+public:
+    explicit Out(std::shared_ptr<http::WebSocket> socket) : socket_(std::move(socket)) {}
+
+    bool send(std::string json, const tensor::OutgoingBody& tensors) override {
+        if (tensors.parts().empty()) return say(std::move(json));
+        std::vector<http::BodyPart> parts;
+        for (const tensor::BodyPart& part : tensors.parts())
+            parts.push_back({part.bytes, part.owner});
+        return socket_->send_from(codec::frame_head(json), std::move(parts));
+    }
+    bool say(std::string json) override { return socket_->send(false, {part_of(std::move(json))}); }
+
+    /// What POST would have answered.
+    void answer(http::Response response) {
+        if (response.parts.empty()) {
+            if (!response.text.empty()) say(std::move(response.text));
+        } else {
+            socket_->send(true, std::move(response.parts));
+        }
+    }
+
+private:
+    const std::shared_ptr<http::WebSocket> socket_;
+};
+
+/// One call that waits: it hears when the socket ends.
+class RpcSocket::Exchange final : public http::Exchange {
+public:
+    explicit Exchange(std::shared_ptr<RpcSocket> socket) : socket_(std::move(socket)) {}
+    Exchange(const Exchange&) = delete;
+    Exchange& operator=(const Exchange&) = delete;
+    ~Exchange() override {
+        if (watch_ == nullptr) return;
+        socket_->calls_.with([&](Calls& calls) { calls.watches.erase(this); });
+        watch_->unwatch();
+    }
+    void on_client_gone(std::function<void()> gone) override {
+        watch_ = std::make_shared<http::GoneWatch>();
+        watch_->watch(std::move(gone));
+        const bool too_late = socket_->calls_.with([&](Calls& calls) {
+            if (!calls.gone) calls.watches.emplace(this, watch_);
+            return calls.gone;
+        });
+        if (too_late) watch_->report();
+    }
+
+private:
+    const std::shared_ptr<RpcSocket> socket_;
+    std::shared_ptr<http::GoneWatch> watch_;
+};
+
+RpcSocket::RpcSocket(const SocketParts& parts, Threads& threads, std::shared_ptr<http::WebSocket> socket,
+                     http::Headers headers, Principal principal)
+    : parts_(parts),
+      threads_(threads),
+      socket_(std::move(socket)),
+      out_(std::make_shared<Out>(socket_)),
+      headers_(std::move(headers)),
+      principal_(std::move(principal)) {}
+
+void RpcSocket::run() {
+    const http::WebSocketEnd end =
+        socket_->run([this](http::WebSocketMessage message) { receive(std::move(message)); });
+    if (end.code == http::CloseCode::abnormal) log::debug("a WebSocket ended: ", end.reason);
+    all_gone();
+}
+
+void RpcSocket::all_gone() {
+    std::unordered_map<std::string, std::weak_ptr<service::Execution>> executions;
+    std::unordered_map<const void*, std::shared_ptr<http::GoneWatch>> watches;
+    std::unordered_map<std::string, std::shared_ptr<TaskWatches::Watch>> watched;
+    calls_.with([&](Calls& calls) {
+        calls.gone = true;
+        watched.swap(calls.tasks);
+        executions.swap(calls.executions);
+        watches.swap(calls.watches);
+    });
+    for (const auto& [id, weak] : executions) {
+        if (const auto execution = weak.lock()) execution->cancel();
+    }
+    for (const auto& [exchange, watch] : watches)
+        watch->report();
+}
+
+void RpcSocket::close() { socket_->close(http::CloseCode::going_away, "the server is shutting down"); }
+
+void RpcSocket::drain() {
+    const bool idle = calls_.with([](Calls& calls) {
+        calls.draining = true;
+        return calls.running == 0;
+    });
+    if (idle) close();
+}
+
+void RpcSocket::break_off(const std::string& reason) { socket_->close(http::CloseCode::policy_violation, reason); }
+
+void RpcSocket::answer_with(const Json& id, const Error& error) {
+    std::string text;
+    json_rpc::print({id, error}, text);
+    out_->say(std::move(text));
+}
+
+void RpcSocket::receive(http::WebSocketMessage received) {
+    codec::Frame frame{received.text(), {}};
+    if (received.binary) {
+        const auto split = codec::split_frame(received.bytes->bytes());
+        if (!split) return answer_with(nullptr, json_rpc::parse_error("a binary message is no frame"));
+        frame = *split;
+    }
+    auto parsed = parts_.rpc.parse(frame.json);
+    if (const auto* refused = std::get_if<json_rpc::Response>(&parsed))
+        return answer_with(refused->id, *refused->error());
+    Message message{std::move(std::get<json_rpc::Message>(parsed)), frame.tensors, std::move(received.bytes)};
+    const json_rpc::Request* request = only_request(message.parsed);
+    if (request != nullptr && request->method == "task.watch") return watch_task(*request);
+    if (request != nullptr && request->method == "task.unwatch") return unwatch_task(*request);
+    if (request == nullptr || !streams::is_word(request->method)) return start(std::move(message));
+    json_rpc::Request word = take_request(message);
+    take_word(std::move(word), std::move(message));
+}
+
+void RpcSocket::take_word(json_rpc::Request request, Message message) {
+    const std::optional<Json> id = request.id;
+    auto read = streams::read_word(std::move(request));
+    if (const auto* fault = std::get_if<std::string>(&read))
+        return answer_with(id.value_or(nullptr), json_rpc::invalid_request(*fault));
+    auto& word = std::get<streams::Word>(read);
+    const std::uint64_t cost = message.bytes->size() + word.elsewhere_bytes;
+    streams::Item item{std::move(word.value), message.tensors, std::move(message.bytes), cost};
+    hear(std::move(word), std::move(item));
+}
+
+/// Words of a call that is over are nothing: they were on their way.
+void RpcSocket::hear(streams::Word word, streams::Item item) {
+    const std::string key = text_of(word.call);
+    std::shared_ptr<StreamCall> call;
+    std::shared_ptr<service::Execution> execution;
+    calls_.with([&](Calls& calls) {
+        if (const auto found = calls.streams.find(key); found != calls.streams.end()) call = found->second.lock();
+        if (const auto found = calls.executions.find(key); found != calls.executions.end())
+            execution = found->second.lock();
+    });
+    if (call == nullptr) return;
+    if (word.kind == streams::Word::Kind::cancel) {
+        if (execution != nullptr) execution->cancel();
+        return;
+    }
+    if (word.kind == streams::Word::Kind::ready) return break_off("stream.ready is the server's to say");
+    const std::string fault = call->take(std::move(word), std::move(item));
+    if (!fault.empty()) break_off(fault);
+}
+
+void RpcSocket::start(Message message) {
+    enum class Verdict { go, busy, draining };
+    const Verdict verdict = calls_.with([&](Calls& calls) {
+        if (calls.draining) return Verdict::draining;
+        if (calls.running >= parts_.limits.max_calls) return Verdict::busy;
+        ++calls.running;
+        return Verdict::go;
+    });
+    const json_rpc::Request* request = only_request(message.parsed);
+    const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
+    if (verdict == Verdict::draining) return answer_with(id, json_rpc::shutting_down());
+    if (verdict == Verdict::busy) return answer_with(id, json_rpc::busy(std::chrono::milliseconds(100)));
+    const auto shared = std::make_shared<Message>(std::move(message));
+    const bool taken = threads_.submit([self = shared_from_this(), shared] { self->answer(std::move(*shared)); });
+    if (taken) return;
+    answer_with(id, json_rpc::busy(std::chrono::milliseconds(100)));
+    call_ended();
+}
+
+void RpcSocket::call_ended() {
+    const bool close_now = calls_.with([](Calls& calls) { return --calls.running == 0 && calls.draining; });
+    if (close_now) close();
+}
+
+void RpcSocket::answer(Message message) {
+    const json_rpc::Request* request = only_request(message.parsed);
+    if (request != nullptr && parts_.opener.dispatcher.streams(request->method)) {
+        open_stream(take_request(message), message);
+    } else {
+        Exchange exchange(shared_from_this());
+        out_->answer(parts_.rpc.answer({std::move(message.parsed), {message.tensors, message.bytes}}, headers_,
+                                       principal_, exchange));
+    }
+    call_ended();
+}
+
+/// The answer says what the task is now; task.changed tells what comes then.
+void RpcSocket::watch_task(const json_rpc::Request& request) {
+    const Json id = request.id.value_or(nullptr);
+    try {
+        const std::string task = BuiltinParams(request.params, {"id"}).text("id");
+        const auto owner = owner_filter(principal_);
+        const auto watch =
+            parts_.watches.watch(task, owner, [weak = weak_from_this(), out = out_](const tasks::TaskInfo& info) {
+                std::string text;
+                json_rpc::print({"task.changed", to_json(info), std::nullopt, nullptr}, text);
+                out->say(std::move(text));
+                const auto self = weak.lock();
+                if (self != nullptr && tasks::is_terminal(info.state)) self->forget_watch(info.id);
+            });
+        const bool taken = calls_.with([&](Calls& calls) {
+            if (calls.tasks.size() >= parts_.limits.max_watches && !calls.tasks.contains(task)) return false;
+            calls.tasks.insert_or_assign(task, watch);
+            return true;
+        });
+        if (!taken) return answer_with(id, json_rpc::busy(std::chrono::seconds(1)));
+        const auto info = parts_.opener.dispatcher.tasks().get(task, owner);
+        if (!info || tasks::is_terminal(info->state)) forget_watch(task);
+        if (!info) return answer_with(id, json_rpc::unknown_or_expired("task", parts_.epoch));
+        std::string text;
+        json_rpc::print_result(id, to_json(*info), text);
+        out_->say(std::move(text));
+    } catch (const BadParameter& bad) {
+        answer_with(id, bad.error());
+    }
+}
+
+void RpcSocket::forget_watch(const std::string& task) {
+    std::shared_ptr<TaskWatches::Watch> gone;  // outside the lock
+    calls_.with([&](Calls& calls) {
+        const auto found = calls.tasks.find(task);
+        if (found == calls.tasks.end()) return;
+        gone = std::move(found->second);
+        calls.tasks.erase(found);
+    });
+}
+
+void RpcSocket::unwatch_task(const json_rpc::Request& request) {
+    const Json id = request.id.value_or(nullptr);
+    try {
+        const std::string task = BuiltinParams(request.params, {"id"}).text("id");
+        forget_watch(task);
+        std::string text;
+        json_rpc::print_result(id, {{"watched", false}}, text);
+        out_->say(std::move(text));
+    } catch (const BadParameter& bad) {
+        answer_with(id, bad.error());
+    }
+}
+
+/// Runs it to its end, here.
+void RpcSocket::open_stream(const json_rpc::Request& request, const Message& message) {
+    const Json id = request.id.value_or(nullptr);
+    if (id.is_null())
+        return answer_with(id, json_rpc::invalid_request("a call that streams needs an id: its items name it"));
+    const auto defaults = read_headers(headers_);
+    if (const auto* error = std::get_if<Error>(&defaults)) return answer_with(id, *error);
+    auto made = parts_.opener.make(request, std::get<CallMeta>(defaults), principal_, out_);
+    if (const auto* error = std::get_if<Error>(&made)) return answer_with(id, *error);
+    const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
+    if (!enter(call)) return answer_with(id, json_rpc::invalid_request("a call with that id streams already"));
+    const std::string key = text_of(id);
+    auto opened = parts_.opener.open(call, request, {message.tensors, message.bytes});
+    if (const auto* error = std::get_if<Error>(&opened)) {
+        leave(key);
+        return answer_with(id, *error);
+    }
+    auto& run = std::get<service::StreamRun>(opened);
+    const bool gone = calls_.with([&](Calls& calls) {
+        if (!calls.gone) calls.executions.emplace(key, run.execution());
+        return calls.gone;
+    });
+    if (gone) run.execution()->cancel();
+    out_->say(streams::ready(id, call->infos(), call->window()));
+    run.execution()->observe({{}, {}, [self = shared_from_this(), call](const service::OutcomePointer& outcome) {
+                                  self->finish_stream(*call, *outcome);
+                              }});
+    run.run();
+}
+
+/// False when its id is in use.
+bool RpcSocket::enter(const std::shared_ptr<StreamCall>& call) {
+    const std::string key = text_of(call->id());
+    return calls_.with([&](Calls& calls) { return calls.streams.emplace(key, call).second; });
+}
+
+void RpcSocket::leave(const std::string& key) {
+    calls_.with([&](Calls& calls) {
+        calls.streams.erase(key);
+        calls.executions.erase(key);
+    });
+}
+
+void RpcSocket::finish_stream(const StreamCall& call, const service::CallOutcome& outcome) {
+    leave(text_of(call.id()));
+    const Recipient& to = call.recipient();
+    tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
+    HandleGrants grants = parts_.opener.recipients.grants(principal_, to);
+    std::string json;
+    print_outcome(call.id(), outcome, exchange, grants, parts_.replies, json);
+    parts_.opener.ways.add(exchange);
+    out_->answer(finish_reply(std::move(json), exchange));
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,92 @@
+#include "server/socket_endpoint.hpp"
+
+#include <utility>
+
+#include "util/log.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr std::chrono::milliseconds kThreadIdleLimit{10'000};
+
+class Runner final : public RpcSocket::Threads::Worker {
+public:
+    void serve(RpcSocket::Work work) override {
+        try {
+            work();
+        } catch (const std::exception& error) {
+            log::error("a call on a WebSocket: ", error.what());
+        }
+    }
+};
+
+}  // namespace
+
+/// One of max_sockets, from the handshake to the end.
+class SocketEndpoint::Place {
+public:
+    explicit Place(std::shared_ptr<Guarded<State>> state) : state_(std::move(state)) {}
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+    ~Place() {
+        state_->with([](State& state) { --state.places; });
+    }
+
+private:
+    const std::shared_ptr<Guarded<State>> state_;
+};
+
+SocketEndpoint::SocketEndpoint(SocketParts parts)
+    : parts_(std::move(parts)),
+      threads_("st-socket", parts_.limits.max_sockets * parts_.limits.max_calls, kThreadIdleLimit,
+               [] { return std::make_unique<Runner>(); }) {}
+
+SocketEndpoint::~SocketEndpoint() { threads_.stop(); }
+
+std::optional<http::WebSocketPlan> SocketEndpoint::plan(const http::RequestHead& head, const Principal& principal) {
+    const bool room = state_->with([&](State& state) {
+        if (state.draining || state.places >= parts_.limits.max_sockets) return false;
+        ++state.places;
+        return true;
+    });
+    if (!room) return std::nullopt;
+    const auto place = std::make_shared<Place>(state_);
+    return http::WebSocketPlan{parts_.limits.transport, [this, place, headers = head.headers,
+                                                         principal](const std::shared_ptr<http::WebSocket>& socket) {
+                                   serve(std::make_shared<RpcSocket>(parts_, threads_, socket, headers, principal));
+                               }};
+}
+
+void SocketEndpoint::serve(const std::shared_ptr<RpcSocket>& socket) {
+    const bool draining = state_->with([&](State& state) {
+        state.sockets.insert(socket);
+        return state.draining;
+    });
+    if (draining) socket->drain();
+    socket->run();
+    state_->with([&](State& state) { state.sockets.erase(socket); });
+}
+
+std::unordered_set<std::shared_ptr<RpcSocket>> SocketEndpoint::stop_taking() {
+    return state_->with([](State& state) {
+        state.draining = true;
+        return state.sockets;
+    });
+}
+
+void SocketEndpoint::drain() {
+    for (const auto& socket : stop_taking())
+        socket->drain();
+}
+
+void SocketEndpoint::close() {
+    for (const auto& socket : stop_taking())
+        socket->close();
+}
+
+std::size_t SocketEndpoint::sockets() const {
+    return state_->with([](const State& state) { return state.sockets.size(); });
+}
+
+}  // namespace shared_tensor::server

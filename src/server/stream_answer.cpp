@@ -1,0 +1,135 @@
+#include "server/stream_answer.hpp"
+
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "codec/frame.hpp"
+#include "http/text.hpp"
+
+namespace shared_tensor::server {
+
+using json_rpc::Error;
+
+namespace {
+
+/// The client's connection holds the function back, no window does.
+constexpr streams::Window kUnbounded{std::numeric_limits<std::size_t>::max(), std::numeric_limits<std::size_t>::max()};
+
+http::BodyPart view_of(std::string_view text) { return {std::as_bytes(std::span(text)), nullptr}; }
+
+std::string length_of(std::uint64_t bytes) {
+    std::string text(sizeof bytes, '\0');
+    std::memcpy(text.data(), &bytes, sizeof bytes);
+    return text;
+}
+
+bool accepts(const http::Headers& headers, std::string_view type) {
+    for (const auto& [name, value] : headers) {
+        if (!http::same_token(name, "Accept")) continue;
+        for (std::string_view list = value; !list.empty();) {
+            const std::size_t comma = std::min(list.find(','), list.size());
+            const std::string_view one = list.substr(0, comma);
+            if (http::same_token(http::trim(one.substr(0, one.find(';'))), type)) return true;
+            list.remove_prefix(std::min(comma + 1, list.size()));
+        }
+    }
+    return false;
+}
+
+/// Events are text: no tensor follows them as bytes.
+void leave_out_bodies(tensor::ExportPolicy& policy) { std::erase(policy.accept, tensor::Way::body); }
+
+bool only_writes(const SharedFunction& function) {
+    for (const ParameterInfo& parameter : function.parameters()) {
+        if (parameter.flow == Flow::reader) return false;
+    }
+    return true;
+}
+
+}  // namespace
+
+class StreamAnswer::Out final : public MessageOut {
+public:
+    Out(http::Exchange& exchange, bool events) : exchange_(&exchange), events_(events) {}
+
+    bool send(std::string json, const tensor::OutgoingBody& tensors) override {
+        if (events_) return send_event(json);
+        std::vector<http::BodyPart> parts;
+        for (const tensor::BodyPart& part : tensors.parts())
+            parts.push_back({part.bytes, part.owner});
+        return send_frame(json, std::move(parts));
+    }
+    bool say(std::string json) override { return send(std::move(json), {}); }
+
+    /// What a plain call would have been answered.
+    bool answer(const std::string& json, const tensor::TensorExchange& tensors) { return send(json, tensors.body()); }
+
+private:
+    /// JSON text has no line ends.
+    bool send_event(const std::string& json) {
+        const std::array<http::BodyPart, 3> parts{view_of("data: "), view_of(json), view_of("\n\n")};
+        return exchange_->write(parts);
+    }
+    bool send_frame(const std::string& json, std::vector<http::BodyPart> parts) {
+        const std::string head = codec::frame_head(json);
+        std::uint64_t size = head.size();
+        for (const http::BodyPart& part : parts)
+            size += part.bytes.size();
+        const std::string length = length_of(size);
+        parts.insert(parts.begin(), {view_of(length), view_of(head)});
+        return exchange_->write(parts);
+    }
+
+    http::Exchange* exchange_;
+    const bool events_;
+};
+
+std::string_view StreamAnswer::wanted(const http::Headers& headers) {
+    if (accepts(headers, kFrames)) return kFrames;
+    return accepts(headers, kEvents) ? kEvents : std::string_view();
+}
+
+std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request, tensor::Incoming tensors,
+                                                const http::Headers& headers, const Principal& principal,
+                                                http::Exchange& exchange) const {
+    const json_rpc::Json id = request.id.value_or(nullptr);
+    const std::string_view form = wanted(headers);
+    if (!only_writes(*opener_->dispatcher.registry().find(request.method))) {
+        return error_reply(
+            id, json_rpc::invalid_request("this function reads a stream: call it over a WebSocket (GET /ws)"));
+    }
+    if (id.is_null()) return error_reply(id, json_rpc::invalid_request("a call that streams needs an id"));
+    auto defaults = read_headers(headers);
+    if (const auto* error = std::get_if<Error>(&defaults)) return error_reply(id, *error);
+    auto& meta = std::get<CallMeta>(defaults);
+    const bool events = form == kEvents;
+    if (events) leave_out_bodies(meta.policy);
+    meta.stream_window = kUnbounded;
+    const auto out = std::make_shared<Out>(exchange, events);
+    auto made = opener_->make(request, meta, principal, out);
+    if (const auto* error = std::get_if<Error>(&made)) return error_reply(id, *error);
+    const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
+    auto opened = opener_->open(call, request, std::move(tensors));
+    if (const auto* error = std::get_if<Error>(&opened)) return error_reply(id, *error);
+    auto& run = std::get<service::StreamRun>(opened);
+
+    http::Response head;
+    head.content_type = form;
+    head.headers.add("Cache-Control", "no-store");
+    head.headers.add("X-Accel-Buffering", "no");  // nginx passes each piece on
+    const auto execution = run.execution();
+    exchange.on_client_gone([execution] { execution->cancel(); });
+    if (!exchange.begin(head)) execution->cancel();
+    run.run();
+    const Recipient& to = call->recipient();
+    tensor::TensorExchange result({}, to.meta.policy, {}, to.media());
+    HandleGrants grants = opener_->recipients.grants(principal, to);
+    std::string json;
+    print_outcome(id, *execution->outcome(), result, grants, replies_, json);
+    opener_->ways.add(result);
+    if (!out->answer(json, result)) grants.take_back();
+    return std::nullopt;
+}
+
+}  // namespace shared_tensor::server

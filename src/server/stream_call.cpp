@@ -1,0 +1,198 @@
+#include "server/stream_call.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "codec/json_sink.hpp"
+#include "codec/json_source.hpp"
+#include "util/check.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+/// Of tensors that the message names and does not hold.
+std::uint64_t bytes_elsewhere(const codec::Value& value, const tensor::TensorExchange& exchange) {
+    std::uint64_t elsewhere = 0;
+    for (std::size_t i = 0; i < tensor::kWays.size(); ++i) {
+        const tensor::Way way = tensor::kWays[i];
+        const bool in_message = way == tensor::Way::data || way == tensor::Way::base64 || way == tensor::Way::body;
+        if (!in_message) elsewhere += exchange.counts()[i].tensors;
+    }
+    if (elsewhere == 0) return 0;
+    std::uint64_t bytes = 0;
+    for (const codec::TensorPointer& tensor : value.tensors)
+        bytes += tensor->bytes();
+    return bytes - std::min(bytes, exchange.body().size());
+}
+
+/// "windows[17].label"
+std::string place_of(const std::string& stream, std::uint64_t number, const std::string& inside) {
+    const bool needs_dot = !inside.empty() && inside.front() != '[';
+    return stream + '[' + std::to_string(number) + ']' + (needs_dot ? "." : "") + inside;
+}
+
+}  // namespace
+
+class StreamCall::Source final : public detail::ItemSource {
+public:
+    Source(std::shared_ptr<StreamCall> call, const Flow& flow)
+        : call_(std::move(call)), name_(flow.info.name), in_(flow.in) {}
+
+    bool next(const Read& read) override {
+        streams::Inflow::Next next = in_->next();
+        if (next.taken) call_->setup_.out->say(streams::taken(call_->id(), name_, *next.taken));
+        if (next.item) {
+            read_item(*next.item, read);
+            return true;
+        }
+        if (next.closed) throw CancelledError();
+        ended_ = true;
+        return false;
+    }
+    void stop() noexcept override {
+        if (ended_) return;
+        ended_ = true;
+        try {
+            in_->close(false);
+            call_->setup_.out->say(streams::stop(call_->id(), name_));
+        } catch (const std::exception&) {  // no memory: the client hears of it when the call ends
+        }
+    }
+
+private:
+    void read_item(const streams::Item& item, const Read& read) const {
+        tensor::TensorExchange exchange({item.tensors, item.owner});
+        exchange.set_media(call_->setup_.recipient.media());
+        const codec::JsonSource source(exchange);
+        try {
+            read(ValueReader(source, codec::JsonSource::node(item.value)));
+        } catch (const InvalidValue& error) {
+            throw BadItem(place_of(name_, item.number, error.path), error.expected, error.got);
+        }
+        call_->setup_.ways.add(exchange);
+    }
+
+    const std::shared_ptr<StreamCall> call_;
+    const std::string name_;
+    const std::shared_ptr<streams::Inflow> in_;
+    bool ended_ = false;
+};
+
+class StreamCall::Sink final : public detail::ItemSink {
+public:
+    Sink(std::shared_ptr<StreamCall> call, const Flow& flow)
+        : call_(std::move(call)),
+          name_(flow.info.name),
+          out_(flow.out),
+          start_(streams::item_start(call_->id(), name_)) {}
+
+    bool put(const Write& write) override {
+        if (ended_) throw std::logic_error("the stream " + name_ + " was ended: nothing can be written to it");
+        switch (out_->wait()) {
+            case streams::Outflow::Room::over: throw CancelledError();
+            case streams::Outflow::Room::stopped: return false;
+            case streams::Outflow::Room::free: break;
+        }
+        send(write);
+        return true;
+    }
+    void end() override {
+        if (std::exchange(ended_, true)) return;
+        call_->setup_.out->say(streams::end(call_->id(), name_));
+    }
+    void leave(bool) noexcept override {}  // the end of the call is the end of its streams
+
+private:
+    void send(const Write& write) {
+        const Recipient& to = call_->setup_.recipient;
+        tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
+        HandleGrants grants = call_->setup_.recipients.grants(call_->principal(), to);
+        codec::Value value;
+        codec::JsonSink sink(value, exchange);
+        write(ValueWriter(sink, sink.root()));
+        const codec::DescribeObject describe = [&](const ObjectPointer& object) { return grants.describe(object); };
+        codec::PlaceholderPrinter placeholders(value, exchange, describe);
+        std::string json = start_;
+        json_rpc::print_json(value.json, placeholders, json);
+        const std::uint64_t elsewhere = bytes_elsewhere(value, exchange);
+        json += streams::item_end(elsewhere);
+        out_->sent(streams::message_bytes(json.size(), exchange.body().size()) + elsewhere);
+        call_->setup_.ways.add(exchange);
+        if (call_->setup_.out->send(std::move(json), exchange.body())) return;
+        grants.take_back();
+        throw CancelledError();
+    }
+
+    const std::shared_ptr<StreamCall> call_;
+    const std::string name_;
+    const std::shared_ptr<streams::Outflow> out_;
+    const std::string start_;
+    bool ended_ = false;
+};
+
+StreamCall::StreamCall(Setup setup, streams::Window client_window) : setup_(std::move(setup)) {
+    const auto parameters = setup_.function->parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        if (parameters[i].flow == shared_tensor::Flow::value) continue;
+        Flow& flow =
+            flows_.emplace_back(Flow{{parameters[i].name, parameters[i].flow == shared_tensor::Flow::reader}, i});
+        if (flow.info.reads) {
+            flow.in = std::make_shared<streams::Inflow>(setup_.window);
+        } else {
+            flow.out = std::make_shared<streams::Outflow>(client_window);
+        }
+    }
+}
+
+const StreamCall::Flow& StreamCall::at(std::size_t parameter) const {
+    const auto found =
+        std::find_if(flows_.begin(), flows_.end(), [&](const Flow& flow) { return flow.parameter == parameter; });
+    SHARED_TENSOR_CHECK(found != flows_.end(), "a parameter that is no stream");
+    return *found;
+}
+
+std::shared_ptr<detail::ItemSource> StreamCall::source(std::size_t parameter) {
+    return std::make_shared<Source>(shared_from_this(), at(parameter));
+}
+
+std::shared_ptr<detail::ItemSink> StreamCall::sink(std::size_t parameter) {
+    return std::make_shared<Sink>(shared_from_this(), at(parameter));
+}
+
+std::vector<streams::StreamInfo> StreamCall::infos() const {
+    std::vector<streams::StreamInfo> infos;
+    for (const Flow& flow : flows_)
+        infos.push_back(flow.info);
+    return infos;
+}
+
+StreamCall::Flow* StreamCall::find(std::string_view name) {
+    const auto found =
+        std::find_if(flows_.begin(), flows_.end(), [&](const Flow& flow) { return flow.info.name == name; });
+    return found == flows_.end() ? nullptr : &*found;
+}
+
+std::string StreamCall::take(streams::Word word, streams::Item item) {
+    using Kind = streams::Word::Kind;
+    Flow* flow = find(word.stream);
+    if (flow == nullptr) return "the call has no stream \"" + word.stream + '"';
+    const bool about_reading = word.kind == Kind::item || word.kind == Kind::end;
+    if (about_reading != flow->info.reads)
+        return about_reading ? "the function does not read from it" : "the function does not write to it";
+    if (word.kind == Kind::item && !flow->in->add(std::move(item)))
+        return "it has ended, or the item is beyond its window";
+    if (word.kind == Kind::end) flow->in->end();
+    if (word.kind == Kind::taken && !flow->out->taken(word.taken)) return "so many items were not sent";
+    if (word.kind == Kind::stop) flow->out->stop();
+    return {};
+}
+
+void StreamCall::cancelled() {
+    for (const Flow& flow : flows_) {
+        if (flow.in != nullptr) flow.in->close(false);
+        if (flow.out != nullptr) flow.out->close();
+    }
+}
+
+}  // namespace shared_tensor::server

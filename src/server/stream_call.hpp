@@ -1,0 +1,80 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <shared_tensor/stream.hpp>
+
+#include "http/web_socket.hpp"
+#include "server/recipient.hpp"
+#include "server/reply.hpp"
+#include "server/way_totals.hpp"
+#include "service/execution.hpp"
+#include "streams/inflow.hpp"
+#include "streams/outflow.hpp"
+#include "streams/word.hpp"
+
+namespace shared_tensor::server {
+
+/// Sends a message that is made already: on a WebSocket, or as a piece of an answer. From any thread.
+class MessageOut {
+public:
+    virtual ~MessageOut() = default;
+    /// A JSON text, and tensors behind it in frame form where there are some. Blocks no longer than until the peer's
+    /// system has it: what the tensors were written from may change then. False when there is nobody any more.
+    virtual bool send(std::string json, const tensor::OutgoingBody& tensors) = 0;
+    /// The same without tensors, and without blocking.
+    virtual bool say(std::string json) = 0;
+};
+
+/// One call that streams: its flows on this side. The function uses it through its Readers and Writers, on the thread
+/// that runs it; what the client says comes from another.
+class StreamCall final : public detail::CallStreams, public std::enable_shared_from_this<StreamCall> {
+public:
+    struct Setup {
+        json_rpc::Json id;
+        const SharedFunction* function;
+        Principal principal;
+        Recipient recipient;
+        const Recipients& recipients;
+        WayTotals& ways;
+        streams::Window window;  ///< of what the function reads
+        std::shared_ptr<MessageOut> out;
+    };
+    /// `client_window`: of what the client reads.
+    StreamCall(Setup setup, streams::Window client_window);
+
+    // detail::CallStreams
+    std::shared_ptr<detail::ItemSource> source(std::size_t parameter) override;
+    std::shared_ptr<detail::ItemSink> sink(std::size_t parameter) override;
+
+    const json_rpc::Json& id() const { return setup_.id; }
+    const Principal& principal() const { return setup_.principal; }
+    const Recipient& recipient() const { return setup_.recipient; }
+    std::vector<streams::StreamInfo> infos() const;
+    const streams::Window& window() const { return setup_.window; }
+
+    /// What the client said of one of its streams; `item` where it is one. Why it cannot be, empty when it can. Does
+    /// not block.
+    std::string take(streams::Word word, streams::Item item);
+    /// The function is to end: all that it reads and writes throws CancelledError.
+    void cancelled();
+
+private:
+    class Source;
+    class Sink;
+    struct Flow {
+        streams::StreamInfo info;
+        std::size_t parameter;
+        std::shared_ptr<streams::Inflow> in{};    // of what the function reads
+        std::shared_ptr<streams::Outflow> out{};  // of what it writes
+    };
+    Flow* find(std::string_view name);
+    const Flow& at(std::size_t parameter) const;
+
+    const Setup setup_;
+    std::vector<Flow> flows_;
+};
+
+}  // namespace shared_tensor::server

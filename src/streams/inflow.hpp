@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "json_rpc/message.hpp"
+#include "streams/window.hpp"
+#include "util/clock.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::streams {
+
+/// One item as it came. Its tensors are read when it is.
+struct Item {
+    json_rpc::Json value;
+    std::span<const std::byte> tensors{};  ///< the bytes behind the JSON of its message
+    std::shared_ptr<const void> owner{};   ///< of these
+    std::uint64_t cost = 0;
+    std::uint64_t number = 0;  ///< from 0; given by Inflow
+};
+
+/// The items that came for the reader of a stream, and were not read yet: as many as the window lets be on their way.
+/// Thread safety: next() by one thread, the rest by any.
+class Inflow {
+public:
+    explicit Inflow(Window window) : state_(window) {}
+
+    /// False for an item beyond the window, or after the end: the sender breaks the rules.
+    bool add(Item item);
+    /// No more come.
+    void end();
+    /// The call is over: what came is read still where `then_read`, and nothing comes after it.
+    void close(bool then_read);
+
+    struct Next {
+        std::optional<Item> item{};  ///< none: the stream has ended, or, with `closed`, the call
+        bool closed = false;
+        std::optional<std::uint64_t> taken{};  ///< to be told to the sender now: items taken in all
+    };
+    /// Blocks until there is an item, or will be none.
+    Next next();
+
+private:
+    struct State {
+        explicit State(Window limits) : window(limits) {}
+        Window window;
+        std::deque<Item> items;
+        std::uint64_t cost = 0;  ///< of these
+        std::uint64_t added = 0, taken = 0, told = 0, cost_untold = 0;
+        bool ended = false, closed = false;
+    };
+    Guarded<State> state_;
+};
+
+}  // namespace shared_tensor::streams

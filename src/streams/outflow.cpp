@@ -1,0 +1,49 @@
+#include "streams/outflow.hpp"
+
+namespace shared_tensor::streams {
+
+Outflow::Room Outflow::wait() {
+    auto state = state_.lock();
+    state.wait([](const State& now) {
+        const bool room = now.on_the_way.size() < now.window.items && now.cost < now.window.bytes;
+        return now.closed || now.stopped || room;
+    });
+    if (state->closed) return Room::over;
+    return state->stopped ? Room::stopped : Room::free;
+}
+
+void Outflow::sent(std::uint64_t cost) {
+    state_.with([&](State& state) {
+        state.on_the_way.push_back(cost);
+        state.cost += cost;
+    });
+}
+
+bool Outflow::taken(std::uint64_t items) {
+    const bool valid = state_.with([&](State& state) {
+        if (items < state.taken || items - state.taken > state.on_the_way.size()) return false;
+        for (; state.taken < items; ++state.taken) {
+            state.cost -= state.on_the_way.front();
+            state.on_the_way.pop_front();
+        }
+        return true;
+    });
+    if (valid) state_.notify_all();
+    return valid;
+}
+
+void Outflow::stop() {
+    state_.with([](State& state) { state.stopped = true; });
+    state_.notify_all();
+}
+
+void Outflow::close() {
+    state_.with([](State& state) { state.closed = true; });
+    state_.notify_all();
+}
+
+std::uint64_t Outflow::sent_items() const {
+    return state_.with([](const State& state) { return state.taken + state.on_the_way.size(); });
+}
+
+}  // namespace shared_tensor::streams

@@ -1,0 +1,164 @@
+// Functions that only write, over plain HTTP: what curl sees.
+
+#include <catch2/catch_test_macros.hpp>
+#include <cstring>
+
+#include "../client/example_daemon.hpp"
+#include "support/rpc.hpp"
+
+using namespace shared_tensor::test;
+
+namespace {
+
+/// The pieces of a chunked body, joined, until its end; what came without one where it was cut.
+std::string read_chunked(HttpPeer& peer, bool& whole) {
+    std::string body;
+    whole = false;
+    for (;;) {
+        const std::string line = peer.read_line();
+        if (line.empty()) return body;
+        const std::size_t size = std::stoul(line, nullptr, 16);
+        const std::string piece = peer.read_bytes(size + 2);
+        if (size == 0) {
+            whole = true;
+            return body;
+        }
+        body += piece.substr(0, size);
+    }
+}
+
+struct Streamed {
+    HttpReply head;
+    std::string body;
+    bool whole = false;
+};
+
+Streamed stream(int port, const std::string& method, const Json& params, const HeaderList& headers) {
+    HttpPeer peer(port);
+    peer.request("POST", "/jsonrpc", call_object(method, params).dump(), headers);
+    Streamed streamed{peer.read_head(), {}, false};
+    streamed.body = read_chunked(peer, streamed.whole);
+    return streamed;
+}
+
+std::vector<Json> events(const std::string& body) {
+    std::vector<Json> messages;
+    for (std::size_t at = 0; at < body.size();) {
+        const std::size_t end = body.find("\n\n", at);
+        REQUIRE(end != std::string::npos);
+        REQUIRE(body.compare(at, 6, "data: ") == 0);
+        messages.push_back(Json::parse(body.substr(at + 6, end - at - 6)));
+        at = end + 2;
+    }
+    return messages;
+}
+
+const HeaderList kEvents{{"Accept", "text/event-stream"}};
+
+}  // namespace
+
+TEST_CASE("items and result are events of one answer", "[streams]") {
+    const ExampleDaemon server;
+    const Streamed streamed = stream(server.daemon.port(), "count", {{"up_to", 3}}, kEvents);
+    CHECK(streamed.head.status == 200);
+    CHECK(streamed.head.header("Content-Type") == "text/event-stream");
+    CHECK(streamed.whole);
+    const auto messages = events(streamed.body);
+    REQUIRE(messages.size() == 4);
+    for (int i = 0; i < 3; ++i) {
+        CHECK(messages[i]["method"] == "stream.item");
+        CHECK(messages[i]["params"] == Json{{"call", 1}, {"stream", "numbers"}, {"value", i + 1}});
+    }
+    CHECK(messages[3] == Json{{"jsonrpc", "2.0"}, {"result", 3}, {"id", 1}});
+}
+
+TEST_CASE("an error in the middle is the last event", "[streams]") {
+    const ExampleDaemon server;
+    const Streamed streamed =
+        stream(server.daemon.port(), "tokens", {{"count", 5}, {"width", 2}, {"fail_after", 2}}, kEvents);
+    const auto messages = events(streamed.body);
+    REQUIRE(messages.size() == 3);
+    CHECK(messages[1]["params"]["value"]["$tensor"]["data"] == Json{1.0, 1.0});
+    CHECK(code_of(messages[2]) == -32000);
+    CHECK(streamed.whole);
+}
+
+TEST_CASE("each piece is sent when it is made", "[streams]") {
+    const ExampleDaemon server;
+    HttpPeer peer(server.daemon.port());
+    const Json params{{"up_to", 1'000'000}, {"seconds_between", 0.05}};
+    peer.request("POST", "/jsonrpc", call_object("count", params).dump(), kEvents);
+    CHECK(peer.read_head().status == 200);
+    for (int i = 1; i <= 3; ++i) {
+        const std::size_t size = std::stoul(peer.read_line(), nullptr, 16);
+        const std::string piece = peer.read_bytes(size + 2);
+        CHECK(piece.find("\"value\":" + std::to_string(i) + "}") != std::string::npos);
+    }
+    peer.close();
+    CHECK(eventually([&] { return call(server.daemon.port(), "server.info")["totals"]["streams"]["running"] == 0; }));
+}
+
+TEST_CASE("frames come one after another each behind its length", "[streams]") {
+    const ExampleDaemon server;
+    const Streamed streamed =
+        stream(server.daemon.port(), "tokens", {{"count", 2}, {"width", 3}},
+               {{"Accept", "application/vnd.shared-tensor-stream"}, {"Shared-Tensor-Accept", "body"}});
+    CHECK(streamed.head.header("Content-Type") == "application/vnd.shared-tensor-stream");
+    std::vector<Json> messages;
+    std::vector<float> elements;
+    for (std::size_t at = 0; at < streamed.body.size();) {
+        std::uint64_t size = 0, json = 0;
+        std::memcpy(&size, streamed.body.data() + at, 8);
+        std::memcpy(&json, streamed.body.data() + at + 8, 8);
+        messages.push_back(Json::parse(streamed.body.substr(at + 16, json)));
+        for (std::size_t tensors = at + 16 + json; tensors < at + 8 + size; tensors += sizeof(float))
+            std::memcpy(&elements.emplace_back(), streamed.body.data() + tensors, sizeof(float));
+        at += 8 + size;
+    }
+    REQUIRE(messages.size() == 3);
+    CHECK(messages[0]["params"]["value"]["$tensor"]["body"]["size"] == 12);
+    CHECK(elements == std::vector<float>{0, 0, 0, 1, 1, 1});
+    CHECK(messages[2]["result"] == nullptr);
+}
+
+TEST_CASE("a function that reads needs a WebSocket and says so", "[streams]") {
+    const ExampleDaemon server;
+    for (const HeaderList& headers : {HeaderList{}, kEvents}) {
+        const Json refused = respond(server.daemon.port(), "sum_of", nullptr, headers);
+        CHECK(code_of(refused) == -32600);
+        CHECK(refused.dump().find("/ws") != std::string::npos);
+    }
+    CHECK(respond(server.daemon.port(), "count", {{"up_to", 1}}).dump().find("text/event-stream") != std::string::npos);
+    CHECK(code_of(respond(server.daemon.port(), "count", {{"up_to", "x"}}, kEvents)) == -32602);
+}
+
+TEST_CASE("a reader of events that stops reading holds no worker and is given up", "[streams]") {
+    ExampleDaemon server({"--workers", "1", "--write-timeout", "300ms"});
+    HttpPeer peer(server.daemon.port());
+    peer.request("POST", "/jsonrpc", call_object("tokens", {{"count", 1'000'000}, {"width", 60}}).dump(), kEvents);
+    const auto running = [&] { return call(server.daemon.port(), "server.info")["totals"]["streams"]["running"]; };
+    CHECK(eventually([&] { return running() == 1; }));
+    CHECK(call(server.daemon.port(), "sleep", {{"seconds", 0.01}}).get<double>() > 0);
+    CHECK(eventually([&] { return running() == 0; }));
+}
+
+TEST_CASE("what asks for a WebSocket and is none is told what is missing", "[streams]") {
+    const ExampleDaemon server;
+    const auto get = [&](const HeaderList& headers) {
+        HttpPeer peer(server.daemon.port());
+        peer.request("GET", "/ws", {}, headers);
+        return peer.read();
+    };
+    HeaderList handshake{{"Connection", "Upgrade"},
+                         {"Upgrade", "websocket"},
+                         {"Sec-WebSocket-Version", "13"},
+                         {"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}};
+    CHECK(get({}).status == 426);
+    CHECK(get(handshake).status == 101);
+    CHECK(get(handshake).header("Sec-WebSocket-Accept") == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    handshake[2].second = "8";
+    CHECK(get(handshake).status == 400);
+    handshake[2].second = "13";
+    handshake.emplace_back("Origin", "http://elsewhere.example");
+    CHECK(get(handshake).status == 403);
+}

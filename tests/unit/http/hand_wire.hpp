@@ -1,0 +1,42 @@
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <span>
+#include <string>
+
+#include "http/wire.hpp"
+
+namespace shared_tensor::test {
+
+/// Takes what a test allows, and keeps it.
+class HandWire final : public http::Wire {
+public:
+    std::string taken;
+    std::size_t room = 0;  ///< bytes that it still takes
+    std::size_t at_once = 1 << 30;
+    bool broken = false;
+    std::function<void()> before_write;
+
+    http::WireResult write(std::span<const iovec> parts) override {
+        if (before_write) before_write();
+        if (broken) return {http::WireStatus::broken};
+        const std::size_t most = std::min(room, at_once);
+        std::size_t bytes = 0;
+        for (const iovec& part : parts) {
+            const std::size_t size = std::min(part.iov_len, most - bytes);
+            taken.append(static_cast<const char*>(part.iov_base), size);
+            bytes += size;
+        }
+        room -= bytes;
+        return bytes > 0 ? http::WireResult{http::WireStatus::ok, bytes} : http::WireResult{http::WireStatus::again};
+    }
+    http::WireResult read(void*, std::size_t, Wait) override { return {http::WireStatus::again}; }
+    int fd() const override { return -1; }
+    void set_linger(std::chrono::microseconds) override {}
+    void shutdown() override {}
+    void finish_writing() override {}
+    void abandon_unsent() override {}
+};
+
+}  // namespace shared_tensor::test

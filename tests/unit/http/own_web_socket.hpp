@@ -1,0 +1,87 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "http/web_socket_client.hpp"
+#include "http/web_socket_handshake.hpp"
+#include "web_socket_peer.hpp"
+
+namespace shared_tensor::test {
+
+inline constexpr std::chrono::milliseconds kConnect{5'000};
+
+inline http::Endpoint endpoint_of(int port) {
+    return http::Endpoint::parse("http://127.0.0.1:" + std::to_string(port));
+}
+
+inline http::ClientRequest request_to(std::string path = "/socket") {
+    http::ClientRequest request;
+    request.path = std::move(path);
+    request.deadline = patience();
+    return request;
+}
+
+inline std::shared_ptr<http::WebSocket> connect_to(const http::Endpoint& endpoint, BufferPool& buffers) {
+    auto connected = http::connect_web_socket(endpoint, request_to(), kConnect, {}, buffers);
+    return std::get<std::shared_ptr<http::WebSocket>>(connected);
+}
+
+struct Received {
+    bool binary;
+    std::string text;
+};
+
+/// Our own client and the thread that runs it, which keeps what comes.
+class OwnClient {
+public:
+    explicit OwnClient(const http::Endpoint& endpoint) : socket_(connect_to(endpoint, buffers_)) {
+        thread_ = std::jthread([this] {
+            end_ = socket_->run([this](const http::WebSocketMessage& message) {
+                received_.with([&](auto& all) { all.push_back({message.binary, std::string(message.text())}); });
+                received_.notify_all();
+            });
+        });
+    }
+    explicit OwnClient(int port) : OwnClient(endpoint_of(port)) {}
+    OwnClient(const OwnClient&) = delete;
+    OwnClient& operator=(const OwnClient&) = delete;
+    ~OwnClient() { socket_->abort(); }
+
+    http::WebSocket& socket() { return *socket_; }
+    bool send(int kind, std::string bytes) { return socket_->send(kind == kBinary, {part_of(std::move(bytes))}); }
+    /// Waits for so many messages; empty when they do not come.
+    std::vector<Received> receive(std::size_t count) {
+        auto all = received_.lock();
+        const bool came = all.wait_until(patience(), [&](const auto& now) { return now.size() >= count; });
+        return came ? *all : std::vector<Received>();
+    }
+    http::WebSocketEnd end() {
+        thread_.join();
+        return end_;
+    }
+
+private:
+    BufferPool buffers_;
+    std::shared_ptr<http::WebSocket> socket_;
+    Guarded<std::vector<Received>> received_;
+    http::WebSocketEnd end_;
+    std::jthread thread_;
+};
+
+inline std::string key_of(const std::string& request) {
+    const std::size_t at = request.find("Sec-WebSocket-Key: ");
+    return at == std::string::npos ? "" : request.substr(at + 19, 24);
+}
+
+/// Takes our own client on a connection by hand.
+inline RawClient accept_web_socket(RawServer& server, std::string_view behind = "") {
+    auto connection = server.accept();
+    const std::string request = RawServer::read_request(connection);
+    connection.send(http::render_switching(key_of(request)).append(behind));
+    return connection;
+}
+
+}  // namespace shared_tensor::test
