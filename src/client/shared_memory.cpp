@@ -147,6 +147,11 @@ void SharedMemory::give_up(const std::vector<std::string>& leases) {
         words_.release(lease);
 }
 
+void SharedMemory::confirm(const std::vector<std::string>& leases) {
+    for (const std::string& lease : leases)
+        words_.confirm(lease);
+}
+
 tensor::Viability SharedMemory::viable() const {
     if (!process_.is_here()) return {"the local channel belongs to the process that this one was forked from"};
     return {state_.with([](const State& state) { return state.gone; }) ? "the local channel is closed" : ""};

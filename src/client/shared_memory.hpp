@@ -39,6 +39,7 @@ public:
     void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made);
     /// Nobody has read the tensors of these leases, and nobody will.
     void give_up(const std::vector<std::string>& leases);
+    void confirm(const std::vector<std::string>& leases);
     /// In words of Shared-Tensor-Accept: what such memory can carry.
     std::string accepted() const;
 

@@ -55,6 +55,10 @@ public:
     ~Streaming() override {
         cancel();
         line_->socket->abort();
+        thread_ = {};
+        for (const CallerFlow& flow : flows()) {
+            if (flow.in != nullptr) give_up(flow.in->close(false), line_->core->ports());
+        }
     }
 
     /// Sends the request and waits for the server to be ready. Throws what it answered instead.
@@ -129,8 +133,12 @@ CallerFlow Streaming::give(std::string_view name, bool written) {
 }
 
 void Streaming::run() {
-    const http::WebSocketEnd end =
-        line_->socket->run([this](const http::WebSocketMessage& message) { receive(message); });
+    http::WebSocketEnd end;
+    try {
+        end = line_->socket->run([this](const http::WebSocketMessage& message) { receive(message); });
+    } catch (const std::exception& error) {
+        end.reason = error.what();
+    }
     const bool down = line_->core->is_shut_down();
     const std::string why =
         down ? "the client was shut down"
@@ -179,7 +187,10 @@ void Streaming::break_off(const std::string& why) {
 void Streaming::hear(streams::Word word, streams::Item item) {
     using Kind = streams::Word::Kind;
     if (word.call != line_->id) return;
-    if (word.kind == Kind::ready) return become_ready(word);
+    if (word.kind == Kind::ready) {
+        const bool again = line_->state.with([](const StreamState& now) { return now.ready; });
+        return again ? break_off("it says twice that it is ready") : become_ready(word);
+    }
     const auto all = flows();
     const auto found =
         std::find_if(all.begin(), all.end(), [&](const CallerFlow& flow) { return flow.info.name == word.stream; });
@@ -188,7 +199,13 @@ void Streaming::hear(streams::Word word, streams::Item item) {
         return break_off("it speaks of a stream that there is not");
     item.value = std::move(word.value);
     item.cost += word.elsewhere_bytes;
-    if (word.kind == Kind::item && !found->in->add(std::move(item))) break_off("an item is beyond its window");
+    const auto leases = word.kind == Kind::item ? leases_in(item) : std::vector<std::string>();
+    if (!leases.empty()) line_->core->ports().confirm(leases);  // it may be long until it is read
+    if (word.kind == Kind::item) {
+        const auto added = found->in->add(std::move(item));
+        if (added == streams::Inflow::Added::refused) break_off("an item is beyond its window");
+        if (added != streams::Inflow::Added::kept && !leases.empty()) line_->core->ports().give_up(leases);
+    }
     if (word.kind == Kind::end) found->in->end();
     if (word.kind == Kind::taken && !found->taken(word.taken)) break_off("it took more items than there were");
     if (word.kind == Kind::stop) found->out->stop();
@@ -218,7 +235,10 @@ void Streaming::take_answer(json_rpc::Response answer, streams::Item item) {
         outcome.error = error_of(*error, line_->method);
     } else {
         item.value = *answer.result();
+        if (const auto leases = leases_in(item); !leases.empty()) line_->core->ports().confirm(leases);
         outcome.result = std::move(item);
+        for (const CallerFlow& flow : flows())
+            flow.all_read();
     }
     finish(std::move(outcome), true);
     line_->socket->close(http::CloseCode::normal, "");
@@ -233,7 +253,7 @@ void Streaming::finish(StreamOutcome outcome, bool then_read) {
     });
     if (!first) return;
     for (const CallerFlow& flow : flows()) {
-        if (flow.in != nullptr) flow.in->close(then_read);
+        if (flow.in != nullptr) give_up(flow.in->close(then_read), line_->core->ports());
         if (flow.out != nullptr) flow.out->close();
     }
     line_->state.notify_all();
@@ -247,7 +267,7 @@ void Streaming::result(detail::ResultSlot& slot) {
         }
     });
     for (const CallerFlow& flow : unused) {
-        if (flow.in != nullptr) flow.in->close(false);
+        if (flow.in != nullptr) give_up(flow.in->close(false), line_->core->ports());
         line_->say(flow.info.reads ? streams::end(line_->id, flow.info.name)
                                    : streams::stop(line_->id, flow.info.name));
     }
@@ -292,6 +312,7 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
         line->options.timeout.reset();
         line->id = request.first_id();
         line->method = method;
+        line->memory = shared;
         line->socket = core->connect_web_socket(method, options, shared, times.deadline);
         const auto call = std::make_shared<Streaming>(line, session);
         try {

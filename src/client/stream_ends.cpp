@@ -35,7 +35,7 @@ public:
 
     bool next(const Read& read) override {
         streams::Inflow::Next next = in_->next();
-        if (next.taken) line_->say(streams::taken(line_->id, name_, *next.taken));
+        if (next.taken) line_->say(streams::taken(line_->id, name_, *next.taken));  // leases keep what it names
         if (next.item) {
             const std::uint64_t number = next.item->number;
             ReadSlot slot(read);
@@ -55,7 +55,7 @@ public:
     void stop() noexcept override {
         if (std::exchange(ended_, true)) return;
         try {
-            in_->close(false);
+            give_up(in_->close(false), line_->core->ports());
             line_->say(streams::stop(line_->id, name_));
         } catch (const std::exception&) {  // no memory: the stream stops when its window is full
         }
@@ -102,7 +102,7 @@ public:
 
 private:
     void send(const Write& write) {
-        OutgoingPort port(line_->core->ports(), line_->options.require);
+        OutgoingPort port(line_->core->ports(), required());
         codec::Value value;
         codec::JsonSink sink(value, port, codec::JsonSink::References::write);
         write(ValueWriter(sink, sink.root()));
@@ -124,6 +124,12 @@ private:
         out_->sent(streams::message_bytes(json.size(), in_message) + bytes_elsewhere);
         if (parts.empty()) return line_->say(std::move(json));
         if (!line_->socket->send_from(codec::frame_head(json), std::move(parts))) line_->check();
+    }
+
+    /// The server reads the items by the session that the call was made with: memory of a later one would be foreign.
+    std::string required() const {
+        const bool other = line_->core->ports().session() != line_->memory;
+        return other && line_->options.require.empty() ? "body" : line_->options.require;
     }
 
     const std::shared_ptr<StreamLine> line_;
@@ -158,6 +164,34 @@ bool CallerFlow::taken(std::uint64_t items) const {
     for (const auto& [number, tensors] : done)
         tensors->answered();
     return true;
+}
+
+void CallerFlow::all_read() const {
+    Lent done;  // goes outside the lock
+    lent->with([&](Lent& waiting) { done.swap(waiting); });
+    for (const auto& [number, tensors] : done)
+        tensors->answered();
+}
+
+std::vector<std::string> leases_in(const streams::Item& item) {
+    std::vector<std::string> leases;
+    if (!item.value.is_structured()) return leases;
+    codec::for_each_placeholder(item.value, [&](const codec::Json& place) {
+        const codec::Json& descriptor = place.begin().value();
+        const auto lease = descriptor.is_object() ? descriptor.find("lease") : descriptor.end();
+        if (descriptor.is_object() && lease != descriptor.end() && lease->is_string())
+            leases.push_back(lease->get<std::string>());
+    });
+    return leases;
+}
+
+void give_up(const std::deque<streams::Item>& items, const TensorPorts& ports) noexcept {
+    try {
+        for (const streams::Item& item : items) {
+            if (const auto leases = leases_in(item); !leases.empty()) ports.give_up(leases);
+        }
+    } catch (const std::exception&) {  // no memory: they end with the session
+    }
 }
 
 std::shared_ptr<detail::ItemSource> make_source(std::shared_ptr<StreamLine> line, const CallerFlow& flow,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <shared_tensor/stream_call.hpp>
 
@@ -35,6 +36,7 @@ struct StreamLine {
     CallOptions options;
     json_rpc::Json id;
     std::string method;
+    std::string memory;  ///< the session whose memory its messages may name; empty: none
     std::shared_ptr<http::WebSocket> socket;
     Guarded<StreamState> state{};
 
@@ -55,7 +57,14 @@ struct CallerFlow {
 
     /// The server has taken so many items. False for what cannot be.
     bool taken(std::uint64_t items) const;
+    /// The function has returned: it reads none of them any more.
+    void all_read() const;
 };
+
+/// Of the tensors that an item brought.
+std::vector<std::string> leases_in(const streams::Item& item);
+/// Nobody will read them.
+void give_up(const std::deque<streams::Item>& items, const TensorPorts& ports) noexcept;
 
 std::shared_ptr<detail::ItemSource> make_source(std::shared_ptr<StreamLine> line, const CallerFlow& flow,
                                                 std::shared_ptr<void> call);

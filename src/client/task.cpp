@@ -18,9 +18,10 @@ namespace {
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 
-constexpr milliseconds kLongestWait{20'000};  // of one request: below the server's bound
-constexpr milliseconds kReportInterval{250};  // while somebody wants to see progress
-constexpr milliseconds kAnswerTime{10'000};   // beyond the time that a request waits in the server
+constexpr milliseconds kLongestWait{20'000};   // of one request: below the server's bound
+constexpr milliseconds kReportInterval{250};   // while somebody wants to see progress
+constexpr milliseconds kAnswerTime{10'000};    // beyond the time that a request waits in the server
+constexpr milliseconds kAskAllTheSame{5'000};  // where nothing is told
 constexpr milliseconds kForEver{std::chrono::hours(24 * 365)};
 
 /// Of questions about the task; none of them changes anything when it is asked twice.
@@ -83,13 +84,15 @@ std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
         bool broken = false;
         {
             auto access = heard.lock();
-            access.wait_until(until, [](const Heard& now) { return now.broken || !now.news.empty(); });
+            access.wait_until(std::min(until, Steady::now() + kAskAllTheSame),
+                              [](const Heard& now) { return now.broken || !now.news.empty(); });
             news.swap(access->news);
             broken = access->broken;
         }
-        for (TaskStatus& status : news) {
-            if (!last || client::is_news(*last, status)) report_(status);
-            last = std::move(status);
+        if (news.empty() && !broken) news.push_back(this->status());  // its end may have been missed
+        for (TaskStatus& told : news) {
+            if (!last || client::is_news(*last, told)) report_(told);
+            last = std::move(told);
             if (last->ended()) return last;
         }
         if (broken) return std::nullopt;

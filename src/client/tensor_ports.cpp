@@ -153,6 +153,10 @@ public:
         return !shared->devices().refused().empty();
     }
 
+    void confirm(const std::vector<std::string>& leases) const override {
+        if (const Memory shared = memory()) shared->confirm(leases);
+    }
+
     void give_up(const std::vector<std::string>& leases) const override {
         if (const Memory shared = memory()) shared->give_up(leases);
     }

@@ -81,6 +81,9 @@ public:
     /// Leases that came with an answer and that nobody has read: their memory may be used again.
     virtual void give_up(const std::vector<std::string>& leases) const { (void)leases; }
 
+    /// Leases that came and will be read later: they do not end for want of a word.
+    virtual void confirm(const std::vector<std::string>& leases) const { (void)leases; }
+
     /// The token by which the server knows whose memory requests and answers name; empty: none is shared.
     virtual std::string session() const { return {}; }
     /// The ways that are taken beside those of the options where one is shared, in order of wish.

@@ -18,16 +18,20 @@ public:
         http::WebSocketLimits limits;
         limits.max_text_bytes = limits.max_binary_bytes = options_.max_response_bytes;
         return http::connect_web_socket(options_.endpoint, std::move(request), options_.connect_timeout, limits,
-                                        buffers_);
+                                        buffers_, &handshakes_);
     }
     std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) override { return client_.take_buffer(bytes); }
-    void shutdown() override { client_.shutdown(); }
+    void shutdown() override {
+        client_.shutdown();
+        handshakes_.shutdown();
+    }
     http::Client::Stats stats() const override { return client_.stats(); }
 
 private:
     const http::ClientOptions options_;
     http::Client client_;
     BufferPool buffers_;  // of WebSockets
+    http::Handshakes handshakes_;
 };
 
 }  // namespace

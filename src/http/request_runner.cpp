@@ -226,7 +226,7 @@ After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFram
     const Response response = guarded("handle a request", bare_500(), [&] {
         return context_.handler.handle({std::move(frame.head), std::move(bytes)}, exchange);
     });
-    if (exchange.begun()) return exchange.finish();
+    if (exchange.begun()) return response.status == 200 ? exchange.finish() : After::close;  // cut off: it failed
     return answer(connection, response, frame, head_only);
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "util/check.hpp"
@@ -57,6 +58,11 @@ void WebSocket::call_runner() {
 
 bool WebSocket::send(bool binary, std::vector<BodyPart> parts) {
     return outbox_.add(binary ? FrameType::binary : FrameType::text, std::move(parts)).has_value();
+}
+
+bool WebSocket::send_whole(bool binary, std::vector<BodyPart> parts) {
+    const auto end = outbox_.add(binary ? FrameType::binary : FrameType::text, std::move(parts));
+    return end && outbox_.wait_taken(*end);
 }
 
 bool WebSocket::send_from(std::string head, std::vector<BodyPart> parts) {
@@ -132,6 +138,14 @@ WebSocket::MaybeEnd WebSocket::begin_frame(const FrameHead& head) {
     return std::nullopt;
 }
 
+std::shared_ptr<PooledBuffer> WebSocket::take(std::size_t bytes) const {
+    try {
+        return take_(bytes);
+    } catch (const std::bad_alloc&) {
+        return nullptr;
+    }
+}
+
 WebSocket::MaybeEnd WebSocket::begin_data(const FrameHead& head) {
     const bool continues = head.type == FrameType::continuation;
     if (continues != type_.has_value()) return refuse(CloseCode::protocol_error, "a fragment is out of its place");
@@ -142,7 +156,7 @@ WebSocket::MaybeEnd WebSocket::begin_data(const FrameHead& head) {
         return refuse(CloseCode::too_big, "a message has at most " + std::to_string(most) + " bytes here");
     const std::size_t size = before + static_cast<std::size_t>(head.size);
     if (!continues || size > message_->capacity()) {
-        auto larger = take_(continues ? std::min(most, std::max(size, 2 * before)) : size);
+        auto larger = take(continues ? std::min(most, std::max(size, 2 * before)) : size);
         if (larger == nullptr) return refuse(CloseCode::try_again_later, "there is no memory for the message");
         if (before > 0) std::memcpy(larger->data(), message_->data(), before);
         message_ = std::move(larger);
@@ -249,6 +263,19 @@ SteadyTime WebSocket::next_time() const {
     return next;
 }
 
+/// Whether the peer has left us waiting, with so little taken now and then that it would go on for ever.
+bool WebSocket::is_trickled(const WebSocketOutbox::State& out, SteadyTime now) {
+    if (!out.waits_for_peer) {
+        waits_since_.reset();
+        return false;
+    }
+    if (!waits_since_) waits_since_ = {now, outbox_.bytes_out()};
+    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - waits_since_->first);
+    if (waited <= limits_.stall) return false;
+    const auto due = static_cast<std::uint64_t>((waited - limits_.stall).count()) * limits_.min_bytes_per_second / 1000;
+    return outbox_.bytes_out() - waits_since_->second < due;
+}
+
 WebSocket::MaybeEnd WebSocket::check_times(SteadyTime now) {
     const auto out = outbox_.state();
     if (out.broken) return WebSocketEnd{CloseCode::abnormal, "cut off"};
@@ -258,6 +285,11 @@ WebSocket::MaybeEnd WebSocket::check_times(SteadyTime now) {
         wire_->abandon_unsent();
         return WebSocketEnd{CloseCode::abnormal, "the peer takes nothing"};
     }
+    if (is_trickled(out, now)) {
+        wire_->abandon_unsent();
+        return WebSocketEnd{CloseCode::abnormal, "the peer takes too little"};
+    }
+    if (out.waits_for_peer) heard_ = std::max(heard_, out.taken);  // it lives: its system has made room
     if (pace_ && now >= pace_->deadline()) return refuse(CloseCode::policy_violation, "a message came too slowly");
     if (pinged_ && now >= heard_ + limits_.idle)
         return WebSocketEnd{CloseCode::abnormal, "the peer gives no sign of life"};

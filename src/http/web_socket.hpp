@@ -23,9 +23,10 @@ namespace shared_tensor::http {
 struct WebSocketLimits {
     std::size_t max_text_bytes = std::size_t{64} << 20;
     std::size_t max_binary_bytes = std::size_t{2} << 30;
-    std::chrono::milliseconds idle{60'000};      ///< nothing came for so long, not even the answer to a ping: it is cut
-    std::chrono::milliseconds stall{30'000};     ///< a peer that takes no byte, or does not go on with a message
-    std::size_t min_bytes_per_second = 1 << 10;  ///< of a message that has begun, on average; 0: none
+    std::chrono::milliseconds idle{60'000};   ///< nothing came for so long, not even the answer to a ping: it is cut
+    std::chrono::milliseconds stall{30'000};  ///< a peer that takes no byte, or does not go on with a message
+    std::size_t min_bytes_per_second =
+        1 << 10;  ///< of a message that has begun, and of what waits for the peer; 0: none
 };
 
 struct WebSocketMessage {
@@ -58,12 +59,14 @@ public:
     /// throws leaves it.
     WebSocketEnd run(const Receive& receive);
 
-    // From any thread, none of them blocks but send_from():
+    // From any thread, none of them blocks but send_whole() and send_from():
 
     /// A message in parts, written from where they lie. False when the socket is closed, or about to be.
     bool send(bool binary, std::vector<BodyPart> parts);
     /// Bytes that were sent and not taken yet.
     std::uint64_t unsent() const { return outbox_.unsent(); }
+    /// As send(), but blocks until the peer's system has taken it. Not from `receive`.
+    bool send_whole(bool binary, std::vector<BodyPart> parts);
     /// A binary message of `head` and `parts`, in memory that may change when this returns: few bytes are copied, for
     /// many it blocks until the peer's system has taken them. Not from `receive`.
     bool send_from(std::string head, std::vector<BodyPart> parts);
@@ -89,6 +92,8 @@ private:
     MaybeEnd read_more(SteadyTime now);
     MaybeEnd check_times(SteadyTime now);
     SteadyTime next_time() const;
+    bool is_trickled(const WebSocketOutbox::State& out, SteadyTime now);
+    std::shared_ptr<PooledBuffer> take(std::size_t bytes) const;
     MaybeEnd refuse(CloseCode code, std::string_view reason);
     std::span<std::byte> room_of_frame() const;
     void filled(std::size_t bytes);
@@ -109,9 +114,10 @@ private:
     std::optional<FrameType> type_;   // of the message that is being read
     std::shared_ptr<PooledBuffer> message_;
     std::optional<Pace> pace_;
-    SteadyTime heard_{};   // when anything came last
-    bool pinged_ = false;  // since then
-    int pongs_ = 0;        // since the first one of them that waits, and where that one ends
+    std::optional<std::pair<SteadyTime, std::uint64_t>> waits_since_{};  // for the peer; bytes that had gone out then
+    SteadyTime heard_{};                                                 // when anything came last
+    bool pinged_ = false;                                                // since then
+    int pongs_ = 0;  // since the first one of them that waits, and where that one ends
     std::uint64_t first_pong_end_ = 0;
     std::optional<SteadyTime> ends_at_{};  // a close frame is on its way out
     WebSocketEnd end_{};                   // as it was told to the peer

@@ -35,11 +35,42 @@ struct Connected {
 
 }  // namespace
 
+/// One that can be ended while this is there.
+class HandshakeInProgress {
+public:
+    HandshakeInProgress(Handshakes* all, ClientConnection& mine) : all_(all), mine_(mine) {
+        if (all_ == nullptr) return;
+        const bool shut = all_->state_.with([&](Handshakes::State& state) {
+            state.connections.insert(&mine_);
+            return state.shut;
+        });
+        if (shut) mine_.shutdown();
+    }
+    HandshakeInProgress(const HandshakeInProgress&) = delete;
+    HandshakeInProgress& operator=(const HandshakeInProgress&) = delete;
+    ~HandshakeInProgress() {
+        if (all_ != nullptr) all_->state_.with([&](Handshakes::State& state) { state.connections.erase(&mine_); });
+    }
+
+private:
+    Handshakes* const all_;
+    ClientConnection& mine_;
+};
+
+/// Under the lock, so that none of them goes meanwhile; a shutdown of a socket does not block.
+void Handshakes::shutdown() {
+    state_.with([](State& state) {
+        state.shut = true;
+        for (ClientConnection* connection : state.connections)
+            connection->shutdown();
+    });
+}
+
 std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(const Endpoint& endpoint,
                                                                             ClientRequest request,
                                                                             std::chrono::milliseconds connect_timeout,
-                                                                            WebSocketLimits limits,
-                                                                            BufferPool& buffers) {
+                                                                            WebSocketLimits limits, BufferPool& buffers,
+                                                                            Handshakes* handshakes) {
     const std::string key = fresh_handshake_key();
     request.method = "GET";
     request.headers.add("Upgrade", "websocket");
@@ -48,7 +79,10 @@ std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(cons
     request.headers.add("Sec-WebSocket-Key", key);
     const auto connected_by = std::min(request.deadline, std::chrono::steady_clock::now() + connect_timeout);
     ClientConnection connection(connect_to(endpoint, connected_by), endpoint.authority(), kMaxRefusal);
-    ClientResponse response = connection.exchange(request, buffers);
+    ClientResponse response = [&] {
+        const HandshakeInProgress in_progress(handshakes, connection);
+        return connection.exchange(request, buffers);
+    }();
     if (response.status != 101) return response;
     check_answer(response, key);
     auto [wire, received] = connection.take_upgraded();

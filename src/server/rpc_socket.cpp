@@ -26,6 +26,21 @@ http::BodyPart part_of(std::string text) {
     return {std::as_bytes(std::span(*kept)), kept};
 }
 
+constexpr std::uint64_t kMostUnread = 64 << 20;  // bytes that wait for a peer which sends more requests
+
+/// Runs when it goes, whatever happens.
+template <class Run>
+class AtEnd {
+public:
+    explicit AtEnd(Run run) : run_(std::move(run)) {}
+    AtEnd(const AtEnd&) = delete;
+    AtEnd& operator=(const AtEnd&) = delete;
+    ~AtEnd() { run_(); }
+
+private:
+    Run run_;
+};
+
 /// The only request of a message, null for a batch and for what is no request.
 const json_rpc::Request* only_request(const json_rpc::Message& message) {
     return message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
@@ -57,13 +72,22 @@ public:
         return socket_->send_from(codec::frame_head(json), std::move(parts));
     }
     bool say(std::string json) override { return socket_->send(false, {part_of(std::move(json))}); }
+    void give_up() noexcept override { socket_->abort(); }
 
-    /// What POST would have answered.
+    /// What POST would have answered. Blocks until the peer's system has it: then the next call may come.
     void answer(http::Response response) {
-        if (response.parts.empty()) {
-            if (!response.text.empty()) say(std::move(response.text));
-        } else {
+        if (!response.parts.empty()) {
+            socket_->send_whole(true, std::move(response.parts));
+        } else if (!response.text.empty()) {
+            socket_->send_whole(false, {part_of(std::move(response.text))});
+        }
+    }
+    /// The same without blocking: of calls that stream there are few.
+    void answer_soon(http::Response response) {
+        if (!response.parts.empty()) {
             socket_->send(true, std::move(response.parts));
+        } else {
+            say(std::move(response.text));
         }
     }
 
@@ -107,10 +131,10 @@ RpcSocket::RpcSocket(const SocketParts& parts, Threads& threads, std::shared_ptr
       principal_(std::move(principal)) {}
 
 void RpcSocket::run() {
+    const AtEnd gone([this] { all_gone(); });
     const http::WebSocketEnd end =
         socket_->run([this](http::WebSocketMessage message) { receive(std::move(message)); });
     if (end.code == http::CloseCode::abnormal) log::debug("a WebSocket ended: ", end.reason);
-    all_gone();
 }
 
 void RpcSocket::all_gone() {
@@ -142,7 +166,9 @@ void RpcSocket::drain() {
 
 void RpcSocket::break_off(const std::string& reason) { socket_->close(http::CloseCode::policy_violation, reason); }
 
+/// Of a peer that asks and asks and reads no answer nothing more is taken.
 void RpcSocket::answer_with(const Json& id, const Error& error) {
+    if (socket_->unsent() > kMostUnread) return break_off("answers are not read");
     std::string text;
     json_rpc::print({id, error}, text);
     out_->say(std::move(text));
@@ -178,16 +204,22 @@ void RpcSocket::take_word(json_rpc::Request request, Message message) {
     hear(std::move(word), std::move(item));
 }
 
-/// Words of a call that is over are nothing: they were on their way.
+/// Words of a call that is over are nothing: they were on their way. Before it is ready it can only be cancelled.
 void RpcSocket::hear(streams::Word word, streams::Item item) {
     const std::string key = text_of(word.call);
     std::shared_ptr<StreamCall> call;
     std::shared_ptr<service::Execution> execution;
+    bool too_early = false;
     calls_.with([&](Calls& calls) {
         if (const auto found = calls.streams.find(key); found != calls.streams.end()) call = found->second.lock();
         if (const auto found = calls.executions.find(key); found != calls.executions.end())
             execution = found->second.lock();
+        const auto found = calls.opening.find(key);
+        too_early = found != calls.opening.end();
+        if (too_early) found->second |= word.kind == streams::Word::Kind::cancel;
     });
+    if (too_early && word.kind != streams::Word::Kind::cancel)
+        return break_off("a call is not ready before stream.ready");
     if (call == nullptr) return;
     if (word.kind == streams::Word::Kind::cancel) {
         if (execution != nullptr) execution->cancel();
@@ -208,12 +240,17 @@ void RpcSocket::start(Message message) {
     });
     const json_rpc::Request* request = only_request(message.parsed);
     const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
-    if (verdict == Verdict::draining) return answer_with(id, json_rpc::shutting_down());
-    if (verdict == Verdict::busy) return answer_with(id, json_rpc::busy(std::chrono::milliseconds(100)));
+    const bool is_silent = request != nullptr && request->is_notification();
+    const auto refuse = [&](const Error& error) { return is_silent ? void() : answer_with(id, error); };
+    if (verdict == Verdict::draining) return refuse(json_rpc::shutting_down());
+    if (verdict == Verdict::busy) return refuse(json_rpc::busy(std::chrono::milliseconds(100)));
+    const bool streams = request != nullptr && parts_.opener.dispatcher.streams(request->method);
+    if (streams) calls_.with([&](Calls& calls) { calls.opening.emplace(text_of(id), false); });
     const auto shared = std::make_shared<Message>(std::move(message));
     const bool taken = threads_.submit([self = shared_from_this(), shared] { self->answer(std::move(*shared)); });
     if (taken) return;
-    answer_with(id, json_rpc::busy(std::chrono::milliseconds(100)));
+    refuse(json_rpc::busy(std::chrono::milliseconds(100)));
+    if (streams) calls_.with([&](Calls& calls) { calls.opening.erase(text_of(id)); });
     call_ended();
 }
 
@@ -223,30 +260,42 @@ void RpcSocket::call_ended() {
 }
 
 void RpcSocket::answer(Message message) {
+    const AtEnd ended([this] { call_ended(); });
     const json_rpc::Request* request = only_request(message.parsed);
-    if (request != nullptr && parts_.opener.dispatcher.streams(request->method)) {
-        open_stream(take_request(message), message);
-    } else {
-        Exchange exchange(shared_from_this());
-        out_->answer(parts_.rpc.answer({std::move(message.parsed), {message.tensors, message.bytes}}, headers_,
-                                       principal_, exchange));
+    const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
+    try {
+        if (request != nullptr && parts_.opener.dispatcher.streams(request->method)) {
+            open_stream(take_request(message), message);
+        } else {
+            Exchange exchange(shared_from_this());
+            out_->answer(parts_.rpc.answer({std::move(message.parsed), {message.tensors, message.bytes}}, headers_,
+                                           principal_, exchange));
+        }
+    } catch (const std::bad_alloc&) {
+        answer_with(id, json_rpc::out_of_memory("the call needed more memory than there is"));
+    } catch (const std::exception& error) {
+        log::error("a call on a WebSocket: ", error.what());
+        answer_with(id, json_rpc::internal_error());
     }
-    call_ended();
 }
 
 /// The answer says what the task is now; task.changed tells what comes then.
 void RpcSocket::watch_task(const json_rpc::Request& request) {
-    const Json id = request.id.value_or(nullptr);
+    if (request.is_notification()) return;
+    const Json id = *request.id;
     try {
         const std::string task = BuiltinParams(request.params, {"id"}).text("id");
         const auto owner = owner_filter(principal_);
         const auto watch =
-            parts_.watches.watch(task, owner, [weak = weak_from_this(), out = out_](const tasks::TaskInfo& info) {
-                std::string text;
-                json_rpc::print({"task.changed", to_json(info), std::nullopt, nullptr}, text);
-                out->say(std::move(text));
+            parts_.watches.watch(task, owner, [weak = weak_from_this(), out = out_, task](const tasks::TaskInfo* info) {
+                if (info != nullptr) {
+                    std::string text;
+                    json_rpc::print({"task.changed", to_json(*info), std::nullopt, nullptr}, text);
+                    out->say(std::move(text));
+                }
                 const auto self = weak.lock();
-                if (self != nullptr && tasks::is_terminal(info.state)) self->forget_watch(info.id);
+                const bool over = info == nullptr || tasks::is_terminal(info->state);
+                if (self != nullptr && over) self->forget_watch(task);
             });
         const bool taken = calls_.with([&](Calls& calls) {
             if (calls.tasks.size() >= parts_.limits.max_watches && !calls.tasks.contains(task)) return false;
@@ -276,7 +325,8 @@ void RpcSocket::forget_watch(const std::string& task) {
 }
 
 void RpcSocket::unwatch_task(const json_rpc::Request& request) {
-    const Json id = request.id.value_or(nullptr);
+    if (request.is_notification()) return;
+    const Json id = *request.id;
     try {
         const std::string task = BuiltinParams(request.params, {"id"}).text("id");
         forget_watch(task);
@@ -291,30 +341,38 @@ void RpcSocket::unwatch_task(const json_rpc::Request& request) {
 /// Runs it to its end, here.
 void RpcSocket::open_stream(const json_rpc::Request& request, const Message& message) {
     const Json id = request.id.value_or(nullptr);
+    const std::string key = text_of(id);
+    bool entered = false;
+    const AtEnd left([&] {
+        calls_.with([&](Calls& calls) { calls.opening.erase(key); });
+        if (entered) leave(key);
+    });
     if (id.is_null())
         return answer_with(id, json_rpc::invalid_request("a call that streams needs an id: its items name it"));
     const auto defaults = read_headers(headers_);
     if (const auto* error = std::get_if<Error>(&defaults)) return answer_with(id, *error);
-    auto made = parts_.opener.make(request, std::get<CallMeta>(defaults), principal_, out_);
+    auto made =
+        parts_.opener.make(request, std::get<CallMeta>(defaults), principal_, out_, StreamOpener::Carrier::web_socket);
     if (const auto* error = std::get_if<Error>(&made)) return answer_with(id, *error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
-    if (!enter(call)) return answer_with(id, json_rpc::invalid_request("a call with that id streams already"));
-    const std::string key = text_of(id);
+    entered = enter(call);
+    if (!entered) return answer_with(id, json_rpc::invalid_request("a call with that id streams already"));
     auto opened = parts_.opener.open(call, request, {message.tensors, message.bytes});
-    if (const auto* error = std::get_if<Error>(&opened)) {
-        leave(key);
-        return answer_with(id, *error);
-    }
+    if (const auto* error = std::get_if<Error>(&opened)) return answer_with(id, *error);
     auto& run = std::get<service::StreamRun>(opened);
     const bool gone = calls_.with([&](Calls& calls) {
         if (!calls.gone) calls.executions.emplace(key, run.execution());
-        return calls.gone;
+        const auto opening = calls.opening.find(key);
+        const bool cancelled = opening != calls.opening.end() && opening->second;
+        if (opening != calls.opening.end()) calls.opening.erase(opening);
+        return calls.gone || cancelled;
     });
     if (gone) run.execution()->cancel();
     out_->say(streams::ready(id, call->infos(), call->window()));
     run.execution()->observe({{}, {}, [self = shared_from_this(), call](const service::OutcomePointer& outcome) {
                                   self->finish_stream(*call, *outcome);
                               }});
+    entered = false;  // its end leaves, and the id may be another call's before the function has returned
     run.run();
 }
 
@@ -331,15 +389,26 @@ void RpcSocket::leave(const std::string& key) {
     });
 }
 
-void RpcSocket::finish_stream(const StreamCall& call, const service::CallOutcome& outcome) {
+/// The end of its streams, and the answer. What the function says later of them is not heard.
+void RpcSocket::finish_stream(StreamCall& call, const service::CallOutcome& outcome) {
     leave(text_of(call.id()));
-    const Recipient& to = call.recipient();
-    tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
-    HandleGrants grants = parts_.opener.recipients.grants(principal_, to);
-    std::string json;
-    print_outcome(call.id(), outcome, exchange, grants, parts_.replies, json);
-    parts_.opener.ways.add(exchange);
-    out_->answer(finish_reply(std::move(json), exchange));
+    call.cancelled();
+    try {
+        const Recipient& to = call.recipient();
+        tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
+        HandleGrants grants = parts_.opener.recipients.grants(principal_, to);
+        std::string json;
+        if (outcome.failed()) {
+            json_rpc::print({call.id(), call.explained(*outcome.error())}, json);
+        } else {
+            print_outcome(call.id(), outcome, exchange, grants, parts_.replies, json);
+        }
+        parts_.opener.ways.add(exchange);
+        out_->answer_soon(finish_reply(std::move(json), exchange));
+    } catch (const std::exception& error) {
+        log::error("an answer could not be made: ", error.what());
+        out_->give_up();  // its client hears that there is none
+    }
 }
 
 }  // namespace shared_tensor::server

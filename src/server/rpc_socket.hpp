@@ -61,6 +61,7 @@ private:
         std::unordered_map<std::string, std::weak_ptr<service::Execution>> executions;  ///< of these, likewise
         std::unordered_map<const void*, std::shared_ptr<http::GoneWatch>> watches;      ///< of calls that wait
         std::unordered_map<std::string, std::shared_ptr<TaskWatches::Watch>> tasks;     ///< by their ids
+        std::unordered_map<std::string, bool> opening;  ///< calls that stream and are not ready: cancelled?
         bool gone = false;
     };
 
@@ -78,7 +79,7 @@ private:
     void open_stream(const json_rpc::Request& request, const Message& message);
     bool enter(const std::shared_ptr<StreamCall>& call);
     void leave(const std::string& key);
-    void finish_stream(const StreamCall& call, const service::CallOutcome& outcome);
+    void finish_stream(StreamCall& call, const service::CallOutcome& outcome);
     void all_gone();
     void break_off(const std::string& reason);
 

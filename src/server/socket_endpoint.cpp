@@ -64,8 +64,9 @@ void SocketEndpoint::serve(const std::shared_ptr<RpcSocket>& socket) {
         return state.draining;
     });
     if (draining) socket->drain();
+    const std::shared_ptr<void> left(nullptr,
+                                     [&](void*) { state_->with([&](State& state) { state.sockets.erase(socket); }); });
     socket->run();
-    state_->with([&](State& state) { state.sockets.erase(socket); });
 }
 
 std::unordered_set<std::shared_ptr<RpcSocket>> SocketEndpoint::stop_taking() {

@@ -1,20 +1,18 @@
 #include "server/stream_answer.hpp"
 
 #include <cstring>
-#include <limits>
+#include <mutex>
 #include <utility>
 
 #include "codec/frame.hpp"
 #include "http/text.hpp"
+#include "json_rpc/print.hpp"
 
 namespace shared_tensor::server {
 
 using json_rpc::Error;
 
 namespace {
-
-/// The client's connection holds the function back, no window does.
-constexpr streams::Window kUnbounded{std::numeric_limits<std::size_t>::max(), std::numeric_limits<std::size_t>::max()};
 
 http::BodyPart view_of(std::string_view text) { return {std::as_bytes(std::span(text)), nullptr}; }
 
@@ -37,9 +35,6 @@ bool accepts(const http::Headers& headers, std::string_view type) {
     return false;
 }
 
-/// Events are text: no tensor follows them as bytes.
-void leave_out_bodies(tensor::ExportPolicy& policy) { std::erase(policy.accept, tensor::Way::body); }
-
 bool only_writes(const SharedFunction& function) {
     for (const ParameterInfo& parameter : function.parameters()) {
         if (parameter.flow == Flow::reader) return false;
@@ -53,7 +48,10 @@ class StreamAnswer::Out final : public MessageOut {
 public:
     Out(http::Exchange& exchange, bool events) : exchange_(&exchange), events_(events) {}
 
+    /// Several threads of a function may write; a piece is whole before the next one.
     bool send(std::string json, const tensor::OutgoingBody& tensors) override {
+        const std::lock_guard turn(turn_);
+        if (exchange_ == nullptr) return false;
         if (events_) return send_event(json);
         std::vector<http::BodyPart> parts;
         for (const tensor::BodyPart& part : tensors.parts())
@@ -62,8 +60,13 @@ public:
     }
     bool say(std::string json) override { return send(std::move(json), {}); }
 
-    /// What a plain call would have been answered.
-    bool answer(const std::string& json, const tensor::TensorExchange& tensors) { return send(json, tensors.body()); }
+    /// The answer of the call, and nothing after it: what is left of the function has no exchange any more.
+    bool answer(const std::string& json, const tensor::TensorExchange& tensors) {
+        const bool sent = send(json, tensors.body());
+        const std::lock_guard turn(turn_);
+        exchange_ = nullptr;
+        return sent;
+    }
 
 private:
     /// JSON text has no line ends.
@@ -81,6 +84,7 @@ private:
         return exchange_->write(parts);
     }
 
+    std::mutex turn_;
     http::Exchange* exchange_;
     const bool events_;
 };
@@ -104,10 +108,9 @@ std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request
     if (const auto* error = std::get_if<Error>(&defaults)) return error_reply(id, *error);
     auto& meta = std::get<CallMeta>(defaults);
     const bool events = form == kEvents;
-    if (events) leave_out_bodies(meta.policy);
-    meta.stream_window = kUnbounded;
     const auto out = std::make_shared<Out>(exchange, events);
-    auto made = opener_->make(request, meta, principal, out);
+    auto made = opener_->make(request, meta, principal, out,
+                              events ? StreamOpener::Carrier::events : StreamOpener::Carrier::frames);
     if (const auto* error = std::get_if<Error>(&made)) return error_reply(id, *error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
     auto opened = opener_->open(call, request, std::move(tensors));
@@ -122,11 +125,17 @@ std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request
     exchange.on_client_gone([execution] { execution->cancel(); });
     if (!exchange.begin(head)) execution->cancel();
     run.run();
+    call->cancelled();  // for what the function left behind
     const Recipient& to = call->recipient();
     tensor::TensorExchange result({}, to.meta.policy, {}, to.media());
     HandleGrants grants = opener_->recipients.grants(principal, to);
     std::string json;
-    print_outcome(id, *execution->outcome(), result, grants, replies_, json);
+    const service::OutcomePointer outcome = execution->outcome();
+    if (outcome->failed()) {
+        json_rpc::print({id, call->explained(*outcome->error())}, json);
+    } else {
+        print_outcome(id, *outcome, result, grants, replies_, json);
+    }
     opener_->ways.add(result);
     if (!out->answer(json, result)) grants.take_back();
     return std::nullopt;

@@ -1,7 +1,11 @@
 #include "server/stream_call.hpp"
 
 #include <algorithm>
+#include <stdexcept>
+#include <typeinfo>
 #include <utility>
+
+#include <shared_tensor/detail/failure.hpp>
 
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
@@ -41,7 +45,7 @@ public:
 
     bool next(const Read& read) override {
         streams::Inflow::Next next = in_->next();
-        if (next.taken) call_->setup_.out->say(streams::taken(call_->id(), name_, *next.taken));
+        const Telling telling{*this, next.taken};  // once its memory is ours: the client may use it for the next one
         if (next.item) {
             read_item(*next.item, read);
             return true;
@@ -54,19 +58,38 @@ public:
         if (ended_) return;
         ended_ = true;
         try {
+            const bool over = in_->is_closed();
             in_->close(false);
-            call_->setup_.out->say(streams::stop(call_->id(), name_));
+            if (!over) call_->setup_.out->say(streams::stop(call_->id(), name_));
         } catch (const std::exception&) {  // no memory: the client hears of it when the call ends
         }
     }
 
 private:
+    struct Telling {
+        const Source& source;
+        std::optional<std::uint64_t> taken;
+        ~Telling() {
+            if (taken) source.tell(*taken);
+        }
+    };
+    void tell(std::uint64_t taken) const noexcept {
+        try {
+            call_->setup_.out->say(streams::taken(call_->id(), name_, taken));
+        } catch (const std::exception&) {  // no memory: the client waits until the call ends
+            call_->setup_.out->give_up();
+        }
+    }
+
     void read_item(const streams::Item& item, const Read& read) const {
         tensor::TensorExchange exchange({item.tensors, item.owner});
         exchange.set_media(call_->setup_.recipient.media());
-        const codec::JsonSource source(exchange);
+        MessageReferences references(call_->setup_.values, call_->principal());
+        const codec::JsonSource source(exchange, &references);
         try {
             read(ValueReader(source, codec::JsonSource::node(item.value)));
+            // Whose turn it is to use an object is settled before a call begins.
+            if (!source.uses().empty()) throw InvalidValue({}, "a value: objects are passed as arguments", "handle");
         } catch (const InvalidValue& error) {
             throw BadItem(place_of(name_, item.number, error.path), error.expected, error.got);
         }
@@ -108,20 +131,45 @@ private:
         const Recipient& to = call_->setup_.recipient;
         tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
         HandleGrants grants = call_->setup_.recipients.grants(call_->principal(), to);
-        codec::Value value;
-        codec::JsonSink sink(value, exchange);
-        write(ValueWriter(sink, sink.root()));
-        const codec::DescribeObject describe = [&](const ObjectPointer& object) { return grants.describe(object); };
-        codec::PlaceholderPrinter placeholders(value, exchange, describe);
         std::string json = start_;
-        json_rpc::print_json(value.json, placeholders, json);
-        const std::uint64_t elsewhere = bytes_elsewhere(value, exchange);
-        json += streams::item_end(elsewhere);
+        std::uint64_t elsewhere = 0;
+        try {
+            print(write, exchange, grants, json, elsewhere);
+        } catch (const tensor::TransportNotPossible& error) {
+            grants.take_back();
+            call_->note_unsent(std::current_exception(), json_rpc::transport_not_possible(error.reasons_json()));
+            throw;
+        } catch (const TooManyHandles& error) {
+            grants.take_back();
+            call_->note_unsent(std::current_exception(), json_rpc::out_of_memory(error.what()));
+            throw;
+        } catch (...) {
+            grants.take_back();
+            throw;
+        }
         out_->sent(streams::message_bytes(json.size(), exchange.body().size()) + elsewhere);
         call_->setup_.ways.add(exchange);
         if (call_->setup_.out->send(std::move(json), exchange.body())) return;
         grants.take_back();
         throw CancelledError();
+    }
+
+    void print(const Write& write, tensor::TensorExchange& exchange, HandleGrants& grants, std::string& json,
+               std::uint64_t& elsewhere) const {
+        codec::Value value;
+        codec::JsonSink sink(value, exchange);
+        write(ValueWriter(sink, sink.root()));
+        const codec::DescribeObject describe = [&](const ObjectPointer& object) { return grants.describe(object); };
+        codec::PlaceholderPrinter placeholders(value, exchange, describe);
+        json_rpc::print_json(value.json, placeholders, json);
+        elsewhere = bytes_elsewhere(value, exchange);
+        json += streams::item_end(elsewhere);
+        const std::size_t most = call_->setup_.max_item_json;
+        if (json.size() <= most) return;
+        const auto error = std::make_exception_ptr(
+            std::length_error("an item's JSON has more than " + std::to_string(most) + " bytes"));
+        call_->note_unsent(error, json_rpc::response_too_large(most));
+        std::rethrow_exception(error);
     }
 
     const std::shared_ptr<StreamCall> call_;
@@ -180,12 +228,29 @@ std::string StreamCall::take(streams::Word word, streams::Item item) {
     const bool about_reading = word.kind == Kind::item || word.kind == Kind::end;
     if (about_reading != flow->info.reads)
         return about_reading ? "the function does not read from it" : "the function does not write to it";
-    if (word.kind == Kind::item && !flow->in->add(std::move(item)))
+    if (word.kind == Kind::item && flow->in->add(std::move(item)) == streams::Inflow::Added::refused)
         return "it has ended, or the item is beyond its window";
     if (word.kind == Kind::end) flow->in->end();
     if (word.kind == Kind::taken && !flow->out->taken(word.taken)) return "so many items were not sent";
     if (word.kind == Kind::stop) flow->out->stop();
     return {};
+}
+
+void StreamCall::note_unsent(std::exception_ptr thrown, json_rpc::Error error) {
+    Unsent unsent{{}, std::move(error)};
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const std::exception& exception) {
+        unsent.type = detail::demangled(typeid(exception).name());
+    }
+    unsent_.with([&](auto& held) { held = std::move(unsent); });
+}
+
+json_rpc::Error StreamCall::explained(const json_rpc::Error& error) const {
+    const auto unsent = unsent_.with([](const auto& held) { return held; });
+    const bool its_own = unsent && error.is(json_rpc::ErrorCode::function_failed) && error.data.is_object() &&
+                         error.data.value("type", "") == unsent->type;
+    return its_own ? unsent->error : error;
 }
 
 void StreamCall::cancelled() {

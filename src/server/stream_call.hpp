@@ -1,6 +1,8 @@
 #pragma once
 
+#include <exception>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,8 @@ public:
     virtual bool send(std::string json, const tensor::OutgoingBody& tensors) = 0;
     /// The same without tensors, and without blocking.
     virtual bool say(std::string json) = 0;
+    /// Nothing more can be said as it has to be: the connection ends. Does not block.
+    virtual void give_up() noexcept {}
 };
 
 /// One call that streams: its flows on this side. The function uses it through its Readers and Writers, on the thread
@@ -38,8 +42,10 @@ public:
         Principal principal;
         Recipient recipient;
         const Recipients& recipients;
+        const ServerValues& values;
         WayTotals& ways;
-        streams::Window window;  ///< of what the function reads
+        std::size_t max_item_json;  ///< of what the function writes
+        streams::Window window;     ///< of what the function reads
         std::shared_ptr<MessageOut> out;
     };
     /// `client_window`: of what the client reads.
@@ -58,8 +64,10 @@ public:
     /// What the client said of one of its streams; `item` where it is one. Why it cannot be, empty when it can. Does
     /// not block.
     std::string take(streams::Word word, streams::Item item);
-    /// The function is to end: all that it reads and writes throws CancelledError.
+    /// The call is over, or to end: all that is read and written from now on throws CancelledError.
     void cancelled();
+    /// What the caller is told of a failure: where an item could not be sent and the function let that out, why.
+    json_rpc::Error explained(const json_rpc::Error& error) const;
 
 private:
     class Source;
@@ -73,8 +81,15 @@ private:
     Flow* find(std::string_view name);
     const Flow& at(std::size_t parameter) const;
 
+    void note_unsent(std::exception_ptr thrown, json_rpc::Error error);
+
     const Setup setup_;
     std::vector<Flow> flows_;
+    struct Unsent {
+        std::string type;  ///< of what was thrown
+        json_rpc::Error error;
+    };
+    Guarded<std::optional<Unsent>> unsent_;
 };
 
 }  // namespace shared_tensor::server

@@ -1,19 +1,48 @@
 #include "server/stream_opener.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace shared_tensor::server {
 
+namespace {
+
+/// The client's connection holds the function back.
+constexpr streams::Window kNoWindow{streams::Window::kUnbounded, streams::Window::kUnbounded};
+
+/// What a client asks for is kept in our memory while it does not read.
+streams::Window bounded(streams::Window wanted) {
+    constexpr std::size_t kMostItems = 65'536, kMostBytes = std::size_t{64} << 20;
+    return {std::min(wanted.items, kMostItems), std::min(wanted.bytes, kMostBytes)};
+}
+
+/// Events are text: no tensor follows them as bytes.
+std::optional<json_rpc::Error> leave_out_bodies(tensor::ExportPolicy& policy) {
+    std::erase(policy.accept, tensor::Way::body);
+    if (policy.require.empty()) return std::nullopt;
+    std::erase(policy.require, tensor::Way::body);
+    if (!policy.require.empty()) return std::nullopt;
+    return json_rpc::transport_not_possible({{"body", "events are text: accept application/vnd.shared-tensor-stream"}});
+}
+
+}  // namespace
+
 std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> StreamOpener::make(const json_rpc::Request& request,
                                                                               const CallMeta& defaults,
                                                                               const Principal& principal,
-                                                                              std::shared_ptr<MessageOut> out) const {
+                                                                              std::shared_ptr<MessageOut> out,
+                                                                              Carrier carrier) const {
     Recipient recipient;
     if (auto error = recipients.find(principal, defaults, request.meta, recipient)) return std::move(*error);
-    const streams::Window client_window = recipient.meta.stream_window;
+    const streams::Window client_window =
+        carrier == Carrier::web_socket ? bounded(recipient.meta.stream_window) : kNoWindow;
+    if (carrier == Carrier::events) {
+        if (auto error = leave_out_bodies(recipient.meta.policy)) return std::move(*error);
+    }
     return std::make_shared<StreamCall>(
         StreamCall::Setup{request.id.value_or(nullptr), dispatcher.registry().find(request.method), principal,
-                          std::move(recipient), recipients, ways, window, std::move(out)},
+                          std::move(recipient), recipients, values, ways, max_item_json, window, std::move(out)},
         client_window);
 }
 

@@ -64,7 +64,7 @@ void TaskWatches::look(Watch& watch) const {
             if (!state.held_back) state.told = now;
             return !state.held_back;
         });
-        if (info && tells) watch.tell(*info);
+        if (tells) watch.tell(info ? &*info : nullptr);
         goes_on = watch.state.with([&](Watch::State& state) {
             state.ended = last;
             state.telling = std::exchange(state.again, false) && !last;

@@ -22,7 +22,8 @@ public:
         std::function<std::optional<tasks::TaskInfo>(const std::string& id, const std::optional<std::string>& owner)>;
     explicit TaskWatches(Get get) : get_(std::move(get)) {}
 
-    using Tell = std::function<void(const tasks::TaskInfo& info)>;
+    /// Null: the task is gone, its end was missed.
+    using Tell = std::function<void(const tasks::TaskInfo* info)>;
     /// One watched task.
     class Watch;
     /// Calls `tell` with what the task is at most 50 times a second while it changes, and at its end, in that order

@@ -5,41 +5,50 @@
 namespace shared_tensor::streams {
 
 /// The sender counts what is on its way until it hears that it was taken, so more than a window never waits here.
-bool Inflow::add(Item item) {
-    const bool added = state_.with([&](State& state) {
-        if (state.ended) return false;
-        if (state.closed) return true;  // it was on its way
-        if (state.items.size() >= state.window.items) return false;
-        if (!state.items.empty() && state.cost >= state.window.bytes) return false;
+Inflow::Added Inflow::add(Item item) {
+    const Added added = state_.with([&](State& state) {
+        if (state.closed) return Added::dropped;
+        if (state.ended || state.items.size() >= state.window.items) return Added::refused;
+        if (!state.items.empty() && state.cost >= state.window.bytes) return Added::refused;
         item.number = state.added++;
         state.cost += item.cost;
         state.items.push_back(std::move(item));
-        return true;
+        return Added::kept;
     });
-    if (added) state_.notify_all();
+    if (added == Added::kept) state_.notify_all();
     return added;
 }
 
 void Inflow::end() {
-    state_.with([](State& state) { state.ended = true; });
+    state_.with([](State& state) { state.ended |= !state.closed; });
     state_.notify_all();
 }
 
-void Inflow::close(bool then_read) {
-    std::deque<Item> dropped;  // outside the lock
+std::deque<Item> Inflow::close(bool then_read) {
+    std::deque<Item> dropped;
     state_.with([&](State& state) {
         state.closed = true;
-        if (!then_read) dropped.swap(state.items);
+        if (then_read) return;
+        dropped.swap(state.items);
+        if (!dropped.empty()) state.ended = false;
     });
     state_.notify_all();
+    return dropped;
 }
 
-/// The sender is told at every half window: it never waits while there is nothing to read here, since it waits only
-/// for a whole one.
+bool Inflow::is_closed() const {
+    return state_.with([](const State& state) { return state.closed; });
+}
+
+/// The sender is told at every half window, and at the end: it never waits while there is nothing to read here, since
+/// it waits only for a whole one.
 Inflow::Next Inflow::next() {
     auto state = state_.lock();
     state.wait([](const State& now) { return !now.items.empty() || now.ended || now.closed; });
-    if (state->items.empty()) return {{}, state->closed && !state->ended, {}};
+    if (state->items.empty()) {
+        const bool untold = state->ended && std::exchange(state->told, state->taken) < state->taken;
+        return {{}, state->closed && !state->ended, untold ? std::optional(state->taken) : std::nullopt};
+    }
     Next next{std::move(state->items.front()), false, {}};
     state->items.pop_front();
     state->cost -= next.item->cost;

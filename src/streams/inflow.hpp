@@ -29,17 +29,23 @@ class Inflow {
 public:
     explicit Inflow(Window window) : state_(window) {}
 
-    /// False for an item beyond the window, or after the end: the sender breaks the rules.
-    bool add(Item item);
+    enum class Added {
+        kept,
+        dropped,  ///< it was on its way when the stream was closed: nobody will read it
+        refused,  ///< beyond the window, or after the end: the sender breaks the rules
+    };
+    Added add(Item item);
     /// No more come.
     void end();
-    /// The call is over: what came is read still where `then_read`, and nothing comes after it.
-    void close(bool then_read);
+    /// The call is over, or nobody wants more: what came is read still where `then_read`, and nothing comes after it.
+    /// What will not be read; a stream that is cut short so has not ended, whatever its sender says.
+    std::deque<Item> close(bool then_read);
+    bool is_closed() const;
 
     struct Next {
         std::optional<Item> item{};  ///< none: the stream has ended, or, with `closed`, the call
         bool closed = false;
-        std::optional<std::uint64_t> taken{};  ///< to be told to the sender now: items taken in all
+        std::optional<std::uint64_t> taken{};  ///< to be told to the sender once the item is read: items taken in all
     };
     /// Blocks until there is an item, or will be none.
     Next next();

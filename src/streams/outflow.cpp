@@ -14,6 +14,7 @@ Outflow::Room Outflow::wait() {
 
 void Outflow::sent(std::uint64_t cost) {
     state_.with([&](State& state) {
+        if (state.window.items == Window::kUnbounded) return;
         state.on_the_way.push_back(cost);
         state.cost += cost;
     });

@@ -99,7 +99,9 @@ std::string_view read_params(Json& params, Word& word) {
     if (word.kind != Kind::item) return {};
     const auto value = params.find("value");
     if (value == params.end()) return R"("value" is missing)";
-    if (!read_count(params, "elsewhere_bytes", word.elsewhere_bytes)) return R"("elsewhere_bytes" must be a count)";
+    constexpr std::uint64_t kMostElsewhere = std::uint64_t{1} << 48;  // beyond any memory, and sums of it do not wrap
+    if (!read_count(params, "elsewhere_bytes", word.elsewhere_bytes) || word.elsewhere_bytes > kMostElsewhere)
+        return R"("elsewhere_bytes" must be a count)";
     word.value = std::move(*value);
     return {};
 }

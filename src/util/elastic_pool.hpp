@@ -98,40 +98,50 @@ private:
         }
     }
 
-    Work next_work() {
+    /// Null for a thread that is to end: it is none of `threads_` then, so that no work waits for it.
+    Work next_work(std::uint64_t id) {
         std::unique_lock hold(mutex_);
+        if (waiting_.empty() && !stopping_) {
+            Seat seat;
+            idle_.push_back(&seat);
+            const auto until = std::chrono::steady_clock::now() + idle_limit_;
+            seat.called.wait_until(hold, until, [&] { return seat.work != nullptr || stopping_; });
+            if (seat.work != nullptr) return std::move(seat.work);
+            std::erase(idle_, &seat);
+        }
         if (!waiting_.empty()) {
             auto work = std::move(waiting_.front());
             waiting_.pop_front();
             return work;
         }
-        if (stopping_) return nullptr;
-        Seat seat;
-        idle_.push_back(&seat);
-        const auto until = std::chrono::steady_clock::now() + idle_limit_;
-        seat.called.wait_until(hold, until, [&] { return seat.work != nullptr || stopping_; });
-        if (seat.work == nullptr) std::erase(idle_, &seat);
-        return std::move(seat.work);
+        leave(id);
+        return nullptr;
+    }
+
+    /// Under the lock.
+    void leave(std::uint64_t id) {
+        const auto self = threads_.find(id);
+        if (self == threads_.end()) return;  // stop() has it, or it has left
+        finished_.push_back(std::move(self->second));
+        threads_.erase(self);
     }
 
     void run(std::uint64_t id) {
         ::pthread_setname_np(::pthread_self(), name_.c_str());
         try {
             const auto worker = make_worker_();
-            while (Work work = next_work())
+            while (Work work = next_work(id)) {
+                join_finished();
                 worker->serve(std::move(work));
+            }
         } catch (const std::exception& error) {
             log::error("a thread ", name_, " ended: ", error.what());
         }
-        join_finished();
         std::unique_lock hold(mutex_);
-        const auto self = threads_.find(id);
-        if (self == threads_.end()) return;  // stop() has it
-        finished_.push_back(std::move(self->second));
-        threads_.erase(self);
+        leave(id);
     }
 
-    /// A thread cannot join itself: whoever ends next, or stop(), does it.
+    /// A thread cannot join itself: whoever has work next, or stop(), does it.
     void join_finished() {
         std::vector<std::jthread> ended;
         std::unique_lock hold(mutex_);

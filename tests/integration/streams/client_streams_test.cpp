@@ -162,6 +162,32 @@ TEST_CASE("an item that is not what the client asks for is told as such and the 
     CHECK_FALSE(sums.next());
 }
 
+TEST_CASE("a stream that was cancelled never looks like one that has ended", "[client][streams]") {
+    const ExampleDaemon server;
+    auto call = server.client().stream<std::int64_t>("count", 100);
+    auto numbers = call.reader<std::int64_t>();
+    CHECK(numbers.next() == 1);
+    CHECK(eventually([&] {
+        return shared_tensor::test::call(server.daemon.port(), "server.info")["totals"]["streams"]["running"] == 0;
+    }));
+    call.cancel();  // its end may be here already, and 99 items
+    std::int64_t last = 1;
+    try {
+        while (const auto number = numbers.next())
+            last = *number;
+        CHECK(last == 100);
+    } catch (const Cancelled&) {
+        CHECK(last < 100);
+    }
+}
+
+TEST_CASE("an item that cannot go as it has to be ends the call with the reasons", "[client][streams]") {
+    const ExampleDaemon server;
+    auto call = far_client(server.url()).with({.require = "shm"}).stream("tokens", named("count", 1));
+    auto tokens = call.reader<at::Tensor>();
+    CHECK_THROWS_AS(tokens.next(), TransportNotPossible);
+}
+
 TEST_CASE("who wants no more of a stream stops its writer", "[client][streams]") {
     const ExampleDaemon server;
     auto call = server.client().stream<std::int64_t>("count", named("up_to", 1'000'000'000));

@@ -121,6 +121,26 @@ TEST_CASE("frames come one after another each behind its length", "[streams]") {
     CHECK(messages[2]["result"] == nullptr);
 }
 
+TEST_CASE("meta of a request cannot undo what an answer of events must hold", "[streams]") {
+    const ExampleDaemon server;
+    const auto stream_with = [&](const Json& meta) {
+        Json request = call_object("tokens", {{"count", 3}, {"width", 2}});
+        request["meta"] = meta;
+        HttpPeer peer(server.daemon.port());
+        peer.request("POST", "/jsonrpc", request.dump(), kEvents);
+        peer.read_head();
+        bool whole = false;
+        return events(read_chunked(peer, whole));
+    };
+    CHECK(stream_with({{"stream_window", {{"items", 1}, {"bytes", 1}}}}).size() == 4);
+    CHECK(stream_with({{"accept", "body, data"}})[0]["params"]["value"]["$tensor"].contains("data"));
+    HttpPeer peer(server.daemon.port());
+    HeaderList headers = kEvents;
+    headers.emplace_back("Shared-Tensor-Require", "body");
+    peer.request("POST", "/jsonrpc", call_object("tokens", {{"count", 3}}).dump(), headers);
+    CHECK(code_of(Json::parse(peer.read().body)) == -32006);
+}
+
 TEST_CASE("a function that reads needs a WebSocket and says so", "[streams]") {
     const ExampleDaemon server;
     for (const HeaderList& headers : {HeaderList{}, kEvents}) {

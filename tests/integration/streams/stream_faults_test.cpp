@@ -2,6 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -156,6 +160,50 @@ TEST_CASE("a client that is shut down fails its streams", "[client][streams]") {
         TransportFailure);
     CHECK(eventually([&] { return running(server) == 0; }));
     CHECK_THROWS_AS(client.stream("sum_of"), TransportFailure);
+}
+
+TEST_CASE("a client that is shut down does not wait for a server that never answers", "[client][streams]") {
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(listener, reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(listener, 8) == 0);
+    REQUIRE(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    const Client client = far_client("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+    auto waiting = std::async(std::launch::async, [&] { client.stream("sum_of"); });
+    CHECK(waiting.wait_for(100ms) == std::future_status::timeout);
+    client.shutdown();
+    CHECK(waiting.wait_for(20s) == std::future_status::ready);
+    CHECK_THROWS_AS(waiting.get(), TransportFailure);
+    ::close(listener);
+}
+
+TEST_CASE("items in shared memory wait for a slow reader longer than a lease without a word", "[client][streams]") {
+    const ExampleDaemon server({"--lease-confirm-within", "3s"});
+    auto call_of_one = server.client().stream("tokens", named("count", 5), named("width", 100'000));
+    auto tokens = call_of_one.reader<at::Tensor>();
+    std::this_thread::sleep_for(5s);  // the client's word goes within 2 s
+    int count = 0;
+    for (const at::Tensor& token : tokens)
+        count += token[0].item<float>() == static_cast<float>(count) ? 1 : 0;
+    CHECK(count == 5);
+    const auto leases = [&] { return call(server.daemon.port(), "server.info")["totals"]["shared_memory"]["leases"]; };
+    CHECK(eventually([&] { return leases() == 0; }));
+}
+
+TEST_CASE("items that nobody read give their memory back", "[client][streams]") {
+    const ExampleDaemon server;
+    const auto leases = [&] { return call(server.daemon.port(), "server.info")["totals"]["shared_memory"]["leases"]; };
+    {
+        auto call_of_one = server.client().stream("tokens", named("count", 20), named("width", 20'000));
+        auto tokens = call_of_one.reader<at::Tensor>();
+        REQUIRE(tokens.next());
+        std::this_thread::sleep_for(3s);  // by now the server has heard that they came: they do not end by themselves
+        CHECK(leases() == 19);
+    }
+    CHECK(eventually([&] { return leases() == 0; }));
 }
 
 TEST_CASE("more calls that stream than may be are told to come back", "[client][streams]") {

@@ -12,6 +12,7 @@ using streams::Inflow;
 using streams::Item;
 using streams::Outflow;
 using streams::Window;
+using Added = streams::Inflow::Added;
 using Room = streams::Outflow::Room;
 
 Item item(int value, std::uint64_t cost = 1) { return {value, {}, {}, cost}; }
@@ -84,8 +85,8 @@ TEST_CASE("a reader that took more than was sent or less than before is refused"
 
 TEST_CASE("items come in order with their numbers and then the end", "[streams]") {
     Inflow flow({10, 100});
-    CHECK(flow.add(item(5)));
-    CHECK(flow.add(item(6)));
+    CHECK(flow.add(item(5)) == Added::kept);
+    CHECK(flow.add(item(6)) == Added::kept);
     flow.end();
     for (int i = 0; i < 2; ++i) {
         const auto next = flow.next();
@@ -102,28 +103,28 @@ TEST_CASE("items come in order with their numbers and then the end", "[streams]"
 
 TEST_CASE("an item beyond the window or after the end is refused", "[streams]") {
     Inflow few({2, 100}), small({10, 100});
-    CHECK(few.add(item(1)));
-    CHECK(few.add(item(2)));
-    CHECK_FALSE(few.add(item(3)));
-    CHECK(small.add(item(1, 1'000'000)));
-    CHECK_FALSE(small.add(item(2, 1)));
+    CHECK(few.add(item(1)) == Added::kept);
+    CHECK(few.add(item(2)) == Added::kept);
+    CHECK(few.add(item(3)) == Added::refused);
+    CHECK(small.add(item(1, 1'000'000)) == Added::kept);
+    CHECK(small.add(item(2, 1)) == Added::refused);
     Inflow ended({10, 100});
     ended.end();
-    CHECK_FALSE(ended.add(item(1)));
+    CHECK(ended.add(item(1)) == Added::refused);
 }
 
 TEST_CASE("the sender hears of every half window", "[streams]") {
     Inflow flow({4, 1000});
     std::vector<std::uint64_t> told;
     for (int i = 0; i < 8; ++i) {
-        REQUIRE(flow.add(item(i)));
+        REQUIRE(flow.add(item(i)) == Added::kept);
         if (const auto taken = flow.next().taken) told.push_back(*taken);
     }
     CHECK(told == std::vector<std::uint64_t>{2, 4, 6, 8});
     Inflow by_bytes({1000, 100});
-    REQUIRE(by_bytes.add(item(1, 49)));
+    REQUIRE(by_bytes.add(item(1, 49)) == Added::kept);
     CHECK_FALSE(by_bytes.next().taken);
-    REQUIRE(by_bytes.add(item(2, 1)));
+    REQUIRE(by_bytes.add(item(2, 1)) == Added::kept);
     CHECK(by_bytes.next().taken == 2);
 }
 
@@ -135,7 +136,7 @@ TEST_CASE("a writer is never held up by a reader that has read everything", "[st
             const auto cost = static_cast<std::uint64_t>(1 + i * 7 % 23);
             REQUIRE(out.wait() == Room::free);
             out.sent(cost);
-            REQUIRE(in.add(item(i, cost)));
+            REQUIRE(in.add(item(i, cost)) == Added::kept);
             const auto next = in.next();
             REQUIRE(next.item);
             if (next.taken) REQUIRE(out.taken(*next.taken));
@@ -150,9 +151,41 @@ TEST_CASE("the end of a call lets what came be read or not", "[streams]") {
         flow.close(then_read);
         CHECK(flow.next().item.has_value() == then_read);
         CHECK(flow.next().closed);
-        CHECK(flow.add(item(2)));  // it was on its way: nobody's fault
+        CHECK(flow.add(item(2)) == Added::dropped);  // it was on its way: nobody's fault
         CHECK(flow.next().closed);
     }
+}
+
+TEST_CASE("a stream that is cut short has not ended though its sender said so", "[streams]") {
+    Inflow ended({10, 100}), told_later({10, 100});
+    ended.add(item(1));
+    ended.end();
+    CHECK(ended.close(false).size() == 1);
+    CHECK(ended.next().closed);
+    told_later.close(false);
+    CHECK(told_later.add(item(1)) == Added::dropped);
+    told_later.end();
+    CHECK(told_later.next().closed);
+}
+
+TEST_CASE("at its end the sender hears of what was taken last", "[streams]") {
+    Inflow flow({100, 1000});
+    flow.add(item(1));
+    flow.add(item(2));
+    flow.end();
+    CHECK_FALSE(flow.next().taken);
+    CHECK_FALSE(flow.next().taken);
+    CHECK(flow.next().taken == 2);
+    CHECK_FALSE(flow.next().taken);
+}
+
+TEST_CASE("a writer without a window remembers nothing", "[streams]") {
+    Outflow flow({Window::kUnbounded, Window::kUnbounded});
+    for (int i = 0; i < 1000; ++i) {
+        REQUIRE(flow.wait() == Room::free);
+        flow.sent(1'000'000'000'000);
+    }
+    CHECK(flow.sent_items() == 0);
 }
 
 TEST_CASE("a stream that ended before its call did has ended", "[streams]") {

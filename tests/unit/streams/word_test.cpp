@@ -54,6 +54,8 @@ TEST_CASE("what is no word is told why", "[streams]") {
         CHECK_FALSE(fault("stream.end", params).empty());
     CHECK_FALSE(fault("stream.item", R"({"call":1,"stream":"x"})").empty());
     CHECK_FALSE(fault("stream.item", R"({"call":1,"stream":"x","value":1,"elsewhere_bytes":-1})").empty());
+    CHECK_FALSE(
+        fault("stream.item", R"({"call":1,"stream":"x","value":1,"elsewhere_bytes":18446744073709551000})").empty());
     for (const char* items : {"-1", "1.5", "\"1\"", "null"})
         CHECK_FALSE(fault("stream.taken", R"({"call":1,"stream":"x","items":)" + std::string(items) + "}").empty());
     CHECK_FALSE(fault("stream.taken", R"({"call":1,"stream":"x"})").empty());
