@@ -51,7 +51,7 @@ cxxopts::Options options() {
     auto add = options.add_options();
     const auto text = [] { return cxxopts::value<std::string>()->default_value(""); };
     add("seconds", "of each small measurement", cxxopts::value<double>()->default_value("2"));
-    add("only", "small, throughput, tensors, memory or scaling", text());
+    add("only", "small, throughput, tensors, streams, memory or scaling", text());
     add("where", "one: client and server on one core; all: as the scheduler likes", text());
     add("python", "interpreter with torch, ray or both, for the peers in Python", text());
     add("json", "append JSON lines to this file", text());
@@ -64,6 +64,7 @@ void run_groups(Report& report, const Settings& settings, const std::string& onl
     if (wanted("small")) small_calls(report, settings);
     if (wanted("throughput")) throughput(report, settings);
     if (wanted("tensors")) tensors(report, settings);
+    if (wanted("streams")) streams(report, settings);
     if (wanted("memory")) memory(report, settings);
     if (wanted("scaling")) scaling(report, settings);
 }

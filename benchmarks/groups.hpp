@@ -16,6 +16,7 @@ struct Settings {
 void small_calls(Report& report, const Settings& settings);
 void throughput(Report& report, const Settings& settings);
 void tensors(Report& report, const Settings& settings);
+void streams(Report& report, const Settings& settings);
 void memory(Report& report, const Settings& settings);
 void scaling(Report& report, const Settings& settings);
 

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "bytes.hpp"
 #include "echo.grpc.pb.h"
@@ -35,6 +36,20 @@ public:
     }
     grpc::Status Give(grpc::ServerContext*, const Number* request, Message* reply) override {
         *reply = kept_.at(request->value());
+        return grpc::Status::OK;
+    }
+    grpc::Status Stream(grpc::ServerContext*, const Number* request, grpc::ServerWriter<Message>* items) override {
+        const auto bytes = filled(static_cast<std::size_t>(request->value()));
+        Message item;
+        item.set_value(bytes.data(), bytes.size());
+        while (items->Write(item)) {
+        }
+        return grpc::Status::OK;
+    }
+    grpc::Status Chat(grpc::ServerContext*, grpc::ServerReaderWriter<Message, Message>* items) override {
+        Message item;
+        while (items->Read(&item) && items->Write(item)) {
+        }
         return grpc::Status::OK;
     }
 
@@ -82,7 +97,67 @@ Caller both_caller(const std::shared_ptr<Echo::Stub>& stub, const std::shared_pt
     };
 }
 
+double stream_from(const std::shared_ptr<Echo::Stub>& stub, std::size_t bytes, double seconds) {
+    grpc::ClientContext context;
+    Number request;
+    request.set_value(static_cast<std::int64_t>(bytes));
+    const auto items = stub->Stream(&context, request);
+    Message item;
+    const auto begin = Clock::now();
+    std::uint64_t count = 0;
+    for (; micros_since(begin) < seconds * 1e6; ++count)
+        require(items->Read(&item) && item.value().size() == bytes, "gRPC: a wrong item");
+    const double rate = static_cast<double>(count) / (micros_since(begin) / 1e6);
+    context.TryCancel();
+    while (items->Read(&item)) {
+    }
+    items->Finish();
+    return rate;
+}
+
+double stream_both(const std::shared_ptr<Echo::Stub>& stub, std::size_t bytes, double seconds) {
+    grpc::ClientContext context;
+    const auto items = stub->Chat(&context);
+    const auto content = filled(bytes);
+    Message sent, got;
+    sent.set_value(content.data(), content.size());
+    const auto begin = Clock::now();
+    std::thread writing([&] {
+        while (micros_since(begin) < seconds * 1e6 && items->Write(sent)) {
+        }
+        items->WritesDone();
+    });
+    std::uint64_t count = 0;
+    for (; items->Read(&got); ++count)
+        require(got.value().size() == bytes, "gRPC: a wrong item");
+    const double rate = static_cast<double>(count) / (micros_since(begin) / 1e6);
+    writing.join();
+    require_ok(items->Finish());
+    return rate;
+}
+
+Sample stream_one_by_one(const std::shared_ptr<Echo::Stub>& stub, std::size_t bytes, double seconds) {
+    grpc::ClientContext context;
+    const auto items = stub->Chat(&context);
+    const auto content = filled(bytes);
+    Message sent, got;
+    sent.set_value(content.data(), content.size());
+    Sample sample = time_calls(seconds, [&] {
+        require(items->Write(sent) && items->Read(&got) && got.value().size() == bytes, "gRPC: a wrong item");
+    });
+    items->WritesDone();
+    require_ok(items->Finish());
+    return sample;
+}
+
 }  // namespace
+
+StreamPeer grpc_streams(const std::string& target) {
+    const auto stub = stub_for(target, 0);
+    return {[stub](std::size_t bytes, double seconds) { return stream_from(stub, bytes, seconds); },
+            [stub](std::size_t bytes, double seconds) { return stream_both(stub, bytes, seconds); },
+            [stub](std::size_t bytes, double seconds) { return stream_one_by_one(stub, bytes, seconds); }};
+}
 
 bool have_grpc() { return true; }
 

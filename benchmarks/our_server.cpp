@@ -13,6 +13,7 @@
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/shared_memory.hpp>
+#include <shared_tensor/stream.hpp>
 #include <shared_tensor/tensor.hpp>
 
 #include "bytes.hpp"
@@ -77,12 +78,25 @@ void add_memory_functions(st::Registry& registry) {
     registry.add("born", born, st::arg("size"));
 }
 
+void stream(st::Writer<at::Tensor> items, std::int64_t bytes) {
+    const at::Tensor item = filled_tensor(static_cast<std::size_t>(bytes));
+    while (items.write(item)) {
+    }
+}
+
+void chat(st::Reader<at::Tensor> items, st::Writer<at::Tensor> answers) {
+    for (const at::Tensor& item : items)
+        answers.write(item);
+}
+
 st::Registry functions(int count) {
     st::Registry registry;
     registry.add("echo", echo, st::arg("value"), st::execution::inline_);
     registry.add("echo_worker", echo, st::arg("value"));
     add_tensor_functions(registry);
-    if (count > 5) add_memory_functions(registry);
+    registry.add("stream", stream, st::arg("items"), st::arg("bytes"));
+    registry.add("chat", chat, st::arg("items"), st::arg("answers"));
+    if (count > 7) add_memory_functions(registry);
     while (registry.size() < static_cast<std::size_t>(count)) {
         registry.add(
             "function" + std::to_string(registry.size()), [](double x) { return x; }, st::arg("x"));

@@ -23,6 +23,14 @@ struct TensorCallers {
 };
 TensorCallers grpc_tensors(const std::string& target, std::size_t size);
 
+/// Streams of messages of `bytes` for about so long.
+struct StreamPeer {
+    std::function<double(std::size_t bytes, double seconds)> from_server;  ///< messages a second
+    std::function<double(std::size_t bytes, double seconds)> both_ways;    ///< there and back at once, a second
+    std::function<Sample(std::size_t bytes, double seconds)> one_by_one;   ///< each waits for its answer; microseconds
+};
+StreamPeer grpc_streams(const std::string& target);
+
 /// cpp-httplib's own client, of a server at a TCP port, or at a path.
 Caller httplib_echo(int port, const std::string& path, const std::string& body);
 

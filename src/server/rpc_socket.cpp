@@ -288,14 +288,13 @@ void RpcSocket::watch_task(const json_rpc::Request& request) {
         const auto owner = owner_filter(principal_);
         const auto watch =
             parts_.watches.watch(task, owner, [weak = weak_from_this(), out = out_, task](const tasks::TaskInfo* info) {
-                if (info != nullptr) {
-                    std::string text;
-                    json_rpc::print({"task.changed", to_json(*info), std::nullopt, nullptr}, text);
-                    out->say(std::move(text));
-                }
                 const auto self = weak.lock();
                 const bool over = info == nullptr || tasks::is_terminal(info->state);
-                if (self != nullptr && over) self->forget_watch(task);
+                if (self != nullptr && over) self->forget_watch(task);  // first: its end may bring the next one
+                if (info == nullptr) return;
+                std::string text;
+                json_rpc::print({"task.changed", to_json(*info), std::nullopt, nullptr}, text);
+                out->say(std::move(text));
             });
         const bool taken = calls_.with([&](Calls& calls) {
             if (calls.tasks.size() >= parts_.limits.max_watches && !calls.tasks.contains(task)) return false;
