@@ -4,8 +4,7 @@
 
 #include "codec/frame.hpp"
 #include "json_rpc/print.hpp"
-#include "server/builtin_params.hpp"
-#include "server/task_json.hpp"
+#include "util/at_end.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::server {
@@ -21,25 +20,7 @@ std::string text_of(const Json& id) {
     return text;
 }
 
-http::BodyPart part_of(std::string text) {
-    const auto kept = std::make_shared<const std::string>(std::move(text));
-    return {std::as_bytes(std::span(*kept)), kept};
-}
-
 constexpr std::uint64_t kMostUnread = 64 << 20;  // bytes that wait for a peer which sends more requests
-
-/// Runs when it goes, whatever happens.
-template <class Run>
-class AtEnd {
-public:
-    explicit AtEnd(Run run) : run_(std::move(run)) {}
-    AtEnd(const AtEnd&) = delete;
-    AtEnd& operator=(const AtEnd&) = delete;
-    ~AtEnd() { run_(); }
-
-private:
-    Run run_;
-};
 
 /// The only request of a message, null for a batch and for what is no request.
 const json_rpc::Request* only_request(const json_rpc::Message& message) {
@@ -58,42 +39,6 @@ struct RpcSocket::Message {
 json_rpc::Request RpcSocket::take_request(Message& message) {
     return std::move(std::get<json_rpc::Request>(message.parsed.items.front()));
 }
-
-/// What calls say on the socket.
-class RpcSocket::Out final : public MessageOut {
-public:
-    explicit Out(std::shared_ptr<http::WebSocket> socket) : socket_(std::move(socket)) {}
-
-    bool send(std::string json, const tensor::OutgoingBody& tensors) override {
-        if (tensors.parts().empty()) return say(std::move(json));
-        std::vector<http::BodyPart> parts;
-        for (const tensor::BodyPart& part : tensors.parts())
-            parts.push_back({part.bytes, part.owner});
-        return socket_->send_from(codec::frame_head(json), std::move(parts));
-    }
-    bool say(std::string json) override { return socket_->send(false, {part_of(std::move(json))}); }
-    void give_up() noexcept override { socket_->abort(); }
-
-    /// What POST would have answered. Blocks until the peer's system has it: then the next call may come.
-    void answer(http::Response response) {
-        if (!response.parts.empty()) {
-            socket_->send_whole(true, std::move(response.parts));
-        } else if (!response.text.empty()) {
-            socket_->send_whole(false, {part_of(std::move(response.text))});
-        }
-    }
-    /// The same without blocking: of calls that stream there are few.
-    void answer_soon(http::Response response) {
-        if (!response.parts.empty()) {
-            socket_->send(true, std::move(response.parts));
-        } else {
-            say(std::move(response.text));
-        }
-    }
-
-private:
-    const std::shared_ptr<http::WebSocket> socket_;
-};
 
 /// One call that waits: it hears when the socket ends.
 class RpcSocket::Exchange final : public http::Exchange {
@@ -126,7 +71,7 @@ RpcSocket::RpcSocket(const SocketParts& parts, Threads& threads, std::shared_ptr
     : parts_(parts),
       threads_(threads),
       socket_(std::move(socket)),
-      out_(std::make_shared<Out>(socket_)),
+      out_(std::make_shared<SocketOut>(socket_)),
       headers_(std::move(headers)),
       principal_(std::move(principal)) {}
 
@@ -276,64 +221,6 @@ void RpcSocket::answer(Message message) {
     } catch (const std::exception& error) {
         log::error("a call on a WebSocket: ", error.what());
         answer_with(id, json_rpc::internal_error());
-    }
-}
-
-/// The answer says what the task is now; task.changed tells what comes then.
-void RpcSocket::watch_task(const json_rpc::Request& request) {
-    if (request.is_notification()) return;
-    const Json id = *request.id;
-    try {
-        const std::string task = BuiltinParams(request.params, {"id"}).text("id");
-        const auto owner = owner_filter(principal_);
-        const auto watch =
-            parts_.watches.watch(task, owner, [weak = weak_from_this(), out = out_, task](const tasks::TaskInfo* info) {
-                const auto self = weak.lock();
-                const bool over = info == nullptr || tasks::is_terminal(info->state);
-                if (self != nullptr && over) self->forget_watch(task);  // first: its end may bring the next one
-                if (info == nullptr) return;
-                std::string text;
-                json_rpc::print({"task.changed", to_json(*info), std::nullopt, nullptr}, text);
-                out->say(std::move(text));
-            });
-        const bool taken = calls_.with([&](Calls& calls) {
-            if (calls.tasks.size() >= parts_.limits.max_watches && !calls.tasks.contains(task)) return false;
-            calls.tasks.insert_or_assign(task, watch);
-            return true;
-        });
-        if (!taken) return answer_with(id, json_rpc::busy(std::chrono::seconds(1)));
-        const auto info = parts_.opener.dispatcher.tasks().get(task, owner);
-        if (!info || tasks::is_terminal(info->state)) forget_watch(task);
-        if (!info) return answer_with(id, json_rpc::unknown_or_expired("task", parts_.epoch));
-        std::string text;
-        json_rpc::print_result(id, to_json(*info), text);
-        out_->say(std::move(text));
-    } catch (const BadParameter& bad) {
-        answer_with(id, bad.error());
-    }
-}
-
-void RpcSocket::forget_watch(const std::string& task) {
-    std::shared_ptr<TaskWatches::Watch> gone;  // outside the lock
-    calls_.with([&](Calls& calls) {
-        const auto found = calls.tasks.find(task);
-        if (found == calls.tasks.end()) return;
-        gone = std::move(found->second);
-        calls.tasks.erase(found);
-    });
-}
-
-void RpcSocket::unwatch_task(const json_rpc::Request& request) {
-    if (request.is_notification()) return;
-    const Json id = *request.id;
-    try {
-        const std::string task = BuiltinParams(request.params, {"id"}).text("id");
-        forget_watch(task);
-        std::string text;
-        json_rpc::print_result(id, {{"watched", false}}, text);
-        out_->say(std::move(text));
-    } catch (const BadParameter& bad) {
-        answer_with(id, bad.error());
     }
 }
 

@@ -9,6 +9,7 @@
 #include "http/gone_watch.hpp"
 #include "http/server.hpp"
 #include "server/rpc_endpoint.hpp"
+#include "server/socket_out.hpp"
 #include "server/stream_opener.hpp"
 #include "server/task_watches.hpp"
 #include "util/elastic_pool.hpp"
@@ -52,7 +53,6 @@ public:
 
 private:
     class Exchange;
-    class Out;
     struct Message;  // one that came
     struct Calls {
         std::size_t running = 0;
@@ -86,7 +86,7 @@ private:
     const SocketParts& parts_;
     Threads& threads_;
     const std::shared_ptr<http::WebSocket> socket_;
-    const std::shared_ptr<Out> out_;
+    const std::shared_ptr<SocketOut> out_;
     const http::Headers headers_;
     const Principal principal_;
     Guarded<Calls> calls_;

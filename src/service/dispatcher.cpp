@@ -71,44 +71,6 @@ bool Dispatcher::streams(std::string_view name) const {
     return found != functions_.end() && found->second.streams;
 }
 
-/// One more call that streams, until what is returned goes; null when there may be no more.
-std::shared_ptr<void> Dispatcher::count_stream() {
-    const bool counted = streams_->with([&](std::size_t& running) {
-        if (running >= options_.max_streams) return false;
-        ++running;
-        return true;
-    });
-    if (!counted) return nullptr;
-    const auto end = [](Guarded<std::size_t>* streams) {
-        streams->with([](std::size_t& running) { --running; });
-        streams->notify_all();
-    };
-    return {streams_.get(), [kept = streams_, end](void*) { end(kept.get()); }};
-}
-
-/// It waits for its client most of the time, so it takes no worker, and there is a bound of its own.
-std::variant<StreamRun, Error> Dispatcher::open_stream(const CallSpec& spec,
-                                                       std::shared_ptr<detail::CallStreams> streams,
-                                                       std::function<void()> cancelled) {
-    auto prepared = prepare(spec, Kind::stream);
-    if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
-    auto& ready = std::get<Prepared>(prepared);
-    std::shared_ptr<void> counted = count_stream();
-    if (counted == nullptr) return busy();
-    auto place = pool_.try_hold(groups_of(ready, spec.owner));
-    if (!place) return busy();
-    const bool bounded = spec.timeout || ready.function->shared->options().timeout.count() > 0;
-    const SteadyTime deadline = bounded ? clock_->now() + ready.timeout : SteadyTime::max();
-    const auto execution = std::make_shared<Execution>(
-        Execution::Setup{ready.function->shared, std::move(ready.call), spec.owner, deadline, wrap_,
-                         ready.function->run_time, options_.memory, std::move(streams)});
-    execution->on_cancelled(std::move(cancelled));
-    StreamRun run(execution, execution->join(), std::move(*place), std::move(counted));
-    count_as_live(execution);
-    if (bounded) limits_.with([&](auto& limits) { limits.push_back({deadline, {}, {}, execution}); });
-    return run;
-}
-
 std::optional<Error> Dispatcher::refuse(const Function& function, Kind kind) {
     if (function.streams && kind != Kind::stream) {
         return json_rpc::invalid_request(
