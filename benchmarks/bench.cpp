@@ -53,7 +53,8 @@ cxxopts::Options options() {
     add("seconds", "of each small measurement", cxxopts::value<double>()->default_value("2"));
     add("only", "small, throughput, tensors, streams, memory or scaling", text());
     add("where", "one: client and server on one core; all: as the scheduler likes", text());
-    add("python", "interpreter with torch, ray or both, for the peers in Python", text());
+    add("python", "interpreter with torch, ray, pyarrow, for the peers in Python", text());
+    add("large", "tensors: 1 GiB too, which takes 16 GiB of memory");
     add("json", "append JSON lines to this file", text());
     add("h,help", "print this");
     return options;
@@ -78,7 +79,8 @@ int run(int argc, char** argv) {
     }
     raise_descriptor_limit();
     const Folder folder;
-    const Settings settings{given["seconds"].as<double>(), folder.path(), given["python"].as<std::string>()};
+    const Settings settings{given["seconds"].as<double>(), folder.path(), given["python"].as<std::string>(),
+                            given.count("large") > 0};
     const std::string where = given["where"].as<std::string>();
     bool well = true;
     for (const bool one_core : {true, false}) {

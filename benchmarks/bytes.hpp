@@ -9,6 +9,8 @@ namespace bench {
 
 /// Sizes of the tensors that are sent.
 inline constexpr std::size_t kTensorBytes[] = {std::size_t{4} << 10, std::size_t{1} << 20, std::size_t{64} << 20};
+/// And of the large one (--large).
+inline constexpr std::size_t kLargeTensorBytes = std::size_t{1} << 30;
 
 inline void fill(std::uint8_t* data, std::size_t size) {
     for (std::size_t i = 0; i < size; ++i)

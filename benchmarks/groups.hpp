@@ -9,7 +9,8 @@ namespace bench {
 struct Settings {
     double seconds = 2;  ///< of each small measurement
     std::string folder;  ///< for Unix sockets
-    std::string python;  ///< an interpreter that has torch, ray or both; empty: without these peers
+    std::string python;  ///< an interpreter that has torch, ray or pyarrow; empty: without these peers
+    bool large = false;  ///< tensors of 1 GiB too
 };
 
 /// The groups of rows; each prints its targets behind them.

@@ -1,9 +1,12 @@
 #include <absl/synchronization/mutex.h>
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "bytes.hpp"
 #include "echo.grpc.pb.h"
@@ -14,18 +17,14 @@ namespace bench {
 
 namespace {
 
+constexpr std::size_t kChunk = std::size_t{1} << 20;
+
 /// Debian builds gRPC's locks with the search for deadlocks on, which costs more than the call: a gRPC that somebody
 /// built for speed has it off.
 void make_fast() { absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore); }
 
 class EchoService final : public Echo::Service {
 public:
-    EchoService() {
-        for (const std::size_t size : kTensorBytes) {
-            const auto bytes = filled(size);
-            kept_[static_cast<std::int64_t>(size)].set_value(bytes.data(), bytes.size());
-        }
-    }
     grpc::Status Call(grpc::ServerContext*, const Message* request, Message* reply) override {
         reply->set_value(request->value());
         return grpc::Status::OK;
@@ -35,7 +34,25 @@ public:
         return grpc::Status::OK;
     }
     grpc::Status Give(grpc::ServerContext*, const Number* request, Message* reply) override {
-        *reply = kept_.at(request->value());
+        *reply = kept(request->value());
+        return grpc::Status::OK;
+    }
+    grpc::Status TakeChunks(grpc::ServerContext*, grpc::ServerReader<Message>* chunks, Number* reply) override {
+        std::size_t size = 0;
+        for (Message chunk; chunks->Read(&chunk); size += chunk.value().size()) {
+            if (taken_.size() < size + chunk.value().size()) taken_.resize(size + chunk.value().size());
+            std::memcpy(taken_.data() + size, chunk.value().data(), chunk.value().size());
+        }
+        reply->set_value(fingerprint(taken_.data(), size));
+        return grpc::Status::OK;
+    }
+    grpc::Status GiveChunks(grpc::ServerContext*, const Number* request, grpc::ServerWriter<Message>* chunks) override {
+        const std::string& bytes = kept(request->value()).value();
+        Message chunk;
+        for (std::size_t at = 0; at < bytes.size(); at += kChunk) {
+            chunk.set_value(bytes.data() + at, std::min(kChunk, bytes.size() - at));
+            if (!chunks->Write(chunk)) break;
+        }
         return grpc::Status::OK;
     }
     grpc::Status Stream(grpc::ServerContext*, const Number* request, grpc::ServerWriter<Message>* items) override {
@@ -54,7 +71,16 @@ public:
     }
 
 private:
-    std::map<std::int64_t, Message> kept_;
+    const Message& kept(std::int64_t size) {
+        Message& message = kept_[size];
+        if (message.value().empty()) {
+            const auto bytes = filled(static_cast<std::size_t>(size));
+            message.set_value(bytes.data(), bytes.size());
+        }
+        return message;
+    }
+    std::map<std::int64_t, Message> kept_;  // one client, one call at a time
+    std::vector<std::uint8_t> taken_;
 };
 
 std::shared_ptr<Echo::Stub> stub_for(const std::string& target, int number) {
@@ -94,6 +120,38 @@ Caller both_caller(const std::shared_ptr<Echo::Stub>& stub, const std::shared_pt
         grpc::ClientContext context;
         require_ok(stub->Call(&context, *sent, reply.get()));
         require(fingerprint(reply->value().data(), reply->value().size()) == expected, "gRPC: a wrong answer");
+    };
+}
+
+Caller take_chunks_caller(const std::shared_ptr<Echo::Stub>& stub, std::size_t size, std::int64_t expected) {
+    return [=, bytes = std::make_shared<std::vector<std::uint8_t>>(filled(size))] {
+        grpc::ClientContext context;
+        Number reply;
+        const auto chunks = stub->TakeChunks(&context, &reply);
+        Message chunk;
+        for (std::size_t at = 0; at < size; at += kChunk) {
+            chunk.set_value(bytes->data() + at, std::min(kChunk, size - at));
+            require(chunks->Write(chunk), "gRPC: a stream ended early");
+        }
+        chunks->WritesDone();
+        require_ok(chunks->Finish());
+        require(reply.value() == expected, "gRPC: a wrong answer");
+    };
+}
+
+Caller give_chunks_caller(const std::shared_ptr<Echo::Stub>& stub, std::size_t size, std::int64_t expected) {
+    Number request;
+    request.set_value(static_cast<std::int64_t>(size));
+    return [=, bytes = std::make_shared<std::vector<std::uint8_t>>(size)] {
+        grpc::ClientContext context;
+        const auto chunks = stub->GiveChunks(&context, request);
+        std::size_t at = 0;
+        for (Message chunk; chunks->Read(&chunk); at += chunk.value().size()) {
+            require(chunk.value().size() <= size - at, "gRPC: a wrong answer");
+            std::memcpy(bytes->data() + at, chunk.value().data(), chunk.value().size());
+        }
+        require_ok(chunks->Finish());
+        require(fingerprint(bytes->data(), at) == expected, "gRPC: a wrong answer");
     };
 }
 
@@ -194,6 +252,14 @@ TensorCallers grpc_tensors(const std::string& target, std::size_t size) {
     sent->set_value(bytes.data(), bytes.size());
     const std::int64_t expected = fingerprint(bytes.data(), size);
     return {take_caller(stub, sent, expected), give_caller(stub, size, expected), both_caller(stub, sent, expected)};
+}
+
+TensorCallers grpc_chunks(const std::string& target, std::size_t size) {
+    const auto stub = stub_for(target, 1);
+    const auto bytes = filled(size);
+    const std::int64_t expected = fingerprint(bytes.data(), size);
+    const Caller take = take_chunks_caller(stub, size, expected), give = give_chunks_caller(stub, size, expected);
+    return {take, give, [=] { take(), give(); }};
 }
 
 }  // namespace bench

@@ -31,13 +31,19 @@ std::int64_t take(const at::Tensor& x) { return fingerprint(x.const_data_ptr(), 
 at::Tensor both(at::Tensor x) { return x; }
 
 void add_tensor_functions(st::Registry& registry) {
-    std::map<std::int64_t, at::Tensor> kept;
-    for (const std::size_t size : kTensorBytes)
-        kept.emplace(size, filled_tensor(size));
     registry.add("take", take, st::arg("x"));
     registry.add("both", both, st::arg("x"));
     registry.add(
-        "give", [kept = std::move(kept)](std::int64_t size) { return kept.at(size); }, st::arg("size"));
+        "give",
+        [](std::int64_t size) {
+            static std::mutex mutex;
+            static std::map<std::int64_t, at::Tensor> all;
+            const std::lock_guard lock(mutex);
+            at::Tensor& tensor = all[size];
+            if (!tensor.defined()) tensor = filled_tensor(static_cast<std::size_t>(size));
+            return tensor;
+        },
+        st::arg("size"));
 }
 
 at::Tensor ones(std::int64_t size) {

@@ -1,6 +1,6 @@
-"""The peers in Python of the group "memory": torch.multiprocessing and Ray.
+"""The peers in Python: torch.multiprocessing and Ray of the group "memory", Arrow Flight of "tensors".
 
-    python python_peers.py torch|ray BYTES
+    python python_peers.py torch|ray|flight BYTES
 
 Prints "ready" once another process holds a tensor (array) of so many bytes, all ones. Then, for each line "first" or "all" on standard
 input: has it handed over, reads its first element or the sum of all, and prints how many microseconds that took.
@@ -73,7 +73,66 @@ def ray_peer(count):
     serve(fetch, lambda x: int(x[0]), lambda x: int(x.sum()), count)
 
 
+def flight_server(size, ports):
+    import numpy
+    import pyarrow
+    import pyarrow.flight
+
+    held = batch_of(size)
+
+    class Server(pyarrow.flight.FlightServerBase):
+        def do_get(self, context, ticket):
+            return pyarrow.flight.RecordBatchStream(pyarrow.Table.from_batches([held]))
+
+        def do_put(self, context, descriptor, reader, writer):
+            seen = sum(chunk.data.num_rows for chunk in reader)
+            assert seen == size, seen
+
+    server = Server("grpc://127.0.0.1:0")
+    ports.put(server.port)
+    server.serve()
+
+
+def batch_of(size):
+    import numpy
+    import pyarrow
+
+    return pyarrow.record_batch([pyarrow.array(numpy.arange(size, dtype=numpy.uint8))], names=["x"])
+
+
+def flight_peer(size):
+    import multiprocessing
+
+    import pyarrow.flight
+
+    context = multiprocessing.get_context("spawn")
+    ports = context.SimpleQueue()
+    context.Process(target=flight_server, args=(size, ports), daemon=True).start()
+    client = pyarrow.flight.connect(f"grpc://127.0.0.1:{ports.get()}")
+    sent = batch_of(size)
+
+    def take():
+        writer, _ = client.do_put(pyarrow.flight.FlightDescriptor.for_path("x"), sent.schema)
+        writer.write_batch(sent)
+        writer.close()
+
+    def give():
+        got = sum(chunk.data.num_rows for chunk in client.do_get(pyarrow.flight.Ticket(b"x")))
+        assert got == size, got
+
+    ways = {"take": [take], "give": [give], "both": [take, give]}
+    print("ready", flush=True)
+    for line in sys.stdin:
+        start = time.perf_counter_ns()
+        for way in ways[line.strip()]:
+            way()
+        print((time.perf_counter_ns() - start) / 1e3, flush=True)
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     os.environ.setdefault("RAY_DEDUP_LOGS", "0")
-    {"torch": torch_peer, "ray": ray_peer}[sys.argv[1]](int(sys.argv[2]) // 8)
+    if sys.argv[1] == "flight":
+        flight_peer(int(sys.argv[2]))
+    else:
+        {"torch": torch_peer, "ray": ray_peer}[sys.argv[1]](int(sys.argv[2]) // 8)

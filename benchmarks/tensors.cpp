@@ -12,6 +12,7 @@
 #include "our_tensors.hpp"
 #include "peers.hpp"
 #include "process.hpp"
+#include "python_peer.hpp"
 #include "servers.hpp"
 #include "sockets.hpp"
 
@@ -27,14 +28,19 @@ constexpr const char* kOursTrusting = "shared_tensor push and pull, 4 connection
 constexpr const char* kRawUnix = "raw Unix socket copy";
 constexpr const char* kOursUnix = "shared_tensor by body, Unix socket";
 constexpr const char* kGrpc = "gRPC C++ unary, TCP";
+constexpr const char* kGrpcChunks = "gRPC C++ stream of 1 MiB, TCP";
+constexpr const char* kFlight = "Arrow Flight (pyarrow), TCP";
 
 std::int64_t fingerprint_of(const at::Tensor& tensor) { return fingerprint(tensor.const_data_ptr(), tensor.nbytes()); }
 
 /// Three calls over one connection, from and into buffers that are written already.
 TensorCallers raw_copies(int fd, std::size_t size) {
     const auto socket = std::make_shared<Socket>(fd);
-    const auto out = std::make_shared<std::vector<std::uint8_t>>(filled(size));
-    const auto in = std::make_shared<std::vector<std::uint8_t>>(filled(size));
+    static std::map<std::size_t, std::shared_ptr<std::vector<std::uint8_t>>> outs, ins;  // one call at a time
+    for (auto* buffers : {&outs, &ins}) {
+        if (!buffers->contains(size)) *buffers = {{size, std::make_shared<std::vector<std::uint8_t>>(filled(size))}};
+    }
+    const auto out = outs.at(size), in = ins.at(size);
     const std::int64_t expected = fingerprint(out->data(), size);
     const auto send = [=](CopyOrder order) {
         write_all(socket->fd(), &order, sizeof order);
@@ -95,9 +101,14 @@ struct Servers {
     std::optional<ServerProcess> grpc;
 };
 
+/// Flight's code is C++; Python hands it over.
+TensorCallers flight_calls(const std::shared_ptr<PythonPeer>& peer) {
+    return {[=] { peer->round("take"); }, [=] { peer->round("give"); }, [=] { peer->round("both"); }};
+}
+
 using Named = std::vector<std::pair<std::string, TensorCallers>>;
 
-Named callers(const Servers& servers, std::size_t size) {
+Named callers(const Servers& servers, std::size_t size, const std::string& python) {
     const int reno = connect_tcp(servers.reno.port());
     use_reno(reno);
     Named all{
@@ -109,7 +120,12 @@ Named callers(const Servers& servers, std::size_t size) {
         {kRawUnix, raw_copies(connect_unix(servers.path), size)},
         {kOursUnix, our_calls("unix:" + servers.our_path, size)},
     };
-    if (servers.grpc) all.emplace_back(kGrpc, grpc_tensors("127.0.0.1:" + servers.grpc->address(), size));
+    if (servers.grpc) {
+        const std::string target = "127.0.0.1:" + servers.grpc->address();
+        all.emplace_back(kGrpc, grpc_tensors(target, size));
+        all.emplace_back(kGrpcChunks, grpc_chunks(target, size));
+    }
+    if (const auto flight = PythonPeer::start(python, "flight", size)) all.emplace_back(kFlight, flight_calls(flight));
     return all;
 }
 
@@ -136,25 +152,33 @@ void print_targets(Report& report, const std::map<std::string, Sample>& samples)
     speed(kRawUnix, kOursUnix, 0.9);
     speed(kRawTcp, kOursRanges, 0.9);
     speed(kRawReno, kOursRanges, 0.9);
+    for (const char* peer : {kGrpc, kGrpcChunks, kFlight}) {
+        if (samples.contains(peer)) speed(peer, kOursTcp, 1.0);
+    }
 }
 
 void measure_way(Report& report, const Named& callers, Caller TensorCallers::*way, const std::string& words,
                  std::size_t size) {
     report.group("tensor of " + std::to_string(size >> 10) + " KiB " + words);
-    const auto samples = measure(callers, way, size > (std::size_t{16} << 20) ? 20 : 500);
+    const auto samples = measure(callers, way,
+                                 size >= kLargeTensorBytes        ? 3
+                                 : size > (std::size_t{16} << 20) ? 20
+                                                                  : 500);
     for (const auto& [name, calls] : callers) {
         const double p50 = samples.at(name).median();
         report.row(name, {{"p50_us", p50}, {"mib_per_s", static_cast<double>(size) / p50 / 1.048576}});
     }
-    if (size == kTensorBytes[2] && way != &TensorCallers::both) print_targets(report, samples);
+    if (size >= kTensorBytes[2] && way != &TensorCallers::both) print_targets(report, samples);
 }
 
 }  // namespace
 
 void tensors(Report& report, const Settings& settings) {
     const Servers servers(settings.folder);
-    for (const std::size_t size : kTensorBytes) {
-        const Named all = callers(servers, size);
+    std::vector<std::size_t> sizes(std::begin(kTensorBytes), std::end(kTensorBytes));
+    if (settings.large) sizes.push_back(kLargeTensorBytes);
+    for (const std::size_t size : sizes) {
+        const Named all = callers(servers, size, settings.python);
         measure_way(report, all, &TensorCallers::take, "to the server", size);
         measure_way(report, all, &TensorCallers::give, "from the server", size);
         measure_way(report, all, &TensorCallers::both, "there and back", size);

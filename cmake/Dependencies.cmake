@@ -3,6 +3,8 @@
 include(DependencyFolder)
 find_package(Threads REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(Zstd REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
 find_package(cxxopts 3.0 REQUIRED)
 find_package(Httplib REQUIRED)

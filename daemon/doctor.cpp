@@ -11,6 +11,7 @@
 #include <shared_tensor/version.hpp>
 
 #include "local/peer.hpp"
+#include "server/credentials.hpp"
 #include "shm/mapping.hpp"
 #include "shm/segment.hpp"
 #include "util/host_identity.hpp"
@@ -52,6 +53,10 @@ std::string descriptors() {
 
 /// The server as it would be, on a port and sockets of its own.
 ServerOptions probe(ServerOptions options) {
+    options.tokens = server::Credentials::tokens_of(options);
+    server::Credentials::tls_of(options);  // which throws for what is wrong; the probe itself needs none
+    if (!options.tls_client_ca.empty()) options.host = "127.0.0.1";
+    options.token_file = options.tls_certificate = options.tls_key = options.tls_client_ca = {};
     options.port = 0;
     if (options.host.empty()) options.unix_socket += ".doctor" + std::to_string(::getpid());
     if (options.local_socket != "auto" && options.local_socket != "none")

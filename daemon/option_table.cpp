@@ -137,7 +137,15 @@ void add_listening(Table& table) {
                MEMBER(server.cuda));
     table.count("simulated-devices", "devices without a GPU, that share tensors by the rules of CUDA IPC: for tests", 0,
                 MEMBER(server.simulated_devices), 16);
-    table.text("token-file", "who may call: lines name:secret or name:secret:admin; mode 0600", MEMBER(token_file));
+    table.text("token-file",
+               "who may call: lines NAME:SECRET, then :admin or :allow=METHOD,PREFIX.*; mode 0600; read again when it "
+               "changes",
+               MEMBER(server.token_file));
+    table.text("tls-certificate", "PEM file of the server's certificate and its chain: https (TLS 1.3) instead of http",
+               MEMBER(server.tls_certificate));
+    table.text("tls-key", "PEM file of its key; not readable by others", MEMBER(server.tls_key));
+    table.text("tls-client-ca", "PEM file of authorities: clients need a certificate of theirs",
+               MEMBER(server.tls_client_ca));
     table.flag("insecure", "listen beyond loopback without tokens", MEMBER(server.insecure));
     table.list("allowed-host", "further value that Host may have (repeatable)", MEMBER(server.allowed_hosts));
     table.list("allowed-origin", "web page origin that may call (repeatable)", MEMBER(server.allowed_origins));
@@ -160,6 +168,14 @@ void add_running(Table& table) {
     table.time("drain-time", "how long calls in flight may take after SIGTERM", MEMBER(server.drain_time));
     table.flag("cache", "keep results of functions marked cached (--no-cache: never)", MEMBER(server.cache));
     table.size("cache-bytes", "of all kept results", MEMBER(server.cache_bytes));
+    table.text("service-name", "what server.info calls the service that runs here", MEMBER(server.service_name));
+    table.text("service-version", "likewise its version", MEMBER(server.service_version));
+    table.text("compression", "content codings for clients that ask, in order of choice: zstd, gzip; none",
+               MEMBER(server.compression));
+    table.add(
+        "compression-level", OptionKind::value, "1 (fast) to 9 (small)",
+        [](DaemonOptions& o, const std::string& v) { o.server.compression_level = parse_number<int>(v, 1, 9); },
+        [](const DaemonOptions& o) { return json(o.server.compression_level); });
     table.add(
         "log-level", OptionKind::value, "trace, debug, info, warn, error or off",
         [](DaemonOptions& o, const std::string& v) {
@@ -183,6 +199,15 @@ void add_limits(Table& table) {
     table.size("max-batch-reply-bytes", "answers of a batch", MEMBER(server.max_batch_reply_bytes));
     table.size("max-reply-json-bytes", "JSON of an answer", MEMBER(server.max_reply_json_bytes));
     table.count("max-connections", "open at once", 1, MEMBER(server.max_connections));
+    table.count("max-client-connections",
+                "of one address; 0: any number from loopback, half of max-connections from other hosts", 0,
+                MEMBER(server.max_client_connections));
+    table.count("max-client-requests", "of one client, a second on average; 0: any number", 0,
+                MEMBER(server.max_client_requests), 1'000'000'000);
+    table.size(
+        "max-client-bytes-in-flight",
+        "request bodies of one client held at once; 0: half of max-bytes-in-flight, all for the server's own user",
+        MEMBER(server.max_client_bytes_in_flight));
     table.size("max-header-bytes", "one header line", MEMBER(server.max_header_bytes));
     table.count("max-headers", "header lines of a request", 1, MEMBER(server.max_headers));
     table.time("header-timeout", "until a request's headers are whole", MEMBER(server.header_timeout));

@@ -1,7 +1,5 @@
 #include "options.hpp"
 
-#include <sys/stat.h>
-
 #include <cstdlib>
 #include <cxxopts.hpp>
 #include <fstream>
@@ -183,31 +181,8 @@ ParsedOptions parse_options(int argc, char** argv) {
     apply_environment(options);
     apply_flags(options, given);
     if (options.server.port < 0) options.server.port = default_port();
-    if (!options.token_file.empty()) options.server.tokens = read_token_file(options.token_file);
     if (given.count("print-config") > 0) parsed.print = print_config(options);
     return parsed;
-}
-
-std::vector<AccessToken> read_token_file(const std::string& path) {
-    struct stat status {};
-    std::ifstream file(path);
-    if (!file || ::stat(path.c_str(), &status) != 0) refuse(path, "the token file cannot be read");
-    if ((status.st_mode & 077) != 0) refuse(path, "the token file is readable by others: chmod 600 it");
-    std::vector<AccessToken> tokens;
-    for (std::string text; std::getline(file, text);) {
-        if (text.empty() || text.front() == '#') continue;
-        const std::size_t colon = text.find(':');
-        if (colon == 0 || colon == std::string::npos)
-            refuse(path, "each line must be name:secret or name:secret:admin");
-        AccessToken token{text.substr(0, colon), text.substr(colon + 1), false};
-        if (token.secret.ends_with(":admin")) {
-            token.admin = true;
-            token.secret.resize(token.secret.size() - 6);
-        }
-        tokens.push_back(std::move(token));
-    }
-    if (tokens.empty()) refuse(path, "the token file holds no token");
-    return tokens;
 }
 
 }  // namespace shared_tensor::daemon

@@ -14,7 +14,6 @@ struct DaemonOptions {
     ServerOptions server;
     std::vector<std::string> plugins;  ///< paths
     std::vector<std::string> models;   ///< "name=path"
-    std::string token_file;
     std::string ready_file;
     std::string log_level = "info";
 };
@@ -27,9 +26,5 @@ struct ParsedOptions {
 /// Flags over environment (SHARED_TENSOR_*) over --config file over defaults. The default port is 2537 + RANK, else
 /// LOCAL_RANK. Throws std::invalid_argument with one line that says what is wrong and where it was given.
 ParsedOptions parse_options(int argc, char** argv);
-
-/// The tokens of a file: a line each, "name:secret" or "name:secret:admin"; '#' begins a comment. The file must not be
-/// readable by others. Throws std::invalid_argument.
-std::vector<AccessToken> read_token_file(const std::string& path);
 
 }  // namespace shared_tensor::daemon

@@ -74,7 +74,14 @@ cxxopts::Options option_list() {
     options.custom_help("COMMAND [OPTION...]").positional_help("").set_width(100);
     const auto text = [] { return cxxopts::value<std::string>(); };
     options.add_options("Server")(
-        "url", "http://host:port or unix:/path; default: SHARED_TENSOR_URL, else 127.0.0.1:2537 + RANK", text())(
+        "url",
+        "http://host:port, https://host:port or unix:/path; default: SHARED_TENSOR_URL, else 127.0.0.1:2537 + RANK",
+        text())(
+        "tls-ca",
+        "PEM file of the authorities that may have signed the server's certificate; default: those of the system",
+        text())("tls-certificate", "PEM file of a certificate of one's own, for servers that want one", text())(
+        "tls-key", "PEM file of its key", text())(
+        "compression", "content codings of tensors that go to another host and come from it: zstd, gzip", text())(
         "wait-for-server", "tries for so many seconds to reach a server that is still to start", text());
     options.add_options("Call")("timeout", "seconds for the call, or for wait and watch", text())(
         "o,output", "writes the result to FILE.npy, FILE.safetensors or FILE.json", text())(
@@ -146,6 +153,10 @@ private:
 
 void read_options(const Reader& reader, CommandLine& line) {
     line.client.url = reader.text("url");
+    line.client.tls_ca = reader.text("tls-ca");
+    line.client.tls_certificate = reader.text("tls-certificate");
+    line.client.tls_key = reader.text("tls-key");
+    if (reader.has("compression")) line.client.compression = reader.text("compression");
     line.client.wait_for_server = reader.seconds("wait-for-server").value_or(line.client.wait_for_server);
     line.call.timeout = reader.seconds("timeout");
     line.call.idempotent = reader.has("idempotent");

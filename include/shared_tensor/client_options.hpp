@@ -31,12 +31,23 @@ struct CallOptions {
 
 /// Of a client. Zero means "none" only where it says so.
 struct ClientOptions {
-    /// "http://host:port" or "unix:/path/of/socket". Empty: the environment's SHARED_TENSOR_URL, else 127.0.0.1 with
-    /// port 2537 plus RANK (else LOCAL_RANK).
+    /// "http://host:port", "https://host:port" or "unix:/path/of/socket". Empty: the environment's SHARED_TENSOR_URL,
+    /// else 127.0.0.1 with port 2537 plus RANK (else LOCAL_RANK).
     std::string url{};
     /// Bearer token of a server that wants one; goes along with every request, so only to servers that you trust.
     /// Empty: the environment's SHARED_TENSOR_TOKEN where the url is not given either.
     std::string token{};
+    /// Of https (TLS 1.3). PEM file of the authorities that may have signed the server's certificate; empty: those of
+    /// the system, or with the environment's url SHARED_TENSOR_CA. The certificate is always checked, and so is its
+    /// host.
+    std::string tls_ca{};
+    /// PEM files of a certificate, and its key, for servers that want one.
+    std::string tls_certificate{}, tls_key{};
+    /// Content codings of tensors on their way to other hosts and back, in order of choice: "zstd", "zstd, gzip";
+    /// "none". Used where the server knows one, and where it makes a tensor smaller: for slow networks, zstd compresses
+    /// some hundred MB a second.
+    std::string compression = "none";
+    int compression_level = 1;  ///< of what this side sends: 1 (fast) to 9 (small)
 
     std::size_t connections = 8;                       ///< at once; further calls wait for one
     std::chrono::milliseconds idle_limit{50'000};      ///< an unused connection is kept for so long
@@ -72,12 +83,17 @@ struct ClientStatistics {
     std::uint64_t retries = 0;
     std::uint64_t bytes_in = 0, bytes_out = 0;  ///< on the wire, heads included
     std::uint64_t connections_opened = 0, connections_reused = 0;
+    /// Of bodies and tensors that were compressed: on the wire, and as they are.
+    std::uint64_t compressed_in = 0, uncompressed_in = 0, compressed_out = 0, uncompressed_out = 0;
 
     /// From the start of a request until its answer was read, tries and pauses included; up to 6 % too high.
     struct Latency {
         std::uint64_t count = 0;
         std::chrono::nanoseconds p50{0}, p90{0}, p99{0}, max{0};
     } latency;
+    /// Of calls: what the server's function took as the server measured it (Server-Timing), and the rest: network,
+    /// queue, reading and writing.
+    Latency compute, network;
 };
 
 }  // namespace shared_tensor

@@ -30,6 +30,9 @@ struct FunctionOptions {
     bool borrows = false;         ///< device memory of local callers is not copied before the call
     bool stateful = false;        ///< never cached; one session's calls run one after another
     std::string_view version;     ///< part of the cache key
+    bool no_grad = false;         ///< runs without autograd
+    std::string_view device;      ///< where tensor arguments are put before the call; empty: they stay
+    std::string_view dtype;       ///< what floating-point tensor arguments become; empty: they stay
 };
 
 namespace option {
@@ -95,6 +98,21 @@ constexpr auto idempotent() {
 /// write to them, nor keep them beyond the call, and its caller must not write to them until the call was answered.
 constexpr auto borrows() {
     return option::Option{[](FunctionOptions& options) { options.borrows = true; }};
+}
+
+/// Runs it without autograd, as under at::NoGradGuard.
+constexpr auto no_grad() {
+    return option::Option{[](FunctionOptions& options) { options.no_grad = true; }};
+}
+
+/// Puts the tensors of its arguments there first: "cpu", "cuda", "cuda:1". A server without that device does not start.
+constexpr auto on_device(std::string_view device) {
+    return option::Option{[device](FunctionOptions& options) { options.device = device; }};
+}
+
+/// Converts floating-point tensors of its arguments first: "float32", "float16", "bfloat16" or "float64".
+constexpr auto as_dtype(std::string_view dtype) {
+    return option::Option{[dtype](FunctionOptions& options) { options.dtype = dtype; }};
 }
 
 /// Raise it when the function's meaning changes: part of the cache key.

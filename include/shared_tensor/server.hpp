@@ -17,6 +17,9 @@ struct AccessToken {
     std::string name;    ///< the principal is "token:NAME"
     std::string secret;  ///< at least 16 characters
     bool admin = false;  ///< may see and end what belongs to others
+    /// Methods that its bearer may call, by name or by prefix ("add", "tensor.*"); empty: all. What only concerns calls
+    /// of its own (task., lease., session., object., server. and rpc.) goes with any.
+    std::vector<std::string> allow{};
 };
 
 /// Where a server listens and what it bounds. The defaults are safe: loopback, the server's own user (or root) only.
@@ -32,9 +35,23 @@ struct ServerOptions {
     std::string cuda = "auto";
     std::size_t simulated_devices = 0;  ///< see <shared_tensor/simulated.hpp>
     std::vector<AccessToken> tokens;
+    /// Further tokens: lines NAME:SECRET, then :admin or :allow=METHOD,PREFIX.* or both; mode 0600. Read again when it
+    /// changes, within 3 s: who showed a token that is gone, or allows something else now, is sent away.
+    std::string token_file;
+    /// TLS 1.3 on the TCP port: PEM files of the certificate with its chain, and of its key. Read again when they
+    /// change.
+    std::string tls_certificate, tls_key;
+    /// PEM file of authorities: clients need a certificate of theirs as well. Without tokens it says who they are.
+    std::string tls_client_ca;
     bool insecure = false;                     ///< listen beyond loopback without tokens
     std::vector<std::string> allowed_hosts;    ///< further values of Host ("name" or "name:port")
     std::vector<std::string> allowed_origins;  ///< values of Origin; none by default: no web page calls in
+
+    /// What server.info tells of the service that runs here.
+    std::string service_name, service_version;
+    /// Content codings for clients that ask, in order of choice: "zstd, gzip"; "none".
+    std::string compression = "zstd, gzip";
+    int compression_level = 1;  ///< 1 (fast) to 9 (small)
 
     std::size_t workers = 0;        ///< 0: max(4, cores)
     std::size_t queue = 1024;       ///< calls that wait
@@ -51,6 +68,11 @@ struct ServerOptions {
     std::size_t max_batch_reply_bytes = 25'000'000;
     std::size_t max_reply_json_bytes = std::size_t{64} << 20;
     std::size_t max_connections = 4096;
+    /// Of one client: connections of its address (0: any number from loopback, half of all from other hosts), requests
+    /// a second and bytes of requests in flight of its principal (0: any number; 0: half of all with a token or a
+    /// certificate).
+    std::size_t max_client_connections = 0, max_client_requests = 0;
+    std::size_t max_client_bytes_in_flight = 0;
     std::size_t max_header_bytes = 8 << 10;  ///< one line
     std::size_t max_headers = 100;
     std::size_t max_chunks = std::size_t{1} << 20;  ///< of one chunked body
@@ -118,7 +140,7 @@ public:
     /// Binds and serves. Throws std::system_error that names the address. Does not block.
     void start();
     int port() const;         ///< the bound TCP port
-    std::string url() const;  ///< "http://127.0.0.1:2537", or "unix:/path" without TCP
+    std::string url() const;  ///< "http://127.0.0.1:2537", https with TLS, or "unix:/path" without TCP
 
     /// Calls in flight are answered, new ones refused with -32009; ends after `drain_time` at the latest. Returns
     /// whether all calls came to their end. Blocks.

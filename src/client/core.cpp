@@ -1,6 +1,7 @@
 #include "client/core.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <utility>
 
 #include "client/default_url.hpp"
@@ -41,7 +42,10 @@ std::string other_ways(std::string_view list) {
 }  // namespace
 
 Core::Core(ClientOptions options, Surroundings surroundings)
-    : options_(completed(std::move(options))), surroundings_(std::move(surroundings)), budget_(options_.retry_budget) {
+    : options_(completed(std::move(options))),
+      surroundings_(std::move(surroundings)),
+      budget_(options_.retry_budget),
+      offer_(CodingOffer::parse(options_.compression, options_.compression_level)) {
     headers_.add("Accept", std::string(codec::kFrameContentType) + ", application/json");
     if (!options_.token.empty()) headers_.add("Authorization", "Bearer " + options_.token);
 }
@@ -111,6 +115,8 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     }
     if (!reached_.load(std::memory_order_relaxed)) reached_.store(true, std::memory_order_relaxed);
     request.answered();
+    if (shared.empty()) note_coding(response.headers);
+    note_times(response.headers, now);
     const bool own_session = options.session.empty() && !shared.empty();
     try {
         return Incoming::read(response, request, *surroundings_.ports, url(), own_session, objects_of_answers(),
@@ -126,6 +132,36 @@ void Core::forget_session(const std::string& session, const Outgoing& request, c
     surroundings_.ports->session_refused(session);
     if (request.names_memory()) throw_error(refused.error, request.method());
     throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
+}
+
+/// What the server said that it knows: the first of ours.
+void Core::note_coding(const http::Headers& headers) {
+    if (offer_.codings.empty() || coding_known_.load(std::memory_order_relaxed)) return;
+    surroundings_.ports->compress(offer_.choose(headers.find("Shared-Tensor-Coding").value_or("")));
+    coding_known_.store(true, std::memory_order_relaxed);
+}
+
+/// Server-Timing (W3C): "compute;dur=1.25", in milliseconds.
+void Core::note_times(const http::Headers& headers, SteadyTime sent) {
+    constexpr std::string_view kCompute = "compute;dur=";
+    const auto field = headers.find("Server-Timing");
+    const std::size_t start = field ? field->find(kCompute) : std::string_view::npos;
+    if (start == std::string_view::npos) return;
+    const std::string_view digits = field->substr(start + kCompute.size());
+    double milliseconds = 0;
+    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), milliseconds);
+    if (read.ec != std::errc() || !(milliseconds >= 0) || milliseconds > 1e12) return;
+    const auto compute = std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6));
+    compute_.record(compute);
+    network_.record(std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(clock().now() - sent) - compute));
+}
+
+void Core::agree_on_coding() {
+    const bool is_far = surroundings_.ports->session().empty();
+    if (!is_far || offer_.codings.empty() || coding_known_.load(std::memory_order_relaxed)) return;
+    CallOptions options;
+    options.idempotent = true;
+    notify("server.ping", detail::ArgumentsOf<>(), options);
 }
 
 template <class Transfer>
@@ -151,6 +187,8 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
                        "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
                       path, url());
     };
+    port.offer = offer_;
+    port.compression = &compression_;
     return counted(start, [&] { return run(port); });
 }
 
@@ -199,6 +237,7 @@ http::Headers Core::headers_of(const CallOptions& options, const std::string& sh
     http::Headers headers = headers_;
     headers.add("Shared-Tensor-Accept",
                 shared.empty() ? options_.accept : surroundings_.ports->accepted() + ", " + options_.accept);
+    if (shared.empty() && !offer_.codings.empty()) headers.add("Shared-Tensor-Coding", offer_.names());
     if (!options.require.empty()) headers.add("Shared-Tensor-Require", options.require);
     if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
         headers.add("Shared-Tensor-Session", session);
@@ -372,7 +411,18 @@ ClientStatistics Core::statistics() const {
     statistics.bytes_out = wire.bytes_out;
     statistics.connections_opened = wire.opened;
     statistics.connections_reused = wire.reused;
-    statistics.latency = latency_.summary();
+    const CompressionCounts files = compression_.counts(), messages = surroundings_.ports->compression();
+    statistics.compressed_in = files.compressed_in + messages.compressed_in;
+    statistics.uncompressed_in = files.uncompressed_in + messages.uncompressed_in;
+    statistics.compressed_out = files.compressed_out + messages.compressed_out;
+    statistics.uncompressed_out = files.uncompressed_out + messages.uncompressed_out;
+    const auto latency = [](const LatencyHistogram& histogram) {
+        const Latencies seen = histogram.summary();
+        return ClientStatistics::Latency{seen.count, seen.p50, seen.p90, seen.p99, seen.max};
+    };
+    statistics.latency = latency(latency_);
+    statistics.compute = latency(compute_);
+    statistics.network = latency(network_);
     return statistics;
 }
 

@@ -16,7 +16,6 @@
 #include "client/budget.hpp"
 #include "client/download.hpp"
 #include "client/incoming.hpp"
-#include "client/latency_histogram.hpp"
 #include "client/objects.hpp"
 #include "client/outgoing.hpp"
 #include "client/tensor_ports.hpp"
@@ -24,6 +23,7 @@
 #include "client/upload.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
+#include "util/latency_histogram.hpp"
 
 namespace shared_tensor::client {
 
@@ -82,6 +82,9 @@ public:
     void shutdown();
     bool is_shut_down() const;
 
+    /// Asks the server for the codings that it knows, if that is of interest and nobody knows yet. Blocks for a call.
+    void agree_on_coding();
+
     /// A session on the local channel, or nothing where there is none.
     std::optional<std::string> open_stateful_session() const { return surroundings_.ports->open_stateful_session(); }
 
@@ -117,6 +120,8 @@ private:
     auto transfer(const std::string& path, const CallOptions& options, Transfer run);
     bool tries_again(const RpcError& error, int number, const Times& times);
     void sleep_until(SteadyTime time);
+    void note_coding(const http::Headers& headers);
+    void note_times(const http::Headers& headers, SteadyTime sent);
 
     http::Headers headers_of(const CallOptions& options, const std::string& shared) const;
     std::shared_ptr<Objects> objects();
@@ -131,7 +136,10 @@ private:
     const Surroundings surroundings_;
     http::Headers headers_;  // of every request
     Budget budget_;
-    LatencyHistogram latency_;
+    const CodingOffer offer_;  // to servers of other hosts
+    std::atomic<bool> coding_known_{false};
+    CompressionTotals compression_;  // of files
+    LatencyHistogram latency_, compute_, network_;
     Guarded<std::weak_ptr<Objects>> objects_;  // there while handles are, and then keep this
     using Ended = std::function<void()>;
     Guarded<bool> shut_down_{false};

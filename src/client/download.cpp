@@ -18,6 +18,8 @@ namespace {
 constexpr std::size_t kFirstRange = std::size_t{1} << 20;  // it is copied to its place: the size is not known before
 constexpr std::size_t kWorthwhile = 4096;  // a connection that brought as much may be followed by another at once
 constexpr int kMostTries = 3;              // of a file that changes
+constexpr const char* kOtherRange = "the server sent another range than the one that was asked for";
+constexpr const char* kOtherPart = "the server sent another part than the one that was asked for";
 
 /// The file is another one now.
 struct Changed {};
@@ -25,7 +27,7 @@ struct Changed {};
 class Download {
 public:
     Download(const TransferPort& port, const std::string& path, const DownloadForm& form)
-        : port_(port), path_(path), form_(form) {}
+        : port_(port), path_(path), form_(form), codings_(port.offer.names()) {}
 
     Downloaded run() {
         fetch_first();
@@ -38,8 +40,13 @@ private:
         http::ClientRequest request;
         request.method = "GET";
         request.path = path_;
-        request.headers.add(
-            "Range", "bytes=" + std::to_string(range.first) + "-" + std::to_string(range.first + range.count - 1));
+        const std::string bytes = std::to_string(range.first) + "-" + std::to_string(range.first + range.count - 1);
+        if (codings_.empty()) {
+            request.headers.add("Range", "bytes=" + bytes);
+        } else {  // a resource of its own, that may be compressed
+            request.path.append(path_.find('?') == std::string::npos ? "?" : "&").append("bytes=").append(bytes);
+            request.headers.add("Accept-Encoding", codings_);
+        }
         if (form_.verify) request.headers.add("Want-Content-Digest", std::string(http::kWantDigest));
         if (!etag_.empty() && !etag_.starts_with("W/")) request.headers.add("If-Match", etag_);
         return request;
@@ -50,6 +57,7 @@ private:
         until_it_holds(port_, path_, [&](int) {
             try {
                 first_ = port_.send(request_of({0, wanted}));
+                if (!codings_.empty()) return take_first();
             } catch (const http::TransportError& error) {
                 // Nothing of it was kept: less may come through.
                 if (error.sent && error.kind == http::TransportError::Kind::broken)
@@ -63,14 +71,57 @@ private:
                 check(first_.headers, first_.body->bytes());
             } else if (first_.status == 206) {
                 if (!range || !range->size || range->part.first != 0 || range->part.count != first_.body->size())
-                    throw_odd(path_, "the server sent another range than the one that was asked for");
+                    throw_odd(path_, kOtherRange);
                 check(first_.headers, first_.body->bytes());
                 size_ = *range->size;
             } else {
                 throw_refusal(first_, path_);
             }
         });
-        etag_ = field_of(first_.headers, "ETag");
+        etag_ = field_of(first_.headers, codings_.empty() ? "ETag" : "Shared-Tensor-File");
+    }
+
+    void take_first() {
+        if (first_.status != 200) throw_refusal(first_, path_);
+        const auto part = http::parse_content_range(field_of(first_.headers, "Shared-Tensor-Part"));
+        if (!part || !part->size || part->part.first != 0) throw_odd(path_, kOtherPart);
+        size_ = *part->size;
+        auto plain = port_.take(part->part.count);
+        plain->resize(static_cast<std::size_t>(part->part.count));
+        read(first_, {plain->data(), plain->size()});
+        first_.body = std::move(plain);
+    }
+
+    /// The bytes of an answer, which fill `memory`.
+    void read(const http::ClientResponse& response, std::span<std::byte> memory) const {
+        const std::span<const std::byte> bytes = response.body->bytes();
+        check(response.headers, bytes);
+        const auto coding = parse_coding(field_of(response.headers, "Content-Encoding"));
+        if (!coding || *coding == Coding::none) {
+            if (bytes.size() != memory.size()) throw_odd(path_, kOtherPart);
+            if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
+            return;
+        }
+        try {
+            decompress(*coding, bytes, memory);
+        } catch (const BadCompression& error) {
+            throw_odd(path_, error.what());
+        }
+        if (port_.compression != nullptr) port_.compression->add({bytes.size(), memory.size(), 0, 0});
+    }
+
+    /// Of a part that may be compressed: it comes whole, or again.
+    void fetch_coded(const http::ByteRange& range) {
+        until_it_holds(port_, path_, [&](int) {
+            const http::ClientResponse response = port_.send(request_of(range));
+            if (response.status == 404 || response.status == 412) throw Changed();
+            if (response.status != 200) throw_refusal(response, path_);
+            const auto part = http::parse_content_range(field_of(response.headers, "Shared-Tensor-Part"));
+            if (!part || part->size != size_ || part->part.first != range.first || part->part.count != range.count)
+                throw_odd(path_, kOtherPart);
+            if (field_of(response.headers, "Shared-Tensor-File") != etag_) throw Changed();
+            read(response, {first_.body->data() + range.first, static_cast<std::size_t>(range.count)});
+        });
     }
 
     void fetch_rest() {
@@ -86,7 +137,8 @@ private:
                    [&](const std::function<bool()>& stop) {
                        for (std::uint64_t i = next++; i < ranges && !stop(); i = next++) {
                            const std::uint64_t first = there + i * step;
-                           fetch({first, std::min(step, size_ - first)});
+                           const http::ByteRange range{first, std::min(step, size_ - first)};
+                           codings_.empty() ? fetch(range) : fetch_coded(range);
                        }
                    });
     }
@@ -127,8 +179,7 @@ private:
         const auto range = http::parse_content_range(field_of(place.headers, "Content-Range"));
         const bool is_it =
             place.status == 206 && range && range->part.first == wanted.first && range->part.count == wanted.count;
-        if (!is_it || range->size != size_)
-            throw_odd(path_, "the server sent another range than the one that was asked for");
+        if (!is_it || range->size != size_) throw_odd(path_, kOtherRange);
         if (field_of(place.headers, "ETag") != etag_) throw Changed();
     }
 
@@ -145,6 +196,7 @@ private:
     const TransferPort& port_;
     const std::string& path_;
     const DownloadForm& form_;
+    const std::string codings_;
     http::ClientResponse first_;  // its body is that of the whole file in the end
     std::string etag_;
     std::uint64_t size_ = 0;

@@ -81,6 +81,7 @@ std::string advice(const http::TransportError& error) {
             return error.sent ? "; the call may have run: repeat it only if that does no harm" : "; nothing was sent";
         case Kind::protocol: return "; is that a shared-tensor-server?";
         case Kind::too_large:
+        case Kind::untrusted:
         case Kind::timeout: break;
     }
     return {};
@@ -116,6 +117,11 @@ void throw_failure(const http::TransportError& error, std::string_view method, s
         throw RpcError(
             static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
             prefix(method) + error.what() + "; ask for less at a time, or raise ClientOptions::max_answer_bytes");
+    }
+    if (error.kind == Kind::untrusted) {
+        throw NotAuthorised(static_cast<int>(ErrorCode::not_authorised), "Not authorised", {},
+                            prefix(method) + error.what() +
+                                "; name the authority that signed it (ClientOptions::tls_ca, SHARED_TENSOR_CA)");
     }
     throw TransportFailure(prefix(method) + std::string(url) + ": " + error.what() + advice(error), error.sent);
 }

@@ -140,6 +140,13 @@ void Streaming::run() {
         end.reason = error.what();
     }
     const bool down = line_->core->is_shut_down();
+    if (!down && end.code == http::CloseCode::going_away) {  // its last words may have been left unsaid
+        return finish(
+            {{},
+             std::make_exception_ptr(ShuttingDown(static_cast<int>(ErrorCode::shutting_down), "Shutting down", {},
+                                                  line_->method + ": " + line_->core->url() + ": " + end.reason))},
+            true);
+    }
     const std::string why =
         down ? "the client was shut down"
              : "the connection broke" + (end.reason.empty() ? std::string() : " (" + end.reason + ")");
@@ -300,6 +307,7 @@ bool is_own_session_lost(const RpcError& error, const std::string& shared, const
 std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& core, std::shared_ptr<Session> session,
                                                    std::string_view method, const detail::Arguments& arguments,
                                                    const CallOptions& options) {
+    core->agree_on_coding();
     const Core::Times times = core->times_of(options);
     const auto attempt = [&]() -> std::shared_ptr<detail::CallerStreams> {
         const std::string shared = core->ports().session();

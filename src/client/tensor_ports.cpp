@@ -21,10 +21,12 @@ namespace {
 constexpr std::chrono::seconds kTryAgain{1};
 
 using Memory = std::shared_ptr<SharedMemory>;
+using Totals = std::shared_ptr<CompressionTotals>;  // ports and the tensors of their messages
 
 /// As bytes behind the JSON, if not in shared memory: the server takes them so.
-tensor::ExportPolicy request_policy(const Memory& memory, std::string_view require) {
+tensor::ExportPolicy request_policy(const Memory& memory, std::string_view require, Compression compression) {
     tensor::ExportPolicy policy;
+    policy.compression = memory == nullptr ? compression : Compression();
     policy.require = tensor::parse_ways(require).ways;  // words that are none are the server's to refuse
     policy.accept = {tensor::Way::body};
     if (memory != nullptr) policy.accept.insert(policy.accept.begin(), {tensor::Way::cuda_ipc, tensor::Way::shm});
@@ -37,8 +39,13 @@ const tensor::Media& media_of(const Memory& memory) {
 
 class Outbound final : public OutgoingTensors {
 public:
-    Outbound(Memory memory, std::string_view require)
-        : memory_(std::move(memory)), exchange_({}, request_policy(memory_, require), {}, media_of(memory_)) {}
+    Outbound(Memory memory, std::string_view require, Compression compression, Totals totals)
+        : memory_(std::move(memory)),
+          totals_(std::move(totals)),
+          exchange_({}, request_policy(memory_, require, compression), {}, media_of(memory_)) {}
+    Outbound(const Outbound&) = delete;
+    Outbound& operator=(const Outbound&) = delete;
+    ~Outbound() override { totals_->add(exchange_.compression()); }
 
     codec::TensorPointer import(const codec::Json& descriptor) override { return exchange_.import(descriptor); }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
@@ -62,13 +69,21 @@ public:
 
 private:
     const Memory memory_;
+    const Totals totals_;
     tensor::TensorExchange exchange_;
 };
 
 class Inbound final : public codec::TensorPort {
 public:
-    Inbound(Memory memory, tensor::Incoming incoming)
-        : memory_(std::move(memory)), exchange_(std::move(incoming), {}, {}, media_of(memory_)) {}
+    Inbound(Memory memory, tensor::Incoming incoming, Totals totals)
+        : memory_(std::move(memory)),
+          totals_(std::move(totals)),
+          exchange_(std::move(incoming), {}, {}, media_of(memory_)) {}
+    Inbound(const Inbound&) = delete;
+    Inbound& operator=(const Inbound&) = delete;
+    ~Inbound() override {
+        if (totals_ != nullptr) totals_->add(exchange_.compression());
+    }
 
     codec::TensorPointer import(const codec::Json& descriptor) override {
         return import(tensor::parse_descriptor(descriptor));
@@ -106,6 +121,7 @@ private:
     }
 
     const Memory memory_;
+    const Totals totals_;  // null: of a tensor that came without bytes
     tensor::TensorExchange exchange_;
 };
 
@@ -114,7 +130,7 @@ public:
     LeasedInMemory(Memory memory, tensor::Descriptor descriptor)
         : memory_(std::move(memory)), descriptor_(std::move(descriptor)) {}
     const std::string& lease() const override { return descriptor_.lease; }
-    codec::TensorPointer import() const override { return Inbound(memory_, {}).import(descriptor_); }
+    codec::TensorPointer import() const override { return Inbound(memory_, {}, nullptr).import(descriptor_); }
 
 private:
     const Memory memory_;
@@ -131,11 +147,12 @@ public:
     }
 
     std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const override {
-        return std::make_unique<Outbound>(memory(), require);
+        return std::make_unique<Outbound>(memory(), require, compression_.with([](const auto& how) { return how; }),
+                                          totals_);
     }
     std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                 std::shared_ptr<const void> owner) const override {
-        return std::make_unique<Inbound>(memory(), tensor::Incoming{bytes, std::move(owner)});
+        return std::make_unique<Inbound>(memory(), tensor::Incoming{bytes, std::move(owner)}, totals_);
     }
 
     std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor) const override {
@@ -196,6 +213,11 @@ public:
         }
     }
 
+    void compress(Compression how) const override {
+        compression_.with([&](Compression& held) { held = how; });
+    }
+    CompressionCounts compression() const override { return totals_->counts(); }
+
     codec::Json ways() const override {
         const Memory shared = memory();
         return shared != nullptr ? shared->ways() : codec::Json();
@@ -251,6 +273,8 @@ private:
     const std::string local_socket_, token_;
     const tensor::UseCuda cuda_;
     mutable Guarded<State> state_;
+    mutable Guarded<Compression> compression_;
+    const Totals totals_ = std::make_shared<CompressionTotals>();
 };
 
 }  // namespace

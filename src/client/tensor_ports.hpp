@@ -11,6 +11,7 @@
 
 #include "codec/value.hpp"
 #include "http/message.hpp"
+#include "util/compression.hpp"
 
 namespace shared_tensor::client {
 
@@ -97,6 +98,10 @@ public:
     }
     /// A session that keeps state and lets memory be shared, or nothing where none is shared.
     virtual std::optional<std::string> open_stateful_session() const { return std::nullopt; }
+    /// Tensors that go as bytes are compressed from now on, if that makes them smaller.
+    virtual void compress(Compression how) const { (void)how; }
+    /// Of tensors in messages.
+    virtual CompressionCounts compression() const { return {}; }
     /// What the server said on the local channel of the ways that tensors can go, null where there is none.
     virtual codec::Json ways() const { return nullptr; }
     /// Why memory is not shared just now; empty where it is, or nobody has tried yet.

@@ -39,6 +39,8 @@ private:
 std::unique_ptr<Transport> http_transport(const ClientOptions& options) {
     http::ClientOptions http;
     http.endpoint = http::Endpoint::parse(options.url);
+    if (http.endpoint.tls)
+        http.endpoint.tls_client = http::TlsClient::load({options.tls_ca, options.tls_certificate, options.tls_key});
     http.max_connections = options.connections;
     http.idle_limit = options.idle_limit;
     http.connect_timeout = options.connect_timeout;

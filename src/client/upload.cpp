@@ -4,8 +4,10 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -84,9 +86,36 @@ private:
         request.headers = file_.headers;
         request.content_type = "application/octet-stream";
         request.parts = http::cut(file_.parts, part);
+        const std::uint64_t compressed = compress(request);
         if (part.count < file_.size) request.headers.add("Content-Range", http::content_range(part, file_.size));
         if (form_.verify) request.headers.add("Content-Digest", digest_of(request.parts));
-        read(port_.send(std::move(request)));
+        const http::ClientResponse response = port_.send(std::move(request));
+        if (compressed > 0 && response.status == 415) {  // the server knows no such thing
+            compresses_ = false;
+            return send(part);
+        }
+        if (compressed > 0 && port_.compression != nullptr) port_.compression->add({0, 0, compressed, part.count});
+        read(response);
+    }
+
+    /// As many bytes as they have become; 0: they go as they are.
+    std::uint64_t compress(http::ClientRequest& request) const {
+        if (!compresses_ || port_.offer.codings.empty()) return 0;
+        const Compression how{port_.offer.codings.front(), port_.offer.level};
+        std::vector<std::byte> gathered;
+        std::span<const std::byte> bytes;
+        if (request.parts.size() == 1) {
+            bytes = request.parts.front().bytes;
+        } else {
+            for (const http::BodyPart& part : request.parts)
+                gathered.insert(gathered.end(), part.bytes.begin(), part.bytes.end());
+            bytes = gathered;
+        }
+        const auto smaller = compress_if_smaller(bytes, how);
+        if (!smaller) return 0;
+        request.headers.add("Content-Encoding", std::string(name_of(how.coding)));
+        request.parts = {{smaller->bytes(), smaller->owner}};
+        return smaller->size;
     }
 
     static std::string digest_of(const std::vector<http::BodyPart>& parts) {
@@ -158,6 +187,7 @@ private:
     const UploadForm& form_;
     const std::string path_;
     Guarded<std::optional<Uploaded>> done_;
+    std::atomic<bool> compresses_{true};
 };
 
 }  // namespace

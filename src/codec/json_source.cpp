@@ -116,11 +116,16 @@ void JsonSource::each_member(Node node, const std::function<void(std::string_vie
 }
 
 const at::Tensor& JsonSource::tensor(Node node) const {
-    if (TensorPointer known = imported(node)) return known->tensor();
     const Json& json = at(node);
-    TensorPointer handle = port_->import(*marked(json, "$tensor"));
-    tensors_.emplace(&json, handle);
-    return handle->tensor();
+    TensorPointer handle = imported(node);
+    if (handle == nullptr) {
+        handle = port_->import(*marked(json, "$tensor"));
+        tensors_.emplace(&json, handle);
+    }
+    if (!placement_) return handle->tensor();
+    TensorPointer& placed = placed_[&json];
+    if (placed == nullptr) placed = placement_.place(handle, placement_.device, placement_.dtype);
+    return placed->tensor();
 }
 
 TensorPointer JsonSource::imported(Node node) const {

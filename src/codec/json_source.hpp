@@ -19,7 +19,8 @@ class JsonSource final : public ValueSource {
 public:
     /// Tensors are imported, and references followed, when they are first read. Both must outlive the source; without
     /// `references` nothing can be named.
-    explicit JsonSource(TensorPort& port, References* references = nullptr) : port_(&port), references_(references) {}
+    explicit JsonSource(TensorPort& port, References* references = nullptr, Placement placement = {})
+        : port_(&port), references_(references), placement_(placement) {}
 
     static Node node(const Json& json) { return &json; }
 
@@ -39,7 +40,7 @@ public:
 
     /// What is read at that node: what a reference stands for, else the node itself.
     const Json& at(Node node) const;
-    /// The tensor imported for that node, null if it was never read.
+    /// The tensor imported for that node, as it came; null if it was never read.
     TensorPointer imported(Node node) const;
     /// Whether an object stands there that has no id, since it came with a reference.
     bool is_inner_object(Node node) const { return objects_.contains(node); }
@@ -57,6 +58,8 @@ private:
 
     TensorPort* port_;
     References* references_;
+    Placement placement_;
+    mutable std::unordered_map<Node, TensorPointer> placed_;
     mutable std::unordered_map<Node, TensorPointer> tensors_;
     mutable std::unordered_map<Node, std::shared_ptr<const Value>> followed_;
     mutable std::unordered_map<Node, ObjectPointer> objects_;  ///< of values that were followed

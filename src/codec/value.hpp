@@ -62,6 +62,15 @@ public:
     virtual void describe(const TensorPointer& tensor, std::string& out) = 0;
 };
 
+/// Where the tensors that a function reads are put, and what they become, before it gets them: by `place`, which
+/// src/tensor gives. Views that outlive it.
+struct Placement {
+    using Place = TensorPointer (*)(const TensorPointer& tensor, std::string_view device, std::string_view dtype);
+    Place place = nullptr;
+    std::string_view device, dtype;  ///< empty: as they are
+    explicit operator bool() const { return place != nullptr && !(device.empty() && dtype.empty()); }
+};
+
 /// What stands behind "$object" for the reader of a message: a handle of its own.
 using DescribeObject = std::function<Json(const ObjectPointer&)>;
 

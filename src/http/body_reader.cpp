@@ -1,5 +1,6 @@
 #include "http/body_reader.hpp"
 
+#include <optional>
 #include <utility>
 
 #include "http/body_clock.hpp"
@@ -18,11 +19,24 @@ BodyClock clock_of(const ServerOptions& options, const BodyPlan& plan) {
     return BodyClock::until(std::chrono::steady_clock::now() + options.body_timeout);
 }
 
+/// Of what all clients may have in flight, and of what one may.
+struct Shares {
+    BodyBudget::Share of_all, of_client;
+};
+
+std::optional<Shares> take_shares(ServerContext& context, BodyBudget* client, std::size_t bytes) {
+    auto of_client = client != nullptr ? client->take(bytes) : std::optional(BodyBudget::Share());
+    if (!of_client) return std::nullopt;
+    auto of_all = context.body_budget.take(bytes);
+    if (!of_all) return std::nullopt;
+    return Shares{std::move(*of_all), std::move(*of_client)};
+}
+
 /// `body` with its share of the budget tied to its lifetime.
-std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, BodyBudget::Share share) {
+std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, Shares share) {
     struct Held {
         std::shared_ptr<PooledBuffer> body;
-        BodyBudget::Share share;
+        Shares share;
     };
     PooledBuffer* plain = body.get();
     return {std::make_shared<Held>(Held{std::move(body), std::move(share)}), plain};
@@ -30,7 +44,7 @@ std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, Bod
 
 BodyResult read_sized(ServerContext& context, Wire& wire, InputBuffer& input, std::size_t length,
                       const BodyPlan& plan) {
-    auto body = take_body_buffer(context, length);
+    auto body = take_body_buffer(context, plan.client_budget.get(), length);
     if (body == nullptr) return kNoBudget;
     body->resize(length);
     auto* to = reinterpret_cast<char*>(body->data());
@@ -57,9 +71,9 @@ BodyResult explain(ChunkedFault fault) {
 }
 
 BodyResult read_chunked(ServerContext& context, Wire& wire, InputBuffer& input, const BodyPlan& plan) {
-    BodyBudget::Share share;
+    Shares share;
     const auto allow = [&](std::size_t capacity) {
-        auto larger = context.body_budget.take(capacity);
+        auto larger = take_shares(context, plan.client_budget.get(), capacity);
         if (larger) share = std::move(*larger);
         return larger.has_value();
     };
@@ -72,8 +86,8 @@ BodyResult read_chunked(ServerContext& context, Wire& wire, InputBuffer& input, 
 
 }  // namespace
 
-std::shared_ptr<PooledBuffer> take_body_buffer(ServerContext& context, std::size_t bytes) {
-    auto share = context.body_budget.take(bytes);
+std::shared_ptr<PooledBuffer> take_body_buffer(ServerContext& context, BodyBudget* client, std::size_t bytes) {
+    auto share = take_shares(context, client, bytes);
     return share ? with_share(context.buffers.take(bytes), std::move(*share)) : nullptr;
 }
 

@@ -19,8 +19,9 @@ using BodyResult = std::variant<std::shared_ptr<PooledBuffer>, HeadFault, PeerGo
 BodyResult read_body(ServerContext& context, Wire& wire, InputBuffer& input, const Framing& framing,
                      const BodyPlan& plan);
 
-/// An empty buffer for so many bytes, which count against the budget as long as it lives; null when there are not so
+/// An empty buffer for so many bytes, which count against the budget, and the client's own where it has one, as long as
+/// it lives; null when there are not so
 /// many left. Throws std::bad_alloc.
-std::shared_ptr<PooledBuffer> take_body_buffer(ServerContext& context, std::size_t bytes);
+std::shared_ptr<PooledBuffer> take_body_buffer(ServerContext& context, BodyBudget* client, std::size_t bytes);
 
 }  // namespace shared_tensor::http

@@ -10,14 +10,17 @@
 #include <vector>
 
 #include "http/message.hpp"
+#include "http/tls.hpp"
 
 namespace shared_tensor::http {
 
-/// Where a server is: "http://host:port", or "unix:/path/to/socket" (also "http+unix:///path").
+/// Where a server is: "http://host:port", "https://host:port", or "unix:/path/to/socket" (also "http+unix:///path").
 struct Endpoint {
     std::string host;  ///< empty for a Unix socket
     int port = 0;
     std::string unix_socket;
+    bool tls = false;                               ///< https
+    std::shared_ptr<const TlsClient> tls_client{};  ///< by which it is connected to; needed with https
     /// Throws std::invalid_argument that shows the accepted forms. The port may be left out: 2537.
     static Endpoint parse(std::string_view url);
     std::string url() const;
@@ -37,7 +40,14 @@ struct ClientOptions {
 /// safe only for calls that may run twice).
 class TransportError : public std::runtime_error {
 public:
-    enum class Kind { connect, timeout, broken, too_large, protocol };
+    enum class Kind {
+        connect,
+        timeout,
+        broken,
+        too_large,
+        protocol,
+        untrusted,  ///< the server's certificate
+    };
     TransportError(Kind what_kind, bool was_sent, const std::string& text)
         : std::runtime_error(text), kind(what_kind), sent(was_sent) {}
     Kind kind;

@@ -86,10 +86,11 @@ ClientConnection::ClientConnection(std::unique_ptr<Wire> wire, std::string autho
 
 ClientConnection::Upgraded ClientConnection::take_upgraded() { return {std::move(wire_), std::string(input_.view())}; }
 
-bool ClientConnection::stale() const {
+/// A look at the socket alone would take a word of TLS itself for one of the server's.
+bool ClientConnection::stale() {
     if (!input_.empty()) return true;
-    pollfd now{wire_->fd(), POLLIN | POLLRDHUP, 0};
-    return ::poll(&now, 1, 0) != 0;
+    char unasked = 0;
+    return wire_->read(&unasked, 1, Wire::Wait::none).status != WireStatus::again;
 }
 
 std::string ClientConnection::render_head(const ClientRequest& request) const {
@@ -116,7 +117,11 @@ std::string ClientConnection::render_head(const ClientRequest& request) const {
 ClientConnection::Sent ClientConnection::wait_to_send(Deadline deadline) {
     const short ready = wait_ready(wire_->fd(), POLLOUT | POLLIN, deadline);
     if (ready == 0) throw TransportError(Kind::timeout, false, "the server did not take the request in time");
-    return (ready & POLLIN) != 0 ? Sent::answered_early : Sent::whole;
+    if ((ready & POLLIN) == 0) return Sent::whole;
+    char* room = input_.room();
+    const WireResult got = wire_->read(room, input_.room_size(), Wire::Wait::none);
+    input_.filled(got.bytes);
+    return got.status == WireStatus::again ? Sent::whole : Sent::answered_early;  // or the end of the connection
 }
 
 ClientConnection::Sent ClientConnection::send(const ClientRequest& request) {

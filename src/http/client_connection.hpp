@@ -23,7 +23,7 @@ public:
     /// The last answer left the connection fit for another request.
     bool reusable() const { return reusable_; }
     /// The server closed it, or sent something that nobody asked for, while it was unused.
-    bool stale() const;
+    bool stale();
     struct Upgraded {
         std::unique_ptr<Wire> wire;
         std::string received;  ///< of the other protocol already

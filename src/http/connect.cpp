@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "http/peer.hpp"
+#include "util/check.hpp"
 #include "util/unix_listener.hpp"
 
 namespace shared_tensor::http {
@@ -97,6 +98,10 @@ UniqueFd connect_unix(const Endpoint& endpoint) {
 std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, Deadline deadline) {
     UniqueFd fd = endpoint.unix_socket.empty() ? connect_tcp(endpoint, deadline) : connect_unix(endpoint);
     make_blocking(fd.get());
+    if (endpoint.tls) {
+        SHARED_TENSOR_CHECK(endpoint.tls_client != nullptr, "https needs a TlsClient");
+        return endpoint.tls_client->connect(std::move(fd), endpoint.host, deadline);
+    }
     return std::make_unique<SocketWire>(std::move(fd));
 }
 

@@ -33,7 +33,8 @@ public:
     std::atomic<State> state{State::parked};
 
     Peer peer;
-    bool uid_pending;  ///< the peer's uid is looked up before the first request
+    bool uid_pending;                 ///< the peer's uid is looked up before the first request
+    bool certificate_pending = true;  ///< likewise its certificate
     Waiting waiting = Waiting::idle;
     SteadyTime deadline{};       ///< of being parked
     SteadyTime head_deadline{};  ///< set by the first byte of a request
@@ -41,6 +42,7 @@ public:
     HeadScan scan;
     bool empty_line_skipped = false;
     std::size_t goodbye_bytes = 0;
+    bool refused = false;  ///< told so at once: takes no place from those who are served
 
     GoneWatch gone_watch;  ///< of the poller, for Exchange::on_client_gone
 };

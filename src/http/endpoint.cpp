@@ -12,7 +12,7 @@ constexpr int kDefaultPort = 2537;
 [[noreturn]] void refuse(std::string_view url, std::string_view why) {
     std::string text;
     text.append("\"").append(url).append("\" is no address of a server (").append(why);
-    text.append("): use http://host:port, http://[::1]:port or unix:/path/to/socket");
+    text.append("): use http://host:port, https://host:port, http://[::1]:port or unix:/path/to/socket");
     throw std::invalid_argument(text);
 }
 
@@ -70,7 +70,11 @@ Endpoint Endpoint::parse(std::string_view url) {
     }
     if (take_prefix(rest, "unix:") || take_prefix(rest, "http+unix:")) return unix_endpoint(url, rest);
     if (take_prefix(rest, "http://")) return tcp_endpoint(url, rest);
-    if (take_prefix(rest, "https://")) refuse(url, "https is not spoken yet");
+    if (take_prefix(rest, "https://")) {
+        Endpoint endpoint = tcp_endpoint(url, rest);
+        endpoint.tls = true;
+        return endpoint;
+    }
     refuse(url, "the scheme is missing or unknown");
 }
 
@@ -83,7 +87,7 @@ std::string Endpoint::authority() const {
 }
 
 std::string Endpoint::url() const {
-    std::string text = unix_socket.empty() ? "http://" : "unix:";
+    std::string text = !unix_socket.empty() ? "unix:" : tls ? "https://" : "http://";
     return text.append(unix_socket.empty() ? authority() : unix_socket);
 }
 

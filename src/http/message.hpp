@@ -29,6 +29,12 @@ private:
     std::vector<std::pair<std::string, std::string>> fields_;
 };
 
+/// Who the other side is by its certificate.
+struct PeerCertificate {
+    std::string name;      ///< the subject's common name, else "sha256:FINGERPRINT"
+    bool is_good = false;  ///< signed by an authority that was asked for, and valid today
+};
+
 /// Who is at the other end, as the kernel knows it.
 struct Peer {
     std::string ip;  ///< empty for a Unix socket
@@ -36,6 +42,7 @@ struct Peer {
     bool unix_socket = false;
     std::optional<std::uint32_t> uid;  ///< SO_PEERCRED, or sock_diag for loopback TCP; none when it can't be known
     std::optional<std::int32_t> pid;   ///< SO_PEERCRED only
+    std::optional<PeerCertificate> certificate{};  ///< of a client that showed one over TLS
 };
 
 /// A request as far as its headers go.

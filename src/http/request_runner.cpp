@@ -133,7 +133,9 @@ After RequestRunner::serve(Connection& connection, InputBuffer& input, std::stri
     if (write_all(*connection.wire, {&line, 1}, context_.options.write_timeout, 0) != WriteOutcome::done)
         return After::close;
     connection.wire->set_linger(std::chrono::microseconds(0));
-    const auto take = [&context = context_](std::size_t bytes) { return take_body_buffer(context, bytes); };
+    const auto take = [&context = context_, client = plan.client_budget](std::size_t bytes) {
+        return take_body_buffer(context, client.get(), bytes);
+    };
     const std::shared_ptr<Upgraded> upgraded(
         new Upgraded{connection.shared_from_this(),
                      WebSocket(*connection.wire, WebSocket::Side::server, plan.limits, take, input.view())});
@@ -205,6 +207,8 @@ After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFram
     if (std::exchange(connection.uid_pending, false)) {
         connection.peer.uid = loopback_peer_uid(connection.wire->fd());
     }
+    if (std::exchange(connection.certificate_pending, false))
+        connection.peer.certificate = connection.wire->certificate();
     frame.head.peer = connection.peer;
     const bool head_only = frame.head.method == "HEAD";
 

@@ -13,6 +13,7 @@
 #include "http/server_context.hpp"
 #include "util/check.hpp"
 #include "util/guarded.hpp"
+#include "util/log.hpp"
 #include "util/memory_size.hpp"
 
 namespace shared_tensor::http {
@@ -57,6 +58,9 @@ public:
     void stop(milliseconds grace);
     ServerStats stats() const;
     BufferPool& buffers() { return context_.buffers; }
+    void use_tls(std::shared_ptr<const TlsServer> tls) {
+        context_.tls.with([&](auto& held) { held.swap(tls); });
+    }
 
     void on_event(std::uint64_t key, std::uint32_t events) override;
     SteadyTime on_tick(SteadyTime now) override;
@@ -64,10 +68,19 @@ public:
     void drop(const std::shared_ptr<Connection>& connection) override;
 
 private:
-    using Table = std::unordered_map<std::uint64_t, std::shared_ptr<Connection>>;
+    struct Table {
+        std::unordered_map<std::uint64_t, std::shared_ptr<Connection>> connections;
+        std::unordered_map<std::string, std::size_t> of_address;  ///< of those that are served, as is the next
+        std::size_t served = 0;
+    };
 
     void accept_from(std::size_t listener);
     void welcome(Accepted accepted);
+    std::unique_ptr<Wire> make_wire(UniqueFd fd, const Peer& peer) const;
+    std::size_t most_of_address(const Accepted& accepted) const;
+    bool speaks_tls(const Connection& connection) const {
+        return !connection.peer.unix_socket && context_.tls.with([](const auto& held) { return held != nullptr; });
+    }
     void refuse(const std::shared_ptr<Connection>& connection);
     void resume_listeners(SteadyTime now);
     std::shared_ptr<Connection> find(std::uint64_t key) const;
@@ -83,6 +96,7 @@ private:
     bool started_ = false;
     std::string too_many_;  // answers that the poller gives, worded at start
     std::string too_slow_;
+    std::string plain_;  // to clients that speak no TLS to a server that does
     std::unique_ptr<Acceptor> acceptor_;
     std::array<SteadyTime, kFirstConnection> resting_until_{};  // listeners out of epoll; the poller's
     std::uint64_t next_id_ = kFirstConnection;                  // the poller's
@@ -100,6 +114,7 @@ void Server::Impl::start() {
     if (!context_.options.unix_socket.empty()) listeners.push_back(Listener::unix_socket(context_.options.unix_socket));
     too_many_ = canned(503, "too many connections; try again later");
     too_slow_ = canned(408, "the request's headers did not arrive in time");
+    plain_ = canned(400, "this server speaks TLS at this port: use https:// instead of http://");
     acceptor_ = std::make_unique<Acceptor>(std::move(listeners));
     for (std::size_t i = 0; i < acceptor_->count(); ++i) {
         SHARED_TENSOR_CHECK_ERRNO(poller_.add(acceptor_->fd(i), i, Poller::For::listening) ? 0 : -1, "epoll_ctl");
@@ -122,7 +137,12 @@ void Server::Impl::on_event(std::uint64_t key, std::uint32_t events) {
     }
     connection->state.store(Connection::State::active, std::memory_order_relaxed);
     if (connection->waiting == Connection::Waiting::goodbye) return wave_goodbye(connection);
-    if (!pool_.submit(connection)) drop(connection);
+    try {
+        if (pool_.submit(connection)) return;
+    } catch (const std::exception& error) {  // no memory: nobody else would come back to it
+        log::error("a connection is given up: ", error.what());
+    }
+    drop(connection);
 }
 
 void Server::Impl::accept_from(std::size_t listener) {
@@ -147,19 +167,49 @@ void Server::Impl::resume_listeners(SteadyTime now) {
 
 void Server::Impl::welcome(Accepted accepted) {
     Counters::add(context_.counters.accepted, 1);
-    auto connection = std::make_shared<Connection>(next_id_++, std::make_unique<SocketWire>(std::move(accepted.fd)),
-                                                   std::move(accepted.peer), accepted.loopback);
-    const std::size_t others = table_.with([](const Table& table) { return table.size(); });
-    const bool full = others >= context_.options.max_connections;
+    const std::size_t most_of_address = this->most_of_address(accepted);
+    auto wire = make_wire(std::move(accepted.fd), accepted.peer);
+    auto connection =
+        std::make_shared<Connection>(next_id_++, std::move(wire), std::move(accepted.peer), accepted.loopback);
+    std::size_t of_address = 0, served = 0;
+    const std::size_t others = table_.with([&](const Table& table) {
+        const auto found = table.of_address.find(connection->peer.ip);
+        if (found != table.of_address.end()) of_address = found->second;
+        served = table.served;
+        return table.connections.size();
+    });
+    const bool full = served >= context_.options.max_connections || of_address >= most_of_address;
     if (full) Counters::add(context_.counters.refused, 1);
-    if (others >= context_.options.max_connections + kMaxRefused) return;  // closed without a word
+    if (full && others - served >= kMaxRefused) return;  // closed without a word
+    connection->refused = full;
     connection->state.store(Connection::State::active, std::memory_order_relaxed);
-    table_.with([&](Table& table) { table.emplace(connection->id, connection); });
+    table_.with([&](Table& table) {
+        std::size_t* const mine = full ? nullptr : &table.of_address[connection->peer.ip];
+        table.connections.emplace(connection->id, connection);
+        if (full) return;
+        ++table.served;
+        ++*mine;
+    });
     if (!poller_.add(connection->wire->fd(), connection->id, Poller::For::hangup)) return drop(connection);
     if (others == 0) poller_.wake();  // deadlines are looked after while there are connections
+    if (full && speaks_tls(*connection)) return drop(connection);  // words would need a handshake first
     if (full) return refuse(connection);
     connection->wire->set_linger(context_.options.spin);
     park(connection, Connection::Waiting::idle);
+}
+
+std::unique_ptr<Wire> Server::Impl::make_wire(UniqueFd fd, const Peer& peer) const {
+    const auto tls = context_.tls.with([](const auto& held) { return held; });
+    if (tls == nullptr || peer.unix_socket) return std::make_unique<SocketWire>(std::move(fd));
+    return tls->accept(std::move(fd), plain_);
+}
+
+/// Behind a proxy, and on loopback, many clients have one address.
+std::size_t Server::Impl::most_of_address(const Accepted& accepted) const {
+    const auto& options = context_.options;
+    if (accepted.peer.unix_socket) return options.max_connections;
+    if (options.max_connections_of_address > 0) return options.max_connections_of_address;
+    return accepted.loopback ? options.max_connections : std::max<std::size_t>(1, options.max_connections / 2);
 }
 
 void Server::Impl::refuse(const std::shared_ptr<Connection>& connection) {
@@ -191,16 +241,20 @@ void Server::Impl::park(const std::shared_ptr<Connection>& connection, Connectio
 
 void Server::Impl::drop(const std::shared_ptr<Connection>& connection) {
     const bool last = table_.with([&](Table& table) {
-        table.erase(connection->id);
-        return table.empty();
+        const bool was_there = table.connections.erase(connection->id) > 0;
+        if (!was_there || connection->refused) return table.connections.empty();
+        --table.served;
+        const auto found = table.of_address.find(connection->peer.ip);
+        if (found != table.of_address.end() && --found->second == 0) table.of_address.erase(found);
+        return table.connections.empty();
     });
     if (last) table_.notify_all();
 }
 
 std::shared_ptr<Connection> Server::Impl::find(std::uint64_t key) const {
     return table_.with([&](const Table& table) {
-        const auto found = table.find(key);
-        return found == table.end() ? nullptr : found->second;
+        const auto found = table.connections.find(key);
+        return found == table.connections.end() ? nullptr : found->second;
     });
 }
 
@@ -233,13 +287,13 @@ std::vector<std::shared_ptr<Connection>> Server::Impl::take_expired(SteadyTime n
     const bool draining = context_.draining.load(std::memory_order_relaxed);
     std::vector<std::shared_ptr<Connection>> expired;
     table_.with([&](const Table& table) {
-        if (!table.empty()) next = now + tick();
-        for (const auto& [id, connection] : table) {
+        if (!table.connections.empty()) next = now + tick();
+        for (const auto& [id, connection] : table.connections) {
             if (connection->state.load(std::memory_order_acquire) != Connection::State::parked) continue;
             const bool no_request = connection->waiting != Connection::Waiting::goodbye;
             if (connection->deadline > now && !(draining && no_request)) continue;
-            connection->state.store(Connection::State::active, std::memory_order_relaxed);
             expired.push_back(connection);
+            connection->state.store(Connection::State::active, std::memory_order_relaxed);
         }
     });
     return expired;
@@ -266,13 +320,14 @@ void Server::Impl::stop(milliseconds grace) {
     if (!started_) return;
     drain();
     const auto until = std::chrono::steady_clock::now() + grace;
-    table_.lock().wait_until(until, [](const Table& table) { return table.empty(); });
-    const auto left = table_.with([](const Table& table) { return table; });
+    table_.lock().wait_until(until, [](const Table& table) { return table.connections.empty(); });
+    const auto left = table_.with([](const Table& table) { return table.connections; });
     for (const auto& [id, connection] : left)
         connection->wire->shutdown();
     pool_.stop();  // the poller still tells waiting handlers that their clients are gone
     poller_.stop();
-    table_.with([](Table& table) { table.clear(); });
+    Table ended;  // goes outside the lock
+    table_.with([&](Table& table) { std::swap(table, ended); });
 }
 
 ServerStats Server::Impl::stats() const {
@@ -285,10 +340,12 @@ ServerStats Server::Impl::stats() const {
     stats.bytes_out = counters.bytes_out.load(std::memory_order_relaxed);
     stats.threads = pool_.threads();
     table_.with([&](const Table& table) {
-        stats.connections = table.size();
-        stats.parked = static_cast<std::size_t>(std::count_if(table.begin(), table.end(), [](const auto& entry) {
+        stats.connections = table.connections.size();
+        const auto is_parked = [](const auto& entry) {
             return entry.second->state.load(std::memory_order_relaxed) == Connection::State::parked;
-        }));
+        };
+        const auto& all = table.connections;
+        stats.parked = static_cast<std::size_t>(std::count_if(all.begin(), all.end(), is_parked));
     });
     return stats;
 }
@@ -302,5 +359,6 @@ void Server::drain() { impl_->drain(); }
 void Server::stop(std::chrono::milliseconds grace) { impl_->stop(grace); }
 ServerStats Server::stats() const { return impl_->stats(); }
 BufferPool& Server::buffers() { return impl_->buffers(); }
+void Server::use_tls(std::shared_ptr<const TlsServer> tls) { impl_->use_tls(std::move(tls)); }
 
 }  // namespace shared_tensor::http

@@ -9,7 +9,9 @@
 #include <string>
 #include <variant>
 
+#include "http/body_budget.hpp"
 #include "http/message.hpp"
+#include "http/tls.hpp"
 #include "http/web_socket.hpp"
 
 namespace shared_tensor::http {
@@ -25,6 +27,9 @@ struct ServerOptions {
     std::size_t max_head_bytes = 64 << 10;          ///< request line and headers together
     std::size_t max_chunks = std::size_t{1} << 20;  ///< of one chunked body
     std::size_t max_connections = 4096;
+    std::size_t max_connections_of_address = 0;  ///< of one IP address; 0: any number from loopback, of other hosts
+                                                 ///< half of max_connections
+    std::shared_ptr<const TlsServer> tls{};      ///< of the TCP listener; null: plain HTTP
     std::chrono::milliseconds header_timeout{10'000};      ///< first byte of a request until its headers are whole
     std::chrono::milliseconds body_timeout{30'000};        ///< headers until a text body is whole
     std::chrono::milliseconds body_stall_timeout{30'000};  ///< a streamed (binary) body: between two reads
@@ -40,7 +45,8 @@ struct ServerOptions {
 /// How the body of an admitted request is to be read.
 struct BodyPlan {
     std::size_t max_bytes;
-    bool binary = false;  ///< body_stall_timeout instead of body_timeout
+    bool binary = false;                          ///< body_stall_timeout instead of body_timeout
+    std::shared_ptr<BodyBudget> client_budget{};  ///< the client's own share of what may be in flight; null: all of it
 };
 
 /// One request on its way, as the handler sees it. Lives until the handler returned.
@@ -70,6 +76,7 @@ struct WebSocketPlan {
     WebSocketLimits limits;
     /// Runs it to its end, on a connection thread. Whoever keeps the socket beyond that can send no more.
     std::function<void(const std::shared_ptr<WebSocket>& socket)> serve;
+    std::shared_ptr<BodyBudget> client_budget{};  ///< as of BodyPlan
 };
 
 /// What the transport asks of the server above it. Called from connection threads, many at once; must not throw
@@ -109,6 +116,9 @@ public:
     /// Binds and starts to accept. Throws std::system_error that names the address ("address already in use" ...).
     void start();
     int port() const;  ///< the bound TCP port, 0 without one
+
+    /// For connections that are accepted from now on. Only for a server that has TLS already.
+    void use_tls(std::shared_ptr<const TlsServer> tls);
 
     /// No new connection is accepted; idle ones are closed, busy ones after their current answer ("Connection: close").
     void drain();

@@ -221,7 +221,8 @@ WebSocket::MaybeEnd WebSocket::wait_and_read() {
     SteadyTime now = real_clock().now();
     std::array<pollfd, 2> wanted{{{wire_->fd(), POLLIN, 0}, {call_.get(), POLLIN, 0}}};
     if (outbox_.state().waits_for_peer) wanted[0].events |= POLLOUT;
-    ::poll(wanted.data(), wanted.size(), poll_time(next_time(), now));
+    const bool has_more = wire_->holds_bytes();
+    ::poll(wanted.data(), wanted.size(), has_more ? 0 : poll_time(next_time(), now));
     now = real_clock().now();
     if (wanted[1].revents != 0) {
         std::uint64_t calls = 0;
@@ -229,7 +230,7 @@ WebSocket::MaybeEnd WebSocket::wait_and_read() {
         outbox_.write(false);
     }
     if ((wanted[0].revents & POLLOUT) != 0) outbox_.write(true);
-    if ((wanted[0].revents & ~POLLOUT) != 0) {
+    if (has_more || (wanted[0].revents & ~POLLOUT) != 0) {
         if (auto end = read_more(now)) return end;
     }
     return check_times(now);

@@ -5,9 +5,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 
+#include "http/message.hpp"
 #include "util/unique_fd.hpp"
 
 namespace shared_tensor::http {
@@ -24,7 +26,8 @@ struct WireResult {
     std::size_t bytes = 0;
 };
 
-/// The bytes of one connection, plain or (later) encrypted. One thread at a time, except shutdown().
+/// The bytes of one connection, plain or encrypted. One thread may read while another one writes; shutdown() and fd()
+/// are for any thread.
 class Wire {
 public:
     virtual ~Wire() = default;
@@ -32,7 +35,8 @@ public:
         none,    ///< again when nothing is there
         linger,  ///< waits for the first byte as long as set_linger() said
     };
-    /// What was decrypted already comes first, so `again` means that epoll will tell of the next byte.
+    /// What was decrypted already comes first, so `again` means that epoll will tell of the next byte. Before that it
+    /// may not: see holds_bytes().
     virtual WireResult read(void* to, std::size_t size, Wait wait) = 0;
     /// Sends as much as fits without waiting, from several places in one system call.
     virtual WireResult write(std::span<const iovec> parts) = 0;
@@ -45,6 +49,12 @@ public:
     virtual void finish_writing() = 0;
     /// Closing will throw away what the peer has not taken yet, instead of keeping it in the kernel's memory.
     virtual void abandon_unsent() = 0;
+    /// The last read() left bytes here that the next one gives without the socket, of which poll() tells nothing.
+    virtual bool holds_bytes() const { return false; }
+    /// Bytes came that are no whole yet, of a handshake or a record: the rest is due soon.
+    virtual bool awaits_rest() const { return false; }
+    /// Of the other side, where it showed one.
+    virtual std::optional<PeerCertificate> certificate() const { return std::nullopt; }
 };
 
 /// A TCP or Unix socket.

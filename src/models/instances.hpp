@@ -37,6 +37,7 @@ public:
     std::size_t size() const;
     bool stateless() const { return options_.state == State::none; }
     torch::jit::Module& loaded() { return loaded_; }
+    const LoadOptions& options() const { return options_; }
 
 private:
     struct Hash {

@@ -10,13 +10,15 @@
 
 #include "models/instances.hpp"
 #include "models/script_function.hpp"
+#include "tensor/dtype.hpp"
+#include "tensor/placement.hpp"
 
 namespace shared_tensor::models {
 
 class Model::Impl {
 public:
     Impl(std::string name, torch::jit::Module module, LoadOptions options)
-        : name_(std::move(name)), instances_(std::make_shared<Instances>(std::move(module), options)) {
+        : name_(std::move(name)), instances_(std::make_shared<Instances>(std::move(module), std::move(options))) {
         for (const torch::jit::Method& method : instances_->loaded().get_methods())
             add(method);
     }
@@ -76,11 +78,21 @@ void check_file(const std::string& name, const std::string& path) {
         refuse(name, path, "is no TorchScript file: torch.jit.save makes one");
 }
 
-torch::jit::Module load_module(const std::string& name, const std::string& path) {
+/// Where it is to run, and in which numbers.
+void place(torch::jit::Module& module, const LoadOptions& options) {
+    if (!options.device.empty()) module.to(c10::Device(options.device));
+    if (const auto dtype = options.dtype.empty() ? std::nullopt : tensor::parse_dtype(options.dtype))
+        module.to(tensor::scalar_type(*dtype));
+}
+
+torch::jit::Module load_module(const std::string& name, const std::string& path, const LoadOptions& options) {
     check_file(name, path);
+    if (const auto fault = tensor::fault_of_placement(options.device, options.dtype); !fault.empty())
+        refuse(name, path, "cannot be loaded: " + fault);
     try {
         torch::jit::Module module = torch::jit::load(path, at::kCPU);
         module.eval();
+        place(module, options);
         return module;
     } catch (const std::exception& error) {
         refuse(name, path,
@@ -91,8 +103,9 @@ torch::jit::Module load_module(const std::string& name, const std::string& path)
 }  // namespace
 
 std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options) {
-    auto module = load_module(name, path);
-    std::shared_ptr<Model> model(new Model(std::make_unique<Model::Impl>(std::move(name), std::move(module), options)));
+    auto module = load_module(name, path, options);
+    std::shared_ptr<Model> model(
+        new Model(std::make_unique<Model::Impl>(std::move(name), std::move(module), std::move(options))));
     if (model->functions().empty()) {
         refuse(
             model->name(), path,

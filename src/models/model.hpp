@@ -22,6 +22,9 @@ enum class State {
 struct LoadOptions {
     State state = State::copied;
     std::size_t max_instances = 256;  ///< sessions with an instance at a time; a further one's call fails
+    std::string device{};             ///< where it is, and its arguments are put: "cpu", "cuda:1"; empty: host memory
+    std::string dtype{};  ///< of its floating-point parameters, and such arguments: "float16"; empty: as they are
+    bool grad = false;    ///< calls record for autograd
 };
 
 /// A TorchScript module whose public methods are shared functions NAME.METHOD.
@@ -62,7 +65,8 @@ private:
 /// gave: such a file is a program. Throws std::runtime_error with one line that names the model and the path.
 std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options = {});
 
-/// "name=path" or "name=path?stateful=deep" (yes, deep, shared, no), as it stands on the command line.
+/// "name=path" or "name=path?stateful=deep&device=cuda:0&dtype=float16&grad=no", as it stands on the command line;
+/// stateful is yes, deep, shared or no.
 struct ModelArgument {
     std::string name, path;
     LoadOptions options;

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "models/model.hpp"
 
@@ -14,6 +16,40 @@ State parse_state(std::string_view word, const std::string& argument) {
     throw std::invalid_argument("model \"" + argument + "\": stateful is yes, deep, shared or no");
 }
 
+bool parse_grad(std::string_view word, const std::string& argument) {
+    if (word == "yes") return true;
+    if (word == "no") return false;
+    throw std::invalid_argument("model \"" + argument + "\": grad is yes or no");
+}
+
+/// What stands behind the last '?', if all of it are options: a path may hold one too.
+void take_options(ModelArgument& result, const std::string& argument) {
+    const std::size_t start = result.path.rfind('?');
+    if (start == std::string::npos) return;
+    LoadOptions options;
+    for (std::string_view rest = std::string_view(result.path).substr(start + 1); !rest.empty();) {
+        const std::string_view one = rest.substr(0, rest.find('&'));
+        rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+        const std::size_t equals = one.find('=');
+        const std::string_view name = one.substr(0, equals);
+        if (equals == std::string_view::npos) return;
+        const std::string_view value = one.substr(equals + 1);
+        if (name == "stateful") {
+            options.state = parse_state(value, argument);
+        } else if (name == "device") {
+            options.device = value;
+        } else if (name == "dtype") {
+            options.dtype = value;
+        } else if (name == "grad") {
+            options.grad = parse_grad(value, argument);
+        } else {
+            return;
+        }
+    }
+    result.options = std::move(options);
+    result.path.resize(start);
+}
+
 }  // namespace
 
 ModelArgument parse_model_argument(const std::string& argument) {
@@ -24,11 +60,7 @@ ModelArgument parse_model_argument(const std::string& argument) {
     }
     result.name = argument.substr(0, equals);
     result.path = argument.substr(equals + 1);
-    static constexpr std::string_view kOption = "?stateful=";
-    if (const auto found = result.path.rfind(kOption); found != std::string::npos) {
-        result.options.state = parse_state(std::string_view(result.path).substr(found + kOption.size()), argument);
-        result.path.resize(found);
-    }
+    take_options(result, argument);
     return result;
 }
 

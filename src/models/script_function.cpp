@@ -87,7 +87,7 @@ public:
 private:
     c10::IValue call(std::string_view session) {
         // Not InferenceMode, which is a little faster: tensors made under it can't be used freely afterwards.
-        const at::NoGradGuard no_grad;
+        const at::AutoGradMode grad(instances_->options().grad);
         if (instances_->stateless()) return invoke(instances_->loaded());
         const auto instance = instance_ != nullptr ? instance_ : instances_->find_or_make(session);
         const std::lock_guard turn(instance->turn);
@@ -114,6 +114,9 @@ ScriptFunction::ScriptFunction(const std::string& model, torch::jit::Function& m
       method_(&method) {
     options_.doc = doc_;
     options_.stateful = !instances_->stateless();
+    options_.device = instances_->options().device;
+    options_.dtype = instances_->options().dtype;
+    options_.no_grad = !instances_->options().grad;
     const auto& arguments = method.getSchema().arguments();
     for (std::size_t i = kSelf; i < arguments.size(); ++i) {
         parameters_.push_back({arguments[i].name(), !arguments[i].default_value() && !is_optional(arguments[i])});

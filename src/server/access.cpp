@@ -32,7 +32,17 @@ std::optional<std::string_view> bearer(const http::Headers& headers) {
     return secret;
 }
 
-Principal user(uid_t uid) { return {"uid:" + std::to_string(uid), true}; }
+void check_tokens(const std::vector<AccessToken>& tokens) {
+    for (const AccessToken& token : tokens) {
+        if (token.secret.size() >= kMinSecretBytes) continue;
+        throw std::invalid_argument("the token \"" + token.name +
+                                    "\" is shorter than 16 characters: make one with `openssl rand -hex 32`");
+    }
+}
+
+bool is_same(const AccessToken& a, const AccessToken& b) {
+    return a.name == b.name && a.secret == b.secret && a.admin == b.admin && a.allow == b.allow;
+}
 
 }  // namespace
 
@@ -40,33 +50,66 @@ bool is_loopback_host(std::string_view host) {
     return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
 }
 
-Access::Access(const ServerOptions& options)
-    : tokens_(options.tokens),
+Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Clients& clients)
+    : clients_(clients),
+      tokens_(std::make_shared<const Tokens>()),
       hosts_(options.allowed_hosts),
       origins_(options.allowed_origins),
       loopback_(options.host.empty() || is_loopback_host(options.host)),
       insecure_(options.insecure),
+      wants_certificates_(!options.tls_client_ca.empty()),
       own_uid_(::getuid()),
       port_(options.port) {
-    if (!loopback_ && tokens_.empty() && !insecure_) {
-        throw std::invalid_argument("refusing to listen on " + options.host +
-                                    " without a token: anyone who reaches it could run functions. Give a token file "
-                                    "(--token-file), or --insecure if the network is trusted");
+    if (!loopback_ && tokens.empty() && !wants_certificates_ && !insecure_) {
+        throw std::invalid_argument(
+            "refusing to listen on " + options.host +
+            " without a token: anyone who reaches it could run functions. Give a token file (--token-file), "
+            "authorities for certificates of clients (--tls-client-ca), or --insecure if the network is trusted");
     }
-    for (const AccessToken& token : tokens_) {
-        if (token.secret.size() < kMinSecretBytes) {
-            throw std::invalid_argument("the token \"" + token.name +
-                                        "\" is shorter than 16 characters: make one with "
-                                        "`openssl rand -hex 32`");
-        }
+    for (const std::string& origin : origins_) {
+        if (origin == "*" || origin == "null")
+            throw std::invalid_argument("allowed origins are named one by one, such as https://example.org, not \"" +
+                                        origin + '"');
     }
+    use_tokens(std::move(tokens));
     for (std::string& host : hosts_)
         host = lower(host);
 }
 
-std::variant<Principal, Refusal> Access::check(const http::RequestHead& head) const {
+std::shared_ptr<const Access::Tokens> Access::tokens() const {
+    return tokens_.with([](const auto& held) { return held; });
+}
+
+bool Access::use_tokens(std::vector<AccessToken> wanted) {
+    check_tokens(wanted);
+    const auto before = tokens();
+    auto after = std::make_shared<Tokens>();
+    std::vector<bool> goes_on(before->size(), false);
+    for (AccessToken& token : wanted) {
+        const auto known =
+            std::find_if(before->begin(), before->end(), [&](const Token& old) { return is_same(old.token, token); });
+        const bool is_known = known != before->end();
+        if (is_known) goes_on[static_cast<std::size_t>(known - before->begin())] = true;
+        auto grant = is_known ? known->grant : std::make_shared<Grant>(token.allow);
+        after->push_back({std::move(token), std::move(grant)});
+    }
+    tokens_.with([&](auto& held) { held = std::move(after); });
+    bool revoked = false;
+    for (std::size_t i = 0; i < before->size(); ++i) {
+        if (goes_on[i]) continue;
+        (*before)[i].grant->revoke();
+        revoked = true;
+    }
+    return revoked;
+}
+
+bool Access::is_allowed_origin(std::string_view origin) const {
+    return std::find(origins_.begin(), origins_.end(), origin) != origins_.end();
+}
+
+std::optional<Refusal> Access::check_place(const http::RequestHead& head) const {
     if (const auto origin = head.headers.find("Origin")) {
-        if (std::find(origins_.begin(), origins_.end(), *origin) == origins_.end()) {
+        if (head.headers.count("Origin") != 1 || !is_allowed_origin(*origin)) {
             return Refusal{403, "requests of web pages are refused: Origin is not among --allowed-origin"};
         }
     }
@@ -77,12 +120,28 @@ std::variant<Principal, Refusal> Access::check(const http::RequestHead& head) co
                 403, "Host must be 127.0.0.1, localhost or [::1] with this server's port, or one of --allowed-host"};
         }
     }
-    if (!tokens_.empty()) return by_token(bearer(head.headers), "Authorization: Bearer TOKEN");
-    return by_user(head.peer);
+    return std::nullopt;
+}
+
+std::variant<Principal, Refusal> Access::check(const http::RequestHead& head) const {
+    if (auto refused = check_place(head)) return std::move(*refused);
+    const auto& certificate = head.peer.certificate;
+    const bool needs_certificate = wants_certificates_ && !head.peer.unix_socket;
+    if (needs_certificate && !certificate)
+        return Refusal{401, "this server wants a certificate of its clients: show one in the TLS handshake"};
+    if (needs_certificate && !certificate->is_good)
+        return Refusal{403, "the client's certificate is not valid, or of no authority that this server knows"};
+    const auto tokens = this->tokens();
+    if (!tokens->empty()) return by_token(*tokens, bearer(head.headers), "Authorization: Bearer TOKEN");
+    if (!needs_certificate) return by_user(head.peer);
+    Principal principal{"cert:" + certificate->name, false};
+    principal.use = clients_.of(principal.name, false);
+    return principal;
 }
 
 std::variant<Principal, Refusal> Access::check_local(uid_t uid, std::string_view token) const {
-    if (!tokens_.empty()) return by_token(token, "session.open {\"token\": TOKEN}");
+    const auto tokens = this->tokens();
+    if (!tokens->empty()) return by_token(*tokens, token, "session.open {\"token\": TOKEN}");
     http::Peer peer;
     peer.unix_socket = true;
     peer.uid = uid;
@@ -100,20 +159,35 @@ bool Access::host_is_ours(std::string_view host) const {
     return false;
 }
 
-std::variant<Principal, Refusal> Access::by_token(const std::optional<std::string_view>& secret,
+std::variant<Principal, Refusal> Access::by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,
                                                   const char* how) const {
-    const AccessToken* found = nullptr;
-    for (const AccessToken& token : tokens_) {  // all of them, so that the time tells nothing
-        if (secret && equal_in_constant_time(*secret, token.secret)) found = &token;
+    const Token* found = nullptr;
+    for (const Token& one : tokens) {  // all of them, so that the time tells nothing
+        if (secret && equal_in_constant_time(*secret, one.token.secret)) found = &one;
     }
     if (found == nullptr) return Refusal{401, std::string("this server wants a token: send ") + how};
-    return Principal{"token:" + found->name, found->admin};
+    Principal principal{"token:" + found->token.name, found->token.admin, found->grant};
+    principal.use = clients_.of(principal.name, false);
+    return principal;
+}
+
+Principal Access::user(uid_t uid, bool is_own) const {
+    Principal principal{"uid:" + std::to_string(uid), is_own};
+    principal.use = clients_.of(principal.name, is_own);
+    return principal;
+}
+
+/// They share a name, and no limits.
+Principal Access::anyone(const http::Peer& peer) const {
+    Principal principal{"anyone", false};
+    principal.use = clients_.of("anyone at " + peer.ip, false);
+    return principal;
 }
 
 std::variant<Principal, Refusal> Access::by_user(const http::Peer& peer) const {
-    if (insecure_ && !loopback_ && !peer.unix_socket) return Principal{"anyone", false};
-    if (peer.uid == own_uid_ || peer.uid == uid_t{0}) return user(*peer.uid);
-    if (insecure_) return Principal{peer.uid ? "uid:" + std::to_string(*peer.uid) : "anyone", false};
+    if (insecure_ && !loopback_ && !peer.unix_socket) return anyone(peer);
+    if (peer.uid == own_uid_ || peer.uid == uid_t{0}) return user(*peer.uid, true);
+    if (insecure_) return peer.uid ? user(*peer.uid, false) : anyone(peer);
     return Refusal{403, "this server serves its own user only; start it with a token file to let others in"};
 }
 

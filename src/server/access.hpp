@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,7 +13,9 @@
 #include <shared_tensor/server.hpp>
 
 #include "http/message.hpp"
+#include "server/clients.hpp"
 #include "server/principal.hpp"
+#include "util/guarded.hpp"
 
 namespace shared_tensor::server {
 
@@ -22,30 +25,50 @@ struct Refusal {
     std::string reason;  ///< says what to do
 };
 
-/// Decides who may speak: Host and Origin (DNS rebinding, foreign pages), then token, or the peer's user.
-/// Thread-safe.
+/// Decides who may speak: Host and Origin (DNS rebinding, foreign pages), then certificate, then token, or the peer's
+/// user. Thread-safe.
 class Access {
 public:
-    /// Throws std::invalid_argument when the options would let strangers in.
-    explicit Access(const ServerOptions& options);
+    /// `tokens` instead of those of the options. Throws std::invalid_argument when the options would let strangers in.
+    Access(const ServerOptions& options, std::vector<AccessToken> tokens, Clients& clients);
 
     /// Known once the server is bound: what Host may say.
     void set_port(int port) { port_.store(port); }
+
+    /// Whoever showed a token that is not among these, or that allows something else now, is revoked; true when there
+    /// is one. Throws std::invalid_argument, and changes nothing, for tokens that are none.
+    bool use_tokens(std::vector<AccessToken> tokens);
 
     std::variant<Principal, Refusal> check(const http::RequestHead& head) const;
     /// The other end of the local channel; `token` is empty where it showed none.
     std::variant<Principal, Refusal> check_local(uid_t uid, std::string_view token) const;
 
-private:
-    bool host_is_ours(std::string_view host) const;
-    std::variant<Principal, Refusal> by_token(const std::optional<std::string_view>& secret, const char* how) const;
-    std::variant<Principal, Refusal> by_user(const http::Peer& peer) const;
+    /// Only whether Host and Origin are ones that may be: for what browsers ask beforehand (CORS).
+    std::optional<Refusal> check_place(const http::RequestHead& head) const;
+    bool is_allowed_origin(std::string_view origin) const;
 
-    std::vector<AccessToken> tokens_;
+private:
+    struct Token {
+        AccessToken token;
+        std::shared_ptr<Grant> grant;
+    };
+    using Tokens = std::vector<Token>;
+
+    bool host_is_ours(std::string_view host) const;
+    std::variant<Principal, Refusal> by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,
+                                              const char* how) const;
+    std::variant<Principal, Refusal> by_user(const http::Peer& peer) const;
+    std::shared_ptr<const Tokens> tokens() const;
+    Principal user(uid_t uid, bool is_own) const;
+    Principal anyone(const http::Peer& peer) const;
+
+    Clients& clients_;
+    Guarded<std::shared_ptr<const Tokens>> tokens_;
     std::vector<std::string> hosts_;
     std::vector<std::string> origins_;
     bool loopback_;
     bool insecure_;
+    bool wants_certificates_;
     uid_t own_uid_;
     std::atomic<int> port_;
 };

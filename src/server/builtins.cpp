@@ -97,6 +97,7 @@ Outcome Builtins::submit(const BuiltinCall& call) const {
         throw BadParameter(json_rpc::invalid_params("params", "array or object", arguments->type_name()));
     }
     const std::string method = params.text("method");
+    if (!call.principal.may_call(method)) return make_outcome(json_rpc::not_authorised(reason_against(method)));
     const service::CallSpec spec{method,
                                  arguments != nullptr ? *arguments : kNone,
                                  {call.principal.name, call.state_session, {}},

@@ -49,7 +49,7 @@ std::optional<Error> wrong(const Json& meta, const char* name, bool right, const
 
 std::optional<Error> check_types(const Json& meta) {
     const auto is_text = [&](const char* name) { return meta.contains(name) && meta[name].is_string(); };
-    for (const char* name : {"accept", "require", "idempotency_key", "session", "traceparent"}) {
+    for (const char* name : {"accept", "coding", "require", "idempotency_key", "session", "traceparent"}) {
         if (auto error = wrong(meta, name, is_text(name), "a string")) return error;
     }
     return wrong(meta, "timeout_ms", meta.contains("timeout_ms") && meta["timeout_ms"].is_number_integer(),
@@ -89,6 +89,7 @@ std::variant<CallMeta, Error> read_headers(const http::Headers& headers) {
                types && types->find(codec::kFrameContentType) != types->npos) {
         meta.policy.accept = {tensor::Way::body, tensor::Way::base64, tensor::Way::data};
     }
+    meta.policy.codings = headers.find("Shared-Tensor-Coding").value_or("");
     if (const auto require = headers.find("Shared-Tensor-Require")) {
         if (auto error = require_ways(*require, meta.policy.require)) return std::move(*error);
     }
@@ -113,6 +114,7 @@ std::variant<CallMeta, Error> read_meta(const CallMeta& defaults, const Json& me
         if (auto error = require_ways(meta["require"].get_ref<const std::string&>(), result.policy.require))
             return std::move(*error);
     }
+    if (meta.contains("coding")) result.policy.codings = meta["coding"].get<std::string>();
     if (meta.contains("timeout_ms")) {
         auto timeout = checked_timeout(meta["timeout_ms"].get<std::int64_t>(), "meta.timeout_ms");
         if (auto* error = std::get_if<Error>(&timeout)) return std::move(*error);

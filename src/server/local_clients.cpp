@@ -82,6 +82,19 @@ void LocalClients::stop() {
     if (server != nullptr) server->stop();
 }
 
+void LocalClients::close_revoked() {
+    std::vector<local::ChannelId> revoked;
+    network_->clients.with([&](const auto& clients) {
+        for (const auto& [channel, who] : clients) {
+            if (who.grant != nullptr && who.grant->is_revoked()) revoked.push_back(channel);
+        }
+    });
+    const auto server = network_->server.with([](const auto& held) { return held; });
+    for (const local::ChannelId channel : revoked) {
+        if (server != nullptr) server->close(channel);
+    }
+}
+
 std::string LocalClients::path() const {
     return network_->server.with([](const auto& held) { return held != nullptr ? held->path() : std::string(); });
 }
@@ -178,6 +191,8 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
     const auto token =
         parts_.sessions.open(principal, {question.channel, keeps_state != nullptr && keeps_state->get<bool>()});
     if (!token) return json_rpc::busy(std::chrono::seconds(1));
+    const auto& grant = std::get<Principal>(checked).grant;
+    network_->clients.with([&](auto& clients) { clients[question.channel].grant = grant; });
     if (question.who.client == nullptr) {
         auto seen = params.find("devices") != nullptr ? params.texts("devices", kMaxIds) : std::vector<std::string>();
         const auto client = make_client(question, {principal, *token, question.who.peer.pid, true}, std::move(seen));

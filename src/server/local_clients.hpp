@@ -33,6 +33,8 @@ public:
     /// Listens. Throws std::system_error that names the path.
     void start(const std::string& path);
     void stop();
+    /// Channels whose tokens are valid no more end.
+    void close_revoked();
     /// Empty while it does not listen.
     std::string path() const;
 
@@ -49,6 +51,7 @@ private:
     struct Connected {
         local::Peer peer;
         std::shared_ptr<LocalClient> client;  ///< null before its first session
+        std::shared_ptr<const Grant> grant;   ///< of the token that it showed
     };
     struct Question;
     using Answer = std::variant<json_rpc::Json, json_rpc::Error>;

@@ -12,6 +12,8 @@
 #include "service/object_table.hpp"
 #include "service/outcome.hpp"
 
+#include "util/compression.hpp"
+
 namespace shared_tensor::server {
 
 /// What somebody has put into the server under a name ("set/member" for a part of one); null when there is none that
@@ -24,6 +26,7 @@ struct ServerValues {
     service::LeaseTable& leases;
     NamedValues named;  ///< empty: nothing has a name
     std::string epoch;
+    CodingOffer compression{};  ///< for those who know one of them
 };
 
 /// What the items of one message may name: results of earlier items, leases and objects of their principal, named

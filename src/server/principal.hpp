@@ -1,13 +1,50 @@
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
+
+#include "http/body_budget.hpp"
+#include "util/rate_limit.hpp"
 
 namespace shared_tensor::server {
 
+/// What a token allows. Shared with whom it let in, who so notices its end. Thread-safe.
+class Grant {
+public:
+    /// Methods by name, or by prefix: "tensor.*"; empty: all.
+    explicit Grant(std::vector<std::string> methods) : methods_(std::move(methods)) {}
+    bool allows(std::string_view method) const;
+    void revoke() { revoked_.store(true, std::memory_order_relaxed); }
+    bool is_revoked() const { return revoked_.load(std::memory_order_relaxed); }
+
+private:
+    const std::vector<std::string> methods_;
+    std::atomic<bool> revoked_{false};
+};
+
+/// What one client may use, and has in use. Thread-safe.
+struct ClientUse {
+    ClientUse(std::size_t requests_per_second, std::size_t bytes)
+        : requests(requests_per_second), bytes_in_flight(std::make_shared<http::BodyBudget>(bytes)) {}
+    RateLimit requests;
+    const std::shared_ptr<http::BodyBudget> bytes_in_flight;
+};
+
 /// Whose request it is, as far as the server believes it.
 struct Principal {
-    std::string name;  ///< "uid:1000", "token:NAME", "anyone" (insecure)
+    std::string name;  ///< "uid:1000", "token:NAME", "cert:NAME", "anyone" (insecure)
     bool admin = false;
+    std::shared_ptr<const Grant> grant{};  ///< of a token; null: all methods, for ever
+    std::shared_ptr<ClientUse> use{};      ///< null: without limits
+
+    bool may_call(std::string_view method) const { return grant == nullptr || grant->allows(method); }
+    bool is_revoked() const { return grant != nullptr && grant->is_revoked(); }
 };
+
+/// Why a call is refused of a principal that may not make it.
+std::string reason_against(std::string_view method);
 
 }  // namespace shared_tensor::server

@@ -36,6 +36,8 @@ std::optional<json_rpc::Error> Recipients::find(const Principal& principal, cons
     recipient.meta = std::move(std::get<CallMeta>(read));
     if (!enter_session(principal, recipient)) return json_rpc::unknown_or_expired("session", values_->epoch);
     offer_url(principal, recipient);
+    tensor::ExportPolicy& policy = recipient.meta.policy;
+    policy.compression = policy.codings.empty() ? Compression() : values_->compression.choose(policy.codings);
     return std::nullopt;
 }
 

@@ -83,6 +83,12 @@ http::Response refusal(int status, const Error& error) {
     return http::Response::json(status, std::move(text));
 }
 
+json_rpc::Error too_many_requests(std::chrono::milliseconds wait) {
+    Error error = json_rpc::busy(wait);
+    error.data["detail"] = "this client asks more often than it may: --max-client-requests a second";
+    return error;
+}
+
 http::Response error_reply(const Json& id, const Error& error) {
     std::string text;
     json_rpc::print({id, error}, text);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "codec/value.hpp"
@@ -26,6 +27,8 @@ http::Response finish_reply(std::string json, const tensor::TensorExchange& exch
 
 /// What fails below JSON-RPC: a status of HTTP, with the error as body.
 http::Response refusal(int status, const json_rpc::Error& error);
+/// A client that asks more often than it may (-32001).
+json_rpc::Error too_many_requests(std::chrono::milliseconds wait);
 /// 503 and Retry-After for the two errors that ask a client to come back; 200 for all others.
 http::Response error_reply(const json_rpc::Json& id, const json_rpc::Error& error);
 void set_status(http::Response& response, const json_rpc::Error& error);

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "codec/frame.hpp"
 #include "http/web_socket_handshake.hpp"
 #include "json_rpc/json_text.hpp"
 #include "server/call_meta.hpp"
+#include "server/content_coding.hpp"
+#include "server/cors.hpp"
+#include "server/refused.hpp"
 #include "server/reply.hpp"
 
 namespace shared_tensor::server {
@@ -37,6 +41,27 @@ http::Response wrong_method(std::string allowed) {
     return response;
 }
 
+/// RFC 9110, 11.6.1: a 401 names the way to log in.
+http::Response turn_away(const Refusal& refused) {
+    http::Response response = refusal(refused.status, not_permitted(refused.reason));
+    if (refused.status == 401) response.headers.add("WWW-Authenticate", "Bearer");
+    return response;
+}
+
+/// RFC 6585, section 4.
+http::Response too_many(std::chrono::milliseconds wait) {
+    http::Response response = refusal(429, too_many_requests(wait));
+    response.headers.add("Retry-After", std::to_string((wait.count() + 999) / 1000));
+    return response;
+}
+
+/// What a token must allow for a path, as if it were that method; empty: nothing.
+std::string_view method_of_path(const http::RequestHead& head) {
+    if (!is_tensor_path(head.path)) return {};
+    const bool reads = head.method == "GET" || (head.method == "HEAD" && !UploadEndpoint::is_about_upload(head));
+    return reads ? "tensor.get" : "tensor.put";
+}
+
 /// A request for a WebSocket that did not become one.
 http::Response not_upgraded(const http::RequestHead& head) {
     if (head.method != "GET") return wrong_method("GET");
@@ -56,30 +81,37 @@ http::Response not_upgraded(const http::RequestHead& head) {
 Router::Router(Parts parts) : parts_(std::move(parts)) { json_rpc::print_json(parts_.open_rpc, open_rpc_text_); }
 
 std::variant<http::BodyPlan, http::Response> Router::admit(const http::RequestHead& head) {
-    if (auto refused = refuse(head)) return std::move(*refused);
+    if (auto preflight = answer_preflight(head, parts_.access)) return std::move(*preflight);
+    auto verdict = plan(head);
+    if (auto* refused = std::get_if<http::Response>(&verdict)) let_page_read(head, parts_.access, *refused);
+    return verdict;
+}
+
+std::variant<http::BodyPlan, http::Response> Router::plan(const http::RequestHead& head) const {
+    const auto checked = parts_.access.check(head);
+    if (const auto* refused = std::get_if<Refusal>(&checked)) return turn_away(*refused);
+    const Principal& who = std::get<Principal>(checked);
+    const auto client_budget = who.use != nullptr ? who.use->bytes_in_flight : nullptr;
+    if (auto refused = refuse(head, who)) return std::move(*refused);
     if (is_tensor_path(head.path) && head.method == "PUT") {
-        const auto who = parts_.access.check(head);
-        if (const auto* principal = std::get_if<Principal>(&who)) {
-            if (auto refused = parts_.uploads.refuse_head(head, *principal)) return std::move(*refused);
-        }
-        return http::BodyPlan{parts_.max_body_bytes, true};
+        if (auto refused = parts_.uploads.refuse_head(head, who)) return std::move(*refused);
+        return http::BodyPlan{parts_.max_body_bytes, true, client_budget};
     }
     if (head.path != kRpcPath) return http::BodyPlan{0, false};
     const std::string type = media_type(head.headers);
-    if (type == codec::kFrameContentType) return http::BodyPlan{parts_.max_body_bytes, true};
+    if (type == codec::kFrameContentType) return http::BodyPlan{parts_.max_body_bytes, true, client_budget};
     if (type == "application/json" || type == "application/json-rpc" || type == "application/jsonrequest") {
-        return http::BodyPlan{parts_.max_json_bytes, false};
+        return http::BodyPlan{parts_.max_json_bytes, false, client_budget};
     }
     return refusal(415,
                    json_rpc::invalid_request("Content-Type must be application/json or application/vnd.shared-tensor"));
 }
 
-std::optional<http::Response> Router::refuse(const http::RequestHead& head) const {
-    const auto principal = parts_.access.check(head);
-    if (const auto* refused = std::get_if<Refusal>(&principal)) {
-        http::Response response = refusal(refused->status, not_permitted(refused->reason));
-        if (refused->status == 401) response.headers.add("WWW-Authenticate", "Bearer");
-        return response;
+std::optional<http::Response> Router::refuse(const http::RequestHead& head, const Principal& who) const {
+    if (const std::string_view method = method_of_path(head); !method.empty() && !who.may_call(method))
+        return refusal(403, not_permitted(reason_against(method)));
+    if (head.path != "/healthz" && head.path != "/readyz") {
+        if (const auto wait = who.use != nullptr ? who.use->requests.take() : std::nullopt) return too_many(*wait);
     }
     if (head.path == kRpcPath) {
         if (head.method != "POST") return wrong_method("POST");
@@ -98,27 +130,89 @@ std::optional<http::Response> Router::refuse(const http::RequestHead& head) cons
 
 std::optional<http::WebSocketPlan> Router::upgrade(const http::RequestHead& head) {
     if (head.path != SocketEndpoint::kPath) return std::nullopt;
-    const auto principal = parts_.access.check(head);
-    if (std::holds_alternative<Refusal>(principal)) return std::nullopt;
-    return parts_.sockets.plan(head, std::get<Principal>(principal));
+    const auto checked = parts_.access.check(head);
+    if (std::holds_alternative<Refusal>(checked)) return std::nullopt;
+    const Principal& who = std::get<Principal>(checked);
+    return parts_.sockets.plan(head, who);
 }
+
+/// Streams begin their answers themselves.
+class Router::PageExchange final : public http::Exchange {
+public:
+    PageExchange(http::Exchange& inner, const http::RequestHead& head, const Access& access)
+        : inner_(inner), head_(head), access_(access) {}
+    void on_client_gone(std::function<void()> gone) override { inner_.on_client_gone(std::move(gone)); }
+    bool begin(const http::Response& head) override {
+        http::Response readable = head;
+        let_page_read(head_, access_, readable);
+        return inner_.begin(readable);
+    }
+    bool write(std::span<const http::BodyPart> parts) override { return inner_.write(parts); }
+
+private:
+    http::Exchange& inner_;
+    const http::RequestHead& head_;
+    const Access& access_;
+};
 
 http::Response Router::handle(http::Request request, http::Exchange& exchange) {
-    const bool is_tensor = is_tensor_path(request.head.path);
-    if (!is_tensor && request.head.path != kRpcPath) return get(request.head.path);
-    const auto principal = parts_.access.check(request.head);
-    if (const auto* refused = std::get_if<Refusal>(&principal))
-        return refusal(refused->status, not_permitted(refused->reason));
-    const Principal& who = std::get<Principal>(principal);
-    return is_tensor ? tensor(request, who) : parts_.rpc.answer(request, who, exchange);
+    if (!request.head.headers.find("Origin")) return answer(std::move(request), exchange);
+    const http::RequestHead head = request.head;
+    PageExchange to_page(exchange, head, parts_.access);
+    http::Response response = answer(std::move(request), to_page);
+    let_page_read(head, parts_.access, response);
+    return response;
 }
 
-http::Response Router::tensor(const http::Request& request, const Principal& who) const {
+http::Response Router::answer(http::Request request, http::Exchange& exchange) const {
+    const bool is_tensor = is_tensor_path(request.head.path);
+    if (!is_tensor && request.head.path != kRpcPath) return get(request.head.path);
+    const auto checked = parts_.access.check(request.head);
+    if (const auto* refused = std::get_if<Refusal>(&checked)) return turn_away(*refused);
+    const Principal& who = std::get<Principal>(checked);
+    if (is_tensor) return tensor(request, who, exchange);
+    const bool tells = request.head.headers.find("Shared-Tensor-Coding").has_value();
+    http::Response response = rpc(std::move(request), who, exchange);
+    if (const std::string names = parts_.offer.names(); tells && !names.empty())
+        response.headers.add("Shared-Tensor-Coding", names);
+    return response;
+}
+
+http::Response Router::rpc(http::Request request, const Principal& who, http::Exchange& exchange) const try {
+    decode(request);
+    if (!request.head.headers.find("Accept-Encoding")) return parts_.rpc.answer(request, who, exchange);
+    http::Response response = parts_.rpc.answer(request, who, exchange);
+    response.headers.add("Vary", "Accept-Encoding");
+    if (!response.text.empty()) compress(request.head, parts_.offer, parts_.compression, response);
+    return response;
+} catch (const Refused& refused) {
+    return coding_refusal(refused);
+} catch (const std::bad_alloc&) {
+    return refusal(503, json_rpc::out_of_memory("there is no memory for the request"));
+}
+
+/// A body that came compressed becomes what it was.
+void Router::decode(http::Request& request) const {
+    const auto coding = coding_of(request.head.headers);
+    if (coding == Coding::none) return;
+    if (!coding) {
+        throw Refused{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none",
+                                                    request.head.headers.find("Content-Encoding").value_or("several"))};
+    }
+    const bool is_frame = media_type(request.head.headers) == codec::kFrameContentType;
+    const std::vector<std::byte> plain =
+        decoded(request, *coding, is_frame ? parts_.max_body_bytes : parts_.max_json_bytes, parts_.compression);
+    request.body = buffers_.take(plain.size());
+    request.body->resize(plain.size());
+    if (!plain.empty()) std::memcpy(request.body->data(), plain.data(), plain.size());
+}
+
+http::Response Router::tensor(const http::Request& request, const Principal& who, http::Exchange& exchange) const {
     const http::RequestHead& head = request.head;
     if (head.method == "PUT") return parts_.uploads.put(request, who);
     if (head.method == "DELETE") return parts_.uploads.abandon(head, who);
     if (head.method == "HEAD" && UploadEndpoint::is_about_upload(head)) return parts_.uploads.state(head, who);
-    return parts_.tensors.get(head, who);
+    return parts_.tensors.get(head, who, exchange);
 }
 
 http::Response Router::get(const std::string& path) const {

@@ -23,6 +23,8 @@ public:
         UploadEndpoint uploads;
         SocketEndpoint& sockets;
         const json_rpc::Json& open_rpc;
+        const CodingOffer& offer;
+        CompressionTotals& compression;
         std::function<bool()> ready;
         std::size_t max_json_bytes;
         std::size_t max_body_bytes;
@@ -35,12 +37,18 @@ public:
     http::Response fault(int status, std::string_view reason) override;
 
 private:
-    std::optional<http::Response> refuse(const http::RequestHead& head) const;
+    class PageExchange;
+    std::variant<http::BodyPlan, http::Response> plan(const http::RequestHead& head) const;
+    std::optional<http::Response> refuse(const http::RequestHead& head, const Principal& who) const;
+    http::Response answer(http::Request request, http::Exchange& exchange) const;
     http::Response get(const std::string& path) const;
-    http::Response tensor(const http::Request& request, const Principal& who) const;
+    http::Response tensor(const http::Request& request, const Principal& who, http::Exchange& exchange) const;
+    http::Response rpc(http::Request request, const Principal& who, http::Exchange& exchange) const;
+    void decode(http::Request& request) const;
 
     Parts parts_;
     std::string open_rpc_text_;
+    mutable BufferPool buffers_;  ///< of bodies that came compressed
 };
 
 }  // namespace shared_tensor::server

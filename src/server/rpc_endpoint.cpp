@@ -1,6 +1,8 @@
 #include "server/rpc_endpoint.hpp"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 
 #include "codec/frame.hpp"
 #include "json_rpc/print.hpp"
@@ -15,6 +17,16 @@ using json_rpc::Json;
 using service::make_outcome;
 
 namespace {
+
+/// W3C Server Timing: milliseconds.
+std::string timing(std::chrono::nanoseconds compute) {
+    std::string text = "compute;dur=";
+    std::array<char, 32> digits{};
+    const double milliseconds = static_cast<double>(compute.count()) / 1e6;
+    const auto end =
+        std::to_chars(digits.data(), digits.data() + digits.size(), milliseconds, std::chars_format::fixed, 3);
+    return text.append(digits.data(), end.ptr);
+}
 
 std::variant<codec::Frame, Error> split(const http::Request& request) {
     if (media_type(request.head.headers) != codec::kFrameContentType) return codec::Frame{request.text(), {}};
@@ -76,6 +88,8 @@ http::Response RpcEndpoint::answer(Received received, const http::Headers& heade
 }
 
 http::Response RpcEndpoint::answer_message(Message& message, json_rpc::Message parsed, const CallMeta& defaults) const {
+    if (parsed.items.size() > 1 && message.principal.use != nullptr)
+        message.principal.use->requests.charge(parsed.items.size() - 1);
     if (parsed.is_batch && !defaults.idempotency_key.empty()) {
         return error_reply(
             nullptr, json_rpc::invalid_request("an Idempotency-Key header on a batch: give each item its own in meta"));
@@ -104,6 +118,10 @@ http::Response RpcEndpoint::answer_message(Message& message, json_rpc::Message p
 }
 
 void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) const {
+    if (!message.principal.may_call(item.request.method)) {
+        item.outcome = make_outcome(json_rpc::not_authorised(reason_against(item.request.method)));
+        return;
+    }
     if (auto error = recipients_->find(message.principal, defaults, item.request.meta, item.to)) {
         item.outcome = make_outcome(std::move(*error));
         return;
@@ -163,6 +181,7 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
     }
     if (item.waiter == nullptr) return;  // a notification that goes on by itself
     item.outcome = message.client.wait(item.waiter, item.deadline);
+    item.compute = item.waiter->execution()->compute_time();
     if (!item.outcome)
         item.outcome =
             make_outcome(json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout"));
@@ -187,6 +206,7 @@ http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
     print(message, item, json);
     http::Response response = finish_reply(std::move(json), message.exchange);
     if (item.outcome->failed()) set_status(response, *item.outcome->error());
+    if (item.compute.count() > 0) response.headers.add("Server-Timing", timing(item.compute));
     return response;
 }
 

@@ -111,6 +111,16 @@ void RpcSocket::drain() {
 
 void RpcSocket::break_off(const std::string& reason) { socket_->close(http::CloseCode::policy_violation, reason); }
 
+void RpcSocket::leave_revoked() {
+    if (principal_.is_revoked()) break_off("the token is not valid any more");
+}
+
+/// The answer to a request, or to a whole batch; nothing to a notification.
+void RpcSocket::refuse(const json_rpc::Request* request, const Error& error) {
+    if (request != nullptr && request->is_notification()) return;
+    answer_with(request != nullptr ? request->id.value_or(nullptr) : Json(), error);
+}
+
 /// Of a peer that asks and asks and reads no answer nothing more is taken.
 void RpcSocket::answer_with(const Json& id, const Error& error) {
     if (socket_->unsent() > kMostUnread) return break_off("answers are not read");
@@ -130,10 +140,15 @@ void RpcSocket::receive(http::WebSocketMessage received) {
     if (const auto* refused = std::get_if<json_rpc::Response>(&parsed))
         return answer_with(refused->id, *refused->error());
     Message message{std::move(std::get<json_rpc::Message>(parsed)), frame.tensors, std::move(received.bytes)};
+    if (principal_.is_revoked()) return leave_revoked();
     const json_rpc::Request* request = only_request(message.parsed);
+    const bool is_word = request != nullptr && streams::is_word(request->method);
+    if (!is_word && principal_.use != nullptr) {
+        if (const auto wait = principal_.use->requests.take()) return refuse(request, too_many_requests(*wait));
+    }
     if (request != nullptr && request->method == "task.watch") return watch_task(*request);
     if (request != nullptr && request->method == "task.unwatch") return unwatch_task(*request);
-    if (request == nullptr || !streams::is_word(request->method)) return start(std::move(message));
+    if (!is_word) return start(std::move(message));
     json_rpc::Request word = take_request(message);
     take_word(std::move(word), std::move(message));
 }
@@ -186,15 +201,14 @@ void RpcSocket::start(Message message) {
     const json_rpc::Request* request = only_request(message.parsed);
     const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
     const bool is_silent = request != nullptr && request->is_notification();
-    const auto refuse = [&](const Error& error) { return is_silent ? void() : answer_with(id, error); };
-    if (verdict == Verdict::draining) return refuse(json_rpc::shutting_down());
-    if (verdict == Verdict::busy) return refuse(json_rpc::busy(std::chrono::milliseconds(100)));
+    if (verdict == Verdict::draining) return refuse(request, json_rpc::shutting_down());
+    if (verdict == Verdict::busy) return refuse(request, json_rpc::busy(std::chrono::milliseconds(100)));
     const bool streams = request != nullptr && parts_.opener.dispatcher.streams(request->method);
     if (streams) calls_.with([&](Calls& calls) { calls.opening.emplace(text_of(id), false); });
     const auto shared = std::make_shared<Message>(std::move(message));
     const bool taken = threads_.submit([self = shared_from_this(), shared] { self->answer(std::move(*shared)); });
     if (taken) return;
-    refuse(json_rpc::busy(std::chrono::milliseconds(100)));
+    if (!is_silent) answer_with(id, json_rpc::busy(std::chrono::milliseconds(100)));
     if (streams) calls_.with([&](Calls& calls) { calls.opening.erase(text_of(id)); });
     call_ended();
 }

@@ -50,6 +50,8 @@ public:
     void drain();
     /// Closes now.
     void close();
+    /// Closes if its principal's token is valid no more.
+    void leave_revoked();
 
 private:
     class Exchange;
@@ -66,6 +68,7 @@ private:
     };
 
     void receive(http::WebSocketMessage bytes);
+    void refuse(const json_rpc::Request* request, const json_rpc::Error& error);
     void take_word(json_rpc::Request request, Message message);
     void hear(streams::Word word, streams::Item item);
     void start(Message message);

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "server/credentials.hpp"
 #include "server/lease_methods.hpp"
 #include "server/local_clients.hpp"
 #include "server/local_socket.hpp"
@@ -18,6 +19,7 @@
 #include "service/open_rpc.hpp"
 #include "tensor/at_tensor.hpp"
 #include "tensor/devices/devices.hpp"
+#include "tensor/placement.hpp"
 #include "tensor/shared_allocation.hpp"
 #include "tensor/threads.hpp"
 #include "util/default_local_socket.hpp"
@@ -66,6 +68,8 @@ service::DispatcherOptions dispatcher_options(const ServerOptions& options, cons
     result.cache_bytes = options.cache_bytes;
     result.call_timeout = options.call_timeout;
     result.max_streams = options.max_streams;
+    result.place = &tensor::placed;
+    result.without_grad = &tensor::without_grad;
     result.idempotency.max_keys = options.idempotency_keys;
     result.idempotency.window = options.idempotency_window;
     result.idempotency.max_bytes = options.idempotency_bytes;
@@ -80,6 +84,8 @@ http::ServerOptions http_options(const ServerOptions& options) {
     result.max_header_line_bytes = options.max_header_bytes;
     result.max_headers = options.max_headers;
     result.max_connections = options.max_connections;
+    result.max_connections_of_address = options.max_client_connections;
+    result.tls = Credentials::tls_of(options);
     result.header_timeout = options.header_timeout;
     result.body_timeout = options.body_timeout;
     result.body_stall_timeout = options.body_stall_timeout;
@@ -130,6 +136,22 @@ ReplyLimits reply_limits(const ServerOptions& options) {
     return {options.max_reply_json_bytes, options.max_batch_reply_bytes};
 }
 
+/// A stranger may hold half of what all may hold, so that no one client keeps the others out.
+Clients::Limits client_limits(const ServerOptions& options) {
+    const std::size_t all = options.max_bytes_in_flight > 0 ? options.max_bytes_in_flight : memory_size() / 4;
+    const std::size_t one = options.max_client_bytes_in_flight;
+    return {options.max_client_requests, one > 0 ? one : all / 2, one};
+}
+
+/// A token that crosses a network in the clear is anybody's.
+void warn_of_plain_tokens(const ServerOptions& options) {
+    const bool is_remote = !options.host.empty() && !is_loopback_host(options.host);
+    if (is_remote && options.tls_certificate.empty() && !options.insecure)
+        log::warn(
+            "tokens come unencrypted: give the server a certificate (--tls-certificate, --tls-key), or put a proxy "
+            "with TLS in front of it");
+}
+
 SocketLimits socket_limits(const ServerOptions& options) {
     SocketLimits limits;
     limits.max_sockets = options.max_web_sockets;
@@ -156,7 +178,9 @@ public:
           registry_(std::move(registry)),
           epoch_(random_hex(8)),
           open_rpc_(service::open_rpc_document(registry_, SHARED_TENSOR_VERSION)),
-          access_(options_),
+          credentials_(options_),
+          clients_(client_limits(options_)),
+          access_(options_, Credentials::tokens_of(options_), clients_),
           sessions_({options_.max_sessions, options_.session_idle}),
           objects_({options_.max_objects, options_.max_client_objects, options_.object_idle}),
           leases_(lease_limits(options_)),
@@ -167,7 +191,8 @@ public:
           uploads_(upload_limits(options_)),
           watches_([this](const auto& id, const auto& owner) { return dispatcher_.tasks().get(id, owner); }),
           dispatcher_(registry_, dispatcher_options(options_, allocation_), &tensor::make_handle),
-          values_{objects_, leases_, named_values(), epoch_},
+          values_{objects_, leases_, named_values(), epoch_,
+                  CodingOffer::parse(options_.compression, options_.compression_level)},
           recipients_(sessions_, local_, values_),
           builtins_({dispatcher_, sessions_, [this] { return info(); }, [this] { return way_facts(); }, open_rpc_,
                      epoch_, options_.max_wait}),
@@ -182,10 +207,12 @@ public:
           sockets_({rpc_, streams_, watches_, epoch_, reply_limits(options_), socket_limits(options_)}),
           router_({access_,
                    rpc_,
-                   {names_, leases_, epoch_},
-                   {names_, uploads_, epoch_},
+                   {names_, leases_, epoch_, values_.compression, ways_.compression()},
+                   {names_, uploads_, epoch_, ways_.compression(), options_.max_body_bytes},
                    sockets_,
                    open_rpc_,
+                   values_.compression,
+                   ways_.compression(),
                    [this] { return ready(); },
                    options_.max_json_bytes,
                    options_.max_body_bytes}),
@@ -206,11 +233,19 @@ public:
     void start() {
         tensor::limit_threads(options_.torch_threads);
         switch_on_devices(options_);
+        warn_of_plain_tokens(options_);
+        check_placements();
         transport_.start();
         access_.set_port(transport_.port());
         start_local();
         housekeeper_.emplace("st-housekeeper", kTendEvery, [this] {
             dispatcher_.tend();
+            clients_.tend();
+            if (credentials_.tend(real_clock().now(), access_,
+                                  [this](auto tls) { transport_.use_tls(std::move(tls)); })) {
+                sockets_.close_revoked();
+                local_.close_revoked();
+            }
             watches_.tend();
             sessions_.expire();
             leases_.expire();
@@ -241,11 +276,20 @@ public:
         if (options_.host.empty()) return "unix:" + options_.unix_socket;
         const std::string host =
             options_.host.find(':') == std::string::npos ? options_.host : '[' + options_.host + ']';
-        return "http://" + host + ':' + std::to_string(port());
+        return (options_.tls_certificate.empty() ? "http://" : "https://") + host + ':' + std::to_string(port());
     }
     void on_session_closed(std::function<void(std::string_view)> closed) { session_closed_ = std::move(closed); }
 
 private:
+    /// A function that wants a device which is not there fails here, and not at its first call.
+    void check_placements() const {
+        for (const SharedFunction* function : registry_.functions()) {
+            const FunctionOptions& wanted = function->options();
+            if (const auto fault = tensor::fault_of_placement(wanted.device, wanted.dtype); !fault.empty())
+                throw std::invalid_argument(std::string(function->name()) + " (" + function->where() + "): " + fault);
+        }
+    }
+
     /// Without it all goes on by HTTP.
     void start_local() {
         try {
@@ -284,6 +328,8 @@ private:
     const Registry registry_;
     const std::string epoch_;
     const json_rpc::Json open_rpc_;
+    Credentials credentials_;
+    Clients clients_;
     server::Access access_;
     Sessions sessions_;
     std::function<void(std::string_view)> session_closed_;

@@ -1,5 +1,7 @@
 #include "server/server_info.hpp"
 
+#include <algorithm>
+
 #include <shared_tensor/version.hpp>
 
 #include "tensor/devices/devices.hpp"
@@ -86,6 +88,50 @@ Json named(const service::TensorStoreStats& names) {
     return {{"names", names.names}, {"bytes", names.bytes}, {"published", names.published}, {"removed", names.removed}};
 }
 
+Json functions(const service::Dispatcher& dispatcher) {
+    const auto ms = [](std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1e6; };
+    Json all = Json::object();
+    for (const auto& function : dispatcher.function_stats()) {
+        const auto calls = static_cast<double>(function.compute.count);
+        all[std::string(function.name)] = {{"calls", function.compute.count},
+                                           {"failures", function.failures},
+                                           {"success_rate", 1 - static_cast<double>(function.failures) / calls},
+                                           {"compute_ms",
+                                            {{"p50", ms(function.compute.p50)},
+                                             {"p90", ms(function.compute.p90)},
+                                             {"p99", ms(function.compute.p99)},
+                                             {"max", ms(function.compute.max)}}}};
+    }
+    return all;
+}
+
+Json service(const InfoSources& sources) {
+    Json used = Json::array();
+    for (const SharedFunction* function : sources.dispatcher.registry().functions()) {
+        const std::string device(function->options().device);
+        if (!device.empty() && std::find(used.begin(), used.end(), device) == used.end()) used.push_back(device);
+    }
+    if (used.empty()) used.push_back("cpu");
+    return {{"name", sources.options.service_name},
+            {"version", sources.options.service_version},
+            {"devices", std::move(used)},
+            {"requests", sources.transport.stats().requests}};
+}
+
+Json compression(const CompressionCounts& counts) {
+    const auto ratio = [](std::uint64_t uncompressed, std::uint64_t compressed) {
+        return compressed > 0 ? Json(static_cast<double>(uncompressed) / static_cast<double>(compressed)) : Json();
+    };
+    return {{"in",
+             {{"compressed_bytes", counts.compressed_in},
+              {"uncompressed_bytes", counts.uncompressed_in},
+              {"ratio", ratio(counts.uncompressed_in, counts.compressed_in)}}},
+            {"out",
+             {{"compressed_bytes", counts.compressed_out},
+              {"uncompressed_bytes", counts.uncompressed_out},
+              {"ratio", ratio(counts.uncompressed_out, counts.compressed_out)}}}};
+}
+
 Json objects(const service::ObjectStats& stats) {
     return {{"handles", stats.handles},
             {"objects", stats.objects},
@@ -118,9 +164,11 @@ Json totals(const InfoSources& sources) {
           {"finished", tasks.finished},
           {"host_bytes", tasks.host_bytes},
           {"device_bytes", tasks.device_bytes}}},
+        {"functions", functions(sources.dispatcher)},
         {"cache", {{"entries", cache.entries}, {"bytes", cache.bytes}, {"hits", cache.hits}, {"misses", cache.misses}}},
         {"sessions", sources.sessions.size()},
         {"tensors", sources.ways.to_json()},
+        {"compression", compression(sources.ways.compression().counts())},
         {"named_tensors", named(sources.names.stats())},
         {"streams", {{"web_sockets", sources.sockets.sockets()}, {"running", sources.dispatcher.running_streams()}}},
         {"uploads", {{"open", sources.uploads.stats().uploads}, {"bytes", sources.uploads.stats().bytes}}},
@@ -134,15 +182,11 @@ Json totals(const InfoSources& sources) {
 Json server_info(const InfoSources& sources) {
     using std::chrono::milliseconds;
     const auto uptime = std::chrono::duration_cast<milliseconds>(real_clock().now() - sources.started);
-    Json info{{"name", "shared-tensor-server"},
-              {"version", SHARED_TENSOR_VERSION},
-              {"epoch", sources.epoch},
-              {"uptime_ms", uptime.count()},
-              {"functions", sources.dispatcher.registry().size()},
-              {"devices", devices()},
-              {"ways", describe_ways(sources.way_facts)},
-              {"limits", limits(sources)},
-              {"totals", totals(sources)}};
+    Json info{{"name", "shared-tensor-server"}, {"version", SHARED_TENSOR_VERSION},
+              {"epoch", sources.epoch},         {"uptime_ms", uptime.count()},
+              {"service", service(sources)},    {"functions", sources.dispatcher.registry().size()},
+              {"devices", devices()},           {"ways", describe_ways(sources.way_facts)},
+              {"limits", limits(sources)},      {"totals", totals(sources)}};
     if (!sources.way_facts.local_socket.empty()) info["local_socket"] = sources.way_facts.local_socket;
     return info;
 }

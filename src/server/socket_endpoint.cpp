@@ -52,10 +52,13 @@ std::optional<http::WebSocketPlan> SocketEndpoint::plan(const http::RequestHead&
     });
     if (!room) return std::nullopt;
     const auto place = std::make_shared<Place>(state_);
-    return http::WebSocketPlan{parts_.limits.transport, [this, place, headers = head.headers,
-                                                         principal](const std::shared_ptr<http::WebSocket>& socket) {
-                                   serve(std::make_shared<RpcSocket>(parts_, threads_, socket, headers, principal));
-                               }};
+    http::WebSocketPlan plan;
+    plan.limits = parts_.limits.transport;
+    if (principal.use != nullptr) plan.client_budget = principal.use->bytes_in_flight;
+    plan.serve = [this, place, headers = head.headers, principal](const std::shared_ptr<http::WebSocket>& socket) {
+        serve(std::make_shared<RpcSocket>(parts_, threads_, socket, headers, principal));
+    };
+    return plan;
 }
 
 void SocketEndpoint::serve(const std::shared_ptr<RpcSocket>& socket) {
@@ -64,6 +67,7 @@ void SocketEndpoint::serve(const std::shared_ptr<RpcSocket>& socket) {
         return state.draining;
     });
     if (draining) socket->drain();
+    socket->leave_revoked();  // its token may have gone between the handshake and now
     const std::shared_ptr<void> left(nullptr,
                                      [&](void*) { state_->with([&](State& state) { state.sockets.erase(socket); }); });
     socket->run();
@@ -84,6 +88,12 @@ void SocketEndpoint::drain() {
 void SocketEndpoint::close() {
     for (const auto& socket : stop_taking())
         socket->close();
+}
+
+void SocketEndpoint::close_revoked() {
+    const auto all = state_->with([](const State& state) { return state.sockets; });
+    for (const auto& socket : all)
+        socket->leave_revoked();
 }
 
 std::size_t SocketEndpoint::sockets() const {

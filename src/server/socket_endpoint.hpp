@@ -23,6 +23,8 @@ public:
     void drain();
     /// All close now.
     void close();
+    /// Those whose tokens are valid no more close now.
+    void close_revoked();
 
     std::size_t sockets() const;
     const SocketLimits& limits() const { return parts_.limits; }

@@ -9,6 +9,7 @@
 
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
+#include "tensor/placement.hpp"
 #include "util/check.hpp"
 
 namespace shared_tensor::server {
@@ -85,7 +86,8 @@ private:
         tensor::TensorExchange exchange({item.tensors, item.owner});
         exchange.set_media(call_->setup_.recipient.media());
         MessageReferences references(call_->setup_.values, call_->principal());
-        const codec::JsonSource source(exchange, &references);
+        const FunctionOptions& options = call_->setup_.function->options();
+        const codec::JsonSource source(exchange, &references, {&tensor::placed, options.device, options.dtype});
         try {
             read(ValueReader(source, codec::JsonSource::node(item.value)));
             // Whose turn it is to use an object is settled before a call begins.

@@ -33,6 +33,7 @@ std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> StreamOpener::make(co
                                                                               const Principal& principal,
                                                                               std::shared_ptr<MessageOut> out,
                                                                               Carrier carrier) const {
+    if (!principal.may_call(request.method)) return json_rpc::not_authorised(reason_against(request.method));
     Recipient recipient;
     if (auto error = recipients.find(principal, defaults, request.meta, recipient)) return std::move(*error);
     const streams::Window client_window =

@@ -2,11 +2,12 @@
 
 #include <string>
 
-#include "http/message.hpp"
+#include "http/server.hpp"
 #include "server/named_tensors.hpp"
 #include "server/principal.hpp"
 #include "service/lease_table.hpp"
 #include "tensor/tensor_file.hpp"
+#include "util/compression.hpp"
 
 namespace shared_tensor::server {
 
@@ -20,12 +21,14 @@ class TensorEndpoint {
 public:
     static constexpr std::string_view kPrefix = "/tensors/";
 
-    /// Both must outlive it.
-    TensorEndpoint(const NamedTensors& names, service::LeaseTable& leases, std::string epoch)
-        : names_(&names), leases_(&leases), epoch_(std::move(epoch)) {}
+    /// All must outlive it.
+    TensorEndpoint(const NamedTensors& names, service::LeaseTable& leases, std::string epoch, const CodingOffer& offer,
+                   CompressionTotals& totals)
+        : names_(&names), leases_(&leases), epoch_(std::move(epoch)), offer_(&offer), totals_(&totals) {}
 
-    /// The path begins with kPrefix. Faults have a JSON-RPC error as body.
-    http::Response get(const http::RequestHead& head, const Principal& principal) const;
+    /// The path begins with kPrefix. Faults have a JSON-RPC error as body. A whole file that is compressed goes through
+    /// `exchange`, as it is made.
+    http::Response get(const http::RequestHead& head, const Principal& principal, http::Exchange& exchange) const;
 
 private:
     struct Wanted;
@@ -36,6 +39,8 @@ private:
     const NamedTensors* const names_;
     service::LeaseTable* const leases_;
     const std::string epoch_;
+    const CodingOffer* const offer_;
+    CompressionTotals* const totals_;
 };
 
 }  // namespace shared_tensor::server

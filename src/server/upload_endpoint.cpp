@@ -14,6 +14,7 @@
 #include "http/text.hpp"
 #include "json_rpc/error.hpp"
 #include "json_rpc/json_text.hpp"
+#include "server/content_coding.hpp"
 #include "server/refused.hpp"
 #include "server/reply.hpp"
 #include "server/tensor_endpoint.hpp"
@@ -160,13 +161,22 @@ UploadEndpoint::Wanted UploadEndpoint::parse(const http::RequestHead& head, cons
     return wanted;
 }
 
+namespace {
+
+Coding known_coding(const http::Headers& headers) {
+    const auto coding = coding_of(headers);
+    if (coding) return *coding;
+    throw Refused{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none",
+                                                headers.find("Content-Encoding").value_or("several"))};
+}
+
+}  // namespace
+
 /// All that a head tells of the `bytes` behind it.
 UploadEndpoint::Wanted UploadEndpoint::parse_put(const http::RequestHead& head, const Principal& principal,
                                                  std::uint64_t bytes) {
     const http::Headers& headers = head.headers;
     Wanted wanted = parse(head, principal);
-    if (const auto coding = headers.find("Content-Encoding"); coding && !http::same_token(*coding, "identity"))
-        throw Refused{415, json_rpc::invalid_params("Content-Encoding", "none", *coding)};
     if (!wanted.file_form)
         throw Refused{415, json_rpc::invalid_params("Content-Type",
                                                     "a name that ends in .safetensors, .npy or .raw, or "
@@ -236,22 +246,39 @@ std::optional<http::Response> UploadEndpoint::obstacle(const Wanted& wanted) con
 std::optional<http::Response> UploadEndpoint::refuse_head(const http::RequestHead& head,
                                                           const Principal& principal) const try {
     const auto length = head.headers.find("Content-Length");
-    const auto bytes = length ? http::parse_decimal(*length) : std::nullopt;
+    auto bytes = length ? http::parse_decimal(*length) : std::nullopt;
+    if (known_coding(head.headers) != Coding::none) bytes.reset();  // they will be others
     if (!bytes) {
         (void)parse(head, principal);
         return std::nullopt;
     }
     return obstacle(parse_put(head, principal, *bytes));
 } catch (const Refused& refused) {
-    return refusal(refused.status, refused.error);
+    return coding_refusal(refused);
 }
 
 http::Response UploadEndpoint::put(const http::Request& request, const Principal& principal) const try {
     const auto bytes = request.body != nullptr ? request.body->bytes() : std::span<const std::byte>();
-    const Wanted wanted = parse_put(request.head, principal, bytes.size());
     if (const auto digest = digest_in(request.head.headers, "Content-Digest"); digest && *digest != Digest::of(bytes))
         refuse("Content-Digest", http::digest_field(Digest::of(bytes)) + ", that of the bytes that came",
                http::digest_field(*digest));
+    if (const Coding coding = known_coding(request.head.headers); coding != Coding::none) {
+        const auto range = http::parse_content_range(request.head.headers.find("Content-Range").value_or(""));
+        const std::uint64_t most =
+            range ? std::min<std::uint64_t>(range->part.count, max_body_bytes_) : max_body_bytes_;
+        const std::vector<std::byte> plain = decoded(request, coding, static_cast<std::size_t>(most), *totals_);
+        return put_bytes(request.head, principal, plain);
+    }
+    return put_bytes(request.head, principal, bytes);
+} catch (const Refused& refused) {
+    return coding_refusal(refused);
+} catch (const std::bad_alloc&) {
+    return refusal(507, json_rpc::out_of_memory("there is no memory for the file: remove tensors, or come back later"));
+}
+
+http::Response UploadEndpoint::put_bytes(const http::RequestHead& head, const Principal& principal,
+                                         std::span<const std::byte> bytes) const try {
+    const Wanted wanted = parse_put(head, principal, bytes.size());
     if (auto refused = obstacle(wanted)) return std::move(*refused);
     return put(wanted, bytes);
 } catch (const Refused& refused) {

@@ -5,10 +5,11 @@
 #include <span>
 #include <string>
 
-#include "http/message.hpp"
+#include "http/server.hpp"
 #include "server/named_tensors.hpp"
 #include "server/principal.hpp"
 #include "service/upload_table.hpp"
+#include "util/compression.hpp"
 
 namespace shared_tensor::server {
 
@@ -18,9 +19,14 @@ namespace shared_tensor::server {
 /// Thread safety: all methods from any thread. Blocks for a copy of the part, and for a digest of the whole.
 class UploadEndpoint {
 public:
-    /// Both must outlive it.
-    UploadEndpoint(NamedTensors& names, service::UploadTable& uploads, std::string epoch)
-        : names_(&names), uploads_(&uploads), epoch_(std::move(epoch)) {}
+    /// All must outlive it. `max_body_bytes` is what a compressed body may be as it is.
+    UploadEndpoint(NamedTensors& names, service::UploadTable& uploads, std::string epoch, CompressionTotals& totals,
+                   std::size_t max_body_bytes)
+        : names_(&names),
+          uploads_(&uploads),
+          epoch_(std::move(epoch)),
+          totals_(&totals),
+          max_body_bytes_(max_body_bytes) {}
 
     /// HEAD and DELETE are for an upload and not for the tensor.
     static bool is_about_upload(const http::RequestHead& head);
@@ -38,6 +44,8 @@ private:
     static Wanted parse_put(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes);
     bool is_repeat(const Wanted& wanted, const service::Upload& upload) const;
     std::optional<http::Response> obstacle(const Wanted& wanted) const;
+    http::Response put_bytes(const http::RequestHead& head, const Principal& principal,
+                             std::span<const std::byte> bytes) const;
     http::Response put(const Wanted& wanted, std::span<const std::byte> bytes) const;
     std::optional<http::Response> settle(const Wanted& wanted, const service::Upload& upload) const;
     http::Response answer_part(const Wanted& wanted, const service::Upload& upload) const;
@@ -47,6 +55,8 @@ private:
     NamedTensors* const names_;
     service::UploadTable* const uploads_;
     const std::string epoch_;
+    CompressionTotals* const totals_;
+    const std::size_t max_body_bytes_;
 };
 
 }  // namespace shared_tensor::server

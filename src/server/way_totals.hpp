@@ -18,7 +18,11 @@ public:
             totals_[i].tensors.fetch_add(count.tensors, std::memory_order_relaxed);
             totals_[i].copied.fetch_add(count.copied, std::memory_order_relaxed);
         }
+        compression_.add(exchange.compression());
     }
+    /// Of all that is compressed, tensors or not.
+    CompressionTotals& compression() { return compression_; }
+    const CompressionTotals& compression() const { return compression_; }
 
     codec::Json to_json() const {
         codec::Json json = codec::Json::object();
@@ -35,6 +39,7 @@ private:
         std::atomic<std::uint64_t> tensors{0}, copied{0};
     };
     std::array<Total, tensor::kWays.size()> totals_;
+    CompressionTotals compression_;
 };
 
 }  // namespace shared_tensor::server

@@ -96,7 +96,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     }
     auto nodes = match_arguments(*function.shared, spec.params);
     if (auto* error = std::get_if<Error>(&nodes)) return std::move(*error);
-    codec::JsonSource source(spec.port, spec.references);
+    codec::JsonSource source(spec.port, spec.references, placement_of(*function.shared));
     Binding binding = function.shared->bind(source, std::get<ArgumentNodes>(nodes));
     if (binding.failure) return source.fault() ? *source.fault() : to_error(*binding.failure);
 
@@ -124,7 +124,16 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
 std::shared_ptr<Execution> Dispatcher::make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline) {
     return std::make_shared<Execution>(Execution::Setup{prepared.function->shared, std::move(prepared.call),
                                                         std::move(owner), deadline, wrap_, prepared.function->run_time,
-                                                        options_.memory});
+                                                        options_.memory, nullptr, options_.without_grad});
+}
+
+std::vector<Dispatcher::FunctionStats> Dispatcher::function_stats() const {
+    std::vector<FunctionStats> all;
+    for (const auto& [name, function] : functions_) {
+        const Latencies compute = function.run_time->latencies();
+        if (compute.count > 0) all.push_back({name, compute, function.run_time->failures()});
+    }
+    return all;
 }
 
 std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::join_or_start(Prepared& prepared, const CallOwner& owner,

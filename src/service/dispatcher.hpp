@@ -30,6 +30,8 @@ struct DispatcherOptions {
     std::chrono::milliseconds call_timeout{30'000};
     std::size_t max_streams = 64;                ///< calls that stream, at once
     const detail::CallMemory* memory = nullptr;  ///< where functions may have results born; outlives the dispatcher
+    codec::Placement::Place place = nullptr;     ///< of functions with a device or a dtype
+    WithoutGrad without_grad = nullptr;          ///< of those marked so
 };
 
 /// One call as it came, all views into the request.
@@ -104,6 +106,18 @@ public:
     /// The new task, or that of the key. Nothing when the key's task is gone already.
     std::variant<std::optional<tasks::TaskInfo>, json_rpc::Error> submit(const CallSpec& spec,
                                                                          const TaskOptions& options);
+
+    /// Where the tensors go that this function reads.
+    codec::Placement placement_of(const SharedFunction& function) const {
+        return {options_.place, function.options().device, function.options().dtype};
+    }
+    /// How its runs went, for each function that has run.
+    struct FunctionStats {
+        std::string_view name;
+        Latencies compute;
+        std::uint64_t failures;
+    };
+    std::vector<FunctionStats> function_stats() const;
 
     tasks::TaskTable& tasks() { return tasks_; }
     ResultCache& cache() { return cache_; }

@@ -51,7 +51,9 @@ void Execution::run() noexcept {
             if (observer->started) observer->started();
         }
         OutcomePointer outcome = invoke();
-        if (setup_.run_time != nullptr) setup_.run_time->note(real_clock().now() - begin);
+        const auto took = std::chrono::nanoseconds(real_clock().now() - begin);
+        compute_ns_.store(took.count(), std::memory_order_relaxed);
+        if (setup_.run_time != nullptr) setup_.run_time->note(took, outcome->failed());
         finish(std::move(outcome));
     } catch (...) {
         finish(make_outcome(json_rpc::out_of_memory("the result could not be kept")));
@@ -63,6 +65,8 @@ OutcomePointer Execution::invoke() {
     codec::Value value;
     YieldPort port(setup_.wrap);
     codec::JsonSink sink(value, port);
+    const bool no_grad = setup_.without_grad != nullptr && setup_.function->options().no_grad;
+    const std::shared_ptr<void> guard = no_grad ? setup_.without_grad() : nullptr;
     const std::optional<CallFailure> failure = setup_.call->run(*this, ValueWriter(sink, sink.root()));
     if (failure) return make_outcome(to_error(*failure));
     return make_outcome(std::move(value));

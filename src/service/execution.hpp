@@ -27,6 +27,9 @@ struct CallOwner {
 /// Makes a tensor that a function yields countable; src/tensor gives it.
 using WrapTensor = codec::TensorPointer (*)(const at::Tensor&);
 
+/// Makes what keeps this thread from recording for autograd while it is there; src/tensor gives it.
+using WithoutGrad = std::shared_ptr<void> (*)();
+
 /// One run of a shared function: owns its arguments, its cancellation token and its outcome. Waiters (connections, a
 /// task, joined equal calls) come and go; when the last one is gone the run is cancelled.
 ///
@@ -42,6 +45,7 @@ public:
         std::shared_ptr<RunTime> run_time = nullptr;  ///< of all runs of the function; null: waiters sleep at once
         const detail::CallMemory* memory = nullptr;   ///< outlives the execution; null: none is shared
         std::shared_ptr<detail::CallStreams> streams = nullptr;  ///< of a function that takes some
+        WithoutGrad without_grad = nullptr;
     };
     explicit Execution(Setup setup);
     ~Execution() override;
@@ -56,6 +60,10 @@ public:
     void finish(OutcomePointer outcome);
 
     OutcomePointer outcome() const;  ///< null until it is done
+    /// How long the function ran; zero until it has ended, and for what never ran.
+    std::chrono::nanoseconds compute_time() const {
+        return std::chrono::nanoseconds(compute_ns_.load(std::memory_order_relaxed));
+    }
 
     /// Who is told of a run as it goes; each function may be empty. Called on the thread where it happens, must not
     /// block.
@@ -127,6 +135,7 @@ private:
     Setup setup_;
     Caller caller_;
     std::function<void()> cancelled_hook_;
+    std::atomic<std::int64_t> compute_ns_{0};
     std::atomic<bool> cancelled_{false};
     std::atomic<bool> ended_{false};  ///< the outcome is there: what a waiter looks for before it sleeps
     mutable Guarded<State> state_;

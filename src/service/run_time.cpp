@@ -7,7 +7,9 @@
 namespace shared_tensor::service {
 
 /// Two that note at once may lose one of their notes: it is a guess all the same.
-void RunTime::note(std::chrono::nanoseconds run) {
+void RunTime::note(std::chrono::nanoseconds run, bool failed) {
+    runs_.record(run);
+    if (failed) failures_.fetch_add(1, std::memory_order_relaxed);
     constexpr std::int64_t kWeight = 8;  // of a new one: an eighth
     constexpr std::int64_t kMostNs = std::int64_t{10}
                                      << 20;  // one that hung is forgotten within some thirty brief ones

@@ -21,6 +21,7 @@ public:
     Viability carries(DType) const override { return {}; }
 
     Imported import(const Descriptor& descriptor, const Incoming& incoming) const override {
+        if (is_compressed(descriptor)) return decompressed(descriptor, incoming);
         const Region region = parse_region(descriptor, incoming.body.size());
         if (descriptor.extent.elements == 0)
             return {make_plain_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
@@ -35,11 +36,47 @@ public:
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody& body) const override {
         Dense values = dense(handle->tensor(), dtype_of(handle->tensor()));
+        if (const auto smaller = compress_if_smaller(values.bytes, body.compression())) {
+            body.note_compressed(smaller->size, values.bytes.size());
+            const Region region = body.add(smaller->bytes(), smaller->owner);
+            const std::string coding(name_of(body.compression().coding));
+            return {"{" + region_members(region) + R"(,"coding":")" + coding + "\"}", values.copied + region.size};
+        }
         const Region region = body.add(values.bytes, std::move(values.tensor));
         return {"{" + region_members(region) + "}", values.copied};
     }
 
 private:
+    /// The bytes of the region are those of a contiguous tensor, compressed.
+    static Imported decompressed(const Descriptor& descriptor, const Incoming& incoming) {
+        if (descriptor.content->size() != 3)
+            throw InvalidValue("body", "object with coding, offset and size", "other members");
+        const Region region{region_natural(descriptor, "offset"), region_natural(descriptor, "size")};
+        const std::uint64_t available = incoming.body.size();
+        if (region.offset > available || region.size > available - region.offset) {
+            throw InvalidValue("body.size", "bytes inside the " + std::to_string(available) + " that are there",
+                               std::to_string(region.offset) + " + " + std::to_string(region.size));
+        }
+        const std::string& name = region_text(descriptor, "coding");
+        const auto coding = parse_coding(name);
+        if (!coding || *coding == Coding::none) throw InvalidValue("body.coding", "\"zstd\" or \"gzip\"", name);
+        if (!descriptor.strides.empty())
+            throw InvalidValue("strides", "those of a contiguous tensor, or none: its bytes are compressed", "others");
+        at::Tensor tensor = allocate(descriptor.dtype, descriptor.shape);
+        const auto out = mutable_bytes(tensor);
+        try {
+            decompress(
+                *coding,
+                incoming.body.subspan(static_cast<std::size_t>(region.offset), static_cast<std::size_t>(region.size)),
+                out);
+        } catch (const BadCompression& error) {
+            throw InvalidValue("body", std::to_string(out.size()) + " bytes (shape x item size), compressed by " + name,
+                               error.what());
+        }
+        check_bools(descriptor, out.data());
+        return {make_plain_handle(tensor), out.size(), region.size};
+    }
+
     static Imported copied(const Descriptor& descriptor, const std::byte* data) {
         at::Tensor tensor = allocate(descriptor.dtype, descriptor.shape);
         std::byte* out = mutable_bytes(tensor).data();

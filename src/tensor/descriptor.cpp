@@ -166,6 +166,10 @@ Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
     return descriptor;
 }
 
+bool is_compressed(const Descriptor& descriptor) {
+    return descriptor.content != nullptr && descriptor.content->is_object() && descriptor.content->contains("coding");
+}
+
 const std::string& region_text(const Descriptor& descriptor, std::string_view name) {
     const Json* member = descriptor.content->is_object() ? find(*descriptor.content, name) : nullptr;
     if (member == nullptr || !member->is_string())

@@ -44,6 +44,9 @@ struct Descriptor {
     SharedPlace place;              ///< instead of `content`, where no JSON was read (read_shm_descriptor)
 };
 
+/// Of one whose way is body: its bytes there are compressed.
+bool is_compressed(const Descriptor& descriptor);
+
 /// Throws InvalidValue, whose path names the member.
 Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits = {});
 

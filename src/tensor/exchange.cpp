@@ -66,7 +66,18 @@ codec::TensorPointer TensorExchange::import(const Descriptor& descriptor) {
     if (descriptor.device != "cpu" && descriptor.way != Way::cuda_ipc) {
         throw InvalidValue("device", "\"cpu\": " + way() + " brings the bytes to host memory", descriptor.device);
     }
+    if (descriptor.way == Way::body && is_compressed(descriptor)) {
+        // No more memory than a client could have filled for real: a few bytes may claim to be a great many.
+        uncompressed_in_ += descriptor.extent.bytes;
+        if (uncompressed_in_ > limits_.max_expanded_bytes || descriptor.extent.bytes > limits_.max_expanded_bytes) {
+            throw InvalidValue("body",
+                               "at most " + std::to_string(limits_.max_expanded_bytes) +
+                                   " bytes in a message, as they are uncompressed",
+                               std::to_string(descriptor.extent.bytes) + " bytes");
+        }
+    }
     Imported imported = medium.import(descriptor, incoming_);
+    compressed_in_ += imported.compressed;
     count(descriptor.way, imported.copied);
     return std::move(imported.tensor);
 }
@@ -144,6 +155,11 @@ void TensorExchange::count(Way way, std::uint64_t copied) {
     count.copied += copied;
 }
 
+CompressionCounts TensorExchange::compression() const {
+    const auto& out = body_.compressed();
+    return {compressed_in_, uncompressed_in_, out.compressed, out.uncompressed};
+}
+
 std::string TensorExchange::summary() const {
     std::string text;
     for (const Way way : kWays) {
@@ -151,6 +167,12 @@ std::string TensorExchange::summary() const {
         if (count.tensors == 0) continue;
         text.append(text.empty() ? "" : ", ").append(name_of(way));
         text.append(";tensors=" + std::to_string(count.tensors) + ";copied=" + std::to_string(count.copied));
+        const CompressionCounts smaller = compression();
+        const std::uint64_t compressed = smaller.compressed_in + smaller.compressed_out;
+        if (way == Way::body && compressed > 0) {
+            text.append(";compressed=" + std::to_string(compressed));
+            text.append(";uncompressed=" + std::to_string(smaller.uncompressed_in + smaller.uncompressed_out));
+        }
     }
     return text;
 }

@@ -11,6 +11,7 @@
 #include "tensor/descriptor.hpp"
 #include "tensor/medium.hpp"
 #include "tensor/way.hpp"
+#include "util/compression.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -34,18 +35,23 @@ struct ExportPolicy {
     std::uint64_t data_max_elements = 64;       ///< above it another accepted way is taken if there is one
     std::uint64_t base64_max_bytes = 64 << 10;  ///< likewise
     std::uint64_t shm_min_bytes = 32 << 10;     ///< likewise below it, for what would have to be copied there
+    std::string codings{};                      ///< content codings that the reader knows, as it said
+    Compression compression{};  ///< the one of them that tensors in the body take, if it makes them smaller
 };
 
 /// How the tensors of ONE message cross: those of a request in, those of its reply out.
 ///
 /// Ways out: the first accepted one that carries the tensor and whose bound (data_max_elements, base64_max_bytes) it
 /// keeps; beyond all bounds the most compact accepted one. Nothing is sent in a way that was not accepted.
+/// Tensors in the body are compressed one by one, where the reader knows how to undo it and it makes them smaller.
 /// Thread safety: one thread at a time, except wrap(), which any thread may call at any time.
 class TensorExchange final : public codec::TensorPort {
 public:
     explicit TensorExchange(Incoming incoming = {}, ExportPolicy policy = {}, DescriptorLimits limits = {},
                             const Media& media = inline_media())
-        : incoming_(std::move(incoming)), policy_(std::move(policy)), limits_(limits), media_(&media) {}
+        : incoming_(std::move(incoming)), policy_(std::move(policy)), limits_(limits), media_(&media) {
+        body_.set_compression(policy_.compression);
+    }
 
     codec::TensorPointer import(const Json& descriptor) override;
     codec::TensorPointer import(const Descriptor& descriptor);
@@ -56,7 +62,10 @@ public:
     Json describe(const codec::TensorPointer& tensor);
 
     /// For the tensors described from now on: the items of a batch may differ.
-    void set_policy(ExportPolicy policy) { policy_ = std::move(policy); }
+    void set_policy(ExportPolicy policy) {
+        policy_ = std::move(policy);
+        body_.set_compression(policy_.compression);
+    }
     /// Device memory that comes in from now on is read where the sender has it (see Incoming).
     void set_borrow(bool borrow) { incoming_.borrow = borrow; }
     /// For the tensors of both directions from now on; `media` must outlive this.
@@ -83,6 +92,8 @@ public:
     };
     /// Of both directions, in the order of kWays.
     const std::array<Count, kWays.size()>& counts() const { return counts_; }
+    /// Of tensors whose bytes were compressed.
+    CompressionCounts compression() const;
 
 private:
     void count(Way way, std::uint64_t copied);
@@ -96,6 +107,7 @@ private:
     OutgoingBody body_;
     std::vector<std::shared_ptr<Hold>> held_;  ///< by the tensors that were described
     std::array<Count, kWays.size()> counts_{};
+    std::uint64_t compressed_in_ = 0, uncompressed_in_ = 0;
 };
 
 }  // namespace shared_tensor::tensor

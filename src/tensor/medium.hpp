@@ -12,6 +12,7 @@
 #include "tensor/descriptor.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/way.hpp"
+#include "util/compression.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -38,8 +39,22 @@ public:
     const std::vector<BodyPart>& parts() const { return parts_; }
     std::uint64_t size() const { return size_; }
 
+    /// For the tensors that are added from now on.
+    void set_compression(Compression how) { compression_ = how; }
+    Compression compression() const { return compression_; }
+    struct Compressed {
+        std::uint64_t compressed = 0, uncompressed = 0;  ///< bytes
+    };
+    void note_compressed(std::uint64_t compressed, std::uint64_t uncompressed) {
+        compressed_.compressed += compressed;
+        compressed_.uncompressed += uncompressed;
+    }
+    const Compressed& compressed() const { return compressed_; }
+
 private:
     std::vector<BodyPart> parts_;
+    Compression compression_{};
+    Compressed compressed_{};
     std::uint64_t size_ = 0;
 };
 
@@ -52,7 +67,8 @@ struct Viability {
 /// A tensor that came in, and what it cost.
 struct Imported {
     codec::TensorPointer tensor;
-    std::uint64_t copied = 0;  ///< bytes
+    std::uint64_t copied = 0;      ///< bytes
+    std::uint64_t compressed = 0;  ///< bytes that it came in, where they were compressed
 };
 
 /// What keeps a tensor's bytes while a message that names them is on its way. Destroyed without answered(): nobody

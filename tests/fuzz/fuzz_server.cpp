@@ -76,7 +76,8 @@ public:
 
 private:
     char folder_[32] = "/tmp/shared_tensor_fuzz_XXXXXX";
-    const server::Access access_{ServerOptions{}};
+    server::Clients users_{{}};
+    const server::Access access_{ServerOptions{}, {}, users_};
     server::Sessions sessions_{{}};
     service::LeaseTable leases_;
     server::LocalClients clients_{{access_, sessions_, leases_, "e-1", {}, [] { return server::WayFacts{}; }}};

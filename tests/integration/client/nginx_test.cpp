@@ -5,90 +5,25 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/mul.h>
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
-#include <filesystem>
-#include <memory>
 #include <string>
+#include <thread>
 
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/tensors.hpp>
 
+#include "../security/tls_daemon.hpp"
 #include "example_daemon.hpp"
 #include "support/faulty_proxy.hpp"
-#include "support/raw_http.hpp"
+#include "support/nginx.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-constexpr const char* kNginx = "/usr/sbin/nginx";
-
-int free_port() {
-    const FaultyProxy listener;
-    return listener.port();
-}
-
-/// nginx in front of a server at 127.0.0.1. Its folder is its own, and goes with it.
-class Nginx {
-public:
-    Nginx(int port_of_server, bool buffering)
-        : port_(free_port()),
-          log_(logs_.file("log")),
-          child_({kNginx, "-p", folder_.string(), "-c", write(port_of_server, buffering), "-e", "stderr"}, {}, log_,
-                 log_) {
-        const bool up = eventually([&] {
-            try {
-                HttpPeer(port_).close();
-                return true;
-            } catch (const std::exception&) {
-                return child_.has_ended();
-            }
-        });
-        if (!up || child_.has_ended()) throw std::runtime_error("nginx did not start: " + text_of_file(log_));
-    }
-    Nginx(const Nginx&) = delete;
-    Nginx& operator=(const Nginx&) = delete;
-    ~Nginx() {
-        child_.signal(SIGTERM);
-        child_.wait();
-        std::error_code ignored;
-        std::filesystem::remove_all(folder_, ignored);
-    }
-    std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
-
-private:
-    static std::filesystem::path make_folder() {
-        std::string name = "/tmp/shared_tensor_nginx_XXXXXX";
-        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-        return name;
-    }
-    std::string write(int port_of_server, bool buffering) const {
-        const std::string on = buffering ? "on" : "off", temp = folder_.string();
-        std::string text = ::geteuid() == 0 ? "user root;\n" : "";
-        text += "daemon off;\nworker_processes 1;\npid " + temp + "/pid;\nevents { worker_connections 256; }\nhttp {\n";
-        text += "  access_log off;\n  client_max_body_size 0;\n";
-        for (const char* kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})
-            text += "  " + std::string(kind) + "_temp_path " + temp + "/" + kind + ";\n";
-        text += "  server {\n    listen 127.0.0.1:" + std::to_string(port_) + ";\n    location / {\n";
-        text += "      proxy_pass http://127.0.0.1:" + std::to_string(port_of_server) + ";\n";
-        text += "      proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n";
-        text += "      proxy_buffering " + on + ";\n      proxy_request_buffering " + on + ";\n    }\n  }\n}\n";
-        const std::string path = temp + "/conf";
-        std::ofstream(path) << text;
-        return path;
-    }
-
-    const std::filesystem::path folder_ = make_folder();
-    const int port_;
-    TemporaryFolder logs_;
-    const std::string log_;
-    Child child_;
-};
-
-bool has_nginx() { return ::access(kNginx, X_OK) == 0; }
 
 Client far_client(const std::string& url) {
     ClientOptions options;
@@ -110,7 +45,7 @@ TEST_CASE("calls, files and parts go through nginx", "[client][nginx]") {
     const bool buffering = GENERATE(true, false);
     INFO("buffering " << (buffering ? "on" : "off"));
     const ExampleDaemon server;
-    const Nginx nginx(server.daemon.port(), buffering);
+    const Nginx nginx(server.daemon.port(), {.buffering = buffering});
     const Client client = far_client(nginx.url());
     CHECK(client.call<double>("add", 1, 2) == 3);
     const at::Tensor x = numbers(kCount).to(at::kFloat);
@@ -141,7 +76,7 @@ TEST_CASE("what breaks behind nginx is resumed through it", "[client][nginx]") {
     near.put("x", numbers(kCount));
     down.pass_on_to(server.daemon.port());
     up.pass_on_to(server.daemon.port());
-    const Nginx reading(down.port(), buffering), writing(up.port(), buffering);
+    const Nginx reading(down.port(), {.buffering = buffering}), writing(up.port(), {.buffering = buffering});
     const Client reader = far_client(reading.url()), writer = far_client(writing.url());
     const NamedTensor pulled = NamedTensors(reader).pull("x", {.connections = 2, .range_bytes = 250'000});
     CHECK(at::equal(pulled.tensor(), numbers(kCount)));
@@ -149,4 +84,84 @@ TEST_CASE("what breaks behind nginx is resumed through it", "[client][nginx]") {
     NamedTensors(writer).push("y", numbers(kCount), {.connections = 2, .part_bytes = 100'000});
     CHECK(at::equal(near.get("y").tensor(), numbers(kCount)));
     CHECK(writer.statistics().retries > 0);
+}
+
+namespace {
+
+/// Items of both directions, of every size, in order.
+void check_streams(const Client& client) {
+    auto call = client.stream<std::int64_t>("scale_each", named("factor", 3.0));
+    auto tensors = call.writer<at::Tensor>();
+    auto scaled = call.reader<at::Tensor>();
+    constexpr int kItems = 12;
+    const auto item = [](int i) { return numbers(i % 3 == 0 ? kCount : 10).to(at::kFloat).add_(i); };
+    std::jthread writing([&] {
+        for (int i = 0; i < kItems; ++i)
+            tensors.write(item(i));
+        tensors.end();
+    });
+    int right = 0;
+    for (const at::Tensor& tensor : scaled)
+        CHECK(at::equal(tensor, at::mul(item(right++), 3.0)));
+    CHECK(right == kItems);
+    CHECK(call.result() == kItems);
+}
+
+}  // namespace
+
+TEST_CASE("streams and watched tasks go through nginx", "[client][nginx][streams]") {
+    if (!has_nginx()) SKIP("nginx is not installed (scripts/install_packages --checkers)");
+    const bool buffering = GENERATE(true, false);
+    INFO("buffering " << (buffering ? "on" : "off"));
+    const ExampleDaemon server;
+    const Nginx nginx(server.daemon.port(), {.buffering = buffering});
+    const Client client = far_client(nginx.url());
+    check_streams(client);
+    auto task = client.submit<double>("sleep", 0.2);
+    std::atomic<int> reports{0};
+    task.on_progress([&](const TaskStatus&) { ++reports; });
+    CHECK(task.get() >= 0.2);
+    CHECK(reports > 0);
+    auto fails = client.stream("tokens", named("count", 100), named("fail_after", 7));
+    auto tokens = fails.reader<at::Tensor>();
+    for (int i = 0; i < 7; ++i)
+        REQUIRE(tokens.next());
+    CHECK_THROWS_AS(tokens.next(), FunctionFailed);
+}
+
+TEST_CASE("TLS ends at nginx, or goes on behind it", "[client][nginx][tls]") {
+    if (!has_nginx()) SKIP("nginx is not installed (scripts/install_packages --checkers)");
+    const bool buffering = GENERATE(true, false), tls_behind = GENERATE(true, false);
+    INFO("buffering " << (buffering ? "on" : "off") << ", TLS behind nginx " << (tls_behind ? "too" : "not"));
+    Authority authority;
+    TemporaryFolder folder;
+    const std::string secret(32, 's');
+    Words options{"--token-file", folder.write("tokens", "client:" + secret + "\n")};
+    if (tls_behind) {
+        for (const auto& [name, file] :
+             {std::pair<std::string, std::string>{"--tls-certificate", authority.server_certificate()},
+              {"--tls-key", authority.server_key()}})
+            options.insert(options.end(), {name, file});
+    }
+    const ExampleDaemon server(options);
+    const Nginx nginx(server.daemon.port(), {.buffering = buffering,
+                                             .certificate = authority.server_certificate(),
+                                             .key = authority.server_key(),
+                                             .server_authorities = tls_behind ? authority.ca() : std::string()});
+    ClientOptions wanted;
+    wanted.url = nginx.url();
+    wanted.tls_ca = authority.ca();
+    wanted.local_socket = "none";
+    const auto with_token = [&](const std::string& token) {
+        wanted.token = token;
+        return Client(wanted);
+    };
+    const Client client = with_token(secret);
+    CHECK(client.call<double>("add", 1, 2) == 3);
+    const NamedTensors names(client);
+    names.push("x", numbers(kCount), {.part_bytes = 300'000});
+    CHECK(at::equal(names.pull("x", {.range_bytes = 700'000}).tensor(), numbers(kCount)));
+    check_streams(client);
+    CHECK(client.statistics().retries == 0);
+    CHECK_THROWS_AS(with_token(std::string(32, 'x')).call<double>("add", 1, 2), NotAuthorised);
 }

@@ -77,3 +77,24 @@ TEST_CASE("a model argument that is none is refused with its form", "[models]") 
     CHECK_THROWS_MATCHES(models::parse_model_argument("m=x?stateful=perhaps"), std::invalid_argument,
                          Message("model \"m=x?stateful=perhaps\": stateful is yes, deep, shared or no"));
 }
+
+TEST_CASE("device, dtype and autograd of a model stand behind its path as well", "[models]") {
+    const auto placed = models::parse_model_argument("m=x?stateful=no&device=cuda:1&dtype=float16&grad=yes");
+    CHECK(placed.path == "x");
+    CHECK(placed.options.state == models::State::none);
+    CHECK(placed.options.device == "cuda:1");
+    CHECK(placed.options.dtype == "float16");
+    CHECK(placed.options.grad);
+    CHECK(models::parse_model_argument("m=a?b=c").path == "a?b=c");  // a path with a question mark of its own
+    CHECK_THROWS_AS(models::parse_model_argument("m=x?grad=perhaps"), std::invalid_argument);
+}
+
+TEST_CASE("a model is not loaded for a device or a dtype that there is not", "[models]") {
+    const char* source = "def f(self, x: Tensor) -> Tensor:\n    return x * self.weight\n";
+    models::LoadOptions options;
+    options.device = "cuda:77";
+    CHECK_THROWS_WITH(model_of(source, options), Catch::Matchers::ContainsSubstring("cuda:77"));
+    options = {};
+    options.dtype = "int32";
+    CHECK_THROWS_WITH(model_of(source, options), Catch::Matchers::ContainsSubstring("floating-point"));
+}

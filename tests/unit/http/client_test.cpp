@@ -58,6 +58,8 @@ TEST_CASE("an endpoint is read from its URL and written back", "[http]") {
         {"http://gpu-host", "gpu-host", 2537, "", "http://gpu-host:2537"},
         {"HTTP://gpu-host:80/", "gpu-host", 80, "", "http://gpu-host:80"},
         {"http://[::1]:2537", "::1", 2537, "", "http://[::1]:2537"},
+        {"https://gpu-host", "gpu-host", 2537, "", "https://gpu-host:2537"},
+        {"HTTPS://[::1]:443", "::1", 443, "", "https://[::1]:443"},
         {"http://[fe80::1]", "fe80::1", 2537, "", "http://[fe80::1]:2537"},
         {"unix:/run/s", "", 0, "/run/s", "unix:/run/s"},
         {"unix:///run/s", "", 0, "/run/s", "unix:/run/s"},
@@ -74,9 +76,10 @@ TEST_CASE("an endpoint is read from its URL and written back", "[http]") {
 }
 
 TEST_CASE("a URL that is none shows the accepted forms", "[http]") {
-    for (const auto* url : {"", "127.0.0.1:2537", "ftp://x", "https://x", "http://", "http://:1", "http://x:0",
-                            "http://x:65536", "http://x:y", "http://x:1/path", "http://u@x", "http://[::1",
-                            "http://[::1]x", "unix:", "unix:relative", "http://a b", "http://a\r\nX: y"}) {
+    for (const auto* url :
+         {"", "127.0.0.1:2537", "ftp://x", "https://", "https://x/path", "http://", "http://:1", "http://x:0",
+          "http://x:65536", "http://x:y", "http://x:1/path", "http://u@x", "http://[::1", "http://[::1]x",
+          "unix:", "unix:relative", "http://a b", "http://a\r\nX: y"}) {
         INFO(url);
         CHECK_THROWS_WITH(Endpoint::parse(url), ContainsSubstring("http://host:port"));
     }

@@ -1,10 +1,10 @@
-#include "client/latency_histogram.hpp"
+#include "util/latency_histogram.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <limits>
 
-namespace shared_tensor::client {
+namespace shared_tensor {
 
 // Below 16 ns each value has a bucket; above, a bucket is the four bits behind the leading one.
 std::size_t LatencyHistogram::bucket_of(std::uint64_t value) {
@@ -30,9 +30,9 @@ void LatencyHistogram::record(std::chrono::nanoseconds duration) {
     }
 }
 
-ClientStatistics::Latency LatencyHistogram::summary() const {
+Latencies LatencyHistogram::summary() const {
     std::array<std::uint64_t, kBuckets> counts;
-    ClientStatistics::Latency latency;
+    Latencies latency;
     for (std::size_t i = 0; i < kBuckets; ++i) {
         counts[i] = counts_[i].load(std::memory_order_relaxed);
         latency.count += counts[i];
@@ -55,4 +55,4 @@ ClientStatistics::Latency LatencyHistogram::summary() const {
     return latency;
 }
 
-}  // namespace shared_tensor::client
+}  // namespace shared_tensor

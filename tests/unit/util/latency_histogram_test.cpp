@@ -1,21 +1,20 @@
-#include "client/latency_histogram.hpp"
+#include "util/latency_histogram.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 #include <vector>
 
 using namespace shared_tensor;
-using client::LatencyHistogram;
 using std::chrono::nanoseconds;
 
-TEST_CASE("An empty histogram is all zero", "[client]") {
+TEST_CASE("An empty histogram is all zero", "[util]") {
     const auto latency = LatencyHistogram().summary();
     CHECK(latency.count == 0);
     CHECK(latency.p50 == nanoseconds(0));
     CHECK(latency.max == nanoseconds(0));
 }
 
-TEST_CASE("A single value is every percentile, exactly", "[client]") {
+TEST_CASE("A single value is every percentile, exactly", "[util]") {
     for (const std::int64_t value : {0LL, 1LL, 15LL, 16LL, 17LL, 123'456'789LL, 3'600'000'000'000LL}) {
         LatencyHistogram histogram;
         histogram.record(nanoseconds(value));
@@ -28,7 +27,7 @@ TEST_CASE("A single value is every percentile, exactly", "[client]") {
     }
 }
 
-TEST_CASE("A percentile is at most a sixteenth too high and never too low", "[client]") {
+TEST_CASE("A percentile is at most a sixteenth too high and never too low", "[util]") {
     for (std::int64_t top = 100; top < 1'000'000'000'000; top *= 7) {
         LatencyHistogram histogram;
         for (std::int64_t i = 1; i <= 100; ++i)
@@ -46,7 +45,7 @@ TEST_CASE("A percentile is at most a sixteenth too high and never too low", "[cl
     }
 }
 
-TEST_CASE("The slowest one percent is beyond p99, not in it", "[client]") {
+TEST_CASE("The slowest one percent is beyond p99, not in it", "[util]") {
     LatencyHistogram histogram;
     for (int i = 0; i < 990; ++i)
         histogram.record(nanoseconds(1000));
@@ -57,21 +56,21 @@ TEST_CASE("The slowest one percent is beyond p99, not in it", "[client]") {
     CHECK(latency.max == nanoseconds(1'000'000));
 }
 
-TEST_CASE("A duration below zero counts as zero", "[client]") {
+TEST_CASE("A duration below zero counts as zero", "[util]") {
     LatencyHistogram histogram;
     histogram.record(nanoseconds(-5));
     CHECK(histogram.summary().count == 1);
     CHECK(histogram.summary().max == nanoseconds(0));
 }
 
-TEST_CASE("A duration beyond the last bucket is counted, and is the maximum", "[client]") {
+TEST_CASE("A duration beyond the last bucket is counted, and is the maximum", "[util]") {
     LatencyHistogram histogram;
     histogram.record(std::chrono::hours(24 * 365));
     CHECK(histogram.summary().count == 1);
     CHECK(histogram.summary().max == std::chrono::hours(24 * 365));
 }
 
-TEST_CASE("No value is lost when many threads record", "[client]") {
+TEST_CASE("No value is lost when many threads record", "[util]") {
     LatencyHistogram histogram;
     {
         std::vector<std::jthread> threads;

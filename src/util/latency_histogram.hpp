@@ -6,9 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <shared_tensor/client_options.hpp>
+namespace shared_tensor {
 
-namespace shared_tensor::client {
+/// How long things took.
+struct Latencies {
+    std::uint64_t count = 0;
+    std::chrono::nanoseconds p50{0}, p90{0}, p99{0}, max{0};
+};
 
 /// Counts durations in buckets of a sixteenth of their power of two: 5.2 KB for everything up to 4.8 hours, at most
 /// 6.25 % off. Thread safety: all methods from any thread; none blocks. A reading beside writers may miss the newest.
@@ -17,7 +21,7 @@ public:
     void record(std::chrono::nanoseconds duration);
 
     /// Percentiles are the upper ends of their buckets, never above the greatest value seen.
-    ClientStatistics::Latency summary() const;
+    Latencies summary() const;
 
 private:
     static constexpr std::size_t kSteps = 16;   // within a power of two
@@ -30,4 +34,4 @@ private:
     std::atomic<std::uint64_t> greatest_{0};
 };
 
-}  // namespace shared_tensor::client
+}  // namespace shared_tensor

@@ -1,0 +1,154 @@
+#include "server/content_coding.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "http/text.hpp"
+#include "json_rpc/error.hpp"
+#include "server/reply.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr std::size_t kPiece = std::size_t{1} << 20;
+constexpr std::size_t kProbe = 64 << 10;
+constexpr std::size_t kInMemory = std::size_t{64} << 20;  // more is sent as it is made, or as it is
+
+Compression choice_for(const http::RequestHead& head, const CodingOffer& offer) {
+    const auto accepted = head.headers.find("Accept-Encoding");
+    return accepted ? offer.choose(*accepted) : Compression();
+}
+
+/// The same elements in other bytes: the tag is weak (RFC 9110, section 8.8.1).
+void mark_coded(http::Headers& headers, Coding coding) {
+    http::Headers marked;
+    for (const auto& [name, value] : headers) {
+        const bool is_tag = http::same_token(name, "ETag");
+        const bool is_range = http::same_token(name, "Accept-Ranges") || http::same_token(name, "Repr-Digest");
+        if (!is_range) marked.add(name, is_tag && !value.starts_with("W/") ? "W/" + value : value);
+    }
+    marked.add("Content-Encoding", std::string(name_of(coding)));
+    headers = std::move(marked);
+}
+
+std::uint64_t size_of(const std::vector<http::BodyPart>& parts) {
+    std::uint64_t size = 0;
+    for (const http::BodyPart& part : parts)
+        size += part.size();
+    return size;
+}
+
+/// Calls `use` with one piece of them after another, until it is false.
+template <class Use>
+bool for_each_piece(const std::vector<http::BodyPart>& parts, Use use) {
+    std::vector<std::byte> read;
+    for (const http::BodyPart& part : parts) {
+        for (std::uint64_t at = 0; at < part.size(); at += kPiece) {
+            const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, part.size() - at));
+            std::span<const std::byte> piece;
+            if (part.source == nullptr) {
+                piece = part.bytes.subspan(static_cast<std::size_t>(at), count);
+            } else {
+                read.resize(count);
+                part.source->read(part.offset + at, read);
+                piece = read;
+            }
+            if (!use(piece)) return false;
+        }
+    }
+    return true;
+}
+
+/// The first bytes, from several parts if need be.
+std::vector<std::byte> first_of(const std::vector<http::BodyPart>& parts, std::size_t most) {
+    std::vector<std::byte> first;
+    for_each_piece(parts, [&](std::span<const std::byte> piece) {
+        const auto some = piece.first(std::min(piece.size(), most - first.size()));
+        first.insert(first.end(), some.begin(), some.end());
+        return first.size() < most;
+    });
+    return first;
+}
+
+}  // namespace
+
+std::optional<Coding> coding_of(const http::Headers& headers) {
+    const auto field = headers.find("Content-Encoding");
+    if (!field) return Coding::none;
+    return headers.count("Content-Encoding") == 1 ? parse_coding(http::trim(*field)) : std::nullopt;
+}
+
+std::vector<std::byte> decoded(const http::Request& request, Coding coding, std::size_t most,
+                               CompressionTotals& totals) {
+    const auto bytes = request.body != nullptr ? request.body->bytes() : std::span<const std::byte>();
+    try {
+        auto whole = decompress(coding, bytes, most);
+        totals.add({bytes.size(), whole.size(), 0, 0});
+        return whole;
+    } catch (const TooLong&) {
+        throw Refused{413, json_rpc::invalid_params(
+                               "Content-Encoding", "at most " + std::to_string(most) + " bytes, uncompressed", "more")};
+    } catch (const BadCompression& error) {
+        throw Refused{400, json_rpc::invalid_params("Content-Encoding", "a body that is compressed so", error.what())};
+    }
+}
+
+http::Response coding_refusal(const Refused& refused) {
+    http::Response response = refusal(refused.status, refused.error);
+    if (refused.status == 415) response.headers.add("Accept-Encoding", "zstd, gzip");
+    return response;
+}
+
+void compress(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
+              http::Response& response) {
+    const Compression how = choice_for(head, offer);
+    const std::uint64_t size = response.text.size() + size_of(response.parts);
+    if (!how || size > kInMemory || response.status == 206) return;
+    std::vector<std::byte> gathered;
+    std::span<const std::byte> bytes = std::as_bytes(std::span(response.text));
+    if (response.parts.size() == 1 && response.parts.front().source == nullptr) {
+        bytes = response.parts.front().bytes;
+    } else if (!response.parts.empty()) {
+        gathered = first_of(response.parts, static_cast<std::size_t>(size));
+        bytes = gathered;
+    }
+    auto smaller = compress_if_smaller(bytes, how);
+    if (!smaller) return;
+    totals.add({0, 0, smaller->size, size});
+    response.parts = {{smaller->bytes(), smaller->owner}};
+    response.text.clear();
+    mark_coded(response.headers, how.coding);
+}
+
+bool send_compressed(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
+                     http::Response& response, http::Exchange& exchange) {
+    const Compression how = choice_for(head, offer);
+    if (!how || response.status != 200 || head.method != "GET") return false;
+    if (!is_worth_compressing(first_of(response.parts, kProbe), how)) return false;
+    http::Response start = response;
+    start.parts.clear();
+    mark_coded(start.headers, how.coding);
+    const std::vector<http::BodyPart> parts = std::exchange(response.parts, {});
+    std::uint64_t sent = 0, left = size_of(parts);
+    const std::uint64_t size = left;
+    const auto send = [&](std::span<const std::byte> piece) {
+        sent += piece.size();
+        const http::BodyPart part{piece, nullptr};
+        return exchange.write({&part, 1});
+    };
+    bool is_whole = exchange.begin(start);
+    if (is_whole) {
+        Compressor compressor(how);
+        is_whole = for_each_piece(parts, [&](std::span<const std::byte> piece) {
+            left -= piece.size();
+            return compressor.add(piece, left == 0, send);
+        });
+    }
+    totals.add({0, 0, sent, size - left});
+    if (!is_whole) response.status = 500;  // the client is gone, or must not take it for the whole
+    return true;
+}
+
+}  // namespace shared_tensor::server

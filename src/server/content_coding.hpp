@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "http/server.hpp"
+#include "server/refused.hpp"
+#include "util/compression.hpp"
+
+namespace shared_tensor::server {
+
+// Content codings of HTTP (RFC 9110, section 8.4): of what comes, and of what goes to those who accept them.
+
+/// That of a request's body; `none` without one. Nothing for a coding, or several, that nobody knows here.
+std::optional<Coding> coding_of(const http::Headers& headers);
+
+/// The bytes of a body as they are, `most` at most. Throws Refused: 413, 415 with Accept-Encoding, 400.
+std::vector<std::byte> decoded(const http::Request& request, Coding coding, std::size_t most,
+                               CompressionTotals& totals);
+
+/// The answer to what decoded() and coding_of() refused: 415 names the codings that there are.
+http::Response coding_refusal(const Refused& refused);
+
+/// Compresses an answer of text, or of a part of a file, in memory, if its reader accepts that and it becomes smaller.
+void compress(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
+              http::Response& response);
+
+/// Sends a whole file compressed, as it is made; false where its reader does not accept that, or it would not become
+/// smaller: nothing has been sent then. `response` says afterwards how it ended.
+bool send_compressed(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
+                     http::Response& response, http::Exchange& exchange);
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,42 @@
+#include "server/cors.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr const char* kMethods = "GET, HEAD, POST, PUT, DELETE";
+constexpr const char* kRequestHeaders =
+    "Accept, Authorization, Content-Encoding, Content-Range, Content-Type, Idempotency-Key, If-Match, If-None-Match, "
+    "If-Range, Range, Repr-Digest, Request-Timeout, Shared-Tensor-Accept, Shared-Tensor-Dtype, Shared-Tensor-Require, "
+    "Shared-Tensor-Session, Shared-Tensor-Shape, Shared-Tensor-Upload, traceparent";
+constexpr const char* kResponseHeaders =
+    "Accept-Ranges, Content-Range, ETag, Repr-Digest, Retry-After, Server-Timing, Shared-Tensor-Dtype, "
+    "Shared-Tensor-Missing, Shared-Tensor-Shape, Shared-Tensor-Transport, Shared-Tensor-Version";
+constexpr const char* kRemembered = "600";  // seconds
+
+}  // namespace
+
+std::optional<http::Response> answer_preflight(const http::RequestHead& head, const Access& access) {
+    const auto origin = head.headers.find("Origin");
+    if (head.method != "OPTIONS" || !origin || !head.headers.find("Access-Control-Request-Method")) return std::nullopt;
+    if (access.check_place(head)) return std::nullopt;
+    http::Response response;
+    response.status = 204;
+    let_page_read(head, access, response);
+    response.headers.add("Access-Control-Allow-Methods", kMethods);
+    response.headers.add("Access-Control-Allow-Headers", kRequestHeaders);
+    response.headers.add("Access-Control-Max-Age", kRemembered);
+    if (head.headers.find("Access-Control-Request-Private-Network"))
+        response.headers.add("Access-Control-Allow-Private-Network", "true");
+    return response;
+}
+
+void let_page_read(const http::RequestHead& head, const Access& access, http::Response& response) {
+    const auto origin = head.headers.find("Origin");
+    if (!origin || !access.is_allowed_origin(*origin)) return;
+    response.headers.add("Access-Control-Allow-Origin", std::string(*origin));
+    response.headers.add("Access-Control-Expose-Headers", kResponseHeaders);
+    response.headers.add("Vary", "Origin");
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,57 @@
+#include "server/credentials.hpp"
+
+#include <stdexcept>
+
+#include "server/token_file.hpp"
+#include "util/log.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr std::chrono::seconds kLookEvery{1};
+
+}  // namespace
+
+std::vector<AccessToken> Credentials::tokens_of(const ServerOptions& options) {
+    std::vector<AccessToken> tokens = options.tokens;
+    if (options.token_file.empty()) return tokens;
+    for (AccessToken& token : read_token_file(options.token_file))
+        tokens.push_back(std::move(token));
+    return tokens;
+}
+
+std::shared_ptr<const http::TlsServer> Credentials::tls_of(const ServerOptions& options) {
+    if (options.tls_certificate.empty() != options.tls_key.empty())
+        throw std::invalid_argument("TLS needs both a certificate and its key");
+    if (options.tls_certificate.empty()) {
+        if (!options.tls_client_ca.empty())
+            throw std::invalid_argument("certificates of clients need TLS: give the server a certificate and its key");
+        return nullptr;
+    }
+    return http::TlsServer::load({options.tls_certificate, options.tls_key, options.tls_client_ca});
+}
+
+Credentials::Credentials(const ServerOptions& options)
+    : options_(options),
+      tokens_({options.token_file}),
+      tls_({options.tls_certificate, options.tls_key, options.tls_client_ca}) {}
+
+bool Credentials::tend(SteadyTime now, Access& access, const UseTls& use_tls) {
+    if (now - looked_ < kLookEvery) return false;
+    looked_ = now;
+    bool revoked = false;
+    const auto reload = [](const char* what, auto load) {
+        try {
+            load();
+            log::info("the ", what, " changed, and was read again");
+        } catch (const std::exception& error) {
+            log::error("the ", what, " changed and cannot be used; what was read before goes on: ", error.what());
+        }
+    };
+    if (tokens_.changed()) reload("token file", [&] { revoked = access.use_tokens(tokens_of(options_)); });
+    if (tls_.changed()) reload("TLS certificate", [&] { use_tls(tls_of(options_)); });
+    return revoked;
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <shared_tensor/server.hpp>
+
+namespace shared_tensor::server {
+
+/// The tokens of a file: a line each, NAME:SECRET, then :admin or :allow=METHOD,PREFIX.* or both; '#' begins a comment.
+/// The file must not be readable by others. Throws std::invalid_argument that names the file and the line.
+std::vector<AccessToken> read_token_file(const std::string& path);
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace shared_tensor {
+
+/// A content coding, by its name in HTTP (RFC 9110, section 8.4.1; RFC 8878).
+enum class Coding { none, zstd, gzip };
+std::string_view name_of(Coding coding);  ///< "identity", "zstd", "gzip"
+/// Nothing for a coding that is not known here. "x-gzip" is gzip.
+std::optional<Coding> parse_coding(std::string_view name);
+
+/// How bytes are to be compressed: 1 is fast, 9 small, of either coding.
+struct Compression {
+    Coding coding = Coding::none;
+    int level = 1;
+    explicit operator bool() const { return coding != Coding::none; }
+};
+
+/// Codings that one side offers, in order of choice.
+struct CodingOffer {
+    std::vector<Coding> codings{};
+    int level = 1;
+
+    /// Of "zstd, gzip" or "none". Throws std::invalid_argument for what is no list of them, or a level beyond 1 to 9.
+    static CodingOffer parse(std::string_view list, int level);
+    /// The first of them that is among `accepted`, a header field's list of codings with their weights.
+    Compression choose(std::string_view accepted) const;
+    /// "zstd, gzip"; empty without any.
+    std::string names() const;
+};
+
+/// Bytes in memory of their own.
+struct CompressedBytes {
+    std::shared_ptr<const std::byte[]> owner;
+    std::size_t size = 0;
+    std::span<const std::byte> bytes() const { return {owner.get(), size}; }
+};
+
+/// The bytes compressed, if that makes them smaller by a tenth at least: a probe of the first 64 KiB decides, so that
+/// random bytes cost little. Nothing for fewer than 1 KiB. Blocks: some hundred MB a second. Throws std::bad_alloc.
+std::optional<CompressedBytes> compress_if_smaller(std::span<const std::byte> bytes, Compression how);
+
+/// What was compressed, in both directions: as it crossed, and as it is.
+struct CompressionCounts {
+    std::uint64_t compressed_in = 0, uncompressed_in = 0, compressed_out = 0, uncompressed_out = 0;
+};
+
+/// The sum of many; thread-safe.
+class CompressionTotals {
+public:
+    void add(const CompressionCounts& counts) {
+        const auto more = [](std::atomic<std::uint64_t>& total, std::uint64_t count) {
+            if (count > 0) total.fetch_add(count, std::memory_order_relaxed);
+        };
+        more(compressed_in_, counts.compressed_in);
+        more(uncompressed_in_, counts.uncompressed_in);
+        more(compressed_out_, counts.compressed_out);
+        more(uncompressed_out_, counts.uncompressed_out);
+    }
+    CompressionCounts counts() const {
+        const auto of = [](const std::atomic<std::uint64_t>& total) { return total.load(std::memory_order_relaxed); };
+        return {of(compressed_in_), of(uncompressed_in_), of(compressed_out_), of(uncompressed_out_)};
+    }
+
+private:
+    std::atomic<std::uint64_t> compressed_in_{0}, uncompressed_in_{0}, compressed_out_{0}, uncompressed_out_{0};
+};
+
+/// What claims to be compressed is not, or is longer or shorter than it should be.
+class BadCompression : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// Longer than it may be.
+class TooLong : public BadCompression {
+public:
+    using BadCompression::BadCompression;
+};
+
+/// Into `out`, which it must fill to the last byte. Throws BadCompression. Needs no memory that the input could choose.
+void decompress(Coding coding, std::span<const std::byte> bytes, std::span<std::byte> out);
+
+/// For bytes of unknown size, `most` at most. Throws BadCompression, std::bad_alloc.
+std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> bytes, std::size_t most);
+
+/// Compresses piece by piece, in memory that does not grow. One thread at a time.
+class Compressor {
+public:
+    explicit Compressor(Compression how);
+    Compressor(Compressor&&) noexcept;
+    ~Compressor();
+    /// Takes the next bytes, the last of them with `is_last`, and hands out what is ready, in pieces.
+    using Take = std::function<bool(std::span<const std::byte>)>;
+    /// False when `take` was false.
+    bool add(std::span<const std::byte> bytes, bool is_last, const Take& take);
+
+private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+/// Whether the first bytes of something larger become smaller by a tenth.
+bool is_worth_compressing(std::span<const std::byte> first, Compression how);
+
+}  // namespace shared_tensor
