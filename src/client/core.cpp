@@ -20,6 +20,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // that a server takes
 constexpr const char* kFetch = "lease.get";                      // what cannot be opened is asked for once
+constexpr milliseconds kLongestPing{5'000};
 constexpr milliseconds kStartPause{50};  // between tries to reach a server that has not been there yet
 
 /// A wait of years would overflow the clock.
@@ -115,7 +116,7 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     }
     if (!reached_.load(std::memory_order_relaxed)) reached_.store(true, std::memory_order_relaxed);
     request.answered();
-    if (shared.empty()) note_coding(response.headers);
+    if (shared.empty()) note_coding(response);
     note_times(response.headers, now);
     const bool own_session = options.session.empty() && !shared.empty();
     try {
@@ -135,9 +136,11 @@ void Core::forget_session(const std::string& session, const Outgoing& request, c
 }
 
 /// What the server said that it knows: the first of ours.
-void Core::note_coding(const http::Headers& headers) {
+void Core::note_coding(const http::ClientResponse& response) {
     if (offer_.codings.empty() || coding_known_.load(std::memory_order_relaxed)) return;
-    surroundings_.ports->compress(offer_.choose(headers.find("Shared-Tensor-Coding").value_or("")));
+    const auto known = response.headers.find("Shared-Tensor-Coding");
+    if (!known && response.status != 200 && response.status != 204) return;  // of a refusal, or a proxy
+    surroundings_.ports->compress(offer_.choose(known.value_or("")));
     coding_known_.store(true, std::memory_order_relaxed);
 }
 
@@ -156,12 +159,17 @@ void Core::note_times(const http::Headers& headers, SteadyTime sent) {
     network_.record(std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(clock().now() - sent) - compute));
 }
 
-void Core::agree_on_coding() {
+void Core::agree_on_coding(std::optional<milliseconds> timeout) {
     const bool is_far = surroundings_.ports->session().empty();
     if (!is_far || offer_.codings.empty() || coding_known_.load(std::memory_order_relaxed)) return;
     CallOptions options;
     options.idempotent = true;
-    notify("server.ping", detail::ArgumentsOf<>(), options);
+    options.timeout = std::min(timeout.value_or(kLongestPing), kLongestPing);
+    try {
+        notify("server.ping", detail::ArgumentsOf<>(), options);
+    } catch (const RpcError& error) {
+        log::debug("nothing is compressed on the way to the server: ", error.what());
+    }
 }
 
 template <class Transfer>
@@ -187,7 +195,7 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
                        "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
                       path, url());
     };
-    port.offer = offer_;
+    if (surroundings_.ports->session().empty()) port.offer = offer_;
     port.compression = &compression_;
     return counted(start, [&] { return run(port); });
 }
@@ -204,7 +212,13 @@ Uploaded Core::upload(const UploadFile& file, const UploadForm& form, const Call
 /// Of a transfer. What goes on costs nothing of the budget.
 bool Core::tries_again(const RpcError& error, int number, const Times& times) {
     if (is_shut_down() || clock().now() >= times.deadline) return false;
-    if (number > 0) {
+    const auto asked_to_wait =
+        dynamic_cast<const ServerBusy*>(&error) != nullptr ? retry_after(error) : milliseconds(0);
+    if (asked_to_wait.count() > 0) {  // the server is well, and asks for patience: that costs nothing
+        const SteadyTime next = later(clock().now(), asked_to_wait + milliseconds(next_id_.fetch_add(1) % 16));
+        if (next >= times.deadline) return false;
+        sleep_until(next);
+    } else if (number > 0) {
         CallOptions repeatable;
         repeatable.idempotent = true;
         const auto pause = is_start(error, times) ? kStartPause : pause_after(error, repeatable, number);

@@ -82,8 +82,9 @@ public:
     void shutdown();
     bool is_shut_down() const;
 
-    /// Asks the server for the codings that it knows, if that is of interest and nobody knows yet. Blocks for a call.
-    void agree_on_coding();
+    /// Asks the server for the codings that it knows, if that is of interest and nobody knows yet. Blocks for a call, 5
+    /// s at most.
+    void agree_on_coding(std::optional<std::chrono::milliseconds> timeout);
 
     /// A session on the local channel, or nothing where there is none.
     std::optional<std::string> open_stateful_session() const { return surroundings_.ports->open_stateful_session(); }
@@ -120,7 +121,7 @@ private:
     auto transfer(const std::string& path, const CallOptions& options, Transfer run);
     bool tries_again(const RpcError& error, int number, const Times& times);
     void sleep_until(SteadyTime time);
-    void note_coding(const http::Headers& headers);
+    void note_coding(const http::ClientResponse& response);
     void note_times(const http::Headers& headers, SteadyTime sent);
 
     http::Headers headers_of(const CallOptions& options, const std::string& shared) const;

@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "http/byte_range.hpp"
 #include "http/digest_field.hpp"
 #include "util/log.hpp"
@@ -20,6 +22,12 @@ constexpr std::size_t kWorthwhile = 4096;  // a connection that brought as much 
 constexpr int kMostTries = 3;              // of a file that changes
 constexpr const char* kOtherRange = "the server sent another range than the one that was asked for";
 constexpr const char* kOtherPart = "the server sent another part than the one that was asked for";
+
+bool is_unknown_parameter(const http::ClientResponse& response) {
+    const auto json = nlohmann::json::parse(response.text(), nullptr, false);
+    const auto place = nlohmann::json::json_pointer("/error/data/parameter");
+    return json.is_object() && json.contains(place) && json[place] == "bytes";
+}
 
 /// The file is another one now.
 struct Changed {};
@@ -82,6 +90,10 @@ private:
     }
 
     void take_first() {
+        if (first_.status == 400 && is_unknown_parameter(first_)) {  // a server that knows no such parts
+            codings_.clear();
+            return fetch_first();
+        }
         if (first_.status != 200) throw_refusal(first_, path_);
         const auto part = http::parse_content_range(field_of(first_.headers, "Shared-Tensor-Part"));
         if (!part || !part->size || part->part.first != 0) throw_odd(path_, kOtherPart);
@@ -196,7 +208,7 @@ private:
     const TransferPort& port_;
     const std::string& path_;
     const DownloadForm& form_;
-    const std::string codings_;
+    std::string codings_;
     http::ClientResponse first_;  // its body is that of the whole file in the end
     std::string etag_;
     std::uint64_t size_ = 0;

@@ -49,7 +49,8 @@ std::string cause(const json_rpc::Error& error) {
         case ErrorCode::invalid_params: text = wrong_parameter(data); break;
         case ErrorCode::function_failed: text = thrown(data); break;
         case ErrorCode::busy:
-            text = "its queue is full; come back in " + text_of(data, "retry_after_ms") + " ms";
+            text = text_of(data, "detail").empty() ? "its queue is full; come back in " : "come back in ";
+            text += text_of(data, "retry_after_ms") + " ms";
             break;
         case ErrorCode::unknown_or_expired: text = forgotten(data); break;
         case ErrorCode::transport_not_possible: text = text_of(data, "reasons"); break;

@@ -19,19 +19,6 @@ BodyClock clock_of(const ServerOptions& options, const BodyPlan& plan) {
     return BodyClock::until(std::chrono::steady_clock::now() + options.body_timeout);
 }
 
-/// Of what all clients may have in flight, and of what one may.
-struct Shares {
-    BodyBudget::Share of_all, of_client;
-};
-
-std::optional<Shares> take_shares(ServerContext& context, BodyBudget* client, std::size_t bytes) {
-    auto of_client = client != nullptr ? client->take(bytes) : std::optional(BodyBudget::Share());
-    if (!of_client) return std::nullopt;
-    auto of_all = context.body_budget.take(bytes);
-    if (!of_all) return std::nullopt;
-    return Shares{std::move(*of_all), std::move(*of_client)};
-}
-
 /// `body` with its share of the budget tied to its lifetime.
 std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, Shares share) {
     struct Held {
@@ -85,6 +72,14 @@ BodyResult read_chunked(ServerContext& context, Wire& wire, InputBuffer& input, 
 }
 
 }  // namespace
+
+std::optional<Shares> take_shares(ServerContext& context, BodyBudget* client, std::size_t bytes) {
+    auto of_client = client != nullptr ? client->take(bytes) : std::optional(BodyBudget::Share());
+    if (!of_client) return std::nullopt;
+    auto of_all = context.body_budget.take(bytes);
+    if (!of_all) return std::nullopt;
+    return Shares{std::move(*of_all), std::move(*of_client)};
+}
 
 std::shared_ptr<PooledBuffer> take_body_buffer(ServerContext& context, BodyBudget* client, std::size_t bytes) {
     auto share = take_shares(context, client, bytes);

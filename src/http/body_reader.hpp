@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <variant>
 
 #include "http/head_parser.hpp"
@@ -18,6 +19,14 @@ using BodyResult = std::variant<std::shared_ptr<PooledBuffer>, HeadFault, PeerGo
 /// Blocks as long as the plan's clock allows. Throws std::bad_alloc.
 BodyResult read_body(ServerContext& context, Wire& wire, InputBuffer& input, const Framing& framing,
                      const BodyPlan& plan);
+
+/// Of what all clients may have in flight, and of what one may.
+struct Shares {
+    BodyBudget::Share of_all, of_client;
+};
+
+/// None where one of both has not so many left. `client` may be null.
+std::optional<Shares> take_shares(ServerContext& context, BodyBudget* client, std::size_t bytes);
 
 /// An empty buffer for so many bytes, which count against the budget, and the client's own where it has one, as long as
 /// it lives; null when there are not so

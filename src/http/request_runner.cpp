@@ -70,7 +70,8 @@ private:
         const auto& options = context_.options;
         for (const iovec& place : places)
             Counters::add(context_.counters.bytes_out, place.iov_len);
-        const WriteOutcome outcome = write_all(*connection_.wire, places, options.write_timeout, 0);
+        const WriteOutcome outcome =
+            write_all(*connection_.wire, places, options.write_timeout, options.min_bytes_per_second);
         if (outcome == WriteOutcome::timeout) connection_.wire->abandon_unsent();
         broken_ = outcome != WriteOutcome::done;
         return !broken_;
@@ -221,7 +222,7 @@ After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFram
 
     auto body = receive_body(connection, input, frame, std::get<BodyPlan>(verdict));
     if (std::holds_alternative<PeerGone>(body)) return After::close;
-    if (const auto* fault = std::get_if<HeadFault>(&body)) return refuse(connection, *fault, head_only);
+    if (const auto* fault = std::get_if<HeadFault>(&body)) return refuse(connection, *fault, head_only, &frame.head);
 
     auto& bytes = std::get<std::shared_ptr<PooledBuffer>>(body);
     Counters::add(context_.counters.bytes_in, bytes->size());
@@ -234,9 +235,12 @@ After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFram
     return answer(connection, response, frame, head_only);
 }
 
-After RequestRunner::refuse(Connection& connection, HeadFault fault, bool head_only) {
-    const Response response =
-        guarded("word a fault", bare_500(), [&] { return context_.handler.fault(fault.status, fault.reason); });
+After RequestRunner::refuse(Connection& connection, HeadFault fault, bool head_only, const RequestHead* head) {
+    const Response response = guarded("word a fault", bare_500(), [&] {
+        Handler& handler = context_.handler;
+        return head != nullptr ? handler.fault_behind(*head, fault.status, fault.reason)
+                               : handler.fault(fault.status, fault.reason);
+    });
     return write(connection, response, {.close = true, .head_only = head_only}) ? After::goodbye : After::close;
 }
 

@@ -29,7 +29,7 @@ public:
     After run(Connection& connection, InputBuffer& input, RequestFrame frame);
 
     /// Answers a request that cannot be taken any further.
-    After refuse(Connection& connection, HeadFault fault, bool head_only = false);
+    After refuse(Connection& connection, HeadFault fault, bool head_only = false, const RequestHead* head = nullptr);
 
 private:
     std::variant<BodyPlan, Response> admit(const RequestHead& head);

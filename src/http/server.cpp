@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "http/acceptor.hpp"
+#include "http/body_reader.hpp"
 #include "http/connection_server.hpp"
 #include "http/poller.hpp"
 #include "http/response_writer.hpp"
@@ -58,6 +59,10 @@ public:
     void stop(milliseconds grace);
     ServerStats stats() const;
     BufferPool& buffers() { return context_.buffers; }
+    std::shared_ptr<const void> hold_bytes(BodyBudget* client, std::size_t bytes) {
+        auto shares = take_shares(context_, client, bytes);
+        return shares ? std::make_shared<const Shares>(std::move(*shares)) : nullptr;
+    }
     void use_tls(std::shared_ptr<const TlsServer> tls) {
         context_.tls.with([&](auto& held) { held.swap(tls); });
     }
@@ -359,6 +364,9 @@ void Server::drain() { impl_->drain(); }
 void Server::stop(std::chrono::milliseconds grace) { impl_->stop(grace); }
 ServerStats Server::stats() const { return impl_->stats(); }
 BufferPool& Server::buffers() { return impl_->buffers(); }
+std::shared_ptr<const void> Server::hold_bytes(BodyBudget* client, std::size_t bytes) {
+    return impl_->hold_bytes(client, bytes);
+}
 void Server::use_tls(std::shared_ptr<const TlsServer> tls) { impl_->use_tls(std::move(tls)); }
 
 }  // namespace shared_tensor::http

@@ -96,6 +96,11 @@ public:
     /// The answer to a fault of transport (400, 408, 411, 413, 414, 417, 431, 501, 503, 505), so that it has the
     /// protocol's form. Those of 408 (headers) and 503 (connections) are asked for once, in start().
     virtual Response fault(int status, std::string_view reason) = 0;
+    /// The same of a request whose head was good.
+    virtual Response fault_behind(const RequestHead& head, int status, std::string_view reason) {
+        static_cast<void>(head);
+        return fault(status, reason);
+    }
 };
 
 struct ServerStats {
@@ -127,6 +132,9 @@ public:
 
     ServerStats stats() const;
     BufferPool& buffers();  ///< where request bodies are read into
+    /// So many bytes more of what requests hold, of all clients and of one (null: of nobody), as long as what is
+    /// returned lives; null when there are not so many left. Any thread.
+    std::shared_ptr<const void> hold_bytes(BodyBudget* client, std::size_t bytes);
 
 private:
     class Impl;

@@ -1,5 +1,6 @@
 #include "models/model.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <filesystem>
@@ -78,11 +79,23 @@ void check_file(const std::string& name, const std::string& path) {
         refuse(name, path, "is no TorchScript file: torch.jit.save makes one");
 }
 
+/// Module::to() would make indices and masks into such numbers too.
+void convert(torch::jit::Module& module, at::ScalarType dtype) {
+    const at::NoGradGuard no_grad;
+    const auto all = [&](const auto& tensors) {
+        for (at::Tensor tensor : tensors) {
+            if (tensor.is_floating_point()) tensor.set_data(tensor.to(dtype));
+        }
+    };
+    all(module.parameters());
+    all(module.buffers());
+}
+
 /// Where it is to run, and in which numbers.
 void place(torch::jit::Module& module, const LoadOptions& options) {
     if (!options.device.empty()) module.to(c10::Device(options.device));
     if (const auto dtype = options.dtype.empty() ? std::nullopt : tensor::parse_dtype(options.dtype))
-        module.to(tensor::scalar_type(*dtype));
+        convert(module, tensor::scalar_type(*dtype));
 }
 
 torch::jit::Module load_module(const std::string& name, const std::string& path, const LoadOptions& options) {

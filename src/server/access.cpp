@@ -34,6 +34,9 @@ std::optional<std::string_view> bearer(const http::Headers& headers) {
 
 void check_tokens(const std::vector<AccessToken>& tokens) {
     for (const AccessToken& token : tokens) {
+        const auto same_name = [&](const AccessToken& other) { return other.name == token.name; };
+        if (std::count_if(tokens.begin(), tokens.end(), same_name) > 1)
+            throw std::invalid_argument("there are two tokens \"" + token.name + "\": each needs a name of its own");
         if (token.secret.size() >= kMinSecretBytes) continue;
         throw std::invalid_argument("the token \"" + token.name +
                                     "\" is shorter than 16 characters: make one with `openssl rand -hex 32`");

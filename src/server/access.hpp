@@ -46,6 +46,7 @@ public:
     /// Only whether Host and Origin are ones that may be: for what browsers ask beforehand (CORS).
     std::optional<Refusal> check_place(const http::RequestHead& head) const;
     bool is_allowed_origin(std::string_view origin) const;
+    bool allows_origins() const { return !origins_.empty(); }
 
 private:
     struct Token {

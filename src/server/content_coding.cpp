@@ -80,12 +80,21 @@ std::optional<Coding> coding_of(const http::Headers& headers) {
     return headers.count("Content-Encoding") == 1 ? parse_coding(http::trim(*field)) : std::nullopt;
 }
 
-std::vector<std::byte> decoded(const http::Request& request, Coding coding, std::size_t most,
-                               CompressionTotals& totals) {
+Decoded decoded(const http::Request& request, Coding coding, std::size_t most, CompressionTotals& totals,
+                const std::function<std::shared_ptr<const void>(std::size_t bytes)>& hold) {
     const auto bytes = request.body != nullptr ? request.body->bytes() : std::span<const std::byte>();
     try {
-        auto whole = decompress(coding, bytes, most);
-        totals.add({bytes.size(), whole.size(), 0, 0});
+        Decoded whole;
+        const auto shares = std::make_shared<std::vector<std::shared_ptr<const void>>>();
+        std::size_t held = 0;
+        whole.share = shares;
+        whole.bytes = decompress(coding, bytes, most, [&](std::size_t size) {
+            auto share = hold(size - held);
+            if (share == nullptr) throw Refused{503, json_rpc::busy(std::chrono::seconds(1))};
+            shares->push_back(std::move(share));
+            held = size;
+        });
+        totals.add({bytes.size(), whole.bytes.size(), 0, 0});
         return whole;
     } catch (const TooLong&) {
         throw Refused{413, json_rpc::invalid_params(
@@ -97,7 +106,10 @@ std::vector<std::byte> decoded(const http::Request& request, Coding coding, std:
 
 http::Response coding_refusal(const Refused& refused) {
     http::Response response = refusal(refused.status, refused.error);
-    if (refused.status == 415) response.headers.add("Accept-Encoding", "zstd, gzip");
+    const auto& data = refused.error.data;
+    const bool is_about_coding = data.is_object() && data.value("parameter", "") == "Content-Encoding";
+    if (refused.status == 415 && is_about_coding) response.headers.add("Accept-Encoding", "zstd, gzip");
+    if (refused.status == 503) response.headers.add("Retry-After", "1");
     return response;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <variant>
@@ -17,9 +19,14 @@ namespace shared_tensor::server {
 /// That of a request's body; `none` without one. Nothing for a coding, or several, that nobody knows here.
 std::optional<Coding> coding_of(const http::Headers& headers);
 
-/// The bytes of a body as they are, `most` at most. Throws Refused: 413, 415 with Accept-Encoding, 400.
-std::vector<std::byte> decoded(const http::Request& request, Coding coding, std::size_t most,
-                               CompressionTotals& totals);
+struct Decoded {
+    std::vector<std::byte> bytes;
+    std::shared_ptr<const void> share;  ///< of what may be held; as long as they are
+};
+/// The bytes of a body as they are, `most` at most, counted by `hold` (null: there may be no more). Throws Refused:
+/// 413, 503, 400.
+Decoded decoded(const http::Request& request, Coding coding, std::size_t most, CompressionTotals& totals,
+                const std::function<std::shared_ptr<const void>(std::size_t bytes)>& hold);
 
 /// The answer to what decoded() and coding_of() refused: 415 names the codings that there are.
 http::Response coding_refusal(const Refused& refused);

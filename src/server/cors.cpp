@@ -6,11 +6,13 @@ namespace {
 
 constexpr const char* kMethods = "GET, HEAD, POST, PUT, DELETE";
 constexpr const char* kRequestHeaders =
-    "Accept, Authorization, Content-Encoding, Content-Range, Content-Type, Idempotency-Key, If-Match, If-None-Match, "
+    "Accept, Authorization, Content-Digest, Content-Encoding, Content-Range, Content-Type, Idempotency-Key, If-Match, "
+    "If-None-Match, Shared-Tensor-Coding, Want-Content-Digest, Want-Repr-Digest, "
     "If-Range, Range, Repr-Digest, Request-Timeout, Shared-Tensor-Accept, Shared-Tensor-Dtype, Shared-Tensor-Require, "
     "Shared-Tensor-Session, Shared-Tensor-Shape, Shared-Tensor-Upload, traceparent";
 constexpr const char* kResponseHeaders =
-    "Accept-Ranges, Content-Range, ETag, Repr-Digest, Retry-After, Server-Timing, Shared-Tensor-Dtype, "
+    "Accept-Ranges, Content-Digest, Content-Range, ETag, Repr-Digest, Shared-Tensor-Coding, Shared-Tensor-File, "
+    "Shared-Tensor-Part, Retry-After, Server-Timing, Shared-Tensor-Dtype, "
     "Shared-Tensor-Missing, Shared-Tensor-Shape, Shared-Tensor-Transport, Shared-Tensor-Version";
 constexpr const char* kRemembered = "600";  // seconds
 
@@ -32,11 +34,12 @@ std::optional<http::Response> answer_preflight(const http::RequestHead& head, co
 }
 
 void let_page_read(const http::RequestHead& head, const Access& access, http::Response& response) {
+    if (!access.allows_origins()) return;
+    response.headers.add("Vary", "Origin");
     const auto origin = head.headers.find("Origin");
     if (!origin || !access.is_allowed_origin(*origin)) return;
     response.headers.add("Access-Control-Allow-Origin", std::string(*origin));
     response.headers.add("Access-Control-Expose-Headers", kResponseHeaders);
-    response.headers.add("Vary", "Origin");
 }
 
 }  // namespace shared_tensor::server

@@ -193,6 +193,11 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
     if (!token) return json_rpc::busy(std::chrono::seconds(1));
     const auto& grant = std::get<Principal>(checked).grant;
     network_->clients.with([&](auto& clients) { clients[question.channel].grant = grant; });
+    if (grant != nullptr && grant->is_revoked()) {  // just now: nobody would look at this channel again
+        if (const auto server = network_->server.with([](const auto& held) { return held; }))
+            server->close(question.channel);
+        return json_rpc::not_authorised("the token is not valid any more");
+    }
     if (question.who.client == nullptr) {
         auto seen = params.find("devices") != nullptr ? params.texts("devices", kMaxIds) : std::vector<std::string>();
         const auto client = make_client(question, {principal, *token, question.who.peer.pid, true}, std::move(seen));

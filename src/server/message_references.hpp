@@ -11,7 +11,6 @@
 #include "service/lease_table.hpp"
 #include "service/object_table.hpp"
 #include "service/outcome.hpp"
-
 #include "util/compression.hpp"
 
 namespace shared_tensor::server {
@@ -27,6 +26,13 @@ struct ServerValues {
     NamedValues named;  ///< empty: nothing has a name
     std::string epoch;
     CodingOffer compression{};  ///< for those who know one of them
+    HoldBytes hold{};           ///< of tensors that come compressed
+
+    /// For tensor::Incoming of a message; `who` must outlive it.
+    std::function<std::shared_ptr<const void>(std::uint64_t bytes)> holder(const Principal& who) const {
+        if (!hold) return {};
+        return [this, &who](std::uint64_t bytes) { return hold(who, static_cast<std::size_t>(bytes)); };
+    }
 };
 
 /// What the items of one message may name: results of earlier items, leases and objects of their principal, named

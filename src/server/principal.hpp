@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -43,6 +44,10 @@ struct Principal {
     bool may_call(std::string_view method) const { return grant == nullptr || grant->allows(method); }
     bool is_revoked() const { return grant != nullptr && grant->is_revoked(); }
 };
+
+/// Counts bytes that a request of this principal makes the server hold, as long as what it returns lives; null: there
+/// may be no more of them.
+using HoldBytes = std::function<std::shared_ptr<const void>(const Principal& who, std::size_t bytes)>;
 
 /// Why a call is refused of a principal that may not make it.
 std::string reason_against(std::string_view method);

@@ -58,6 +58,8 @@ http::Response too_many(std::chrono::milliseconds wait) {
 /// What a token must allow for a path, as if it were that method; empty: nothing.
 std::string_view method_of_path(const http::RequestHead& head) {
     if (!is_tensor_path(head.path)) return {};
+    const bool is_lease = head.path.starts_with("/tensors/l-");  // names begin otherwise; it is the caller's own
+    if (is_lease && (head.method == "GET" || head.method == "HEAD")) return {};
     const bool reads = head.method == "GET" || (head.method == "HEAD" && !UploadEndpoint::is_about_upload(head));
     return reads ? "tensor.get" : "tensor.put";
 }
@@ -156,7 +158,7 @@ private:
 };
 
 http::Response Router::handle(http::Request request, http::Exchange& exchange) {
-    if (!request.head.headers.find("Origin")) return answer(std::move(request), exchange);
+    if (!parts_.access.allows_origins()) return answer(std::move(request), exchange);
     const http::RequestHead head = request.head;
     PageExchange to_page(exchange, head, parts_.access);
     http::Response response = answer(std::move(request), to_page);
@@ -173,17 +175,17 @@ http::Response Router::answer(http::Request request, http::Exchange& exchange) c
     if (is_tensor) return tensor(request, who, exchange);
     const bool tells = request.head.headers.find("Shared-Tensor-Coding").has_value();
     http::Response response = rpc(std::move(request), who, exchange);
-    if (const std::string names = parts_.offer.names(); tells && !names.empty())
+    if (const std::string names = parts_.values.compression.names(); tells && !names.empty())
         response.headers.add("Shared-Tensor-Coding", names);
     return response;
 }
 
 http::Response Router::rpc(http::Request request, const Principal& who, http::Exchange& exchange) const try {
-    decode(request);
+    decode(request, who);
     if (!request.head.headers.find("Accept-Encoding")) return parts_.rpc.answer(request, who, exchange);
     http::Response response = parts_.rpc.answer(request, who, exchange);
     response.headers.add("Vary", "Accept-Encoding");
-    if (!response.text.empty()) compress(request.head, parts_.offer, parts_.compression, response);
+    if (!response.text.empty()) compress(request.head, parts_.values.compression, parts_.compression, response);
     return response;
 } catch (const Refused& refused) {
     return coding_refusal(refused);
@@ -192,7 +194,7 @@ http::Response Router::rpc(http::Request request, const Principal& who, http::Ex
 }
 
 /// A body that came compressed becomes what it was.
-void Router::decode(http::Request& request) const {
+void Router::decode(http::Request& request, const Principal& who) const {
     const auto coding = coding_of(request.head.headers);
     if (coding == Coding::none) return;
     if (!coding) {
@@ -200,11 +202,17 @@ void Router::decode(http::Request& request) const {
                                                     request.head.headers.find("Content-Encoding").value_or("several"))};
     }
     const bool is_frame = media_type(request.head.headers) == codec::kFrameContentType;
-    const std::vector<std::byte> plain =
-        decoded(request, *coding, is_frame ? parts_.max_body_bytes : parts_.max_json_bytes, parts_.compression);
-    request.body = buffers_.take(plain.size());
-    request.body->resize(plain.size());
-    if (!plain.empty()) std::memcpy(request.body->data(), plain.data(), plain.size());
+    const Decoded plain =
+        decoded(request, *coding, is_frame ? parts_.max_body_bytes : parts_.max_json_bytes, parts_.compression,
+                [&](std::size_t bytes) { return parts_.values.hold(who, bytes); });
+    struct Held {
+        std::shared_ptr<PooledBuffer> buffer;
+        std::shared_ptr<const void> share;
+    };
+    const auto held = std::make_shared<Held>(Held{buffers_.take(plain.bytes.size()), plain.share});
+    held->buffer->resize(plain.bytes.size());
+    if (!plain.bytes.empty()) std::memcpy(held->buffer->data(), plain.bytes.data(), plain.bytes.size());
+    request.body = {held, held->buffer.get()};
 }
 
 http::Response Router::tensor(const http::Request& request, const Principal& who, http::Exchange& exchange) const {
@@ -220,6 +228,12 @@ http::Response Router::get(const std::string& path) const {
     if (path == "/healthz" || parts_.ready()) return http::Response::json(200, R"({"status":"ok"})");
     http::Response response = http::Response::json(503, R"({"status":"not ready"})");
     response.headers.add("Retry-After", "1");
+    return response;
+}
+
+http::Response Router::fault_behind(const http::RequestHead& head, int status, std::string_view reason) {
+    http::Response response = fault(status, reason);
+    let_page_read(head, parts_.access, response);
     return response;
 }
 

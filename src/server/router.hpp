@@ -23,7 +23,7 @@ public:
         UploadEndpoint uploads;
         SocketEndpoint& sockets;
         const json_rpc::Json& open_rpc;
-        const CodingOffer& offer;
+        const ServerValues& values;
         CompressionTotals& compression;
         std::function<bool()> ready;
         std::size_t max_json_bytes;
@@ -35,6 +35,7 @@ public:
     http::Response handle(http::Request request, http::Exchange& exchange) override;
     std::optional<http::WebSocketPlan> upgrade(const http::RequestHead& head) override;
     http::Response fault(int status, std::string_view reason) override;
+    http::Response fault_behind(const http::RequestHead& head, int status, std::string_view reason) override;
 
 private:
     class PageExchange;
@@ -44,7 +45,7 @@ private:
     http::Response get(const std::string& path) const;
     http::Response tensor(const http::Request& request, const Principal& who, http::Exchange& exchange) const;
     http::Response rpc(http::Request request, const Principal& who, http::Exchange& exchange) const;
-    void decode(http::Request& request) const;
+    void decode(http::Request& request, const Principal& who) const;
 
     Parts parts_;
     std::string open_rpc_text_;

@@ -73,6 +73,7 @@ http::Response RpcEndpoint::answer(Received received, const http::Headers& heade
                                    http::Exchange& exchange) const {
     const auto defaults = read_headers(headers);
     const SteadyTime now = real_clock().now();
+    received.tensors.hold = values_->holder(principal);
     Message message{principal,
                     ClientWatch(exchange),
                     tensor::TensorExchange(std::move(received.tensors)),

@@ -83,7 +83,9 @@ private:
     }
 
     void read_item(const streams::Item& item, const Read& read) const {
-        tensor::TensorExchange exchange({item.tensors, item.owner});
+        tensor::Incoming tensors{item.tensors, item.owner};
+        tensors.hold = call_->setup_.values.holder(call_->principal());
+        tensor::TensorExchange exchange(std::move(tensors));
         exchange.set_media(call_->setup_.recipient.media());
         MessageReferences references(call_->setup_.values, call_->principal());
         const FunctionOptions& options = call_->setup_.function->options();

@@ -51,6 +51,7 @@ std::variant<service::StreamRun, json_rpc::Error> StreamOpener::open(const std::
                                                                      const json_rpc::Request& request,
                                                                      tensor::Incoming tensors) const {
     const Recipient& recipient = call->recipient();
+    tensors.hold = values.holder(call->principal());
     tensor::TensorExchange arguments(std::move(tensors));
     arguments.set_media(recipient.media());
     MessageReferences references(values, call->principal());

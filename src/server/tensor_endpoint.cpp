@@ -275,7 +275,7 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
 
     http::Response response;
     response.headers.add("ETag", etag);
-    response.headers.add("Accept-Ranges", "bytes");
+    if (!wanted.bytes) response.headers.add("Accept-Ranges", "bytes");
     response.headers.add("Vary", "Accept, Accept-Encoding, Authorization");
     if (found.version != 0) response.headers.add("Shared-Tensor-Version", std::to_string(found.version));
     if (const auto condition = head.headers.find("If-Match");

@@ -266,8 +266,13 @@ http::Response UploadEndpoint::put(const http::Request& request, const Principal
         const auto range = http::parse_content_range(request.head.headers.find("Content-Range").value_or(""));
         const std::uint64_t most =
             range ? std::min<std::uint64_t>(range->part.count, max_body_bytes_) : max_body_bytes_;
-        const std::vector<std::byte> plain = decoded(request, coding, static_cast<std::size_t>(most), *totals_);
-        return put_bytes(request.head, principal, plain);
+        if (range) {  // what it says is refused before it is done
+            if (auto refused = obstacle(parse_put(request.head, principal, range->part.count)))
+                return std::move(*refused);
+        }
+        const Decoded plain = decoded(request, coding, static_cast<std::size_t>(most), *totals_,
+                                      [&](std::size_t count) { return values_->hold(principal, count); });
+        return put_bytes(request.head, principal, plain.bytes);
     }
     return put_bytes(request.head, principal, bytes);
 } catch (const Refused& refused) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "http/server.hpp"
+#include "server/message_references.hpp"
 #include "server/named_tensors.hpp"
 #include "server/principal.hpp"
 #include "service/upload_table.hpp"
@@ -20,11 +21,12 @@ namespace shared_tensor::server {
 class UploadEndpoint {
 public:
     /// All must outlive it. `max_body_bytes` is what a compressed body may be as it is.
-    UploadEndpoint(NamedTensors& names, service::UploadTable& uploads, std::string epoch, CompressionTotals& totals,
-                   std::size_t max_body_bytes)
+    UploadEndpoint(NamedTensors& names, service::UploadTable& uploads, std::string epoch, const ServerValues& values,
+                   CompressionTotals& totals, std::size_t max_body_bytes)
         : names_(&names),
           uploads_(&uploads),
           epoch_(std::move(epoch)),
+          values_(&values),
           totals_(&totals),
           max_body_bytes_(max_body_bytes) {}
 
@@ -55,6 +57,7 @@ private:
     NamedTensors* const names_;
     service::UploadTable* const uploads_;
     const std::string epoch_;
+    const ServerValues* const values_;
     CompressionTotals* const totals_;
     const std::size_t max_body_bytes_;
 };

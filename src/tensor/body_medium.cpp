@@ -1,6 +1,9 @@
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
+#include <new>
 
 #include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
@@ -10,6 +13,8 @@
 namespace shared_tensor::tensor {
 
 namespace {
+
+constexpr std::uint64_t kMostCompressed = DescriptorLimits().max_expanded_bytes;  // of one message
 
 bool is_aligned(const std::byte* data, std::size_t size) { return reinterpret_cast<std::uintptr_t>(data) % size == 0; }
 
@@ -36,7 +41,10 @@ public:
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody& body) const override {
         Dense values = dense(handle->tensor(), dtype_of(handle->tensor()));
-        if (const auto smaller = compress_if_smaller(values.bytes, body.compression())) {
+        // its reader may take no more than that in one message
+        const bool fits =
+            values.bytes.size() <= kMostCompressed - std::min(body.compressed().uncompressed, kMostCompressed);
+        if (const auto smaller = compress_if_smaller(values.bytes, fits ? body.compression() : Compression())) {
             body.note_compressed(smaller->size, values.bytes.size());
             const Region region = body.add(smaller->bytes(), smaller->owner);
             const std::string coding(name_of(body.compression().coding));
@@ -62,8 +70,15 @@ private:
         if (!coding || *coding == Coding::none) throw InvalidValue("body.coding", "\"zstd\" or \"gzip\"", name);
         if (!descriptor.strides.empty())
             throw InvalidValue("strides", "those of a contiguous tensor, or none: its bytes are compressed", "others");
-        at::Tensor tensor = allocate(descriptor.dtype, descriptor.shape);
-        const auto out = mutable_bytes(tensor);
+        struct Held {
+            std::shared_ptr<const void> share;
+            at::Tensor tensor;
+        };
+        const auto held = std::make_shared<Held>();
+        if (incoming.hold) held->share = incoming.hold(descriptor.extent.bytes);
+        if (incoming.hold && held->share == nullptr) throw std::bad_alloc();
+        held->tensor = allocate(descriptor.dtype, descriptor.shape);
+        const auto out = mutable_bytes(held->tensor);
         try {
             decompress(
                 *coding,
@@ -74,7 +89,9 @@ private:
                                error.what());
         }
         check_bools(descriptor, out.data());
-        return {make_plain_handle(tensor), out.size(), region.size};
+        if (out.empty()) return {make_plain_handle(held->tensor), 0, region.size};
+        return {make_plain_handle(view_of(out.data(), held, descriptor.dtype, descriptor.shape, {})), out.size(),
+                region.size};
     }
 
     static Imported copied(const Descriptor& descriptor, const std::byte* data) {

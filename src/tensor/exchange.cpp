@@ -68,8 +68,8 @@ codec::TensorPointer TensorExchange::import(const Descriptor& descriptor) {
     }
     if (descriptor.way == Way::body && is_compressed(descriptor)) {
         // No more memory than a client could have filled for real: a few bytes may claim to be a great many.
-        uncompressed_in_ += descriptor.extent.bytes;
-        if (uncompressed_in_ > limits_.max_expanded_bytes || descriptor.extent.bytes > limits_.max_expanded_bytes) {
+        const std::uint64_t bytes = descriptor.extent.bytes, most = limits_.max_expanded_bytes;
+        if (bytes > most || uncompressed_in_ > most - bytes) {
             throw InvalidValue("body",
                                "at most " + std::to_string(limits_.max_expanded_bytes) +
                                    " bytes in a message, as they are uncompressed",
@@ -78,6 +78,7 @@ codec::TensorPointer TensorExchange::import(const Descriptor& descriptor) {
     }
     Imported imported = medium.import(descriptor, incoming_);
     compressed_in_ += imported.compressed;
+    if (imported.compressed > 0) uncompressed_in_ += descriptor.extent.bytes;
     count(descriptor.way, imported.copied);
     return std::move(imported.tensor);
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -21,6 +22,9 @@ struct Incoming {
     std::span<const std::byte> body;
     std::shared_ptr<const void> owner;  ///< keeps `body` alive; tensors that view it hold on to it
     bool borrow = false;                ///< device memory is read where the sender has it, not copied first
+    /// Asked before memory is taken for tensors that came compressed: what counts them as long as it lives, null where
+    /// there may be no more of them. Empty: they are not counted.
+    std::function<std::shared_ptr<const void>(std::uint64_t bytes)> hold{};
 };
 
 /// Bytes that go out as they lie; `owner` keeps them alive until they are written.

@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <array>
@@ -191,10 +192,13 @@ void unzstd_all(std::span<const std::byte> bytes, Room room, Filled filled) {
     }
 }
 
-template <class Room, class Filled>
-void decompress_all(Coding coding, std::span<const std::byte> bytes, Room room, Filled filled) {
-    if (coding == Coding::zstd) return unzstd_all(bytes, room, filled);
-    inflate_all(bytes, room, filled);
+/// In one step: no window is kept.
+void unzstd(std::span<const std::byte> bytes, std::span<std::byte> out) {
+    const std::size_t size = ZSTD_decompressDCtx(zstd_decoder(), out.data(), out.size(), bytes.data(), bytes.size());
+    if (ZSTD_isError(size) == 0 && size == out.size()) return;
+    if (ZSTD_isError(size) == 0) refuse(Coding::zstd, kTooShort);
+    if (ZSTD_getErrorCode(size) == ZSTD_error_dstSize_tooSmall) too_long(Coding::zstd);
+    refuse(Coding::zstd, kDamaged);
 }
 
 }  // namespace
@@ -273,20 +277,31 @@ std::optional<CompressedBytes> compress_if_smaller(std::span<const std::byte> by
 }
 
 void decompress(Coding coding, std::span<const std::byte> bytes, std::span<std::byte> out) {
+    if (coding == Coding::zstd) return unzstd(bytes, out);
     std::size_t done = 0;
-    decompress_all(
-        coding, bytes, [&] { return out.subspan(done); }, [&](std::size_t more) { done += more; });
+    inflate_all(
+        bytes, [&] { return out.subspan(done); }, [&](std::size_t more) { done += more; });
     if (done != out.size()) refuse(coding, kTooShort);
 }
 
-std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> bytes, std::size_t most) {
+std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> bytes, std::size_t most,
+                                  const std::function<void(std::size_t)>& grows) {
     std::vector<std::byte> out;
     std::size_t done = 0;
     const auto room = [&] {
-        if (done == out.size()) out.resize(std::min(most, std::max(2 * out.size(), kPiece)));
+        if (done == out.size() && done < most) {
+            const std::size_t larger = std::min(most, std::max(2 * out.size(), kPiece));
+            if (grows) grows(larger);
+            out.resize(larger);
+        }
         return std::span(out).subspan(done);
     };
-    decompress_all(coding, bytes, room, [&](std::size_t more) { done += more; });
+    const auto filled = [&](std::size_t more) { done += more; };
+    if (coding == Coding::zstd) {
+        unzstd_all(bytes, room, filled);
+    } else {
+        inflate_all(bytes, room, filled);
+    }
     out.resize(done);
     return out;
 }

@@ -92,8 +92,10 @@ public:
 /// Into `out`, which it must fill to the last byte. Throws BadCompression. Needs no memory that the input could choose.
 void decompress(Coding coding, std::span<const std::byte> bytes, std::span<std::byte> out);
 
-/// For bytes of unknown size, `most` at most. Throws BadCompression, std::bad_alloc.
-std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> bytes, std::size_t most);
+/// For bytes of unknown size, `most` at most. `grows` is called before more memory is taken, with how much there will
+/// be then; what it throws leaves here. Throws BadCompression, std::bad_alloc.
+std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> bytes, std::size_t most,
+                                  const std::function<void(std::size_t)>& grows = {});
 
 /// Compresses piece by piece, in memory that does not grow. One thread at a time.
 class Compressor {

@@ -297,6 +297,28 @@ TEST_CASE("tensors that claim to be compressed are held to it", "[compression]")
     CHECK(call_code(port, "add", {1, 2}) == 0);
 }
 
+TEST_CASE("what becomes large counts as if it had come so", "[compression]") {
+    const ExampleDaemon server({"--max-bytes-in-flight", "8M", "--queue", "64"});
+    const int port = server.daemon.port();
+    const std::string zeros = gzip(std::string(6'000'000, '\0'));  // a few KB
+    const Json x{{"$tensor",
+                  {{"dtype", "uint8"},
+                   {"shape", {6'000'000}},
+                   {"body", {{"offset", 0}, {"size", zeros.size()}, {"coding", "gzip"}}}}}};
+    const auto ask = [&](double seconds) {
+        const std::string message = call_object("slow_sum", Json::array({x, seconds})).dump();
+        return Json::parse(post(port, framed(message, zeros), {{"Content-Type", kFrame}}).body);
+    };
+    std::jthread slow([&] { ask(1.0); });
+    CHECK(eventually([&] { return code_of(ask(0.0)) == -32008; }));  // while the other one is held
+    slow.join();
+    CHECK(eventually([&] { return ask(0.0).contains("result"); }));
+    const std::string text = gzip(call_object("echo", Json::array({std::string(3'000'000, 'a')})).dump());
+    CHECK(post(port, text, {{"Content-Encoding", "gzip"}}).status == 200);
+    const Daemon small({"--max-bytes-in-flight", "1M"});
+    CHECK(post(small.port(), text, {{"Content-Encoding", "gzip"}}).status == 503);
+}
+
 TEST_CASE("options of compression that make no sense are refused", "[compression]") {
     CHECK(run_daemon({"--port", "0", "--compression", "lzma"}).code == 1);
     CHECK(run_daemon({"--port", "0", "--compression-level", "10"}).code == 1);

@@ -46,6 +46,16 @@ TEST_CASE("a page of an origin that was named may ask and read", "[security][pag
     CHECK(refused.header("Access-Control-Allow-Origin") == kPage);  // so that the page sees why
 }
 
+TEST_CASE("a page that was named reads faults of transport, and caches keep pages apart", "[security][pages]") {
+    Daemon daemon(with_plugins({"--allowed-origin", kPage, "--max-json-bytes", "1K"}));
+    const HttpReply large = post(daemon.port(), std::string(5'000, ' '), {{"Origin", kPage}});
+    CHECK(large.status == 413);
+    CHECK(large.header("Access-Control-Allow-Origin") == kPage);
+    const HttpReply own = post(daemon.port(), call_object("server.ping", nullptr).dump());
+    CHECK(own.header("Vary") == "Origin");
+    CHECK(own.head.find("Access-Control") == std::string::npos);
+}
+
 TEST_CASE("events stream to a page that was named", "[security][pages]") {
     Daemon daemon(with_plugins({"--allowed-origin", kPage}));
     const HttpReply reply = post(daemon.port(), call_object("count", {{"up_to", 3}}).dump(),

@@ -1,3 +1,6 @@
+#include <ATen/ops/full.h>
+#include <torch/csrc/jit/api/module.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -97,4 +100,18 @@ TEST_CASE("a model is not loaded for a device or a dtype that there is not", "[m
     options = {};
     options.dtype = "int32";
     CHECK_THROWS_WITH(model_of(source, options), Catch::Matchers::ContainsSubstring("floating-point"));
+}
+
+TEST_CASE("only floating-point tensors of a model become another dtype", "[models]") {
+    torch::jit::Module module("M");
+    module.register_parameter("weight", at::full({2}, 2.0, at::kFloat), false);
+    module.register_buffer("index", at::full({1}, 1, at::kLong));
+    module.define("def f(self) -> List[int]:\n    return [self.weight.element_size(), self.index.element_size()]\n");
+    const TemporaryFile file;
+    module.save(file.path());
+    models::LoadOptions options;
+    options.dtype = "float16";
+    options.state = models::State::none;
+    const auto model = models::load_model("m", file.path(), options);
+    CHECK(call(*model, "f", codec::Json::array()) == codec::Json({2, 8}));
 }
