@@ -47,6 +47,21 @@ codec::Value value_of_set(const tensor::TensorSet& set) {
 
 }  // namespace
 
+std::string NamedValue::digest(const std::string& part, const std::function<std::string()>& make) const {
+    constexpr std::size_t kMost = 4096;  // of some 16 GiB in the ranges of our clients
+    std::string known = digests_.with([&](const auto& digests) {
+        const auto found = digests.find(part);
+        return found == digests.end() ? std::string() : found->second;
+    });
+    if (!known.empty()) return known;
+    known = make();
+    digests_.with([&](auto& digests) {
+        if (digests.size() >= kMost) digests.clear();
+        digests.emplace(part, known);
+    });
+    return known;
+}
+
 std::uint64_t NamedValue::bytes() const {
     return std::max(memory()->bytes(), file_bytes) + kMemberOverhead * set.manifest.size();
 }

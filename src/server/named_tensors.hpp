@@ -6,12 +6,14 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 
 #include "codec/value.hpp"
 #include "service/tensor_store.hpp"
 #include "shm/segment_pool.hpp"
 #include "tensor/tensor_file.hpp"
 #include "tensor/tensor_set.hpp"
+#include "util/guarded.hpp"
 
 namespace shared_tensor::server {
 
@@ -30,8 +32,12 @@ struct NamedValue final : service::NamedContent {
     std::shared_ptr<const codec::Value> whole() const;
     const codec::TensorPointer& memory() const { return is_set() ? set.data : tensor; }
     std::uint64_t bytes() const override;
+    /// The digest of a part of a file of it, by what names that part: made once, since a version never changes, and
+    /// many may fetch the same parts. Blocks for `make`.
+    std::string digest(const std::string& part, const std::function<std::string()>& make) const;
 
 private:
+    mutable Guarded<std::unordered_map<std::string, std::string>> digests_;
     mutable std::once_flag once_;
     mutable std::shared_ptr<const codec::Value> whole_;
 };

@@ -321,15 +321,21 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
                send_compressed(head, *offer_, *totals_, response, exchange)) {
         return response;
     }
-    if (http::wants_digest(head.headers.find("Want-Repr-Digest")))
-        response.headers.add("Repr-Digest", digest_of(response.parts));
+    const auto digest = [&](const std::string& part) {
+        const auto make = [&] { return digest_of(response.parts); };
+        const bool is_lasting = found.value != nullptr && !response.headers.find("Content-Encoding");
+        return is_lasting ? found.value->digest(wanted.member + ' ' + etag + part, make) : make();
+    };
+    if (http::wants_digest(head.headers.find("Want-Repr-Digest"))) response.headers.add("Repr-Digest", digest(""));
     if (wish.kind == http::RangeWish::Kind::part) {
         response.status = 206;
         response.headers.add("Content-Range", http::content_range(wish.part, file->size));
         response.parts = http::cut(response.parts, wish.part);
     }
     if (http::wants_digest(head.headers.find("Want-Content-Digest")))
-        response.headers.add("Content-Digest", digest_of(response.parts));
+        response.headers.add("Content-Digest", digest(wish.kind == http::RangeWish::Kind::part
+                                                          ? http::content_range(wish.part, file->size)
+                                                          : std::string()));
     return response;
 } catch (const Refused& refused) {
     return refusal(refused.status, refused.error);
