@@ -58,6 +58,7 @@ ServerOptions probe(ServerOptions options) {
     if (!options.tls_client_ca.empty()) options.host = "127.0.0.1";
     options.token_file = options.tls_certificate = options.tls_key = options.tls_client_ca = {};
     options.port = 0;
+    options.models.clear();
     if (options.host.empty()) options.unix_socket += ".doctor" + std::to_string(::getpid());
     if (options.local_socket != "auto" && options.local_socket != "none")
         options.local_socket += ".doctor" + std::to_string(::getpid());

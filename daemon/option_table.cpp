@@ -155,7 +155,10 @@ void add_listening(Table& table) {
 void add_functions(Table& table) {
     table.group = "What it shares";
     table.list("load", "plugin with shared functions, a .so (repeatable)", MEMBER(plugins));
-    table.list("model", "TorchScript model as name=path: its methods become name.method (repeatable)", MEMBER(models));
+    table.list("model", "TorchScript model as name=path: its methods become name.method (repeatable)",
+               MEMBER(server.models));
+    table.list("model-folder", "folder whose TorchScript files an admin may load by model.load (repeatable)",
+               MEMBER(server.model_folders));
 }
 
 void add_running(Table& table) {
@@ -228,6 +231,7 @@ void add_limits(Table& table) {
                MEMBER(server.max_shared_bytes));
     table.count("max-leases", "tensors lent to all clients", 1, MEMBER(server.max_leases), 10'000'000);
     table.count("max-client-leases", "tensors lent to one client", 1, MEMBER(server.max_client_leases), 10'000'000);
+    table.count("max-models", "models that are loaded on request", 0, MEMBER(server.max_models), 10'000);
     table.count("max-web-sockets", "WebSockets open at once", 1, MEMBER(server.max_web_sockets), 100'000);
     table.count("max-streams", "calls that stream, at once; each has a thread that is none of the workers", 1,
                 MEMBER(server.max_streams), 100'000);
@@ -254,6 +258,8 @@ void add_limits(Table& table) {
     table.count("max-set-members", "tensors in one named set", 1, MEMBER(server.max_set_members), 10'000'000);
     table.size("max-upload-bytes", "files that are being put and not complete; 0: a quarter of the memory",
                MEMBER(server.max_upload_bytes));
+    table.size("max-client-upload-bytes", "such files of one principal that is no admin; 0: half of those",
+               MEMBER(server.max_client_upload_bytes));
     table.count("max-uploads", "such files", 1, MEMBER(server.max_uploads), 10'000'000);
     table.count("max-client-uploads", "such files of one principal", 1, MEMBER(server.max_client_uploads), 10'000'000);
     table.time("upload-ttl", "end of such a file without another part", MEMBER(server.upload_ttl));

@@ -13,7 +13,6 @@ namespace shared_tensor::daemon {
 struct DaemonOptions {
     ServerOptions server;
     std::vector<std::string> plugins;  ///< paths
-    std::vector<std::string> models;   ///< "name=path"
     std::string ready_file;
     std::string log_level = "info";
 };

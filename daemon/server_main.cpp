@@ -14,7 +14,6 @@
 #include <shared_tensor/server.hpp>
 
 #include "doctor.hpp"
-#include "models/model.hpp"
 #include "options.hpp"
 #include "plugins.hpp"
 #include "util/log.hpp"
@@ -63,40 +62,19 @@ void write_ready_file(const std::string& path, const std::string& url) {
     }
 }
 
-struct Shared {
+Registry collect(const daemon::DaemonOptions& options) {
     Registry registry;
-    std::vector<std::shared_ptr<models::Model>> models;
-};
-
-/// All functions: those of the plugins and of the models, and the models themselves, to be told of ended sessions.
-Shared collect(const daemon::DaemonOptions& options) {
-    Shared shared;
     for (const std::string& path : options.plugins)
-        daemon::load_plugin(path, shared.registry);
-    for (const std::string& text : options.models) {
-        const models::ModelArgument argument = models::parse_model_argument(text);
-        const auto model = models::load_model(argument.name, argument.path, argument.options);
-        model->add_to(shared.registry);
-        for (const std::string& method : model->left_out())
-            log::warn("model ", argument.name, ": not shared: ", method);
-        shared.models.push_back(model);
-    }
-    return shared;
+        daemon::load_plugin(path, registry);
+    return registry;
 }
 
 int serve(const daemon::DaemonOptions& options, const sigset_t& signals) {
     log::set_level(log::parse_level(options.log_level));
-    Shared shared = collect(options);
-    const auto models = shared.models;
-    const std::size_t functions = shared.registry.size();
-    Server server(std::move(shared.registry), options.server);
-    server.on_session_closed([models](std::string_view session) {
-        for (const auto& model : models)
-            model->session_closed(session);
-    });
+    Server server(collect(options), options.server);
     server.start();
     if (!options.ready_file.empty()) write_ready_file(options.ready_file, server.url());
-    log::info("listening on ", server.url(), " with ", functions, " functions");
+    log::info("listening on ", server.url(), " with ", server.functions(), " functions");
 
     wait_for_signal(signals);
     log::info("stopping: calls in flight have ", options.server.drain_time.count(), " ms");

@@ -1,8 +1,8 @@
 // One network in three daemons, each with a part of it, as split learning does: the client holds the data and the
-// chain, each host only its own weights.
+// chain, and says which host loads which part; each host has only its own weights.
 //
 //     split_model write FOLDER                                     # the parts, as TorchScript files
-//     shared-tensor-server --model part=FOLDER/bottom.pt?stateful=no --service-name bottom ... &   # one on each host
+//     shared-tensor-server --model-folder FOLDER --service-name bottom ... &   # one on each host
 //     split_model run FOLDER URL_OF_BOTTOM URL_OF_TRUNK URL_OF_TOP
 //
 // examples/split_model/run does all of that on one machine, over TCP.
@@ -11,6 +11,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -26,8 +27,10 @@
 namespace {
 
 using shared_tensor::Client;
+using shared_tensor::named;
 
 constexpr int kBatches = 20;
+constexpr std::array<const char*, 3> kParts = {"bottom", "trunk", "top"};
 
 at::Tensor batch(int number) { return at::arange(32 * 64, at::kFloat).add(number).mul(0.01).cos().reshape({32, 64}); }
 
@@ -51,10 +54,19 @@ void show(const Client& client) {
                 succeeded, microseconds(statistics.compute.p50), microseconds(statistics.network.p50));
 }
 
+/// Into the place of what was loaded there before. The daemon takes files of its operator's folders only.
+void load(const Client& client, const std::string& part) {
+    const auto model = client.call<nlohmann::json>("model.load", named("name", "part"), named("file", part + ".pt"),
+                                                   named("stateful", "no"), named("replace", true));
+    std::printf("%s: %s parameters\n", part.c_str(), model["parameters"].dump().c_str());
+}
+
 int run(const std::string& folder, const std::vector<const char*>& urls) {
     std::vector<Client> parts;
     for (const char* url : urls)
         parts.push_back(connect(url));
+    for (std::size_t i = 0; i < parts.size(); ++i)
+        load(parts[i], kParts[i]);
     int same = 0;
     for (int i = 0; i < kBatches; ++i) {
         at::Tensor x = batch(i);

@@ -54,18 +54,11 @@ public:
     void add(std::shared_ptr<const SharedFunction> function);
     void add_records(const detail::ShareRecord* records);
 
-    /// Makes an instance of a model that has its own state: what model.create {name} answers with.
-    using ModelMaker = std::function<ObjectPointer()>;
-    /// Throws std::invalid_argument for a name that is taken.
-    void add_model(std::string name, ModelMaker make);
-    /// nullptr when there is none of that name.
-    const ModelMaker* find_model(std::string_view name) const;
-
     /// nullptr when there is none of that name.
     const SharedFunction* find(std::string_view name) const;
 
     /// All, by name.
-    std::vector<const SharedFunction*> functions() const;
+    std::vector<std::shared_ptr<const SharedFunction>> functions() const;
     std::size_t size() const { return functions_.size(); }
 
 private:
@@ -74,7 +67,6 @@ private:
         std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
     };
     std::unordered_map<std::string, std::shared_ptr<const SharedFunction>, Hash, std::equal_to<>> functions_;
-    std::unordered_map<std::string, ModelMaker, Hash, std::equal_to<>> models_;
 };
 
 }  // namespace shared_tensor

@@ -47,6 +47,13 @@ struct ServerOptions {
     std::vector<std::string> allowed_hosts;    ///< further values of Host ("name" or "name:port")
     std::vector<std::string> allowed_origins;  ///< values of Origin; none by default: no web page calls in
 
+    /// TorchScript models, "NAME=PATH" or "NAME=PATH?stateful=no&device=cuda:0&dtype=float16&grad=yes": the methods of
+    /// each are shared as NAME.METHOD. Such a file is a program.
+    std::vector<std::string> models;
+    /// Folders whose files an admin may load by model.load, while the server runs; empty: none.
+    std::vector<std::string> model_folders;
+    std::size_t max_models = 100;  ///< at once, those that are loaded on request; `models` are not held to it
+
     /// What server.info tells of the service that runs here.
     std::string service_name, service_version;
     /// Content codings for clients that ask, in order of choice: "zstd, gzip"; "none".
@@ -108,6 +115,7 @@ struct ServerOptions {
     std::uint64_t max_named_bytes = 0;       ///< of the versions that can be got now; 0: a quarter of the memory
 
     std::uint64_t max_upload_bytes = 0;             ///< of files that are being put; 0: a quarter of the memory
+    std::uint64_t max_client_upload_bytes = 0;      ///< of one principal that is no admin; 0: half of those
     std::size_t max_uploads = 1'000;                ///< such files
     std::size_t max_client_uploads = 100;           ///< of one principal
     std::chrono::milliseconds upload_ttl{300'000};  ///< end of one that gets no part
@@ -131,7 +139,8 @@ struct ServerOptions {
 /// Thread safety: start(), stop() and the destructor from one thread, the rest from any.
 class Server {
 public:
-    /// Throws std::invalid_argument for options that contradict each other or would not be safe.
+    /// Loads the models, which takes its time. Throws std::invalid_argument for options that contradict each other or
+    /// would not be safe, std::runtime_error for a model that cannot be loaded.
     Server(Registry registry, ServerOptions options = {});
     ~Server();  ///< stop() with no time to drain
     Server(const Server&) = delete;
@@ -139,8 +148,9 @@ public:
 
     /// Binds and serves. Throws std::system_error that names the address. Does not block.
     void start();
-    int port() const;         ///< the bound TCP port
-    std::string url() const;  ///< "http://127.0.0.1:2537", https with TLS, or "unix:/path" without TCP
+    int port() const;               ///< the bound TCP port
+    std::string url() const;        ///< "http://127.0.0.1:2537", https with TLS, or "unix:/path" without TCP
+    std::size_t functions() const;  ///< that can be called now; models add theirs
 
     /// Calls in flight are answered, new ones refused with -32009; ends after `drain_time` at the latest. Returns
     /// whether all calls came to their end. Blocks.

@@ -38,6 +38,10 @@ torch::jit::Module Instances::fresh() const {
     return torch::jit::Module(c10::IValue(loaded_._ivalue()).deepcopy(memo).toObject());
 }
 
+std::shared_ptr<Instance> Instances::make() const {
+    return std::make_shared<Instance>(stateless() ? loaded_ : fresh(), kin_);
+}
+
 std::shared_ptr<Instance> Instances::find(std::string_view session) {
     auto sessions = sessions_.lock();
     const auto found = sessions->find(session);
@@ -45,9 +49,9 @@ std::shared_ptr<Instance> Instances::find(std::string_view session) {
 }
 
 std::shared_ptr<Instance> Instances::find_or_make(std::string_view session) {
-    if (session.empty()) return std::make_shared<Instance>(fresh());
+    if (session.empty()) return make();
     if (auto known = find(session)) return known;
-    auto made = std::make_shared<Instance>(fresh());  // without the lock: it copies tensors
+    auto made = make();  // without the lock: it copies tensors
     auto sessions = sessions_.lock();
     if (const auto known = sessions->find(session); known != sessions->end()) return known->second;
     if (sessions->size() >= options_.max_instances) {

@@ -18,9 +18,11 @@ namespace shared_tensor::models {
 /// is what it is there for, and the dispatcher has made it free already.
 /// Shared by the session or the handles that it belongs to, and by calls.
 struct Instance {
-    explicit Instance(torch::jit::Module fresh) : module(std::move(fresh)) {}
+    Instance(torch::jit::Module fresh, std::shared_ptr<const void> whose)
+        : module(std::move(fresh)), kin(std::move(whose)) {}
     std::mutex turn;
     torch::jit::Module module;
+    const std::shared_ptr<const void> kin;  ///< that of the Instances which made it, and of no others
 };
 
 /// The instances of a model. Thread safety: all methods from any thread; none waits for a running model.
@@ -33,7 +35,9 @@ public:
     std::shared_ptr<Instance> find_or_make(std::string_view session);
     void erase(std::string_view session);
     /// One that belongs to no session.
-    std::shared_ptr<Instance> make() const { return std::make_shared<Instance>(stateless() ? loaded_ : fresh()); }
+    std::shared_ptr<Instance> make() const;
+    /// Whether it is one of this model, and not of another one that was loaded by its name before.
+    bool made(const Instance& instance) const { return instance.kin == kin_; }
     std::size_t size() const;
     bool stateless() const { return options_.state == State::none; }
     torch::jit::Module& loaded() { return loaded_; }
@@ -51,6 +55,7 @@ private:
 
     torch::jit::Module loaded_;
     LoadOptions options_;
+    std::shared_ptr<const void> kin_ = std::make_shared<char>();
     std::vector<at::Tensor> common_;  // tensors that all instances share
     Guarded<Map> sessions_;
 };

@@ -47,15 +47,23 @@ const std::string& Model::name() const { return impl_->name_; }
 const std::vector<std::shared_ptr<const SharedFunction>>& Model::functions() const { return impl_->functions_; }
 const std::vector<std::string>& Model::left_out() const { return impl_->left_out_; }
 
-void Model::add_to(Registry& registry) const {
-    for (const auto& function : functions())
-        registry.add(function);
-    registry.add_model(name(), [name = name(), instances = impl_->instances_] { return as_object(name, *instances); });
-}
-
 ObjectPointer Model::create() const { return as_object(name(), *impl_->instances_); }
 
 void Model::session_closed(std::string_view session) { impl_->instances_->erase(session); }
+
+ModelSize Model::size() const {
+    ModelSize size;
+    const auto add = [&](const auto& tensors) {
+        for (const at::Tensor& tensor : tensors) {
+            size.parameters += static_cast<std::size_t>(tensor.numel());
+            size.bytes += tensor.nbytes();
+        }
+    };
+    add(impl_->instances_->loaded().parameters());
+    add(impl_->instances_->loaded().buffers());
+    return size;
+}
+
 std::size_t Model::instances() const { return impl_->instances_->size(); }
 
 namespace {
@@ -63,7 +71,7 @@ namespace {
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 [[noreturn]] void refuse(const std::string& name, const std::string& path, const std::string& why) {
-    throw std::runtime_error("model " + name + ": " + path + " " + why);
+    throw LoadError(name, path, why);
 }
 
 /// What libtorch would say in many words.

@@ -1,13 +1,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <shared_tensor/function.hpp>
-#include <shared_tensor/registry.hpp>
 
 namespace shared_tensor::models {
 
@@ -27,6 +28,12 @@ struct LoadOptions {
     bool grad = false;    ///< calls record for autograd
 };
 
+/// Of all parameters and buffers, once: instances may have more.
+struct ModelSize {
+    std::size_t parameters = 0;  ///< numbers in them
+    std::uint64_t bytes = 0;
+};
+
 /// A TorchScript module whose public methods are shared functions NAME.METHOD.
 ///
 /// State: each session (Context::caller().session) has an instance of its own, made at its first call and kept until
@@ -41,14 +48,13 @@ public:
     ~Model();
     const std::string& name() const;
     const std::vector<std::shared_ptr<const SharedFunction>>& functions() const;
-    /// Throws std::invalid_argument for a name that is taken.
-    void add_to(Registry& registry) const;
-
     /// An instance of its own, as a server's object; its type is "model.NAME".
     ObjectPointer create() const;
 
     /// Methods that are not shared, with the reason: "forward: a parameter of type Any can't cross".
     const std::vector<std::string>& left_out() const;
+
+    ModelSize size() const;
 
     /// Frees that session's instance; a call that runs on it ends as if nothing had happened.
     void session_closed(std::string_view session);
@@ -61,8 +67,19 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
-/// Reads a TorchScript file (torch.jit.save) into host memory, in evaluation mode. Only for paths that the operator
-/// gave: such a file is a program. Throws std::runtime_error with one line that names the model and the path.
+/// A file that is no model, or cannot be one here.
+class LoadError : public std::runtime_error {
+public:
+    LoadError(const std::string& model, const std::string& path, const std::string& why)
+        : std::runtime_error("model " + model + ": " + path + ' ' + why), why_(why) {}
+    const std::string& why() const { return why_; }  ///< without the path, in words that follow the file's name
+
+private:
+    std::string why_;
+};
+
+/// Reads a TorchScript file (torch.jit.save), in evaluation mode. Only for paths that the operator gave: such a file is
+/// a program. Throws LoadError.
 std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options = {});
 
 /// "name=path" or "name=path?stateful=deep&device=cuda:0&dtype=float16&grad=no", as it stands on the command line;

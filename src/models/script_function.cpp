@@ -156,7 +156,10 @@ std::shared_ptr<Instance> ScriptFunction::read_instance(const ValueSource& sourc
     const ObjectPointer object = reader.handle(instances_->stateless() ? Access::concurrent : Access::exclusive);
     if (object->type != object_type_ || std::strcmp(object->cpp_type, typeid(Instance).name()) != 0)
         reader.fail(expected, "an object of type " + object->type);
-    return {object, static_cast<Instance*>(object->value.get())};
+    auto* const instance = static_cast<Instance*>(object->value.get());
+    if (!instances_->made(*instance))
+        reader.fail(expected, "one of the model that had this name before: make another with model.create");
+    return {object, instance};
 }
 
 Binding ScriptFunction::bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept {

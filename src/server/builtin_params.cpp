@@ -87,6 +87,13 @@ std::optional<std::int64_t> BuiltinParams::optional_integer(std::string_view nam
     return value->get<std::int64_t>();
 }
 
+bool BuiltinParams::flag(std::string_view name) const {
+    const Json* value = find(name);
+    if (value == nullptr) return false;
+    if (!value->is_boolean()) refuse(name, "true or false", shown(*value));
+    return value->get<bool>();
+}
+
 std::optional<std::chrono::milliseconds> BuiltinParams::optional_ms(std::string_view name,
                                                                     std::chrono::milliseconds most) const {
     const auto value = optional_integer(name, 0, most.count());

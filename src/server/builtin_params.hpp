@@ -34,6 +34,7 @@ public:
     /// An array of at most `most` strings.
     std::vector<std::string> texts(std::string_view name, std::size_t most) const;
     std::optional<std::int64_t> optional_integer(std::string_view name, std::int64_t least, std::int64_t most) const;
+    bool flag(std::string_view name) const;  ///< false when absent
     std::optional<std::chrono::milliseconds> optional_ms(std::string_view name, std::chrono::milliseconds most) const;
 
 private:

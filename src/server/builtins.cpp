@@ -29,7 +29,7 @@ constexpr std::chrono::milliseconds kMaxTtl{24LL * 3600 * 1000};
 Builtins::Builtins(BuiltinParts parts) : parts_(std::move(parts)) {
     methods_["rpc.discover"] = [this](const BuiltinCall& call) {
         take_no_params(call);
-        return answer(parts_.open_rpc);
+        return answer(parts_.open_rpc.document()->json);
     };
     methods_["server.info"] = [this](const BuiltinCall& call) {
         take_no_params(call);

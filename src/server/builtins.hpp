@@ -13,6 +13,7 @@
 #include "server/sessions.hpp"
 #include "server/ways.hpp"
 #include "service/dispatcher.hpp"
+#include "service/open_rpc.hpp"
 
 namespace shared_tensor::server {
 
@@ -39,7 +40,7 @@ struct BuiltinParts {
     Sessions& sessions;
     std::function<json_rpc::Json()> server_info;
     std::function<WayFacts()> way_facts;
-    const json_rpc::Json& open_rpc;
+    const service::OpenRpc& open_rpc;
     std::string epoch;
     std::chrono::milliseconds max_wait;  ///< of task.wait and task.result that name no time
 };

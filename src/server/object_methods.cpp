@@ -43,18 +43,9 @@ std::vector<std::string> ids_of(const BuiltinCall& call) {
     return ids;
 }
 
-Outcome create_model(const BuiltinCall& call, const service::Dispatcher& dispatcher) {
-    const BuiltinParams params(call.params, {"model"});
-    const std::string name = params.text("model");
-    const Registry::ModelMaker* make = dispatcher.registry().find_model(name);
-    if (make == nullptr) throw BadParameter(json_rpc::invalid_params("model", "the name of a loaded model", name));
-    return make_outcome(codec::Value{{{"$object", 0}}, {}, {(*make)()}});
-}
-
 }  // namespace
 
-void add_object_methods(Builtins& builtins, service::ObjectTable& objects, const service::Dispatcher& dispatcher,
-                        const std::string& epoch) {
+void add_object_methods(Builtins& builtins, service::ObjectTable& objects, const std::string& epoch) {
     builtins.add("object.list", [&objects](const BuiltinCall& call) {
         const BuiltinParams none(call.params, {});
         Json list = Json::array();
@@ -70,7 +61,6 @@ void add_object_methods(Builtins& builtins, service::ObjectTable& objects, const
     builtins.add("object.release", [&objects](const BuiltinCall& call) {
         return answer({{"released", objects.release(ids_of(call), visible_to(call.principal))}});
     });
-    builtins.add("model.create", [&dispatcher](const BuiltinCall& call) { return create_model(call, dispatcher); });
 }
 
 }  // namespace shared_tensor::server

@@ -80,7 +80,7 @@ http::Response not_upgraded(const http::RequestHead& head) {
 
 }  // namespace
 
-Router::Router(Parts parts) : parts_(std::move(parts)) { json_rpc::print_json(parts_.open_rpc, open_rpc_text_); }
+Router::Router(Parts parts) : parts_(std::move(parts)) {}
 
 std::variant<http::BodyPlan, http::Response> Router::admit(const http::RequestHead& head) {
     if (auto preflight = answer_preflight(head, parts_.access)) return std::move(*preflight);
@@ -224,7 +224,7 @@ http::Response Router::tensor(const http::Request& request, const Principal& who
 }
 
 http::Response Router::get(const std::string& path) const {
-    if (path == "/openrpc.json") return http::Response::json(200, open_rpc_text_);
+    if (path == "/openrpc.json") return http::Response::json(200, parts_.open_rpc.document()->text);
     if (path == "/healthz" || parts_.ready()) return http::Response::json(200, R"({"status":"ok"})");
     http::Response response = http::Response::json(503, R"({"status":"not ready"})");
     response.headers.add("Retry-After", "1");

@@ -22,7 +22,7 @@ public:
         TensorEndpoint tensors;
         UploadEndpoint uploads;
         SocketEndpoint& sockets;
-        const json_rpc::Json& open_rpc;
+        const service::OpenRpc& open_rpc;
         const ServerValues& values;
         CompressionTotals& compression;
         std::function<bool()> ready;
@@ -48,7 +48,6 @@ private:
     void decode(http::Request& request, const Principal& who) const;
 
     Parts parts_;
-    std::string open_rpc_text_;
     mutable BufferPool buffers_;  ///< of bodies that came compressed
 };
 

@@ -135,7 +135,7 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
 }
 
 void RpcEndpoint::start_call(Message& message, Item& item) const {
-    const SharedFunction* function = dispatcher_->registry().find(item.request.method);
+    const service::FunctionPointer function = dispatcher_->find(item.request.method);
     message.exchange.set_borrow(function != nullptr && function->options().borrows);
     auto timeout = item.to.meta.timeout;
     if (timeout && !item.inputs.empty()) {  // it waited for them: its time began with the message

@@ -10,6 +10,7 @@
 #include "server/lease_methods.hpp"
 #include "server/local_clients.hpp"
 #include "server/local_socket.hpp"
+#include "server/model_methods.hpp"
 #include "server/named_tensors.hpp"
 #include "server/object_methods.hpp"
 #include "server/router.hpp"
@@ -119,8 +120,9 @@ service::LeaseLimits lease_limits(const ServerOptions& options) {
 }
 
 service::UploadLimits upload_limits(const ServerOptions& options) {
-    return {options.max_upload_bytes > 0 ? options.max_upload_bytes : memory_size() / 4, options.max_uploads,
-            options.max_client_uploads, options.upload_ttl};
+    const std::uint64_t all = options.max_upload_bytes > 0 ? options.max_upload_bytes : memory_size() / 4;
+    const std::uint64_t one = options.max_client_upload_bytes > 0 ? options.max_client_upload_bytes : all / 2;
+    return {all, one, options.max_uploads, options.max_client_uploads, options.upload_ttl};
 }
 
 /// Devices belong to the process: what one server switched on stays so.
@@ -173,11 +175,9 @@ json_rpc::ParseLimits parse_limits(const ServerOptions& options) {
 
 class Server::Impl {
 public:
-    Impl(Registry registry, ServerOptions wanted)
+    Impl(const Registry& registry, ServerOptions wanted)
         : options_(completed(std::move(wanted))),
-          registry_(std::move(registry)),
           epoch_(random_hex(8)),
-          open_rpc_(service::open_rpc_document(registry_, SHARED_TENSOR_VERSION)),
           credentials_(options_),
           clients_(client_limits(options_)),
           access_(options_, Credentials::tokens_of(options_), clients_),
@@ -190,7 +190,9 @@ public:
                  options_.local_socket == "none" ? nullptr : &local_.pool()),
           uploads_(upload_limits(options_)),
           watches_([this](const auto& id, const auto& owner) { return dispatcher_.tasks().get(id, owner); }),
-          dispatcher_(registry_, dispatcher_options(options_, allocation_), &tensor::make_handle),
+          dispatcher_(registry, dispatcher_options(options_, allocation_), &tensor::make_handle),
+          models_(dispatcher_.functions(), options_.model_folders, options_.max_models),
+          open_rpc_(dispatcher_.functions(), SHARED_TENSOR_VERSION),
           values_{objects_,
                   leases_,
                   named_values(),
@@ -227,8 +229,12 @@ public:
         dispatcher_.tasks().on_changed([this](std::string_view id) { watches_.changed(id); });
         add_lease_methods(builtins_, {leases_, sessions_, local_, epoch_});
         add_tensor_methods(builtins_, names_, epoch_);
-        add_object_methods(builtins_, objects_, dispatcher_, epoch_);
+        add_object_methods(builtins_, objects_, epoch_);
+        add_model_methods(builtins_, models_);
+        for (const std::string& model : options_.models)
+            models_.load_argument(model);
         sessions_.on_closed([this](std::string_view session) {
+            models_.session_closed(session);
             objects_.session_ended(session);
             leases_.session_ended(url_lessee("", session));
             if (session_closed_) session_closed_(session);
@@ -285,15 +291,17 @@ public:
             options_.host.find(':') == std::string::npos ? options_.host : '[' + options_.host + ']';
         return (options_.tls_certificate.empty() ? "http://" : "https://") + host + ':' + std::to_string(port());
     }
+    std::size_t functions() const { return dispatcher_.functions().size(); }
     void on_session_closed(std::function<void(std::string_view)> closed) { session_closed_ = std::move(closed); }
 
 private:
     /// A function that wants a device which is not there fails here, and not at its first call.
     void check_placements() const {
-        for (const SharedFunction* function : registry_.functions()) {
-            const FunctionOptions& wanted = function->options();
+        for (const auto& entry : dispatcher_.functions().all()) {
+            const SharedFunction& function = *entry->shared;
+            const FunctionOptions& wanted = function.options();
             if (const auto fault = tensor::fault_of_placement(wanted.device, wanted.dtype); !fault.empty())
-                throw std::invalid_argument(std::string(function->name()) + " (" + function->where() + "): " + fault);
+                throw std::invalid_argument(std::string(function.name()) + " (" + function.where() + "): " + fault);
         }
     }
 
@@ -332,9 +340,7 @@ private:
     }
 
     const ServerOptions options_;
-    const Registry registry_;
     const std::string epoch_;
-    const json_rpc::Json open_rpc_;
     Credentials credentials_;
     Clients clients_;
     server::Access access_;
@@ -349,6 +355,8 @@ private:
     WayTotals ways_;
     TaskWatches watches_;  ///< before the dispatcher, whose tasks tell it how they go to the last
     service::Dispatcher dispatcher_;
+    models::ModelTable models_;
+    const service::OpenRpc open_rpc_;
     const ServerValues values_;
     const Recipients recipients_;
     Builtins builtins_;
@@ -364,13 +372,15 @@ private:
     std::atomic<bool> running_{false};
 };
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the functions are the server's from here
 Server::Server(Registry registry, ServerOptions options)
-    : impl_(std::make_unique<Impl>(std::move(registry), std::move(options))) {}
+    : impl_(std::make_unique<Impl>(registry, std::move(options))) {}
 Server::~Server() = default;
 
 void Server::start() { impl_->start(); }
 int Server::port() const { return impl_->port(); }
 std::string Server::url() const { return impl_->url(); }
+std::size_t Server::functions() const { return impl_->functions(); }
 bool Server::stop(std::chrono::milliseconds drain_time) { return impl_->stop(drain_time); }
 void Server::on_session_closed(std::function<void(std::string_view)> closed) {
     impl_->on_session_closed(std::move(closed));

@@ -58,10 +58,12 @@ Json limits(const InfoSources& sources) {
             {"max_set_members", options.max_set_members},
             {"max_named_bytes", names.max_bytes},
             {"max_upload_bytes", sources.uploads.limits().max_bytes},
+            {"max_client_upload_bytes", sources.uploads.limits().max_client_bytes},
             {"max_uploads", options.max_uploads},
             {"max_client_uploads", options.max_client_uploads},
             {"upload_ttl_ms", options.upload_ttl.count()},
             {"max_objects", options.max_objects},
+            {"max_models", options.max_models},
             {"max_web_sockets", options.max_web_sockets},
             {"max_streams", options.max_streams},
             {"max_socket_calls", options.max_socket_calls},
@@ -107,8 +109,8 @@ Json functions(const service::Dispatcher& dispatcher) {
 
 Json service(const InfoSources& sources) {
     Json used = Json::array();
-    for (const SharedFunction* function : sources.dispatcher.registry().functions()) {
-        const std::string device(function->options().device);
+    for (const auto& function : sources.dispatcher.functions().all()) {
+        const std::string device(function->shared->options().device);
         if (!device.empty() && std::find(used.begin(), used.end(), device) == used.end()) used.push_back(device);
     }
     if (used.empty()) used.push_back("cpu");
@@ -184,7 +186,7 @@ Json server_info(const InfoSources& sources) {
     const auto uptime = std::chrono::duration_cast<milliseconds>(real_clock().now() - sources.started);
     Json info{{"name", "shared-tensor-server"}, {"version", SHARED_TENSOR_VERSION},
               {"epoch", sources.epoch},         {"uptime_ms", uptime.count()},
-              {"service", service(sources)},    {"functions", sources.dispatcher.registry().size()},
+              {"service", service(sources)},    {"functions", sources.dispatcher.functions().size()},
               {"devices", devices()},           {"ways", describe_ways(sources.way_facts)},
               {"limits", limits(sources)},      {"totals", totals(sources)}};
     if (!sources.way_facts.local_socket.empty()) info["local_socket"] = sources.way_facts.local_socket;

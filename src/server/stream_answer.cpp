@@ -99,7 +99,9 @@ std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request
                                                 http::Exchange& exchange) const {
     const json_rpc::Json id = request.id.value_or(nullptr);
     const std::string_view form = wanted(headers);
-    if (!only_writes(*opener_->dispatcher.registry().find(request.method))) {
+    const service::FunctionPointer function = opener_->dispatcher.find(request.method);
+    if (function == nullptr) return error_reply(id, json_rpc::method_not_found(request.method));
+    if (!only_writes(*function)) {
         return error_reply(
             id, json_rpc::invalid_request("this function reads a stream: call it over a WebSocket (GET /ws)"));
     }

@@ -38,7 +38,7 @@ class StreamCall final : public detail::CallStreams, public std::enable_shared_f
 public:
     struct Setup {
         json_rpc::Json id;
-        const SharedFunction* function;
+        std::shared_ptr<const SharedFunction> function;
         Principal principal;
         Recipient recipient;
         const Recipients& recipients;

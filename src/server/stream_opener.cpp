@@ -34,6 +34,8 @@ std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> StreamOpener::make(co
                                                                               std::shared_ptr<MessageOut> out,
                                                                               Carrier carrier) const {
     if (!principal.may_call(request.method)) return json_rpc::not_authorised(reason_against(request.method));
+    auto function = dispatcher.find(request.method);
+    if (function == nullptr) return json_rpc::method_not_found(request.method);
     Recipient recipient;
     if (auto error = recipients.find(principal, defaults, request.meta, recipient)) return std::move(*error);
     const streams::Window client_window =
@@ -42,8 +44,8 @@ std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> StreamOpener::make(co
         if (auto error = leave_out_bodies(recipient.meta.policy)) return std::move(*error);
     }
     return std::make_shared<StreamCall>(
-        StreamCall::Setup{request.id.value_or(nullptr), dispatcher.registry().find(request.method), principal,
-                          std::move(recipient), recipients, values, ways, max_item_json, window, std::move(out)},
+        StreamCall::Setup{request.id.value_or(nullptr), std::move(function), principal, std::move(recipient),
+                          recipients, values, ways, max_item_json, window, std::move(out)},
         client_window);
 }
 

@@ -20,12 +20,6 @@ Error key_reused() {
                                     "other arguments");
 }
 
-bool takes_streams(const SharedFunction& function) {
-    const auto parameters = function.parameters();
-    return std::any_of(parameters.begin(), parameters.end(),
-                       [](const ParameterInfo& parameter) { return parameter.flow != Flow::value; });
-}
-
 /// A call that has ended and yielded objects: nobody else gets these, though it may be found in flight for a moment.
 bool has_made_objects(const Execution& execution) {
     const OutcomePointer outcome = execution.outcome();
@@ -35,22 +29,15 @@ bool has_made_objects(const Execution& execution) {
 }  // namespace
 
 Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, WrapTensor wrap, const Clock& clock)
-    : registry_(&registry),
-      options_(options),
+    : options_(options),
       wrap_(wrap),
       clock_(&clock),
+      functions_(registry),
       task_group_(tasks::make_group(std::max<std::size_t>(1, options.pool.workers - 1))),
       cache_(options.cache_bytes, clock),
       keys_(options.idempotency, clock),
       tasks_(options.tasks, clock),
-      pool_(options.pool, clock) {
-    for (const SharedFunction* function : registry.functions()) {
-        const std::size_t limit = function->options().concurrency;
-        functions_.emplace(std::string(function->name()),
-                           Function{function, limit > 0 ? tasks::make_group(limit) : nullptr,
-                                    std::make_shared<RunTime>(), takes_streams(*function)});
-    }
-}
+      pool_(options.pool, clock) {}
 
 /// What is left ends while everything that is told of it still stands.
 Dispatcher::~Dispatcher() { drain(real_clock().now()); }
@@ -68,10 +55,10 @@ std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
 
 bool Dispatcher::streams(std::string_view name) const {
     const auto found = functions_.find(name);
-    return found != functions_.end() && found->second.streams;
+    return found != nullptr && found->streams;
 }
 
-std::optional<Error> Dispatcher::refuse(const Function& function, Kind kind) {
+std::optional<Error> Dispatcher::refuse(const FunctionTable::Entry& function, Kind kind) {
     if (function.streams && kind != Kind::stream) {
         return json_rpc::invalid_request(
             "this function streams: call it over a WebSocket (GET /ws), or, where it only writes, with Accept: "
@@ -85,8 +72,8 @@ std::optional<Error> Dispatcher::refuse(const Function& function, Kind kind) {
 std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& spec, Kind kind) const {
     if (draining_.load()) return json_rpc::shutting_down();
     const auto found = functions_.find(spec.method);
-    if (found == functions_.end()) return json_rpc::method_not_found(spec.method);
-    const Function& function = found->second;
+    if (found == nullptr) return json_rpc::method_not_found(spec.method);
+    const FunctionTable::Entry& function = *found;
     const FunctionOptions& options = function.shared->options();
     if (auto error = refuse(function, kind)) return std::move(*error);
     if (spec.idempotency_key.size() > keys_.limits().max_key_bytes) {
@@ -100,7 +87,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     Binding binding = function.shared->bind(source, std::get<ArgumentNodes>(nodes));
     if (binding.failure) return source.fault() ? *source.fault() : to_error(*binding.failure);
 
-    Prepared prepared{&function, std::move(binding.call), {}, {}, options_.call_timeout, source.uses()};
+    Prepared prepared{found, std::move(binding.call), {}, {}, options_.call_timeout, source.uses()};
     const bool cacheable = options_.cache && options.cached && !options.stateful && !function.streams;
     const bool keyed = !spec.idempotency_key.empty() && !function.streams;
     ArgumentsKey key;
@@ -129,9 +116,10 @@ std::shared_ptr<Execution> Dispatcher::make_execution(Prepared& prepared, CallOw
 
 std::vector<Dispatcher::FunctionStats> Dispatcher::function_stats() const {
     std::vector<FunctionStats> all;
-    for (const auto& [name, function] : functions_) {
-        const Latencies compute = function.run_time->latencies();
-        if (compute.count > 0) all.push_back({name, compute, function.run_time->failures()});
+    for (const auto& function : functions_.all()) {
+        const Latencies compute = function->run_time->latencies();
+        if (compute.count > 0)
+            all.push_back({std::string(function->shared->name()), compute, function->run_time->failures()});
     }
     return all;
 }
@@ -287,7 +275,7 @@ std::shared_ptr<tasks::Group> Dispatcher::object_group(const ObjectPointer& obje
 }
 
 void Dispatcher::keep_result(Execution& execution, const Prepared& prepared) {
-    const SharedFunction* function = prepared.function->shared;
+    const FunctionPointer& function = prepared.function->shared;
     execution.observe(
         {{}, {}, [this, key = prepared.cache_key, function, run = &execution](const OutcomePointer& outcome) {
              const FunctionOptions& options = function->options();

@@ -6,7 +6,6 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -14,6 +13,7 @@
 
 #include "codec/references.hpp"
 #include "service/execution.hpp"
+#include "service/function_table.hpp"
 #include "service/idempotency.hpp"
 #include "service/result_cache.hpp"
 #include "tasks/task_table.hpp"
@@ -80,15 +80,21 @@ struct TaskOptions {
 
 /// Runs shared functions: checks arguments, then idempotency key -> cache -> equal calls in flight -> queue.
 ///
-/// `registry` must outlive it. Thread safety: all methods from any thread; none waits for user code but drain() and,
+/// Thread safety: all methods from any thread; none waits for user code but drain() and,
 /// for functions marked inline_, call().
 class Dispatcher {
 public:
     Dispatcher(const Registry& registry, DispatcherOptions options, WrapTensor wrap, const Clock& clock = real_clock());
     ~Dispatcher();  ///< answers what waits or runs with -32009, then waits for the code that runs
 
-    /// Nothing when no function has that name.
-    bool has(std::string_view name) const { return functions_.contains(name); }
+    /// What can be called: more may come, and go, at any time.
+    FunctionTable& functions() { return functions_; }
+    const FunctionTable& functions() const { return functions_; }
+    /// Null when no function has that name.
+    FunctionPointer find(std::string_view name) const {
+        const FunctionTable::EntryPointer entry = functions_.find(name);
+        return entry == nullptr ? nullptr : entry->shared;
+    }
 
     std::variant<StartedCall, json_rpc::Error> call(const CallSpec& spec);
     /// Whether the function of that name takes streams; false where there is none.
@@ -113,7 +119,7 @@ public:
     }
     /// How its runs went, for each function that has run.
     struct FunctionStats {
-        std::string_view name;
+        std::string name;
         Latencies compute;
         std::uint64_t failures;
     };
@@ -122,7 +128,6 @@ public:
     tasks::TaskTable& tasks() { return tasks_; }
     ResultCache& cache() { return cache_; }
     const tasks::WorkerPool& pool() const { return pool_; }
-    const Registry& registry() const { return *registry_; }
     const DispatcherOptions& options() const { return options_; }
 
     /// New calls are refused with -32009 from now on.
@@ -134,19 +139,13 @@ public:
     void tend();
 
 private:
-    struct Function {
-        const SharedFunction* shared;
-        std::shared_ptr<tasks::Group> group;  ///< of concurrency(n), else null
-        std::shared_ptr<RunTime> run_time;
-        bool streams = false;
-    };
     enum class Kind { call, task, stream };
     struct Prepared;  // a call whose arguments are read
 
     using WaiterPointer = std::unique_ptr<Execution::Waiter>;
 
     std::variant<Prepared, json_rpc::Error> prepare(const CallSpec& spec, Kind kind) const;
-    static std::optional<json_rpc::Error> refuse(const Function& function, Kind kind);
+    static std::optional<json_rpc::Error> refuse(const FunctionTable::Entry& function, Kind kind);
     std::shared_ptr<Execution> make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline);
     std::variant<WaiterPointer, json_rpc::Error> start(Prepared& prepared, const CallOwner& owner, SteadyTime deadline,
                                                        bool as_task);
@@ -179,16 +178,10 @@ private:
         std::weak_ptr<Execution> stream{};  ///< in the place of the wish
     };
 
-    struct NameHash {
-        using is_transparent = void;
-        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-    };
-
-    const Registry* registry_;
     DispatcherOptions options_;
     WrapTensor wrap_;
     const Clock* clock_;
-    std::unordered_map<std::string, Function, NameHash, std::equal_to<>> functions_;
+    FunctionTable functions_;
     std::shared_ptr<tasks::Group> task_group_;
     std::atomic<bool> draining_{false};
 

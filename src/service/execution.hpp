@@ -37,7 +37,7 @@ using WithoutGrad = std::shared_ptr<void> (*)();
 class Execution final : public std::enable_shared_from_this<Execution>, private Context {
 public:
     struct Setup {
-        const SharedFunction* function = nullptr;  ///< outlives the execution
+        std::shared_ptr<const SharedFunction> function;
         std::unique_ptr<BoundCall> call;
         CallOwner owner;
         SteadyTime deadline = SteadyTime::max();

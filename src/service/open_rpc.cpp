@@ -4,6 +4,7 @@
 
 #include "codec/json_sink.hpp"
 #include "json_rpc/error.hpp"
+#include "json_rpc/json_text.hpp"
 
 namespace shared_tensor::service {
 
@@ -117,14 +118,31 @@ Json tensor_schema() {
 
 }  // namespace
 
-Json open_rpc_document(const Registry& registry, const std::string& server_version) {
+Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std::string& server_version) {
     auto methods = Json::array();
-    for (const SharedFunction* function : registry.functions())
+    for (const FunctionPointer& function : functions)
         methods.push_back(method_of(*function));
     return {{"openrpc", "1.3.2"},
             {"info", {{"title", "shared_tensor"}, {"version", server_version}}},
             {"methods", std::move(methods)},
             {"components", {{"schemas", {{"Tensor", tensor_schema()}}}}}};
+}
+
+std::shared_ptr<const OpenRpc::Document> OpenRpc::document() const {
+    const std::uint64_t version = functions_->version();  // before they are looked at: older at worst, and made again
+    auto known = made_.with([&](const Made& made) { return made.version == version ? made.document : nullptr; });
+    if (known != nullptr) return known;
+    std::vector<FunctionPointer> functions;
+    for (const auto& entry : functions_->all())
+        functions.push_back(entry->shared);
+    auto document = std::make_shared<Document>();
+    document->json = open_rpc_document(functions, server_version_);
+    json_rpc::print_json(document->json, document->text);
+    Made made{version, document};
+    made_.with([&](Made& kept) {
+        if (kept.version < version) std::swap(kept, made);
+    });
+    return document;
 }
 
 }  // namespace shared_tensor::service

@@ -12,7 +12,7 @@ namespace shared_tensor::service {
 
 /// A call whose arguments are read and found good, on its way to the queue.
 struct Dispatcher::Prepared {
-    const Function* function;
+    FunctionTable::EntryPointer function;
     std::unique_ptr<BoundCall> call;
     std::string arguments;  ///< the text of arguments_key(), where a policy needs it
     std::string cache_key;  ///< empty: not cached

@@ -61,22 +61,12 @@ const SharedFunction* Registry::find(std::string_view name) const {
     return found == functions_.end() ? nullptr : found->second.get();
 }
 
-void Registry::add_model(std::string name, ModelMaker make) {
-    const auto [place, added] = models_.try_emplace(std::move(name), std::move(make));
-    if (!added) throw std::invalid_argument("two models are called \"" + place->first + '"');
-}
-
-const Registry::ModelMaker* Registry::find_model(std::string_view name) const {
-    const auto found = models_.find(name);
-    return found == models_.end() ? nullptr : &found->second;
-}
-
-std::vector<const SharedFunction*> Registry::functions() const {
-    std::vector<const SharedFunction*> all;
+std::vector<std::shared_ptr<const SharedFunction>> Registry::functions() const {
+    std::vector<std::shared_ptr<const SharedFunction>> all;
     all.reserve(functions_.size());
     for (const auto& [name, function] : functions_)
-        all.push_back(function.get());
-    std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->name() < b->name(); });
+        all.push_back(function);
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a->name() < b->name(); });
     return all;
 }
 

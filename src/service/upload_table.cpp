@@ -102,26 +102,47 @@ Upload::Progress Upload::progress() const {
 }
 
 /// Counted until the upload ends.
-std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const TakeBlock& take) const {
+std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const Holder& holder, const TakeBlock& take) const {
     const std::uint64_t bytes = upload.form().size;
-    if (bytes > limits_.max_bytes)
-        return Full{"a file of at most " + std::to_string(limits_.max_bytes) + " bytes (--max-upload-bytes)", true};
-    const std::uint64_t others = used_->with([&](std::uint64_t& used) {
-        const std::uint64_t before = used;
-        if (bytes <= limits_.max_bytes - used) used += bytes;
-        return before;
+    if (bytes > holder.most) {
+        const char* option = holder.most < limits_.max_bytes ? "--max-client-upload-bytes" : "--max-upload-bytes";
+        return Full{"a file of at most " + std::to_string(holder.most) + " bytes (" + option + ')', true};
+    }
+    enum class Room { enough, none, none_of_owner };
+    std::uint64_t others = 0;
+    const Room room = used_->with([&](Used& used) {
+        others = used.bytes;
+        if (bytes > limits_.max_bytes - used.bytes) return Room::none;
+        const auto mine = used.of_owner.find(holder.owner);
+        const std::uint64_t of_owner = mine == used.of_owner.end() ? 0 : mine->second;
+        if (bytes > holder.most - std::min(of_owner, holder.most)) {
+            others = of_owner;
+            return Room::none_of_owner;
+        }
+        used.bytes += bytes;
+        if (bytes > 0) used.of_owner[holder.owner] += bytes;
+        return Room::enough;
     });
-    if (bytes > limits_.max_bytes - others)
-        return Full{"uploads of " + std::to_string(others) + " bytes are under way (--max-upload-bytes)"};
-    std::shared_ptr<const void> share(
-        used_.get(), [used = used_, bytes](const void*) { used->with([&](std::uint64_t& sum) { sum -= bytes; }); });
+    if (room != Room::enough) {
+        const bool all = room == Room::none;
+        return Full{(all ? "uploads of " : "uploads of yours of ") + std::to_string(others) + " bytes are under way (" +
+                    (all ? "--max-upload-bytes)" : "--max-client-upload-bytes)")};
+    }
+    std::shared_ptr<const void> share(used_.get(), [used = used_, bytes, owner = holder.owner](const void*) {
+        used->with([&](Used& all) {
+            all.bytes -= bytes;
+            const auto mine = all.of_owner.find(owner);
+            if (mine != all.of_owner.end() && (mine->second -= bytes) == 0) all.of_owner.erase(mine);
+        });
+    });
     upload.opened(bytes > 0 ? take(bytes) : MemoryBlock{}, std::move(share));
     return std::nullopt;
 }
 
-UploadTable::Opened UploadTable::make(const UploadForm& form, const TakeBlock& take) const {
+UploadTable::Opened UploadTable::make(const std::string& owner, const UploadForm& form, const TakeBlock& take,
+                                      Share share) const {
     auto upload = std::make_shared<Upload>(form, now());
-    if (auto full = fill(*upload, take)) return std::move(*full);
+    if (auto full = fill(*upload, holder(owner, share), take)) return std::move(*full);
     return upload;
 }
 
@@ -135,7 +156,7 @@ bool UploadTable::has_room(const All& all, const std::string& owner) const {
     return open < limits_.max_uploads && of_owner < limits_.max_client_uploads;
 }
 
-UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, const TakeBlock& take) {
+UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, const TakeBlock& take, Share share) {
     const auto made = std::make_shared<Upload>(form, now());
     UploadPointer replaced;  // goes without the lock
     auto opened = all_.with([&](All& all) -> Opened {
@@ -153,7 +174,7 @@ UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, co
     const auto* upload = std::get_if<UploadPointer>(&opened);
     if (upload == nullptr || *upload != made) return opened;
     try {
-        if (auto full = fill(*made, take)) {
+        if (auto full = fill(*made, holder(key.owner, share), take)) {
             remove(key, made);
             return std::move(*full);
         }
@@ -207,7 +228,7 @@ UploadTable::Stats UploadTable::stats() const {
         for (const auto& [key, upload] : all)
             stats.uploads += upload->is_published() ? 0 : 1;
     });
-    stats.bytes = used_->with([](std::uint64_t used) { return used; });
+    stats.bytes = used_->with([](const Used& used) { return used.bytes; });
     return stats;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <compare>
@@ -10,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -90,10 +92,11 @@ private:
 };
 
 struct UploadLimits {
-    std::uint64_t max_bytes = std::uint64_t{8} << 30;  ///< of all that are under way
-    std::size_t max_uploads = 1'000;                   ///< likewise
-    std::size_t max_client_uploads = 100;              ///< of one owner
-    std::chrono::milliseconds ttl{300'000};            ///< without a part; what was published is known as long
+    std::uint64_t max_bytes = std::uint64_t{8} << 30;         ///< of all that are under way
+    std::uint64_t max_client_bytes = std::uint64_t{4} << 30;  ///< of one owner, if that one is held to it
+    std::size_t max_uploads = 1'000;                          ///< likewise
+    std::size_t max_client_uploads = 100;                     ///< of one owner
+    std::chrono::milliseconds ttl{300'000};                   ///< without a part; what was published is known as long
 };
 
 /// The uploads that are under way, and those that were published lately. Thread safety: all methods from any thread.
@@ -109,14 +112,18 @@ public:
         bool for_ever = false;  ///< it would not do either if there were no others
     };
     explicit UploadTable(UploadLimits limits, const Clock& clock = real_clock())
-        : limits_(limits), clock_(&clock), used_(std::make_shared<Guarded<std::uint64_t>>(0U)) {}
+        : limits_(limits), clock_(&clock), used_(std::make_shared<Guarded<Used>>()) {}
+
+    /// How much of max_bytes an owner may have: max_client_bytes, or all.
+    enum class Share { client, all };
 
     /// The one of that key, or a new one; of two callers at once one opens it and the other waits. One of another form
     /// that was published makes room. `take` gives its memory; what it throws is passed on.
     using Opened = std::variant<UploadPointer, Full>;
-    Opened open(const Key& key, const UploadForm& form, const TakeBlock& take);
+    Opened open(const Key& key, const UploadForm& form, const TakeBlock& take, Share share = Share::client);
     /// One for a sender that has the whole file: nobody else finds it.
-    Opened make(const UploadForm& form, const TakeBlock& take) const;
+    Opened make(const std::string& owner, const UploadForm& form, const TakeBlock& take,
+                Share share = Share::client) const;
 
     UploadPointer find(const Key& key) const;
     /// Parts of it may come again, if it has an id.
@@ -137,11 +144,22 @@ private:
     using All = std::map<Key, UploadPointer>;
     static constexpr std::size_t kMostPublished = 10'000;
     bool has_room(const All& all, const std::string& owner) const;
-    std::optional<Full> fill(Upload& upload, const TakeBlock& take) const;
+    struct Used {
+        std::uint64_t bytes = 0;
+        std::unordered_map<std::string, std::uint64_t> of_owner;
+    };
+    struct Holder {
+        const std::string& owner;
+        std::uint64_t most;
+    };
+    Holder holder(const std::string& owner, Share share) const {
+        return {owner, share == Share::all ? limits_.max_bytes : std::min(limits_.max_bytes, limits_.max_client_bytes)};
+    }
+    std::optional<Full> fill(Upload& upload, const Holder& holder, const TakeBlock& take) const;
 
     const UploadLimits limits_;
     const Clock* const clock_;
-    const std::shared_ptr<Guarded<std::uint64_t>> used_;  // outlived by uploads that are still written to
+    const std::shared_ptr<Guarded<Used>> used_;  // outlived by uploads that are still written to
     Guarded<All> all_;
 };
 

@@ -45,6 +45,7 @@ public:
             ::unlink(file.c_str());
         ::rmdir(path_.c_str());
     }
+    const std::string& path() const { return path_; }
     std::string file(const std::string& name) {
         files_.push_back(path_ + '/' + name);
         return files_.back();

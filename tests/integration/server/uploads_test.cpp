@@ -419,6 +419,28 @@ TEST_CASE("uploads are bounded, in bytes and number", "[server][uploads]") {
     CHECK(error_of(never)["data"]["expected"].get<std::string>().find("--max-upload-bytes") != std::string::npos);
 }
 
+TEST_CASE("a principal that is no admin puts a part of what all may", "[server][uploads]") {
+    TemporaryFolder folder;
+    const std::string ann = std::string(32, 'a'), boss = std::string(32, 'b');
+    const std::string tokens = folder.write("tokens", "ann:" + ann + "\nboss:" + boss + ":admin\n");
+    const auto as = [](const std::string& secret) {
+        return std::pair<std::string, std::string>("Authorization", "Bearer " + secret);
+    };
+    const auto limit = [&](const Words& options) {
+        Words words{"--token-file", tokens, "--max-upload-bytes", "20000"};
+        words.insert(words.end(), options.begin(), options.end());
+        const Daemon daemon(words);
+        const Parts large(daemon.port(), 626);  // 10,016 bytes
+        const HttpReply never = large.put(0, 100, {as(ann)});
+        if (never.status != 202) CHECK(large.put(0, 100, {as(boss)}).status == 202);
+        return never.status == 413 ? error_of(never)["data"]["expected"].get<std::string>()
+                                   : std::to_string(never.status);
+    };
+    CHECK(limit({}) == "a file of at most 10000 bytes (--max-client-upload-bytes)");
+    CHECK(limit({"--max-client-upload-bytes", "4000"}) == "a file of at most 4000 bytes (--max-client-upload-bytes)");
+    CHECK(limit({"--max-client-upload-bytes", "11000"}) == "202");
+}
+
 TEST_CASE("a file is put in the place of a version only, if that is asked for", "[server][uploads]") {
     const int port = shared_daemon();
     const std::string name = fresh_name(), bytes = numbers(8);

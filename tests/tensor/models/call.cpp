@@ -36,9 +36,13 @@ const SharedFunction& function(const models::Model& model, std::string_view meth
 
 std::variant<codec::Json, CallFailure> try_call(const models::Model& model, std::string_view method,
                                                 const codec::Json& params, std::string_view session) {
-    const SharedFunction& shared = function(model, method);
+    return try_call(function(model, method), params, session);
+}
+
+std::variant<codec::Json, CallFailure> try_call(const SharedFunction& shared, const codec::Json& params,
+                                                std::string_view session, codec::References* references) {
     tensor::TensorExchange port;
-    const codec::JsonSource source(port);
+    const codec::JsonSource source(port, references);
     std::vector<ValueSource::Node> nodes(shared.parameters().size(), nullptr);
     for (std::size_t i = 0; i < params.size(); ++i)
         nodes.at(i) = codec::JsonSource::node(params[i]);

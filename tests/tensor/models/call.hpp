@@ -5,6 +5,7 @@
 
 #include <shared_tensor/function.hpp>
 
+#include "codec/references.hpp"
 #include "codec/value.hpp"
 #include "models/model.hpp"
 
@@ -21,6 +22,9 @@ CallFailure failure(const models::Model& model, std::string_view method, const c
                     std::string_view session = {});
 
 const SharedFunction& function(const models::Model& model, std::string_view method);
+/// The same of a function that one has; `references` finds the objects that `params` name.
+std::variant<codec::Json, CallFailure> try_call(const SharedFunction& function, const codec::Json& params,
+                                                std::string_view session = {}, codec::References* references = nullptr);
 
 /// What `make` writes.
 template <class Make>

@@ -50,14 +50,6 @@ TEST_CASE("a model without a method that can be shared is refused with the reaso
             "has no method that can be shared (f: parameter x has the type Dict[int, int], which can't cross)"));
 }
 
-TEST_CASE("a model's functions go into a registry under its name", "[models]") {
-    Registry registry;
-    model_of("def f(self) -> int:\n    return 1\ndef g(self) -> int:\n    return 2\n")->add_to(registry);
-    CHECK(registry.size() == 2);
-    CHECK(registry.find("m.f") != nullptr);
-    CHECK(registry.find("m.g") != nullptr);
-}
-
 TEST_CASE("name=path names a model, with how it keeps state behind it", "[models]") {
     const auto plain = models::parse_model_argument("vad=/models/a=b?c.jit");
     CHECK(plain.name == "vad");

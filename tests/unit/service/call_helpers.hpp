@@ -34,7 +34,7 @@ public:
     std::shared_ptr<service::Execution> execution() {
         FakePort port;
         const codec::JsonSource source(port);
-        const SharedFunction* function = registry_.find("f");
+        const auto function = registry_.functions().front();
         return std::make_shared<service::Execution>(service::Execution::Setup{
             function, function->bind(source, {}).call, {"uid:1", "s-1", "t-1"}, SteadyTime::max(), nullptr});
     }

@@ -15,7 +15,7 @@ TEST_CASE("the document tells of every function what a caller needs", "[service]
         timeout(5s), cached(1s));
     registry.add(
         "a", [] {}, execution::task);
-    const Json document = service::open_rpc_document(registry, "1.2.3");
+    const Json document = service::open_rpc_document(registry.functions(), "1.2.3");
     CHECK(document["openrpc"].get<std::string>().starts_with("1."));
     CHECK(document["info"]["version"] == "1.2.3");
     REQUIRE(document["methods"].size() == 2);
@@ -37,7 +37,7 @@ TEST_CASE("the document tells of every function what a caller needs", "[service]
 
 TEST_CASE("a server without functions has a document without methods", "[service]") {
     Registry registry;
-    const Json document = service::open_rpc_document(registry, "1");
+    const Json document = service::open_rpc_document(registry.functions(), "1");
     CHECK(document["methods"] == Json::array());
     CHECK(document["components"]["schemas"].contains("Tensor"));
 }

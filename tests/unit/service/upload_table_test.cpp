@@ -119,6 +119,33 @@ TEST_CASE("Uploads are bounded in bytes and number, and those that are done do n
     CHECK(table.table.stats().bytes == 100);
 }
 
+TEST_CASE("One owner has a part of the bytes of all, unless it may have all", "[service][uploads]") {
+    Table table({.max_bytes = 100, .max_client_bytes = 50});
+    const auto refusal = [&](const std::string& owner, const std::string& id, std::uint64_t size,
+                             UploadTable::Share share = UploadTable::Share::client) {
+        auto opened = table.table.open({owner, "x", id}, {".raw", size}, &take, share);
+        auto* found = std::get_if<UploadTable::Full>(&opened);
+        return found == nullptr ? "" : found->for_ever ? "for ever: " + found->reason : found->reason;
+    };
+    CHECK(refusal("ann", "big", 51) == "for ever: a file of at most 50 bytes (--max-client-upload-bytes)");
+    const auto first = table.open("a", 40);
+    CHECK(refusal("ann", "b", 11) == "uploads of yours of 40 bytes are under way (--max-client-upload-bytes)");
+    CHECK(refusal("ann", "b", 10).empty());
+    CHECK(refusal("ann", "empty", 0).empty());
+    CHECK(refusal("ann", "empty too", 0).empty());
+    CHECK(refusal("bob", "a", 51, UploadTable::Share::all) == "uploads of 50 bytes are under way (--max-upload-bytes)");
+    CHECK(refusal("bob", "a", 50, UploadTable::Share::all).empty());
+    CHECK(table.table.remove({"ann", "x", "a"}, first));
+    CHECK(refusal("ann", "c", 40).empty());
+    auto whole = table.table.make("ann", {".raw", 1}, &take);
+    CHECK(std::holds_alternative<UploadTable::Full>(whole));
+    for (const char* id : {"b", "c", "empty", "empty too"})
+        CHECK(table.table.remove({"ann", "x", id}, table.table.find({"ann", "x", id})));
+    CHECK(table.table.remove({"bob", "x", "a"}, table.table.find({"bob", "x", "a"})));
+    CHECK(table.table.stats().bytes == 0);
+    CHECK(refusal("ann", "d", 50).empty());
+}
+
 TEST_CASE("An upload whose memory cannot be had is not there", "[service][uploads]") {
     Table table;
     const auto none = [](std::uint64_t) -> MemoryBlock { throw std::bad_alloc(); };

@@ -56,7 +56,7 @@ Registry shared_here() {
 TEST_CASE("SHARE takes the name as written, with dots for scopes", "[share][macro]") {
     const Registry registry = shared_here();
     std::vector<std::string> names;
-    for (const auto* function : registry.functions())
+    for (const auto& function : registry.functions())
         names.emplace_back(function->name());
     CHECK(names == std::vector<std::string>{"add", "doc", "share_test.add", "share_test.hidden",
                                             "share_test.inner.deep", "share_test.twice_number", "share_test.twice_text",

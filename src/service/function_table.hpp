@@ -1,0 +1,74 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <shared_tensor/registry.hpp>
+
+#include "service/run_time.hpp"
+#include "tasks/worker_pool.hpp"
+#include "util/guarded.hpp"
+
+namespace shared_tensor::service {
+
+using FunctionPointer = std::shared_ptr<const SharedFunction>;
+
+/// A function that is to be shared has the name of another one.
+class NameTaken : public std::invalid_argument {
+public:
+    NameTaken(std::string name, const std::string& where)
+        : std::invalid_argument("two functions are shared as \"" + name + "\"; " + where), name_(std::move(name)) {}
+    const std::string& name() const { return name_; }
+
+private:
+    std::string name_;
+};
+
+/// What can be called now. Functions come and go while others are called; a call keeps its own.
+/// Thread safety: all methods from any thread; none blocks.
+class FunctionTable {
+public:
+    struct Entry {
+        FunctionPointer shared;
+        std::shared_ptr<tasks::Group> group;  ///< of concurrency(n), else null
+        std::shared_ptr<RunTime> run_time;
+        bool streams = false;
+    };
+    using EntryPointer = std::shared_ptr<const Entry>;
+
+    explicit FunctionTable(const Registry& registry);
+
+    /// Null where there is none of that name.
+    EntryPointer find(std::string_view name) const;
+    bool has(std::string_view name) const;
+    /// All, by name.
+    std::vector<EntryPointer> all() const;
+    std::size_t size() const;
+    /// Another one after every change.
+    std::uint64_t version() const;
+
+    /// `gone` makes room for `come`, in one step: no call finds half of it. Functions of `gone` that are not there are
+    /// passed over. Throws NameTaken, or std::invalid_argument for a name that is reserved or malformed, and then
+    /// changes nothing.
+    void replace(const std::vector<FunctionPointer>& gone, const std::vector<FunctionPointer>& come);
+
+private:
+    struct NameHash {
+        using is_transparent = void;
+        std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+    };
+    using Map = std::unordered_map<std::string, EntryPointer, NameHash, std::equal_to<>>;
+    struct State {
+        Map by_name;
+        std::uint64_t version = 1;
+    };
+
+    Guarded<State> state_;
+};
+
+}  // namespace shared_tensor::service

@@ -1,0 +1,213 @@
+// Models that come and go while the daemon runs.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <future>
+#include <thread>
+
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/json.hpp>
+#include <shared_tensor/object.hpp>
+#include <shared_tensor/tensors.hpp>
+
+#include "support/daemon.hpp"
+#include "support/rpc.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using Catch::Matchers::ContainsSubstring;
+
+namespace {
+
+/// forward(x) is x * factor; count_to(n) takes its time, and is n * factor; next() counts.
+void write_model(const std::string& path, int factor) {
+    torch::jit::Module module("M");
+    module.register_parameter("weight", at::full({1}, factor, at::kFloat), false);
+    module.register_attribute("calls", c10::IntType::get(), 0);
+    module.define(
+        "def forward(self, x: Tensor) -> Tensor:\n    return x * self.weight\n"
+        "def count_to(self, n: int) -> int:\n    i = 0\n    while i < n:\n        i = i + 1\n    return i * " +
+        std::to_string(factor) +
+        "\n"
+        "def next(self) -> int:\n    self.calls = self.calls + 1\n    return self.calls\n");
+    module.save(path);
+}
+
+struct ModelDaemon {
+    explicit ModelDaemon(const Words& options = {}) : daemon(all_options(options)) {}
+    Words all_options(const Words& options) {
+        write_model(folder.file("twice.pt"), 2);
+        write_model(folder.file("thrice.pt"), 3);
+        Words words{"--model-folder", folder.path()};
+        words.insert(words.end(), options.begin(), options.end());
+        return words;
+    }
+    Client client() const { return Client("http://127.0.0.1:" + std::to_string(daemon.port())); }
+    Json load(const std::string& name, const std::string& file, bool replace = false) const {
+        return respond(daemon.port(), "model.load", {{"name", name}, {"file", file}, {"replace", replace}});
+    }
+
+    TemporaryFolder folder;
+    Daemon daemon;
+};
+
+std::vector<std::string> discovered(int port) {
+    std::vector<std::string> names;
+    const Json document = call(port, "rpc.discover");
+    for (const Json& method : document["methods"])
+        names.push_back(method["name"]);
+    HttpPeer peer(port);
+    peer.request("GET", "/openrpc.json", "", {});
+    CHECK(Json::parse(peer.read().body)["methods"].size() == names.size());
+    return names;
+}
+
+}  // namespace
+
+TEST_CASE("a model is loaded, called and unloaded while the daemon runs", "[models]") {
+    const ModelDaemon server;
+    const int port = server.daemon.port();
+    CHECK(discovered(port).empty());
+    const Json loaded = server.load("m", "twice.pt")["result"];
+    CHECK(loaded["name"] == "m");
+    CHECK(loaded["file"] == "twice.pt");
+    CHECK(loaded["functions"] == Json({"m.forward", "m.count_to", "m.next"}));
+    CHECK(loaded["stateful"] == "yes");
+    CHECK(loaded["device"] == "cpu");
+    CHECK(loaded["parameters"] == 1);
+    CHECK(loaded["bytes"] == 4);
+    CHECK(discovered(port) == std::vector<std::string>{"m.count_to", "m.forward", "m.next"});
+    CHECK(call(port, "server.info")["functions"] == 3);
+    const at::Tensor x = at::arange(100'000, at::kFloat);
+    CHECK(at::equal(server.client().call<at::Tensor>("m.forward", x), x.mul(2)));
+    CHECK(call(port, "model.list")["models"][0]["name"] == "m");
+    CHECK(call(port, "model.unload", {{"name", "m"}}) == Json({{"unloaded", "m"}}));
+    CHECK(call_code(port, "m.next") == -32601);
+    CHECK(call_code(port, "model.unload", {{"name", "m"}}) == -32602);
+    CHECK(call(port, "model.list")["models"].empty());
+    CHECK(discovered(port).empty());
+}
+
+TEST_CASE("a model is loaded with a dtype, without state, and in the place of another one", "[models]") {
+    const ModelDaemon server;
+    const int port = server.daemon.port();
+    const Client client = server.client();
+    const at::Tensor x = at::arange(10, at::kFloat);
+    CHECK(call(port, "model.load",
+               {{"name", "m"}, {"file", "twice.pt"}, {"stateful", "no"}, {"dtype", "float64"}})["dtype"] == "float64");
+    CHECK(client.call<at::Tensor>("m.forward", x).scalar_type() == at::kDouble);
+    const Json refused = server.load("m", "thrice.pt");
+    CHECK(refused["error"]["code"] == -32602);
+    CHECK(refused["error"]["data"]["parameter"] == "name");
+    CHECK(server.load("m", "thrice.pt", true).contains("result"));
+    CHECK(at::equal(client.call<at::Tensor>("m.forward", x), x.mul(3)));
+    for (const Json& wrong : {Json{{"stateful", "perhaps"}}, Json{{"dtype", "int3"}}, Json{{"device", "cuda:99"}},
+                              Json{{"grad", "yes"}}, Json{{"file", "../twice.pt"}}, Json{{"file", nullptr}}}) {
+        Json params{{"name", "other"}, {"file", "twice.pt"}};
+        params.update(wrong);
+        const Json answer = respond(port, "model.load", params);
+        INFO(params << answer);
+        CHECK(code_of(answer) == -32602);
+        CHECK(answer.dump().find(server.folder.path()) == std::string::npos);
+    }
+    CHECK(call(port, "model.list")["models"].size() == 1);
+}
+
+TEST_CASE("calls that run while their model goes end on it", "[models]") {
+    const ModelDaemon server;
+    const int port = server.daemon.port();
+    constexpr int kLong = 20'000'000;
+    CHECK(server.load("m", "twice.pt").contains("result"));
+    const auto slow = [&] { return respond(port, "m.count_to", Json::array({kLong})); };
+    const auto running = [&] { return call(port, "server.info")["totals"]["workers"]["busy"].get<int>() == 1; };
+    auto on_replaced = std::async(std::launch::async, slow);
+    CHECK(eventually(running));
+    CHECK(server.load("m", "thrice.pt", true).contains("result"));
+    CHECK(call(port, "m.count_to", Json::array({1})) == 3);
+    CHECK(on_replaced.get()["result"] == kLong * 2);
+    auto on_unloaded = std::async(std::launch::async, slow);
+    CHECK(eventually(running));
+    CHECK(call(port, "model.unload", {{"name", "m"}}).is_object());
+    CHECK(call_code(port, "m.count_to", Json::array({1})) == -32601);
+    CHECK(on_unloaded.get()["result"] == kLong * 3);
+}
+
+TEST_CASE("sessions and instances of a model that goes begin anew, or end", "[models]") {
+    const ModelDaemon server;
+    const int port = server.daemon.port();
+    CHECK(server.load("m", "twice.pt").contains("result"));
+    const Client client = server.client();
+    const Client session = client.new_session();
+    CHECK(session.call<int>("m.next") == 1);
+    CHECK(session.call<int>("m.next") == 2);
+    CHECK(call(port, "model.list")["models"][0]["sessions"] == 1);
+    const auto instance = client.call<Object>("model.create", "m");
+    CHECK(client.call<int>("m.next", instance) == 1);
+    CHECK(server.load("m", "thrice.pt", true).contains("result"));
+    CHECK(session.call<int>("m.next") == 1);
+    CHECK_THROWS_AS(client.call<int>("m.next", instance), InvalidParams);
+    CHECK(client.call<int>("m.next", client.call<Object>("model.create", "m")) == 1);
+}
+
+TEST_CASE("only an admin loads models, and only where the operator allowed it", "[models]") {
+    TemporaryFolder folder;
+    const std::string ann = std::string(32, 'a'), boss = std::string(32, 'b');
+    const ModelDaemon server(
+        {"--token-file", folder.write("tokens", "ann:" + ann + "\nboss:" + boss + ":admin\n"), "--max-models", "1"});
+    const int port = server.daemon.port();
+    const auto as = [](const std::string& secret) { return HeaderList{{"Authorization", "Bearer " + secret}}; };
+    const Json params{{"name", "m"}, {"file", "twice.pt"}};
+    CHECK(call_code(port, "model.load", params, as(ann)) == -32007);
+    CHECK(call_code(port, "model.load", params, as(boss)) == 0);
+    CHECK(call_code(port, "model.unload", {{"name", "m"}}, as(ann)) == -32007);
+    CHECK(call(port, "m.next", nullptr, as(ann)) == 1);
+    CHECK(call(port, "model.list", nullptr, as(ann))["models"].size() == 1);
+    const Json full = respond(port, "model.load", {{"name", "n"}, {"file", "twice.pt"}}, as(boss));
+    CHECK_THAT(full["error"]["data"]["expected"].get<std::string>(), ContainsSubstring("--max-models"));
+    const Daemon closed({"--model", "m=" + server.folder.path() + "/twice.pt"});
+    const Json refused = respond(closed.port(), "model.load", params);
+    CHECK(code_of(refused) == -32007);
+    CHECK_THAT(refused.dump(), ContainsSubstring("--model-folder"));
+    CHECK(call_code(closed.port(), "model.unload", {{"name", "m"}}) == -32007);
+    CHECK(call(closed.port(), "m.next") == 1);
+    CHECK_FALSE(call(closed.port(), "model.list")["models"][0].contains("file"));
+}
+
+TEST_CASE("a folder of models that cannot be one keeps the daemon from starting", "[models]") {
+    TemporaryFolder folder;
+    const Ended missing = run_daemon({"--port", "0", "--model-folder", folder.file("none")});
+    CHECK(missing.code == 1);
+    CHECK_THAT(missing.err, ContainsSubstring("model folder"));
+}
+
+TEST_CASE("a model is replaced again and again while it is called", "[models]") {
+    const ModelDaemon server;
+    const int port = server.daemon.port();
+    CHECK(server.load("m", "twice.pt").contains("result"));
+    std::atomic<int> calls{0}, wrong{0};
+    {
+        std::vector<std::jthread> callers;
+        for (int t = 0; t < 3; ++t) {
+            callers.emplace_back([&](const std::stop_token& stop) {
+                const Client client = server.client();
+                while (!stop.stop_requested()) {
+                    const int result = client.call<int>("m.count_to", 10);
+                    ++calls;
+                    if (result != 20 && result != 30) ++wrong;
+                }
+            });
+        }
+        for (int i = 0; i < 30 || (calls < 100 && i < 3000); ++i)
+            CHECK(server.load("m", i % 2 == 0 ? "thrice.pt" : "twice.pt", true).contains("result"));
+    }
+    CHECK(calls >= 100);
+    CHECK(wrong == 0);
+    CHECK(call(port, "model.list")["models"].size() == 1);
+}

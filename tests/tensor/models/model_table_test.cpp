@@ -1,0 +1,281 @@
+#include "models/model_table.hpp"
+
+#include <ATen/ops/full.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <sys/stat.h>
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "call.hpp"
+#include "codec/json_source.hpp"
+#include "temporary_model.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using Catch::Matchers::ContainsSubstring;
+using codec::Json;
+using models::ModelTable;
+
+namespace {
+
+/// A model whose f() is `result`, with a parameter of three numbers.
+void write_model(const std::string& path, int result) {
+    torch::jit::Module module("M");
+    module.register_parameter("weight", at::full({3}, 1.0, at::kFloat), false);
+    module.define("def f(self) -> int:\n    return " + std::to_string(result) + "\n");
+    module.save(path);
+}
+
+class Folder {
+public:
+    Folder() {
+        std::string name = (std::filesystem::temp_directory_path() / "shared_tensor_test_XXXXXX").string();
+        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
+        path_ = std::filesystem::canonical(name).string();
+    }
+    ~Folder() { std::filesystem::remove_all(path_); }
+    Folder(const Folder&) = delete;
+    Folder& operator=(const Folder&) = delete;
+    const std::string& path() const { return path_; }
+    std::string file(const std::string& name) const { return path_ + '/' + name; }
+    std::string write(const std::string& name, std::string_view text) const {
+        std::ofstream(file(name)) << text;
+        return file(name);
+    }
+
+private:
+    std::string path_;
+};
+
+/// One object, whatever is named.
+class OneObject final : public codec::References {
+public:
+    explicit OneObject(ObjectPointer object) : object_(std::move(object)) {}
+    std::shared_ptr<const codec::Value> value(const Json&) override { throw std::logic_error("no value is named"); }
+    ObjectPointer object(const Json&) override { return object_; }
+
+private:
+    ObjectPointer object_;
+};
+
+/// The result, or what was got in the place of what was expected.
+Json call_with(const SharedFunction& function, const ObjectPointer& instance) {
+    OneObject references(instance);
+    auto outcome = try_call(function, {{{"$object", {{"id", "o-1"}}}}}, {}, &references);
+    const auto* failed = std::get_if<CallFailure>(&outcome);
+    return failed == nullptr ? std::get<Json>(outcome) : Json(failed->got);
+}
+
+constexpr const char* kCounter = "def next(self) -> int:\n    self.count = self.count + 1\n    return self.count\n";
+
+void write_counter(const std::string& path) {
+    torch::jit::Module module("M");
+    module.register_attribute("count", c10::IntType::get(), 0);
+    module.define(kCounter);
+    module.save(path);
+}
+
+struct Table {
+    explicit Table(std::size_t most = 10) : table(functions, {folder.path()}, most) {}
+
+    std::string parameter_refused(const std::string& name, const std::string& file, bool replace = false) {
+        return refusal(name, file, replace).parameter;
+    }
+    models::Refusal refusal(const std::string& name, const std::string& file, bool replace = false) {
+        const auto loaded = table.load({name, file, {}, replace});
+        const auto* refused = std::get_if<models::Refusal>(&loaded);
+        return refused != nullptr ? *refused : models::Refusal{};
+    }
+    bool load(const std::string& name, const std::string& file, bool replace = false) {
+        return refusal(name, file, replace).parameter.empty();
+    }
+    void write(const std::string& file, int result) { write_model(folder.file(file), result); }
+    Json run(const std::string& name) {
+        const auto entry = functions.find(name);
+        if (entry == nullptr) return nullptr;
+        return std::get<Json>(try_call(*entry->shared, Json::array()));
+    }
+
+    Folder folder;
+    service::FunctionTable functions{Registry()};
+    ModelTable table;
+};
+
+}  // namespace
+
+TEST_CASE("A model of a folder is loaded, called, listed and unloaded", "[models]") {
+    Table models;
+    models.write("one.pt", 1);
+    CHECK(models.load("m", "one.pt"));
+    CHECK(models.run("m.f") == 1);
+    const auto list = models.table.list();
+    REQUIRE(list.size() == 1);
+    CHECK(list[0].name == "m");
+    CHECK(list[0].file == "one.pt");
+    CHECK(list[0].functions == std::vector<std::string>{"m.f"});
+    CHECK(list[0].size.parameters == 3);
+    CHECK(list[0].size.bytes == 12);
+    CHECK_FALSE(models.table.unload("m").has_value());
+    CHECK(models.run("m.f") == nullptr);
+    CHECK(models.table.list().empty());
+    CHECK(models.table.unload("m")->parameter == "name");
+    CHECK(models.load("m", "one.pt"));
+}
+
+TEST_CASE("A model takes the place of another only if that is asked for", "[models]") {
+    Table models;
+    models.write("one.pt", 1);
+    models.write("two.pt", 2);
+    CHECK(models.load("m", "one.pt"));
+    CHECK(models.parameter_refused("m", "two.pt") == "name");
+    CHECK(models.run("m.f") == 1);
+    CHECK(models.load("m", "two.pt", true));
+    CHECK(models.run("m.f") == 2);
+    CHECK(models.table.list().size() == 1);
+    CHECK(models.load("new", "one.pt", true));
+    CHECK(models.parameter_refused("m", "none.pt", true) == "file");
+    CHECK(models.run("m.f") == 2);  // what cannot be loaded replaces nothing
+}
+
+TEST_CASE("Only files below the folders are loaded, and nobody is told where these are", "[models]") {
+    Table models;
+    models.write("inside.pt", 1);
+    const Folder elsewhere;
+    write_model(elsewhere.file("outside.pt"), 2);
+    namespace fs = std::filesystem;
+    fs::create_directory(models.folder.file("sub"));
+    models.write("sub/deep.pt", 3);
+    fs::create_symlink(elsewhere.file("outside.pt"), models.folder.file("link.pt"));
+    fs::create_symlink(elsewhere.path(), models.folder.file("linked"));
+    fs::create_symlink("inside.pt", models.folder.file("alias.pt"));
+    for (const std::string& file : {elsewhere.file("outside.pt"), models.folder.file("inside.pt"),
+                                    std::string("link.pt"), std::string("linked/outside.pt"),
+                                    std::string("../" + fs::path(elsewhere.path()).filename().string() + "/outside.pt"),
+                                    std::string("sub/../inside.pt"), std::string("./inside.pt"), std::string(),
+                                    std::string("."), std::string("missing.pt"), std::string("inside.pt\0x", 11)}) {
+        INFO(file);
+        CHECK(models.parameter_refused("m", file) == "file");
+    }
+    CHECK(models.parameter_refused("m", "sub") == "file");  // a folder
+    models.folder.write("text.pt", "hello");
+    const auto refused = models.refusal("m", "text.pt");
+    CHECK(refused.got == "text.pt is no TorchScript file: torch.jit.save makes one");
+    models.folder.write("broken.pt", "PK\3\4 and nothing that follows");
+    CHECK(models.refusal("m", "broken.pt").got.find(models.folder.path()) == std::string::npos);
+    CHECK(models.load("a", "inside.pt"));
+    CHECK(models.load("b", "sub/deep.pt"));
+    CHECK(models.load("c", "alias.pt"));
+    CHECK_FALSE(models.table.list().empty());
+}
+
+TEST_CASE("A folder of models must be there, and not be everybody's", "[models]") {
+    service::FunctionTable functions{Registry()};
+    const Folder folder;
+    const auto complaint = [&](const std::string& path) {
+        try {
+            const ModelTable table(functions, {path}, 1);
+        } catch (const std::invalid_argument& error) {
+            return std::string(error.what());
+        }
+        return std::string();
+    };
+    CHECK_THAT(complaint(folder.file("none")), ContainsSubstring("No such file"));
+    CHECK_THAT(complaint(folder.write("file", "x")), ContainsSubstring("not a folder"));
+    CHECK(complaint(folder.path()).empty());
+    CHECK(::chmod(folder.path().c_str(), 0777) == 0);
+    CHECK_THAT(complaint(folder.path()), ContainsSubstring("writable by everybody"));
+}
+
+TEST_CASE("Models that are loaded on request are bounded, those of the command line are not", "[models]") {
+    Table models(2);
+    models.write("one.pt", 1);
+    for (const char* name : {"x", "y", "z"})
+        models.table.load_argument(std::string(name) + '=' + models.folder.file("one.pt"));
+    CHECK(models.load("a", "one.pt"));
+    CHECK(models.load("b", "one.pt"));
+    CHECK_THAT(models.refusal("c", "one.pt").expected, ContainsSubstring("--max-models"));
+    CHECK(models.load("a", "one.pt", true));
+    CHECK_FALSE(models.table.unload("b").has_value());
+    CHECK(models.load("c", "one.pt"));
+    CHECK_THROWS_AS(models.table.load_argument("x=" + models.folder.file("one.pt")), std::invalid_argument);
+}
+
+TEST_CASE("A model whose names are taken or not allowed is refused", "[models]") {
+    Registry registry;
+    registry.add("m.f", [] { return 7; });
+    service::FunctionTable functions(registry);
+    const Folder folder;
+    write_model(folder.file("one.pt"), 1);
+    ModelTable table(functions, {folder.path()}, 10);
+    const auto refused = [&](const std::string& name) {
+        return std::get<models::Refusal>(table.load({name, "one.pt", {}, true}));
+    };
+    CHECK(refused("m").got == "m.f");
+    CHECK(refused("model").parameter == "name");
+    CHECK(refused("a b").parameter == "name");
+    CHECK(refused("").parameter == "name");
+    CHECK(table.list().empty());
+    CHECK(functions.size() == 1);
+    CHECK_THROWS_AS(table.load_argument("m=" + folder.file("one.pt")), service::NameTaken);
+}
+
+TEST_CASE("Two who load one model at once do not come in between", "[models]") {
+    Table models;
+    models.write("one.pt", 1);
+    std::atomic<int> loaded{0}, unloaded{0};
+    {
+        std::vector<std::jthread> threads;
+        for (int t = 0; t < 4; ++t) {
+            threads.emplace_back([&] {
+                for (int i = 0; i < 20; ++i) {
+                    if (std::holds_alternative<ModelTable::Info>(models.table.load({"m", "one.pt", {}, i % 2 == 0})))
+                        ++loaded;
+                    if (!models.table.unload("m")) ++unloaded;
+                }
+            });
+        }
+    }
+    CHECK(loaded >= unloaded);
+    CHECK(models.table.list().size() == models.functions.size());  // one of each, or none
+    (void)models.table.unload("m");
+    CHECK(models.functions.size() == 0);
+    CHECK(models.load("m", "one.pt"));
+}
+
+TEST_CASE("An instance of a model is none of the model that was loaded by its name later", "[models]") {
+    Table models;
+    write_counter(models.folder.file("counter.pt"));
+    CHECK(models.load("c", "counter.pt"));
+    CHECK(models.table.create("none") == nullptr);
+    const ObjectPointer old = models.table.create("c");
+    const auto before = models.functions.find("c.next");
+    CHECK(call_with(*before->shared, old) == Json(1));
+    CHECK(models.load("c", "counter.pt", true));
+    CHECK(call_with(*before->shared, old) == Json(2));  // a call that had begun
+    const auto after = models.functions.find("c.next");
+    CHECK_THAT(call_with(*after->shared, old).get<std::string>(), ContainsSubstring("model.create"));
+    CHECK(call_with(*after->shared, models.table.create("c")) == Json(1));
+}
+
+TEST_CASE("Sessions of a model begin anew with the one that takes its place", "[models]") {
+    Table models;
+    write_counter(models.folder.file("counter.pt"));
+    CHECK(models.load("c", "counter.pt"));
+    const auto next = [&] {
+        return std::get<Json>(try_call(*models.functions.find("c.next")->shared, Json::array(), "s-1"));
+    };
+    CHECK(next() == 1);
+    CHECK(next() == 2);
+    CHECK(models.table.list()[0].sessions == 1);
+    CHECK(models.load("c", "counter.pt", true));
+    CHECK(next() == 1);
+    models.table.session_closed("s-1");
+    CHECK(models.table.list()[0].sessions == 0);
+}

@@ -1,0 +1,118 @@
+#include "service/function_table.hpp"
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <thread>
+
+#include "service/open_rpc.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::service;
+
+namespace {
+
+std::vector<FunctionPointer> functions(std::initializer_list<const char*> names) {
+    Registry registry;
+    for (const char* name : names)
+        registry.add(name, [] { return 1; });
+    return registry.functions();
+}
+
+std::vector<std::string> names(const FunctionTable& table) {
+    std::vector<std::string> all;
+    for (const auto& entry : table.all())
+        all.emplace_back(entry->shared->name());
+    return all;
+}
+
+using Names = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("Functions come into a table, and go again", "[service][functions]") {
+    FunctionTable table{Registry()};
+    CHECK(table.find("m.f") == nullptr);
+    const auto model = functions({"m.f", "m.g"});
+    const std::uint64_t before = table.version();
+    table.replace({}, model);
+    CHECK(table.version() != before);
+    CHECK(names(table) == Names{"m.f", "m.g"});
+    const auto held = table.find("m.f");
+    table.replace(model, {});
+    CHECK(table.size() == 0);
+    CHECK(held->shared->name() == "m.f");  // for a call that has it
+    table.replace(model, {});              // they are gone already
+}
+
+TEST_CASE("A function does not take the name of another one, and nothing of its kind comes then",
+          "[service][functions]") {
+    Registry registry;
+    registry.add("m.g", [] { return 1; });
+    FunctionTable table(registry);
+    try {
+        table.replace({}, functions({"m.f", "m.g"}));
+        FAIL("it was not refused");
+    } catch (const NameTaken& error) {
+        CHECK(error.name() == "m.g");
+        CHECK(std::string(error.what()).find("function_table_test.cpp:") != std::string::npos);
+    }
+    CHECK(names(table) == Names{"m.g"});
+    table.replace(functions({"m.g"}), {});  // another one of that name
+    CHECK(names(table) == Names{"m.g"});
+}
+
+TEST_CASE("Functions whose names are the daemon's own come into no table", "[service][functions]") {
+    class Reserved final : public SharedFunction {
+    public:
+        std::string_view name() const override { return "model.f"; }
+        const FunctionOptions& options() const override { return options_; }
+        std::string where() const override { return "here"; }
+        std::span<const ParameterInfo> parameters() const override { return {}; }
+        void parameter_schema(std::size_t, ValueWriter) const override {}
+        void default_value(std::size_t, ValueWriter) const override {}
+        void result_schema(ValueWriter) const override {}
+        Binding bind(const ValueSource&, std::span<const ValueSource::Node>) const noexcept override { return {}; }
+
+    private:
+        FunctionOptions options_;
+    };
+    FunctionTable table{Registry()};
+    CHECK_THROWS_AS(table.replace({}, {std::make_shared<Reserved>()}), std::invalid_argument);
+    CHECK(table.size() == 0);
+}
+
+TEST_CASE("Whoever looks while functions are replaced finds the ones or the others", "[service][functions]") {
+    FunctionTable table{Registry()};
+    const auto one = functions({"m.f", "m.only_one"}), other = functions({"m.f", "m.only_other"});
+    table.replace({}, one);
+    std::atomic<int> wrong{0};
+    std::jthread reader([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+            const auto all = names(table);
+            if (all != Names{"m.f", "m.only_one"} && all != Names{"m.f", "m.only_other"}) ++wrong;
+            if (table.find("m.f") == nullptr) ++wrong;
+        }
+    });
+    for (int i = 0; i < 2'000; ++i) {
+        table.replace(one, other);
+        table.replace(other, one);
+    }
+    reader.request_stop();
+    reader.join();
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("The document of a table is made once, and anew when functions came or went", "[service][functions]") {
+    FunctionTable table{Registry()};
+    const OpenRpc open_rpc(table, "1.2.3");
+    const auto empty = open_rpc.document();
+    CHECK(empty->json["methods"].empty());
+    CHECK(open_rpc.document() == empty);
+    const auto model = functions({"m.f"});
+    table.replace({}, model);
+    const auto with_model = open_rpc.document();
+    CHECK(with_model->json["methods"][0]["name"] == "m.f");
+    CHECK(with_model->text == with_model->json.dump());
+    table.replace(model, {});
+    CHECK(open_rpc.document()->json == empty->json);
+}
