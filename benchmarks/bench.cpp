@@ -54,21 +54,18 @@ cxxopts::Options options() {
     add("only", "small, throughput, tensors, streams, memory or scaling", text());
     add("where", "one: client and server on one core; all: as the scheduler likes", text());
     add("python", "interpreter with torch, ray, pyarrow, for the peers in Python", text());
-    add("large", "tensors: 1 GiB too, which takes 16 GiB of memory");
+    add("large", "tensors: 1 GiB too, which takes 20 GiB of memory");
     add("json", "append JSON lines to this file", text());
     add("h,help", "print this");
     return options;
 }
 
-void run_groups(Report& report, const Settings& settings, const std::string& only) {
-    const auto wanted = [&](const char* name) { return only.empty() || only == name; };
-    if (wanted("small")) small_calls(report, settings);
-    if (wanted("throughput")) throughput(report, settings);
-    if (wanted("tensors")) tensors(report, settings);
-    if (wanted("streams")) streams(report, settings);
-    if (wanted("memory")) memory(report, settings);
-    if (wanted("scaling")) scaling(report, settings);
-}
+struct Group {
+    const char* name;
+    void (*measure)(Report&, const Settings&);
+};
+constexpr Group kGroups[] = {{"small", small_calls}, {"throughput", throughput}, {"tensors", tensors},
+                             {"streams", streams},   {"memory", memory},         {"scaling", scaling}};
 
 int run(int argc, char** argv) {
     auto known = options();
@@ -83,13 +80,17 @@ int run(int argc, char** argv) {
                             given.count("large") > 0};
     const std::string where = given["where"].as<std::string>();
     bool well = true;
+    const std::string only = given["only"].as<std::string>();
     for (const bool one_core : {true, false}) {
         if (!where.empty() && where != (one_core ? "one" : "all")) continue;
-        well &= in_child([&] {
-            if (one_core) pin_to_one_core();
-            Report report(given["json"].as<std::string>(), one_core ? kOneCore : kAllCores);
-            run_groups(report, settings, given["only"].as<std::string>());
-        });
+        for (const auto& [name, measure] : kGroups) {
+            if (!only.empty() && only != name) continue;
+            well &= in_child([&, group = measure] {
+                if (one_core) pin_to_one_core();
+                Report report(given["json"].as<std::string>(), one_core ? kOneCore : kAllCores);
+                group(report, settings);
+            });
+        }
     }
     return well ? 0 : 1;
 }

@@ -88,6 +88,9 @@ bool in_child(const std::function<void()>& work) {
     }
     int status = 0;
     ::waitpid(child, &status, 0);
+    if (WIFSIGNALED(status))
+        std::cerr << "shared_tensor_bench: a process of it was ended by signal " << WTERMSIG(status)
+                  << (WTERMSIG(status) == SIGKILL ? ": was there memory enough?" : "") << '\n';
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 

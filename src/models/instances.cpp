@@ -27,8 +27,11 @@ std::vector<at::Tensor> common_tensors(const torch::jit::Module& module, State s
 
 }  // namespace
 
-Instances::Instances(torch::jit::Module loaded, LoadOptions options)
-    : loaded_(std::move(loaded)), options_(options), common_(common_tensors(loaded_, options.state)) {}
+Instances::Instances(torch::jit::Module loaded, LoadOptions options, SessionIsOpen is_open)
+    : loaded_(std::move(loaded)),
+      options_(std::move(options)),
+      is_open_(std::move(is_open)),
+      common_(common_tensors(loaded_, options_.state)) {}
 
 torch::jit::Module Instances::fresh() const {
     // What the memo knows already is taken as it is instead of copied.
@@ -51,7 +54,13 @@ std::shared_ptr<Instance> Instances::find(std::string_view session) {
 std::shared_ptr<Instance> Instances::find_or_make(std::string_view session) {
     if (session.empty()) return make();
     if (auto known = find(session)) return known;
-    auto made = make();  // without the lock: it copies tensors
+    auto kept = keep(session, make());  // made without the lock: it copies tensors
+    // Its session may have ended before it was there to be erased: a call may wait longer than its session lives.
+    if (is_open_ && !is_open_(std::string(session))) erase(session);
+    return kept;
+}
+
+std::shared_ptr<Instance> Instances::keep(std::string_view session, std::shared_ptr<Instance> made) {
     auto sessions = sessions_.lock();
     if (const auto known = sessions->find(session); known != sessions->end()) return known->second;
     if (sessions->size() >= options_.max_instances) {

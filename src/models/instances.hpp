@@ -29,7 +29,7 @@ struct Instance {
 class Instances {
 public:
     /// `loaded` is never run unless the state is none.
-    Instances(torch::jit::Module loaded, LoadOptions options);
+    Instances(torch::jit::Module loaded, LoadOptions options, SessionIsOpen is_open);
 
     /// That of the session; a fresh one for an empty session. Throws std::runtime_error beyond max_instances.
     std::shared_ptr<Instance> find_or_make(std::string_view session);
@@ -52,9 +52,11 @@ private:
 
     torch::jit::Module fresh() const;
     std::shared_ptr<Instance> find(std::string_view session);
+    std::shared_ptr<Instance> keep(std::string_view session, std::shared_ptr<Instance> made);
 
     torch::jit::Module loaded_;
     LoadOptions options_;
+    SessionIsOpen is_open_;
     std::shared_ptr<const void> kin_ = std::make_shared<char>();
     std::vector<at::Tensor> common_;  // tensors that all instances share
     Guarded<Map> sessions_;

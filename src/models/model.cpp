@@ -5,7 +5,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <stdexcept>
+#include <typeinfo>
+#include <unordered_set>
 
 #include <shared_tensor/detail/failure.hpp>
 
@@ -16,15 +19,46 @@
 
 namespace shared_tensor::models {
 
+namespace {
+
+void add(ModelSize& size, const at::Tensor& tensor) {
+    size.parameters += static_cast<std::size_t>(tensor.numel());
+    size.bytes += tensor.nbytes();
+}
+
+ModelSize size_of(const torch::jit::Module& module) {
+    ModelSize size;
+    std::unordered_set<const c10::TensorImpl*> seen;  // weights may be tied
+    const auto add_all = [&](const auto& tensors) {
+        for (const at::Tensor& tensor : tensors) {
+            if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
+            if (tensor.layout() == at::kStrided) {
+                add(size, tensor);
+            } else if (tensor.layout() == at::kSparse) {
+                add(size, tensor._values());
+                add(size, tensor._indices());
+            }
+        }
+    };
+    add_all(module.parameters());
+    add_all(module.buffers());
+    return size;
+}
+
+}  // namespace
+
 class Model::Impl {
 public:
-    Impl(std::string name, torch::jit::Module module, LoadOptions options)
-        : name_(std::move(name)), instances_(std::make_shared<Instances>(std::move(module), std::move(options))) {
+    Impl(std::string name, torch::jit::Module module, LoadOptions options, SessionIsOpen is_open)
+        : name_(std::move(name)),
+          size_(size_of(module)),
+          instances_(std::make_shared<Instances>(std::move(module), std::move(options), std::move(is_open))) {
         for (const torch::jit::Method& method : instances_->loaded().get_methods())
             add(method);
     }
 
     std::string name_;
+    ModelSize size_;
     std::shared_ptr<Instances> instances_;
     std::vector<std::shared_ptr<const SharedFunction>> functions_;
     std::vector<std::string> left_out_;
@@ -51,18 +85,7 @@ ObjectPointer Model::create() const { return as_object(name(), *impl_->instances
 
 void Model::session_closed(std::string_view session) { impl_->instances_->erase(session); }
 
-ModelSize Model::size() const {
-    ModelSize size;
-    const auto add = [&](const auto& tensors) {
-        for (const at::Tensor& tensor : tensors) {
-            size.parameters += static_cast<std::size_t>(tensor.numel());
-            size.bytes += tensor.nbytes();
-        }
-    };
-    add(impl_->instances_->loaded().parameters());
-    add(impl_->instances_->loaded().buffers());
-    return size;
-}
+ModelSize Model::size() const { return impl_->size_; }
 
 std::size_t Model::instances() const { return impl_->instances_->size(); }
 
@@ -110,23 +133,30 @@ torch::jit::Module load_module(const std::string& name, const std::string& path,
     check_file(name, path);
     if (const auto fault = tensor::fault_of_placement(options.device, options.dtype); !fault.empty())
         refuse(name, path, "cannot be loaded: " + fault);
+    const char* what = "is no TorchScript file that this libtorch reads: ";
     try {
         torch::jit::Module module = torch::jit::load(path, at::kCPU);
+        what = "cannot be put where it is to run: ";
         module.eval();
         place(module, options);
         return module;
     } catch (const std::exception& error) {
-        refuse(name, path,
-               "is no TorchScript file that this libtorch reads: " + first_line(detail::without_stack(error.what())));
+        std::string words = first_line(detail::without_stack(error.what()));
+        if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+            detail::means_no_memory(detail::demangled(typeid(error).name()), words))
+            throw LoadError(name, path, "does not fit into memory", LoadError::Kind::no_memory);
+        if (const auto at = words.find(path); at != std::string::npos) words.replace(at, path.size(), "it");
+        refuse(name, path, what + words);
     }
 }
 
 }  // namespace
 
-std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options) {
+std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options,
+                                  SessionIsOpen is_open) {
     auto module = load_module(name, path, options);
-    std::shared_ptr<Model> model(
-        new Model(std::make_unique<Model::Impl>(std::move(name), std::move(module), std::move(options))));
+    std::shared_ptr<Model> model(new Model(
+        std::make_unique<Model::Impl>(std::move(name), std::move(module), std::move(options), std::move(is_open))));
     if (model->functions().empty()) {
         refuse(
             model->name(), path,

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -28,7 +29,10 @@ struct LoadOptions {
     bool grad = false;    ///< calls record for autograd
 };
 
-/// Of all parameters and buffers, once: instances may have more.
+/// Whether there is a session of that token: where it ended meanwhile, no instance is kept for it.
+using SessionIsOpen = std::function<bool(const std::string& session)>;
+
+/// Of all parameters and buffers, each tensor once, as they were loaded: instances may have more.
 struct ModelSize {
     std::size_t parameters = 0;  ///< numbers in them
     std::uint64_t bytes = 0;
@@ -61,7 +65,8 @@ public:
     std::size_t instances() const;
 
 private:
-    friend std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options);
+    friend std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options,
+                                             SessionIsOpen is_open);
     class Impl;
     explicit Model(std::unique_ptr<Impl> impl);
     std::unique_ptr<Impl> impl_;
@@ -70,17 +75,21 @@ private:
 /// A file that is no model, or cannot be one here.
 class LoadError : public std::runtime_error {
 public:
-    LoadError(const std::string& model, const std::string& path, const std::string& why)
-        : std::runtime_error("model " + model + ": " + path + ' ' + why), why_(why) {}
+    enum class Kind { file, no_memory };
+    LoadError(const std::string& model, const std::string& path, const std::string& why, Kind kind = Kind::file)
+        : std::runtime_error("model " + model + ": " + path + ' ' + why), why_(why), kind_(kind) {}
     const std::string& why() const { return why_; }  ///< without the path, in words that follow the file's name
+    Kind kind() const { return kind_; }
 
 private:
     std::string why_;
+    Kind kind_;
 };
 
 /// Reads a TorchScript file (torch.jit.save), in evaluation mode. Only for paths that the operator gave: such a file is
-/// a program. Throws LoadError.
-std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options = {});
+/// a program. Throws LoadError. Without `is_open` all sessions are open until they are closed.
+std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options = {},
+                                  SessionIsOpen is_open = {});
 
 /// "name=path" or "name=path?stateful=deep&device=cuda:0&dtype=float16&grad=no", as it stands on the command line;
 /// stateful is yes, deep, shared or no.

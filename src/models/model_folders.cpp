@@ -22,6 +22,11 @@ bool is_plain(std::string_view file) {
     return true;
 }
 
+bool is_anybodys(const fs::path& path) {
+    struct stat status {};
+    return ::stat(path.c_str(), &status) != 0 || (status.st_mode & S_IWOTH) != 0;
+}
+
 bool is_below(const fs::path& path, const fs::path& folder) {
     const fs::path relative = path.lexically_relative(folder);
     return !relative.empty() && *relative.begin() != ".." && *relative.begin() != ".";
@@ -39,17 +44,21 @@ ModelFolders::ModelFolders(const std::vector<std::string>& folders) {
         if (error) refuse(error.message());
         struct stat status {};
         if (::stat(absolute.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) refuse("not a folder");
-        if ((status.st_mode & S_IWOTH) != 0) refuse("writable by everybody: chmod o-w it");
+        if (is_anybodys(absolute)) refuse("writable by everybody: chmod o-w it");
         folders_.push_back(absolute);
     }
 }
 
-std::string ModelFolders::find(std::string_view file) const {
+ModelFolders::Found ModelFolders::find(std::string_view file) const {
     if (!is_plain(file)) return {};
     for (const std::string& folder : folders_) {
         std::error_code error;
         const fs::path path = fs::canonical(fs::path(folder) / file, error);
-        if (!error && is_below(path, folder)) return path;
+        if (error || !is_below(path, folder)) continue;
+        for (fs::path part = path;; part = part.parent_path()) {
+            if (is_anybodys(part)) return {{}, "may be written to by everybody, or its folder may: chmod o-w"};
+            if (part == folder) return {path, {}};
+        }
     }
     return {};
 }

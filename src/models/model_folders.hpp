@@ -14,9 +14,13 @@ public:
     explicit ModelFolders(const std::vector<std::string>& folders);
 
     bool empty() const { return folders_.empty(); }
-    /// The path of `file`, "bottom.pt" or "v2/bottom.pt", in the first folder that has it; empty where none has. What
-    /// lies outside, by "..", by being absolute, or behind a link, is not there.
-    std::string find(std::string_view file) const;
+    struct Found {
+        std::string path;   ///< empty: none
+        std::string fault;  ///< why not; "" where there is none of that name
+    };
+    /// `file`, "bottom.pt" or "v2/bottom.pt", in the first folder that has it. What lies outside, by "..", by being
+    /// absolute, or behind a link, is not there; what everybody may write to, or a folder above it, is refused.
+    Found find(std::string_view file) const;
 
 private:
     std::vector<std::string> folders_;  ///< absolute, without links

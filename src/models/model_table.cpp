@@ -15,6 +15,11 @@ bool is_name(std::string_view name) {
     return !name.empty() && name.size() <= kMaxBytes && name.front() != '.';
 }
 
+Refusal bad_name(const std::string& name) {
+    return {Refusal::Kind::request, "name",
+            "1 to 100 of the characters a-z A-Z 0-9 _ . -, no prefix of the daemon's own", name};
+}
+
 }  // namespace
 
 /// Others are kept from a name while it is there.
@@ -33,8 +38,12 @@ private:
 };
 
 ModelTable::ModelTable(service::FunctionTable& functions, const std::vector<std::string>& folders,
-                       std::size_t max_models, const Clock& clock)
-    : functions_(&functions), folders_(folders), max_models_(max_models), clock_(&clock) {}
+                       std::size_t max_models, SessionIsOpen is_open, const Clock& clock)
+    : functions_(&functions),
+      folders_(folders),
+      max_models_(max_models),
+      is_open_(std::move(is_open)),
+      clock_(&clock) {}
 
 ModelTable::Info ModelTable::info_of(const std::string& name, const Entry& entry) {
     Info info{name,
@@ -52,74 +61,105 @@ ModelTable::Info ModelTable::info_of(const std::string& name, const Entry& entry
 
 ModelTable::Info ModelTable::load_argument(const std::string& argument) {
     ModelArgument parsed = parse_model_argument(argument);
-    const bool is_new = !has(parsed.name);
-    if (!is_new) throw std::invalid_argument("two models are called \"" + parsed.name + '"');
-    auto model = load_model(parsed.name, parsed.path, parsed.options);
+    if (has(parsed.name)) throw std::invalid_argument("two models are called \"" + parsed.name + '"');
+    auto model = load_model(parsed.name, parsed.path, parsed.options, is_open_);
     return put(parsed.name, {std::move(model), {}, std::move(parsed.options), clock_->wall_time()});
 }
 
-/// In one step with its functions: nobody else has the name in hand.
+/// In one step with its functions: nobody else has the name in hand. Sessions that end meanwhile are told to it.
 ModelTable::Info ModelTable::put(const std::string& name, Entry entry) {
-    const std::shared_ptr<Model> before = find(name);
-    functions_->replace(before == nullptr ? FunctionList() : before->functions(), entry.model->functions());
-    for (const std::string& method : entry.model->left_out())
-        log::warn("model ", name, ": not shared: ", method);
     Info info = info_of(name, entry);
-    state_.with([&](State& state) { std::swap(state.models[name], entry); });
+    const std::shared_ptr<Model> before = find(name), model = entry.model;
+    state_.with([&](State& state) {
+        state.models.try_emplace(name);  // so that nothing can fail once its functions are there
+        state.coming.push_back(model);
+    });
+    const auto end_coming = [&](State& state) { std::erase(state.coming, model); };
+    try {
+        functions_->replace(before == nullptr ? FunctionList() : before->functions(), model->functions());
+    } catch (...) {
+        state_.with([&](State& state) {
+            end_coming(state);
+            if (before == nullptr) state.models.erase(name);
+        });
+        throw;
+    }
+    state_.with([&](State& state) {
+        std::swap(state.models.find(name)->second, entry);
+        end_coming(state);
+    });
+    for (const std::string& method : info.left_out)
+        log::warn("model ", name, ": not shared: ", method);
     return info;
 }  // the model of before goes here, or with its last call
 
 /// Why nobody may load it now.
-std::optional<Refusal> ModelTable::fault_of(const State& state, const std::string& name, bool replace) const {
-    if (state.in_hand.contains(name)) return Refusal{"name", "a model that nobody else is loading or unloading", name};
-    const bool is_there = state.models.contains(name);
-    if (is_there && !replace)
-        return Refusal{"name", "the name of no model yet: unload that one, or say \"replace\": true", name};
-    if (is_there) return std::nullopt;
+std::optional<Refusal> ModelTable::fault_of(const State& state, const Wanted& wanted) const {
+    const auto known = state.models.find(wanted.name);
+    if (known != state.models.end() && !wanted.replace) {
+        return Refusal{Refusal::Kind::request, "name",
+                       "the name of no model yet: unload that one, or say \"replace\": true", wanted.name};
+    }
     std::size_t others = 0;
-    for (const auto& [other, entry] : state.models)
-        others += entry.file.empty() ? 0 : 1;
-    for (const std::string& other : state.in_hand)
-        others += state.models.contains(other) ? 0 : 1;
-    if (others >= max_models_)
-        return Refusal{"name", "at most " + std::to_string(max_models_) + " models (--max-models): unload one", name};
-    return std::nullopt;
+    for (const auto& [name, entry] : state.models)
+        others += name != wanted.name && !entry.file.empty() ? 1 : 0;
+    for (const std::string& name : state.in_hand)
+        others += state.models.contains(name) ? 0 : 1;
+    if (others < max_models_) return std::nullopt;
+    return Refusal{Refusal::Kind::request, "name",
+                   "at most " + std::to_string(max_models_) + " models (--max-models): unload one", wanted.name};
 }
 
-std::optional<Refusal> ModelTable::take_in_hand(const std::string& name, bool replace) {
-    return state_.with([&](State& state) {
-        auto fault = fault_of(state, name, replace);
-        if (!fault) state.in_hand.insert(name);
-        return fault;
+template <class Fault>
+std::optional<Refusal> ModelTable::take_in_hand(const std::string& name, Fault fault) {
+    return state_.with([&](State& state) -> std::optional<Refusal> {
+        if (state.in_hand.contains(name)) return Refusal{Refusal::Kind::busy};
+        if (auto refusal = fault(state)) return refusal;
+        state.in_hand.insert(name);
+        return std::nullopt;
     });
 }
 
 std::variant<ModelTable::Info, Refusal> ModelTable::load(const Wanted& wanted) {
-    const Refusal bad_name{"name", "1 to 100 of the characters a-z A-Z 0-9 _ . -, no prefix of the daemon's own",
-                           wanted.name};
-    if (!is_name(wanted.name)) return bad_name;
-    const std::string path = folders_.find(wanted.file);
-    if (path.empty()) return Refusal{"file", "a file in a folder of models of this server", wanted.file};
-    if (auto fault = take_in_hand(wanted.name, wanted.replace)) return std::move(*fault);
+    if (closed_.load()) return Refusal{Refusal::Kind::closed};
+    if (!is_name(wanted.name)) return bad_name(wanted.name);
+    const ModelFolders::Found found = folders_.find(wanted.file);
+    if (found.path.empty()) {
+        return Refusal{Refusal::Kind::request, "file", "a file in a folder of models of this server",
+                       found.fault.empty() ? wanted.file : wanted.file + ' ' + found.fault};
+    }
+    auto fault = take_in_hand(wanted.name, [&](const State& state) { return fault_of(state, wanted); });
+    if (fault) return std::move(*fault);
     const Hand hand(state_, wanted.name);
+    return load_file(wanted, found.path);
+}
+
+/// By who has the name in hand.
+std::variant<ModelTable::Info, Refusal> ModelTable::load_file(const Wanted& wanted, const std::string& path) {
     try {
-        auto model = load_model(wanted.name, path, wanted.options);
+        auto model = load_model(wanted.name, path, wanted.options, is_open_);
+        if (closed_.load()) return Refusal{Refusal::Kind::closed};
         return put(wanted.name, {std::move(model), wanted.file, wanted.options, clock_->wall_time()});
     } catch (const LoadError& error) {
-        return Refusal{"file", "a TorchScript file that can be shared so", wanted.file + ' ' + error.why()};
+        const bool is_file = error.kind() == LoadError::Kind::file;
+        return Refusal{is_file ? Refusal::Kind::request : Refusal::Kind::no_memory, "file",
+                       "a TorchScript file that can be shared so", wanted.file + ' ' + error.why()};
     } catch (const service::NameTaken& error) {
-        return Refusal{"name", "one whose methods are no functions yet", error.name()};
+        return Refusal{Refusal::Kind::request, "name", "one whose methods are no functions yet", error.name()};
     } catch (const std::invalid_argument&) {
-        return bad_name;
+        return bad_name(wanted.name);
     }
 }
 
 std::optional<Refusal> ModelTable::unload(const std::string& name) {
-    if (!has(name)) return Refusal{"name", "the name of a loaded model", name};
-    if (auto fault = take_in_hand(name, true)) return fault;
+    if (closed_.load()) return Refusal{Refusal::Kind::closed};
+    auto fault = take_in_hand(name, [&](const State& state) -> std::optional<Refusal> {
+        if (state.models.contains(name)) return std::nullopt;
+        return Refusal{Refusal::Kind::request, "name", "the name of a loaded model", name};
+    });
+    if (fault) return fault;
     const Hand hand(state_, name);
     const std::shared_ptr<Model> model = find(name);
-    if (model == nullptr) return Refusal{"name", "the name of a loaded model", name};
     functions_->replace(model->functions(), {});
     state_.with([&](State& state) { state.models.erase(name); });
     return std::nullopt;
@@ -137,8 +177,9 @@ std::shared_ptr<Model> ModelTable::find(std::string_view name) const {
 std::vector<ModelTable::Info> ModelTable::list() const {
     const auto models = state_.with([](const State& state) { return state.models; });
     std::vector<Info> all;
-    for (const auto& [name, entry] : models)
-        all.push_back(info_of(name, entry));
+    for (const auto& [name, entry] : models) {
+        if (entry.model != nullptr) all.push_back(info_of(name, entry));
+    }
     return all;
 }
 
@@ -148,9 +189,15 @@ ObjectPointer ModelTable::create(std::string_view name) const {
 }
 
 void ModelTable::session_closed(std::string_view session) {
-    const auto models = state_.with([](const State& state) { return state.models; });
-    for (const auto& [name, entry] : models)
-        entry.model->session_closed(session);
+    const auto models = state_.with([](const State& state) {
+        auto all = state.coming;
+        for (const auto& [name, entry] : state.models)
+            all.push_back(entry.model);
+        return all;
+    });
+    for (const auto& model : models) {
+        if (model != nullptr) model->session_closed(session);
+    }
 }
 
 }  // namespace shared_tensor::models

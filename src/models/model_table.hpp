@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,9 +18,11 @@
 
 namespace shared_tensor::models {
 
-/// Why a model was not loaded or unloaded: a fault of the request, in words for whoever made it. Names no path.
+/// Why a model was not loaded or unloaded, in words for whoever asked for it. Names no path.
 struct Refusal {
-    std::string parameter, expected, got;
+    enum class Kind { request, busy, no_memory, closed };
+    Kind kind = Kind::request;
+    std::string parameter{}, expected{}, got{};  ///< of a fault of the request; `got` of no_memory too
 };
 
 /// The models of a server. They come and go while their functions are called: a call that runs ends on the model that
@@ -27,9 +30,9 @@ struct Refusal {
 /// Thread safety: all methods from any thread. load() and load_argument() block while a file is read; nothing else.
 class ModelTable {
 public:
-    /// `functions` outlives it.
+    /// `functions` outlives it, and so does what `is_open` uses.
     ModelTable(service::FunctionTable& functions, const std::vector<std::string>& folders, std::size_t max_models,
-               const Clock& clock = real_clock());
+               SessionIsOpen is_open = {}, const Clock& clock = real_clock());
 
     struct Info {
         std::string name, file;  ///< file: as it was asked for; empty for one of the command line
@@ -52,6 +55,8 @@ public:
     };
     std::variant<Info, Refusal> load(const Wanted& wanted);
     std::optional<Refusal> unload(const std::string& name);
+    /// From now on nothing is loaded or unloaded.
+    void close() { closed_.store(true); }
     bool loads_on_request() const { return !folders_.empty(); }
 
     std::vector<Info> list() const;
@@ -67,23 +72,28 @@ private:
         SystemTime loaded_at;
     };
     struct State {
-        std::map<std::string, Entry, std::less<>> models;
-        std::set<std::string> in_hand;  ///< names that somebody is loading or unloading
+        std::map<std::string, Entry, std::less<>> models;  ///< without a Model: of one that is coming
+        std::vector<std::shared_ptr<Model>> coming;        ///< may be called already, or soon
+        std::set<std::string> in_hand;                     ///< names that somebody is loading or unloading
     };
     using FunctionList = std::vector<service::FunctionPointer>;
     class Hand;
 
     static Info info_of(const std::string& name, const Entry& entry);
-    std::optional<Refusal> fault_of(const State& state, const std::string& name, bool replace) const;
-    std::optional<Refusal> take_in_hand(const std::string& name, bool replace);
+    std::optional<Refusal> fault_of(const State& state, const Wanted& wanted) const;
+    template <class Fault>
+    std::optional<Refusal> take_in_hand(const std::string& name, Fault fault);
     Info put(const std::string& name, Entry entry);
+    std::variant<Info, Refusal> load_file(const Wanted& wanted, const std::string& path);
     bool has(std::string_view name) const;
     std::shared_ptr<Model> find(std::string_view name) const;
 
     service::FunctionTable* functions_;
     ModelFolders folders_;
     std::size_t max_models_;
+    SessionIsOpen is_open_;
     const Clock* clock_;
+    std::atomic<bool> closed_{false};
     mutable Guarded<State> state_;
 };
 

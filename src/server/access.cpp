@@ -183,7 +183,8 @@ Principal Access::user(uid_t uid, bool is_own) const {
 /// They share a name, and no limits.
 Principal Access::anyone(const http::Peer& peer) const {
     Principal principal{"anyone", false};
-    principal.use = clients_.of("anyone at " + peer.ip, false);
+    principal.account = "anyone at " + peer.ip;
+    principal.use = clients_.of(principal.account, false);
     return principal;
 }
 

@@ -14,6 +14,8 @@ namespace {
 
 Outcome answer(Json json) { return make_outcome(codec::Value{std::move(json)}); }
 
+constexpr std::chrono::milliseconds kRetryAfter{500};
+
 struct StateName {
     State state;
     const char* name;
@@ -54,6 +56,10 @@ Json to_json(const ModelTable::Info& info) {
 }
 
 json_rpc::Error to_error(const models::Refusal& refusal) {
+    using Kind = models::Refusal::Kind;
+    if (refusal.kind == Kind::busy) return json_rpc::busy(kRetryAfter);  // somebody loads or unloads it just now
+    if (refusal.kind == Kind::closed) return json_rpc::shutting_down();
+    if (refusal.kind == Kind::no_memory) return json_rpc::out_of_memory(refusal.got);
     return json_rpc::invalid_params(refusal.parameter, refusal.expected, refusal.got);
 }
 

@@ -40,8 +40,10 @@ struct Principal {
     bool admin = false;
     std::shared_ptr<const Grant> grant{};  ///< of a token; null: all methods, for ever
     std::shared_ptr<ClientUse> use{};      ///< null: without limits
+    std::string account{};                 ///< under whom its limits are kept, where that is not `name`
 
     bool may_call(std::string_view method) const { return grant == nullptr || grant->allows(method); }
+    const std::string& payer() const { return account.empty() ? name : account; }
     bool is_revoked() const { return grant != nullptr && grant->is_revoked(); }
 };
 

@@ -191,7 +191,8 @@ public:
           uploads_(upload_limits(options_)),
           watches_([this](const auto& id, const auto& owner) { return dispatcher_.tasks().get(id, owner); }),
           dispatcher_(registry, dispatcher_options(options_, allocation_), &tensor::make_handle),
-          models_(dispatcher_.functions(), options_.model_folders, options_.max_models),
+          models_(dispatcher_.functions(), options_.model_folders, options_.max_models,
+                  [this](const std::string& session) { return sessions_.is_open(session); }),
           open_rpc_(dispatcher_.functions(), SHARED_TENSOR_VERSION),
           values_{objects_,
                   leases_,
@@ -241,7 +242,10 @@ public:
         });
     }
 
-    ~Impl() { stop(std::chrono::milliseconds(0)); }
+    ~Impl() {
+        stop(std::chrono::milliseconds(0));
+        local_.stop();  // also of a start that failed: its end tells of sessions
+    }
 
     void start() {
         tensor::limit_threads(options_.torch_threads);
@@ -274,6 +278,7 @@ public:
         if (!running_.exchange(false)) return true;
         names_.store().close();
         dispatcher_.refuse_new();
+        models_.close();
         sockets_.drain();
         const bool done = dispatcher_.drain(real_clock().now() + drain_time);
         sockets_.close();

@@ -114,7 +114,7 @@ void single_out(tensor::FileContent& content, const std::string& name) {
 
 struct UploadEndpoint::Wanted {
     UploadTable::Key key;
-    UploadTable::Share share = UploadTable::Share::client;
+    UploadTable::Payer payer{};
     std::optional<FileForm> file_form;  ///< none: neither name nor type tell it
     std::optional<std::uint64_t> if_version;
     service::UploadForm form;
@@ -146,7 +146,7 @@ UploadEndpoint::Wanted UploadEndpoint::parse(const http::RequestHead& head, cons
     if (const std::string fault = service::tensor_name_fault(std::string(name)); !fault.empty())
         refuse("name", "another name", fault);
     wanted.key = {principal.name, std::string(name), {}};
-    wanted.share = principal.admin ? UploadTable::Share::all : UploadTable::Share::client;
+    wanted.payer = {principal.payer(), principal.admin};
     const auto parameters = http::parse_query(head.query);
     if (!parameters) refuse("query", "name=value with %XX", "something else");
     for (const auto& [parameter, value] : *parameters) {
@@ -306,8 +306,8 @@ http::Response UploadEndpoint::put_bytes(const http::RequestHead& head, const Pr
 http::Response UploadEndpoint::put(const Wanted& wanted, std::span<const std::byte> bytes) const {
     const bool stands_alone = wanted.is_whole && wanted.key.id.empty();
     const auto memory = names_->block_for(wanted.key.owner);
-    auto opened = stands_alone ? uploads_->make(wanted.key.owner, wanted.form, memory, wanted.share)
-                               : uploads_->open(wanted.key, wanted.form, memory, wanted.share);
+    auto opened = stands_alone ? uploads_->make(wanted.form, wanted.payer, memory)
+                               : uploads_->open(wanted.key, wanted.form, wanted.payer, memory);
     if (const auto* full = std::get_if<UploadTable::Full>(&opened)) {
         if (!full->for_ever) return busy();
         return refusal(413, json_rpc::invalid_params("size", full->reason, std::to_string(wanted.form.size)));

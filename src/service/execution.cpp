@@ -58,7 +58,10 @@ void Execution::run() noexcept {
     } catch (...) {
         finish(make_outcome(json_rpc::out_of_memory("the result could not be kept")));
     }
-    setup_.call.reset();  // the arguments may hold a body of gigabytes: waiters need only the outcome
+    // The arguments may hold a body of gigabytes, the function a model that nobody else has any more: waiters, and keys
+    // that remember this run, need only the outcome.
+    setup_.call.reset();
+    setup_.function.reset();
 }
 
 OutcomePointer Execution::invoke() {
@@ -75,38 +78,46 @@ OutcomePointer Execution::invoke() {
 void Execution::cancel(OutcomePointer outcome) {
     const auto never_ran = make_outcome(json_rpc::cancelled("the call was cancelled before it ran"));
     bool first = false;
-    Observers observers;
+    Ended ended;
     state_.with([&](State& state) {
         if (state.phase == Phase::done) return;  // its outcome may be joined still
         first = !state.unwanted;
         state.unwanted = true;
         cancelled_.store(true);
         if (outcome == nullptr && state.phase == Phase::waiting) outcome = never_ran;
-        if (outcome != nullptr) observers = end(state, outcome);
+        if (outcome != nullptr) ended = end(state, outcome);
     });
     state_.notify_all();  // wakes sleep_until, and those who wait for the outcome
     if (first && cancelled_hook_) cancelled_hook_();
-    for (const auto& observer : observers) {
-        if (observer->done) observer->done(outcome);
-    }
+    tell(ended, outcome);
 }
 
-Execution::Observers Execution::end(State& state, OutcomePointer outcome) {
+Execution::Ended Execution::end(State& state, OutcomePointer outcome) {
+    Ended ended;
+    if (state.phase == Phase::waiting) {
+        ended.call = std::move(setup_.call);
+        ended.function = std::move(setup_.function);
+    }
     state.phase = Phase::done;
     state.outcome = std::move(outcome);
     ended_.store(true, std::memory_order_release);
-    return std::exchange(state.observers, {});
+    ended.observers = std::exchange(state.observers, {});
+    return ended;
+}
+
+void Execution::tell(const Ended& ended, const OutcomePointer& outcome) {
+    for (const auto& observer : ended.observers) {
+        if (observer->done) observer->done(outcome);
+    }
 }
 
 void Execution::finish(OutcomePointer outcome) {
-    Observers observers;
+    Ended ended;
     state_.with([&](State& state) {
-        if (state.phase != Phase::done) observers = end(state, outcome);
+        if (state.phase != Phase::done) ended = end(state, outcome);
     });
     state_.notify_all();
-    for (const auto& observer : observers) {
-        if (observer->done) observer->done(outcome);
-    }
+    tell(ended, outcome);
 }
 
 OutcomePointer Execution::outcome() const {

@@ -119,7 +119,13 @@ private:
     using Observers = std::vector<std::shared_ptr<const Observer>>;
 
     void drop_waiter();
-    Observers end(State& state, OutcomePointer outcome);
+    struct Ended {
+        Observers observers;
+        std::unique_ptr<BoundCall> call;                 ///< of one that will never run; these go without the lock
+        std::shared_ptr<const SharedFunction> function;  ///< likewise
+    };
+    Ended end(State& state, OutcomePointer outcome);
+    static void tell(const Ended& ended, const OutcomePointer& outcome);
     OutcomePointer invoke();
     std::vector<std::shared_ptr<const Observer>> observers() const;
 

@@ -10,10 +10,11 @@ std::optional<IdempotencyTable::Known> IdempotencyTable::find(const std::string&
 std::optional<IdempotencyTable::Known> IdempotencyTable::insert(const std::string& key, const std::string& arguments,
                                                                 KeyedRun run) {
     const SteadyTime now = clock_->now();
+    Gone gone;
     return state_.with([&](State& state) -> std::optional<Known> {
-        drop_old(state, now);
+        drop_old(state, now, gone);
         if (auto first = known(state, key, arguments)) return first;
-        erase(state, key);
+        erase(state, key, gone);
         state.bytes += arguments.size();
         state.entries.emplace(key, Entry{arguments, std::move(run), SteadyTime::max(), arguments.size()});
         return std::nullopt;
@@ -21,11 +22,13 @@ std::optional<IdempotencyTable::Known> IdempotencyTable::insert(const std::strin
 }
 
 void IdempotencyTable::forget(const std::string& key) {
-    state_.with([&](State& state) { erase(state, key); });
+    Gone gone;
+    state_.with([&](State& state) { erase(state, key, gone); });
 }
 
 void IdempotencyTable::ended(const std::string& key, std::uint64_t bytes) {
     const SteadyTime now = clock_->now();
+    Gone gone;
     state_.with([&](State& state) {
         const auto entry = state.entries.find(key);
         if (entry == state.entries.end()) return;
@@ -34,32 +37,34 @@ void IdempotencyTable::ended(const std::string& key, std::uint64_t bytes) {
         entry->second.bytes = all;
         entry->second.expires = now + limits_.window;
         state.by_end.emplace_back(entry->second.expires, key);
-        drop_old(state, now);
+        drop_old(state, now, gone);
     });
 }
 
-void IdempotencyTable::erase(State& state, const std::string& key) {
+void IdempotencyTable::erase(State& state, const std::string& key, Gone& gone) {
     const auto entry = state.entries.find(key);
     if (entry == state.entries.end()) return;
     state.bytes -= entry->second.bytes;
+    gone.push_back(std::move(entry->second.run));
     state.entries.erase(entry);
 }
 
 void IdempotencyTable::expire() {
     const SteadyTime now = clock_->now();
-    state_.with([&](State& state) { drop_old(state, now); });
+    Gone gone;
+    state_.with([&](State& state) { drop_old(state, now, gone); });
 }
 
 std::size_t IdempotencyTable::size() const {
     return state_.with([](const State& state) { return state.entries.size(); });
 }
 
-void IdempotencyTable::drop_old(State& state, SteadyTime now) const {
+void IdempotencyTable::drop_old(State& state, SteadyTime now, Gone& gone) const {
     const auto over = [&] { return state.entries.size() >= limits_.max_keys || state.bytes > limits_.max_bytes; };
     while (!state.by_end.empty() && (state.by_end.front().first <= now || over())) {
         const auto& [expires, key] = state.by_end.front();
         const auto entry = state.entries.find(key);
-        if (entry != state.entries.end() && entry->second.expires == expires) erase(state, key);
+        if (entry != state.entries.end() && entry->second.expires == expires) erase(state, key, gone);
         state.by_end.pop_front();
     }
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_map>
 #include <variant>
+#include <vector>
 
 #include "service/execution.hpp"
 #include "util/guarded.hpp"
@@ -63,8 +64,9 @@ private:
         std::uint64_t bytes = 0;
         std::deque<std::pair<SteadyTime, std::string>> by_end;
     };
-    static void erase(State& state, const std::string& key);
-    void drop_old(State& state, SteadyTime now) const;
+    using Gone = std::vector<KeyedRun>;  ///< destroyed without the lock: results may be large
+    static void erase(State& state, const std::string& key, Gone& gone);
+    void drop_old(State& state, SteadyTime now, Gone& gone) const;
     std::optional<Known> known(const State& state, const std::string& key, const std::string& arguments) const;
 
     IdempotencyLimits limits_;

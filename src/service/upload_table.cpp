@@ -102,25 +102,27 @@ Upload::Progress Upload::progress() const {
 }
 
 /// Counted until the upload ends.
-std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const Holder& holder, const TakeBlock& take) const {
+std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const Payer& payer, const TakeBlock& take) const {
     const std::uint64_t bytes = upload.form().size;
-    if (bytes > holder.most) {
-        const char* option = holder.most < limits_.max_bytes ? "--max-client-upload-bytes" : "--max-upload-bytes";
-        return Full{"a file of at most " + std::to_string(holder.most) + " bytes (" + option + ')', true};
+    const std::uint64_t most =
+        payer.may_have_all ? limits_.max_bytes : std::min(limits_.max_bytes, limits_.max_client_bytes);
+    if (bytes > most) {
+        const char* option = most < limits_.max_bytes ? "--max-client-upload-bytes" : "--max-upload-bytes";
+        return Full{"a file of at most " + std::to_string(most) + " bytes (" + option + ')', true};
     }
-    enum class Room { enough, none, none_of_owner };
+    enum class Room { enough, none, none_of_account };
     std::uint64_t others = 0;
     const Room room = used_->with([&](Used& used) {
         others = used.bytes;
         if (bytes > limits_.max_bytes - used.bytes) return Room::none;
-        const auto mine = used.of_owner.find(holder.owner);
-        const std::uint64_t of_owner = mine == used.of_owner.end() ? 0 : mine->second;
-        if (bytes > holder.most - std::min(of_owner, holder.most)) {
-            others = of_owner;
-            return Room::none_of_owner;
+        const auto mine = used.of_account.find(payer.account);
+        const std::uint64_t of_account = mine == used.of_account.end() ? 0 : mine->second;
+        if (bytes > most - std::min(of_account, most)) {
+            others = of_account;
+            return Room::none_of_account;
         }
         used.bytes += bytes;
-        if (bytes > 0) used.of_owner[holder.owner] += bytes;
+        if (bytes > 0) used.of_account[payer.account] += bytes;
         return Room::enough;
     });
     if (room != Room::enough) {
@@ -128,36 +130,36 @@ std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const Holder&
         return Full{(all ? "uploads of " : "uploads of yours of ") + std::to_string(others) + " bytes are under way (" +
                     (all ? "--max-upload-bytes)" : "--max-client-upload-bytes)")};
     }
-    std::shared_ptr<const void> share(used_.get(), [used = used_, bytes, owner = holder.owner](const void*) {
+    std::shared_ptr<const void> share(used_.get(), [used = used_, bytes, account = payer.account](const void*) {
         used->with([&](Used& all) {
             all.bytes -= bytes;
-            const auto mine = all.of_owner.find(owner);
-            if (mine != all.of_owner.end() && (mine->second -= bytes) == 0) all.of_owner.erase(mine);
+            const auto mine = all.of_account.find(account);
+            if (mine != all.of_account.end() && (mine->second -= bytes) == 0) all.of_account.erase(mine);
         });
     });
     upload.opened(bytes > 0 ? take(bytes) : MemoryBlock{}, std::move(share));
     return std::nullopt;
 }
 
-UploadTable::Opened UploadTable::make(const std::string& owner, const UploadForm& form, const TakeBlock& take,
-                                      Share share) const {
-    auto upload = std::make_shared<Upload>(form, now());
-    if (auto full = fill(*upload, holder(owner, share), take)) return std::move(*full);
+UploadTable::Opened UploadTable::make(const UploadForm& form, const Payer& payer, const TakeBlock& take) const {
+    auto upload = std::make_shared<Upload>(form, payer.account, now());
+    if (auto full = fill(*upload, payer, take)) return std::move(*full);
     return upload;
 }
 
-bool UploadTable::has_room(const All& all, const std::string& owner) const {
-    std::size_t open = 0, of_owner = 0;
+bool UploadTable::has_room(const All& all, const std::string& account) const {
+    std::size_t open = 0, of_account = 0;
     for (const auto& [key, upload] : all) {
         if (upload->is_published()) continue;
         ++open;
-        of_owner += key.owner == owner ? 1 : 0;
+        of_account += upload->account() == account ? 1 : 0;
     }
-    return open < limits_.max_uploads && of_owner < limits_.max_client_uploads;
+    return open < limits_.max_uploads && of_account < limits_.max_client_uploads;
 }
 
-UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, const TakeBlock& take, Share share) {
-    const auto made = std::make_shared<Upload>(form, now());
+UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, const Payer& payer,
+                                      const TakeBlock& take) {
+    const auto made = std::make_shared<Upload>(form, payer.account, now());
     UploadPointer replaced;  // goes without the lock
     auto opened = all_.with([&](All& all) -> Opened {
         const auto known = all.find(key);
@@ -166,7 +168,7 @@ UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, co
             replaced = std::exchange(known->second, made);
             return made;
         }
-        if (!has_room(all, key.owner))
+        if (!has_room(all, payer.account))
             return Full{"as many uploads are under way as may be (--max-client-uploads, --max-uploads)"};
         all.emplace(key, made);
         return made;
@@ -174,7 +176,7 @@ UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, co
     const auto* upload = std::get_if<UploadPointer>(&opened);
     if (upload == nullptr || *upload != made) return opened;
     try {
-        if (auto full = fill(*made, holder(key.owner, share), take)) {
+        if (auto full = fill(*made, payer, take)) {
             remove(key, made);
             return std::move(*full);
         }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <compare>
@@ -35,9 +34,12 @@ struct UploadForm {
 /// Thread safety: all methods from any thread.
 class Upload {
 public:
-    Upload(UploadForm form, SteadyTime now) : form_(std::move(form)), last_used_(now) {}
+    /// `account`: under whom it is counted.
+    Upload(UploadForm form, std::string account, SteadyTime now)
+        : form_(std::move(form)), account_(std::move(account)), last_used_(now) {}
 
     const UploadForm& form() const { return form_; }
+    const std::string& account() const { return account_; }
     SteadyTime last_used() const { return last_used_.load(std::memory_order_relaxed); }
     bool is_published() const { return is_published_.load(std::memory_order_relaxed); }
 
@@ -86,6 +88,7 @@ private:
     bool end(Phase phase, std::uint64_t version, bool by_publisher);
 
     const UploadForm form_;
+    const std::string account_;
     std::atomic<SteadyTime> last_used_;
     std::atomic<bool> is_published_{false};
     mutable Guarded<State> state_;
@@ -93,9 +96,9 @@ private:
 
 struct UploadLimits {
     std::uint64_t max_bytes = std::uint64_t{8} << 30;         ///< of all that are under way
-    std::uint64_t max_client_bytes = std::uint64_t{4} << 30;  ///< of one owner, if that one is held to it
+    std::uint64_t max_client_bytes = std::uint64_t{4} << 30;  ///< of one client, if that one is held to it
     std::size_t max_uploads = 1'000;                          ///< likewise
-    std::size_t max_client_uploads = 100;                     ///< of one owner
+    std::size_t max_client_uploads = 100;                     ///< of one client
     std::chrono::milliseconds ttl{300'000};                   ///< without a part; what was published is known as long
 };
 
@@ -114,16 +117,19 @@ public:
     explicit UploadTable(UploadLimits limits, const Clock& clock = real_clock())
         : limits_(limits), clock_(&clock), used_(std::make_shared<Guarded<Used>>()) {}
 
-    /// How much of max_bytes an owner may have: max_client_bytes, or all.
-    enum class Share { client, all };
+    /// Under whom an upload is counted, and whether that one may have all of max_bytes or no more than
+    /// max_client_bytes.
+    struct Payer {
+        std::string account;
+        bool may_have_all = false;
+    };
 
     /// The one of that key, or a new one; of two callers at once one opens it and the other waits. One of another form
     /// that was published makes room. `take` gives its memory; what it throws is passed on.
     using Opened = std::variant<UploadPointer, Full>;
-    Opened open(const Key& key, const UploadForm& form, const TakeBlock& take, Share share = Share::client);
+    Opened open(const Key& key, const UploadForm& form, const Payer& payer, const TakeBlock& take);
     /// One for a sender that has the whole file: nobody else finds it.
-    Opened make(const std::string& owner, const UploadForm& form, const TakeBlock& take,
-                Share share = Share::client) const;
+    Opened make(const UploadForm& form, const Payer& payer, const TakeBlock& take) const;
 
     UploadPointer find(const Key& key) const;
     /// Parts of it may come again, if it has an id.
@@ -143,19 +149,12 @@ public:
 private:
     using All = std::map<Key, UploadPointer>;
     static constexpr std::size_t kMostPublished = 10'000;
-    bool has_room(const All& all, const std::string& owner) const;
+    bool has_room(const All& all, const std::string& account) const;
     struct Used {
         std::uint64_t bytes = 0;
-        std::unordered_map<std::string, std::uint64_t> of_owner;
+        std::unordered_map<std::string, std::uint64_t> of_account;
     };
-    struct Holder {
-        const std::string& owner;
-        std::uint64_t most;
-    };
-    Holder holder(const std::string& owner, Share share) const {
-        return {owner, share == Share::all ? limits_.max_bytes : std::min(limits_.max_bytes, limits_.max_client_bytes)};
-    }
-    std::optional<Full> fill(Upload& upload, const Holder& holder, const TakeBlock& take) const;
+    std::optional<Full> fill(Upload& upload, const Payer& payer, const TakeBlock& take) const;
 
     const UploadLimits limits_;
     const Clock* const clock_;

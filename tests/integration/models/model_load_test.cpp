@@ -9,6 +9,7 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <csignal>
 #include <future>
 #include <thread>
 
@@ -126,15 +127,19 @@ TEST_CASE("calls that run while their model goes end on it", "[models]") {
     constexpr int kLong = 20'000'000;
     CHECK(server.load("m", "twice.pt").contains("result"));
     const auto slow = [&] { return respond(port, "m.count_to", Json::array({kLong})); };
-    const auto running = [&] { return call(port, "server.info")["totals"]["workers"]["busy"].get<int>() == 1; };
+    const auto busy = [&] { return call(port, "server.info")["totals"]["workers"]["busy"].get<int>(); };
+    const auto running = [&] { return busy() == 1; };
     auto on_replaced = std::async(std::launch::async, slow);
     CHECK(eventually(running));
     CHECK(server.load("m", "thrice.pt", true).contains("result"));
+    CHECK(running());
     CHECK(call(port, "m.count_to", Json::array({1})) == 3);
     CHECK(on_replaced.get()["result"] == kLong * 2);
+    CHECK(eventually([&] { return busy() == 0; }));
     auto on_unloaded = std::async(std::launch::async, slow);
     CHECK(eventually(running));
     CHECK(call(port, "model.unload", {{"name", "m"}}).is_object());
+    CHECK(running());
     CHECK(call_code(port, "m.count_to", Json::array({1})) == -32601);
     CHECK(on_unloaded.get()["result"] == kLong * 3);
 }
@@ -178,6 +183,39 @@ TEST_CASE("only an admin loads models, and only where the operator allowed it", 
     CHECK(call_code(closed.port(), "model.unload", {{"name", "m"}}) == -32007);
     CHECK(call(closed.port(), "m.next") == 1);
     CHECK_FALSE(call(closed.port(), "model.list")["models"][0].contains("file"));
+}
+
+TEST_CASE("a daemon that ends loads no more models", "[models]") {
+    ModelDaemon server;
+    const int port = server.daemon.port();
+    CHECK(server.load("m", "twice.pt").contains("result"));
+    auto slow = std::async(std::launch::async, [&] { return respond(port, "m.count_to", Json::array({60'000'000})); });
+    CHECK(eventually([&] { return call(port, "server.info")["totals"]["workers"]["busy"].get<int>() == 1; }));
+    HttpPeer peer(port);  // connected before
+    server.daemon.child().signal(SIGTERM);
+    const auto refused = [&] {
+        const std::string params = call_object("model.load", {{"name", "n"}, {"file", "twice.pt"}}).dump();
+        peer.request("POST", "/jsonrpc", params, {{"Content-Type", "application/json"}});
+        return code_of(Json::parse(peer.read().body)) == -32009;
+    };
+    CHECK(eventually(refused));
+    CHECK(slow.get().contains("result"));
+}
+
+TEST_CASE("instances of sessions that ended while their call waited are not kept", "[models]") {
+    const ModelDaemon server({"--workers", "4"});
+    const int port = server.daemon.port();
+    CHECK(server.load("m", "twice.pt").contains("result"));
+    for (int round = 0; round < 3; ++round) {
+        const Json session = call(port, "session.open")["session"];
+        const HeaderList in_session{{"Shared-Tensor-Session", session.get<std::string>()}};
+        const Json slow{{"method", "m.count_to"}, {"params", {20'000'000}}};
+        const Json first = call(port, "task.submit", slow, in_session);
+        const Json second = call(port, "task.submit", {{"method", "m.next"}}, in_session);
+        CHECK(call(port, "session.close", nullptr, in_session).is_object());
+        CHECK(call(port, "task.wait", {{"id", second["id"]}, {"timeout_ms", 20'000}})["state"] == "completed");
+        CHECK(eventually([&] { return call(port, "model.list")["models"][0]["sessions"] == 0; }));
+    }
 }
 
 TEST_CASE("a folder of models that cannot be one keeps the daemon from starting", "[models]") {

@@ -94,7 +94,7 @@ struct Table {
         return refused != nullptr ? *refused : models::Refusal{};
     }
     bool load(const std::string& name, const std::string& file, bool replace = false) {
-        return refusal(name, file, replace).parameter.empty();
+        return std::holds_alternative<ModelTable::Info>(table.load({name, file, {}, replace}));
     }
     void write(const std::string& file, int result) { write_model(folder.file(file), result); }
     Json run(const std::string& name) {
@@ -175,6 +175,74 @@ TEST_CASE("Only files below the folders are loaded, and nobody is told where the
     CHECK_FALSE(models.table.list().empty());
 }
 
+TEST_CASE("A file that everybody may write to is not loaded, nor one in such a folder", "[models]") {
+    Table models;
+    std::filesystem::create_directory(models.folder.file("sub"));
+    models.write("one.pt", 1);
+    models.write("sub/one.pt", 1);
+    CHECK(::chmod(models.folder.file("one.pt").c_str(), 0666) == 0);
+    CHECK_THAT(models.refusal("m", "one.pt").got, ContainsSubstring("by everybody"));
+    CHECK(models.load("m", "sub/one.pt"));
+    CHECK(::chmod(models.folder.file("sub").c_str(), 0777) == 0);
+    CHECK_THAT(models.refusal("n", "sub/one.pt").got, ContainsSubstring("by everybody"));
+    CHECK(::chmod(models.folder.path().c_str(), 0777) == 0);  // after the start
+    CHECK(::chmod(models.folder.file("one.pt").c_str(), 0600) == 0);
+    CHECK_THAT(models.refusal("n", "one.pt").got, ContainsSubstring("by everybody"));
+    CHECK(::chmod(models.folder.path().c_str(), 0700) == 0);
+    CHECK(models.load("n", "one.pt"));
+}
+
+TEST_CASE("The size of a model counts each of its tensors once, and what a sparse one holds", "[models]") {
+    Table models;
+    torch::jit::Module module("M");
+    const at::Tensor weight = at::full({10}, 1.0, at::kFloat);
+    module.register_parameter("weight", weight, false);
+    module.register_parameter("tied", weight, false);
+    module.register_buffer("graph", at::full({4, 4}, 1.0, at::kFloat).tril().to_sparse());
+    module.define("def f(self) -> int:\n    return 1\n");
+    module.save(models.folder.file("sparse.pt"));
+    CHECK(models.load("m", "sparse.pt"));
+    CHECK(models.run("m.f") == 1);
+    const auto size = models.table.list()[0].size;
+    CHECK(size.parameters == 10 + 10 + 2 * 10);  // ten values, two indices each
+    CHECK(size.bytes == 40 + 40 + 160);
+    CHECK_FALSE(models.table.unload("m").has_value());
+    CHECK(models.functions.size() == 0);
+}
+
+TEST_CASE("A model that cannot take another's place leaves that one as it is", "[models]") {
+    Registry registry;
+    registry.add("m.g", [] { return 7; });
+    service::FunctionTable functions(registry);
+    const Folder folder;
+    write_model(folder.file("one.pt"), 1);
+    torch::jit::Module module("M");
+    module.define("def f(self) -> int:\n    return 2\ndef g(self) -> int:\n    return 2\n");
+    module.save(folder.file("two.pt"));
+    ModelTable table(functions, {folder.path()}, 10);
+    CHECK(std::holds_alternative<ModelTable::Info>(table.load({"m", "one.pt", {}, false})));
+    CHECK(std::get<models::Refusal>(table.load({"m", "two.pt", {}, true})).got == "m.g");
+    CHECK(std::get<models::Refusal>(table.load({"n", "none.pt", {}, true})).parameter == "file");
+    REQUIRE(table.list().size() == 1);
+    CHECK(table.list()[0].file == "one.pt");
+    CHECK(std::get<Json>(try_call(*functions.find("m.f")->shared, Json::array())) == 1);
+    CHECK_FALSE(table.unload("m").has_value());
+    CHECK(functions.size() == 1);
+}
+
+TEST_CASE("What was unloaded is gone, and a table that is closed loads nothing", "[models]") {
+    Table models;
+    models.write("one.pt", 1);
+    CHECK(models.load("m", "one.pt"));
+    const std::weak_ptr<const SharedFunction> function = models.functions.find("m.f")->shared;
+    CHECK_FALSE(models.table.unload("m").has_value());
+    CHECK(function.expired());
+    models.table.close();
+    using Kind = models::Refusal::Kind;
+    CHECK(models.refusal("m", "one.pt").kind == Kind::closed);
+    CHECK(models.table.unload("m")->kind == Kind::closed);
+}
+
 TEST_CASE("A folder of models must be there, and not be everybody's", "[models]") {
     service::FunctionTable functions{Registry()};
     const Folder folder;
@@ -202,6 +270,7 @@ TEST_CASE("Models that are loaded on request are bounded, those of the command l
     CHECK(models.load("b", "one.pt"));
     CHECK_THAT(models.refusal("c", "one.pt").expected, ContainsSubstring("--max-models"));
     CHECK(models.load("a", "one.pt", true));
+    CHECK_THAT(models.refusal("x", "one.pt", true).expected, ContainsSubstring("--max-models"));
     CHECK_FALSE(models.table.unload("b").has_value());
     CHECK(models.load("c", "one.pt"));
     CHECK_THROWS_AS(models.table.load_argument("x=" + models.folder.file("one.pt")), std::invalid_argument);
@@ -262,6 +331,22 @@ TEST_CASE("An instance of a model is none of the model that was loaded by its na
     const auto after = models.functions.find("c.next");
     CHECK_THAT(call_with(*after->shared, old).get<std::string>(), ContainsSubstring("model.create"));
     CHECK(call_with(*after->shared, models.table.create("c")) == Json(1));
+}
+
+TEST_CASE("No instance is kept for a session that is not open any more", "[models]") {
+    const Folder folder;
+    write_counter(folder.file("counter.pt"));
+    service::FunctionTable functions{Registry()};
+    ModelTable table(functions, {folder.path()}, 10, [](const std::string& session) { return session == "s-open"; });
+    CHECK(std::holds_alternative<ModelTable::Info>(table.load({"c", "counter.pt", {}, false})));
+    const auto next = [&](const char* session) {
+        return std::get<Json>(try_call(*functions.find("c.next")->shared, Json::array(), session));
+    };
+    CHECK(next("s-open") == 1);
+    CHECK(next("s-open") == 2);
+    CHECK(next("s-over") == 1);
+    CHECK(next("s-over") == 1);
+    CHECK(table.list()[0].sessions == 1);
 }
 
 TEST_CASE("Sessions of a model begin anew with the one that takes its place", "[models]") {

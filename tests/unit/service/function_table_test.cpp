@@ -1,10 +1,12 @@
 #include "service/function_table.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
 #include "service/open_rpc.hpp"
+#include "unit/service/call_helpers.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::service;
@@ -115,4 +117,46 @@ TEST_CASE("The document of a table is made once, and anew when functions came or
     CHECK(with_model->text == with_model->json.dump());
     table.replace(model, {});
     CHECK(open_rpc.document()->json == empty->json);
+}
+
+TEST_CASE("Calls that ended keep no function, though their keys are known and their outcomes read",
+          "[service][functions]") {
+    using test::Calls;
+    const auto model = functions({"m.f", "m.late"});
+    Calls calls{Registry()};
+    calls.dispatcher.functions().replace({}, model);
+    std::vector<std::weak_ptr<const SharedFunction>> gone(model.begin(), model.end());
+    const auto held = calls.started("m.f", nullptr, "key");
+    CHECK(Calls::end_of(*held.waiter) == 1);
+    calls.dispatcher.functions().replace(model, {});
+    const auto only_here = [&] {
+        return std::all_of(gone.begin(), gone.end(), [](const auto& function) { return function.use_count() == 1; });
+    };
+    const auto end = real_clock().now() + std::chrono::seconds(10);
+    while (!only_here() && real_clock().now() < end)
+        std::this_thread::yield();  // the worker may be at its end still
+    CHECK(only_here());
+    CHECK(calls.run("m.f", nullptr, "key") == -32601);
+}
+
+TEST_CASE("A call that waits keeps its function until it is over or given up", "[service][functions]") {
+    using test::Calls;
+    Registry registry;
+    registry.add(
+        "m.f", [] { return 1; }, concurrency(1));
+    registry.add("hold", [](Context& context) { context.sleep_until(context.deadline()); });
+    const auto all = registry.functions();
+    service::DispatcherOptions options;
+    options.pool.workers = 1;
+    Calls calls(Registry(), options);
+    calls.dispatcher.functions().replace({}, all);
+    const auto holds = calls.started("hold", nullptr);
+    auto waits = calls.started("m.f", nullptr, "key");
+    calls.dispatcher.functions().replace(all, {});
+    const FunctionPointer& waiting = all[1];
+    CHECK(waiting->name() == "m.f");
+    const auto uses = waiting.use_count();
+    waits.waiter->execution()->cancel();
+    CHECK(waiting.use_count() < uses);
+    holds.waiter->execution()->cancel();
 }

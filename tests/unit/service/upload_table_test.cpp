@@ -41,7 +41,7 @@ struct Table {
     explicit Table(UploadLimits limits = {}) : table(limits, clock) {}
 
     UploadTable::UploadPointer open(const std::string& id, std::uint64_t size, const std::string& owner = "ann") {
-        auto opened = table.open({owner, "x", id}, {".raw", size}, &take);
+        auto opened = table.open({owner, "x", id}, {".raw", size}, {owner}, &take);
         auto* upload = std::get_if<UploadTable::UploadPointer>(&opened);
         return upload != nullptr ? *upload : nullptr;
     }
@@ -101,7 +101,7 @@ TEST_CASE("An upload without an id is not known once it is published", "[service
 TEST_CASE("Uploads are bounded in bytes and number, and those that are done do not count", "[service][uploads]") {
     Table table({.max_bytes = 100, .max_uploads = 3, .max_client_uploads = 2});
     const auto full = [&](const std::string& owner, const std::string& id, std::uint64_t size) {
-        auto opened = table.table.open({owner, "x", id}, {".raw", size}, &take);
+        auto opened = table.table.open({owner, "x", id}, {".raw", size}, {owner}, &take);
         auto* found = std::get_if<UploadTable::Full>(&opened);
         return found == nullptr ? "" : found->for_ever ? "for ever: " + found->reason : found->reason;
     };
@@ -122,8 +122,8 @@ TEST_CASE("Uploads are bounded in bytes and number, and those that are done do n
 TEST_CASE("One owner has a part of the bytes of all, unless it may have all", "[service][uploads]") {
     Table table({.max_bytes = 100, .max_client_bytes = 50});
     const auto refusal = [&](const std::string& owner, const std::string& id, std::uint64_t size,
-                             UploadTable::Share share = UploadTable::Share::client) {
-        auto opened = table.table.open({owner, "x", id}, {".raw", size}, &take, share);
+                             bool may_have_all = false) {
+        auto opened = table.table.open({owner, "x", id}, {".raw", size}, {owner, may_have_all}, &take);
         auto* found = std::get_if<UploadTable::Full>(&opened);
         return found == nullptr ? "" : found->for_ever ? "for ever: " + found->reason : found->reason;
     };
@@ -133,11 +133,11 @@ TEST_CASE("One owner has a part of the bytes of all, unless it may have all", "[
     CHECK(refusal("ann", "b", 10).empty());
     CHECK(refusal("ann", "empty", 0).empty());
     CHECK(refusal("ann", "empty too", 0).empty());
-    CHECK(refusal("bob", "a", 51, UploadTable::Share::all) == "uploads of 50 bytes are under way (--max-upload-bytes)");
-    CHECK(refusal("bob", "a", 50, UploadTable::Share::all).empty());
+    CHECK(refusal("bob", "a", 51, true) == "uploads of 50 bytes are under way (--max-upload-bytes)");
+    CHECK(refusal("bob", "a", 50, true).empty());
     CHECK(table.table.remove({"ann", "x", "a"}, first));
     CHECK(refusal("ann", "c", 40).empty());
-    auto whole = table.table.make("ann", {".raw", 1}, &take);
+    auto whole = table.table.make({".raw", 1}, {"ann"}, &take);
     CHECK(std::holds_alternative<UploadTable::Full>(whole));
     for (const char* id : {"b", "c", "empty", "empty too"})
         CHECK(table.table.remove({"ann", "x", id}, table.table.find({"ann", "x", id})));
@@ -149,7 +149,7 @@ TEST_CASE("One owner has a part of the bytes of all, unless it may have all", "[
 TEST_CASE("An upload whose memory cannot be had is not there", "[service][uploads]") {
     Table table;
     const auto none = [](std::uint64_t) -> MemoryBlock { throw std::bad_alloc(); };
-    CHECK_THROWS_AS(table.table.open({"ann", "x", "a"}, {".raw", 10}, none), std::bad_alloc);
+    CHECK_THROWS_AS(table.table.open({"ann", "x", "a"}, {".raw", 10}, {"ann"}, none), std::bad_alloc);
     CHECK(table.table.stats().uploads == 0);
     CHECK(table.table.stats().bytes == 0);
     CHECK(table.open("a", 10) != nullptr);
@@ -165,7 +165,7 @@ TEST_CASE("Who comes while an upload is opened waits for it", "[service][uploads
     };
     UploadTable::UploadPointer first;
     std::jthread opener([&] {
-        first = std::get<UploadTable::UploadPointer>(table.table.open({"ann", "x", "a"}, {".raw", 10}, slow));
+        first = std::get<UploadTable::UploadPointer>(table.table.open({"ann", "x", "a"}, {".raw", 10}, {"ann"}, slow));
     });
     opening.wait();
     const auto second = table.open("a", 10);
