@@ -18,6 +18,7 @@ void small_calls(Report& report, const Settings& settings);
 void throughput(Report& report, const Settings& settings);
 void tensors(Report& report, const Settings& settings);
 void streams(Report& report, const Settings& settings);
+void nodes(Report& report, const Settings& settings);
 void memory(Report& report, const Settings& settings);
 void scaling(Report& report, const Settings& settings);
 

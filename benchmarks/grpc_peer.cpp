@@ -254,6 +254,13 @@ TensorCallers grpc_tensors(const std::string& target, std::size_t size) {
     return {take_caller(stub, sent, expected), give_caller(stub, size, expected), both_caller(stub, sent, expected)};
 }
 
+Caller grpc_take(const std::string& target, int number, std::size_t size) {
+    const auto bytes = filled(size);
+    const auto sent = std::make_shared<Message>();
+    sent->set_value(bytes.data(), bytes.size());
+    return take_caller(stub_for(target, number), sent, fingerprint(bytes.data(), size));
+}
+
 TensorCallers grpc_chunks(const std::string& target, std::size_t size) {
     const auto stub = stub_for(target, 1);
     const auto bytes = filled(size);

@@ -22,6 +22,8 @@ struct TensorCallers {
     Caller take, give, both;
 };
 TensorCallers grpc_tensors(const std::string& target, std::size_t size);
+/// The first of them, over a connection of its own for each number.
+Caller grpc_take(const std::string& target, int number, std::size_t size);
 /// The same as streams of messages of 1 MiB, put together in memory that is there already.
 TensorCallers grpc_chunks(const std::string& target, std::size_t size);
 

@@ -16,6 +16,7 @@ int serve_role(const Arguments& role) {
     if (name == "mapping") return serve_mapping(role);
     if (name.starts_with("httplib-")) return serve_httplib(role);
     if (name == "ours") return serve_ours(role);
+    if (name == "node") return serve_node();
     if (name == "grpc") return serve_grpc(role);
     if (name == "jsonrpccpp") return serve_jsonrpccpp();
     throw std::runtime_error("there is no role " + name);

@@ -14,6 +14,7 @@ using Arguments = std::vector<std::string>;
 ///   httplib-echo [PATH]                     bare cpp-httplib: the body comes back
 ///   httplib-json [PATH]                     cpp-httplib with nlohmann/json in its handler
 ///   ours COUNT [PATH]                       this library with COUNT functions
+///   node                                    receives what is pushed to it
 ///   grpc [PATH] | jsonrpccpp                where the libraries were found
 int serve_role(const Arguments& role);
 
@@ -31,5 +32,6 @@ int serve_httplib(const Arguments& role);
 int serve_ours(const Arguments& role);
 int serve_grpc(const Arguments& role);
 int serve_jsonrpccpp();
+int serve_node();
 
 }  // namespace bench
