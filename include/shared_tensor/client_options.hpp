@@ -62,6 +62,9 @@ struct ClientOptions {
     /// The server's local channel, by which tensors are handed over without a copy: a path, "auto" (where a server of
     /// this host listens by default; for urls of another host none) or "none".
     std::string local_socket = "auto";
+    /// A tensor of fewer bytes that would have to be copied into shared memory goes as bytes with its request: the copy
+    /// to the server costs less than the memory.
+    std::size_t min_shared_bytes = std::size_t{32} << 10;
     /// Tensors on GPUs without a copy: "auto" (where the program uses CUDA tensors already: libtorch_cuda is in the
     /// process when the client first connects), "cuda" (loads it where there is a GPU, which takes seconds) or "none".
     /// Simulated devices that are switched on (<shared_tensor/simulated.hpp>) are always shared.

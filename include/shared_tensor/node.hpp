@@ -31,6 +31,7 @@ struct NodeOptions {
         server.idle_timeout = std::chrono::minutes(6);  // longer than the others' connections are kept
         client.connections = 10;
         client.idle_limit = std::chrono::minutes(5);
+        client.min_shared_bytes = std::size_t{1} << 20;  // each message takes memory of its own: see benchmarks
     }
     ServerOptions server;  ///< port 0: the kernel chooses
     /// Of each other node, whose url takes the place of this one: 10 connections at once, kept for 5 minutes unused.

@@ -192,6 +192,7 @@ Incoming::Incoming(Incoming&&) noexcept = default;
 Incoming& Incoming::operator=(Incoming&& other) noexcept {
     give_up_unread();
     responses_ = std::move(other.responses_);
+    value_ = std::move(other.value_);
     port_ = std::move(other.port_);
     objects_ = std::move(other.objects_);
     return *this;
@@ -204,7 +205,7 @@ void Incoming::give_up_unread() noexcept {
     if (port_ == nullptr || !port_->has_unread()) return;
     try {
         std::vector<std::string> leases;
-        if (responses_.empty()) port_->add_unread(tensor_placeholder(), leases);
+        if (responses_.empty()) port_->add_unread(raw_result(), leases);
         for (const auto& answer : responses_) {
             if (answer.result() != nullptr) port_->add_unread(*answer.result(), leases);
         }
@@ -246,25 +247,27 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
     return incoming;
 }
 
-Incoming Incoming::of_value(json_rpc::Json value, std::span<const std::byte> tensors, std::shared_ptr<const void> owner,
-                            const TensorPorts& ports, ObjectsOf objects, Fetch fetch) {
+Incoming Incoming::of_value(std::shared_ptr<const json_rpc::Json> value, std::span<const std::byte> tensors,
+                            std::shared_ptr<const void> owner, const TensorPorts& ports, ObjectsOf objects,
+                            Fetch fetch) {
     Incoming incoming;
     std::size_t leased = 0;
-    if (value.is_structured()) {
-        codec::for_each_placeholder(value, [&](const codec::Json& place) {
+    if (value->is_structured()) {
+        codec::for_each_placeholder(*value, [&](const codec::Json& place) {
             const codec::Json& descriptor = place.begin().value();
             leased += descriptor.is_object() && descriptor.contains("lease") ? 1 : 0;
         });
     }
     incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(objects));
     incoming.port_ = std::make_unique<Parsed>(ports, tensors, std::move(owner), leased, std::move(fetch));
-    incoming.responses_.push_back({nullptr, std::move(value)});
+    incoming.value_ = std::move(value);
     return incoming;
 }
 
 void Incoming::result(detail::ResultSlot& slot) const { read_into(raw_result(), slot); }
 
 const json_rpc::Json& Incoming::raw_result() const {
+    if (value_ != nullptr) return *value_;
     const json_rpc::Json* result = responses_.empty() ? &tensor_placeholder() : responses_.front().result();
     if (result == nullptr) throw std::logic_error("an error was thrown when it was read: it has no result");
     return *result;

@@ -48,7 +48,7 @@ public:
                          std::string_view url, bool own_session = false, ObjectsOf objects = {}, Fetch fetch = {});
 
     /// A value that came otherwise, with the bytes of its tensors.
-    static Incoming of_value(json_rpc::Json value, std::span<const std::byte> tensors,
+    static Incoming of_value(std::shared_ptr<const json_rpc::Json> value, std::span<const std::byte> tensors,
                              std::shared_ptr<const void> owner, const TensorPorts& ports, ObjectsOf objects,
                              Fetch fetch);
 
@@ -70,7 +70,8 @@ private:
 
     void give_up_unread() noexcept;
 
-    std::vector<json_rpc::Response> responses_;  ///< none where a tensor is all there is
+    std::vector<json_rpc::Response> responses_;    ///< none where a value or a tensor is all there is
+    std::shared_ptr<const json_rpc::Json> value_;  ///< of one that came otherwise
     std::unique_ptr<Port> port_;
     std::unique_ptr<AnsweredObjects> objects_;
 };

@@ -10,6 +10,7 @@
 #include "codec/frame.hpp"
 #include "json_rpc/parse.hpp"
 #include "json_rpc/parse_responses.hpp"
+#include "streams/last_item.hpp"
 
 namespace shared_tensor::client {
 
@@ -85,12 +86,14 @@ private:
     void finish(StreamOutcome outcome, bool then_read);
     void break_off(const std::string& why);
     std::vector<CallerFlow> flows() const;
+    std::optional<CallerFlow> flow_of(std::string_view name);
 
     const std::shared_ptr<StreamLine> line_;
     const std::shared_ptr<Session> session_;
     Guarded<std::vector<CallerFlow>> flows_;  ///< known when it is ready; only `given` changes then
     std::shared_ptr<const void> end_of_client_;
-    std::jthread thread_;  // last: it uses all of the above
+    streams::LastItem last_item_;  ///< of the thread that reads
+    std::jthread thread_;          // last: it uses all of the above
 };
 
 void Streaming::open(const Outgoing& request, SteadyTime deadline) {
@@ -107,6 +110,15 @@ void Streaming::open(const Outgoing& request, SteadyTime deadline) {
 
 std::vector<CallerFlow> Streaming::flows() const {
     return flows_.with([](const auto& flows) { return flows; });
+}
+
+std::optional<CallerFlow> Streaming::flow_of(std::string_view name) {
+    return flows_.with([&](const auto& all) -> std::optional<CallerFlow> {
+        for (const CallerFlow& flow : all) {
+            if (flow.info.name == name) return flow;
+        }
+        return std::nullopt;
+    });
 }
 
 /// The stream of that name, or the only one of that direction.
@@ -163,6 +175,8 @@ void Streaming::receive(const http::WebSocketMessage& message) {
         if (!split) return break_off("a binary message is no frame");
         frame = *split;
     }
+    if (const streams::Word* const known = last_item_.find(frame.json))
+        return hear(*known, {{}, frame.tensors, message.bytes, message.bytes->size()});
     const auto limits = limits_of(message.bytes->size());
     auto json = json_rpc::parse_json(frame.json, limits.json);
     if (const auto* error = std::get_if<json_rpc::JsonTextError>(&json)) return break_off(error->detail);
@@ -180,6 +194,7 @@ void Streaming::receive(const http::WebSocketMessage& message) {
     if (!streams::is_word(request->method)) return;  // of a later version of the protocol
     auto word = streams::read_word(std::move(*request));
     if (const auto* fault = std::get_if<std::string>(&word)) return break_off(*fault);
+    last_item_.keep(frame.json, std::get<streams::Word>(word));
     hear(std::move(std::get<streams::Word>(word)), std::move(item));
 }
 
@@ -198,11 +213,9 @@ void Streaming::hear(streams::Word word, streams::Item item) {
         const bool again = line_->state.with([](const StreamState& now) { return now.ready; });
         return again ? break_off("it says twice that it is ready") : become_ready(word);
     }
-    const auto all = flows();
-    const auto found =
-        std::find_if(all.begin(), all.end(), [&](const CallerFlow& flow) { return flow.info.name == word.stream; });
+    const std::optional<CallerFlow> found = flow_of(word.stream);
     const bool about_reading = word.kind == Kind::item || word.kind == Kind::end;
-    if (found == all.end() || found->info.reads == about_reading || word.kind == Kind::cancel)
+    if (!found || found->info.reads == about_reading || word.kind == Kind::cancel)
         return break_off("it speaks of a stream that there is not");
     item.value = std::move(word.value);
     item.cost += word.elsewhere_bytes;
@@ -241,7 +254,7 @@ void Streaming::take_answer(json_rpc::Response answer, streams::Item item) {
     if (const auto* error = answer.error()) {
         outcome.error = error_of(*error, line_->method);
     } else {
-        item.value = *answer.result();
+        item.value = std::make_shared<const Json>(*answer.result());
         if (const auto leases = leases_in(item); !leases.empty()) line_->core->ports().confirm(leases);
         outcome.result = std::move(item);
         for (const CallerFlow& flow : flows())

@@ -175,8 +175,8 @@ void CallerFlow::all_read() const {
 
 std::vector<std::string> leases_in(const streams::Item& item) {
     std::vector<std::string> leases;
-    if (!item.value.is_structured()) return leases;
-    codec::for_each_placeholder(item.value, [&](const codec::Json& place) {
+    if (item.value == nullptr || !item.value->is_structured()) return leases;
+    codec::for_each_placeholder(*item.value, [&](const codec::Json& place) {
         const codec::Json& descriptor = place.begin().value();
         const auto lease = descriptor.is_object() ? descriptor.find("lease") : descriptor.end();
         if (descriptor.is_object() && lease != descriptor.end() && lease->is_string())

@@ -22,7 +22,10 @@ std::string local_socket_of(const ClientOptions& options) {
 
 Surroundings real_surroundings(const ClientOptions& options) {
     const ClientOptions whole = completed(options);
-    return {http_transport(whole), tensor_ports(local_socket_of(whole), whole.token, whole.devices), &real_clock(), {}};
+    return {http_transport(whole),
+            tensor_ports(local_socket_of(whole), whole.token, whole.devices, whole.min_shared_bytes),
+            &real_clock(),
+            {}};
 }
 
 }  // namespace shared_tensor::client

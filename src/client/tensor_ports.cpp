@@ -24,8 +24,10 @@ using Memory = std::shared_ptr<SharedMemory>;
 using Totals = std::shared_ptr<CompressionTotals>;  // ports and the tensors of their messages
 
 /// As bytes behind the JSON, if not in shared memory: the server takes them so.
-tensor::ExportPolicy request_policy(const Memory& memory, std::string_view require, Compression compression) {
+tensor::ExportPolicy request_policy(const Memory& memory, std::string_view require, Compression compression,
+                                    std::uint64_t min_shared_bytes) {
     tensor::ExportPolicy policy;
+    policy.shm_min_bytes = min_shared_bytes;
     policy.compression = memory == nullptr ? compression : Compression();
     policy.require = tensor::parse_ways(require).ways;  // words that are none are the server's to refuse
     policy.accept = {tensor::Way::body};
@@ -39,10 +41,11 @@ const tensor::Media& media_of(const Memory& memory) {
 
 class Outbound final : public OutgoingTensors {
 public:
-    Outbound(Memory memory, std::string_view require, Compression compression, Totals totals)
+    Outbound(Memory memory, std::string_view require, Compression compression, std::uint64_t min_shared_bytes,
+             Totals totals)
         : memory_(std::move(memory)),
           totals_(std::move(totals)),
-          exchange_({}, request_policy(memory_, require, compression), {}, media_of(memory_)) {}
+          exchange_({}, request_policy(memory_, require, compression, min_shared_bytes), {}, media_of(memory_)) {}
     Outbound(const Outbound&) = delete;
     Outbound& operator=(const Outbound&) = delete;
     ~Outbound() override { totals_->add(exchange_.compression()); }
@@ -139,8 +142,11 @@ private:
 
 class RealPorts final : public TensorPorts {
 public:
-    RealPorts(std::string local_socket, std::string token, tensor::UseCuda cuda)
-        : local_socket_(std::move(local_socket)), token_(std::move(token)), cuda_(cuda) {
+    RealPorts(std::string local_socket, std::string token, tensor::UseCuda cuda, std::uint64_t min_shared_bytes)
+        : local_socket_(std::move(local_socket)),
+          token_(std::move(token)),
+          cuda_(cuda),
+          min_shared_bytes_(min_shared_bytes) {
         if (local_socket_.empty())
             state_.with(
                 [](State& state) { state.reason = "no local channel is looked for (ClientOptions::local_socket)"; });
@@ -148,7 +154,7 @@ public:
 
     std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const override {
         return std::make_unique<Outbound>(memory(), require, compression_.with([](const auto& how) { return how; }),
-                                          totals_);
+                                          min_shared_bytes_, totals_);
     }
     std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                 std::shared_ptr<const void> owner) const override {
@@ -272,6 +278,7 @@ private:
 
     const std::string local_socket_, token_;
     const tensor::UseCuda cuda_;
+    const std::uint64_t min_shared_bytes_;
     mutable Guarded<State> state_;
     mutable Guarded<Compression> compression_;
     const Totals totals_ = std::make_shared<CompressionTotals>();
@@ -279,13 +286,14 @@ private:
 
 }  // namespace
 
-std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token, const std::string& devices) {
+std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token, const std::string& devices,
+                                          std::uint64_t min_shared_bytes) {
     if (devices != "auto" && devices != "cuda" && devices != "none")
         throw std::invalid_argument("devices is \"" + devices + "\": use auto, cuda or none");
     const auto cuda = devices == "none"   ? tensor::UseCuda::no
                       : devices == "cuda" ? tensor::UseCuda::if_found
                                           : tensor::UseCuda::if_loaded;
-    return std::make_unique<RealPorts>(std::move(local_socket), std::move(token), cuda);
+    return std::make_unique<RealPorts>(std::move(local_socket), std::move(token), cuda, min_shared_bytes);
 }
 
 }  // namespace shared_tensor::client

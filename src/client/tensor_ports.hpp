@@ -111,8 +111,9 @@ public:
 };
 
 /// Those of src/tensor. `local_socket` is the path of the server's local channel, empty for none. `devices` is as in
-/// ClientOptions. Throws std::invalid_argument.
+/// ClientOptions, and so is `min_shared_bytes`. Throws std::invalid_argument.
 std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token,
-                                          const std::string& devices = "auto");
+                                          const std::string& devices = "auto",
+                                          std::uint64_t min_shared_bytes = 32 << 10);
 
 }  // namespace shared_tensor::client

@@ -103,9 +103,10 @@ private:
                     throw InvalidValue("name", "at most 255 bytes", std::to_string(name.size()));
                 return inbox.put({name, tensor::make_plain_handle(tensor)});
             },
-            arg("name"), arg("tensor"), doc("Puts a tensor into the inbox of this node; false: the inbox is full."));
+            arg("name"), arg("tensor"), execution::inline_,
+            doc("Puts a tensor into the inbox of this node; false: the inbox is full."));
         registry.add(
-            kHasRoom, [this](std::uint64_t bytes) { return inbox.has_room(bytes); }, arg("bytes"),
+            kHasRoom, [this](std::uint64_t bytes) { return inbox.has_room(bytes); }, arg("bytes"), execution::inline_,
             doc("Whether the inbox of this node takes a tensor of so many bytes now."));
         return registry;
     }

@@ -33,6 +33,7 @@ struct RpcSocket::Message {
     json_rpc::Message parsed;
     std::span<const std::byte> tensors{};
     std::shared_ptr<PooledBuffer> bytes{};
+    std::string_view json{};  ///< in these
 };
 
 /// The only one.
@@ -136,10 +137,15 @@ void RpcSocket::receive(http::WebSocketMessage received) {
         if (!split) return answer_with(nullptr, json_rpc::parse_error("a binary message is no frame"));
         frame = *split;
     }
+    if (const streams::Word* const known = last_item_.find(frame.json); known != nullptr && !principal_.is_revoked()) {
+        const std::uint64_t cost = received.bytes->size() + known->elsewhere_bytes;
+        return hear(*known, {known->value, frame.tensors, std::move(received.bytes), cost});
+    }
     auto parsed = parts_.rpc.parse(frame.json);
     if (const auto* refused = std::get_if<json_rpc::Response>(&parsed))
         return answer_with(refused->id, *refused->error());
-    Message message{std::move(std::get<json_rpc::Message>(parsed)), frame.tensors, std::move(received.bytes)};
+    Message message{std::move(std::get<json_rpc::Message>(parsed)), frame.tensors, std::move(received.bytes),
+                    frame.json};
     if (principal_.is_revoked()) return leave_revoked();
     const json_rpc::Request* request = only_request(message.parsed);
     const bool is_word = request != nullptr && streams::is_word(request->method);
@@ -159,6 +165,7 @@ void RpcSocket::take_word(json_rpc::Request request, Message message) {
     if (const auto* fault = std::get_if<std::string>(&read))
         return answer_with(id.value_or(nullptr), json_rpc::invalid_request(*fault));
     auto& word = std::get<streams::Word>(read);
+    last_item_.keep(message.json, word);
     const std::uint64_t cost = message.bytes->size() + word.elsewhere_bytes;
     streams::Item item{std::move(word.value), message.tensors, std::move(message.bytes), cost};
     hear(std::move(word), std::move(item));

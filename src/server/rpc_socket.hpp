@@ -12,6 +12,7 @@
 #include "server/socket_out.hpp"
 #include "server/stream_opener.hpp"
 #include "server/task_watches.hpp"
+#include "streams/last_item.hpp"
 #include "util/elastic_pool.hpp"
 
 namespace shared_tensor::server {
@@ -92,6 +93,7 @@ private:
     const std::shared_ptr<SocketOut> out_;
     const http::Headers headers_;
     const Principal principal_;
+    streams::LastItem last_item_;  ///< of the thread that reads
     Guarded<Calls> calls_;
 };
 

@@ -91,7 +91,7 @@ private:
         const FunctionOptions& options = call_->setup_.function->options();
         const codec::JsonSource source(exchange, &references, {&tensor::placed, options.device, options.dtype});
         try {
-            read(ValueReader(source, codec::JsonSource::node(item.value)));
+            read(ValueReader(source, codec::JsonSource::node(*item.value)));
             // Whose turn it is to use an object is settled before a call begins.
             if (!source.uses().empty()) throw InvalidValue({}, "a value: objects are passed as arguments", "handle");
         } catch (const InvalidValue& error) {

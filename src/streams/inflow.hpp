@@ -16,7 +16,7 @@ namespace shared_tensor::streams {
 
 /// One item as it came. Its tensors are read when it is.
 struct Item {
-    json_rpc::Json value;
+    std::shared_ptr<const json_rpc::Json> value;
     std::span<const std::byte> tensors{};  ///< the bytes behind the JSON of its message
     std::shared_ptr<const void> owner{};   ///< of these
     std::uint64_t cost = 0;

@@ -102,7 +102,7 @@ std::string_view read_params(Json& params, Word& word) {
     constexpr std::uint64_t kMostElsewhere = std::uint64_t{1} << 48;  // beyond any memory, and sums of it do not wrap
     if (!read_count(params, "elsewhere_bytes", word.elsewhere_bytes) || word.elsewhere_bytes > kMostElsewhere)
         return R"("elsewhere_bytes" must be a count)";
-    word.value = std::move(*value);
+    word.value = std::make_shared<const Json>(std::move(*value));
     return {};
 }
 

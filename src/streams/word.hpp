@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -35,8 +36,8 @@ struct Word {
     Kind kind;
     Json call;  ///< the id of the call's request
     std::string stream{};
-    Json value{};                       ///< of item
-    std::uint64_t elsewhere_bytes = 0;  ///< of item: of tensors that are not in the message
+    std::shared_ptr<const Json> value{};  ///< of item
+    std::uint64_t elsewhere_bytes = 0;    ///< of item: of tensors that are not in the message
     std::uint64_t taken = 0;
     std::vector<StreamInfo> streams{};  ///< of ready
     Window window{};                    ///< of ready

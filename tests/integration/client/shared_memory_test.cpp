@@ -3,6 +3,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -154,6 +155,24 @@ TEST_CASE("Strided, empty and small tensors of many threads cross", "[client][me
     threads.clear();
     CHECK(right == 100);
     CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("Small tensors go as bytes, from what size on a client shares memory is its option", "[client][memory]") {
+    const ExampleDaemon server;
+    const auto shared = [&](std::size_t min_shared_bytes, std::int64_t elements) {
+        ClientOptions options;
+        options.url = server.url();
+        options.min_shared_bytes = min_shared_bytes;
+        const Client client(options);
+        const auto before = shm_of(client)["tensors"].get<int>();
+        CHECK(client.call<double>("slow_sum", at::ones({elements}, at::kFloat), 0.0) == static_cast<double>(elements));
+        return shm_of(client)["tensors"].get<int>() - before;
+    };
+    CHECK(shared(ClientOptions().min_shared_bytes, 8'191) == 0);
+    CHECK(shared(ClientOptions().min_shared_bytes, 8'192) == 1);
+    CHECK(shared(100'000, 8'192) == 0);
+    CHECK(shared(100'000, 25'000) == 1);
+    CHECK(shared(0, 1) == 1);
 }
 
 TEST_CASE("A client without the local channel gets bytes", "[client][memory]") {

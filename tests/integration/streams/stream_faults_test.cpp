@@ -89,7 +89,7 @@ TEST_CASE("a writer waits for a function that reads slowly", "[client][streams]"
 TEST_CASE("gigabytes stream with little memory on either side", "[client][streams]") {
     ExampleDaemon server;
     const Client client = far_client(server.url());
-    constexpr int kItems = 1024;  // of 1 MiB, each way
+    constexpr int kItems = 4096;  // of 1 MiB, each way
     const at::Tensor item = at::ones({256 << 10}, at::kFloat);
     auto call = client.stream<std::int64_t>("scale_each", named("factor", 2.0));
     auto tensors = call.writer<at::Tensor>();

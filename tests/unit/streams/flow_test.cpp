@@ -15,7 +15,7 @@ using streams::Window;
 using Added = streams::Inflow::Added;
 using Room = streams::Outflow::Room;
 
-Item item(int value, std::uint64_t cost = 1) { return {value, {}, {}, cost}; }
+Item item(int value, std::uint64_t cost = 1) { return {std::make_shared<const json_rpc::Json>(value), {}, {}, cost}; }
 
 /// Whether wait() would block: asked by another thread, which is let go by close().
 bool blocks(Outflow& flow) {
@@ -91,7 +91,7 @@ TEST_CASE("items come in order with their numbers and then the end", "[streams]"
     for (int i = 0; i < 2; ++i) {
         const auto next = flow.next();
         REQUIRE(next.item);
-        CHECK(next.item->value == 5 + i);
+        CHECK(*next.item->value == 5 + i);
         CHECK(next.item->number == static_cast<std::uint64_t>(i));
     }
     for (int i = 0; i < 2; ++i) {
