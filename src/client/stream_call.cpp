@@ -58,7 +58,7 @@ public:
         line_->socket->abort();
         thread_ = {};
         for (const CallerFlow& flow : flows()) {
-            if (flow.in != nullptr) give_up(flow.in->close(false), line_->core->ports());
+            if (flow.in != nullptr) give_up(flow.in->close(false), *line_->core);
         }
     }
 
@@ -222,9 +222,10 @@ void Streaming::hear(streams::Word word, streams::Item item) {
     const auto leases = word.kind == Kind::item ? leases_in(item) : std::vector<std::string>();
     if (!leases.empty()) line_->core->ports().confirm(leases);  // it may be long until it is read
     if (word.kind == Kind::item) {
+        const streams::Item unread{item.value};
         const auto added = found->in->add(std::move(item));
         if (added == streams::Inflow::Added::refused) break_off("an item is beyond its window");
-        if (added != streams::Inflow::Added::kept && !leases.empty()) line_->core->ports().give_up(leases);
+        if (added != streams::Inflow::Added::kept) give_up(unread, *line_->core);
     }
     if (word.kind == Kind::end) found->in->end();
     if (word.kind == Kind::taken && !found->taken(word.taken)) break_off("it took more items than there were");
@@ -273,7 +274,7 @@ void Streaming::finish(StreamOutcome outcome, bool then_read) {
     });
     if (!first) return;
     for (const CallerFlow& flow : flows()) {
-        if (flow.in != nullptr) give_up(flow.in->close(then_read), line_->core->ports());
+        if (flow.in != nullptr) give_up(flow.in->close(then_read), *line_->core);
         if (flow.out != nullptr) flow.out->close();
     }
     line_->state.notify_all();
@@ -287,7 +288,7 @@ void Streaming::result(detail::ResultSlot& slot) {
         }
     });
     for (const CallerFlow& flow : unused) {
-        if (flow.in != nullptr) give_up(flow.in->close(false), line_->core->ports());
+        if (flow.in != nullptr) give_up(flow.in->close(false), *line_->core);
         line_->say(flow.info.reads ? streams::end(line_->id, flow.info.name)
                                    : streams::stop(line_->id, flow.info.name));
     }

@@ -55,7 +55,7 @@ public:
     void stop() noexcept override {
         if (std::exchange(ended_, true)) return;
         try {
-            give_up(in_->close(false), line_->core->ports());
+            give_up(in_->close(false), *line_->core);
             line_->say(streams::stop(line_->id, name_));
         } catch (const std::exception&) {  // no memory: the stream stops when its window is full
         }
@@ -185,11 +185,19 @@ std::vector<std::string> leases_in(const streams::Item& item) {
     return leases;
 }
 
-void give_up(const std::deque<streams::Item>& items, const TensorPorts& ports) noexcept {
+void give_up(const streams::Item& item, Core& core) {
+    if (const auto leases = leases_in(item); !leases.empty()) core.ports().give_up(leases);
+    if (item.value == nullptr || !item.value->is_structured()) return;
+    AnsweredObjects objects(core.objects_of_answers());  // what it has is released with it
+    codec::for_each_placeholder(*item.value, [&](const codec::Json& place) {
+        if (place.begin().key() == "$object") objects.object(place.begin().value());
+    });
+}
+
+void give_up(const std::deque<streams::Item>& items, Core& core) noexcept {
     try {
-        for (const streams::Item& item : items) {
-            if (const auto leases = leases_in(item); !leases.empty()) ports.give_up(leases);
-        }
+        for (const streams::Item& item : items)
+            give_up(item, core);
     } catch (const std::exception&) {  // no memory: they end with the session
     }
 }

@@ -88,6 +88,22 @@ TEST_CASE("Many handles are released in few requests, and not by the thread that
     CHECK(until(client, "many", "ended", 500));  // a handle is gone before its object is
 }
 
+TEST_CASE("Handles of items that nobody read are given back", "[client][objects][streams]") {
+    const ExampleDaemon server = daemon_with_things();
+    const Client client = server.client();
+    {
+        auto call = client.stream("thing_each", 500);
+        const auto first = call.reader<Object>().next();  // and no more of it
+        REQUIRE(first);
+        CHECK(client.call<std::string>("name_of", *first) == "one");
+        call.result();
+        CHECK(client.call<std::string>("name_of", *first) == "one");
+        CHECK(eventually([&] { return objects_of(client)["handles"] == 1; }));
+    }
+    CHECK(eventually([&] { return objects_of(client)["handles"] == 0; }));
+    CHECK(objects_of(client)["granted"] > 10);
+}
+
 TEST_CASE("A handle keeps its client's connections", "[client][objects]") {
     const auto server = daemon_with_things();
     Object thing;

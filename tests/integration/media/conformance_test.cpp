@@ -90,6 +90,55 @@ TEST_CASE("Autograd's history stays behind, lazy conjugation and negation are ca
     CHECK(same_values(client.call<at::Tensor>("echo", at::imag(z.conj())), at::imag(z.conj()).resolve_neg()));
 }
 
+TEST_CASE("Items of streams cross both ways and stay where they were", "[media][streams]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    auto call = client.stream("echo_each");
+    auto items = call.writer<at::Tensor>();
+    auto answers = call.reader<at::Tensor>();
+    for (int i = 0; i < 50; ++i) {
+        const at::Tensor x = put(at::arange(i, kMany + i, at::kFloat), medium.place);
+        REQUIRE(items.write(x));
+        const auto y = answers.next();
+        REQUIRE(y);
+        CHECK(same_values(*y, x));
+        CHECK(lies_at(*y, medium.place));
+    }
+    items.end();
+    CHECK_FALSE(answers.next());
+    call.result();
+    CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("Items of one tensor are read in any order and outlive their stream, and what nobody reads goes back",
+          "[media][streams]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    const at::Tensor wanted = at::arange(kMany, at::kFloat);
+    std::vector<at::Tensor> kept;
+    {
+        auto call = client.stream("held_each", 1'000);
+        auto items = call.reader<at::Tensor>();
+        for (int i = 0; i < 20; ++i) {
+            auto item = items.next();
+            REQUIRE(item);
+            if (i % 5 == 0) kept.push_back(*item);
+        }
+    }
+    for (const at::Tensor& item : kept)
+        CHECK(same_values(item, wanted));
+    std::swap(kept.front(), kept.back());
+    kept.pop_back();
+    CHECK(same_values(kept.front(), wanted));
+    kept.clear();
+    CHECK(leases_become(client, 0));
+    CHECK(same_values(client.call<at::Tensor>("held"), wanted));
+}
+
 TEST_CASE("A function may write to its argument, and the caller's stays as it was", "[media]") {
     const MediumCase medium = any_medium();
     CAPTURE(medium.name);

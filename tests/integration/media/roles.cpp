@@ -11,12 +11,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <stdexcept>
 #include <thread>
 
 #include <shared_tensor/codecs.hpp>
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/stream.hpp>
 #include <shared_tensor/tensor.hpp>
 
 #include "media.hpp"
@@ -87,6 +89,20 @@ double sum_later(const at::Tensor& x, int milliseconds) {
     return x.cpu().sum().item<double>();
 }
 
+/// Each item goes back; those that lie elsewhere than they should end it.
+void echo_each(Reader<at::Tensor> items, Writer<at::Tensor> answers) {
+    for (const at::Tensor& item : items) {
+        if (!lies_at(item, place())) throw std::runtime_error("an item lies elsewhere");
+        if (!answers.write(item)) return;
+    }
+}
+
+/// The same tensor again and again.
+void held_each(Writer<at::Tensor> items, int count) {
+    for (int i = 0; i < count && items.write(held()); ++i) {
+    }
+}
+
 /// Of the simulated devices of this process.
 std::map<std::string, std::uint64_t> statistics() {
     const simulated::Statistics counts = simulated::statistics();
@@ -113,6 +129,8 @@ Registry functions() {
     registry.add("sum_later", &sum_later);
     registry.add("sum_borrowed", &sum_later, borrows());
     registry.add("statistics", &statistics);
+    registry.add("echo_each", &echo_each, arg("items"), arg("answers"));
+    registry.add("held_each", &held_each, arg("items"), arg("count"));
     return registry;
 }
 

@@ -13,6 +13,7 @@
 
 #include <shared_tensor/object.hpp>
 #include <shared_tensor/share.hpp>
+#include <shared_tensor/stream.hpp>
 
 namespace {
 
@@ -127,6 +128,10 @@ std::vector<Shared<Thing>> make_things(const std::string& name, std::size_t coun
         things.push_back(make_thing(name));
     return things;
 }
+void thing_each(shared_tensor::Writer<Shared<Thing>> things, int count) {
+    for (int i = 0; i < count && things.write(shared_tensor::make_shared_object<Thing>("one")); ++i) {
+    }
+}
 std::string name_of(const Shared<const Thing>& thing) { return thing->name; }
 Shared<Thing> same_thing(const Shared<Thing>& thing) { return thing; }
 Shared<FalseVocabulary> false_vocabulary() { return shared_tensor::make_shared_object<FalseVocabulary>(); }
@@ -147,6 +152,7 @@ int count_runs(const Shared<const Thing>& thing) {
 SHARE(make_thing, arg("name"));
 SHARE_AS("make_thing_once", make_thing, arg("name"), cached(1h));
 SHARE(make_things, arg("name"), arg("count"));
+SHARE(thing_each, arg("things"), arg("count"));
 SHARE(name_of, arg("thing"));
 SHARE(same_thing, arg("thing"));
 SHARE(false_vocabulary);
