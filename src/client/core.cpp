@@ -19,28 +19,13 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // that a server takes
-constexpr const char* kFetch = "lease.get";                      // what cannot be opened is asked for once
 constexpr milliseconds kLongestPing{5'000};
-constexpr milliseconds kStartPause{50};  // between tries to reach a server that has not been there yet
 
-/// A wait of years would overflow the clock.
+}  // namespace
+
 SteadyTime later(SteadyTime now, milliseconds wait) {
     return now + std::clamp(wait, milliseconds(0), milliseconds(std::chrono::hours(24 * 365)));
 }
-
-/// Those of a list but cuda_ipc.
-std::string other_ways(std::string_view list) {
-    std::string others;
-    while (!list.empty()) {
-        const std::size_t comma = std::min(list.find(','), list.size());
-        const std::string_view way = http::trim(list.substr(0, comma));
-        if (!way.empty() && way != "cuda_ipc") others.append(others.empty() ? "" : ", ").append(way);
-        list.remove_prefix(std::min(comma + 1, list.size()));
-    }
-    return others;
-}
-
-}  // namespace
 
 Core::Core(ClientOptions options, Surroundings surroundings)
     : options_(completed(std::move(options))),
@@ -172,64 +157,6 @@ void Core::agree_on_coding(std::optional<milliseconds> timeout) {
     }
 }
 
-template <class Transfer>
-auto Core::transfer(const std::string& path, const CallOptions& options, Transfer run) {
-    const SteadyTime start = clock().now();
-    const Times times{start, options.timeout ? later(start, *options.timeout) : SteadyTime::max(),
-                      later(start, options_.wait_for_server)};
-    TransferPort port;
-    port.send = [&](http::ClientRequest request) {
-        for (const auto& [name, value] : headers_)
-            request.headers.add(name, value);
-        if (!options.session.empty()) request.headers.add("Shared-Tensor-Session", options.session);
-        if (request.deadline == SteadyTime::max())  // it has none of its own
-            request.deadline = std::min(times.deadline, later(clock().now(), options_.answer_limit));
-        http::ClientResponse response = surroundings_.transport->send(request);
-        reached_.store(true, std::memory_order_relaxed);
-        return response;
-    };
-    port.again = [&](const RpcError& error, int number) { return tries_again(error, number, times); };
-    port.take = [&](std::uint64_t bytes) {
-        if (bytes <= options_.max_answer_bytes) return surroundings_.transport->take_buffer(bytes);
-        throw_failure({http::TransportError::Kind::too_large, true,
-                       "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
-                      path, url());
-    };
-    if (surroundings_.ports->session().empty()) port.offer = offer_;
-    port.compression = &compression_;
-    return counted(start, [&] { return run(port); });
-}
-
-Downloaded Core::download(const std::string& path, const DownloadForm& form, const CallOptions& options) {
-    return transfer(path, options, [&](const TransferPort& port) { return client::download(port, path, form); });
-}
-
-Uploaded Core::upload(const UploadFile& file, const UploadForm& form, const CallOptions& options) {
-    const std::string id = random_hex(16);
-    return transfer(file.path, options, [&](const TransferPort& port) { return client::upload(port, file, id, form); });
-}
-
-/// Of a transfer. What goes on costs nothing of the budget.
-bool Core::tries_again(const RpcError& error, int number, const Times& times) {
-    if (is_shut_down() || clock().now() >= times.deadline) return false;
-    const auto asked_to_wait =
-        dynamic_cast<const ServerBusy*>(&error) != nullptr ? retry_after(error) : milliseconds(0);
-    if (asked_to_wait.count() > 0) {  // the server is well, and asks for patience: that costs nothing
-        const SteadyTime next = later(clock().now(), asked_to_wait + milliseconds(next_id_.fetch_add(1) % 16));
-        if (next >= times.deadline) return false;
-        sleep_until(next);
-    } else if (number > 0) {
-        CallOptions repeatable;
-        repeatable.idempotent = true;
-        const auto pause = is_start(error, times) ? kStartPause : pause_after(error, repeatable, number);
-        const SteadyTime next = later(clock().now(), pause.value_or(milliseconds(0)));
-        if (!pause || next >= times.deadline) return false;
-        sleep_until(next);
-    }
-    retries_.fetch_add(1, std::memory_order_relaxed);
-    return true;
-}
-
 http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
                                  SteadyTime now, const Times& times) const {
     http::ClientRequest http;
@@ -284,22 +211,6 @@ std::shared_ptr<const void> Core::on_shutdown(std::function<void()> ended) {
     return kept;
 }
 
-Fetch Core::fetches(const CallOptions& options) {
-    Fetch fetch;
-    fetch.another_way = [weak = weak_from_this(), require = options.require,
-                         timeout = options.timeout](const NotOpened& lost) {
-        const auto self = weak.lock();
-        if (self == nullptr) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
-        return self->fetch(lost, require, timeout);
-    };
-    fetch.by_url = [weak = weak_from_this(), options](const ByUrl& there) {
-        const auto self = weak.lock();
-        if (self == nullptr) throw InvalidValue("url", "a client that is still there", "one that has ended");
-        return self->fetch(there, options);
-    };
-    return fetch;
-}
-
 std::shared_ptr<Objects> Core::objects() {
     return objects_.with([&](std::weak_ptr<Objects>& known) {
         auto objects = known.lock();
@@ -316,53 +227,6 @@ ObjectsOf Core::objects_of_answers() {
         const auto self = weak.lock();
         return self != nullptr ? self->objects() : nullptr;
     };
-}
-
-/// For answers that may need it.
-Fetch Core::fetch_of(const http::ClientResponse& response, const CallOptions& options) {
-    const auto ways = response.headers.find("Shared-Tensor-Transport");
-    if (!ways) return {};
-    Fetch fetch = fetches(options);
-    if (ways->find("cuda_ipc;") == std::string_view::npos) fetch.another_way = nullptr;
-    if (ways->find("url;") == std::string_view::npos) fetch.by_url = nullptr;
-    return fetch;
-}
-
-/// Its lease is given up without waiting for long: it ends by itself too.
-std::shared_ptr<PooledBuffer> Core::fetch(const ByUrl& there, CallOptions options) {
-    options.timeout.reset();  // that of the call, which has been answered
-    auto elements = download(there.url + ".raw", {.connections = options_.connections}, options).bytes;
-    try {
-        options.timeout = std::chrono::seconds(5);
-        options.require.clear();
-        options.idempotency_key.clear();
-        notify("lease.release", detail::ArgumentsOf(named("leases", std::vector{there.lease})), options);
-    } catch (const RpcError& error) {
-        log::debug("the lease of a tensor that was fetched ends by itself: ", error.what());
-    }
-    return elements;
-}
-
-/// The call that brought the result has run, whatever becomes of this one.
-codec::TensorPointer Core::fetch(const NotOpened& lost, const std::string& require,
-                                 std::optional<milliseconds> timeout) {
-    CallOptions options;
-    options.idempotent = true;
-    options.timeout = timeout;
-    options.require = require.empty() ? "shm, body" : other_ways(require);
-    if (options.require.empty())
-        throw_error(json_rpc::transport_not_possible({{"cuda_ipc", lost.reason}}), "the result of the call, which ran");
-    Outgoing request = compose(Outgoing::Form::single);
-    request.call(kFetch, detail::ArgumentsOf(named("lease", lost.lease)));
-    request.finish();
-    try {
-        return exchange(request, options).tensor();
-    } catch (const UnknownOrExpired& error) {
-        throw TensorExpired(error.code(), error.message(), error.data(), error.what());
-    } catch (const RpcError& error) {
-        throw TransportFailure(
-            "the result cannot be opened here (" + lost.reason + "), nor be had in another way: " + error.what(), true);
-    }
 }
 
 void Core::release(const std::vector<std::string>& ids) {

@@ -39,6 +39,15 @@ struct Surroundings {
 /// The real one. Throws std::invalid_argument for a url that is none.
 Surroundings real_surroundings(const ClientOptions& options);
 
+/// So long after `now`; a wait of years would overflow the clock.
+SteadyTime later(SteadyTime now, std::chrono::milliseconds wait);
+
+/// Between tries to reach a server that has not been there yet.
+inline constexpr std::chrono::milliseconds kStartPause{50};
+
+/// By which the client asks for a result that it cannot open in another way.
+inline constexpr const char* kFetch = "lease.get";
+
 /// What the handles of one client share: sends requests, repeats them where that is safe, and counts. Objects in the
 /// server are results only for one that is owned by a shared_ptr: their handles keep it.
 /// Thread safety: all methods from any thread.
