@@ -60,6 +60,9 @@ public:
         for (const CallerFlow& flow : flows()) {
             if (flow.in != nullptr) give_up(flow.in->close(false), *line_->core);
         }
+        const auto unread = line_->state.with(
+            [](StreamState& now) { return now.outcome ? std::move(now.outcome->result) : streams::Item{}; });
+        give_up(unread, *line_->core);
     }
 
     /// Sends the request and waits for the server to be ready. Throws what it answered instead.
@@ -272,7 +275,7 @@ void Streaming::finish(StreamOutcome outcome, bool then_read) {
         now.outcome = std::move(outcome);
         return true;
     });
-    if (!first) return;
+    if (!first) return give_up(outcome.result, *line_->core);
     for (const CallerFlow& flow : flows()) {
         if (flow.in != nullptr) give_up(flow.in->close(then_read), *line_->core);
         if (flow.out != nullptr) flow.out->close();
@@ -294,7 +297,8 @@ void Streaming::result(detail::ResultSlot& slot) {
     }
     line_->state.lock().wait([](const StreamState& now) { return now.outcome.has_value(); });
     line_->check();
-    streams::Item item = line_->state.with([](StreamState& now) { return std::move(now.outcome->result); });
+    streams::Item item = line_->state.with([](StreamState& now) { return std::exchange(now.outcome->result, {}); });
+    if (item.value == nullptr) throw std::logic_error(line_->method + ": its result was read already");
     read_value(std::move(item), *line_, slot);
 }
 

@@ -185,21 +185,21 @@ std::vector<std::string> leases_in(const streams::Item& item) {
     return leases;
 }
 
-void give_up(const streams::Item& item, Core& core) {
-    if (const auto leases = leases_in(item); !leases.empty()) core.ports().give_up(leases);
-    if (item.value == nullptr || !item.value->is_structured()) return;
-    AnsweredObjects objects(core.objects_of_answers());  // what it has is released with it
-    codec::for_each_placeholder(*item.value, [&](const codec::Json& place) {
-        if (place.begin().key() == "$object") objects.object(place.begin().value());
-    });
+void give_up(const streams::Item& item, Core& core) noexcept {
+    try {
+        if (const auto leases = leases_in(item); !leases.empty()) core.ports().give_up(leases);
+        if (item.value == nullptr || !item.value->is_structured()) return;
+        AnsweredObjects objects(core.objects_of_answers());  // what it has is released with it
+        codec::for_each_placeholder(*item.value, [&](const codec::Json& place) {
+            if (place.begin().key() == "$object") objects.object(place.begin().value());
+        });
+    } catch (const std::exception&) {  // no memory, or no handle: it ends with the session
+    }
 }
 
 void give_up(const std::deque<streams::Item>& items, Core& core) noexcept {
-    try {
-        for (const streams::Item& item : items)
-            give_up(item, core);
-    } catch (const std::exception&) {  // no memory: they end with the session
-    }
+    for (const streams::Item& item : items)
+        give_up(item, core);
 }
 
 std::shared_ptr<detail::ItemSource> make_source(std::shared_ptr<StreamLine> line, const CallerFlow& flow,

@@ -65,7 +65,7 @@ struct CallerFlow {
 std::vector<std::string> leases_in(const streams::Item& item);
 /// Nobody will read them.
 void give_up(const std::deque<streams::Item>& items, Core& core) noexcept;
-void give_up(const streams::Item& item, Core& core);
+void give_up(const streams::Item& item, Core& core) noexcept;
 
 std::shared_ptr<detail::ItemSource> make_source(std::shared_ptr<StreamLine> line, const CallerFlow& flow,
                                                 std::shared_ptr<void> call);

@@ -71,6 +71,7 @@ ModelTable::Info ModelTable::put(const std::string& name, Entry entry) {
     Info info = info_of(name, entry);
     const std::shared_ptr<Model> before = find(name), model = entry.model;
     state_.with([&](State& state) {
+        state.coming.reserve(state.coming.size() + 1);
         state.models.try_emplace(name);  // so that nothing can fail once its functions are there
         state.coming.push_back(model);
     });
@@ -103,8 +104,10 @@ std::optional<Refusal> ModelTable::fault_of(const State& state, const Wanted& wa
     std::size_t others = 0;
     for (const auto& [name, entry] : state.models)
         others += name != wanted.name && !entry.file.empty() ? 1 : 0;
-    for (const std::string& name : state.in_hand)
-        others += state.models.contains(name) ? 0 : 1;
+    for (const std::string& name : state.in_hand) {  // they may become such
+        const auto found = state.models.find(name);
+        others += found == state.models.end() || found->second.file.empty() ? 1 : 0;
+    }
     if (others < max_models_) return std::nullopt;
     return Refusal{Refusal::Kind::request, "name",
                    "at most " + std::to_string(max_models_) + " models (--max-models): unload one", wanted.name};

@@ -14,6 +14,7 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <future>
 #include <optional>
+#include <stdexcept>
 
 #include <shared_tensor/simulated.hpp>
 
@@ -120,8 +121,8 @@ TEST_CASE("Items of one tensor are read in any order and outlive their stream, a
     const Client client = server.client();
     const at::Tensor wanted = at::arange(kMany, at::kFloat);
     std::vector<at::Tensor> kept;
+    auto call = client.stream("held_each", 1'000);
     {
-        auto call = client.stream("held_each", 1'000);
         auto items = call.reader<at::Tensor>();
         for (int i = 0; i < 20; ++i) {
             auto item = items.next();
@@ -129,6 +130,7 @@ TEST_CASE("Items of one tensor are read in any order and outlive their stream, a
             if (i % 5 == 0) kept.push_back(*item);
         }
     }
+    call.result();  // all that was on its way has come
     for (const at::Tensor& item : kept)
         CHECK(same_values(item, wanted));
     std::swap(kept.front(), kept.back());
@@ -137,6 +139,27 @@ TEST_CASE("Items of one tensor are read in any order and outlive their stream, a
     kept.clear();
     CHECK(leases_become(client, 0));
     CHECK(same_values(client.call<at::Tensor>("held"), wanted));
+}
+
+TEST_CASE("The result of a call that streams is given back if nobody reads it, and is read once", "[media][streams]") {
+    const MediumCase medium = any_medium();
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    const at::Tensor wanted = at::arange(kMany, at::kFloat);
+    {
+        auto call = client.stream<at::Tensor>("item_and_result");
+        auto items = call.reader<at::Tensor>();
+        CHECK(items.next());
+        CHECK_FALSE(items.next());
+    }
+    CHECK(leases_become(client, 0));
+    {
+        auto call = client.stream<at::Tensor>("item_and_result");
+        CHECK(same_values(call.result(), wanted));
+        CHECK_THROWS_AS(call.result(), std::logic_error);
+    }
+    CHECK(leases_become(client, 0));
 }
 
 TEST_CASE("A function may write to its argument, and the caller's stays as it was", "[media]") {

@@ -103,6 +103,11 @@ void held_each(Writer<at::Tensor> items, int count) {
     }
 }
 
+at::Tensor item_and_result(Writer<at::Tensor> items) {
+    items.write(held());
+    return held();
+}
+
 /// Of the simulated devices of this process.
 std::map<std::string, std::uint64_t> statistics() {
     const simulated::Statistics counts = simulated::statistics();
@@ -131,6 +136,7 @@ Registry functions() {
     registry.add("statistics", &statistics);
     registry.add("echo_each", &echo_each, arg("items"), arg("answers"));
     registry.add("held_each", &held_each, arg("items"), arg("count"));
+    registry.add("item_and_result", &item_and_result, arg("items"));
     return registry;
 }
 

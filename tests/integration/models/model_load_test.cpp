@@ -186,10 +186,10 @@ TEST_CASE("only an admin loads models, and only where the operator allowed it", 
 }
 
 TEST_CASE("a daemon that ends loads no more models", "[models]") {
-    ModelDaemon server;
+    ModelDaemon server({"--drain-time", "120s", "--timeout", "120s"});
     const int port = server.daemon.port();
     CHECK(server.load("m", "twice.pt").contains("result"));
-    auto slow = std::async(std::launch::async, [&] { return respond(port, "m.count_to", Json::array({60'000'000})); });
+    auto slow = std::async(std::launch::async, [&] { return respond(port, "m.count_to", Json::array({20'000'000})); });
     CHECK(eventually([&] { return call(port, "server.info")["totals"]["workers"]["busy"].get<int>() == 1; }));
     HttpPeer peer(port);  // connected before
     server.daemon.child().signal(SIGTERM);
