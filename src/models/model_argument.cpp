@@ -1,18 +1,20 @@
 #include <algorithm>
+#include <array>
 #include <stdexcept>
 #include <utility>
 
 #include "models/model.hpp"
+#include "models/state_word.hpp"
 
 namespace shared_tensor::models {
 
 namespace {
 
-State parse_state(std::string_view word, const std::string& argument) {
-    if (word == "yes") return State::copied;
-    if (word == "deep") return State::deep;
-    if (word == "shared") return State::shared;
-    if (word == "no") return State::none;
+constexpr std::array<std::pair<State, std::string_view>, 4> kStates = {
+    {{State::copied, "yes"}, {State::deep, "deep"}, {State::shared, "shared"}, {State::none, "no"}}};
+
+State state_in(std::string_view word, const std::string& argument) {
+    if (const auto state = parse_state(word)) return *state;
     throw std::invalid_argument("model \"" + argument + "\": stateful is yes, deep, shared or no");
 }
 
@@ -35,7 +37,7 @@ void take_options(ModelArgument& result, const std::string& argument) {
         if (equals == std::string_view::npos) return;
         const std::string_view value = one.substr(equals + 1);
         if (name == "stateful") {
-            options.state = parse_state(value, argument);
+            options.state = state_in(value, argument);
         } else if (name == "device") {
             options.device = value;
         } else if (name == "dtype") {
@@ -51,6 +53,20 @@ void take_options(ModelArgument& result, const std::string& argument) {
 }
 
 }  // namespace
+
+std::optional<State> parse_state(std::string_view word) {
+    for (const auto& [state, known] : kStates) {
+        if (known == word) return state;
+    }
+    return std::nullopt;
+}
+
+std::string_view word_of(State state) {
+    for (const auto& [known, word] : kStates) {
+        if (known == state) return word;
+    }
+    return {};
+}
 
 ModelArgument parse_model_argument(const std::string& argument) {
     ModelArgument result;

@@ -1,5 +1,6 @@
 #include "server/model_methods.hpp"
 
+#include "models/state_word.hpp"
 #include "server/builtin_params.hpp"
 #include "util/time_text.hpp"
 
@@ -16,34 +17,18 @@ Outcome answer(Json json) { return make_outcome(codec::Value{std::move(json)}); 
 
 constexpr std::chrono::milliseconds kRetryAfter{500};
 
-struct StateName {
-    State state;
-    const char* name;
-};
-constexpr StateName kStates[] = {
-    {State::copied, "yes"}, {State::deep, "deep"}, {State::shared, "shared"}, {State::none, "no"}};
-
 State read_state(const BuiltinParams& params) {
     const auto given = params.optional_text("stateful");
-    if (!given) return State::copied;
-    for (const auto& [state, name] : kStates) {
-        if (*given == name) return state;
-    }
-    throw BadParameter(json_rpc::invalid_params("stateful", "yes, deep, shared or no", *given));
-}
-
-const char* name_of(State wanted) {
-    for (const auto& [state, name] : kStates) {
-        if (state == wanted) return name;
-    }
-    return "";
+    const auto state = given ? models::parse_state(*given) : State::copied;
+    if (!state) throw BadParameter(json_rpc::invalid_params("stateful", "yes, deep, shared or no", *given));
+    return *state;
 }
 
 Json to_json(const ModelTable::Info& info) {
     Json json{{"name", info.name},
               {"functions", info.functions},
               {"left_out", info.left_out},
-              {"stateful", name_of(info.options.state)},
+              {"stateful", models::word_of(info.options.state)},
               {"device", info.options.device.empty() ? "cpu" : info.options.device},
               {"grad", info.options.grad},
               {"parameters", info.size.parameters},
