@@ -21,6 +21,11 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // that a server takes
 constexpr milliseconds kLongestPing{5'000};
 
+/// Nothing of the request ran: it names memory of a session that has ended.
+struct MemoryGone {
+    json_rpc::Error refusal;
+};
+
 }  // namespace
 
 SteadyTime later(SteadyTime now, milliseconds wait) {
@@ -45,14 +50,27 @@ Incoming Core::exchange(const Outgoing& request, const CallOptions& options) {
     return counted(times.start, [&] { return exchange_or_send_again(request, options, times); });
 }
 
-/// What the server cannot open is sent another way, once: nothing ran.
+/// What the server cannot open, or lay in memory of a session that has ended, is sent another way, once: nothing ran.
 Incoming Core::exchange_or_send_again(const Outgoing& request, const CallOptions& options, const Times& times) {
     try {
         return exchange_with_retries(request, options, times);
     } catch (const InvalidParams& error) {
         if (!request.has_tensors() || !goes_another_way(error)) throw;
+    } catch (const MemoryGone& gone) {
+        if (!request.has_tensors()) throw_error(gone.refusal, request.method());
     }
-    return exchange_with_retries(request.again(), options, times);
+    const Outgoing again = request.again();
+    try {
+        return exchange_with_retries(again, options, times);
+    } catch (const MemoryGone& gone) {
+        throw_error(gone.refusal, request.method());
+    }
+}
+
+/// That of the memory it names, even where the client has another by now.
+std::string Core::session_for(const Outgoing& request) const {
+    std::string named = request.memory();
+    return named.empty() ? surroundings_.ports->session() : named;
 }
 
 Incoming Core::exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times) {
@@ -91,7 +109,7 @@ std::optional<milliseconds> Core::pause_after(const RpcError& error, const CallO
 Incoming Core::attempt(const Outgoing& request, const CallOptions& options, const Times& times) {
     const SteadyTime now = clock().now();
     if (now >= times.deadline) throw_late(request.method(), url());
-    const std::string shared = surroundings_.ports->session();
+    const std::string shared = session_for(request);
     http::ClientResponse response;
     try {
         response = surroundings_.transport->send(try_of(request, options, shared, now, times));
@@ -105,18 +123,19 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     note_times(response.headers, now);
     const bool own_session = options.session.empty() && !shared.empty();
     try {
-        return Incoming::read(response, request, *surroundings_.ports, url(), own_session, objects_of_answers(),
-                              request.method() == kFetch ? Fetch() : fetch_of(response, options));
+        return Incoming::read(response, request, *surroundings_.ports, url(),
+                              {shared, own_session, objects_of_answers(),
+                               request.method() == kFetch ? Fetch() : fetch_of(response, options)});
     } catch (const SessionRefused& refused) {
         forget_session(shared, request, refused);
     }
 }
 
 /// The server was started anew, or the local channel is another one's: nothing ran. A request that names memory of that
-/// session cannot be sent again as it is; the next one is made without.
+/// session cannot be sent again as it is.
 void Core::forget_session(const std::string& session, const Outgoing& request, const SessionRefused& refused) const {
     surroundings_.ports->session_refused(session);
-    if (request.names_memory()) throw_error(refused.error, request.method());
+    if (!request.memory().empty()) throw MemoryGone{refused.error};
     throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
 }
 

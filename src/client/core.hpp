@@ -71,6 +71,9 @@ public:
     /// The same for a file to the server. See upload().
     Uploaded upload(const UploadFile& file, const UploadForm& form, const CallOptions& options);
 
+    /// The session on the local channel that a request goes with, empty where there is none.
+    std::string session_for(const Outgoing& request) const;
+
     /// A WebSocket with the headers of a request; `session` is that of the ports, "" for none. Throws as calls do.
     std::shared_ptr<http::WebSocket> connect_web_socket(std::string_view method, const CallOptions& options,
                                                         const std::string& session, SteadyTime deadline);

@@ -22,26 +22,35 @@ namespace shared_tensor::client {
 /// The tensors of an answer, and the leases that they came with.
 class Incoming::Port : public codec::TensorPort {
 public:
-    explicit Port(const TensorPorts& ports) : ports_(&ports) {}
+    /// `session` is that of TensorPorts::incoming.
+    Port(const TensorPorts& ports, std::string session) : ports_(&ports), session_(std::move(session)) {}
     virtual bool has_unread() const = 0;
     /// The leases of those, to `leases`; `result` is one of the results of the answer.
     virtual void add_unread(const codec::Json& result, std::vector<std::string>& leases) const = 0;
     void give_up(const std::vector<std::string>& leases) const { ports_->give_up(leases); }
 
 protected:
-    const TensorPorts& ports() const { return *ports_; }
+    std::unique_ptr<codec::TensorPort> make(std::span<const std::byte> bytes = {},
+                                            std::shared_ptr<const void> owner = nullptr) const {
+        return ports_->incoming(bytes, std::move(owner), session_);
+    }
 
 private:
     const TensorPorts* const ports_;
+    const std::string session_;
 };
 
 /// Tensors that stand in JSON, some with their bytes behind it. What imports them is made for the first that is read.
 class Incoming::Parsed final : public Port {
 public:
     /// `leased`: how many tensors came with a lease.
-    Parsed(const TensorPorts& ports, std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
-           std::size_t leased, Fetch fetch)
-        : Port(ports), bytes_(bytes), owner_(std::move(owner)), leased_(leased), fetch_(std::move(fetch)) {}
+    Parsed(const TensorPorts& ports, std::string session, std::span<const std::byte> bytes,
+           std::shared_ptr<const void> owner, std::size_t leased, Fetch fetch)
+        : Port(ports, std::move(session)),
+          bytes_(bytes),
+          owner_(std::move(owner)),
+          leased_(leased),
+          fetch_(std::move(fetch)) {}
 
     /// A lease ends with the tensor that was read by it: one that is read again must be the same.
     codec::TensorPointer import(const codec::Json& descriptor) override {
@@ -81,11 +90,11 @@ private:
             const codec::Json here{{"dtype", descriptor.at("dtype")},
                                    {"shape", descriptor.at("shape")},
                                    {"body", {{"offset", 0}, {"size", elements->size()}}}};
-            return ports().incoming(elements->bytes(), elements)->import(here);
+            return make(elements->bytes(), elements)->import(here);
         }
     }
     codec::TensorPort& real() {
-        if (!real_) real_ = ports().incoming(bytes_, owner_);
+        if (!real_) real_ = make(bytes_, owner_);
         return *real_;
     }
 
@@ -100,17 +109,15 @@ private:
 /// The whole answer is a tensor that was not read as JSON: any placeholder stands for it.
 class Incoming::Whole final : public Port {
 public:
-    Whole(const TensorPorts& ports, std::unique_ptr<const LeasedTensor> leased)
-        : Port(ports), leased_(std::move(leased)) {}
+    Whole(const TensorPorts& ports, std::string session, std::unique_ptr<const LeasedTensor> leased)
+        : Port(ports, std::move(session)), leased_(std::move(leased)) {}
 
     codec::TensorPointer import(const codec::Json&) override {
         if (tensor_ == nullptr) tensor_ = leased_->import();
         return tensor_;
     }
-    codec::TensorPointer wrap(const at::Tensor& tensor) override { return ports().incoming({}, nullptr)->wrap(tensor); }
-    void describe(const codec::TensorPointer& tensor, std::string& out) override {
-        ports().incoming({}, nullptr)->describe(tensor, out);
-    }
+    codec::TensorPointer wrap(const at::Tensor& tensor) override { return make()->wrap(tensor); }
+    void describe(const codec::TensorPointer& tensor, std::string& out) override { make()->describe(tensor, out); }
 
     bool has_unread() const override { return tensor_ == nullptr; }
     void add_unread(const codec::Json&, std::vector<std::string>& leases) const override {
@@ -151,12 +158,12 @@ std::optional<codec::Frame> split(const http::ClientResponse& response) {
 
 /// Where a tensor in shared memory is all there is: what is handed over in no time should not be parsed for long.
 std::unique_ptr<const LeasedTensor> whole_tensor(std::string_view json, const Outgoing& request,
-                                                 const TensorPorts& ports) {
+                                                 const TensorPorts& ports, const std::string& session) {
     constexpr std::string_view kStart = R"({"$tensor":)", kEnd = "}";
     if (request.is_batch() || !request.wants_answer()) return nullptr;
     const auto text = json_rpc::result_text(json, request.first_id());
     if (!text || !text->starts_with(kStart) || !text->ends_with(kEnd)) return nullptr;
-    return ports.leased(text->substr(kStart.size(), text->size() - kStart.size() - kEnd.size()));
+    return ports.leased(text->substr(kStart.size(), text->size() - kStart.size() - kEnd.size()), session);
 }
 
 const json_rpc::Json& tensor_placeholder() {
@@ -216,29 +223,29 @@ void Incoming::give_up_unread() noexcept {
 }
 
 Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
-                        std::string_view url, bool own_session, ObjectsOf objects, Fetch fetch) {
+                        std::string_view url, Surrounding around) {
     Incoming incoming;
     const bool is_empty = !response.body || response.body->size() == 0;
     if (is_empty && !request.wants_answer() && response.status / 100 == 2) return incoming;
     if (is_empty) throw_foreign(url, response, "its body is empty");
     const auto frame = split(response);
     if (!frame) throw_foreign(url, response, "its tensors are cut off");
-    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(objects));
-    if (auto whole = whole_tensor(frame->json, request, ports)) {
-        incoming.port_ = std::make_unique<Whole>(ports, std::move(whole));
+    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(around.objects));
+    if (auto whole = whole_tensor(frame->json, request, ports, around.session)) {
+        incoming.port_ = std::make_unique<Whole>(ports, std::move(around.session), std::move(whole));
         return incoming;
     }
     auto parsed = json_rpc::parse_responses(frame->json, limits_of(frame->json.size()));
     if (const auto* fault = std::get_if<std::string>(&parsed)) throw_foreign(url, response, *fault);
     incoming.responses_ = std::get<std::vector<json_rpc::Response>>(std::move(parsed));
     for (const auto& answer : incoming.responses_) {
-        if (own_session && answer.error() != nullptr && is_about_session(*answer.error()))
+        if (around.own_session && answer.error() != nullptr && is_about_session(*answer.error()))
             throw SessionRefused{*answer.error()};
     }
     if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
     const auto ways = response.headers.find("Shared-Tensor-Transport");
-    incoming.port_ =
-        std::make_unique<Parsed>(ports, frame->tensors, response.body, ways ? leased_in(*ways) : 0, std::move(fetch));
+    incoming.port_ = std::make_unique<Parsed>(ports, std::move(around.session), frame->tensors, response.body,
+                                              ways ? leased_in(*ways) : 0, std::move(around.fetch));
     if (!request.is_batch() && request.wants_answer()) {
         const auto& answer = incoming.responses_.front();
         if (answer.id != request.first_id()) throw_foreign(url, response, "its id is that of another request");
@@ -248,8 +255,7 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
 }
 
 Incoming Incoming::of_value(std::shared_ptr<const json_rpc::Json> value, std::span<const std::byte> tensors,
-                            std::shared_ptr<const void> owner, const TensorPorts& ports, ObjectsOf objects,
-                            Fetch fetch) {
+                            std::shared_ptr<const void> owner, const TensorPorts& ports, Surrounding around) {
     Incoming incoming;
     std::size_t leased = 0;
     if (value->is_structured()) {
@@ -258,8 +264,9 @@ Incoming Incoming::of_value(std::shared_ptr<const json_rpc::Json> value, std::sp
             leased += descriptor.is_object() && descriptor.contains("lease") ? 1 : 0;
         });
     }
-    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(objects));
-    incoming.port_ = std::make_unique<Parsed>(ports, tensors, std::move(owner), leased, std::move(fetch));
+    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(around.objects));
+    incoming.port_ = std::make_unique<Parsed>(ports, std::move(around.session), tensors, std::move(owner), leased,
+                                              std::move(around.fetch));
     incoming.value_ = std::move(value);
     return incoming;
 }

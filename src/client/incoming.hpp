@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +35,14 @@ struct Fetch {
     FetchByUrl by_url{};
 };
 
+/// What surrounds an answer.
+struct Surrounding {
+    std::string session{};     ///< whose memory it may name; empty: none
+    bool own_session = false;  ///< the client chose it by itself
+    ObjectsOf objects{};
+    Fetch fetch{};
+};
+
 /// The answer to one request. Belongs to one thread at a time; tensors read from it may live longer. What is read twice
 /// is the same tensor twice; the leases of those that nobody has read end with it.
 class Incoming {
@@ -45,12 +54,11 @@ public:
     /// Throws the server's error for the whole request, or TransportFailure for what is no answer to `request`; where
     /// the client chose the session by itself, SessionRefused when the server does not know it.
     static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
-                         std::string_view url, bool own_session = false, ObjectsOf objects = {}, Fetch fetch = {});
+                         std::string_view url, Surrounding around = {});
 
     /// A value that came otherwise, with the bytes of its tensors.
     static Incoming of_value(std::shared_ptr<const json_rpc::Json> value, std::span<const std::byte> tensors,
-                             std::shared_ptr<const void> owner, const TensorPorts& ports, ObjectsOf objects,
-                             Fetch fetch);
+                             std::shared_ptr<const void> owner, const TensorPorts& ports, Surrounding around);
 
     /// The result of a single call.
     void result(detail::ResultSlot& slot) const;

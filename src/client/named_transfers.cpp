@@ -55,7 +55,7 @@ void read_raw(const client::Downloaded& file, const client::TensorPorts& ports, 
     const nlohmann::json descriptor{{"dtype", std::string(dtype.value_or(""))},
                                     {"shape", std::move(sizes)},
                                     {"body", {{"offset", 0}, {"size", file.bytes->size()}}}};
-    content.tensor = ports.incoming(file.bytes->bytes(), file.bytes)->import(descriptor);
+    content.tensor = ports.incoming(file.bytes->bytes(), file.bytes, {})->import(descriptor);
 }
 
 void read_safetensors(const client::Downloaded& file, NamedTensor::Content& content) {

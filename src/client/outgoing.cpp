@@ -86,7 +86,10 @@ void Outgoing::finish() {
     head_ = std::make_shared<const std::string>(std::move(text_));
 }
 
-bool Outgoing::names_memory() const { return port_->used() != nullptr && port_->used()->names_memory(); }
+std::string Outgoing::memory() const {
+    const OutgoingTensors* tensors = port_->used();
+    return tensors != nullptr && tensors->names_memory() ? tensors->session() : std::string();
+}
 
 void Outgoing::answered() const noexcept { port_->answered(); }
 

@@ -47,8 +47,8 @@ public:
 
     /// The server has read it.
     void answered() const noexcept;
-    /// A tensor of it lies in memory shared with the server that it was made for.
-    bool names_memory() const;
+    /// The session in whose memory a tensor of it lies; empty where none does.
+    std::string memory() const;
 
     std::string_view content_type() const;
     /// The same single call, written anew: its tensors go as they would go now. Throws as call() does.

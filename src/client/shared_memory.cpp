@@ -206,9 +206,15 @@ shm::MappingCache::Source SharedMemory::ask_for(const std::string& segment) {
             error.code, error.message, data,
             "the result's memory is not lent to this client any more: " + error.message + "; call again");
     } catch (const ChannelGone& gone) {
-        throw TensorExpired(static_cast<int>(ErrorCode::unknown_or_expired), "Unknown or expired", {},
-                            std::string("the result's memory cannot be had any more: ") + gone.what() + "; call again");
+        throw expired(gone.what());
     }
+}
+
+TensorExpired SharedMemory::expired(std::string_view why) {
+    return {static_cast<int>(ErrorCode::unknown_or_expired),
+            "Unknown or expired",
+            {},
+            "the result's memory cannot be had any more: " + std::string(why) + "; call again"};
 }
 
 /// The server may use the memory for something else as soon as it is told: not before our writes are forgotten.

@@ -4,8 +4,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include <shared_tensor/error.hpp>
 
 #include "client/channel_client.hpp"
 #include "client/device_server.hpp"
@@ -40,6 +43,8 @@ public:
     /// Nobody has read the tensors of these leases, and nobody will.
     void give_up(const std::vector<std::string>& leases);
     void confirm(const std::vector<std::string>& leases);
+    /// For a result in memory of a channel that is gone.
+    static TensorExpired expired(std::string_view why);
     /// In words of Shared-Tensor-Accept: what such memory can carry.
     std::string accepted() const;
 

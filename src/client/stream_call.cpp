@@ -328,10 +328,10 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
     core->agree_on_coding(options.timeout);
     const Core::Times times = core->times_of(options);
     const auto attempt = [&]() -> std::shared_ptr<detail::CallerStreams> {
-        const std::string shared = core->ports().session();
         Outgoing request = core->compose(Outgoing::Form::single, 1, options);
         request.call(method, arguments, meta_of(options, core->options()));
         request.finish();
+        const std::string shared = core->session_for(request);
         const auto line = std::make_shared<StreamLine>();
         line->core = core;
         line->options = options;

@@ -214,7 +214,7 @@ std::shared_ptr<detail::ItemSink> make_sink(std::shared_ptr<StreamLine> line, co
 
 void read_value(streams::Item item, StreamLine& line, detail::ResultSlot& slot) {
     Incoming::of_value(std::move(item.value), item.tensors, std::move(item.owner), line.core->ports(),
-                       line.core->objects_of_answers(), line.core->fetches(line.options))
+                       {line.memory, false, line.core->objects_of_answers(), line.core->fetches(line.options)})
         .result(slot);
 }
 

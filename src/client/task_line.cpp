@@ -67,8 +67,7 @@ void TaskLine::receive(const http::WebSocketMessage& message) {
     if (task == json->end()) return;
     StatusSlot slot;
     try {
-        Incoming::of_value(std::make_shared<const json_rpc::Json>(std::move(*task)), {}, nullptr, core_->ports(), {},
-                           {})
+        Incoming::of_value(std::make_shared<const json_rpc::Json>(std::move(*task)), {}, nullptr, core_->ports(), {})
             .result(slot);
     } catch (const ResultMismatch& error) {
         log::debug("the server told of a task in a way that nobody knows: ", error.what());

@@ -68,6 +68,7 @@ public:
         return parts;
     }
     bool names_memory() const override { return exchange_.holds_memory(); }
+    std::string session() const override { return memory_ != nullptr ? memory_->session() : std::string(); }
     void answered() noexcept override { exchange_.answered(); }
 
 private:
@@ -78,9 +79,11 @@ private:
 
 class Inbound final : public codec::TensorPort {
 public:
-    Inbound(Memory memory, tensor::Incoming incoming, Totals totals)
+    /// `session_ended`: it was to have memory.
+    Inbound(Memory memory, tensor::Incoming incoming, Totals totals, bool session_ended = false)
         : memory_(std::move(memory)),
           totals_(std::move(totals)),
+          session_ended_(session_ended),
           exchange_(std::move(incoming), {}, {}, media_of(memory_)) {}
     Inbound(const Inbound&) = delete;
     Inbound& operator=(const Inbound&) = delete;
@@ -93,6 +96,8 @@ public:
     }
     codec::TensorPointer import(const tensor::Descriptor& descriptor) {
         if (descriptor.way == tensor::Way::url) throw by_url(descriptor);
+        if (session_ended_ && (descriptor.way == tensor::Way::cuda_ipc || descriptor.way == tensor::Way::shm))
+            throw SharedMemory::expired("the local channel that lent it was closed");
         const bool lies_there = descriptor.way == tensor::Way::cuda_ipc && memory_ != nullptr;
         codec::TensorPointer tensor = lies_there ? open(descriptor) : exchange_.import(descriptor);
         if (!descriptor.lease.empty()) tensor::mark_as_leased(tensor->tensor(), descriptor.lease);
@@ -125,6 +130,7 @@ private:
 
     const Memory memory_;
     const Totals totals_;  // null: of a tensor that came without bytes
+    const bool session_ended_;
     tensor::TensorExchange exchange_;
 };
 
@@ -156,14 +162,16 @@ public:
         return std::make_unique<Outbound>(memory(), require, compression_.with([](const auto& how) { return how; }),
                                           min_shared_bytes_, totals_);
     }
-    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
-                                                std::shared_ptr<const void> owner) const override {
-        return std::make_unique<Inbound>(memory(), tensor::Incoming{bytes, std::move(owner)}, totals_);
+    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+                                                const std::string& session) const override {
+        Memory shared = memory_of(session);
+        const bool ended = shared == nullptr && !session.empty();
+        return std::make_unique<Inbound>(std::move(shared), tensor::Incoming{bytes, std::move(owner)}, totals_, ended);
     }
 
-    std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor) const override {
+    std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor, const std::string& session) const override {
         auto read = tensor::read_shm_descriptor(descriptor);
-        Memory shared = read ? memory() : nullptr;
+        Memory shared = read ? memory_of(session) : nullptr;
         if (shared == nullptr) return nullptr;
         return std::make_unique<LeasedInMemory>(std::move(shared), std::move(*read));
     }
@@ -255,6 +263,13 @@ private:
             return std::pair(state.memory, mine);
         });
         return connect ? connected() : known;
+    }
+
+    /// What an answer names lies in the memory of the session that was asked, not of a later one.
+    Memory memory_of(const std::string& session) const {
+        if (session.empty()) return nullptr;
+        Memory shared = memory();
+        return shared != nullptr && shared->session() == session ? shared : nullptr;
     }
 
     Memory connected() const {

@@ -20,8 +20,9 @@ class OutgoingTensors : public codec::TensorPort {
 public:
     /// Their bytes as the descriptors say, to be written behind the JSON.
     virtual std::vector<http::BodyPart> parts() const = 0;
-    /// One of them lies in memory that is shared with the server of now.
+    /// One of them lies in memory that is shared with the server in the session `session()`.
     virtual bool names_memory() const { return false; }
+    virtual std::string session() const { return {}; }
     /// The server has read the request.
     virtual void answered() noexcept {}
 };
@@ -61,13 +62,16 @@ public:
     /// `require` is that of CallOptions. What is to be sent throws TransportNotPossible (of shared_tensor) then.
     virtual std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const = 0;
     /// `bytes` are those behind the JSON of an answer in frame form; tensors that view them keep `owner`. Its import()
-    /// throws NotOpened and ByUrl besides.
+    /// throws NotOpened and ByUrl besides. `session` is the one whose memory the answer may name, "" for none: where it
+    /// has ended, what lies there throws TensorExpired.
     virtual std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
-                                                        std::shared_ptr<const void> owner) const = 0;
+                                                        std::shared_ptr<const void> owner,
+                                                        const std::string& session) const = 0;
 
     /// What stands behind "$tensor", read from its text; null: read it as JSON, with `incoming`.
-    virtual std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor) const {
+    virtual std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor, const std::string& session) const {
         (void)descriptor;
+        (void)session;
         return nullptr;
     }
 

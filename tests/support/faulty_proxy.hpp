@@ -62,6 +62,9 @@ public:
     int connections() const { return connections_; }
     std::uint64_t bytes_down() const { return bytes_down_; }
 
+    /// What goes to clients waits until this is called with false. Any thread.
+    void hold_back(bool held) { held_ = held; }
+
     void pass_on_to(int port) {
         accepting_ = std::jthread([this, port] {
             while (!stop_) {
@@ -120,7 +123,8 @@ private:
         std::array<char, 65'536> buffer;
         bool open = ::connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
         while (open && !stop_) {
-            std::array<pollfd, 2> both{pollfd{client, POLLIN, 0}, pollfd{server, POLLIN, 0}};
+            const int not_held = held_ ? -1 : server;
+            std::array<pollfd, 2> both{pollfd{client, POLLIN, 0}, pollfd{not_held, POLLIN, 0}};
             if (::poll(both.data(), both.size(), 20) <= 0) continue;
             if (both[0].revents != 0) open = up.pass(buffer);
             if (open && both[1].revents != 0) {
@@ -139,7 +143,7 @@ private:
     const std::function<Harm(int)> harm_;
     const int listener_;
     int port_ = 0;
-    std::atomic<bool> stop_{false};
+    std::atomic<bool> stop_{false}, held_{false};
     std::atomic<int> connections_{0};
     std::atomic<std::uint64_t> bytes_down_{0};
     std::jthread accepting_;

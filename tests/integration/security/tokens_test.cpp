@@ -3,6 +3,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 
+#include <fstream>
+#include <future>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -13,6 +16,7 @@
 
 #include "integration/server/shared_daemon.hpp"
 #include "support/daemon.hpp"
+#include "support/faulty_proxy.hpp"
 #include "support/rpc.hpp"
 
 using namespace shared_tensor;
@@ -84,6 +88,9 @@ TEST_CASE("no other way leads to a method that a token does not allow", "[securi
     SECTION("a stream") {
         CHECK_THROWS_AS(server.client('s').stream<std::int64_t>("count", named("up_to", 3)).result(), NotAuthorised);
         auto allowed = server.client('a').stream<std::int64_t>("count", named("up_to", 3));
+        auto numbers = allowed.reader<std::int64_t>();
+        for (std::int64_t expected = 1; expected <= 3; ++expected)
+            CHECK(numbers.next() == expected);
         CHECK(allowed.result() == 3);
     }
     SECTION("events over a plain request") {
@@ -155,6 +162,8 @@ TEST_CASE("who showed a token that is gone is sent away", "[security][tokens]") 
             try {
                 client.call<at::Tensor>("scale", x, 2.0);
                 return false;
+            } catch (const TensorExpired&) {  // the channel was closed before the result was read
+                return false;
             } catch (const NotAuthorised&) {
                 return true;
             }
@@ -165,6 +174,35 @@ TEST_CASE("who showed a token that is gone is sent away", "[security][tokens]") 
         };
         CHECK(eventually(leases));
     }
+}
+
+TEST_CASE("a result that comes when its local channel is closed has expired", "[security][tokens]") {
+    FaultyProxy proxy;
+    TemporaryFolder folder;
+    const std::string tokens = folder.write("tokens", line_of("old", 'o') + line_of("kept", 'k'));
+    const std::string channel = folder.path() + "/channel";
+    const Daemon daemon(
+        with_plugins({"--token-file", tokens, "--local-socket", channel, "--allowed-host", proxy.authority()}));
+    proxy.pass_on_to(daemon.port());
+    const auto leases = [&] {
+        return call(daemon.port(), "server.info", nullptr, with_token('k'))["totals"]["shared_memory"]["leases"]
+            .get<int>();
+    };
+    ClientOptions options;
+    options.url = proxy.url();
+    options.local_socket = channel;
+    options.token = secret_of('o');
+    const Client client(options);
+    const at::Tensor x = at::arange(100'000, at::kFloat);
+    const at::Tensor kept = client.with({.require = "shm"}).call<at::Tensor>("scale", x, 2.0);
+    proxy.hold_back(true);
+    auto result = std::async(std::launch::async, [&] { return client.call<at::Tensor>("scale", x, 3.0); });
+    CHECK(eventually([&] { return leases() == 2; }));  // of `kept` and of what is held back
+    std::ofstream(tokens) << line_of("kept", 'k');
+    CHECK(eventually([&] { return leases() == 0; }));
+    proxy.hold_back(false);
+    CHECK_THROWS_AS(result.get(), TensorExpired);
+    CHECK(kept[3].item<float>() == 6);
 }
 
 TEST_CASE("a token file that says something wrong is refused with its line", "[security][tokens]") {

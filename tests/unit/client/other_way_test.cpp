@@ -23,32 +23,42 @@ struct Weights {};
 struct Asked {
     std::vector<std::string> parameters, reasons;
     bool answer = true;
+    /// Of the memory that is shared, and of what is shared when the server does not know that any more.
+    std::string session, next_session;
 };
 
 /// {"name": "w", "copied": whether the server has refused one}.
 class SentTensors final : public client::OutgoingTensors {
 public:
-    explicit SentTensors(bool copied) : copied_(copied) {}
+    SentTensors(bool copied, std::string session) : copied_(copied), session_(std::move(session)) {}
     codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("a tensor came in"); }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return std::make_shared<FakeTensor>(tensor.name); }
     void describe(const codec::TensorPointer& tensor, std::string& out) override {
         out += codec::Json{{"name", tensor->tensor().name}, {"copied", copied_}}.dump();
     }
     std::vector<http::BodyPart> parts() const override { return {}; }
+    bool names_memory() const override { return !session_.empty(); }
+    std::string session() const override { return session_; }
 
 private:
     const bool copied_;
+    const std::string session_;
 };
 
 class OtherWay final : public client::TensorPorts {
 public:
     explicit OtherWay(Asked& asked) : asked_(&asked) {}
     std::unique_ptr<client::OutgoingTensors> outgoing(std::string_view) const override {
-        return std::make_unique<SentTensors>(asked_->answer && !asked_->parameters.empty());
+        return std::make_unique<SentTensors>(asked_->answer && !asked_->parameters.empty(), asked_->session);
     }
-    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte>,
-                                                std::shared_ptr<const void>) const override {
+    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte>, std::shared_ptr<const void>,
+                                                const std::string&) const override {
         throw std::logic_error("a tensor came in");
+    }
+    std::string session() const override { return asked_->session; }
+    void session_refused(const std::string& session) const override {
+        CHECK(session == asked_->session);
+        asked_->session = asked_->next_session;
     }
     bool goes_another_way(std::string_view parameter, const std::string& reason) const override {
         asked_->parameters.emplace_back(parameter);
@@ -131,6 +141,32 @@ TEST_CASE("A call that is refused twice is not sent a third time", "[client]") {
     ScriptedClient client({refuses_to_open()}, options_for_tests(), std::make_unique<OtherWay>(asked));
     CHECK_THROWS_AS(client.call<int>("f", named("x", Weights())), InvalidParams);
     CHECK(client.tries() == 2);
+}
+
+TEST_CASE("A call whose argument lies in memory that the server has forgotten is sent once more without", "[client]") {
+    Asked asked;
+    asked.session = "first";
+    const auto forgotten = [](const http::ClientRequest& request) {
+        return answer(200, error_for(sent_json(request), -32005, {{"kind", "session"}}).dump());
+    };
+    const auto sessions = [](const ScriptedClient& client) {
+        std::vector<std::string> named;
+        for (const auto& request : client.transport->requests())
+            named.emplace_back(request.headers.find("Shared-Tensor-Session").value_or("none"));
+        return named;
+    };
+    SECTION("and goes as bytes") {
+        ScriptedClient client({forgotten, says_five()}, options_for_tests(), std::make_unique<OtherWay>(asked));
+        CHECK(client.call<int>("f", named("x", Weights())) == 5);
+        CHECK(sessions(client) == std::vector<std::string>{"first", "none"});
+        CHECK(client.core.statistics().failures == 0);
+    }
+    SECTION("but not a third time") {
+        asked.next_session = "second";
+        ScriptedClient client({forgotten}, options_for_tests(), std::make_unique<OtherWay>(asked));
+        CHECK_THROWS_AS(client.call<int>("f", named("x", Weights())), UnknownOrExpired);
+        CHECK(sessions(client) == std::vector<std::string>{"first", "second"});
+    }
 }
 
 TEST_CASE("An asynchronous call whose argument could not be opened is sent once more, when its caller has gone on",

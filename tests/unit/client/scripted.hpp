@@ -122,8 +122,8 @@ public:
     std::unique_ptr<client::OutgoingTensors> outgoing(std::string_view) const override {
         throw std::logic_error("a tensor went out");
     }
-    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte>,
-                                                std::shared_ptr<const void>) const override {
+    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte>, std::shared_ptr<const void>,
+                                                const std::string&) const override {
         throw std::logic_error("a tensor came in");
     }
     void make_tensor(std::span<const std::int64_t>, int, at::Tensor&) const override {

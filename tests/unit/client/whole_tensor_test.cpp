@@ -40,11 +40,11 @@ public:
     std::unique_ptr<client::OutgoingTensors> outgoing(std::string_view) const override {
         throw std::logic_error("a tensor went out");
     }
-    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte>,
-                                                std::shared_ptr<const void>) const override {
+    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte>, std::shared_ptr<const void>,
+                                                const std::string&) const override {
         return std::make_unique<FakePort>();
     }
-    std::unique_ptr<const client::LeasedTensor> leased(std::string_view descriptor) const override {
+    std::unique_ptr<const client::LeasedTensor> leased(std::string_view descriptor, const std::string&) const override {
         record_->seen.emplace_back(descriptor);
         constexpr std::string_view kStart = R"({"lease":")", kEnd = R"("})";
         if (!descriptor.starts_with(kStart) || !descriptor.ends_with(kEnd)) return nullptr;
