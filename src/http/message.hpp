@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -65,9 +66,16 @@ struct Request {
 /// Bytes of a body that are made when they are sent, a bounded piece at a time.
 class BodySource {
 public:
+    class Reading {
+    public:
+        virtual ~Reading() = default;
+        /// The next piece, valid until the next call; empty at the end. May block. What it throws cuts the answer off.
+        virtual std::span<const std::byte> next() = 0;
+    };
+
     virtual ~BodySource() = default;
-    /// Fills `out` with those from `offset` on, which are there. May block. What it throws cuts the answer off.
-    virtual void read(std::uint64_t offset, std::span<std::byte> out) const = 0;
+    /// `count` bytes from `offset` on, which are there. The source outlives what is returned.
+    virtual std::unique_ptr<Reading> read(std::uint64_t offset, std::uint64_t count) const = 0;
 };
 
 /// Bytes that are written from where they lie, kept alive by `owner` until they are written; or `count` bytes of a
@@ -85,6 +93,25 @@ struct BodyPart {
         return {bytes.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n)), owner};
     }
 };
+
+/// Calls `use` with one piece of them after another, of bounded size where they have to be made, until it is false.
+template <class Use>
+bool for_each_piece(const std::vector<BodyPart>& parts, Use use) {
+    constexpr std::size_t kPiece = std::size_t{1} << 20;
+    for (const BodyPart& part : parts) {
+        if (part.source == nullptr) {
+            for (std::size_t at = 0; at < part.bytes.size(); at += kPiece) {
+                if (!use(part.bytes.subspan(at, std::min(kPiece, part.bytes.size() - at)))) return false;
+            }
+            continue;
+        }
+        const auto reading = part.source->read(part.offset, part.count);
+        for (auto piece = reading->next(); !piece.empty(); piece = reading->next()) {
+            if (!use(piece)) return false;
+        }
+    }
+    return true;
+}
 
 /// An answer: either `text`, or `parts` written one after another (Content-Length is their sum), never both.
 struct Response {

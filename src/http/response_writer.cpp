@@ -12,8 +12,6 @@ namespace shared_tensor::http {
 
 namespace {
 
-constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;
-
 std::size_t body_size(const Response& response) {
     std::size_t size = response.text.size();
     for (const BodyPart& part : response.parts)
@@ -77,16 +75,12 @@ std::string render_response(const Response& response, ResponseForm form) {
 
 namespace {
 
-/// A source's bytes, through one piece of memory.
 WriteOutcome write_source(Wire& wire, const BodyPart& part, WriteLimits limits) {
-    std::vector<std::byte> piece(static_cast<std::size_t>(std::min(kPiece, part.count)));
-    for (std::uint64_t done = 0; done < part.count;) {
-        const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), part.count - done));
-        part.source->read(part.offset + done, {piece.data(), count});
-        iovec place{piece.data(), count};
+    const auto reading = part.source->read(part.offset, part.count);
+    for (auto piece = reading->next(); !piece.empty(); piece = reading->next()) {
+        iovec place{const_cast<std::byte*>(piece.data()), piece.size()};
         const WriteOutcome outcome = write_all(wire, {&place, 1}, limits.stall, limits.min_rate);
         if (outcome != WriteOutcome::done) return outcome;
-        done += count;
     }
     return WriteOutcome::done;
 }

@@ -40,31 +40,10 @@ std::uint64_t size_of(const std::vector<http::BodyPart>& parts) {
     return size;
 }
 
-/// Calls `use` with one piece of them after another, until it is false.
-template <class Use>
-bool for_each_piece(const std::vector<http::BodyPart>& parts, Use use) {
-    std::vector<std::byte> read;
-    for (const http::BodyPart& part : parts) {
-        for (std::uint64_t at = 0; at < part.size(); at += kPiece) {
-            const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, part.size() - at));
-            std::span<const std::byte> piece;
-            if (part.source == nullptr) {
-                piece = part.bytes.subspan(static_cast<std::size_t>(at), count);
-            } else {
-                read.resize(count);
-                part.source->read(part.offset + at, read);
-                piece = read;
-            }
-            if (!use(piece)) return false;
-        }
-    }
-    return true;
-}
-
 /// The first bytes, from several parts if need be.
 std::vector<std::byte> first_of(const std::vector<http::BodyPart>& parts, std::size_t most) {
     std::vector<std::byte> first;
-    for_each_piece(parts, [&](std::span<const std::byte> piece) {
+    http::for_each_piece(parts, [&](std::span<const std::byte> piece) {
         const auto some = piece.first(std::min(piece.size(), most - first.size()));
         first.insert(first.end(), some.begin(), some.end());
         return first.size() < most;
@@ -153,7 +132,7 @@ bool send_compressed(const http::RequestHead& head, const CodingOffer& offer, Co
     bool is_whole = exchange.begin(start);
     if (is_whole) {
         Compressor compressor(how);
-        is_whole = for_each_piece(parts, [&](std::span<const std::byte> piece) {
+        is_whole = http::for_each_piece(parts, [&](std::span<const std::byte> piece) {
             left -= piece.size();
             return compressor.add(piece, left == 0, send);
         });

@@ -112,17 +112,11 @@ FileForm form_of_accept(const http::Headers& headers) {
 
 /// Reads all of it: blocks.
 std::string digest_of(const std::vector<http::BodyPart>& parts) {
-    constexpr std::size_t kPiece = std::size_t{1} << 20;
     Digest digest;
-    std::vector<std::byte> piece;
-    for (const http::BodyPart& part : parts) {
-        if (part.source == nullptr) digest.update(part.bytes);
-        for (std::uint64_t at = 0; at < part.count; at += kPiece) {
-            piece.resize(static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, part.count - at)));
-            part.source->read(part.offset + at, piece);
-            digest.update(piece);
-        }
-    }
+    http::for_each_piece(parts, [&](std::span<const std::byte> piece) {
+        digest.update(piece);
+        return true;
+    });
     return http::digest_field(digest.value());
 }
 
@@ -130,9 +124,21 @@ std::string digest_of(const std::vector<http::BodyPart>& parts) {
 class ElementSource final : public http::BodySource {
 public:
     explicit ElementSource(tensor::ElementReader elements) : elements_(std::move(elements)) {}
-    void read(std::uint64_t offset, std::span<std::byte> out) const override { elements_.read(offset, out); }
+    std::unique_ptr<Reading> read(std::uint64_t offset, std::uint64_t count) const override {
+        return std::make_unique<Pieces>(elements_, offset, count);
+    }
 
 private:
+    class Pieces final : public Reading {
+    public:
+        Pieces(const tensor::ElementReader& elements, std::uint64_t offset, std::uint64_t count)
+            : pieces_(elements, offset, count) {}
+        std::span<const std::byte> next() override { return pieces_.next(); }
+
+    private:
+        tensor::ElementPieces pieces_;
+    };
+
     const tensor::ElementReader elements_;
 };
 

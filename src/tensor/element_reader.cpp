@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "tensor/at_tensor.hpp"
@@ -84,25 +85,34 @@ void read_strided(const at::Tensor& tensor, std::uint64_t offset, std::span<std:
     if (!out.empty()) std::memcpy(out.data(), cursor.here(), out.size());
 }
 
+/// What a device's part of a piece is read with.
+using ReadDense = std::function<void(const at::Tensor& dense, std::byte* out)>;
+
+at::Tensor made_dense(const at::Tensor& tensor) {
+    const auto kind = Devices::of_process().holder(tensor);
+    return kind ? kind->device->copy(tensor) : tensor.contiguous();
+}
+
 /// Gathered on the device a piece at a time: as much memory there as `out` has, and a row more at each end.
-void read_device(const at::Tensor& tensor, std::uint64_t offset, std::span<std::byte> out) {
+void read_device(const at::Tensor& tensor, std::uint64_t offset, std::span<std::byte> out, const ReadDense& read) {
     const auto bytes = static_cast<std::uint64_t>(tensor.nbytes());
-    if (tensor.dim() == 0 || tensor.is_contiguous() || bytes <= out.size()) {
-        const at::Tensor dense = tensor.contiguous();  // its stride says nothing where it has one element
+    const bool is_dense = tensor.dim() == 0 || tensor.is_contiguous();
+    if (is_dense || bytes <= out.size()) {
+        const at::Tensor dense = is_dense ? tensor : made_dense(tensor);  // its stride may say nothing, of one element
         const at::Tensor flat = dense.as_strided({dense.numel()}, {1}).view(at::kByte);
-        return read_from_device(
-            flat.narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(out.size())), out.data());
+        return read(flat.narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(out.size())),
+                    out.data());
     }
     const std::uint64_t row = bytes / static_cast<std::uint64_t>(tensor.size(0));
     const std::uint64_t first = offset / row, last = (offset + out.size() - 1) / row;
     if (row <= out.size()) {
         const at::Tensor rows = tensor.slice(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last + 1));
-        return read_device(rows.contiguous(), offset - first * row, out);
+        return read_device(rows.is_contiguous() ? rows : made_dense(rows), offset - first * row, out, read);
     }
     for (std::uint64_t i = first; i <= last; ++i) {
         const std::uint64_t skip = i == first ? offset - first * row : 0;
         const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(row - skip, out.size()));
-        read_device(tensor.select(0, static_cast<std::int64_t>(i)), skip, out.first(count));
+        read_device(tensor.select(0, static_cast<std::int64_t>(i)), skip, out.first(count), read);
         out = out.subspan(count);
     }
 }
@@ -122,10 +132,69 @@ void ElementReader::read(std::uint64_t offset, std::span<std::byte> out) const {
     if (data_ != nullptr) {
         std::memcpy(out.data(), data_ + offset, out.size());
     } else if (is_on_device(elements)) {
-        read_device(elements, offset, out);
+        read_device(elements, offset, out, &read_from_device);
     } else {
         read_strided(elements, offset, out);
     }
+}
+
+const IpcDevice* ElementReader::device() const {
+    if (data_ != nullptr) return nullptr;
+    const auto kind = Devices::of_process().holder(tensor_->tensor());
+    return kind ? kind->device : nullptr;
+}
+
+ElementReader::Reads ElementReader::start(std::uint64_t offset, std::span<std::byte> out) const {
+    Reads started;
+    if (out.empty()) return started;
+    const IpcDevice& there = *device();
+    read_device(tensor_->tensor(), offset, out,
+                [&](const at::Tensor& dense, std::byte* to) { started.push_back(there.start_read(dense, to)); });
+    return started;
+}
+
+struct ElementPieces::Buffer {
+    std::shared_ptr<std::byte> memory;
+    std::size_t size = 0;          ///< of what it holds, or is filled with
+    ElementReader::Reads reads{};  ///< end before the memory
+};
+
+ElementPieces::ElementPieces(ElementReader elements, std::uint64_t offset, std::uint64_t count)
+    : elements_(std::move(elements)), device_(elements_.device()), at_(offset), left_(count) {
+    const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, count));
+    const std::size_t buffers = device_ != nullptr && count > piece ? 2 : 1;
+    for (std::size_t i = 0; i < buffers && piece > 0; ++i) {
+        buffers_.push_back({device_ != nullptr ? device_->staging(piece)
+                                               : std::shared_ptr<std::byte>(new std::byte[piece],
+                                                                            std::default_delete<std::byte[]>())});
+    }
+    if (device_ != nullptr && !buffers_.empty()) fill(buffers_.front());
+}
+ElementPieces::~ElementPieces() = default;
+
+std::span<const std::byte> ElementPieces::next() {
+    if (buffers_.empty()) return {};
+    Buffer& ready = buffers_[turn_];
+    if (device_ == nullptr) fill(ready);
+    for (const auto& read : ready.reads)
+        read->wait();
+    ready.reads.clear();
+    const std::span<const std::byte> piece(ready.memory.get(), std::exchange(ready.size, 0));
+    turn_ = (turn_ + 1) % buffers_.size();
+    if (buffers_.size() > 1) fill(buffers_[turn_]);  // it was the caller's until now
+    return piece;
+}
+
+void ElementPieces::fill(Buffer& buffer) {
+    buffer.size = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, left_));
+    const std::span<std::byte> out(buffer.memory.get(), buffer.size);
+    if (device_ == nullptr) {
+        elements_.read(at_, out);
+    } else {
+        buffer.reads = elements_.start(at_, out);
+    }
+    at_ += buffer.size;
+    left_ -= buffer.size;
 }
 
 }  // namespace shared_tensor::tensor

@@ -8,11 +8,15 @@
 #include <cuda_runtime_api.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "media.hpp"
+#include "tensor/at_tensor.hpp"
 #include "tensor/cuda/cuda_device.hpp"
 #include "tensor/devices/devices.hpp"
+#include "tensor/element_reader.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -58,6 +62,40 @@ TEST_CASE("Bytes that are no handle are refused, and the runtime is healthy afte
     }
     CHECK(cudaGetLastError() == cudaSuccess);
     CHECK(put(at::ones({10}), "cuda").sum().item<float>() == 10);
+}
+
+TEST_CASE("A read into pinned memory goes on while its caller does something else", "[cuda]") {
+    const IpcDevice& device = gpu();
+    constexpr std::size_t kBytes = std::size_t{64} << 20;
+    const at::Tensor x = put(at::arange(static_cast<std::int64_t>(kBytes / 4), at::kFloat), "cuda");
+    const auto staging = device.staging(kBytes);
+    cudaPointerAttributes attributes{};
+    REQUIRE(cudaPointerGetAttributes(&attributes, staging.get()) == cudaSuccess);
+    CHECK(attributes.type == cudaMemoryTypeHost);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto read = device.start_read(x, staging.get());
+    const auto started = std::chrono::steady_clock::now();
+    read->wait();
+    const auto end = std::chrono::steady_clock::now();
+    const std::chrono::duration<double, std::micro> until_started = started - begin, until_read = end - begin;
+    WARN("64 MiB: started in " << until_started.count() << " us, there in " << until_read.count() << " us");
+    const auto* numbers = reinterpret_cast<const float*>(staging.get());
+    CHECK(numbers[12'345] == 12'345);
+    CHECK(numbers[kBytes / 4 - 1] == x[-1].item<float>());
+}
+
+TEST_CASE("A file of a tensor on the GPU is read through two buffers", "[cuda]") {
+    (void)gpu();
+    const at::Tensor x = put(at::arange(5 << 18, at::kFloat).view({-1, 64}), "cuda").t();
+    const at::Tensor wanted = x.cpu().contiguous();
+    ElementPieces pieces(ElementReader(make_handle(x)), 0, wanted.nbytes());
+    std::size_t at = 0;
+    for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
+        CHECK(std::memcmp(piece.data(), static_cast<const std::byte*>(wanted.const_data_ptr()) + at, piece.size()) ==
+              0);
+        at += piece.size();
+    }
+    CHECK(at == wanted.nbytes());
 }
 
 TEST_CASE("The calling thread keeps its device and its stream", "[cuda]") {

@@ -25,6 +25,43 @@ namespace {
 
 at::IntArrayRef array_ref(ShapeView counts) { return {counts.data(), counts.size()}; }
 
+/// A copy on the thread's stream, behind what wrote the tensor.
+class CudaRead final : public DeviceRead {
+public:
+    CudaRead(int ordinal, at::Tensor from, std::byte* out) : ordinal_(ordinal), from_(std::move(from)) {
+        const cudaStream_t stream = current_stream(ordinal_);
+        check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming | cudaEventBlockingSync), "no event");
+        auto error = cudaMemcpyAsync(out, from_.const_data_ptr(), from_.nbytes(), cudaMemcpyDeviceToHost, stream);
+        if (error == cudaSuccess) {
+            error = cudaEventRecord(done_, stream);
+            if (error != cudaSuccess) (void)cudaStreamSynchronize(stream);  // nothing else says when it is done
+        }
+        if (error == cudaSuccess) return;
+        (void)cudaEventDestroy(done_);
+        check(error, kFailed);
+    }
+    CudaRead(const CudaRead&) = delete;
+    CudaRead& operator=(const CudaRead&) = delete;
+    ~CudaRead() override {
+        quietly("the end of a read", [&] {
+            const OnDevice on(ordinal_);
+            (void)cudaEventSynchronize(done_);
+            (void)cudaEventDestroy(done_);
+            (void)cudaGetLastError();
+        });
+    }
+    void wait() override {
+        const OnDevice on(ordinal_);
+        check(cudaEventSynchronize(done_), kFailed);
+    }
+
+private:
+    static constexpr const char* kFailed = "the tensor cannot be read";
+    const int ordinal_;
+    const at::Tensor from_;
+    cudaEvent_t done_ = nullptr;
+};
+
 class CudaDevice final : public IpcDevice {
 public:
     /// Looks once. Starts the driver, no context.
@@ -191,6 +228,27 @@ public:
         check(cudaMemcpyAsync(out, plain.const_data_ptr(), plain.nbytes(), cudaMemcpyDeviceToHost, stream),
               "the tensor cannot be read");
         check(cudaStreamSynchronize(stream), "the tensor cannot be read");
+    }
+
+    /// Pinned: only there does a copy run beside this thread. Torch keeps what is let go for the next one, for pinning
+    /// takes long.
+    std::shared_ptr<std::byte> staging(std::size_t bytes) const override {
+        try {
+            at::Tensor pinned =
+                at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).pinned_memory(true));
+            auto* data = static_cast<std::byte*>(pinned.mutable_data_ptr());
+            return {data, [kept = std::move(pinned)](std::byte*) {}};
+        } catch (const c10::Error& error) {
+            log::warn("no memory can be pinned, and reads of the GPU wait for it: ", error.what_without_backtrace());
+            return {new std::byte[bytes], std::default_delete<std::byte[]>()};
+        }
+    }
+
+    std::unique_ptr<DeviceRead> start_read(const at::Tensor& tensor, std::byte* out) const override {
+        const c10::DeviceIndex card = tensor.get_device();
+        const OnDevice on(card);
+        at::Tensor plain = allocating([&] { return tensor.contiguous(); });
+        return std::make_unique<CudaRead>(card, std::move(plain), out);
     }
 
     bool has_odd_bools(const at::Tensor& tensor) const override {

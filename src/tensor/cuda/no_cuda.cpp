@@ -29,6 +29,8 @@ public:
     at::Tensor empty(std::size_t, DType, ShapeView) const override { refuse(); }
     at::Tensor copy(const at::Tensor&) const override { refuse(); }
     void read(const at::Tensor&, std::byte*) const override { refuse(); }
+    std::shared_ptr<std::byte> staging(std::size_t) const override { refuse(); }
+    std::unique_ptr<DeviceRead> start_read(const at::Tensor&, std::byte*) const override { refuse(); }
     bool has_odd_bools(const at::Tensor&) const override { return false; }
 
 private:

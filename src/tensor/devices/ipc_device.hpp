@@ -63,6 +63,15 @@ public:
     virtual void finish() noexcept = 0;
 };
 
+/// Elements on their way from a device to host memory. At its end they are there, or nobody writes to that memory any
+/// more.
+class DeviceRead {
+public:
+    virtual ~DeviceRead() = default;
+    /// Blocks until they are there. Once. Throws DeviceRefused.
+    virtual void wait() = 0;
+};
+
 /// Devices of one kind as sharing between processes needs them: CUDA, and its simulation. It knows the rules of the
 /// driver and nothing of leases, caches and clients: those are the same for all kinds and lie above it.
 ///
@@ -110,6 +119,11 @@ public:
     virtual at::Tensor copy(const at::Tensor& tensor) const = 0;
     /// Its elements in order, to host memory. Blocks.
     virtual void read(const at::Tensor& tensor, std::byte* out) const = 0;
+    /// Host memory that reads of this device go to best. Throws std::bad_alloc.
+    virtual std::shared_ptr<std::byte> staging(std::size_t bytes) const = 0;
+    /// The same as read(), while the caller does something else: `out` is staging() memory that outlives what is
+    /// returned. Throws DeviceRefused, std::bad_alloc.
+    virtual std::unique_ptr<DeviceRead> start_read(const at::Tensor& tensor, std::byte* out) const = 0;
     /// A tensor of dtype bool has other bytes than 0 and 1. May block.
     virtual bool has_odd_bools(const at::Tensor& tensor) const = 0;
 

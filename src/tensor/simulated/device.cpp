@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <thread>
 
 #include "tensor/at_tensor.hpp"
@@ -233,6 +234,35 @@ void SimulatedDevice::read(const at::Tensor& tensor, std::byte* out) const {
     if (const auto found = find(storage_of(tensor))) synchronize(found->range.device);
     gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view_of(tensor.sizes()), view_of(tensor.strides()),
            size_of(dtype_of(tensor)), out);
+}
+
+std::shared_ptr<std::byte> SimulatedDevice::staging(std::size_t bytes) const {
+    return {new std::byte[bytes], std::default_delete<std::byte[]>()};
+}
+
+/// Done by the device's thread, after what it was given before.
+class SimulatedDevice::Read final : public DeviceRead {
+public:
+    Read(Background& stream, const at::Tensor& tensor, std::byte* out) {
+        stream.post([done = std::move(done_), tensor = at::Tensor(tensor), out]() mutable {
+            gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view_of(tensor.sizes()),
+                   view_of(tensor.strides()), size_of(dtype_of(tensor)), out);
+            tensor.reset();  // whoever waits may count what lives
+            done->set_value();
+        });
+    }
+    Read(const Read&) = delete;
+    Read& operator=(const Read&) = delete;
+    ~Read() override { is_done_.wait(); }
+    void wait() override { is_done_.wait(); }
+
+private:
+    std::shared_ptr<std::promise<void>> done_ = std::make_shared<std::promise<void>>();
+    const std::future<void> is_done_ = done_->get_future();
+};
+
+std::unique_ptr<DeviceRead> SimulatedDevice::start_read(const at::Tensor& tensor, std::byte* out) const {
+    return std::make_unique<Read>(stream(index_of(tensor)), tensor, out);
 }
 
 bool SimulatedDevice::has_odd_bools(const at::Tensor& tensor) const {

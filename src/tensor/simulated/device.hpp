@@ -52,10 +52,13 @@ public:
     at::Tensor empty(std::size_t device, DType dtype, ShapeView shape) const override;
     at::Tensor copy(const at::Tensor& tensor) const override;
     void read(const at::Tensor& tensor, std::byte* out) const override;
+    std::shared_ptr<std::byte> staging(std::size_t bytes) const override;
+    std::unique_ptr<DeviceRead> start_read(const at::Tensor& tensor, std::byte* out) const override;
     bool has_odd_bools(const at::Tensor& tensor) const override;
 
 private:
     class Use;
+    class Read;
     SimulatedDevice() = default;
 
     /// Memory that is in this process: its own, or opened.

@@ -19,6 +19,7 @@
 #include <shared_tensor/simulated.hpp>
 
 #include "media.hpp"
+#include "support/rpc.hpp"
 #include "tensor/dtype.hpp"
 
 using namespace shared_tensor;
@@ -266,6 +267,35 @@ TEST_CASE("Results survive the death of their server, and the client finds the n
         }
     }));
     CHECK(same_values(held, at::arange(kMany, at::kFloat)));
+}
+
+TEST_CASE("A leased tensor is got as a file from where it lies", "[media]") {
+    const MediumCase medium = any_medium({"body"});
+    CAPTURE(medium.name);
+    const MediaServer server(medium);
+    const Client client = server.client();
+    const auto got = [&](const at::Tensor& leased, const HeaderList& headers) {
+        const Json leases = call(server.port(), "lease.list")["leases"];
+        REQUIRE(leases.size() == 1);
+        HttpPeer peer(server.port());
+        peer.request("GET", "/tensors/" + leases[0]["id"].get<std::string>() + ".raw", {}, headers);
+        const std::string body = peer.read().body;
+        const at::Tensor here = leased.cpu().contiguous();
+        const std::string_view wanted(static_cast<const char*>(here.const_data_ptr()), here.nbytes());
+        return headers.empty() ? body == wanted : body == wanted.substr(1'000'003, 2'000'000);
+    };
+    const HeaderList range{{"Range", "bytes=1000003-3000002"}};
+    {
+        const auto x = client.call<at::Tensor>("numbers", 3'000'001);  // 11 MiB and a bit
+        CHECK(lies_at(x, medium.place));
+        CHECK(got(x, {}));
+        CHECK(got(x, range));
+    }
+    CHECK(leases_become(client, 0));
+    const auto strided = client.call<at::Tensor>("strided", 2048);
+    if (medium.on_device()) CHECK_FALSE(strided.is_contiguous());
+    CHECK(got(strided, {}));
+    CHECK(got(strided, range));
 }
 
 TEST_CASE("A killed client's leases are gone at once, and its memory with its process", "[media]") {

@@ -63,6 +63,8 @@ at::Tensor held_part(std::int64_t start, std::int64_t step) {
     return held().view({512, 512}).slice(1, start, 512, step).t();
 }
 
+at::Tensor strided(std::int64_t side) { return numbers(side * side).view({side, side}).t(); }
+
 at::Tensor doubled_in_place(at::Tensor x) {
     x.mul_(2);
     return x;
@@ -126,6 +128,7 @@ Registry functions() {
     registry.add("numbers", &numbers);
     registry.add("held", [] { return held(); });
     registry.add("held_part", &held_part);
+    registry.add("strided", &strided);
     registry.add("two", [] { return std::vector<at::Tensor>{held(), numbers(1000)}; });
     registry.add("big", [] { return big(); });
     registry.add("nothing", [] { return 0; });

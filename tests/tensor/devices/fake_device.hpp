@@ -70,6 +70,8 @@ public:
     at::Tensor empty(std::size_t, tensor::DType, tensor::ShapeView) const override { return {}; }
     at::Tensor copy(const at::Tensor& tensor) const override { return tensor; }
     void read(const at::Tensor&, std::byte*) const override {}
+    std::shared_ptr<std::byte> staging(std::size_t) const override { return {}; }
+    std::unique_ptr<tensor::DeviceRead> start_read(const at::Tensor&, std::byte*) const override { return {}; }
     bool has_odd_bools(const at::Tensor&) const override { return false; }
 };
 

@@ -3,10 +3,14 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
 #include <cstring>
 #include <sstream>
+#include <thread>
 
 #include <shared_tensor/simulated.hpp>
 
@@ -78,6 +82,81 @@ TEST_CASE("Elements on a device are read from there", "[tensor][file]") {
                 REQUIRE(read(pieces, first, count) == wanted.substr(first, count));
         }
     }
+}
+
+TEST_CASE("Elements are read in pieces, wherever they lie", "[tensor][file]") {
+    simulated::enable(1);
+    const at::Tensor here = at::arange(3 * (1 << 17) + 5, at::kDouble);  // of 3 MiB and 40 bytes
+    const at::Tensor there = simulated::to_device(here);
+    const auto read_pieces = [](const at::Tensor& tensor, std::uint64_t offset, std::uint64_t count) {
+        ElementPieces pieces(ElementReader(make_handle(tensor)), offset, count);
+        std::string bytes;
+        for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
+            CHECK(piece.size() <= ElementPieces::kPiece);
+            bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+        }
+        CHECK(pieces.next().empty());
+        return bytes;
+    };
+    for (const at::Tensor& tensor :
+         {here, there, there.slice(0, 0, here.numel(), 2), here.slice(0, 0, 1 << 18).view({512, 512}).t(),
+          there.slice(0, 0, 1 << 18).view({512, 512}).t()}) {
+        const std::string wanted = bytes_of(tensor);
+        CAPTURE(tensor.sizes(), tensor.strides(), simulated::on_device(tensor));
+        for (const std::uint64_t offset : {0U, 3U, 1U << 20}) {
+            for (const std::uint64_t count :
+                 {std::uint64_t{0}, std::uint64_t{7}, std::uint64_t{1} << 20, wanted.size() - offset})
+                if (offset + count <= wanted.size())
+                    CHECK(read_pieces(tensor, offset, count) == wanted.substr(offset, count));
+        }
+    }
+}
+
+TEST_CASE("A device reads the next piece while one is used, and no further", "[tensor][file]") {
+    simulated::enable(1);
+    constexpr std::int64_t kPiece = ElementPieces::kPiece;
+    at::Tensor there = simulated::to_device(at::zeros({4 * kPiece}, at::kByte));
+    ElementPieces pieces(ElementReader(make_handle(there)), 0, 4 * kPiece);
+    const auto first = [&] {
+        const auto piece = pieces.next();
+        REQUIRE(piece.size() == kPiece);
+        return piece;
+    };
+    const auto* one = first().data();
+    simulated::synchronize();  // what was given to the device is done
+    there.fill_(7);
+    const auto two = first();
+    CHECK(two.front() == std::byte{0});
+    CHECK(two.back() == std::byte{0});
+    CHECK(two.data() != one);
+    simulated::synchronize();
+    there.fill_(8);
+    const auto three = first();
+    CHECK(three.front() == std::byte{7});
+    CHECK(three.data() == one);  // there are two of them
+    CHECK(first().front() == std::byte{8});
+    CHECK(pieces.next().empty());
+}
+
+TEST_CASE("What a device still reads is waited for when its reader goes", "[tensor][file]") {
+    simulated::enable(1);
+    const auto before = simulated::statistics().allocations;
+    {
+        const at::Tensor there = simulated::to_device(at::zeros({4 << 20}, at::kByte));
+        std::atomic<bool> done = false;
+        {
+            ElementPieces pieces(ElementReader(make_handle(there)), 0, 4 << 20);
+            (void)pieces.next();
+            simulated::synchronize();
+            simulated::launch([&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                done = true;
+            });
+            (void)pieces.next();  // read already; the next read waits behind the work
+        }
+        CHECK(done);
+    }
+    CHECK(simulated::statistics().allocations == before);
 }
 
 TEST_CASE("A tensor as a file is what is written to one", "[tensor][file]") {
