@@ -8,9 +8,10 @@
 #include <map>
 #include <new>
 #include <utility>
-#include <vector>
 
 #include "util/check.hpp"
+#include "util/clock.hpp"
+#include "util/closer.hpp"
 #include "util/guarded.hpp"
 #include "util/size_class.hpp"
 
@@ -56,19 +57,19 @@ void PooledBuffer::resize(std::size_t size) {
     size_ = size;
 }
 
-struct BufferPool::Shelf {
+struct BufferPool::Shelf : std::enable_shared_from_this<BufferPool::Shelf> {
     struct Idle {
         std::byte* data;
-        std::uint64_t stamp;  // when it came back: the one unused for longest goes first
+        std::uint64_t stamp;  // the one unused for longest goes first
+        SteadyTime since;
     };
     struct State {
         std::map<std::size_t, std::deque<Idle>> by_capacity;
         std::size_t bytes = 0;
         std::uint64_t stamps = 0;
+        bool will_be_trimmed = false;
     };
-    using Evicted = std::vector<std::pair<std::byte*, std::size_t>>;
-
-    explicit Shelf(std::size_t bytes_at_most) : max_bytes(bytes_at_most) {}
+    explicit Shelf(Limits the_limits) : limits(the_limits) {}
     ~Shelf() {
         state.with([](State& held) {
             for (auto& [capacity, idle] : held.by_capacity) {
@@ -81,12 +82,18 @@ struct BufferPool::Shelf {
     /// The warmest idle buffer of `capacity` or up to half as much again; {nullptr, 0} when there is none.
     std::pair<std::byte*, std::size_t> take(std::size_t capacity);
     void put(std::byte* data, std::size_t capacity) noexcept;
+    /// What is there only because it was used just now goes: something else needs as much.
+    void let_go_of_warm() noexcept { trim(limits.idle_bytes, SteadyTime::max()); }
 
-    const std::size_t max_bytes;
+    const Limits limits;
     Guarded<State> state;
 
 private:
-    static void evict_oldest(State& held, Evicted& evicted);
+    using Oldest = std::map<std::size_t, std::deque<Idle>>::iterator;
+    static Oldest oldest(State& held);
+    /// Until there are `to` bytes; those that came back after `until` stay. Whether some of them did.
+    bool trim(std::size_t to, SteadyTime until) noexcept;
+    void trim_later() noexcept;
 };
 
 std::pair<std::byte*, std::size_t> BufferPool::Shelf::take(std::size_t capacity) {
@@ -102,34 +109,73 @@ std::pair<std::byte*, std::size_t> BufferPool::Shelf::take(std::size_t capacity)
     });
 }
 
-void BufferPool::Shelf::evict_oldest(State& held, Evicted& evicted) {
+BufferPool::Shelf::Oldest BufferPool::Shelf::oldest(State& held) {
     auto oldest = held.by_capacity.begin();
     for (auto it = held.by_capacity.begin(); it != held.by_capacity.end(); ++it) {
         if (it->second.front().stamp < oldest->second.front().stamp) oldest = it;
     }
-    evicted.emplace_back(oldest->second.front().data, oldest->first);
-    held.bytes -= oldest->first;
-    oldest->second.pop_front();
-    if (oldest->second.empty()) held.by_capacity.erase(oldest);
+    return oldest;
 }
 
 void BufferPool::Shelf::put(std::byte* data, std::size_t capacity) noexcept {
-    if (capacity > max_bytes) return release(data, capacity);
-    Evicted evicted;  // given back outside the lock: unmapping takes its time
-    bool kept = false;
+    const std::size_t most = limits.idle_bytes + limits.warm_bytes;
+    if (capacity > most) return release(data, capacity);
+    const bool is_warm =
+        capacity >= kHugePage && state.with([&](State& held) { return held.bytes + capacity > limits.idle_bytes; });
+    // Who writes to it again finds its pages, if nobody else needed them.
+    if (is_warm) ::madvise(data, capacity, MADV_FREE);
+    bool is_too_much = false, goes_later = false;
     try {
         state.with([&](State& held) {
-            held.by_capacity[capacity].push_back({data, held.stamps++});
-            kept = true;
+            held.by_capacity[capacity].push_back({data, held.stamps++, real_clock().now()});
             held.bytes += capacity;
-            while (held.bytes > max_bytes)
-                evict_oldest(held, evicted);
+            is_too_much = held.bytes > most;
+            goes_later = held.bytes > limits.idle_bytes && !std::exchange(held.will_be_trimmed, true);
         });
     } catch (const std::bad_alloc&) {
-        if (!kept) release(data, capacity);
+        state.with([&](State& held) {
+            const auto made = held.by_capacity.find(capacity);
+            if (made != held.by_capacity.end() && made->second.empty()) held.by_capacity.erase(made);
+        });
+        return release(data, capacity);
     }
-    for (const auto& [old, size] : evicted)
-        release(old, size);
+    if (is_too_much) trim(most, SteadyTime::max());
+    if (goes_later) trim_later();
+}
+
+bool BufferPool::Shelf::trim(std::size_t to, SteadyTime until) noexcept {
+    for (;;) {
+        std::byte* data = nullptr;  // given back outside the lock: unmapping takes its time
+        std::size_t capacity = 0;
+        bool stays = false;
+        state.with([&](State& held) {
+            if (held.bytes <= to) return;
+            const auto which = oldest(held);
+            stays = which->second.front().since > until;
+            if (stays) return;
+            data = which->second.front().data;
+            capacity = which->first;
+            held.bytes -= capacity;
+            which->second.pop_front();
+            if (which->second.empty()) held.by_capacity.erase(which);
+        });
+        if (data == nullptr) return stays;
+        release(data, capacity);
+    }
+}
+
+/// Again and again, as long as something is there that came back meanwhile.
+void BufferPool::Shelf::trim_later() noexcept {
+    closer().post_after(limits.warm_for, [weak = weak_from_this(), asked = real_clock().now()] {
+        const auto self = weak.lock();
+        if (self == nullptr) return;
+        const SteadyTime now = real_clock().now();
+        const bool is_early = now < asked + self->limits.warm_for;  // there was no memory to wait
+        self->state.with([](State& held) { held.will_be_trimmed = false; });
+        const bool stays = self->trim(self->limits.idle_bytes, is_early ? now : now - self->limits.warm_for);
+        if (stays && !self->state.with([](State& held) { return std::exchange(held.will_be_trimmed, true); }))
+            self->trim_later();
+    });
 }
 
 namespace {
@@ -150,12 +196,13 @@ private:
 
 }  // namespace
 
-BufferPool::BufferPool(std::size_t max_idle_bytes) : shelf_(std::make_shared<Shelf>(max_idle_bytes)) {}
+BufferPool::BufferPool(Limits limits) : shelf_(std::make_shared<Shelf>(limits)) {}
 
 std::shared_ptr<PooledBuffer> BufferPool::take(std::size_t capacity) {
     const std::size_t wanted = size_class(capacity);
     auto [data, size] = shelf_->take(wanted);
     if (data == nullptr) {
+        if (wanted > shelf_->limits.idle_bytes) shelf_->let_go_of_warm();
         data = allocate(wanted);
         size = wanted;
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -28,12 +29,20 @@ protected:
 /// Keeps freed buffers for the next taker, because fresh pages cost more than the copy into them.
 ///
 /// Capacities are those of size_class(); from 2 MiB on huge pages are advised.
-/// The pool keeps at most `max_idle_bytes` of unused buffers (default 256 MiB); beyond that those unused for longest
-/// go back to the system.
+/// Unused buffers beyond Limits::idle_bytes stay for a moment, for who sends one big body sends more: fresh huge pages
+/// for one GiB took 0.15 s where the system had some, and 3 s where it had to move others together. Meanwhile the
+/// system may take their pages whenever it needs memory.
 /// A buffer outlives the pool safely. Thread safety: all methods from any thread; take() may block in mmap only.
 class BufferPool {
 public:
-    explicit BufferPool(std::size_t max_idle_bytes = std::size_t{256} << 20);
+    /// Of unused buffers; beyond them those unused for longest go back to the system.
+    struct Limits {
+        std::size_t idle_bytes = std::size_t{256} << 20;
+        std::size_t warm_bytes = std::size_t{2} << 30;  ///< more than those, as long as `warm_for`
+        std::chrono::milliseconds warm_for{3'000};
+    };
+    BufferPool() : BufferPool(Limits{}) {}
+    explicit BufferPool(Limits limits);
 
     /// A buffer of at least `capacity` bytes with size() == 0. Throws std::bad_alloc.
     std::shared_ptr<PooledBuffer> take(std::size_t capacity);

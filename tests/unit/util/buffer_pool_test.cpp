@@ -1,6 +1,7 @@
 #include "util/buffer_pool.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -63,7 +64,7 @@ TEST_CASE("a much bigger idle buffer is not given for a small wish", "[util][buf
 }
 
 TEST_CASE("unused buffers are bounded: those unused for longest go first", "[util][buffers]") {
-    BufferPool pool(2 * kMiB);
+    BufferPool pool({.idle_bytes = 2 * kMiB, .warm_bytes = 0});
     auto a = pool.take(kMiB), b = pool.take(kMiB), c = pool.take(kMiB);
     const auto newest = address(c);
     a.reset();
@@ -74,8 +75,49 @@ TEST_CASE("unused buffers are bounded: those unused for longest go first", "[uti
 }
 
 TEST_CASE("a buffer beyond the bound is not kept", "[util][buffers]") {
-    BufferPool pool(kMiB);
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 0});
     pool.take(4 * kMiB).reset();
+    CHECK(pool.idle_bytes() == 0);
+}
+
+TEST_CASE("a buffer beyond the bound stays for a moment", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 8 * kMiB, .warm_for = std::chrono::milliseconds(30)});
+    auto first = pool.take(4 * kMiB);
+    const auto warm = address(first);
+    std::memset(first->data(), 1, 4 * kMiB);
+    first.reset();
+    auto again = pool.take(4 * kMiB);
+    CHECK(address(again) == warm);
+    std::memset(again->data(), 2, 4 * kMiB);
+    CHECK(again->data()[kMiB] == std::byte{2});
+    auto small = pool.take(kMiB);
+    small.reset();
+    again.reset();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (pool.idle_bytes() > 0 && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    CHECK(pool.idle_bytes() == 0);  // the small one was unused for longer
+}
+
+TEST_CASE("a buffer that stays for a moment makes room for a bigger one", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 8 * kMiB, .warm_for = std::chrono::hours(1)});
+    pool.take(4 * kMiB).reset();
+    CHECK(pool.idle_bytes() == 4 * kMiB);
+    pool.take(kMiB).reset();
+    CHECK(pool.idle_bytes() == 5 * kMiB);
+    const auto bigger = pool.take(7 * kMiB);
+    CHECK(pool.idle_bytes() == kMiB);
+}
+
+TEST_CASE("buffers that stay for a moment are bounded too", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 8 * kMiB, .warm_for = std::chrono::hours(1)});
+    auto a = pool.take(4 * kMiB), b = pool.take(4 * kMiB), c = pool.take(4 * kMiB);
+    a.reset();
+    b.reset();
+    CHECK(pool.idle_bytes() == 8 * kMiB);
+    c.reset();
+    CHECK(pool.idle_bytes() == 8 * kMiB);
+    pool.take(10 * kMiB).reset();
     CHECK(pool.idle_bytes() == 0);
 }
 
@@ -117,7 +159,7 @@ TEST_CASE("a buffer outlives its pool", "[util][buffers]") {
 }
 
 TEST_CASE("no two threads hold the same buffer", "[util][buffers]") {
-    BufferPool pool(4 * kMiB);
+    BufferPool pool({.idle_bytes = 4 * kMiB, .warm_bytes = 0});
     std::vector<std::jthread> threads;
     for (unsigned t = 0; t < 4; ++t) {
         threads.emplace_back([&pool, t] {
