@@ -78,7 +78,7 @@ SHARED_TENSOR_DETAIL_ERROR(InputFailed);           ///< -32010; data: item, the 
 #undef SHARED_TENSOR_DETAIL_ERROR
 
 /// The result came, but its memory was not to be had any more when it was read: the lease ended, or the server did and
-/// another has its place. Never other bytes. Ask again. Data: epoch.
+/// another has its place. Never other bytes. Ask again. Data: epoch, where the server said it.
 class [[gnu::visibility("default")]] TensorExpired : public UnknownOrExpired {
     using UnknownOrExpired::UnknownOrExpired;
 };

@@ -21,12 +21,12 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // that a server takes
 constexpr milliseconds kLongestPing{5'000};
 
+}  // namespace
+
 /// Nothing of the request ran: it names memory of a session that has ended.
-struct MemoryGone {
+struct Core::MemoryGone {
     json_rpc::Error refusal;
 };
-
-}  // namespace
 
 SteadyTime later(SteadyTime now, milliseconds wait) {
     return now + std::clamp(wait, milliseconds(0), milliseconds(std::chrono::hours(24 * 365)));
@@ -55,16 +55,23 @@ Incoming Core::exchange_or_send_again(const Outgoing& request, const CallOptions
     try {
         return exchange_with_retries(request, options, times);
     } catch (const InvalidParams& error) {
-        if (!request.has_tensors() || !goes_another_way(error)) throw;
+        if (!request.has_tensors() || !goes_another_way(error, request)) throw;
+        return exchange_with_retries(request.again(), options, times);
     } catch (const MemoryGone& gone) {
         if (!request.has_tensors()) throw_error(gone.refusal, request.method());
+        return exchange_anew(request, options, times, gone);
     }
-    const Outgoing again = request.again();
+}
+
+/// Without the memory of the session that has ended; as long as there is no other, that may not be allowed.
+Incoming Core::exchange_anew(const Outgoing& request, const CallOptions& options, const Times& times,
+                             const MemoryGone& gone) {
     try {
-        return exchange_with_retries(again, options, times);
-    } catch (const MemoryGone& gone) {
-        throw_error(gone.refusal, request.method());
+        return exchange_with_retries(request.again(), options, times);
+    } catch (const MemoryGone&) {
+    } catch (const TransportNotPossible&) {
     }
+    throw_error(gone.refusal, request.method());
 }
 
 /// That of the memory it names, even where the client has another by now.
@@ -269,13 +276,17 @@ void Core::call(std::string_view method, const detail::Arguments& arguments, det
 }
 
 /// Whether the server could not open what an argument named, and its next sending will name nothing.
-bool Core::goes_another_way(const InvalidParams& error) const {
+bool Core::goes_another_way(const InvalidParams& error, const Outgoing& request) const {
     const auto data = json_rpc::Json::parse(error.data(), nullptr, false);
     const auto text = [&](const char* member) {
         return data.is_object() && data.contains(member) && data[member].is_string() ? data[member].get<std::string>()
                                                                                      : std::string();
     };
-    return surroundings_.ports->goes_another_way(text("parameter"), text("got"));
+    const std::string parameter = text("parameter"), named = request.memory();
+    const bool is_lent = parameter.ends_with(".shm") || parameter.find(".shm.") != std::string::npos ||
+                         parameter.ends_with(".cuda_ipc") || parameter.find(".cuda_ipc.") != std::string::npos;
+    if (is_lent && !named.empty() && named != surroundings_.ports->session()) return true;  // it ended meanwhile
+    return surroundings_.ports->goes_another_way(parameter, text("got"));
 }
 
 void Core::notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options) {

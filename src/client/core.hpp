@@ -118,6 +118,9 @@ public:
     auto retried(const CallOptions& options, const Times& times, Attempt attempt);
 
 private:
+    struct MemoryGone;
+    Incoming exchange_anew(const Outgoing& request, const CallOptions& options, const Times& times,
+                           const MemoryGone& gone);
     std::optional<SteadyTime> next_try(const RpcError& error, const CallOptions& options, const Times& times,
                                        int& tries);
     Incoming exchange_or_send_again(const Outgoing& request, const CallOptions& options, const Times& times);
@@ -142,7 +145,7 @@ private:
     codec::TensorPointer fetch(const NotOpened& lost, const std::string& require,
                                std::optional<std::chrono::milliseconds> timeout);
     std::shared_ptr<PooledBuffer> fetch(const ByUrl& there, CallOptions options);
-    bool goes_another_way(const InvalidParams& error) const;
+    bool goes_another_way(const InvalidParams& error, const Outgoing& request) const;
     void release(const std::vector<std::string>& ids);
 
     const ClientOptions options_;

@@ -186,6 +186,15 @@ json_rpc::ParseLimits limits_of(std::size_t bytes) {
                            true);
 }
 
+/// The session was refused, before anything else was looked at. One call of a batch may have a session of its own, and
+/// a call about a session names one.
+bool nothing_ran(const std::vector<json_rpc::Response>& responses, const Outgoing& request) {
+    if (responses.empty() || request.method().starts_with("session.")) return false;
+    return std::all_of(responses.begin(), responses.end(), [](const json_rpc::Response& answer) {
+        return answer.error() != nullptr && is_about_session(*answer.error());
+    });
+}
+
 const json_rpc::Error* whole_error(const std::vector<json_rpc::Response>& responses) {
     const bool is_one = responses.size() == 1 && responses.front().id.is_null();
     return is_one ? responses.front().error() : nullptr;
@@ -238,10 +247,8 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
     auto parsed = json_rpc::parse_responses(frame->json, limits_of(frame->json.size()));
     if (const auto* fault = std::get_if<std::string>(&parsed)) throw_foreign(url, response, *fault);
     incoming.responses_ = std::get<std::vector<json_rpc::Response>>(std::move(parsed));
-    for (const auto& answer : incoming.responses_) {
-        if (around.own_session && answer.error() != nullptr && is_about_session(*answer.error()))
-            throw SessionRefused{*answer.error()};
-    }
+    if (around.own_session && nothing_ran(incoming.responses_, request))
+        throw SessionRefused{*incoming.responses_.front().error()};
     if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
     const auto ways = response.headers.find("Shared-Tensor-Transport");
     incoming.port_ = std::make_unique<Parsed>(ports, std::move(around.session), frame->tensors, response.body,

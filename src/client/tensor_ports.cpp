@@ -96,17 +96,26 @@ public:
     }
     codec::TensorPointer import(const tensor::Descriptor& descriptor) {
         if (descriptor.way == tensor::Way::url) throw by_url(descriptor);
-        if (session_ended_ && (descriptor.way == tensor::Way::cuda_ipc || descriptor.way == tensor::Way::shm))
-            throw SharedMemory::expired("the local channel that lent it was closed");
-        const bool lies_there = descriptor.way == tensor::Way::cuda_ipc && memory_ != nullptr;
-        codec::TensorPointer tensor = lies_there ? open(descriptor) : exchange_.import(descriptor);
-        if (!descriptor.lease.empty()) tensor::mark_as_leased(tensor->tensor(), descriptor.lease);
-        return tensor;
+        const bool is_lent = descriptor.way == tensor::Way::cuda_ipc || descriptor.way == tensor::Way::shm;
+        if (is_lent) check_session();
+        try {
+            const bool lies_there = descriptor.way == tensor::Way::cuda_ipc && memory_ != nullptr;
+            codec::TensorPointer tensor = lies_there ? open(descriptor) : exchange_.import(descriptor);
+            if (!descriptor.lease.empty()) tensor::mark_as_leased(tensor->tensor(), descriptor.lease);
+            return tensor;
+        } catch (const InvalidValue&) {
+            if (is_lent) check_session();  // it may have ended just now
+            throw;
+        }
     }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, std::string& out) override { exchange_.describe(tensor, out); }
 
 private:
+    void check_session() const {
+        if (session_ended_ || (memory_ != nullptr && !memory_->viable()))
+            throw SharedMemory::expired("the local channel that lent it was closed");
+    }
     static ByUrl by_url(const tensor::Descriptor& descriptor) {
         constexpr std::string_view kTensors = "/tensors/";
         const auto* path = descriptor.content->get_ptr<const std::string*>();

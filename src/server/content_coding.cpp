@@ -12,7 +12,6 @@ namespace shared_tensor::server {
 
 namespace {
 
-constexpr std::size_t kPiece = std::size_t{1} << 20;
 constexpr std::size_t kProbe = 64 << 10;
 constexpr std::size_t kInMemory = std::size_t{64} << 20;  // more is sent as it is made, or as it is
 

@@ -48,8 +48,9 @@ bool Recipients::enter_session(const Principal& principal, Recipient& recipient)
     const auto session = sessions_->touch(token, principal.name);
     if (!session) return false;
     if (session->keeps_state) recipient.state_session = token;
-    if (session->channel != 0) recipient.client = local_->find(session->channel);
-    return true;
+    if (session->channel == 0) return true;
+    recipient.client = local_->find(session->channel);
+    return recipient.client != nullptr;  // else the channel was closed, and the session is about to end
 }
 
 /// To those who ask for it: others would not know that the tensor waits for them.

@@ -183,9 +183,13 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
     if (item.waiter == nullptr) return;  // a notification that goes on by itself
     item.outcome = message.client.wait(item.waiter, item.deadline);
     item.compute = item.waiter->execution()->compute_time();
-    if (!item.outcome)
-        item.outcome =
-            make_outcome(json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout"));
+    if (!item.outcome) {
+        // Its local channel may have been closed alone, and then it reads this.
+        item.outcome = make_outcome(
+            message.client.known_gone()
+                ? json_rpc::cancelled("the client's local channel was closed")
+                : json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout"));
+    }
     item.waiter.reset();
 }
 

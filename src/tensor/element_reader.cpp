@@ -164,9 +164,9 @@ ElementPieces::ElementPieces(ElementReader elements, std::uint64_t offset, std::
     const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, count));
     const std::size_t buffers = device_ != nullptr && count > piece ? 2 : 1;
     for (std::size_t i = 0; i < buffers && piece > 0; ++i) {
-        buffers_.push_back({device_ != nullptr ? device_->staging(piece)
-                                               : std::shared_ptr<std::byte>(new std::byte[piece],
-                                                                            std::default_delete<std::byte[]>())});
+        buffers_.push_back(
+            {buffers == 2 ? device_->staging(piece)
+                          : std::shared_ptr<std::byte>(new std::byte[piece], std::default_delete<std::byte[]>())});
     }
     if (device_ != nullptr && !buffers_.empty()) fill(buffers_.front());
 }

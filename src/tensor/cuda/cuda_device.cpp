@@ -8,6 +8,7 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstring>
 #include <new>
 #include <optional>
@@ -230,17 +231,26 @@ public:
         check(cudaStreamSynchronize(stream), "the tensor cannot be read");
     }
 
-    /// Pinned: only there does a copy run beside this thread. Torch keeps what is let go for the next one, for pinning
-    /// takes long.
+    /// Pinned: only there does a copy run beside this thread. Torch keeps what is let go for ever, for pinning takes
+    /// long: so there are not many.
     std::shared_ptr<std::byte> staging(std::size_t bytes) const override {
+        if (pinned_.fetch_add(1) >= kMaxPinned) {
+            --pinned_;
+            return plain(bytes);
+        }
         try {
             at::Tensor pinned =
                 at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).pinned_memory(true));
             auto* data = static_cast<std::byte*>(pinned.mutable_data_ptr());
-            return {data, [kept = std::move(pinned)](std::byte*) {}};
+            return {data, [this, kept = std::move(pinned)](std::byte*) mutable {
+                        kept.reset();
+                        --pinned_;
+                    }};
         } catch (const c10::Error& error) {
-            log::warn("no memory can be pinned, and reads of the GPU wait for it: ", error.what_without_backtrace());
-            return {new std::byte[bytes], std::default_delete<std::byte[]>()};
+            --pinned_;
+            if (!has_warned_.exchange(true))
+                log::warn("no memory can be pinned, so reads of the GPU are slow: ", error.what_without_backtrace());
+            return plain(bytes);
         }
     }
 
@@ -288,6 +298,13 @@ private:
         }
     }
 
+    static std::shared_ptr<std::byte> plain(std::size_t bytes) {
+        return {new std::byte[bytes], std::default_delete<std::byte[]>()};
+    }
+
+    static constexpr int kMaxPinned = 64;
+    mutable std::atomic<int> pinned_{0};
+    mutable std::atomic<bool> has_warned_{false};
     mutable EventPool events_;
 };
 

@@ -119,9 +119,10 @@ public:
     virtual at::Tensor copy(const at::Tensor& tensor) const = 0;
     /// Its elements in order, to host memory. Blocks.
     virtual void read(const at::Tensor& tensor, std::byte* out) const = 0;
-    /// Host memory that reads of this device go to best. Throws std::bad_alloc.
+    /// Host memory that reads of this device go to best; of a megabyte or so, for there may be few. Throws
+    /// std::bad_alloc.
     virtual std::shared_ptr<std::byte> staging(std::size_t bytes) const = 0;
-    /// The same as read(), while the caller does something else: `out` is staging() memory that outlives what is
+    /// The same as read(), while the caller does something else if `out` is staging() memory. It outlives what is
     /// returned. Throws DeviceRefused, std::bad_alloc.
     virtual std::unique_ptr<DeviceRead> start_read(const at::Tensor& tensor, std::byte* out) const = 0;
     /// A tensor of dtype bool has other bytes than 0 and 1. May block.

@@ -20,9 +20,19 @@ http::ClientResponse answer_batch(const http::ClientRequest& request) {
     return answers.empty() ? answer(204, "") : answer(200, answers.dump());
 }
 
+/// Memory is shared in the session "s-shared", as long as the server knows that.
+class SharingPorts final : public NoPorts {
+public:
+    std::string session() const override { return lost ? "" : "s-shared"; }
+    void session_refused(const std::string&) const override { lost = true; }
+    mutable bool lost = false;
+};
+
 struct TestBatch {
-    explicit TestBatch(std::vector<Reply> script, CallOptions options = {})
-        : client(std::move(script)), state(std::shared_ptr<Core>(&client.core, [](Core*) {}), std::move(options)) {}
+    explicit TestBatch(std::vector<Reply> script, CallOptions options = {},
+                       std::unique_ptr<client::TensorPorts> ports = std::make_unique<NoPorts>())
+        : client(std::move(script), options_for_tests(), std::move(ports)),
+          state(std::shared_ptr<Core>(&client.core, [](Core*) {}), std::move(options)) {}
 
     std::size_t add(std::string_view method, const CallOptions& options = {}) {
         return state.append(method, detail::ArgumentsOf<>(), options);
@@ -48,6 +58,47 @@ TEST_CASE("A batch is one request, and each item finds its own answer", "[client
     CHECK(batch.client.sent().size() == 2);
     CHECK(batch.result(a) == "a");
     CHECK(batch.result(b) == "b");
+}
+
+TEST_CASE("An item whose own session has ended fails alone, and nothing is sent again", "[client]") {
+    const auto one_lost = [](const http::ClientRequest& request) {
+        const Json items = json_of(request);
+        return answer(200,
+                      Json{result_for(items[0], "ran"), error_for(items[1], -32005, {{"kind", "session"}})}.dump());
+    };
+    TestBatch batch({one_lost}, {}, std::make_unique<SharingPorts>());
+    const auto runs = batch.add("f");
+    const auto lost = batch.add("g", CallOptions{.session = "s-of-old"});
+    batch.state.send();
+    CHECK(batch.client.tries() == 1);
+    CHECK(batch.result(runs) == "ran");
+    CHECK_THROWS_AS(batch.result(lost), UnknownOrExpired);
+    CHECK_FALSE(batch.client.core.ports().session().empty());
+}
+
+TEST_CASE("A batch whose session the server does not know is sent again without", "[client]") {
+    const auto all_lost = [](const http::ClientRequest& request) {
+        const Json items = json_of(request);
+        const Json kind{{"kind", "session"}};
+        return answer(200, Json{error_for(items[0], -32005, kind), error_for(items[1], -32005, kind)}.dump());
+    };
+    TestBatch batch({all_lost, answer_batch}, {}, std::make_unique<SharingPorts>());
+    const auto a = batch.add("a");
+    batch.add("b");
+    batch.state.send();
+    CHECK(batch.client.tries() == 2);
+    CHECK(batch.result(a) == "a");
+    CHECK(batch.client.core.ports().session().empty());
+}
+
+TEST_CASE("A call about another session does not end the own one", "[client]") {
+    const auto refuses = [](const http::ClientRequest& request) {
+        return answer(200, error_for(json_of(request), -32005, {{"kind", "session"}}).dump());
+    };
+    ScriptedClient client({refuses}, options_for_tests(), std::make_unique<SharingPorts>());
+    CHECK_THROWS_AS(client.call("session.close", named("session", "s-other")), UnknownOrExpired);
+    CHECK(client.tries() == 1);
+    CHECK_FALSE(client.core.ports().session().empty());
 }
 
 TEST_CASE("An item that failed fails alone", "[client]") {

@@ -161,6 +161,18 @@ TEST_CASE("A call whose argument lies in memory that the server has forgotten is
         CHECK(sessions(client) == std::vector<std::string>{"first", "none"});
         CHECK(client.core.statistics().failures == 0);
     }
+    SECTION("also where it was found while the arguments were read") {
+        const Json gone{
+            {"parameter", "x.shm"}, {"expected", "one of the ways"}, {"got", "shm, but the channel is gone"}};
+        const auto meanwhile = [&](const http::ClientRequest& request) {
+            asked.session = "second";
+            return answer(200, error_for(sent_json(request), -32602, gone).dump());
+        };
+        asked.answer = false;
+        ScriptedClient client({meanwhile, says_five()}, options_for_tests(), std::make_unique<OtherWay>(asked));
+        CHECK(client.call<int>("f", named("x", Weights())) == 5);
+        CHECK(sessions(client) == std::vector<std::string>{"first", "second"});
+    }
     SECTION("but not a third time") {
         asked.next_session = "second";
         ScriptedClient client({forgotten}, options_for_tests(), std::make_unique<OtherWay>(asked));

@@ -117,7 +117,7 @@ private:
 };
 
 /// No tensor crosses here.
-class NoPorts final : public client::TensorPorts {
+class NoPorts : public client::TensorPorts {
 public:
     std::unique_ptr<client::OutgoingTensors> outgoing(std::string_view) const override {
         throw std::logic_error("a tensor went out");
