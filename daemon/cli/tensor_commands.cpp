@@ -118,12 +118,13 @@ Published put_one(const CommandLine& line, const Client& client, const std::stri
     const bool far = is_far(line, client);
     if (path.ends_with(".safetensors"))
         return with_file(path, [&] {
-            return far ? names.push_file(name, path, {.put = options}) : names.put_file(name, path, options);
+            return far ? names.push_file(name, path, {.put = options, .resume = true})
+                       : names.put_file(name, path, options);
         });
     if (path.ends_with(".npy")) {
         const auto handle = only_tensor(read_tensor(path));
         const at::Tensor& tensor = handle->tensor();
-        return far ? names.push(name, tensor, {.put = options}) : names.put(name, tensor, options);
+        return far ? names.push(name, tensor, {.put = options, .resume = true}) : names.put(name, tensor, options);
     }
     throw UsageError(path + ": the name must end in .safetensors (a set) or .npy (a tensor)");
 }

@@ -94,6 +94,12 @@ private:
     bool may_have_run_;
 };
 
+/// Somebody answered, but not as this protocol says: it is no shared-tensor-server, or its bytes were damaged on the
+/// way again and again.
+class [[gnu::visibility("default")]] ProtocolFailure : public TransportFailure {
+    using TransportFailure::TransportFailure;
+};
+
 /// The call succeeded, but its result does not fit the type that was asked for. Code 0.
 class [[gnu::visibility("default")]] ResultMismatch : public RpcError {
 public:

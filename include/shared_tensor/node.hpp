@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,7 +34,9 @@ struct NodeOptions {
         client.idle_limit = std::chrono::minutes(5);
         client.min_shared_bytes = std::size_t{1} << 20;  // each message takes memory of its own: see benchmarks
     }
-    ServerOptions server;  ///< port 0: the kernel chooses
+    /// Port 0: the kernel chooses. With TLS on host 0.0.0.0 or ::, the certificate has to name 127.0.0.1 or ::1 too:
+    /// publish() goes there.
+    ServerOptions server;
     /// Of each other node, whose url takes the place of this one: 10 connections at once, kept for 5 minutes unused.
     ClientOptions client;
     std::size_t max_peers = 100;                         ///< other nodes that are remembered; the longest unused go
@@ -66,9 +69,10 @@ private:
 
 /// Thread safety: all methods from any thread, but the destructor. Blocking: publish(), pull() and push() until it is
 /// done; receive() as long as it is told.
-/// Errors: RpcError's children: TransportFailure where nobody answers, UnknownOrExpired for what is not there,
-/// MethodNotFound for a push to a server that is no node, ServerBusy for one whose inbox stays full, ShuttingDown after
-/// shutdown().
+/// Errors: RpcError's children: TransportFailure where nobody answers, ProtocolFailure where somebody else does,
+/// UnknownOrExpired for what is not there, or was and is not any more, TensorExpired for what went while it was
+/// fetched, MethodNotFound for a push to a server that is no node, ServerBusy for one whose inbox stays full,
+/// ShuttingDown after shutdown().
 class Node {
 public:
     /// Serves at once, `registry` besides. Throws what Server throws.
@@ -107,6 +111,8 @@ public:
     void shutdown();
 
     NodeStatistics statistics() const;
+    /// What passed between this node and each other one that it remembers, by url; of itself, what publish() took.
+    std::map<std::string, ClientStatistics> peers() const;
 
 private:
     class Impl;

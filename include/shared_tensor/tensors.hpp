@@ -60,6 +60,9 @@ struct PushOptions {
     std::size_t connections = 4;                    ///< at once; those beyond ClientOptions::connections wait
     std::size_t part_bytes = std::size_t{1} << 20;  ///< of one request
     bool verify = true;                             ///< each part goes with a digest that the server checks
+    /// What came stays in the server when the push fails, as long as it keeps uploads (--upload-ttl): a push of the
+    /// same to the same name, by this process or another one, sends what is missing. Costs a look at all bytes before.
+    bool resume = false;
 };
 
 struct NamedTensorInfo {

@@ -124,7 +124,9 @@ void throw_failure(const http::TransportError& error, std::string_view method, s
                             prefix(method) + error.what() +
                                 "; name the authority that signed it (ClientOptions::tls_ca, SHARED_TENSOR_CA)");
     }
-    throw TransportFailure(prefix(method) + std::string(url) + ": " + error.what() + advice(error), error.sent);
+    const std::string text = prefix(method) + std::string(url) + ": " + error.what() + advice(error);
+    if (error.kind == Kind::protocol) throw ProtocolFailure(text, error.sent);
+    throw TransportFailure(text, error.sent);
 }
 
 void throw_refusal(const http::ClientResponse& response, std::string_view method, std::string_view url) {
@@ -132,9 +134,9 @@ void throw_refusal(const http::ClientResponse& response, std::string_view method
     if (const auto* answers = std::get_if<std::vector<json_rpc::Response>>(&parsed)) {
         if (answers->size() == 1 && answers->front().error() != nullptr) throw_error(*answers->front().error(), method);
     }
-    throw TransportFailure(prefix(method) + std::string(url) + " answered HTTP " + std::to_string(response.status) +
-                               "; is that a shared-tensor-server?",
-                           false);
+    throw ProtocolFailure(prefix(method) + std::string(url) + " answered HTTP " + std::to_string(response.status) +
+                              "; is that a shared-tensor-server?",
+                          false);
 }
 
 void throw_late(std::string_view method, std::string_view url) {

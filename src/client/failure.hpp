@@ -16,11 +16,11 @@ namespace shared_tensor::client {
 /// Throws the child of RpcError that stands for the code. `method` leads the text for people; it may be empty.
 [[noreturn]] void throw_error(const json_rpc::Error& error, std::string_view method);
 
-/// What the transport could not do: TransportFailure; a timeout is the call's deadline, DeadlineExceeded; an answer
-/// beyond the client's limit is -32003.
+/// What the transport could not do: TransportFailure (of it ProtocolFailure); a timeout is the call's deadline,
+/// DeadlineExceeded; an answer beyond the client's limit is -32003.
 [[noreturn]] void throw_failure(const http::TransportError& error, std::string_view method, std::string_view url);
 
-/// An answer that is none of a call's: the error that it holds, else TransportFailure.
+/// An answer that is none of a call's: the error that it holds, else ProtocolFailure.
 [[noreturn]] void throw_refusal(const http::ClientResponse& response, std::string_view method, std::string_view url);
 
 /// The client's own deadline has passed.

@@ -181,9 +181,9 @@ json_rpc::ParseLimits limits_of(std::size_t bytes) {
 }
 
 [[noreturn]] void throw_foreign(std::string_view url, const http::ClientResponse& response, const std::string& why) {
-    throw TransportFailure(std::string(url) + " answered HTTP " + std::to_string(response.status) + ", and " + why +
-                               "; is that a shared-tensor-server?",
-                           true);
+    throw ProtocolFailure(std::string(url) + " answered HTTP " + std::to_string(response.status) + ", and " + why +
+                              "; is that a shared-tensor-server?",
+                          true);
 }
 
 /// The session was refused, before anything else was looked at. One call of a batch may have a session of its own, and
@@ -298,7 +298,7 @@ void Incoming::result(std::uint64_t id, std::string_view method, detail::ResultS
     const auto found = std::find_if(responses_.begin(), responses_.end(),
                                     [id](const json_rpc::Response& response) { return response.id == id; });
     if (found == responses_.end()) {
-        throw TransportFailure(std::string(method) + ": the server's answer to the batch leaves this call out", true);
+        throw ProtocolFailure(std::string(method) + ": the server's answer to the batch leaves this call out", true);
     }
     if (const auto* error = found->error()) throw_error(*error, method);
     read_into(*found->result(), slot);

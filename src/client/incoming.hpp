@@ -51,7 +51,7 @@ public:
     Incoming& operator=(Incoming&&) noexcept;
     ~Incoming();
 
-    /// Throws the server's error for the whole request, or TransportFailure for what is no answer to `request`; where
+    /// Throws the server's error for the whole request, or ProtocolFailure for what is no answer to `request`; where
     /// the client chose the session by itself, SessionRefused when the server does not know it.
     static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
                          std::string_view url, Surrounding around = {});

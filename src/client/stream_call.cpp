@@ -204,7 +204,7 @@ void Streaming::receive(const http::WebSocketMessage& message) {
 void Streaming::break_off(const std::string& why) {
     line_->socket->close(http::CloseCode::policy_violation, why);
     finish({{},
-            std::make_exception_ptr(TransportFailure(
+            std::make_exception_ptr(ProtocolFailure(
                 line_->method + ": " + line_->core->url() + " does not keep to the protocol: " + why, true))},
            true);
 }

@@ -13,7 +13,7 @@
 
 namespace shared_tensor::client {
 
-void throw_odd(const std::string& path, const std::string& what) { throw TransportFailure(path + ": " + what, true); }
+void throw_odd(const std::string& path, const std::string& what) { throw ProtocolFailure(path + ": " + what, true); }
 
 void throw_refusal(const http::ClientResponse& response, const std::string& path) {
     const auto parsed = json_rpc::parse_responses(response.text());

@@ -30,7 +30,7 @@ struct TransferPort {
 
 /// The error that a refusal has as its body, as RpcError's child.
 [[noreturn]] void throw_refusal(const http::ClientResponse& response, const std::string& path);
-/// What no right server does: TransportFailure.
+/// What no right server does: ProtocolFailure.
 [[noreturn]] void throw_odd(const std::string& path, const std::string& what);
 
 std::string field_of(const http::Headers& headers, std::string_view name);

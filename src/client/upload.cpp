@@ -41,14 +41,12 @@ std::vector<ByteRange> parse_gaps(std::string_view text, std::uint64_t size) {
 class Upload {
 public:
     Upload(const TransferPort& port, const UploadFile& file, const std::string& id, const UploadForm& form)
-        : port_(port),
-          file_(file),
-          form_(form),
-          path_(file.path + (file.path.find('?') == std::string::npos ? "?upload=" : "&upload=") + id) {}
+        : port_(port), file_(file), form_(form), path_(path_of(id)) {}
 
     Uploaded run() {
         std::vector<ByteRange> missing{{0, file_.size}};
         try {
+            if (form_.resume) missing = find_begun();
             for (int round = 0; round < kMostRounds; ++round) {
                 send(missing);
                 if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
@@ -57,12 +55,39 @@ public:
             }
             throw_odd(path_, "the server loses parts that it has taken");
         } catch (...) {
-            drop();
+            if (!form_.resume) drop();
             throw;
         }
     }
 
 private:
+    std::string path_of(const std::string& id) const {
+        return file_.path + (file_.path.find('?') == std::string::npos ? "?upload=" : "&upload=") + id;
+    }
+
+    /// The upload of the same bytes that has not come to its end: what it lacks. One that has may lie under others by
+    /// now, and is not taken for this one.
+    std::vector<ByteRange> find_begun() {
+        Digest digest;
+        std::string form;
+        for (const auto& [name, value] : file_.headers)
+            form.append(name).append(": ").append(value).append("\n");
+        digest.update(std::as_bytes(std::span(form)));
+        for (const http::BodyPart& part : file_.parts)
+            digest.update(part.bytes);
+        std::string id = "r-";
+        for (const std::byte byte : digest.value()) {
+            constexpr std::string_view kDigits = "0123456789abcdef";
+            id += kDigits[std::to_integer<std::size_t>(byte) >> 4];
+            id += kDigits[std::to_integer<std::size_t>(byte) & 15];
+        }
+        for (int before = 0;; ++before) {
+            path_ = path_of(id + "-" + std::to_string(before));
+            auto missing = ask();
+            if (!done_.with([](auto& known) { return std::exchange(known, std::nullopt).has_value(); })) return missing;
+        }
+    }
+
     void send(const std::vector<ByteRange>& wanted) {
         std::vector<ByteRange> parts;
         for (const ByteRange& range : wanted) {
@@ -185,7 +210,7 @@ private:
     const TransferPort& port_;
     const UploadFile& file_;
     const UploadForm& form_;
-    const std::string path_;
+    std::string path_;
     Guarded<std::optional<Uploaded>> done_;
     std::atomic<bool> compresses_{true};
 };

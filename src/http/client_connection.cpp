@@ -65,6 +65,12 @@ std::vector<iovec> places_of(std::string& head, const ClientRequest& request) {
     return places;
 }
 
+/// The start of an answer, as far as it has come.
+bool may_be_http(std::string_view answer) {
+    constexpr std::string_view kStart = "HTTP/";
+    return kStart.starts_with(answer.substr(0, kStart.size()));
+}
+
 bool has_body(const ClientRequest& request, int status) {
     return request.method != "HEAD" && status != kSwitching && status != 204 && status != 304;
 }
@@ -153,6 +159,7 @@ ResponseFrame ClientConnection::read_head(Deadline deadline) {
         HeadScan scan;
         auto scanned = scan.advance(input_.view(), {});
         while (std::holds_alternative<std::monostate>(scanned)) {
+            if (!may_be_http(input_.view())) fail(Kind::protocol, "what answers there does not speak HTTP");
             read_more(deadline);
             scanned = scan.advance(input_.view(), {});
         }

@@ -83,7 +83,8 @@ public:
     std::string own_url() const {
         const std::string& host = options.server.host;
         if (host != "0.0.0.0" && host != "::") return server.url();
-        return "http://" + std::string(host == "::" ? "[::1]" : "127.0.0.1") + ":" + std::to_string(server.port());
+        const std::string scheme = options.server.tls_certificate.empty() ? "http://" : "https://";
+        return scheme + (host == "::" ? "[::1]" : "127.0.0.1") + ":" + std::to_string(server.port());
     }
 
     const NodeOptions options;
@@ -168,6 +169,8 @@ std::optional<NodeMessage> Node::receive(std::chrono::milliseconds timeout) cons
 }
 
 void Node::shutdown() { impl_->stop(); }
+
+std::map<std::string, ClientStatistics> Node::peers() const { return impl_->peers.statistics(); }
 
 NodeStatistics Node::statistics() const {
     NodeStatistics statistics;

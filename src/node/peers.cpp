@@ -61,6 +61,18 @@ void Peers::shutdown() {
         peer->client.shutdown();
 }
 
+std::map<std::string, ClientStatistics> Peers::statistics() const {
+    std::vector<std::pair<std::string, std::shared_ptr<Peer>>> all;
+    state_.with([&](const State& state) {
+        for (const auto& [url, known] : state.known)
+            all.emplace_back(url, known.peer);
+    });
+    std::map<std::string, ClientStatistics> result;
+    for (const auto& [url, peer] : all)
+        result.emplace(url, peer->client.statistics());
+    return result;
+}
+
 std::size_t Peers::size() const {
     return state_.with([](const State& state) { return state.known.size(); });
 }

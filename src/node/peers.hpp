@@ -33,6 +33,7 @@ public:
     /// Ends all that is in flight; those made from now on are shut down as well.
     void shutdown();
     std::size_t size() const;
+    std::map<std::string, ClientStatistics> statistics() const;
 
 private:
     struct Known {

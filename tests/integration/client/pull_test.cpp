@@ -136,6 +136,45 @@ TEST_CASE("a pull goes on where broken connections left it", "[client][pull]") {
     }
 }
 
+TEST_CASE("a pull is whole wherever its connection is cut: at the edge of each range and head, and inside",
+          "[client][pull]") {
+    constexpr std::uint64_t kRange = 10'000, kRanges = 8;
+    std::atomic<std::uint64_t> cut{Harm::kNever};
+    FaultyProxy proxy([&](int) { return Harm{.cut_down = cut.exchange(Harm::kNever)}; });  // one connection
+    const ExampleDaemon server({"--allowed-host", proxy.authority()});
+    const at::Tensor x = numbers(static_cast<std::int64_t>(kRange * kRanges / 4));
+    NamedTensors(server.client()).put("x", x);
+    proxy.pass_on_to(server.daemon.port());
+    ClientOptions options;
+    options.retry = fixed_delay(1ms, 5);
+    const auto pulls = [&] {
+        const std::uint64_t before = proxy.bytes_down();
+        const Client client = far_client(proxy.url(), options);
+        const auto pulled = NamedTensors(client).pull("x", {.connections = 1, .range_bytes = kRange});
+        REQUIRE(at::equal(pulled.tensor(), x));
+        REQUIRE(client.statistics().retries <= 1);
+        return proxy.bytes_down() - before;
+    };
+    const std::uint64_t whole = pulls();
+    REQUIRE(whole > kRange * kRanges);
+    const std::uint64_t each = whole / kRanges;  // a head and a range; heads differ by a few digits
+    std::vector<std::uint64_t> places{0, 1, whole - 1};
+    for (std::uint64_t range = 0; range < kRanges; ++range) {
+        for (std::uint64_t near = 0; near <= 24; ++near) {
+            for (const std::uint64_t edge : {range * each, range * each + each - kRange, range * each + each / 2})
+                places.push_back(edge + near - std::min<std::uint64_t>(edge, 12));
+        }
+    }
+    for (const std::uint64_t place : places) {
+        if (place >= whole) continue;
+        INFO("cut after " << place << " of " << whole << " bytes");
+        const int connections = proxy.connections();
+        cut = place;
+        pulls();
+        REQUIRE(proxy.connections() == connections + 2);
+    }
+}
+
 TEST_CASE("bytes that are damaged on the way are fetched again", "[client][pull]") {
     const auto harm = [](int connection) {
         return connection <= 2 ? Harm{.damage_down = 1'200'000 + 70'000U * static_cast<unsigned>(connection)} : Harm();

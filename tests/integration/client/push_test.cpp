@@ -1,10 +1,13 @@
 // Named tensors sent over the network, in parallel parts.
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 
+#include <algorithm>
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <future>
 #include <memory>
@@ -112,6 +115,43 @@ TEST_CASE("what cannot be pushed is said", "[client][push]") {
                     InvalidValue);
 }
 
+TEST_CASE("a push is whole wherever its connection is cut: at the edge of each part and head, and inside",
+          "[client][push]") {
+    constexpr std::uint64_t kPart = 10'000, kParts = 8;
+    std::atomic<std::uint64_t> cut{Harm::kNever};
+    FaultyProxy proxy([&](int) { return Harm{.cut_up = cut.exchange(Harm::kNever)}; });  // one connection
+    const ExampleDaemon server({"--allowed-host", proxy.authority()});
+    const NamedTensors near(server.client());
+    proxy.pass_on_to(server.daemon.port());
+    ClientOptions options;
+    options.retry = fixed_delay(1ms, 5);
+    std::uint64_t version = 0;
+    int pushes = 0;
+    const auto pushed = [&] {
+        const at::Tensor x = numbers(static_cast<std::int64_t>(kPart * kParts / 4)).add_(++pushes);
+        const Client client = far_client(proxy.url(), options);
+        NamedTensors(client).push("x", x, {.connections = 1, .part_bytes = kPart});
+        const NamedTensor got = near.get("x");
+        REQUIRE(at::equal(got.tensor(), x));
+        REQUIRE(got.version() == ++version);  // published once
+        return client.statistics();
+    };
+    const std::uint64_t whole = pushed().bytes_out;
+    REQUIRE(whole > kPart * kParts);
+    const std::uint64_t each = whole / kParts;  // a head and a part; heads differ by a few digits
+    for (std::uint64_t part = 0; part < kParts; ++part) {
+        for (std::uint64_t near_edge = 0; near_edge <= 24; ++near_edge) {
+            for (const std::uint64_t edge : {part * each, part * each + each - kPart, part * each + each / 2}) {
+                const std::uint64_t place = edge + near_edge - std::min<std::uint64_t>(edge, 12);
+                INFO("cut after " << place << " of " << whole << " bytes");
+                cut = place;
+                REQUIRE(pushed().retries <= 2);
+            }
+        }
+    }
+    CHECK(totals_of(server.client(), "uploads") == Json({{"open", 0}, {"bytes", 0}}));
+}
+
 TEST_CASE("parts that do not arrive are sent again, and the tensor is published once", "[client][push]") {
     for (const std::uint64_t every : {150'000ULL, 400'000ULL, 1'100'000ULL}) {
         for (const bool reset : {false, true}) {
@@ -131,6 +171,36 @@ TEST_CASE("parts that do not arrive are sent again, and the tensor is published 
             CHECK(client.statistics().retries > 0);
         }
     }
+}
+
+TEST_CASE("a push that failed is resumed by the next one of the same", "[client][push]") {
+    std::atomic<bool> breaks{true};
+    FaultyProxy proxy([&](int) { return breaks ? Harm{.cut_up = 2'500'000} : Harm{}; });
+    const ExampleDaemon server({"--allowed-host", proxy.authority()});
+    const NamedTensors near(server.client());
+    proxy.pass_on_to(server.daemon.port());
+    const at::Tensor x = numbers(2'000'000);
+    const PushOptions resumed{.connections = 1, .part_bytes = 1'000'000, .resume = true};
+    ClientOptions hasty;
+    hasty.retry = no_retry();
+    CHECK_THROWS_AS(NamedTensors(far_client(proxy.url(), hasty)).push("x", x, resumed), TransportFailure);
+    CHECK_FALSE(near.watch("x", 0, 0ms).has_value());
+    CHECK(totals_of(server.client(), "uploads")["open"] == 1);
+    breaks = false;
+    const auto push_again = [&](const at::Tensor& tensor) {
+        const Client client = far_client(proxy.url());
+        NamedTensors(client).push("x", tensor, resumed);
+        CHECK(at::equal(near.get("x").tensor(), tensor));
+        return client.statistics().bytes_out;
+    };
+    const std::uint64_t rest = push_again(x);
+    CHECK(rest > 5'000'000);
+    CHECK(rest < 6'500'000);  // two of eight parts were there
+    CHECK(totals_of(server.client(), "uploads")["open"] == 0);
+    CHECK(push_again(at::add(x, 1)) > 8'000'000);  // others have nothing of it
+    CHECK(push_again(x) > 8'000'000);              // nor has it itself once it is published
+    CHECK(near.get("x").version() == 3);
+    CHECK_THROWS_AS(NamedTensors(far_client("http://127.0.0.1:1", hasty)).push("x", x, resumed), TransportFailure);
 }
 
 TEST_CASE("answers that are lost do no harm", "[client][push]") {

@@ -5,13 +5,20 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -138,6 +145,98 @@ TEST_CASE("many small messages of many senders reach many receivers, each once",
     CHECK(sender.statistics().peers == 1);
 }
 
+TEST_CASE("nodes push to each other, and each message comes once", "[node]") {
+    constexpr int kNodes = 4, kEach = 60;
+    std::vector<std::unique_ptr<Node>> nodes;
+    for (int i = 0; i < kNodes; ++i)
+        nodes.push_back(std::make_unique<Node>(i % 2 == 0 ? far() : NodeOptions()));
+    std::vector<std::multiset<std::string>> got(kNodes);
+    {
+        std::vector<std::jthread> threads;
+        for (int from = 0; from < kNodes; ++from) {
+            threads.emplace_back([&, from] {
+                for (int i = 0; i < kEach; ++i) {
+                    for (int to = 0; to < kNodes; ++to)
+                        nodes[to]->statistics();  // at any time
+                    for (int to = 0; to < kNodes; ++to)
+                        nodes[from]->push(nodes[to]->url(), std::to_string(from) + "/" + std::to_string(i),
+                                          numbers(i % 10 == 0 ? 300'000 : 3));
+                }
+            });
+            threads.emplace_back([&, from] {
+                while (got[from].size() < kNodes * kEach) {
+                    const auto message = nodes[from]->receive(10s);
+                    if (!message) return;
+                    got[from].insert(message->name());
+                }
+            });
+        }
+    }
+    for (const auto& names : got) {
+        CHECK(names.size() == kNodes * kEach);
+        CHECK(std::set<std::string>(names.begin(), names.end()).size() == kNodes * kEach);
+    }
+}
+
+TEST_CASE("a node has so many connections to another, and lets go of those that are idle", "[node]") {
+    const NodeOptions defaults;
+    CHECK(defaults.client.connections == 10);
+    CHECK(defaults.client.idle_limit == 5min);
+    const Node receiver;
+    const auto push_at_once = [&](const Node& sender) {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 30; ++i) {
+            threads.emplace_back([&] {
+                for (int k = 0; k < 5; ++k)
+                    sender.push(receiver.url(), "x", numbers(50'000));
+            });
+        }
+    };
+    const Node sender(far());
+    push_at_once(sender);
+    const ClientStatistics seen = sender.peers().at(receiver.url());
+    CHECK(seen.connections_opened > 1);
+    CHECK(seen.connections_opened <= 10);
+    CHECK(seen.bytes_out > 150 * 200'000);
+    CHECK(seen.requests >= 150);
+    CHECK(seen.latency.count >= 150);
+
+    NodeOptions brief = far();
+    brief.client.idle_limit = 50ms;
+    const Node forgetful(brief);
+    const auto opened = [&] { return forgetful.peers().at(receiver.url()).connections_opened; };
+    forgetful.push(receiver.url(), "x", numbers(1));
+    const auto before = opened();
+    std::this_thread::sleep_for(200ms);
+    forgetful.push(receiver.url(), "x", numbers(1));
+    CHECK(opened() == before + 1);
+}
+
+TEST_CASE("a message whose answer is lost on the way is delivered once", "[node]") {
+    FaultyProxy proxy([](int connection) { return connection % 3 == 0 ? Harm{} : Harm{.cut_down = 60}; });
+    NodeOptions options;
+    options.server.allowed_hosts = {proxy.authority()};
+    const Node receiver(options);
+    proxy.pass_on_to(receiver.port());
+    NodeOptions patient = far();
+    patient.client.retry = fixed_delay(5ms, 50);
+    patient.client.retry_budget.saved = 1'000;
+    patient.client.idle_limit = 1ms;  // each message may break
+    const Node sender(patient);
+    constexpr int kMessages = 20;
+    for (int i = 0; i < kMessages; ++i) {
+        sender.push(proxy.url(), std::to_string(i), numbers(100));
+        std::this_thread::sleep_for(5ms);
+    }
+    for (int i = 0; i < kMessages; ++i) {
+        const auto message = receiver.receive(10s);
+        REQUIRE(message);
+        CHECK(message->name() == std::to_string(i));
+    }
+    CHECK_FALSE(receiver.receive(50ms).has_value());
+    CHECK(sender.peers().at(proxy.url()).retries > 0);
+}
+
 TEST_CASE("a full inbox refuses, in messages and bytes, until it is read", "[node]") {
     NodeOptions small;
     small.inbox_messages = 2;
@@ -169,17 +268,63 @@ TEST_CASE("a full inbox refuses, in messages and bytes, until it is read", "[nod
     CHECK(receiver.receive(30s)->name() == "d");
 }
 
+namespace {
+
+/// Listens, and greets like a mail server.
+class Stranger {
+public:
+    Stranger() {
+        listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        REQUIRE(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+        REQUIRE(::listen(listener_, 16) == 0);
+        REQUIRE(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+        port_ = ntohs(address.sin_port);
+        greeting_ = std::jthread([this] {
+            for (;;) {
+                const int peer = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+                if (peer < 0) return;
+                constexpr std::string_view kGreeting = "220 mail.example ESMTP ready\r\n";
+                (void)::send(peer, kGreeting.data(), kGreeting.size(), MSG_NOSIGNAL);
+                std::array<char, 4096> ignored;
+                (void)::recv(peer, ignored.data(), ignored.size(), 0);  // unread bytes would make it a reset
+                ::close(peer);
+            }
+        });
+    }
+    Stranger(const Stranger&) = delete;
+    Stranger& operator=(const Stranger&) = delete;
+    ~Stranger() {
+        ::shutdown(listener_, SHUT_RDWR);
+        greeting_.join();
+        ::close(listener_);
+    }
+    std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+
+private:
+    int listener_ = -1, port_ = 0;
+    std::jthread greeting_;
+};
+
+}  // namespace
+
 TEST_CASE("wrong addresses are told apart", "[node]") {
     const Node node(far());
     const Daemon daemon;
     const std::string plain = "http://127.0.0.1:" + std::to_string(daemon.port());
     CHECK_THROWS_AS(node.push("http://127.0.0.1:1", "x", numbers(1)), TransportFailure);
     CHECK_THROWS_AS(node.pull("http://127.0.0.1:1", "x"), TransportFailure);
+    const Stranger stranger;
+    CHECK_THROWS_AS(node.push(stranger.url(), "x", numbers(1)), ProtocolFailure);
+    CHECK_THROWS_AS(node.pull(stranger.url(), "x"), ProtocolFailure);
     CHECK_THROWS_AS(node.pull("ftp://x", "x"), std::invalid_argument);
     CHECK_THROWS_AS(node.push(plain, "x", numbers(1)), MethodNotFound);
     CHECK_THROWS_AS(node.pull(plain, "x"), UnknownOrExpired);
     CHECK_THROWS_AS(node.publish("l-x", numbers(1)), InvalidParams);
-    CHECK(node.statistics().failed == 6);
+    CHECK(node.statistics().failed == 8);
 }
 
 TEST_CASE("after its shutdown a node does nothing, and says so", "[node]") {
@@ -203,8 +348,12 @@ TEST_CASE("a shutdown ends transfers and waits that are under way", "[node]") {
     source.publish("x", numbers(4'000'000));
     for (int round = 0; round < 5; ++round) {
         Node node(far());
-        // One that accepts and never answers.
+        // One that accepts and never answers, and one that takes no message any more.
         FaultyProxy silent;
+        NodeOptions full;
+        full.inbox_messages = 1;
+        const Node busy(full);
+        node.push(busy.url(), "first", numbers(1));
         std::atomic<int> ended{0}, wrong{0}, done{0};
         {
             std::vector<std::jthread> threads;
@@ -232,12 +381,19 @@ TEST_CASE("a shutdown ends transfers and waits that are under way", "[node]") {
                     ++ended;
                 }
             });
-            CHECK(eventually([&] { return done >= 1 + round; }));
+            threads.emplace_back([&] {
+                try {
+                    node.push(busy.url(), "second", numbers(1));
+                } catch (const ShuttingDown&) {
+                    ++ended;
+                }
+            });
+            CHECK(eventually([&] { return done >= 1 + round && busy.statistics().refused > 0; }));
             const auto start = std::chrono::steady_clock::now();
             node.shutdown();
             CHECK(std::chrono::steady_clock::now() - start < 15s);
         }
-        CHECK(ended == 5);
+        CHECK(ended == 6);
         CHECK(wrong == 0);
     }
 }

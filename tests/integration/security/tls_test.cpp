@@ -123,6 +123,21 @@ TEST_CASE("nodes speak TLS with each other", "[security][tls][node]") {
     CHECK_THROWS_AS(Node(stranger).pull(a.url(), "x"), NotAuthorised);
 }
 
+TEST_CASE("a node that listens everywhere with TLS publishes to itself", "[security][tls][node]") {
+    Authority authority;
+    NodeOptions options;
+    options.server.host = "0.0.0.0";
+    options.server.tls_certificate = authority.server_certificate();
+    options.server.tls_key = authority.server_key();
+    options.server.tokens = {{"nodes", std::string(32, 'n')}};
+    options.client.tls_ca = authority.ca();
+    options.client.token = std::string(32, 'n');
+    const Node node(options), other(options);
+    node.publish("x", numbers(1000));
+    const std::string url = "https://localhost:" + std::to_string(node.port());
+    CHECK(at::equal(other.pull(url, "x").tensor(), numbers(1000)));
+}
+
 TEST_CASE("a server that is not the one it should be gets no call and no token", "[security][tls]") {
     TlsDaemon server;
     Authority other;
