@@ -5,6 +5,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/sin.h>
 #include <ATen/ops/zeros.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -157,6 +158,24 @@ TEST_CASE("files are pushed and pulled compressed, part by part", "[compression]
     names.push("noise", x);
     CHECK(at::equal(names.pull("noise").tensor(), x));
     CHECK_THROWS_AS(names.pull("y"), UnknownOrExpired);
+}
+
+TEST_CASE("a higher level makes less of it, both ways", "[compression]") {
+    const auto sent_and_got = [](int level) {
+        const ExampleDaemon server({"--compression-level", std::to_string(level)});
+        const Client client = far_client(server.url(), "zstd", level);
+        const NamedTensors names(client);
+        const at::Tensor text = at::mul(at::sin(at::arange(kCount, at::kFloat)), 100).to(at::kChar);
+        names.push("x", text);
+        CHECK(at::equal(names.pull("x").tensor(), text));
+        const auto counts = client.statistics();
+        CHECK(counts.uncompressed_in >= kCount);
+        CHECK(counts.uncompressed_out >= kCount);
+        return std::pair(counts.compressed_out, counts.compressed_in);
+    };
+    const auto fast = sent_and_got(1), small = sent_and_got(9);
+    CHECK(small.first < fast.first);
+    CHECK(small.second < fast.second);
 }
 
 TEST_CASE("compressed parts that break off come again", "[compression]") {
