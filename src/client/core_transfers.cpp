@@ -53,6 +53,7 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
                        "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
                       path, url());
     };
+    port.deadline = times.deadline;
     if (surroundings_.ports->session().empty()) port.offer = offer_;
     port.compression = &compression_;
     return counted(start, [&] { return run(port); });

@@ -134,9 +134,16 @@ void throw_refusal(const http::ClientResponse& response, std::string_view method
     if (const auto* answers = std::get_if<std::vector<json_rpc::Response>>(&parsed)) {
         if (answers->size() == 1 && answers->front().error() != nullptr) throw_error(*answers->front().error(), method);
     }
-    throw ProtocolFailure(prefix(method) + std::string(url) + " answered HTTP " + std::to_string(response.status) +
-                              "; is that a shared-tensor-server?",
-                          false);
+    throw_foreign(prefix(method) + std::string(url), response.status, "without a reason", false);
+}
+
+void throw_foreign(std::string_view who, int status, const std::string& why, bool may_have_run) {
+    const std::string text = std::string(who) + " answered HTTP " + std::to_string(status);
+    const bool is_gateway = status == 502 || status == 503 || status == 504;
+    if (is_gateway)
+        throw TransportFailure(text + ": a proxy on the way could not reach the server, or got no answer from it",
+                               may_have_run);
+    throw ProtocolFailure(text + ", " + why + "; is that a shared-tensor-server?", may_have_run);
 }
 
 void throw_late(std::string_view method, std::string_view url) {

@@ -23,6 +23,10 @@ namespace shared_tensor::client {
 /// An answer that is none of a call's: the error that it holds, else ProtocolFailure.
 [[noreturn]] void throw_refusal(const http::ClientResponse& response, std::string_view method, std::string_view url);
 
+/// What no server of ours answers, with the reason: ProtocolFailure, or TransportFailure where it is a proxy's word
+/// that it reached none.
+[[noreturn]] void throw_foreign(std::string_view who, int status, const std::string& why, bool may_have_run);
+
 /// The client's own deadline has passed.
 [[noreturn]] void throw_late(std::string_view method, std::string_view url);
 

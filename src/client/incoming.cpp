@@ -181,9 +181,7 @@ json_rpc::ParseLimits limits_of(std::size_t bytes) {
 }
 
 [[noreturn]] void throw_foreign(std::string_view url, const http::ClientResponse& response, const std::string& why) {
-    throw ProtocolFailure(std::string(url) + " answered HTTP " + std::to_string(response.status) + ", and " + why +
-                              "; is that a shared-tensor-server?",
-                          true);
+    client::throw_foreign(url, response.status, "and " + why, true);
 }
 
 /// The session was refused, before anything else was looked at. One call of a batch may have a session of its own, and

@@ -20,8 +20,7 @@ void throw_refusal(const http::ClientResponse& response, const std::string& path
     if (const auto* responses = std::get_if<std::vector<json_rpc::Response>>(&parsed);
         responses != nullptr && responses->size() == 1 && responses->front().error() != nullptr)
         throw_error(*responses->front().error(), path);
-    throw_odd(path, "the server answered HTTP " + std::to_string(response.status) +
-                        ", without a reason; is that a shared-tensor-server?");
+    throw_foreign(path + ": the server", response.status, "without a reason", true);
 }
 
 std::string field_of(const http::Headers& headers, std::string_view name) {

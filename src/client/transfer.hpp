@@ -9,6 +9,7 @@
 
 #include "client/failure.hpp"
 #include "http/client.hpp"
+#include "util/clock.hpp"
 #include "util/compression.hpp"
 
 // What downloads and uploads have in common.
@@ -24,6 +25,7 @@ struct TransferPort {
     std::function<bool(const RpcError&, int number)> again;
     /// A buffer of at least so many bytes. Throws std::bad_alloc, RpcError for more than the client takes.
     std::function<std::shared_ptr<PooledBuffer>(std::uint64_t)> take;
+    SteadyTime deadline = SteadyTime::max();   ///< of the whole transfer
     CodingOffer offer{};                       ///< content codings to take and to use
     CompressionTotals* compression = nullptr;  ///< counts them; null: nobody does
 };

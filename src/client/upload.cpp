@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <span>
@@ -24,6 +25,7 @@ namespace {
 using http::ByteRange;
 
 constexpr int kMostRounds = 4;
+constexpr std::chrono::milliseconds kFarewell{2'000}, kShortFarewell{100};
 
 /// "0-99, 200-299", the gaps of an upload.
 std::vector<ByteRange> parse_gaps(std::string_view text, std::uint64_t size) {
@@ -193,7 +195,8 @@ private:
     void drop() noexcept {
         try {
             http::ClientRequest farewell = request("DELETE");
-            farewell.deadline = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+            const SteadyTime now = real_clock().now();
+            farewell.deadline = std::min(now + kFarewell, std::max(port_.deadline, now + kShortFarewell));
             port_.send(std::move(farewell));
         } catch (const std::exception& error) {
             log::debug("an upload that failed ends by itself: ", error.what());

@@ -109,6 +109,12 @@ public:
         return bytes;
     }
 
+    /// The next piece of a chunked body; empty at its end.
+    std::string read_chunk() {
+        const std::size_t size = std::stoul(read_line(), nullptr, 16);
+        return read_bytes(size + 2).substr(0, size);
+    }
+
     /// `has_body`: false after HEAD.
     HttpReply read(bool has_body = true) {
         HttpReply reply = read_head();
