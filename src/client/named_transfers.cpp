@@ -104,7 +104,7 @@ namespace {
 client::UploadForm form_of(const PushOptions& options) {
     if (options.connections == 0 || options.part_bytes == 0)
         throw std::invalid_argument("PushOptions: connections and part_bytes must be at least 1");
-    return {options.connections, options.part_bytes, options.verify, options.resume};
+    return {options.connections, options.part_bytes, options.verify, options.resume && !options.put.if_version};
 }
 
 /// `file` must outlive what is made of it.

@@ -24,7 +24,7 @@ namespace {
 
 using http::ByteRange;
 
-constexpr int kMostRounds = 4;
+constexpr int kMostRounds = 4, kMostBefore = 8;
 constexpr std::chrono::milliseconds kFarewell{2'000}, kShortFarewell{100};
 
 /// "0-99, 200-299", the gaps of an upload.
@@ -52,17 +52,33 @@ public:
             for (int round = 0; round < kMostRounds; ++round) {
                 send(missing);
                 if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
-                missing = ask();
+                missing = ask().value_or(std::vector<ByteRange>{{0, file_.size}});
                 if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
             }
             throw_odd(path_, "the server loses parts that it has taken");
+        } catch (const TransportFailure&) {
+            leave();
+            throw;
+        } catch (const DeadlineExceeded&) {
+            leave();
+            throw;
+        } catch (const ServerBusy&) {
+            leave();
+            throw;
+        } catch (const ShuttingDown&) {
+            leave();
+            throw;
         } catch (...) {
-            if (!form_.resume) drop();
+            drop();
             throw;
         }
     }
 
 private:
+    /// What may go well another time.
+    void leave() noexcept {
+        if (!form_.resume) drop();
+    }
     std::string path_of(const std::string& id) const {
         return file_.path + (file_.path.find('?') == std::string::npos ? "?upload=" : "&upload=") + id;
     }
@@ -70,24 +86,35 @@ private:
     /// The upload of the same bytes that has not come to its end: what it lacks. One that has may lie under others by
     /// now, and is not taken for this one.
     std::vector<ByteRange> find_begun() {
-        Digest digest;
-        std::string form;
-        for (const auto& [name, value] : file_.headers)
-            form.append(name).append(": ").append(value).append("\n");
-        digest.update(std::as_bytes(std::span(form)));
+        Digest whole, identity;
         for (const http::BodyPart& part : file_.parts)
-            digest.update(part.bytes);
-        std::string id = "r-";
-        for (const std::byte byte : digest.value()) {
-            constexpr std::string_view kDigits = "0123456789abcdef";
-            id += kDigits[std::to_integer<std::size_t>(byte) >> 4];
-            id += kDigits[std::to_integer<std::size_t>(byte) & 15];
+            whole.update(part.bytes);
+        whole_ = http::digest_field(whole.value());
+        std::string form = whole_;
+        for (const auto& [name, value] : file_.headers)
+            form.append("\n").append(name).append(": ").append(value);
+        const std::string own = path_, id = "r-" + hex_of(Digest::of(std::as_bytes(std::span(form))));
+        std::optional<std::string> unused;
+        for (int number = 0; number < kMostBefore; ++number) {
+            path_ = path_of(id + "-" + std::to_string(number));
+            const auto begun = ask();
+            if (done_.with([](auto& known) { return std::exchange(known, std::nullopt).has_value(); })) continue;
+            if (begun) return *begun;
+            if (unused) break;
+            unused = path_;  // an earlier one may have been forgotten: the next is looked at, too
         }
-        for (int before = 0;; ++before) {
-            path_ = path_of(id + "-" + std::to_string(before));
-            auto missing = ask();
-            if (!done_.with([](auto& known) { return std::exchange(known, std::nullopt).has_value(); })) return missing;
+        path_ = unused.value_or(own);
+        return {{0, file_.size}};
+    }
+
+    static std::string hex_of(const Digest::Value& digest) {
+        constexpr std::string_view kDigits = "0123456789abcdef";
+        std::string text;
+        for (const std::byte byte : digest) {
+            text += kDigits[std::to_integer<std::size_t>(byte) >> 4];
+            text += kDigits[std::to_integer<std::size_t>(byte) & 15];
         }
+        return text;
     }
 
     void send(const std::vector<ByteRange>& wanted) {
@@ -116,6 +143,7 @@ private:
         const std::uint64_t compressed = compress(request);
         if (part.count < file_.size) request.headers.add("Content-Range", http::content_range(part, file_.size));
         if (form_.verify) request.headers.add("Content-Digest", digest_of(request.parts));
+        if (!whole_.empty()) request.headers.add("Repr-Digest", whole_);  // others may have sent some of it
         const http::ClientResponse response = port_.send(std::move(request));
         if (compressed > 0 && response.status == 415) {  // the server knows no such thing
             compresses_ = false;
@@ -169,22 +197,29 @@ private:
         } catch (const InvalidParams& error) {
             const auto data = nlohmann::json::parse(error.data(), nullptr, false);
             const bool is_damaged =
-                data.is_object() && data.contains("parameter") && data["parameter"] == "Content-Digest";
+                data.is_object() && data.contains("parameter") &&
+                (data["parameter"] == "Content-Digest" || (form_.resume && data["parameter"] == "Repr-Digest"));
             if (is_damaged) throw_odd(path_, "a part was damaged on the way each time");
             throw;
         }
     }
 
-    /// What the server does not have.
-    std::vector<ByteRange> ask() {
-        std::vector<ByteRange> missing{{0, file_.size}};
+    /// What the server does not have; nothing where it knows of no such upload, or says only to a PUT why it will not
+    /// tell.
+    std::optional<std::vector<ByteRange>> ask() {
+        std::optional<std::vector<ByteRange>> missing;
         until_it_holds(port_, path_, [&](int) {
             const http::ClientResponse response = port_.send(request("HEAD"));
-            if (response.status == 404) return;  // it has forgotten all
-            if (response.status != 200) throw_odd(path_, "the server answered HTTP " + std::to_string(response.status));
+            missing.reset();
+            if (response.status == 503)
+                throw ServerBusy(static_cast<int>(ErrorCode::busy), "Busy", {},
+                                 path_ + ": the server is busy with this upload");
+            if (response.status == 502 || response.status == 504)
+                throw_foreign(path_ + ": the server", response.status, "without a reason", true);
+            if (response.status != 200) return;
             if (const auto version = http::parse_decimal(field_of(response.headers, "Shared-Tensor-Version"))) {
                 done_.with([&](auto& known) { known = Uploaded{*version, file_.size}; });
-                missing.clear();
+                missing.emplace();
             } else {
                 missing = parse_gaps(field_of(response.headers, "Shared-Tensor-Missing"), file_.size);
             }
@@ -213,7 +248,7 @@ private:
     const TransferPort& port_;
     const UploadFile& file_;
     const UploadForm& form_;
-    std::string path_;
+    std::string path_, whole_;  ///< the digest of all of it, where it matters
     Guarded<std::optional<Uploaded>> done_;
     std::atomic<bool> compresses_{true};
 };

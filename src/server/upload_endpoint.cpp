@@ -31,6 +31,9 @@ using tensor::FileForm;
 
 namespace {
 
+/// For an upload that is opening, or is being published.
+constexpr std::chrono::seconds kPatience{30};
+
 /// The form that a Content-Type names.
 std::optional<FileForm> form_of_type(const http::RequestHead& head) {
     const auto field = head.headers.find("Content-Type");
@@ -342,7 +345,6 @@ http::Response UploadEndpoint::put(const Wanted& wanted, std::span<const std::by
 
 /// The answer where it is not open; waits where that will be known soon.
 std::optional<http::Response> UploadEndpoint::settle(const Wanted& wanted, const Upload& upload) const {
-    constexpr std::chrono::seconds kPatience{30};
     switch (upload.settled(real_clock().now() + kPatience)) {
         case Upload::Phase::open: return std::nullopt;
         case Upload::Phase::published:
@@ -394,6 +396,9 @@ http::Response UploadEndpoint::publish(const Wanted& wanted, const UploadTable::
 http::Response UploadEndpoint::state(const http::RequestHead& head, const Principal& principal) const try {
     const auto upload = uploads_->find(parse(head, principal).key);
     if (upload == nullptr) return unknown();
+    const auto phase = upload->settled(real_clock().now() + kPatience);
+    if (phase == Upload::Phase::dropped) return unknown();
+    if (phase != Upload::Phase::open && phase != Upload::Phase::published) return busy();
     const auto progress = upload->progress();
     http::Response response;
     response.headers.add("Shared-Tensor-Upload",

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <map>
 #include <new>
 #include <utility>
@@ -84,6 +85,7 @@ struct BufferPool::Shelf : std::enable_shared_from_this<BufferPool::Shelf> {
     void put(std::byte* data, std::size_t capacity) noexcept;
     /// What is there only because it was used just now goes: something else needs as much.
     void let_go_of_warm() noexcept { trim(limits.idle_bytes, SteadyTime::max()); }
+    void let_go_of_all() noexcept { trim(0, SteadyTime::max()); }
 
     const Limits limits;
     Guarded<State> state;
@@ -165,7 +167,7 @@ bool BufferPool::Shelf::trim(std::size_t to, SteadyTime until) noexcept {
 }
 
 /// Again and again, as long as something is there that came back meanwhile.
-void BufferPool::Shelf::trim_later() noexcept {
+void BufferPool::Shelf::trim_later() noexcept try {
     closer().post_after(limits.warm_for, [weak = weak_from_this(), asked = real_clock().now()] {
         const auto self = weak.lock();
         if (self == nullptr) return;
@@ -176,6 +178,9 @@ void BufferPool::Shelf::trim_later() noexcept {
         if (stays && !self->state.with([](State& held) { return std::exchange(held.will_be_trimmed, true); }))
             self->trim_later();
     });
+} catch (const std::exception&) {  // no memory, no thread
+    state.with([](State& held) { held.will_be_trimmed = false; });
+    trim(limits.idle_bytes, SteadyTime::max());
 }
 
 namespace {
@@ -203,7 +208,12 @@ std::shared_ptr<PooledBuffer> BufferPool::take(std::size_t capacity) {
     auto [data, size] = shelf_->take(wanted);
     if (data == nullptr) {
         if (wanted > shelf_->limits.idle_bytes) shelf_->let_go_of_warm();
-        data = allocate(wanted);
+        try {
+            data = allocate(wanted);
+        } catch (const std::bad_alloc&) {  // idle buffers count where a process may not map more
+            shelf_->let_go_of_all();
+            data = allocate(wanted);
+        }
         size = wanted;
     }
     try {

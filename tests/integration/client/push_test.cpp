@@ -201,6 +201,29 @@ TEST_CASE("a push that failed is resumed by the next one of the same", "[client]
     CHECK(push_again(x) > 8'000'000);              // nor has it itself once it is published
     CHECK(near.get("x").version() == 3);
     CHECK_THROWS_AS(NamedTensors(far_client("http://127.0.0.1:1", hasty)).push("x", x, resumed), TransportFailure);
+    CHECK_THROWS_AS(NamedTensors(far_client(server.url())).push("l-x", x, resumed), InvalidParams);
+    PushOptions conditional = resumed;
+    conditional.put.if_version = 7;
+    CHECK_THROWS_AS(NamedTensors(far_client(server.url())).push("x", x, conditional), InvalidParams);
+    CHECK(totals_of(server.client(), "uploads")["open"] == 0);
+}
+
+TEST_CASE("what a push left behind is not taken for another one's bytes", "[client][push]") {
+    std::atomic<bool> harms{true};
+    FaultyProxy proxy([&](int) { return harms ? Harm{.cut_up = 2'500'000, .damage_up = 1'500'000} : Harm{}; });
+    const ExampleDaemon server({"--allowed-host", proxy.authority()});
+    proxy.pass_on_to(server.daemon.port());
+    const at::Tensor x = numbers(2'000'000);
+    PushOptions resumed{.connections = 1, .part_bytes = 1'000'000, .verify = false, .resume = true};
+    ClientOptions hasty;
+    hasty.retry = no_retry();
+    CHECK_THROWS_AS(NamedTensors(far_client(proxy.url(), hasty)).push("x", x, resumed), TransportFailure);
+    harms = false;
+    resumed.verify = true;
+    const Client client = far_client(proxy.url());
+    NamedTensors(client).push("x", x, resumed);
+    CHECK(at::equal(NamedTensors(server.client()).get("x").tensor(), x));
+    CHECK(client.statistics().retries > 0);  // the server found out, and all was sent
 }
 
 TEST_CASE("answers that are lost do no harm", "[client][push]") {

@@ -209,7 +209,7 @@ TEST_CASE("a node has so many connections to another, and lets go of those that 
     const auto before = opened();
     std::this_thread::sleep_for(200ms);
     forgetful.push(receiver.url(), "x", numbers(1));
-    CHECK(opened() == before + 1);
+    CHECK(opened() > before);
 }
 
 TEST_CASE("a message whose answer is lost on the way is delivered once", "[node]") {

@@ -81,7 +81,7 @@ TEST_CASE("a buffer beyond the bound is not kept", "[util][buffers]") {
 }
 
 TEST_CASE("a buffer beyond the bound stays for a moment", "[util][buffers]") {
-    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 8 * kMiB, .warm_for = std::chrono::milliseconds(30)});
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 8 * kMiB, .warm_for = std::chrono::hours(1)});
     auto first = pool.take(4 * kMiB);
     const auto warm = address(first);
     std::memset(first->data(), 1, 4 * kMiB);
@@ -90,9 +90,13 @@ TEST_CASE("a buffer beyond the bound stays for a moment", "[util][buffers]") {
     CHECK(address(again) == warm);
     std::memset(again->data(), 2, 4 * kMiB);
     CHECK(again->data()[kMiB] == std::byte{2});
-    auto small = pool.take(kMiB);
+}
+
+TEST_CASE("what stays for a moment goes then", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 8 * kMiB, .warm_for = std::chrono::milliseconds(30)});
+    auto large = pool.take(4 * kMiB), small = pool.take(kMiB);
     small.reset();
-    again.reset();
+    large.reset();
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (pool.idle_bytes() > 0 && std::chrono::steady_clock::now() < deadline)
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
