@@ -56,17 +56,8 @@ public:
                 if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
             }
             throw_odd(path_, "the server loses parts that it has taken");
-        } catch (const TransportFailure&) {
-            leave();
-            throw;
-        } catch (const DeadlineExceeded&) {
-            leave();
-            throw;
-        } catch (const ServerBusy&) {
-            leave();
-            throw;
-        } catch (const ShuttingDown&) {
-            leave();
+        } catch (const RpcError& error) {
+            if (!form_.resume || !may_go_well_later(error)) drop();
             throw;
         } catch (...) {
             drop();
@@ -75,10 +66,11 @@ public:
     }
 
 private:
-    /// What may go well another time.
-    void leave() noexcept {
-        if (!form_.resume) drop();
+    static bool may_go_well_later(const RpcError& error) {
+        return dynamic_cast<const TransportFailure*>(&error) != nullptr || error.is(ErrorCode::deadline_exceeded) ||
+               error.is(ErrorCode::busy) || error.is(ErrorCode::shutting_down);
     }
+
     std::string path_of(const std::string& id) const {
         return file_.path + (file_.path.find('?') == std::string::npos ? "?upload=" : "&upload=") + id;
     }
