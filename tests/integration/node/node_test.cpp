@@ -5,12 +5,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
@@ -18,12 +13,12 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "support/daemon.hpp"
 #include "support/faulty_proxy.hpp"
+#include "support/stranger.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -267,49 +262,6 @@ TEST_CASE("a full inbox refuses, in messages and bytes, until it is read", "[nod
     CHECK(receiver.receive(30s)->name() == "b");
     CHECK(receiver.receive(30s)->name() == "d");
 }
-
-namespace {
-
-/// Listens, and greets like a mail server.
-class Stranger {
-public:
-    Stranger() {
-        listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t size = sizeof address;
-        REQUIRE(::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
-        REQUIRE(::listen(listener_, 16) == 0);
-        REQUIRE(::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-        port_ = ntohs(address.sin_port);
-        greeting_ = std::jthread([this] {
-            for (;;) {
-                const int peer = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-                if (peer < 0) return;
-                constexpr std::string_view kGreeting = "220 mail.example ESMTP ready\r\n";
-                (void)::send(peer, kGreeting.data(), kGreeting.size(), MSG_NOSIGNAL);
-                std::array<char, 4096> ignored;
-                (void)::recv(peer, ignored.data(), ignored.size(), 0);  // unread bytes would make it a reset
-                ::close(peer);
-            }
-        });
-    }
-    Stranger(const Stranger&) = delete;
-    Stranger& operator=(const Stranger&) = delete;
-    ~Stranger() {
-        ::shutdown(listener_, SHUT_RDWR);
-        greeting_.join();
-        ::close(listener_);
-    }
-    std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
-
-private:
-    int listener_ = -1, port_ = 0;
-    std::jthread greeting_;
-};
-
-}  // namespace
 
 TEST_CASE("wrong addresses are told apart", "[node]") {
     const Node node(far());

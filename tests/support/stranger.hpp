@@ -1,0 +1,57 @@
+#pragma once
+
+// Who listens and does not speak HTTP. POSIX only.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+
+namespace shared_tensor::test {
+
+/// Listens, and greets like a mail server.
+class Stranger {
+public:
+    Stranger() {
+        listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address{};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof address;
+        if (::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+            ::listen(listener_, 16) != 0 || ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+            throw std::runtime_error("the stranger cannot listen");
+        port_ = ntohs(address.sin_port);
+        greeting_ = std::jthread([this] {
+            for (;;) {
+                const int peer = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
+                if (peer < 0) return;
+                constexpr std::string_view kGreeting = "220 mail.example ESMTP ready\r\n";
+                (void)::send(peer, kGreeting.data(), kGreeting.size(), MSG_NOSIGNAL);
+                std::array<char, 4096> ignored;
+                (void)::recv(peer, ignored.data(), ignored.size(), 0);  // unread bytes would make it a reset
+                ::close(peer);
+            }
+        });
+    }
+    Stranger(const Stranger&) = delete;
+    Stranger& operator=(const Stranger&) = delete;
+    ~Stranger() {
+        ::shutdown(listener_, SHUT_RDWR);
+        greeting_.join();
+        ::close(listener_);
+    }
+    std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+
+private:
+    int listener_ = -1, port_ = 0;
+    std::jthread greeting_;
+};
+
+}  // namespace shared_tensor::test
