@@ -46,7 +46,8 @@ Json meta_of(const CallOptions& call, const ClientOptions& client) {
     return meta;
 }
 
-/// The call, and the thread that reads its socket. The ends of its streams keep it.
+/// The call, and the thread that reads its socket, unless one that waits for an item does. The ends of its streams keep
+/// it.
 class Streaming final : public detail::CallerStreams, public std::enable_shared_from_this<Streaming> {
 public:
     Streaming(std::shared_ptr<StreamLine> line, std::shared_ptr<Session> session)
@@ -95,7 +96,7 @@ private:
     const std::shared_ptr<Session> session_;
     Guarded<std::vector<CallerFlow>> flows_;  ///< known when it is ready; only `given` changes then
     std::shared_ptr<const void> end_of_client_;
-    streams::LastItem last_item_;  ///< of the thread that reads
+    streams::LastItem last_item_;  ///< of whichever thread reads
     std::jthread thread_;          // last: it uses all of the above
 };
 
@@ -295,6 +296,7 @@ void Streaming::result(detail::ResultSlot& slot) {
         line_->say(flow.info.reads ? streams::end(line_->id, flow.info.name)
                                    : streams::stop(line_->id, flow.info.name));
     }
+    line_->socket->stop_reading_here();
     line_->state.lock().wait([](const StreamState& now) { return now.outcome.has_value(); });
     line_->check();
     streams::Item item = line_->state.with([](StreamState& now) { return std::exchange(now.outcome->result, {}); });

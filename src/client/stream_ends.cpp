@@ -5,6 +5,7 @@
 #include "client/outgoing_port.hpp"
 #include "codec/frame.hpp"
 #include "codec/json_sink.hpp"
+#include "http/web_socket_turns.hpp"
 #include "json_rpc/json_text.hpp"
 
 namespace shared_tensor::client {
@@ -31,9 +32,10 @@ private:
 class Source final : public detail::ItemSource {
 public:
     Source(std::shared_ptr<StreamLine> line, const CallerFlow& flow, std::shared_ptr<void> call)
-        : line_(std::move(line)), call_(std::move(call)), name_(flow.info.name), in_(flow.in) {}
+        : line_(std::move(line)), call_(std::move(call)), name_(flow.info.name), in_(flow.in), turns_(line_->socket) {}
 
     bool next(const Read& read) override {
+        turns_.before_wait([this] { return in_->has_next(); });
         streams::Inflow::Next next = in_->next();
         if (next.taken) line_->say(streams::taken(line_->id, name_, *next.taken));  // leases keep what it names
         if (next.item) {
@@ -63,9 +65,10 @@ public:
 
 private:
     const std::shared_ptr<StreamLine> line_;
-    const std::shared_ptr<void> call_;  // whose thread reads
+    const std::shared_ptr<void> call_;  // whose thread reads, where this one does not
     const std::string name_;
     const std::shared_ptr<streams::Inflow> in_;
+    http::WebSocketTurns turns_;
     bool ended_ = false;
 };
 
@@ -81,6 +84,7 @@ public:
 
     bool put(const Write& write) override {
         if (ended_) throw std::logic_error("the stream " + name_ + " was ended: nothing can be written to it");
+        if (out_->is_full()) line_->socket->stop_reading_here();
         const auto room = out_->wait();
         if (room == streams::Outflow::Room::over) line_->check();
         if (room != streams::Outflow::Room::free) return false;

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
-#include <new>
 #include <utility>
 
 #include "util/check.hpp"
@@ -16,11 +14,9 @@ namespace shared_tensor::http {
 
 namespace {
 
-constexpr std::size_t kInputBytes = 64 << 10;
-constexpr std::size_t kStraight = 16 << 10;  // bytes of a payload that are worth reading into their place
-constexpr std::size_t kCopied = 64 << 10;    // bytes of a message that is copied before it is sent
-constexpr std::chrono::milliseconds kGoodbye{3'000};
-constexpr int kMaxPongs = 1000;  // that wait for a peer which asks for more without taking them
+constexpr std::size_t kCopied = 64 << 10;           // bytes of a message that is copied before it is sent
+constexpr std::chrono::milliseconds kHere{1};       // that a thread waits for a message in read_here()
+constexpr std::chrono::milliseconds kElsewhere{3};  // from its beginning, until the running thread reads again
 
 /// Milliseconds for poll(), rounded up.
 int poll_time(SteadyTime until, SteadyTime now) {
@@ -42,26 +38,26 @@ void write_rest(Wire& wire, WebSocketOutbox& outbox, SteadyTime until) {
 
 WebSocket::WebSocket(Wire& wire, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received)
     : wire_(&wire),
-      side_(side),
-      limits_(limits),
-      take_(std::move(take)),
       call_(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
       outbox_(wire, side == Side::client, [this] { call_runner(); }),
-      input_(kInputBytes) {
-    input_.assign(received);
-}
+      inbox_(wire, outbox_, side == Side::server, limits, std::move(take), received) {}
 
 void WebSocket::call_runner() {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(call_.get(), &one, sizeof one);  // fails only when it is called
 }
 
+std::optional<std::uint64_t> WebSocket::add(FrameType type, std::vector<BodyPart> parts) {
+    messages_out_.fetch_add(1, std::memory_order_relaxed);
+    return outbox_.add(type, std::move(parts));
+}
+
 bool WebSocket::send(bool binary, std::vector<BodyPart> parts) {
-    return outbox_.add(binary ? FrameType::binary : FrameType::text, std::move(parts)).has_value();
+    return add(binary ? FrameType::binary : FrameType::text, std::move(parts)).has_value();
 }
 
 bool WebSocket::send_whole(bool binary, std::vector<BodyPart> parts) {
-    const auto end = outbox_.add(binary ? FrameType::binary : FrameType::text, std::move(parts));
+    const auto end = add(binary ? FrameType::binary : FrameType::text, std::move(parts));
     return end && outbox_.wait_taken(*end);
 }
 
@@ -76,230 +72,122 @@ bool WebSocket::send_from(std::string head, std::vector<BodyPart> parts) {
     }
     const auto kept = std::make_shared<const std::string>(std::move(head));
     parts.insert(parts.begin(), BodyPart{std::as_bytes(std::span(*kept)), kept});
-    const auto end = outbox_.add(FrameType::binary, std::move(parts));
+    const auto end = add(FrameType::binary, std::move(parts));
     return end && (size <= kCopied || outbox_.wait_taken(*end));
 }
 
 WebSocketEnd WebSocket::run(const Receive& receive) {
-    heard_ = real_clock().now();
+    {
+        const std::scoped_lock reading(reading_);
+        inbox_.start(real_clock().now());
+        receive_ = &receive;
+    }
     try {
+        bool readable = false;
         while (true) {
-            MaybeEnd end = read_frames(receive);
-            if (!end) end = wait_and_read();
-            if (!end) continue;
-            const bool listens = end->code != CloseCode::abnormal;
-            write_rest(*wire_, outbox_, real_clock().now() + (listens ? kGoodbye : std::chrono::milliseconds(0)));
-            outbox_.drop();
-            return std::move(*end);
+            const Look look = look_at(readable);
+            if (look.end) {
+                const bool listens = look.end->code != CloseCode::abnormal;
+                write_rest(*wire_, outbox_,
+                           real_clock().now() + (listens ? WebSocketInbox::kGoodbye : std::chrono::milliseconds(0)));
+                outbox_.drop();
+                return *look.end;
+            }
+            readable = wait_and_write(look.until);
         }
     } catch (...) {
+        {
+            const std::scoped_lock reading(reading_);
+            receive_ = nullptr;
+        }
         outbox_.drop();
         wire_->shutdown();  // the peer must hear of it even where somebody keeps the socket, and so its descriptor
         throw;
     }
 }
 
-/// Tells the peer and goes on until it has heard it.
-WebSocket::MaybeEnd WebSocket::refuse(CloseCode code, std::string_view reason) {
-    end_ = {code, std::string(reason)};
-    outbox_.close(code, reason);
-    outbox_.write(true);
-    return end_;
-}
-
-WebSocket::MaybeEnd WebSocket::read_frames(const Receive& receive) {
-    while (true) {
-        if (!frame_) {
-            const auto scanned = scan_frame(input_.view());
-            if (const auto* fault = std::get_if<std::string_view>(&scanned))
-                return refuse(CloseCode::protocol_error, *fault);
-            const auto* found = std::get_if<ScannedFrame>(&scanned);
-            if (found == nullptr) return std::nullopt;
-            input_.consume(found->bytes);
-            if (auto end = begin_frame(found->head)) return end;
-        }
-        const auto room = room_of_frame();
-        const std::size_t here = std::min(room.size(), input_.size());
-        if (here > 0) std::memcpy(room.data(), input_.view().data(), here);
-        input_.consume(here);
-        filled(here);
-        if (here < room.size()) return std::nullopt;
-        if (auto end = end_frame(receive)) return end;
-    }
-}
-
-WebSocket::MaybeEnd WebSocket::begin_frame(const FrameHead& head) {
-    if (head.mask.has_value() != (side_ == Side::server))
-        return refuse(CloseCode::protocol_error, "clients mask their frames, servers do not");
-    frame_ = head;
-    frame_done_ = 0;
-    if (!is_control(head.type)) return begin_data(head);
-    control_.resize(static_cast<std::size_t>(head.size));
-    return std::nullopt;
-}
-
-std::shared_ptr<PooledBuffer> WebSocket::take(std::size_t bytes) const {
+/// Reads what is there and hands it over, unless another thread does.
+WebSocket::Look WebSocket::look_at(bool readable) {
+    const std::unique_lock reading(reading_, std::try_to_lock);
+    if (!reading) return {};
     try {
-        return take_(bytes);
-    } catch (const std::bad_alloc&) {
-        return nullptr;
+        if (thrown_) std::rethrow_exception(thrown_);
+        Look look{std::exchange(end_, std::nullopt), {}};
+        const SteadyTime now = real_clock().now();
+        if (!look.end && (readable || wire_->holds_bytes())) look.end = inbox_.read(now);
+        if (!look.end) look.end = inbox_.check_times(now);
+        if (!look.end) look.end = inbox_.hand_over(*receive_);
+        if (look.end) {
+            receive_ = nullptr;
+        } else {
+            look.until = wire_->holds_bytes() ? now : inbox_.next_time();
+        }
+        return look;
+    } catch (...) {
+        receive_ = nullptr;  // what comes behind a message that was lost is nobody's
+        throw;
     }
 }
 
-WebSocket::MaybeEnd WebSocket::begin_data(const FrameHead& head) {
-    const bool continues = head.type == FrameType::continuation;
-    if (continues != type_.has_value()) return refuse(CloseCode::protocol_error, "a fragment is out of its place");
-    if (!continues) type_ = head.type;
-    const std::size_t before = continues ? message_->size() : 0;
-    const std::size_t most = *type_ == FrameType::text ? limits_.max_text_bytes : limits_.max_binary_bytes;
-    if (head.size > most - before)
-        return refuse(CloseCode::too_big, "a message has at most " + std::to_string(most) + " bytes here");
-    const std::size_t size = before + static_cast<std::size_t>(head.size);
-    if (!continues || size > message_->capacity()) {
-        auto larger = take(continues ? std::min(most, std::max(size, 2 * before)) : size);
-        if (larger == nullptr) return refuse(CloseCode::try_again_later, "there is no memory for the message");
-        if (before > 0) std::memcpy(larger->data(), message_->data(), before);
-        message_ = std::move(larger);
-    }
-    message_->resize(size);
-    if (!pace_) pace_.emplace(real_clock().now(), limits_.stall, limits_.min_bytes_per_second);
-    return std::nullopt;
-}
-
-/// For the rest of the frame's payload.
-std::span<std::byte> WebSocket::room_of_frame() const {
-    const auto left = static_cast<std::size_t>(frame_->size - frame_done_);
-    if (is_control(frame_->type)) {
-        auto* start = reinterpret_cast<std::byte*>(const_cast<char*>(control_.data()));
-        return {start + frame_done_, left};
-    }
-    return {message_->data() + (message_->size() - left), left};
-}
-
-/// The first `bytes` of that room.
-void WebSocket::filled(std::size_t bytes) {
-    if (frame_->mask) apply_mask(room_of_frame().subspan(0, bytes), *frame_->mask, frame_done_);
-    frame_done_ += bytes;
-    if (pace_ && bytes > 0) pace_->moved(bytes, real_clock().now());
-}
-
-WebSocket::MaybeEnd WebSocket::end_frame(const Receive& receive) {
-    const FrameHead head = *std::exchange(frame_, std::nullopt);
-    if (is_control(head.type)) {
-        frame_ = head;
-        auto end = end_control();
-        frame_.reset();
-        return end;
-    }
-    if (!head.last) return std::nullopt;
-    WebSocketMessage message{*type_ == FrameType::binary, std::move(message_)};
-    type_.reset();
-    message_.reset();
-    pace_.reset();
-    if (!ends_at_) receive(std::move(message));
-    return std::nullopt;
-}
-
-WebSocket::MaybeEnd WebSocket::end_control() {
-    if (frame_->type == FrameType::ping) {
-        if (bytes_out() >= first_pong_end_) pongs_ = 0;
-        if (pongs_ >= kMaxPongs) return std::nullopt;  // RFC 6455 5.5.3: not every ping needs a pong of its own
-        const auto echo = std::make_shared<const std::string>(control_);
-        const auto end = outbox_.add(FrameType::pong, {{std::as_bytes(std::span(*echo)), echo}});
-        if (++pongs_ == 1) first_pong_end_ = end.value_or(0);
-        return std::nullopt;
-    }
-    if (frame_->type != FrameType::close) return std::nullopt;
-    const auto code = read_close_payload(control_);
-    if (!code) return refuse(CloseCode::protocol_error, "the close frame names no reason that there is");
-    outbox_.close(*code == CloseCode::none ? CloseCode::normal : *code, "");  // unless it answers our own
-    outbox_.write(true);
-    return WebSocketEnd{*code, control_.size() > 2 ? control_.substr(2) : std::string()};
-}
-
-WebSocket::MaybeEnd WebSocket::wait_and_read() {
-    SteadyTime now = real_clock().now();
-    std::array<pollfd, 2> wanted{{{wire_->fd(), POLLIN, 0}, {call_.get(), POLLIN, 0}}};
+/// Until there is something to read, which it answers, or to write, or until then. Without `until` nothing is read.
+bool WebSocket::wait_and_write(std::optional<SteadyTime> until) {
+    waits_to_read_.store(until.has_value());
+    const SteadyTime now = real_clock().now();
+    const SteadyTime elsewhere = elsewhere_until_.load();  // or read_here() sees that we wait, and calls
+    const bool reads = until && elsewhere <= now;
+    std::array<pollfd, 2> wanted{{{wire_->fd(), 0, 0}, {call_.get(), POLLIN, 0}}};
+    if (reads) wanted[0].events |= POLLIN;
     if (outbox_.state().waits_for_peer) wanted[0].events |= POLLOUT;
-    const bool has_more = wire_->holds_bytes();
-    ::poll(wanted.data(), wanted.size(), has_more ? 0 : poll_time(next_time(), now));
-    now = real_clock().now();
+    if (wanted[0].events == 0) wanted[0].fd = -1;  // its end is told without being asked for
+    const SteadyTime look_again = reads ? *until : elsewhere > now ? elsewhere : now + kElsewhere;
+    ::poll(wanted.data(), wanted.size(), poll_time(look_again, now));
+    waits_to_read_.store(false);
     if (wanted[1].revents != 0) {
         std::uint64_t calls = 0;
         [[maybe_unused]] const ssize_t got = ::read(call_.get(), &calls, sizeof calls);
         outbox_.write(false);
     }
     if ((wanted[0].revents & POLLOUT) != 0) outbox_.write(true);
-    if (has_more || (wanted[0].revents & ~POLLOUT) != 0) {
-        if (auto end = read_more(now)) return end;
-    }
-    return check_times(now);
+    return (wanted[0].revents & ~POLLOUT) != 0;
 }
 
-WebSocket::MaybeEnd WebSocket::read_more(SteadyTime now) {
-    WireResult got{};
-    const auto straight = frame_ ? room_of_frame() : std::span<std::byte>();
-    if (straight.size() >= kStraight) {  // nothing of it is left in `input_`
-        got = wire_->read(straight.data(), straight.size(), Wire::Wait::none);
-        if (got.status == WireStatus::ok) filled(got.bytes);
-    } else {
-        char* const to = input_.room();
-        got = wire_->read(to, input_.room_size(), Wire::Wait::none);
-        if (got.status == WireStatus::ok) input_.filled(got.bytes);
-    }
-    if (got.status == WireStatus::again) return std::nullopt;
-    if (got.status != WireStatus::ok) return ends_at_ ? end_ : WebSocketEnd{CloseCode::abnormal, "cut off"};
-    bytes_in_.fetch_add(got.bytes, std::memory_order_relaxed);
-    heard_ = now;
-    pinged_ = false;
-    return std::nullopt;
-}
-
-SteadyTime WebSocket::next_time() const {
-    SteadyTime next = heard_ + (pinged_ ? limits_.idle : limits_.idle / 2);
-    if (pace_) next = std::min(next, pace_->deadline());
-    const auto out = outbox_.state();
-    if (out.waits_for_peer) next = std::min(next, out.taken + limits_.stall);
-    if (ends_at_) next = std::min(next, *ends_at_);
-    return next;
-}
-
-/// Whether the peer has left us waiting, with so little taken now and then that it would go on for ever.
-bool WebSocket::is_trickled(const WebSocketOutbox::State& out, SteadyTime now) {
-    if (!out.waits_for_peer) {
-        waits_since_.reset();
+bool WebSocket::read_here(const std::function<bool()>& came) {
+    std::unique_lock reading(reading_, std::try_to_lock);
+    if (!reading) {
+        stop_wanted_.store(true);  // whoever reads may not see yet what stop_reading_here() changes
+        stop_reading_here();
         return false;
     }
-    if (!waits_since_) waits_since_ = {now, outbox_.bytes_out()};
-    const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(now - waits_since_->first);
-    if (waited <= limits_.stall) return false;
-    const auto due = static_cast<std::uint64_t>((waited - limits_.stall).count()) * limits_.min_bytes_per_second / 1000;
-    return outbox_.bytes_out() - waits_since_->second < due;
+    const SteadyTime begin = real_clock().now();
+    elsewhere_until_.store(begin + kElsewhere);
+    if (waits_to_read_.exchange(false)) call_runner();  // it is not to wake for what is read here
+    const bool done = read_until(came, begin + kHere);
+    const bool stops = !done || end_ || thrown_ || wire_->holds_bytes();
+    reading.unlock();  // before the running thread is called, which gives up where it cannot read
+    if (stops || stop_wanted_.exchange(false)) elsewhere_until_.store(SteadyTime());
+    if (elsewhere_until_.load() == SteadyTime()) call_runner();
+    return done;
 }
 
-WebSocket::MaybeEnd WebSocket::check_times(SteadyTime now) {
-    const auto out = outbox_.state();
-    if (out.broken) return WebSocketEnd{CloseCode::abnormal, "cut off"};
-    if (out.closed && !ends_at_) ends_at_ = now + kGoodbye;
-    if (ends_at_ && now >= *ends_at_) return end_;
-    if (out.waits_for_peer && now >= out.taken + limits_.stall) {
-        wire_->abandon_unsent();
-        return WebSocketEnd{CloseCode::abnormal, "the peer takes nothing"};
+bool WebSocket::read_until(const std::function<bool()>& came, SteadyTime until) {
+    try {
+        while (receive_ != nullptr && !end_ && !thrown_) {
+            end_ = inbox_.hand_over(*receive_);
+            if (came()) return true;
+            if (end_ || real_clock().now() >= until) return false;
+            if (!wire_->holds_bytes() && wait_ready(wire_->fd(), POLLIN, until) == 0) return false;
+            const SteadyTime now = real_clock().now();
+            end_ = inbox_.read(now);
+            if (!end_) end_ = inbox_.check_times(now);
+        }
+    } catch (...) {
+        thrown_ = std::current_exception();
     }
-    if (is_trickled(out, now)) {
-        wire_->abandon_unsent();
-        return WebSocketEnd{CloseCode::abnormal, "the peer takes too little"};
-    }
-    if (out.waits_for_peer) heard_ = std::max(heard_, out.taken);  // it lives: its system has made room
-    if (pace_ && now >= pace_->deadline()) return refuse(CloseCode::policy_violation, "a message came too slowly");
-    if (pinged_ && now >= heard_ + limits_.idle)
-        return WebSocketEnd{CloseCode::abnormal, "the peer gives no sign of life"};
-    if (!pinged_ && now >= heard_ + limits_.idle / 2) {
-        heard_ = now - limits_.idle / 2;  // where `receive` took long, the peer has its time all the same
-        pinged_ = true;
-        outbox_.add(FrameType::ping, {});
-    }
-    return std::nullopt;
+    return false;
+}
+
+void WebSocket::stop_reading_here() {
+    if (elsewhere_until_.exchange(SteadyTime()) != SteadyTime()) call_runner();
 }
 
 }  // namespace shared_tensor::http

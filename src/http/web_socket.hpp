@@ -1,18 +1,18 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
-#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "http/input_buffer.hpp"
 #include "http/message.hpp"
 #include "http/web_socket_frame.hpp"
+#include "http/web_socket_inbox.hpp"
 #include "http/web_socket_outbox.hpp"
 #include "http/wire.hpp"
 #include "util/clock.hpp"
@@ -20,44 +20,30 @@
 
 namespace shared_tensor::http {
 
-struct WebSocketLimits {
-    std::size_t max_text_bytes = std::size_t{64} << 20;
-    std::size_t max_binary_bytes = std::size_t{2} << 30;
-    std::chrono::milliseconds idle{60'000};   ///< nothing came for so long, not even the answer to a ping: it is cut
-    std::chrono::milliseconds stall{30'000};  ///< a peer that takes no byte, or does not go on with a message
-    std::size_t min_bytes_per_second =
-        1 << 10;  ///< of a message that has begun, and of what waits for the peer; 0: none
-};
-
-struct WebSocketMessage {
-    bool binary = false;
-    std::shared_ptr<PooledBuffer> bytes;
-    std::string_view text() const { return {reinterpret_cast<const char*>(bytes->data()), bytes->size()}; }
-};
-
-/// How a WebSocket ended: with the close frame of either side, or `abnormal` without one.
-struct WebSocketEnd {
-    CloseCode code = CloseCode::abnormal;
-    std::string reason;
-};
-
-/// One WebSocket (RFC 6455) after its handshake. One thread runs it, which reads, and never waits for the peer to take
-/// what is written; any thread may send.
+/// One WebSocket (RFC 6455) after its handshake. One thread runs it, which reads, unless another one does so in its
+/// place, and never waits for the peer to take what is written; any thread may send.
 ///
 /// What is sent waits here until the peer takes it: who sends without bound has to bound it (unsent()).
 class WebSocket {
 public:
     enum class Side { server, client };
-    /// Memory for a message of so many bytes; null where there is none to be had: the socket closes with 1013.
-    using TakeBuffer = std::function<std::shared_ptr<PooledBuffer>(std::size_t bytes)>;
-    using Receive = std::function<void(WebSocketMessage)>;
+    using TakeBuffer = WebSocketInbox::TakeBuffer;
+    using Receive = WebSocketInbox::Receive;
     /// `received`: what came behind the handshake. `wire` must outlive it. Throws std::system_error when the process
     /// has no descriptor left.
     WebSocket(Wire& wire, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received = {});
 
-    /// Reads until the end, and hands each message over, here. Answers pings, and sends its own. Once. What `receive`
-    /// throws leaves it.
+    /// Reads until the end, and hands each message over, here or in read_here(). Answers pings, and sends its own.
+    /// Once. What `receive` throws leaves it.
     WebSocketEnd run(const Receive& receive);
+
+    /// For a thread that waits for a message, and has reason to think that it comes soon: reads in place of the running
+    /// thread, and hands over here what comes, until `came`, or for about a millisecond. False when it did not come, or
+    /// another thread reads: then the running thread goes on reading. After true it does so a few milliseconds after
+    /// the last call, or as soon as somebody calls stop_reading_here(), which who waits for this socket in another way
+    /// should do first. Not from `receive`: whoever calls that holds the lock that this one would take.
+    bool read_here(const std::function<bool()>& came);
+    void stop_reading_here();
 
     // From any thread, none of them blocks but send_whole() and send_from():
 
@@ -75,52 +61,38 @@ public:
     /// At once.
     void abort() { wire_->shutdown(); }
 
-    std::uint64_t bytes_in() const { return bytes_in_.load(std::memory_order_relaxed); }
+    std::uint64_t bytes_in() const { return inbox_.bytes_in(); }
     std::uint64_t bytes_out() const { return outbox_.bytes_out(); }
+    std::uint64_t messages_in() const { return inbox_.messages_in(); }
+    std::uint64_t messages_out() const { return messages_out_.load(std::memory_order_relaxed); }
 
 private:
-    /// Nothing while it goes on.
-    using MaybeEnd = std::optional<WebSocketEnd>;
+    using MaybeEnd = WebSocketInbox::MaybeEnd;
+    struct Look {
+        MaybeEnd end;
+        std::optional<SteadyTime> until;  ///< when to look again at the latest; none: another thread reads
+    };
 
     void call_runner();
-    MaybeEnd read_frames(const Receive& receive);
-    MaybeEnd begin_frame(const FrameHead& head);
-    MaybeEnd begin_data(const FrameHead& head);
-    MaybeEnd end_frame(const Receive& receive);
-    MaybeEnd end_control();
-    MaybeEnd wait_and_read();
-    MaybeEnd read_more(SteadyTime now);
-    MaybeEnd check_times(SteadyTime now);
-    SteadyTime next_time() const;
-    bool is_trickled(const WebSocketOutbox::State& out, SteadyTime now);
-    std::shared_ptr<PooledBuffer> take(std::size_t bytes) const;
-    MaybeEnd refuse(CloseCode code, std::string_view reason);
-    std::span<std::byte> room_of_frame() const;
-    void filled(std::size_t bytes);
+    std::optional<std::uint64_t> add(FrameType type, std::vector<BodyPart> parts);
+    Look look_at(bool readable);
+    bool wait_and_write(std::optional<SteadyTime> until);
+    bool read_until(const std::function<bool()>& came, SteadyTime until);
 
     Wire* const wire_;
-    const Side side_;
-    const WebSocketLimits limits_;
-    const TakeBuffer take_;
     const UniqueFd call_;  // an eventfd
     WebSocketOutbox outbox_;
-    std::atomic<std::uint64_t> bytes_in_{0};
+    std::atomic<std::uint64_t> messages_out_{0};
+    std::atomic<SteadyTime> elsewhere_until_{};  // another thread than the running one reads; changed by who reads
+    std::atomic<bool> waits_to_read_{false};     // the running thread
+    std::atomic<bool> stop_wanted_{false};       // by a thread that found another one reading
 
-    // The running thread's:
-    InputBuffer input_;
-    std::optional<FrameHead> frame_;  // whose payload is being read
-    std::uint64_t frame_done_ = 0;    // of it
-    std::string control_;             // the payload of a control frame
-    std::optional<FrameType> type_;   // of the message that is being read
-    std::shared_ptr<PooledBuffer> message_;
-    std::optional<Pace> pace_;
-    std::optional<std::pair<SteadyTime, std::uint64_t>> waits_since_{};  // for the peer; bytes that had gone out then
-    SteadyTime heard_{};                                                 // when anything came last
-    bool pinged_ = false;                                                // since then
-    int pongs_ = 0;  // since the first one of them that waits, and where that one ends
-    std::uint64_t first_pong_end_ = 0;
-    std::optional<SteadyTime> ends_at_{};  // a close frame is on its way out
-    WebSocketEnd end_{};                   // as it was told to the peer
+    std::mutex reading_;  // of all below; held by a thread that reads as long as it waits, a millisecond at most
+    WebSocketInbox inbox_;
+    const Receive* receive_ = nullptr;  // while run() goes on
+    // What was found in read_here(), and is the running thread's to end with:
+    MaybeEnd end_{};
+    std::exception_ptr thrown_{};
 };
 
 }  // namespace shared_tensor::http

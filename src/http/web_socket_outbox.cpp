@@ -89,7 +89,8 @@ std::optional<std::uint64_t> WebSocketOutbox::add(FrameType type, std::vector<Bo
         if (queue.pieces.empty()) queue.taken = now;
         append(queue, std::move(pieces));
         end = queue.end;
-        const bool in_a_row = now - std::exchange(queue.added, now) < kInARow;
+        const bool answers = heard_.exchange(false, std::memory_order_relaxed);
+        const bool in_a_row = now - std::exchange(queue.added, now) < kInARow && !answers;
         if (queue.writing || queue.stuck) return Next::nothing;
         if (in_a_row && unsent() < kEnoughForOne) return std::exchange(queue.called, true) ? Next::nothing : Next::call;
         queue.writing = true;

@@ -16,8 +16,8 @@
 namespace shared_tensor::http {
 
 /// What one side of a WebSocket has to send. Whoever adds a message writes it, unless somebody writes already, or the
-/// one before was added a moment ago: then the socket's running thread is called, which writes several at once. Nobody
-/// waits for the peer: what it does not take now is the running thread's to write.
+/// one before was added a moment ago and nothing came since: then the socket's running thread is called, which writes
+/// several at once. Nobody waits for the peer: what it does not take now is the running thread's to write.
 /// Thread safety: all methods from any thread.
 class WebSocketOutbox {
 public:
@@ -33,6 +33,9 @@ public:
     bool close(CloseCode code, std::string_view reason);
     /// Nothing more goes out. When no other thread adds.
     void drop();
+
+    /// A message of the peer came: what is added next may answer it, and it waits.
+    void note_received() { heard_.store(true, std::memory_order_relaxed); }
 
     /// By the running thread: as much as the peer takes now. `room`: it has room again, as far as poll() says.
     void write(bool room);
@@ -75,6 +78,7 @@ private:
     Guarded<Queue> queue_;
     std::vector<std::byte> scratch_;  // the writer's
     std::atomic<std::uint64_t> unsent_{0}, bytes_out_{0};
+    std::atomic<bool> heard_{false};  // since a message was added
 };
 
 }  // namespace shared_tensor::http

@@ -35,8 +35,8 @@ struct SocketParts {
 };
 
 /// One WebSocket: JSON-RPC messages in both directions, each answered when it is done, and the items of calls that
-/// stream. Its running thread reads; calls run on threads of their own. Shared by these: what still runs when the
-/// socket ends was cancelled and may say what it likes.
+/// stream. Its running thread reads, or a function that waits for an item; calls run on threads of their own. Shared by
+/// these: what still runs when the socket ends was cancelled and may say what it likes.
 class RpcSocket final : public std::enable_shared_from_this<RpcSocket> {
 public:
     using Work = std::function<void()>;
@@ -93,7 +93,7 @@ private:
     const std::shared_ptr<SocketOut> out_;
     const http::Headers headers_;
     const Principal principal_;
-    streams::LastItem last_item_;  ///< of the thread that reads
+    streams::LastItem last_item_;  ///< of whichever thread reads
     Guarded<Calls> calls_;
 };
 

@@ -26,6 +26,7 @@ public:
     }
     bool say(std::string json) override { return socket_->send(false, {part_of(std::move(json))}); }
     void give_up() noexcept override { socket_->abort(); }
+    std::shared_ptr<http::WebSocket> socket() const override { return socket_; }
 
     /// What POST would have answered. Blocks until the peer's system has it: then the next call may come.
     void answer(http::Response response) {

@@ -9,6 +9,7 @@
 
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
+#include "http/web_socket_turns.hpp"
 #include "tensor/placement.hpp"
 #include "util/check.hpp"
 
@@ -42,9 +43,10 @@ std::string place_of(const std::string& stream, std::uint64_t number, const std:
 class StreamCall::Source final : public detail::ItemSource {
 public:
     Source(std::shared_ptr<StreamCall> call, const Flow& flow)
-        : call_(std::move(call)), name_(flow.info.name), in_(flow.in) {}
+        : call_(std::move(call)), name_(flow.info.name), in_(flow.in), turns_(call_->setup_.out->socket()) {}
 
     bool next(const Read& read) override {
+        turns_.before_wait([this] { return in_->has_next(); });
         streams::Inflow::Next next = in_->next();
         const Telling telling{*this, next.taken};  // once its memory is ours: the client may use it for the next one
         if (next.item) {
@@ -103,6 +105,7 @@ private:
     const std::shared_ptr<StreamCall> call_;
     const std::string name_;
     const std::shared_ptr<streams::Inflow> in_;
+    http::WebSocketTurns turns_;
     bool ended_ = false;
 };
 
@@ -112,10 +115,12 @@ public:
         : call_(std::move(call)),
           name_(flow.info.name),
           out_(flow.out),
+          socket_(call_->setup_.out->socket()),
           start_(streams::item_start(call_->id(), name_)) {}
 
     bool put(const Write& write) override {
         if (ended_) throw std::logic_error("the stream " + name_ + " was ended: nothing can be written to it");
+        if (socket_ != nullptr && out_->is_full()) socket_->stop_reading_here();
         switch (out_->wait()) {
             case streams::Outflow::Room::over: throw CancelledError();
             case streams::Outflow::Room::stopped: return false;
@@ -179,6 +184,7 @@ private:
     const std::shared_ptr<StreamCall> call_;
     const std::string name_;
     const std::shared_ptr<streams::Outflow> out_;
+    const std::shared_ptr<http::WebSocket> socket_;
     const std::string start_;
     bool ended_ = false;
 };

@@ -30,10 +30,12 @@ public:
     virtual bool say(std::string json) = 0;
     /// Nothing more can be said as it has to be: the connection ends. Does not block.
     virtual void give_up() noexcept {}
+    /// What brings the caller's items, where it is one; null otherwise.
+    virtual std::shared_ptr<http::WebSocket> socket() const { return nullptr; }
 };
 
 /// One call that streams: its flows on this side. The function uses it through its Readers and Writers, on the thread
-/// that runs it; what the client says comes from another.
+/// that runs it; what the client says comes from whichever thread reads it.
 class StreamCall final : public detail::CallStreams, public std::enable_shared_from_this<StreamCall> {
 public:
     struct Setup {

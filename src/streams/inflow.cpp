@@ -1,5 +1,6 @@
 #include "streams/inflow.hpp"
 
+#include <functional>
 #include <utility>
 
 namespace shared_tensor::streams {
@@ -40,11 +41,13 @@ bool Inflow::is_closed() const {
     return state_.with([](const State& state) { return state.closed; });
 }
 
+bool Inflow::has_next() const { return state_.with(std::mem_fn(&State::has_next)); }
+
 /// The sender is told at every half window, and at the end: it never waits while there is nothing to read here, since
 /// it waits only for a whole one.
 Inflow::Next Inflow::next() {
     auto state = state_.lock();
-    state.wait([](const State& now) { return !now.items.empty() || now.ended || now.closed; });
+    state.wait(std::mem_fn(&State::has_next));
     if (state->items.empty()) {
         const bool untold = state->ended && std::exchange(state->told, state->taken) < state->taken;
         return {{}, state->closed && !state->ended, untold ? std::optional(state->taken) : std::nullopt};

@@ -49,10 +49,13 @@ public:
     };
     /// Blocks until there is an item, or will be none.
     Next next();
+    /// Whether next() would not block.
+    bool has_next() const;
 
 private:
     struct State {
         explicit State(Window limits) : window(limits) {}
+        bool has_next() const { return !items.empty() || ended || closed; }
         Window window;
         std::deque<Item> items;
         std::uint64_t cost = 0;  ///< of these

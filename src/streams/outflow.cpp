@@ -1,16 +1,17 @@
 #include "streams/outflow.hpp"
 
+#include <functional>
+
 namespace shared_tensor::streams {
 
 Outflow::Room Outflow::wait() {
     auto state = state_.lock();
-    state.wait([](const State& now) {
-        const bool room = now.on_the_way.size() < now.window.items && now.cost < now.window.bytes;
-        return now.closed || now.stopped || room;
-    });
+    state.wait(std::not_fn(&State::is_full));
     if (state->closed) return Room::over;
     return state->stopped ? Room::stopped : Room::free;
 }
+
+bool Outflow::is_full() const { return state_.with(std::mem_fn(&State::is_full)); }
 
 void Outflow::sent(std::uint64_t cost) {
     state_.with([&](State& state) {

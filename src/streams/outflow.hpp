@@ -22,6 +22,8 @@ public:
     };
     /// Blocks until one of them holds.
     Room wait();
+    /// Whether wait() would block.
+    bool is_full() const;
     /// An item is on its way.
     void sent(std::uint64_t cost);
 
@@ -39,6 +41,10 @@ private:
         std::deque<std::uint64_t> on_the_way;  ///< costs of the items not taken, in order
         std::uint64_t cost = 0, taken = 0;
         bool stopped = false, closed = false;
+        bool is_full() const {
+            const bool room = on_the_way.size() < window.items && cost < window.bytes;
+            return !room && !closed && !stopped;
+        }
     };
     Guarded<State> state_;
 };

@@ -32,6 +32,7 @@ inline std::shared_ptr<http::WebSocket> connect_to(const http::Endpoint& endpoin
 struct Received {
     bool binary;
     std::string text;
+    std::thread::id by;  ///< the thread that was handed it
 };
 
 /// Our own client and the thread that runs it, which keeps what comes.
@@ -40,7 +41,9 @@ public:
     explicit OwnClient(const http::Endpoint& endpoint) : socket_(connect_to(endpoint, buffers_)) {
         thread_ = std::jthread([this] {
             end_ = socket_->run([this](const http::WebSocketMessage& message) {
-                received_.with([&](auto& all) { all.push_back({message.binary, std::string(message.text())}); });
+                received_.with([&](auto& all) {
+                    all.push_back({message.binary, std::string(message.text()), std::this_thread::get_id()});
+                });
                 received_.notify_all();
             });
         });
@@ -51,12 +54,16 @@ public:
     ~OwnClient() { socket_->abort(); }
 
     http::WebSocket& socket() { return *socket_; }
+    std::shared_ptr<http::WebSocket> shared_socket() { return socket_; }
     bool send(int kind, std::string bytes) { return socket_->send(kind == kBinary, {part_of(std::move(bytes))}); }
     /// Waits for so many messages; empty when they do not come.
     std::vector<Received> receive(std::size_t count) {
         auto all = received_.lock();
         const bool came = all.wait_until(patience(), [&](const auto& now) { return now.size() >= count; });
         return came ? *all : std::vector<Received>();
+    }
+    std::size_t count() const {
+        return received_.with([](const auto& all) { return all.size(); });
     }
     http::WebSocketEnd end() {
         thread_.join();

@@ -1,5 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 
+#include "http/web_socket_turns.hpp"
+
 #include "own_web_socket.hpp"
 #include "tls_peer.hpp"
 
@@ -82,6 +84,23 @@ TEST_CASE("both sides of a WebSocket under TLS send at once", "[http][tls]") {
     for (const Received& one : received)
         REQUIRE((one.text == bytes));
     CHECK(eventually([&] { return under_test.server.messages() == kMessages; }));
+}
+
+TEST_CASE("a thread takes turns with its peer under TLS", "[http][tls]") {
+    SafeWebSocketServer under_test;
+    OwnClient client(under_test.endpoint());
+    http::WebSocketTurns turns(client.shared_socket());
+    bool read_here = false;
+    for (std::size_t i = 0; i < 1000; ++i) {
+        const std::string bytes = random_bytes(i * 37 % 40'000);
+        client.send(kBinary, bytes);
+        turns.before_wait([&] { return client.count() > i; });
+        const auto received = client.receive(i + 1);
+        REQUIRE(received.size() == i + 1);
+        REQUIRE((received.back().text == bytes));
+        read_here |= received.back().by == std::this_thread::get_id();
+    }
+    CHECK(read_here);
 }
 
 TEST_CASE("messages that come in a row under TLS are all received, without a further byte", "[http][tls]") {

@@ -63,7 +63,8 @@ TEST_CASE("messages that many threads of a client send stay whole and in each th
     const auto received = client.receive(std::size_t{kThreads} * kMessages);
     REQUIRE(received.size() == std::size_t{kThreads} * kMessages);
     std::array<int, kThreads> next{};
-    for (const auto& [binary, text] : received) {
+    for (const Received& one : received) {
+        const std::string& text = one.text;
         const int thread = text.front() - 'a';
         const int number = next.at(static_cast<std::size_t>(thread))++;
         REQUIRE(text ==

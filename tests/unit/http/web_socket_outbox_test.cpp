@@ -108,6 +108,20 @@ TEST_CASE("messages close together call the running thread once and lose nothing
         REQUIRE(frames.whole[static_cast<std::size_t>(i)].payload == std::to_string(i));
 }
 
+TEST_CASE("a message that may answer what came is written at once, however close to the one before", "[http]") {
+    HandWire wire;
+    wire.room = 1 << 20;
+    int calls = 0;
+    WebSocketOutbox outbox(wire, false, [&] { ++calls; });
+    for (int i = 0; i < 1000; ++i) {
+        outbox.note_received();
+        outbox.add(FrameType::text, {part_of(std::to_string(i))});
+        REQUIRE(outbox.unsent() == 0);
+    }
+    CHECK(calls == 0);
+    CHECK(frames_in(wire.taken).whole.size() == 1000);
+}
+
 TEST_CASE("a wire that is broken is told of and takes nothing more", "[http]") {
     HandWire wire;
     wire.broken = true;
