@@ -62,6 +62,12 @@ public:
         const bool came = all.wait_until(patience(), [&](const auto& now) { return now.size() >= count; });
         return came ? *all : std::vector<Received>();
     }
+    /// Waits for that one; one without text when it does not come.
+    Received receive_one(std::size_t index) {
+        auto all = received_.lock();
+        const bool came = all.wait_until(patience(), [&](const auto& now) { return now.size() > index; });
+        return came ? all->at(index) : Received{false, {}, {}};
+    }
     std::size_t count() const {
         return received_.with([](const auto& all) { return all.size(); });
     }
