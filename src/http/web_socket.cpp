@@ -133,8 +133,9 @@ WebSocket::Look WebSocket::look_at(bool readable) {
 bool WebSocket::wait_and_write(std::optional<SteadyTime> until) {
     waits_to_read_.store(until.has_value());
     const SteadyTime now = real_clock().now();
-    const SteadyTime elsewhere = elsewhere_until_.load();  // or read_here() sees that we wait, and calls
-    const bool reads = until && elsewhere <= now;
+    const SteadyTime elsewhere = elsewhere_until_.load();             // or read_here() sees that we wait, and calls
+    const bool reads = until && (elsewhere <= now || *until <= now);  // what the wire holds is waited for by nobody
+    if (!reads) waits_to_read_.store(false);
     std::array<pollfd, 2> wanted{{{wire_->fd(), 0, 0}, {call_.get(), POLLIN, 0}}};
     if (reads) wanted[0].events |= POLLIN;
     if (outbox_.state().waits_for_peer) wanted[0].events |= POLLOUT;
@@ -162,10 +163,11 @@ bool WebSocket::read_here(const std::function<bool()>& came) {
     elsewhere_until_.store(begin + kElsewhere);
     if (waits_to_read_.exchange(false)) call_runner();  // it is not to wake for what is read here
     const bool done = read_until(came, begin + kHere);
-    const bool stops = !done || end_ || thrown_ || wire_->holds_bytes();
+    const bool asked = stop_wanted_.exchange(false);
+    const bool stops = asked || !done || end_ || thrown_ || wire_->holds_bytes();
+    if (stops) elsewhere_until_.store(SteadyTime());
     reading.unlock();  // before the running thread is called, which gives up where it cannot read
-    if (stops || stop_wanted_.exchange(false)) elsewhere_until_.store(SteadyTime());
-    if (elsewhere_until_.load() == SteadyTime()) call_runner();
+    if (stops || elsewhere_until_.load() == SteadyTime()) call_runner();
     return done;
 }
 

@@ -83,11 +83,11 @@ private:
     const UniqueFd call_;  // an eventfd
     WebSocketOutbox outbox_;
     std::atomic<std::uint64_t> messages_out_{0};
-    std::atomic<SteadyTime> elsewhere_until_{};  // another thread than the running one reads; changed by who reads
+    std::atomic<SteadyTime> elsewhere_until_{};  // another thread than the running one reads
     std::atomic<bool> waits_to_read_{false};     // the running thread
     std::atomic<bool> stop_wanted_{false};       // by a thread that found another one reading
 
-    std::mutex reading_;  // of all below; held by a thread that reads as long as it waits, a millisecond at most
+    std::mutex reading_;  // of all below; held by whoever reads, also while it waits here for a millisecond
     WebSocketInbox inbox_;
     const Receive* receive_ = nullptr;  // while run() goes on
     // What was found in read_here(), and is the running thread's to end with:

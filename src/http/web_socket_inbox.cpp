@@ -30,6 +30,13 @@ WebSocketInbox::MaybeEnd WebSocketInbox::refuse(CloseCode code, std::string_view
 }
 
 WebSocketInbox::MaybeEnd WebSocketInbox::hand_over(const Receive& receive) {
+    const std::uint64_t before = messages_in();
+    MaybeEnd end = read_frames(receive);
+    if (messages_in() != before) outbox_->note_received();  // the last one may have had a ping behind it
+    return end;
+}
+
+WebSocketInbox::MaybeEnd WebSocketInbox::read_frames(const Receive& receive) {
     while (true) {
         if (!frame_) {
             const auto scanned = scan_frame(input_.view());

@@ -73,6 +73,7 @@ public:
     std::uint64_t messages_in() const { return messages_in_.load(std::memory_order_relaxed); }
 
 private:
+    MaybeEnd read_frames(const Receive& receive);
     MaybeEnd begin_frame(const FrameHead& head);
     MaybeEnd begin_data(const FrameHead& head);
     MaybeEnd end_frame(const Receive& receive);

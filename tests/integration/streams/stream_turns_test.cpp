@@ -10,6 +10,7 @@
 
 #include "../client/example_daemon.hpp"
 #include "support/rpc.hpp"
+#include "util/at_end.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -21,9 +22,11 @@ namespace {
 /// it has begun.
 void take_turns(StreamCall<double>& call, const std::function<void()>& meanwhile) {
     std::atomic<int> turns{0};
+    std::atomic<bool> over{false};
     std::jthread beside([&] {
-        if (eventually([&] { return turns > 500; })) meanwhile();
+        if (eventually([&] { return turns > 500 || over; }) && !over) meanwhile();
     });
+    const AtEnd ends([&] { over = true; });
     auto numbers = call.writer<double>();
     auto sums = call.reader<double>();
     for (int i = 1;; ++i) {
