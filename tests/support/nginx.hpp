@@ -16,6 +16,9 @@ namespace shared_tensor::test {
 
 constexpr const char* kNginx = "/usr/sbin/nginx";
 
+/// Why a test is skipped without it.
+inline constexpr const char* kNoNginx = "nginx is not installed (scripts/install_packages --checkers)";
+
 inline bool has_nginx() { return ::access(kNginx, X_OK) == 0; }
 
 /// nginx in front of a server at 127.0.0.1. Its folder is its own, and goes with it.

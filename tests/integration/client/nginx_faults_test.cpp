@@ -29,7 +29,6 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-constexpr const char* kNoNginx = "nginx is not installed (scripts/install_packages --checkers)";
 constexpr std::int64_t kCount = 2'000'000;
 
 at::Tensor numbers(std::int64_t count = kCount) { return at::arange(count, at::kInt); }

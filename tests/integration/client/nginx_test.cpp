@@ -41,7 +41,7 @@ constexpr std::int64_t kCount = 2'000'000;
 }  // namespace
 
 TEST_CASE("calls, files and parts go through nginx", "[client][nginx]") {
-    if (!has_nginx()) SKIP("nginx is not installed (scripts/install_packages --checkers)");
+    if (!has_nginx()) SKIP(kNoNginx);
     const bool buffering = GENERATE(true, false);
     INFO("buffering " << (buffering ? "on" : "off"));
     const ExampleDaemon server;
@@ -62,7 +62,7 @@ TEST_CASE("calls, files and parts go through nginx", "[client][nginx]") {
 }
 
 TEST_CASE("what breaks behind nginx is resumed through it", "[client][nginx]") {
-    if (!has_nginx()) SKIP("nginx is not installed (scripts/install_packages --checkers)");
+    if (!has_nginx()) SKIP(kNoNginx);
     const bool buffering = GENERATE(true, false);
     INFO("buffering " << (buffering ? "on" : "off"));
     // nginx makes a connection for each request: those of some parts suffice.
@@ -110,7 +110,7 @@ void check_streams(const Client& client) {
 }  // namespace
 
 TEST_CASE("streams and watched tasks go through nginx", "[client][nginx][streams]") {
-    if (!has_nginx()) SKIP("nginx is not installed (scripts/install_packages --checkers)");
+    if (!has_nginx()) SKIP(kNoNginx);
     const bool buffering = GENERATE(true, false);
     INFO("buffering " << (buffering ? "on" : "off"));
     const ExampleDaemon server;
@@ -130,7 +130,7 @@ TEST_CASE("streams and watched tasks go through nginx", "[client][nginx][streams
 }
 
 TEST_CASE("TLS ends at nginx, or goes on behind it", "[client][nginx][tls]") {
-    if (!has_nginx()) SKIP("nginx is not installed (scripts/install_packages --checkers)");
+    if (!has_nginx()) SKIP(kNoNginx);
     const bool buffering = GENERATE(true, false), tls_behind = GENERATE(true, false);
     INFO("buffering " << (buffering ? "on" : "off") << ", TLS behind nginx " << (tls_behind ? "too" : "not"));
     Authority authority;
