@@ -231,11 +231,15 @@ TEST_CASE("Who gives an upload up while its last part comes ends it, or does not
     for (int round = 0; round < 500; ++round) {
         const std::string id = std::to_string(round);
         const auto upload = table.open(id, all.size());
-        std::atomic<bool> go{false}, ended{false};
+        REQUIRE(upload != nullptr);
+        std::atomic<bool> go{false}, removed{false};
         std::jthread other([&] {
             while (!go) {
             }
-            ended = round % 2 == 0 ? table.table.remove({"ann", "x", id}, upload) : upload->give_up();
+            if (round % 2 == 0)
+                removed = table.table.remove({"ann", "x", id}, upload);
+            else
+                table.table.expire();
         });
         go = true;
         if (round % 3 == 0) std::this_thread::yield();
@@ -244,8 +248,11 @@ TEST_CASE("Who gives an upload up while its last part comes ends it, or does not
             table.table.published({"ann", "x", id}, upload, 1);
         }
         other.join();
+        const bool ended = upload->progress().phase == Phase::dropped;
         REQUIRE(upload->is_published() != ended);
+        if (round % 2 == 0) REQUIRE(removed == ended);
         ++(ended ? given_up : published);
+        REQUIRE(table.table.stats().uploads == 0);  // so that there is room for the next
     }
     INFO(published << " published, " << given_up << " given up");
     CHECK(published + given_up == 500);
