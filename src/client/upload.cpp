@@ -16,6 +16,7 @@
 #include "http/digest_field.hpp"
 #include "http/text.hpp"
 #include "util/guarded.hpp"
+#include "util/hex.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::client {
@@ -85,7 +86,7 @@ private:
         std::string form = whole_;
         for (const auto& [name, value] : file_.headers)
             form.append("\n").append(name).append(": ").append(value);
-        const std::string own = path_, id = "r-" + hex_of(Digest::of(std::as_bytes(std::span(form))));
+        const std::string own = path_, id = "r-" + hex(Digest::of(std::as_bytes(std::span(form))));
         std::optional<std::string> unused;
         for (int number = 0; number < kMostBefore; ++number) {
             path_ = path_of(id + "-" + std::to_string(number));
@@ -97,16 +98,6 @@ private:
         }
         path_ = unused.value_or(own);
         return {{0, file_.size}};
-    }
-
-    static std::string hex_of(const Digest::Value& digest) {
-        constexpr std::string_view kDigits = "0123456789abcdef";
-        std::string text;
-        for (const std::byte byte : digest) {
-            text += kDigits[std::to_integer<std::size_t>(byte) >> 4];
-            text += kDigits[std::to_integer<std::size_t>(byte) & 15];
-        }
-        return text;
     }
 
     void send(const std::vector<ByteRange>& wanted) {

@@ -7,7 +7,10 @@
 #include <array>
 #include <cstring>
 #include <new>
+#include <span>
 #include <utility>
+
+#include "util/hex.hpp"
 
 namespace shared_tensor::http {
 
@@ -48,11 +51,7 @@ std::string fingerprint(X509* certificate) {
     std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
     unsigned size = 0;
     if (X509_digest(certificate, EVP_sha256(), digest.data(), &size) != 1) return "unknown";
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    std::string text = "sha256:";
-    for (unsigned i = 0; i < size; ++i)
-        text.append({kDigits[digest[i] >> 4], kDigits[digest[i] & 15]});
-    return text;
+    return "sha256:" + hex(std::as_bytes(std::span(digest).first(size)));
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ std::string_view method_of_path(const http::RequestHead& head) {
     if (!is_tensor_path(head.path)) return {};
     const bool is_lease = head.path.starts_with("/tensors/l-");  // names begin otherwise; it is the caller's own
     if (is_lease && (head.method == "GET" || head.method == "HEAD")) return {};
-    const bool reads = head.method == "GET" || (head.method == "HEAD" && !UploadEndpoint::is_about_upload(head));
+    const bool reads = head.method == "GET" || (head.method == "HEAD" && !is_about_upload(head));
     return reads ? "tensor.get" : "tensor.put";
 }
 
@@ -122,7 +122,7 @@ std::optional<http::Response> Router::refuse(const http::RequestHead& head, cons
     if (head.path == SocketEndpoint::kPath) return not_upgraded(head);
     if (is_tensor_path(head.path)) {
         const bool taken = head.method == "GET" || head.method == "HEAD" || head.method == "PUT" ||
-                           (head.method == "DELETE" && UploadEndpoint::is_about_upload(head));
+                           (head.method == "DELETE" && is_about_upload(head));
         return taken ? std::nullopt : std::optional(wrong_method("GET, HEAD, PUT"));
     }
     if (!is_get_path(head.path)) return not_found();
@@ -219,7 +219,7 @@ http::Response Router::tensor(const http::Request& request, const Principal& who
     const http::RequestHead& head = request.head;
     if (head.method == "PUT") return parts_.uploads.put(request, who);
     if (head.method == "DELETE") return parts_.uploads.abandon(head, who);
-    if (head.method == "HEAD" && UploadEndpoint::is_about_upload(head)) return parts_.uploads.state(head, who);
+    if (head.method == "HEAD" && is_about_upload(head)) return parts_.uploads.state(head, who);
     return parts_.tensors.get(head, who, exchange);
 }
 

@@ -17,7 +17,6 @@
 #include "server/content_coding.hpp"
 #include "server/refused.hpp"
 #include "server/reply.hpp"
-#include "server/tensor_endpoint.hpp"
 #include "tensor/npy_header.hpp"
 #include "tensor/tensor_file.hpp"
 
@@ -27,46 +26,11 @@ using json_rpc::Json;
 using service::TensorStore;
 using service::Upload;
 using service::UploadTable;
-using tensor::FileForm;
 
 namespace {
 
 /// For an upload that is opening, or is being published.
 constexpr std::chrono::seconds kPatience{30};
-
-/// The form that a Content-Type names.
-std::optional<FileForm> form_of_type(const http::RequestHead& head) {
-    const auto field = head.headers.find("Content-Type");
-    if (!field) return std::nullopt;
-    const std::string_view type = http::trim(field->substr(0, field->find(';')));
-    for (const FileForm form : {FileForm::safetensors, FileForm::npy, FileForm::raw}) {
-        if (http::same_token(type, media_type_of(form))) return form;
-    }
-    return std::nullopt;
-}
-
-tensor::RawForm raw_form(const http::Headers& headers) {
-    const auto dtype = headers.find("Shared-Tensor-Dtype"), shape = headers.find("Shared-Tensor-Shape");
-    const auto known = dtype ? tensor::parse_dtype(*dtype) : std::nullopt;
-    if (!known) refuse("Shared-Tensor-Dtype", "the dtype of the elements, such as float32", dtype.value_or("nothing"));
-    constexpr const char* kShape = "the sizes of the tensor, such as [2,3]";
-    tensor::RawForm raw{*known, {}};
-    const Json sizes = Json::parse(shape.value_or(""), nullptr, false);
-    if (!sizes.is_array() || sizes.size() > tensor::kMaxRank)
-        refuse("Shared-Tensor-Shape", kShape, shape.value_or("nothing"));
-    for (const Json& size : sizes) {
-        if (!size.is_number_unsigned() || size.get<std::uint64_t>() > std::uint64_t{1} << 62)
-            refuse("Shared-Tensor-Shape", kShape, *shape);
-        raw.shape.push_back(size.get<std::int64_t>());
-    }
-    return raw;
-}
-
-std::optional<Digest::Value> digest_in(const http::Headers& headers, const char* name) {
-    const auto field = http::parse_digest_field(headers.find(name));
-    if (field.is_there && !field.value) refuse(name, "xxh3-128=:BASE64 of 16 bytes:", "another value");
-    return field.value;
-}
 
 Json gaps(const std::vector<NumberRange>& missing) {
     Json list = Json::array();
@@ -115,106 +79,6 @@ void single_out(tensor::FileContent& content, const std::string& name) {
 
 }  // namespace
 
-struct UploadEndpoint::Wanted {
-    UploadTable::Key key;
-    UploadTable::Payer payer{};
-    std::optional<FileForm> file_form;  ///< none: neither name nor type tell it
-    std::optional<std::uint64_t> if_version;
-    service::UploadForm form;
-    http::ByteRange part;
-    bool is_whole = false;
-    tensor::RawForm raw;
-    std::optional<Digest::Value> digest;  ///< of the whole
-};
-
-bool UploadEndpoint::is_about_upload(const http::RequestHead& head) {
-    const auto parameters = http::parse_query(head.query);
-    if (!parameters) return false;
-    for (const auto& [name, value] : *parameters) {
-        if (name == "upload") return true;
-    }
-    return false;
-}
-
-UploadEndpoint::Wanted UploadEndpoint::parse(const http::RequestHead& head, const Principal& principal) {
-    constexpr std::size_t kLongestId = 128;
-    Wanted wanted;
-    std::string_view name = std::string_view(head.path).substr(TensorEndpoint::kPrefix.size());
-    wanted.file_form = tensor::form_of_name(name);
-    if (wanted.file_form) {
-        name.remove_suffix(tensor::suffix_of(*wanted.file_form).size());
-    } else {
-        wanted.file_form = form_of_type(head);
-    }
-    if (const std::string fault = service::tensor_name_fault(std::string(name)); !fault.empty())
-        refuse("name", "another name", fault);
-    wanted.key = {principal.name, std::string(name), {}};
-    wanted.payer = {principal.payer(), principal.admin};
-    const auto parameters = http::parse_query(head.query);
-    if (!parameters) refuse("query", "name=value with %XX", "something else");
-    for (const auto& [parameter, value] : *parameters) {
-        if (parameter == "upload") {
-            if (value.size() > kLongestId) refuse("upload", "at most 128 bytes", std::to_string(value.size()));
-            wanted.key.id = value;
-        } else if (parameter == "if_version") {
-            wanted.if_version = http::parse_decimal(value);
-            if (!wanted.if_version) refuse("if_version", "a number", value);
-        } else {
-            refuse(parameter, "upload or if_version", "another parameter");
-        }
-    }
-    return wanted;
-}
-
-namespace {
-
-Coding known_coding(const http::Headers& headers) {
-    const auto coding = coding_of(headers);
-    if (coding) return *coding;
-    throw Refused{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none",
-                                                headers.find("Content-Encoding").value_or("several"))};
-}
-
-}  // namespace
-
-/// All that a head tells of the `bytes` behind it.
-UploadEndpoint::Wanted UploadEndpoint::parse_put(const http::RequestHead& head, const Principal& principal,
-                                                 std::uint64_t bytes) {
-    const http::Headers& headers = head.headers;
-    Wanted wanted = parse(head, principal);
-    if (!wanted.file_form)
-        throw Refused{415, json_rpc::invalid_params("Content-Type",
-                                                    "a name that ends in .safetensors, .npy or .raw, or "
-                                                    "application/vnd.safetensors, application/x-npy, "
-                                                    "application/octet-stream",
-                                                    headers.find("Content-Type").value_or("nothing"))};
-    if (const auto condition = headers.find("If-None-Match")) {
-        if (http::trim(*condition) != "*") refuse("If-None-Match", "*, or ?if_version=N", *condition);
-        wanted.if_version = 0;
-    }
-    if (const auto condition = headers.find("If-Match")) refuse("If-Match", "?if_version=N in its place", *condition);
-    wanted.part = {0, bytes};
-    wanted.form = {std::string(tensor::suffix_of(*wanted.file_form)), bytes};
-    wanted.is_whole = true;
-    if (const auto field = headers.find("Content-Range")) {
-        const auto range = http::parse_content_range(*field);
-        if (!range || !range->size || range->part.count != bytes || (bytes == 0 && *range->size > 0))
-            refuse("Content-Range", "bytes FIRST-LAST/SIZE, as many as the body has (" + std::to_string(bytes) + ")",
-                   *field);
-        wanted.part = range->part;
-        wanted.form.size = *range->size;
-        wanted.is_whole = bytes == *range->size;
-    }
-    if (*wanted.file_form == FileForm::raw) {
-        wanted.raw = raw_form(headers);
-        wanted.form.form.append(tensor::name_of(wanted.raw.dtype));
-        for (const std::int64_t size : wanted.raw.shape)
-            wanted.form.form.append(",").append(std::to_string(size));
-    }
-    wanted.digest = digest_in(headers, "Repr-Digest");
-    return wanted;
-}
-
 http::Response UploadEndpoint::unknown() const { return refusal(404, json_rpc::unknown_or_expired("upload", epoch_)); }
 
 namespace {
@@ -232,13 +96,13 @@ http::Response answer_done(const std::string& name, std::uint64_t size, std::uin
 }  // namespace
 
 /// A part that comes again after the end of its upload changes nothing, whatever became of the name.
-bool UploadEndpoint::is_repeat(const Wanted& wanted, const Upload& upload) const {
+bool UploadEndpoint::is_repeat(const UploadRequest& wanted, const Upload& upload) const {
     return upload.is_published() && upload.form() == wanted.form &&
            (!wanted.digest || !upload.expected() || *upload.expected() == *wanted.digest);
 }
 
 /// Nothing, or why it would not do however its body looks.
-std::optional<http::Response> UploadEndpoint::obstacle(const Wanted& wanted) const {
+std::optional<http::Response> UploadEndpoint::obstacle(const UploadRequest& wanted) const {
     if (const auto known = wanted.key.id.empty() ? nullptr : uploads_->find(wanted.key);
         known != nullptr && is_repeat(wanted, *known))
         return std::nullopt;
@@ -254,10 +118,10 @@ std::optional<http::Response> UploadEndpoint::refuse_head(const http::RequestHea
     auto bytes = length ? http::parse_decimal(*length) : std::nullopt;
     if (known_coding(head.headers) != Coding::none) bytes.reset();  // they will be others
     if (!bytes) {
-        (void)parse(head, principal);
+        (void)parse_upload_request(head, principal);
         return std::nullopt;
     }
-    return obstacle(parse_put(head, principal, *bytes));
+    return obstacle(parse_upload(head, principal, *bytes));
 } catch (const Refused& refused) {
     return coding_refusal(refused);
 }
@@ -272,7 +136,7 @@ http::Response UploadEndpoint::put(const http::Request& request, const Principal
         const std::uint64_t most =
             range ? std::min<std::uint64_t>(range->part.count, max_body_bytes_) : max_body_bytes_;
         if (range) {  // what it says is refused before it is done
-            if (auto refused = obstacle(parse_put(request.head, principal, range->part.count)))
+            if (auto refused = obstacle(parse_upload(request.head, principal, range->part.count)))
                 return std::move(*refused);
         }
         const Decoded plain = decoded(request, coding, static_cast<std::size_t>(most), *totals_,
@@ -288,7 +152,7 @@ http::Response UploadEndpoint::put(const http::Request& request, const Principal
 
 http::Response UploadEndpoint::put_bytes(const http::RequestHead& head, const Principal& principal,
                                          std::span<const std::byte> bytes) const try {
-    const Wanted wanted = parse_put(head, principal, bytes.size());
+    const UploadRequest wanted = parse_upload(head, principal, bytes.size());
     if (auto refused = obstacle(wanted)) return std::move(*refused);
     return put(wanted, bytes);
 } catch (const Refused& refused) {
@@ -306,7 +170,7 @@ http::Response UploadEndpoint::put_bytes(const http::RequestHead& head, const Pr
                    json_rpc::out_of_memory(std::string("there is no shared memory for the file: ") + error.what()));
 }
 
-http::Response UploadEndpoint::put(const Wanted& wanted, std::span<const std::byte> bytes) const {
+http::Response UploadEndpoint::put(const UploadRequest& wanted, std::span<const std::byte> bytes) const {
     const bool stands_alone = wanted.is_whole && wanted.key.id.empty();
     const auto memory = names_->block_for(wanted.key.owner);
     auto opened = stands_alone ? uploads_->make(wanted.form, wanted.payer, memory)
@@ -344,7 +208,7 @@ http::Response UploadEndpoint::put(const Wanted& wanted, std::span<const std::by
 }
 
 /// The answer where it is not open; waits where that will be known soon.
-std::optional<http::Response> UploadEndpoint::settle(const Wanted& wanted, const Upload& upload) const {
+std::optional<http::Response> UploadEndpoint::settle(const UploadRequest& wanted, const Upload& upload) const {
     switch (upload.settled(real_clock().now() + kPatience)) {
         case Upload::Phase::open: return std::nullopt;
         case Upload::Phase::published:
@@ -356,7 +220,7 @@ std::optional<http::Response> UploadEndpoint::settle(const Wanted& wanted, const
     return busy();
 }
 
-http::Response UploadEndpoint::answer_part(const Wanted& wanted, const Upload& upload) const {
+http::Response UploadEndpoint::answer_part(const UploadRequest& wanted, const Upload& upload) const {
     const auto progress = upload.progress();
     if (progress.phase != Upload::Phase::open) {  // somebody else's part was the last
         if (auto answer = settle(wanted, upload)) return std::move(*answer);
@@ -367,7 +231,7 @@ http::Response UploadEndpoint::answer_part(const Wanted& wanted, const Upload& u
                              {"missing", gaps(progress.missing)}});
 }
 
-http::Response UploadEndpoint::publish(const Wanted& wanted, const UploadTable::UploadPointer& upload) const {
+http::Response UploadEndpoint::publish(const UploadRequest& wanted, const UploadTable::UploadPointer& upload) const {
     const tensor::Block block = upload->block();
     const std::uint64_t size = upload->form().size;
     if (const auto digest = upload->expected()) {
@@ -394,7 +258,7 @@ http::Response UploadEndpoint::publish(const Wanted& wanted, const UploadTable::
 }
 
 http::Response UploadEndpoint::state(const http::RequestHead& head, const Principal& principal) const try {
-    const auto upload = uploads_->find(parse(head, principal).key);
+    const auto upload = uploads_->find(parse_upload_request(head, principal).key);
     if (upload == nullptr) return unknown();
     const auto phase = upload->settled(real_clock().now() + kPatience);
     if (phase == Upload::Phase::dropped) return unknown();
@@ -414,7 +278,7 @@ http::Response UploadEndpoint::state(const http::RequestHead& head, const Princi
 }
 
 http::Response UploadEndpoint::abandon(const http::RequestHead& head, const Principal& principal) const try {
-    const Wanted wanted = parse(head, principal);
+    const UploadRequest wanted = parse_upload_request(head, principal);
     const auto upload = uploads_->find(wanted.key);
     if (upload == nullptr) return unknown();
     if (settle(wanted, *upload) || !uploads_->remove(wanted.key, upload)) return unknown();  // it is over already

@@ -9,6 +9,7 @@
 #include "server/message_references.hpp"
 #include "server/named_tensors.hpp"
 #include "server/principal.hpp"
+#include "server/upload_request.hpp"
 #include "service/upload_table.hpp"
 #include "util/compression.hpp"
 
@@ -30,9 +31,6 @@ public:
           totals_(&totals),
           max_body_bytes_(max_body_bytes) {}
 
-    /// HEAD and DELETE are for an upload and not for the tensor.
-    static bool is_about_upload(const http::RequestHead& head);
-
     /// Of a PUT whose body has not been read: what would be refused however it looks.
     std::optional<http::Response> refuse_head(const http::RequestHead& head, const Principal& principal) const;
     /// Paths begin with TensorEndpoint::kPrefix. Faults have a JSON-RPC error as body.
@@ -41,17 +39,14 @@ public:
     http::Response abandon(const http::RequestHead& head, const Principal& principal) const;
 
 private:
-    struct Wanted;
-    static Wanted parse(const http::RequestHead& head, const Principal& principal);
-    static Wanted parse_put(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes);
-    bool is_repeat(const Wanted& wanted, const service::Upload& upload) const;
-    std::optional<http::Response> obstacle(const Wanted& wanted) const;
+    bool is_repeat(const UploadRequest& wanted, const service::Upload& upload) const;
+    std::optional<http::Response> obstacle(const UploadRequest& wanted) const;
     http::Response put_bytes(const http::RequestHead& head, const Principal& principal,
                              std::span<const std::byte> bytes) const;
-    http::Response put(const Wanted& wanted, std::span<const std::byte> bytes) const;
-    std::optional<http::Response> settle(const Wanted& wanted, const service::Upload& upload) const;
-    http::Response answer_part(const Wanted& wanted, const service::Upload& upload) const;
-    http::Response publish(const Wanted& wanted, const service::UploadTable::UploadPointer& upload) const;
+    http::Response put(const UploadRequest& wanted, std::span<const std::byte> bytes) const;
+    std::optional<http::Response> settle(const UploadRequest& wanted, const service::Upload& upload) const;
+    http::Response answer_part(const UploadRequest& wanted, const service::Upload& upload) const;
+    http::Response publish(const UploadRequest& wanted, const service::UploadTable::UploadPointer& upload) const;
     http::Response unknown() const;
 
     NamedTensors* const names_;

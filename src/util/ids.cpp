@@ -7,47 +7,39 @@
 #include <system_error>
 #include <vector>
 
+#include "util/hex.hpp"
+
 namespace shared_tensor {
 
 namespace {
 
-void fill_random(unsigned char* data, std::size_t size) {
-    while (size > 0) {
-        const ssize_t got = ::getrandom(data, size, 0);
+void fill_random(std::span<std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t got = ::getrandom(bytes.data(), bytes.size(), 0);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) throw std::system_error(errno, std::generic_category(), "getrandom");
-        data += got;
-        size -= static_cast<std::size_t>(got);
-    }
-}
-
-void append_hex(std::span<const unsigned char> bytes, std::string& text) {
-    static constexpr char kDigits[] = "0123456789abcdef";
-    text.reserve(text.size() + bytes.size() * 2);
-    for (const unsigned char byte : bytes) {
-        text.push_back(kDigits[byte >> 4]);
-        text.push_back(kDigits[byte & 15]);
+        bytes = bytes.subspan(static_cast<std::size_t>(got));
     }
 }
 
 }  // namespace
 
 std::string random_hex(std::size_t bytes) {
-    std::vector<unsigned char> raw(bytes);
-    fill_random(raw.data(), raw.size());
-    std::string text;
-    append_hex(raw, text);
-    return text;
+    std::vector<std::byte> raw(bytes);
+    fill_random(raw);
+    return hex(raw);
 }
 
 std::string random_id(std::string_view prefix) { return std::string(prefix) + random_hex(16); }
 
 std::string RandomIds::next() {
     if (used_ == bits_.size()) {
-        fill_random(bits_.data(), bits_.size());
+        fill_random(bits_);
         used_ = 0;
     }
-    std::string text = prefix_;
+    std::string text;
+    text.reserve(prefix_.size() + 2 * kBytes);
+    text = prefix_;
     append_hex(std::span(bits_).subspan(used_, kBytes), text);
     used_ += kBytes;
     return text;

@@ -25,7 +25,7 @@ public:
 private:
     static constexpr std::size_t kBytes = 16, kAtOnce = 16;
     std::string prefix_;
-    std::array<unsigned char, kBytes * kAtOnce> bits_{};
+    std::array<std::byte, kBytes * kAtOnce> bits_{};
     std::size_t used_ = kBytes * kAtOnce;
 };
 

@@ -4,25 +4,15 @@
 
 #include <cstring>
 #include <fstream>
+#include <span>
 
 #include "tensor/cuda/cuda_call.hpp"
 #include "tensor/cuda/cuda_driver.hpp"
+#include "util/hex.hpp"
 
 namespace shared_tensor::tensor {
 
 namespace {
-
-std::string uuid_text(const cudaUUID_t& uuid) {
-    static constexpr char kDigits[] = "0123456789abcdef";
-    std::string text = "GPU-";
-    for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) text.push_back('-');
-        const auto byte = static_cast<unsigned char>(uuid.bytes[i]);
-        text.push_back(kDigits[byte >> 4]);
-        text.push_back(kDigits[byte & 15]);
-    }
-    return text;
-}
 
 bool is_wsl() {
     std::ifstream file("/proc/version");
@@ -73,7 +63,9 @@ CudaCards look() {
         const auto error = cudaGetDeviceProperties(&properties, ordinal);
         const std::string obstacle = error != cudaSuccess ? forget_error(error) : obstacle_of(ordinal);
         if (obstacle.empty()) {
-            all.usable.push_back({ordinal, {uuid_text(properties.uuid), properties.name, properties.totalGlobalMem}});
+            all.usable.push_back({ordinal,
+                                  {"GPU-" + uuid_text(std::as_bytes(std::span(properties.uuid.bytes))), properties.name,
+                                   properties.totalGlobalMem}});
         } else {
             all.reason.append(all.reason.empty() ? "" : "; ");
             all.reason.append("GPU " + std::to_string(ordinal) + ": " + obstacle);

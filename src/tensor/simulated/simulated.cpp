@@ -6,11 +6,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
+#include <span>
 #include <stdexcept>
 
 #include "tensor/at_tensor.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/simulated/device.hpp"
+#include "util/hex.hpp"
 #include "util/sha256.hpp"
 
 namespace shared_tensor::simulated {
@@ -78,14 +80,7 @@ std::string uuid(std::size_t device) {
     }();
     const std::string text = "simulated " + std::to_string(device) + ' ' + kBoot;
     const Sha256 digest = sha256_of(std::as_bytes(std::span(text)));
-    static constexpr char kDigits[] = "0123456789abcdef";
-    std::string name = "SIM-";
-    for (std::size_t i = 0; i < 16; ++i) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) name.push_back('-');
-        name.push_back(kDigits[std::to_integer<unsigned>(digest[i]) >> 4]);
-        name.push_back(kDigits[std::to_integer<unsigned>(digest[i]) & 15]);
-    }
-    return name;
+    return "SIM-" + uuid_text(std::span(digest).first<16>());
 }
 
 at::Tensor empty(const std::vector<std::int64_t>& sizes, c10::ScalarType dtype, std::size_t device) {

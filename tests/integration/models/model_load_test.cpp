@@ -4,12 +4,14 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <csignal>
+#include <exception>
 #include <future>
 #include <thread>
 
@@ -200,6 +202,40 @@ TEST_CASE("a daemon that ends loads no more models", "[models]") {
     };
     CHECK(eventually(refused));
     CHECK(slow.get().contains("result"));
+}
+
+TEST_CASE("a daemon ends in the middle of loading models", "[models]") {
+    ModelDaemon server;
+    constexpr int kLoaders = 3;
+    for (int i = 0; i < kLoaders; ++i) {  // takes long enough for one to be under way
+        torch::jit::Module module("M");
+        module.register_parameter("weight", at::zeros({std::int64_t{4} << 20}, at::kFloat), false);
+        module.define("def forward(self) -> int:\n    return 1\n");
+        module.save(server.folder.file("large" + std::to_string(i) + ".pt"));
+    }
+    std::atomic<int> loaded{0}, refused{0}, wrong{0};
+    {
+        std::vector<std::jthread> loaders;
+        for (int i = 0; i < kLoaders; ++i) {
+            loaders.emplace_back([&, name = "large" + std::to_string(i)] {
+                try {
+                    for (;;) {
+                        const int code = code_of(server.load(name, name + ".pt", true));
+                        if (code == 0) {
+                            ++loaded;
+                        } else {
+                            ++(code == -32009 ? refused : wrong);
+                        }
+                    }
+                } catch (const std::exception&) {  // it listens no more
+                }
+            });
+        }
+        CHECK(eventually([&] { return loaded >= 2 * kLoaders; }));
+        CHECK(server.daemon.stop() == 0);
+    }
+    INFO(loaded << " loaded, " << refused << " refused");
+    CHECK(wrong == 0);
 }
 
 TEST_CASE("instances of sessions that ended while their call waited are not kept", "[models]") {

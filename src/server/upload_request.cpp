@@ -1,0 +1,139 @@
+#include "server/upload_request.hpp"
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "http/digest_field.hpp"
+#include "http/text.hpp"
+#include "json_rpc/error.hpp"
+#include "server/refused.hpp"
+#include "server/tensor_endpoint.hpp"
+
+namespace shared_tensor::server {
+
+using json_rpc::Json;
+using tensor::FileForm;
+
+namespace {
+
+/// The form that a Content-Type names.
+std::optional<FileForm> form_of_type(const http::RequestHead& head) {
+    const auto field = head.headers.find("Content-Type");
+    if (!field) return std::nullopt;
+    const std::string_view type = http::trim(field->substr(0, field->find(';')));
+    for (const FileForm form : {FileForm::safetensors, FileForm::npy, FileForm::raw}) {
+        if (http::same_token(type, media_type_of(form))) return form;
+    }
+    return std::nullopt;
+}
+
+tensor::RawForm raw_form(const http::Headers& headers) {
+    const auto dtype = headers.find("Shared-Tensor-Dtype"), shape = headers.find("Shared-Tensor-Shape");
+    const auto known = dtype ? tensor::parse_dtype(*dtype) : std::nullopt;
+    if (!known) refuse("Shared-Tensor-Dtype", "the dtype of the elements, such as float32", dtype.value_or("nothing"));
+    constexpr const char* kShape = "the sizes of the tensor, such as [2,3]";
+    tensor::RawForm raw{*known, {}};
+    const Json sizes = Json::parse(shape.value_or(""), nullptr, false);
+    if (!sizes.is_array() || sizes.size() > tensor::kMaxRank)
+        refuse("Shared-Tensor-Shape", kShape, shape.value_or("nothing"));
+    for (const Json& size : sizes) {
+        if (!size.is_number_unsigned() || size.get<std::uint64_t>() > std::uint64_t{1} << 62)
+            refuse("Shared-Tensor-Shape", kShape, *shape);
+        raw.shape.push_back(size.get<std::int64_t>());
+    }
+    return raw;
+}
+
+}  // namespace
+
+bool is_about_upload(const http::RequestHead& head) {
+    const auto parameters = http::parse_query(head.query);
+    if (!parameters) return false;
+    for (const auto& [name, value] : *parameters) {
+        if (name == "upload") return true;
+    }
+    return false;
+}
+
+UploadRequest parse_upload_request(const http::RequestHead& head, const Principal& principal) {
+    constexpr std::size_t kLongestId = 128;
+    UploadRequest wanted;
+    std::string_view name = std::string_view(head.path).substr(TensorEndpoint::kPrefix.size());
+    wanted.file_form = tensor::form_of_name(name);
+    if (wanted.file_form) {
+        name.remove_suffix(tensor::suffix_of(*wanted.file_form).size());
+    } else {
+        wanted.file_form = form_of_type(head);
+    }
+    if (const std::string fault = service::tensor_name_fault(std::string(name)); !fault.empty())
+        refuse("name", "another name", fault);
+    wanted.key = {principal.name, std::string(name), {}};
+    wanted.payer = {principal.payer(), principal.admin};
+    const auto parameters = http::parse_query(head.query);
+    if (!parameters) refuse("query", "name=value with %XX", "something else");
+    for (const auto& [parameter, value] : *parameters) {
+        if (parameter == "upload") {
+            if (value.size() > kLongestId) refuse("upload", "at most 128 bytes", std::to_string(value.size()));
+            wanted.key.id = value;
+        } else if (parameter == "if_version") {
+            wanted.if_version = http::parse_decimal(value);
+            if (!wanted.if_version) refuse("if_version", "a number", value);
+        } else {
+            refuse(parameter, "upload or if_version", "another parameter");
+        }
+    }
+    return wanted;
+}
+
+UploadRequest parse_upload(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes) {
+    const http::Headers& headers = head.headers;
+    UploadRequest wanted = parse_upload_request(head, principal);
+    if (!wanted.file_form)
+        throw Refused{415, json_rpc::invalid_params("Content-Type",
+                                                    "a name that ends in .safetensors, .npy or .raw, or "
+                                                    "application/vnd.safetensors, application/x-npy, "
+                                                    "application/octet-stream",
+                                                    headers.find("Content-Type").value_or("nothing"))};
+    if (const auto condition = headers.find("If-None-Match")) {
+        if (http::trim(*condition) != "*") refuse("If-None-Match", "*, or ?if_version=N", *condition);
+        wanted.if_version = 0;
+    }
+    if (const auto condition = headers.find("If-Match")) refuse("If-Match", "?if_version=N in its place", *condition);
+    wanted.part = {0, bytes};
+    wanted.form = {std::string(tensor::suffix_of(*wanted.file_form)), bytes};
+    wanted.is_whole = true;
+    if (const auto field = headers.find("Content-Range")) {
+        const auto range = http::parse_content_range(*field);
+        if (!range || !range->size || range->part.count != bytes || (bytes == 0 && *range->size > 0))
+            refuse("Content-Range", "bytes FIRST-LAST/SIZE, as many as the body has (" + std::to_string(bytes) + ")",
+                   *field);
+        wanted.part = range->part;
+        wanted.form.size = *range->size;
+        wanted.is_whole = bytes == *range->size;
+    }
+    if (*wanted.file_form == FileForm::raw) {
+        wanted.raw = raw_form(headers);
+        wanted.form.form.append(tensor::name_of(wanted.raw.dtype));
+        for (const std::int64_t size : wanted.raw.shape)
+            wanted.form.form.append(",").append(std::to_string(size));
+    }
+    wanted.digest = digest_in(headers, "Repr-Digest");
+    return wanted;
+}
+
+Coding known_coding(const http::Headers& headers) {
+    const auto coding = coding_of(headers);
+    if (coding) return *coding;
+    throw Refused{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none",
+                                                headers.find("Content-Encoding").value_or("several"))};
+}
+
+std::optional<Digest::Value> digest_in(const http::Headers& headers, const char* name) {
+    const auto field = http::parse_digest_field(headers.find(name));
+    if (field.is_there && !field.value) refuse(name, "xxh3-128=:BASE64 of 16 bytes:", "another value");
+    return field.value;
+}
+
+}  // namespace shared_tensor::server

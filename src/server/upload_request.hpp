@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "http/byte_range.hpp"
+#include "http/message.hpp"
+#include "server/content_coding.hpp"
+#include "server/principal.hpp"
+#include "service/upload_table.hpp"
+#include "tensor/tensor_file.hpp"
+#include "util/digest.hpp"
+
+namespace shared_tensor::server {
+
+/// What a request about an upload says. All that read one throw Refused where it cannot be understood.
+struct UploadRequest {
+    service::UploadTable::Key key;
+    service::UploadTable::Payer payer{};
+    std::optional<tensor::FileForm> file_form;  ///< none: neither name nor type tell it
+    std::optional<std::uint64_t> if_version;
+    service::UploadForm form;
+    http::ByteRange part;
+    bool is_whole = false;
+    tensor::RawForm raw;
+    std::optional<Digest::Value> digest;  ///< of the whole
+};
+
+/// HEAD and DELETE are for an upload and not for the tensor.
+bool is_about_upload(const http::RequestHead& head);
+
+/// Whom it is about: the path, and the parameters of the query. Paths begin with TensorEndpoint::kPrefix.
+UploadRequest parse_upload_request(const http::RequestHead& head, const Principal& principal);
+
+/// All that the head of a PUT tells of the `bytes` behind it.
+UploadRequest parse_upload(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes);
+
+/// How a body is compressed; refused where that is unknown.
+Coding known_coding(const http::Headers& headers);
+
+/// None where the field is not there.
+std::optional<Digest::Value> digest_in(const http::Headers& headers, const char* name);
+
+}  // namespace shared_tensor::server
