@@ -151,14 +151,28 @@ Named callers(const Field& field, const Servers& servers, std::size_t size, cons
     return all;
 }
 
-/// All of them once in every round: their ratios are of the same moments.
-std::map<std::string, Sample> measure(const Named& callers, Caller TensorCallers::*way, int rounds) {
+/// How often they take turns, and how many calls each makes when it is its turn.
+struct Turns {
+    int rounds, calls;
+};
+
+/// The first call of a turn finds caches that the others have filled: for small tensors that would be what is measured.
+Turns turns_of(std::size_t size) {
+    if (size >= kLargeTensorBytes) return {3, 1};
+    if (size > (std::size_t{16} << 20)) return {20, 1};
+    return {50, 10};
+}
+
+/// All of them in every round: their ratios are of the same moments.
+std::map<std::string, Sample> measure(const Named& callers, Caller TensorCallers::*way, Turns turns) {
     std::map<std::string, Sample> samples;
-    for (int round = -2; round < rounds; ++round) {
+    for (int round = -2; round < turns.rounds; ++round) {
         for (const auto& [name, calls] : callers) {
-            const auto start = Clock::now();
-            (calls.*way)();
-            if (round >= 0) samples[name].values.push_back(micros_since(start));
+            for (int call = 0; call < turns.calls; ++call) {
+                const auto start = Clock::now();
+                (calls.*way)();
+                if (round >= 0) samples[name].values.push_back(micros_since(start));
+            }
         }
     }
     return samples;
@@ -184,10 +198,7 @@ void print_targets(Report& report, const std::map<std::string, Sample>& samples)
 void measure_way(Report& report, const Named& callers, Caller TensorCallers::*way, const std::string& words,
                  std::size_t size) {
     report.group("tensor of " + std::to_string(size >> 10) + " KiB " + words);
-    const auto samples = measure(callers, way,
-                                 size >= kLargeTensorBytes        ? 3
-                                 : size > (std::size_t{16} << 20) ? 20
-                                                                  : 500);
+    const auto samples = measure(callers, way, turns_of(size));
     for (const auto& [name, calls] : callers) {
         const double p50 = samples.at(name).median();
         report.row(name, {{"p50_us", p50}, {"mib_per_s", static_cast<double>(size) / p50 / 1.048576}});

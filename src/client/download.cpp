@@ -17,7 +17,9 @@ namespace shared_tensor::client {
 
 namespace {
 
-constexpr std::size_t kFirstRange = std::size_t{1} << 20;  // it is copied to its place: the size is not known before
+/// It is copied to its place where the file is longer, for the size is not known before. A tensor of 1 MiB and the
+/// header of its file come at once.
+constexpr std::size_t kFirstRange = (std::size_t{1} << 20) + (std::size_t{64} << 10);
 constexpr std::size_t kWorthwhile = 4096;  // a connection that brought as much may be followed by another at once
 constexpr int kMostTries = 3;              // of a file that changes
 constexpr const char* kOtherRange = "the server sent another range than the one that was asked for";
