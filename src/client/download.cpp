@@ -17,8 +17,8 @@ namespace shared_tensor::client {
 
 namespace {
 
-/// It is copied to its place where the file is longer, for the size is not known before. A tensor of 1 MiB and the
-/// header of its file come at once.
+/// It is copied to its place where the file is longer, for the size is not known before. A tensor of 1 MiB and a header
+/// of up to 64 KiB come at once.
 constexpr std::size_t kFirstRange = (std::size_t{1} << 20) + (std::size_t{64} << 10);
 constexpr std::size_t kWorthwhile = 4096;  // a connection that brought as much may be followed by another at once
 constexpr int kMostTries = 3;              // of a file that changes

@@ -58,6 +58,13 @@ std::optional<Coding> coding_of(const http::Headers& headers) {
     return headers.count("Content-Encoding") == 1 ? parse_coding(http::trim(*field)) : std::nullopt;
 }
 
+Coding known_coding(const http::Headers& headers) {
+    const auto coding = coding_of(headers);
+    if (coding) return *coding;
+    throw Refused{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none",
+                                                headers.find("Content-Encoding").value_or("several"))};
+}
+
 Decoded decoded(const http::Request& request, Coding coding, std::size_t most, CompressionTotals& totals,
                 const std::function<std::shared_ptr<const void>(std::size_t bytes)>& hold) {
     const auto bytes = request.body != nullptr ? request.body->bytes() : std::span<const std::byte>();

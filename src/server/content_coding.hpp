@@ -18,6 +18,8 @@ namespace shared_tensor::server {
 
 /// That of a request's body; `none` without one. Nothing for a coding, or several, that nobody knows here.
 std::optional<Coding> coding_of(const http::Headers& headers);
+/// The same; throws Refused (415) in place of nothing.
+Coding known_coding(const http::Headers& headers);
 
 struct Decoded {
     std::vector<std::byte> bytes;

@@ -12,6 +12,7 @@
 #include "server/cors.hpp"
 #include "server/refused.hpp"
 #include "server/reply.hpp"
+#include "server/upload_request.hpp"
 
 namespace shared_tensor::server {
 

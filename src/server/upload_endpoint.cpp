@@ -121,7 +121,7 @@ std::optional<http::Response> UploadEndpoint::refuse_head(const http::RequestHea
         (void)parse_upload_request(head, principal);
         return std::nullopt;
     }
-    return obstacle(parse_upload(head, principal, *bytes));
+    return obstacle(parse_put(head, principal, *bytes));
 } catch (const Refused& refused) {
     return coding_refusal(refused);
 }
@@ -136,7 +136,7 @@ http::Response UploadEndpoint::put(const http::Request& request, const Principal
         const std::uint64_t most =
             range ? std::min<std::uint64_t>(range->part.count, max_body_bytes_) : max_body_bytes_;
         if (range) {  // what it says is refused before it is done
-            if (auto refused = obstacle(parse_upload(request.head, principal, range->part.count)))
+            if (auto refused = obstacle(parse_put(request.head, principal, range->part.count)))
                 return std::move(*refused);
         }
         const Decoded plain = decoded(request, coding, static_cast<std::size_t>(most), *totals_,
@@ -152,7 +152,7 @@ http::Response UploadEndpoint::put(const http::Request& request, const Principal
 
 http::Response UploadEndpoint::put_bytes(const http::RequestHead& head, const Principal& principal,
                                          std::span<const std::byte> bytes) const try {
-    const UploadRequest wanted = parse_upload(head, principal, bytes.size());
+    const UploadRequest wanted = parse_put(head, principal, bytes.size());
     if (auto refused = obstacle(wanted)) return std::move(*refused);
     return put(wanted, bytes);
 } catch (const Refused& refused) {

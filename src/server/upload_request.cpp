@@ -10,6 +10,9 @@
 #include "json_rpc/error.hpp"
 #include "server/refused.hpp"
 #include "server/tensor_endpoint.hpp"
+#include "service/tensor_store.hpp"
+#include "tensor/dtype.hpp"
+#include "tensor/layout.hpp"
 
 namespace shared_tensor::server {
 
@@ -87,7 +90,7 @@ UploadRequest parse_upload_request(const http::RequestHead& head, const Principa
     return wanted;
 }
 
-UploadRequest parse_upload(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes) {
+UploadRequest parse_put(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes) {
     const http::Headers& headers = head.headers;
     UploadRequest wanted = parse_upload_request(head, principal);
     if (!wanted.file_form)
@@ -121,13 +124,6 @@ UploadRequest parse_upload(const http::RequestHead& head, const Principal& princ
     }
     wanted.digest = digest_in(headers, "Repr-Digest");
     return wanted;
-}
-
-Coding known_coding(const http::Headers& headers) {
-    const auto coding = coding_of(headers);
-    if (coding) return *coding;
-    throw Refused{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none",
-                                                headers.find("Content-Encoding").value_or("several"))};
 }
 
 std::optional<Digest::Value> digest_in(const http::Headers& headers, const char* name) {

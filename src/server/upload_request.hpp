@@ -5,7 +5,6 @@
 
 #include "http/byte_range.hpp"
 #include "http/message.hpp"
-#include "server/content_coding.hpp"
 #include "server/principal.hpp"
 #include "service/upload_table.hpp"
 #include "tensor/tensor_file.hpp"
@@ -13,7 +12,7 @@
 
 namespace shared_tensor::server {
 
-/// What a request about an upload says. All that read one throw Refused where it cannot be understood.
+/// What a request about an upload says.
 struct UploadRequest {
     service::UploadTable::Key key;
     service::UploadTable::Payer payer{};
@@ -26,19 +25,17 @@ struct UploadRequest {
     std::optional<Digest::Value> digest;  ///< of the whole
 };
 
-/// HEAD and DELETE are for an upload and not for the tensor.
+/// HEAD and DELETE are for an upload and not for the tensor. False for what cannot be understood.
 bool is_about_upload(const http::RequestHead& head);
 
-/// Whom it is about: the path, and the parameters of the query. Paths begin with TensorEndpoint::kPrefix.
+/// Whom it is about: the path, and the parameters of the query. Paths begin with TensorEndpoint::kPrefix. Throws
+/// Refused where that cannot be understood.
 UploadRequest parse_upload_request(const http::RequestHead& head, const Principal& principal);
 
-/// All that the head of a PUT tells of the `bytes` behind it.
-UploadRequest parse_upload(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes);
+/// All that the head of a PUT tells of the `bytes` behind it. Throws the same.
+UploadRequest parse_put(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes);
 
-/// How a body is compressed; refused where that is unknown.
-Coding known_coding(const http::Headers& headers);
-
-/// None where the field is not there.
+/// None where the field is not there. Throws Refused for one that is no digest.
 std::optional<Digest::Value> digest_in(const http::Headers& headers, const char* name);
 
 }  // namespace shared_tensor::server

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "http/byte_range.hpp"
@@ -140,7 +141,7 @@ bool is_whole(const client::Downloaded& file, const FileServer& server) {
     return std::ranges::equal(file.bytes->bytes(), server.bytes());
 }
 
-constexpr std::size_t kFirst = std::size_t{1} << 20;  // at most, of the first request
+constexpr std::size_t kFirst = (std::size_t{1} << 20) + (std::size_t{64} << 10);  // at most, of the first request
 
 }  // namespace
 
@@ -156,6 +157,15 @@ TEST_CASE("A file comes whole, in ranges of any size over any number of connecti
             CHECK(server.most_at_once <= static_cast<int>(form.connections));
             CHECK(server.sent == size);
         }
+    }
+}
+
+TEST_CASE("A tensor of 1 MiB comes with the header of its file in one request", "[client][download]") {
+    for (const auto& [size, requests] : {std::pair{1'048'576 + 65'536, 1}, {1'048'576 + 65'537, 2}}) {
+        FileServer server(static_cast<std::size_t>(size));
+        const auto port = server.port();
+        CHECK(is_whole(download(port, "/f", {}), server));
+        CHECK(server.requests == requests);
     }
 }
 

@@ -255,7 +255,6 @@ TEST_CASE("Who gives an upload up while its last part comes ends it, or does not
         REQUIRE(table.table.stats().uploads == 0);  // so that there is room for the next
     }
     INFO(published << " published, " << given_up << " given up");
-    CHECK(published + given_up == 500);
     CHECK(table.table.stats().bytes == 0);
 }
 
