@@ -1,7 +1,9 @@
 #pragma once
 
 #include <dirent.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cstddef>
 
 namespace shared_tensor::test {
@@ -14,6 +16,14 @@ inline std::size_t open_descriptors() {
         ++count;
     ::closedir(folder);
     return count;
+}
+
+/// For a thousand connections or files, here and in processes that inherit it: many systems begin with 1024.
+inline void allow_many_descriptors() {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
+    ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 }  // namespace shared_tensor::test

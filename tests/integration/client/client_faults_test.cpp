@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "example_daemon.hpp"
+#include "support/rpc.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -24,9 +25,8 @@ TEST_CASE("A server that is not there is a failure of transport that ran nothing
 TEST_CASE("A server that dies during a call is a failure that may have run", "[client]") {
     ExampleDaemon server;
     const Client client = server.client();
-    auto task = client.submit("sleep", 30);
     std::jthread killer([&] {
-        task.wait_for(milliseconds(100));
+        (void)eventually([&] { return call(server.daemon.port(), "server.info")["totals"]["workers"]["busy"] == 1; });
         server.daemon.child().signal(SIGKILL);
     });
     try {

@@ -16,6 +16,7 @@
 #include <shared_tensor/tensor.hpp>
 
 #include "integration/memory/role.hpp"
+#include "support/descriptors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -76,6 +77,7 @@ struct Descriptors {
 }  // namespace
 
 TEST_CASE("The leases of a client that was killed end at once, all thousand of them", "[memory][death]") {
+    allow_many_descriptors();
     const ExampleDaemon server;
     const Watch watch(server);
     Role client("hold a thousand results", server);

@@ -1,22 +1,9 @@
-#include <sys/resource.h>
-
 #include <catch2/catch_test_macros.hpp>
 
 #include "integration/server/shared_daemon.hpp"
+#include "support/descriptors.hpp"
 
 using namespace shared_tensor::test;
-
-namespace {
-
-/// For a thousand connections, here and in the daemon that inherits it.
-void allow_many_files() {
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 8192);
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-}  // namespace
 
 TEST_CASE("control methods answer while all workers are busy", "[server]") {
     Daemon daemon(with_plugins({"--workers", "2"}));
@@ -58,7 +45,7 @@ TEST_CASE("tasks never take the last worker", "[server]") {
 }
 
 TEST_CASE("a thousand clients in task.wait leave the server free, and each gets the end", "[server]") {
-    allow_many_files();
+    allow_many_descriptors();
     Daemon daemon(with_plugins());
     const int port = daemon.port();
     const std::string name = fresh_name();

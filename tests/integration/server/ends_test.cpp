@@ -66,7 +66,7 @@ TEST_CASE("a notification goes on when its client hangs up", "[server]") {
 TEST_CASE("a notification ends at its deadline", "[server]") {
     const int port = shared_daemon();
     const std::string name = fresh_name();
-    CHECK(post(port, R"({"jsonrpc":"2.0","method":"hold","params":[")" + name + "\"]}", {{"Request-Timeout", "300"}})
+    CHECK(post(port, R"({"jsonrpc":"2.0","method":"hold","params":[")" + name + "\"]}", {{"Request-Timeout", "2000"}})
               .status == 204);
     CHECK(until(port, name, "cancelled", 1));
 }

@@ -130,7 +130,7 @@ TEST_CASE("a binary request that trickles gets 408", "[server]") {
 }
 
 TEST_CASE("a connection without a request ends", "[server]") {
-    const Limited daemon("idle-timeout", "100ms");
+    const Limited daemon("idle-timeout", "1s");
     HttpPeer peer(daemon.port());
     peer.request("GET", "/healthz");
     CHECK(peer.read().status == 200);

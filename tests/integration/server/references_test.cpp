@@ -71,9 +71,9 @@ TEST_CASE("a deadline of the message counts from its arrival, also for items tha
     const std::string name = fresh_name();
     const auto begin = std::chrono::steady_clock::now();
     const Json answers = batch(
-        {call_object("sleep", {0.3}, 1), call_object("hold", {name}, 2),
+        {call_object("sleep", {1.2}, 1), call_object("hold", {name}, 2),
          call_object("hold", Json::array({Json{{"$ref", {{"item", 1}}}}}), 3), call_object("sleep", {item(1)}, 4)},
-        {{"Request-Timeout", "500"}});
+        {{"Request-Timeout", "2000"}});
     CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
     CHECK(answers[0].contains("result"));
     CHECK(answers[1]["error"]["code"] == -32002);

@@ -99,7 +99,7 @@ TEST_CASE("a task's deadline ends it, and its code sees that", "[server]") {
 TEST_CASE("a task's deadline does not end the equal call that shares its run", "[server]") {
     const int port = shared_daemon();
     const std::string name = fresh_name();
-    const Json id = submit("hold_cached", {name}, {{"deadline_ms", 300}})["id"];
+    const Json id = submit("hold_cached", {name}, {{"deadline_ms", 3000}})["id"];
     REQUIRE(until(port, name, "started", 1));
     PendingCall equal(port, "hold_cached", {name});
     CHECK(waited(id)["error"]["code"] == -32002);

@@ -266,7 +266,7 @@ TEST_CASE("arguments of calls that stream are checked before they run", "[client
 
 TEST_CASE("a deadline ends a call that streams", "[client][streams]") {
     const ExampleDaemon server;
-    auto call = server.client().with({.timeout = 300ms}).stream<double>("sum_of");
+    auto call = server.client().with({.timeout = 2s}).stream<double>("sum_of");
     auto numbers = call.writer<double>();
     CHECK_THROWS_AS(call.result(), DeadlineExceeded);
     CHECK_THROWS_AS(numbers.write(1), DeadlineExceeded);

@@ -201,7 +201,7 @@ TEST_CASE("items that nobody read give their memory back", "[client][streams]") 
         auto tokens = call_of_one.reader<at::Tensor>();
         REQUIRE(tokens.next());
         std::this_thread::sleep_for(3s);  // by now the server has heard that they came: they do not end by themselves
-        CHECK(leases() == 19);
+        CHECK(eventually([&] { return leases() == 19; }));
     }
     CHECK(eventually([&] { return leases() == 0; }));
 }

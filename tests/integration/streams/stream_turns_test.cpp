@@ -49,7 +49,7 @@ TEST_CASE("a call that is cancelled while its sides take turns ends at once", "[
 
 TEST_CASE("a deadline ends a call whose sides take turns", "[client][streams]") {
     const ExampleDaemon server;
-    auto call = server.client().with({.timeout = 300ms}).stream<double>("running_sum");
+    auto call = server.client().with({.timeout = 2s}).stream<double>("running_sum");
     CHECK_THROWS_AS(take_turns(call, [] {}), DeadlineExceeded);
 }
 

@@ -169,7 +169,7 @@ TEST_CASE("who finds no free connection in time is told that nothing was sent", 
     auto options = options_for(server.port());
     options.max_connections = 1;
     http::Client client(options);
-    std::jthread holder([&] { CHECK_THROWS_AS(client.send(text_request("x")), TransportError); });
+    std::jthread holder([&] { (void)failure_of(client, text_request("x")); });
     auto connection = server.accept();
     RawServer::read_request(connection);
     auto request = text_request("y");
@@ -200,12 +200,12 @@ TEST_CASE("an answer that does not come in time ends the wait, and may have been
     http::Client client(options_for(server.port()));
     auto request = text_request("x");
     const auto start = steady_clock::now();
-    request.deadline = start + milliseconds(50);
+    request.deadline = start + milliseconds(500);
     const auto error = failure_of(client, request);
     CHECK(error.kind == TransportError::Kind::timeout);
     CHECK(error.sent);
-    CHECK(steady_clock::now() - start >= milliseconds(50));
-    CHECK(steady_clock::now() - start < std::chrono::seconds(5));
+    CHECK(steady_clock::now() - start >= milliseconds(500));
+    CHECK(steady_clock::now() - start < std::chrono::seconds(20));
 }
 
 TEST_CASE("a deadline covers the whole answer, however steadily it trickles", "[http]") {
@@ -393,8 +393,7 @@ TEST_CASE("shutdown ends every wait, and later calls fail at once", "[http]") {
     for (int i = 0; i < 3; ++i) {
         waiting.emplace_back([&] {
             ClientRequest request;  // without a deadline
-            CHECK(failure_of(client, request).kind == TransportError::Kind::broken);
-            ++ended;
+            if (failure_of(client, request).kind == TransportError::Kind::broken) ++ended;
         });
     }
     auto connection = server.accept();

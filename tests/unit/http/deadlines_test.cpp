@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "raw_client.hpp"
+#include "support/descriptors.hpp"
 #include "test_server.hpp"
 
 namespace shared_tensor::test {
@@ -37,7 +38,7 @@ TEST_CASE("headers that do not become whole in time get 408", "[http]") {
 
 TEST_CASE("a client that sends its headers byte by byte is not given more time for each", "[http]") {
     auto options = patient_options();
-    options.header_timeout = kSoon;
+    options.header_timeout = std::chrono::seconds(1);
     TestServer under_test(options);
     under_test.start();
     RawClient client(under_test.port());
@@ -51,13 +52,13 @@ TEST_CASE("a client that sends its headers byte by byte is not given more time f
 
 TEST_CASE("the time for headers starts with the first byte of each request", "[http]") {
     auto options = patient_options();
-    options.header_timeout = milliseconds(200);
+    options.header_timeout = milliseconds(1000);
     TestServer under_test(options);
     under_test.start();
     RawClient client(under_test.port());
     for (int i = 0; i < 5; ++i) {
         client.send("GET / HT");
-        std::this_thread::sleep_for(milliseconds(60));
+        std::this_thread::sleep_for(milliseconds(300));
         client.send("TP/1.1\r\nHost: here\r\n\r\n");
         REQUIRE(client.read_answer().status == 200);
     }
@@ -80,7 +81,7 @@ TEST_CASE("a text body that is not whole in time gets 408, however steadily it t
 TEST_CASE("a binary body may take its time as long as it moves", "[http]") {
     auto options = patient_options();
     options.body_timeout = milliseconds(1);
-    options.body_stall_timeout = milliseconds(300);
+    options.body_stall_timeout = milliseconds(1000);
     options.min_bytes_per_second = 0;
     TestServer under_test(options);
     under_test.handler.plan.binary = true;
@@ -88,7 +89,7 @@ TEST_CASE("a binary body may take its time as long as it moves", "[http]") {
     RawClient client(under_test.port());
     client.send("POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 8\r\n\r\n");
     for (int i = 0; i < 8; ++i) {
-        std::this_thread::sleep_for(milliseconds(60));
+        std::this_thread::sleep_for(milliseconds(200));
         client.send("x");
     }
     CHECK(client.read_answer().body == "xxxxxxxx");
@@ -126,7 +127,7 @@ TEST_CASE("a binary body that trickles below the least rate gets 408", "[http]")
 
 TEST_CASE("an idle connection is closed without a word", "[http]") {
     auto options = patient_options();
-    options.idle_timeout = kSoon;
+    options.idle_timeout = milliseconds(500);
     TestServer under_test(options);
     under_test.start();
     RawClient silent(under_test.port());
@@ -182,6 +183,7 @@ TEST_CASE("a client that reads below the least rate is cut off", "[http]") {
 TEST_CASE("idle, slow, half-open and non-reading clients by the hundred hold no thread and stop nobody", "[http]") {
     auto options = patient_options();
     options.header_timeout = std::chrono::seconds(20);
+    allow_many_descriptors();
     TestServer under_test(options);
     under_test.start();
     std::vector<RawClient> clients;
@@ -199,7 +201,7 @@ TEST_CASE("idle, slow, half-open and non-reading clients by the hundred hold no 
     RawClient fresh(under_test.port());
     fresh.send(post("/", "alive"));
     CHECK(fresh.read_answer().body == "alive");
-    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(1));
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(10));
 }
 
 }  // namespace

@@ -205,6 +205,7 @@ TEST_CASE("a channel that was closed tells nothing more", "[local]") {
 }
 
 TEST_CASE("a thousand short channels leave nothing behind", "[local]") {
+    allow_many_descriptors();
     ChannelUnderTest test;
     const ClientEnd one(test.options.path);
     REQUIRE(test.recorder.opens.wait());

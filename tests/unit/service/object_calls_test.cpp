@@ -71,7 +71,8 @@ struct Functions {
 private:
     int hold() {
         const int now = ++running;
-        if (now > peak) peak = now;
+        for (int most = peak; most < now && !peak.compare_exchange_weak(most, now);) {
+        }
         started.set();
         go.wait();
         return running--;

@@ -52,11 +52,14 @@ TEST_CASE("later work is done in its time, and at the end at the latest", "[util
     std::vector<int> done;
     {
         Background background("test");
+        std::promise<void> begin;
+        background.post([&] { begin.get_future().wait(); });  // until all of them are there
         background.post_after(std::chrono::hours(1), [&] { done.push_back(3); });
         background.post_after(std::chrono::milliseconds(1), [&] { done.push_back(2); });
         background.post([&] { done.push_back(1); });
         std::promise<void> second;
         background.post_after(std::chrono::milliseconds(2), [&] { second.set_value(); });
+        begin.set_value();
         second.get_future().wait();
         CHECK(done == std::vector<int>{1, 2});
     }
