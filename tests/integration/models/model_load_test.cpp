@@ -134,12 +134,14 @@ TEST_CASE("calls that run while their model goes end on it", "[models]") {
     auto on_replaced = std::async(std::launch::async, slow);
     CHECK(eventually(running));
     CHECK(server.load("m", "thrice.pt", true).contains("result"));
+    CHECK(running());
     CHECK(call(port, "m.count_to", Json::array({1})) == 3);
     CHECK(on_replaced.get()["result"] == kLong * 2);
     CHECK(eventually([&] { return busy() == 0; }));
     auto on_unloaded = std::async(std::launch::async, slow);
     CHECK(eventually(running));
     CHECK(call(port, "model.unload", {{"name", "m"}}).is_object());
+    CHECK(running());
     CHECK(call_code(port, "m.count_to", Json::array({1})) == -32601);
     CHECK(on_unloaded.get()["result"] == kLong * 3);
 }

@@ -32,7 +32,7 @@ TEST_CASE("a task is watched without being asked for", "[client][streams]") {
     const std::int64_t before = requests(server);
     CHECK(task.get() >= 1.0);
     CHECK(requests(server) - before <= 4);  // the WebSocket, task.result, and our own question
-    CHECK(seen.size() >= 3);                // the function reports every 50 ms
+    CHECK(seen.size() > 10);                // the function reports every 50 ms
     CHECK(std::is_sorted(seen.begin(), seen.end()));
     CHECK(seen.back() == 1.0);
 }
