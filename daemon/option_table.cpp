@@ -5,13 +5,13 @@
 #include <stdexcept>
 
 #include "util/log.hpp"
+#include "util/time_text.hpp"
 
 namespace shared_tensor::daemon {
 
 namespace {
 
 using nlohmann::json;
-using std::chrono::milliseconds;
 
 template <class T>
 T parse_number(const std::string& text, T least, T most, std::string_view unit = "") {
@@ -22,22 +22,6 @@ T parse_number(const std::string& text, T least, T most, std::string_view unit =
                                     std::string(unit) + ", not \"" + text + '"');
     }
     return value;
-}
-
-/// "30000", "500ms", "30s", "5m", "1h"
-milliseconds parse_duration(const std::string& text) {
-    const auto unit = text.find_first_not_of("0123456789");
-    const std::string digits = text.substr(0, unit);
-    const std::string suffix = unit == std::string::npos ? "ms" : text.substr(unit);
-    const std::int64_t factor = suffix == "ms"  ? 1
-                                : suffix == "s" ? 1000
-                                : suffix == "m" ? 60'000
-                                : suffix == "h" ? 3'600'000
-                                                : 0;
-    if (factor == 0 || digits.empty()) {
-        throw std::invalid_argument("must be a time such as 500ms, 30s, 5m or 1h, not \"" + text + '"');
-    }
-    return milliseconds(parse_number<std::int64_t>(digits, 0, 1'000'000'000) * factor);
 }
 
 /// "1048576", "64K", "64M", "2G" (powers of 1024)
@@ -166,7 +150,9 @@ void add_running(Table& table) {
     table.count("workers", "threads that run functions; 0: max(4, cores)", 0, MEMBER(server.workers), 4096);
     table.count("torch-threads", "threads of each thread that calls libtorch; 0: max(1, cores / workers)", 0,
                 MEMBER(server.torch_threads), 4096);
-    table.count("queue", "calls that wait for a worker; more are refused with -32001", 1, MEMBER(server.queue));
+    table.count("queue",
+                "calls and tasks that wait for a worker; tasks leave an eighth free; more are refused with -32001", 1,
+                MEMBER(server.queue));
     table.time("timeout", "deadline of a call that names none", MEMBER(server.call_timeout));
     table.time("drain-time", "how long calls in flight may take after SIGTERM", MEMBER(server.drain_time));
     table.flag("cache", "keep results of functions marked cached (--no-cache: never)", MEMBER(server.cache));
@@ -193,7 +179,7 @@ void add_limits(Table& table) {
     table.size("max-json-bytes", "JSON of a request", MEMBER(server.max_json_bytes));
     table.count("max-json-depth", "levels of arrays and objects", 1, MEMBER(server.max_json_depth), 1000);
     table.size("max-body-bytes", "of a binary request", MEMBER(server.max_body_bytes));
-    table.size("max-bytes-in-flight", "request bodies held at once; 0: a quarter of the memory",
+    table.size("max-bytes-in-flight", "request bodies and copies of arguments held at once; 0: a quarter of the memory",
                MEMBER(server.max_bytes_in_flight));
     table.count("max-chunks", "of one chunked request", 1, MEMBER(server.max_chunks), 1'000'000'000);
     table.count("min-bytes-per-second", "what a binary request or an answer must move on average; 0: no bound", 0,
@@ -201,9 +187,15 @@ void add_limits(Table& table) {
     table.count("max-batch-items", "requests in a batch", 1, MEMBER(server.max_batch_items));
     table.size("max-batch-reply-bytes", "answers of a batch", MEMBER(server.max_batch_reply_bytes));
     table.size("max-reply-json-bytes", "JSON of an answer", MEMBER(server.max_reply_json_bytes));
+    table.count("max-reply-data-elements", "of a tensor that an answer writes as nested lists", 1,
+                MEMBER(server.max_reply_data_elements), 1'000'000'000);
     table.count("max-connections", "open at once", 1, MEMBER(server.max_connections));
+    table.count("max-untrusted-connections",
+                "of clients that have not shown a token yet, and of other users of this host; 0: a quarter of "
+                "max-connections",
+                0, MEMBER(server.max_untrusted_connections));
     table.count("max-client-connections",
-                "of one address; 0: any number from loopback, half of max-connections from other hosts", 0,
+                "of one address, user or principal; 0: any number from loopback, else half of max-connections", 0,
                 MEMBER(server.max_client_connections));
     table.count("max-client-requests", "of one client, a second on average; 0: any number", 0,
                 MEMBER(server.max_client_requests), 1'000'000'000);
@@ -229,6 +221,10 @@ void add_limits(Table& table) {
     table.time("session-idle", "end of a session that is not used", MEMBER(server.session_idle));
     table.size("max-shared-bytes", "shared memory for results, kept warm or in use; 0: half of the memory",
                MEMBER(server.max_shared_bytes));
+    table.count("max-segments", "of shared memory, each with a descriptor; 0: by the limit of open files (ulimit -n)",
+                0, MEMBER(server.max_segments), 10'000'000);
+    table.count("max-local-channels", "processes that share memory with the server", 1,
+                MEMBER(server.max_local_channels));
     table.count("max-leases", "tensors lent to all clients", 1, MEMBER(server.max_leases), 10'000'000);
     table.count("max-client-leases", "tensors lent to one client", 1, MEMBER(server.max_client_leases), 10'000'000);
     table.count("max-models", "models that are loaded on request", 0, MEMBER(server.max_models), 10'000);

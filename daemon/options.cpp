@@ -104,7 +104,8 @@ cxxopts::Options command_line() {
         "shared-tensor-server",
         "Shares C++ functions, models and tensors with other processes: JSON-RPC 2.0 over HTTP.\n"
         "Every option may also come from the environment (SHARED_TENSOR_UNIX_SOCKET for --unix-socket)\n"
-        "or from --config; flags win over environment over file over default.\n");
+        "or from --config; flags win over environment over file over default.\n"
+        "Times need a unit: 500ms, 30s, 5m, 1h. Sizes are in bytes: 65536, or 64K, 64M, 2G.\n");
     const DaemonOptions defaults;
     for (const OptionEntry& entry : option_table()) {
         const std::string help =
@@ -173,6 +174,7 @@ ParsedOptions parse_options(int argc, char** argv) {
     }
     DaemonOptions& options = parsed.options;
     options.server.port = -1;
+    options.server.raise_descriptor_limit = true;  // the process is the server's alone
     if (given.count("config") > 0) {
         apply_file(options, given["config"].as<std::string>());
     } else if (const char* path = std::getenv("SHARED_TENSOR_CONFIG"); path != nullptr && *path != '\0') {

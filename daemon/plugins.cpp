@@ -1,20 +1,42 @@
 #include "plugins.hpp"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <exception>
 #include <memory>
+#include <optional>
+#include <set>
 #include <stdexcept>
+
+#include <shared_tensor/detail/failure.hpp>
+
+#include "elf_check.hpp"
+#include "ending.hpp"
+#include "util/standard_error.hpp"
+#include "util/unique_fd.hpp"
 
 namespace shared_tensor::daemon {
 
 namespace {
 
+/// One line, whatever texts of the plugin are in it.
+std::string line_about(const std::string& path, const std::string& why) {
+    std::string line = "plugin " + path + ": " + why;
+    std::replace_if(
+        line.begin(), line.end(), [](unsigned char c) { return c < ' '; }, ' ');
+    return line;
+}
+
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
-    throw std::runtime_error("plugin " + path + ": " + why);
+    throw std::runtime_error(line_about(path, why));
 }
 
 std::string absolute(const std::string& path) {
@@ -31,17 +53,99 @@ void check_file(const std::string& path) {
         refuse(path, "belongs to another user: its code would run as you");
 }
 
-void check_manifest(const std::string& path, const detail::PluginManifest& manifest) {
-    if (manifest.struct_size != sizeof manifest || manifest.abi != SHARED_TENSOR_PLUGIN_ABI) {
-        refuse(path, "built for plugin ABI " + std::to_string(manifest.abi) + ", this server has " +
+void check_library(const std::string& path) {
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!file) refuse(path, "cannot be opened: permission denied, or it is gone");
+    if (const std::string fault = elf_fault_of_file(file.get()); !fault.empty()) refuse(path, fault);
+}
+
+/// A copy of what lies at an address of this process; nothing where no memory is. To follow a wild pointer would end
+/// the process by SIGSEGV.
+template <class Record>
+std::optional<Record> copy_of(const void* address) {
+    Record copy{};
+    const iovec to{&copy, sizeof copy};
+    const iovec from{const_cast<void*>(address), sizeof copy};  // NOLINT(cppcoreguidelines-pro-type-const-cast): read
+    const ssize_t got = ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0);
+    if (got == static_cast<ssize_t>(sizeof copy)) return copy;
+    if (got >= 0 || errno == EFAULT) return std::nullopt;
+    return *static_cast<const Record*>(address);  // the system call is forbidden here
+}
+
+/// A short text of the plugin's; nothing where it does not end, or no memory is.
+std::optional<std::string> text_of(const char* address) {
+    constexpr std::size_t kMost = 100;
+    std::string text;
+    for (; address != nullptr && text.size() < kMost; ++address) {
+        const auto character = copy_of<char>(address);
+        if (!character) break;
+        if (*character == '\0') return text;
+        text += *character;
+    }
+    return std::nullopt;
+}
+
+/// Its size and its ABI come first: the rest may look different in another version.
+detail::PluginManifest checked_manifest(const std::string& path, const void* address) {
+    struct Start {
+        std::uint32_t struct_size, abi;
+    };
+    static const std::string kDamaged =
+        "its manifest is damaged: build it again with SHARE of shared_tensor " SHARED_TENSOR_VERSION;
+    if (address == nullptr) refuse(path, "shared_tensor_plugin_v1 gives no manifest (a null pointer)");
+    const auto start = copy_of<Start>(address);
+    if (!start) refuse(path, kDamaged);
+    if (start->struct_size != sizeof(detail::PluginManifest) || start->abi != SHARED_TENSOR_PLUGIN_ABI) {
+        refuse(path, "built for plugin ABI " + std::to_string(start->abi) + ", this server has " +
                          std::to_string(SHARED_TENSOR_PLUGIN_ABI) +
                          ": rebuild it against shared_tensor " SHARED_TENSOR_VERSION);
     }
-    const std::string theirs = manifest.torch_version;
-    if (!theirs.empty() && theirs != SHARED_TENSOR_TORCH_VERSION) {
+    const auto manifest = copy_of<detail::PluginManifest>(address);
+    const auto torch = manifest ? text_of(manifest->torch_version) : std::nullopt;
+    if (!torch) refuse(path, kDamaged);
+    if (!torch->empty() && *torch != SHARED_TENSOR_TORCH_VERSION) {
         refuse(path,
-               "built with libtorch " + theirs + ", this server runs " SHARED_TENSOR_TORCH_VERSION ": rebuild it");
+               "built with libtorch " + *torch + ", this server runs " SHARED_TENSOR_TORCH_VERSION ": rebuild it");
     }
+    return *manifest;
+}
+
+void check_records(const std::string& path, const detail::ShareRecord* records) {
+    if (records == nullptr) refuse(path, "shares no function");
+    std::set<const void*> seen;
+    for (const void* next = records; next != nullptr;) {
+        const auto record = copy_of<detail::ShareRecord>(next);
+        if (!record || !copy_of<const void*>(record->function) || !seen.insert(next).second)
+            refuse(path, "its list of functions is damaged: share functions with SHARE only");
+        next = record->next;
+    }
+}
+
+std::string loading;  // the plugin whose static initialisers run just now
+
+/// In the place of std::terminate(): what a static initialiser throws cannot pass through the loader.
+[[noreturn]] void end_loading() {
+    std::string what = "something that is no std::exception";
+    try {
+        if (const auto thrown = std::current_exception()) std::rethrow_exception(thrown);
+        what = "nothing, but called std::terminate()";
+    } catch (const std::exception& error) {
+        what = detail::bounded_text(detail::text_of(error));
+    } catch (...) {  // it has no text
+    }
+    const std::string line = line_about(loading, "a static initialiser threw: " + what);
+    write_to_standard_error("shared-tensor-server: " + line + '\n', IfFull::drop);
+    leave(1);
+}
+
+/// The plugin's static initialisers run here.
+void* open_library(const std::string& path) {
+    loading = path;
+    const std::terminate_handler before = std::set_terminate(&end_loading);
+    void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    std::set_terminate(before);
+    if (handle == nullptr) refuse(path, ::dlerror());
+    return handle;
 }
 
 }  // namespace
@@ -49,16 +153,15 @@ void check_manifest(const std::string& path, const detail::PluginManifest& manif
 void load_plugin(const std::string& given, Registry& registry) {
     const std::string path = absolute(given);
     check_file(path);
-    void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) refuse(path, ::dlerror());
-    using Entry = const detail::PluginManifest* (*)() noexcept;
+    check_library(path);
+    void* handle = open_library(path);
+    using Entry = const void* (*)();
     const auto entry = reinterpret_cast<Entry>(::dlsym(handle, "shared_tensor_plugin_v1"));
     if (entry == nullptr)
         refuse(path, "not a shared_tensor plugin: no symbol shared_tensor_plugin_v1 (does it use SHARE?)");
-    const detail::PluginManifest* manifest = entry();
-    check_manifest(path, *manifest);
-    if (manifest->records == nullptr) refuse(path, "shares no function");
-    registry.add_records(manifest->records);
+    const detail::PluginManifest manifest = checked_manifest(path, entry());
+    check_records(path, manifest.records);
+    registry.add_records(manifest.records, path);
 }  // the handle is never closed: functions of the plugin may run until the process ends
 
 }  // namespace shared_tensor::daemon

@@ -1,55 +1,46 @@
 // shared-tensor-server: see --help.
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <iostream>
+#include <string>
 #include <string_view>
-#include <thread>
 
 #include <shared_tensor/server.hpp>
 
 #include "doctor.hpp"
+#include "ending.hpp"
 #include "options.hpp"
 #include "plugins.hpp"
 #include "util/log.hpp"
-
-/// There in a build for coverage only.
-// NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): gcc's name
-extern "C" void __gcov_dump() __attribute__((weak));
+#include "util/log_queue.hpp"
+#include "util/memory_faults.hpp"
+#include "util/standard_error.hpp"
+#include "util/unique_fd.hpp"
 
 namespace {
 
 using namespace shared_tensor;  // NOLINT(google-build-using-namespace): the program of this library
 
-/// Blocked before any thread starts, so that only wait_for_signal() gets them.
-sigset_t block_signals() {
-    sigset_t set;
-    ::sigemptyset(&set);
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP})
-        ::sigaddset(&set, signal);
-    ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
-    (void)std::signal(SIGPIPE, SIG_IGN);
-    return set;
+/// Nothing that a library or a plugin prints may block: this process gets an open file of its own for the pipe or the
+/// terminal, since O_NONBLOCK on the one that it inherited would be seen by other processes.
+void never_block_on_standard_error() {
+    struct stat status {};
+    if (::fstat(STDERR_FILENO, &status) != 0 || !(S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) return;
+    const UniqueFd own(::open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (own) ::dup2(own.get(), STDERR_FILENO);
 }
 
-int wait_for_signal(const sigset_t& set) {
-    int signal = 0;
-    do {
-        if (::sigwait(&set, &signal) != 0) return SIGTERM;
-    } while (signal == SIGHUP);  // a closed terminal does not end a daemon
-    return signal;
-}
-
-/// Nothing of the process may be destroyed while a function that ignores its cancellation still runs.
-[[noreturn]] void leave(int code) {
-    (void)std::fflush(nullptr);
-    if (__gcov_dump != nullptr) __gcov_dump();
-    ::_exit(code);
+/// The reason why the daemon ends, after what was logged before.
+void say(const std::string& text) {
+    log::flush(std::chrono::seconds(1));
+    write_to_standard_error("shared-tensor-server: " + text + '\n', IfFull::drop);
 }
 
 void write_ready_file(const std::string& path, const std::string& url) {
@@ -69,31 +60,35 @@ Registry collect(const daemon::DaemonOptions& options) {
     return registry;
 }
 
-int serve(const daemon::DaemonOptions& options, const sigset_t& signals) {
+int serve(const daemon::DaemonOptions& options, daemon::Ending& ending) {
+    never_block_on_standard_error();
     log::set_level(log::parse_level(options.log_level));
+    daemon::Ending::watch_crashes();
+    daemon::Ending::watch_exit();
     Server server(collect(options), options.server);
     server.start();
-    if (!options.ready_file.empty()) write_ready_file(options.ready_file, server.url());
+    daemon::Ending::watch_exit();
+    ending.serves(options.server.drain_time);
+    if (!options.ready_file.empty()) {
+        daemon::Ending::owns_ready_file(options.ready_file);
+        write_ready_file(options.ready_file, server.url());
+    }
     log::info("listening on ", server.url(), " with ", server.functions(), " functions");
 
-    wait_for_signal(signals);
+    ending.wait();
     log::info("stopping: calls in flight have ", options.server.drain_time.count(), " ms");
-    std::thread([signals] {
-        wait_for_signal(signals);
-        log::warn("second signal: stopping at once");
-        leave(1);
-    }).detach();  // ends with the process
     const bool clean = server.stop(options.server.drain_time);
-    log::info(clean ? "stopped" : "stopped; some calls did not end in time");
-    if (!options.ready_file.empty()) ::unlink(options.ready_file.c_str());
-    leave(0);
+    if (clean) log::info("stopped");
+    if (!clean) log::warn("stopped; something did not end in time: a call, a model that is being loaded or a transfer");
+    daemon::leave(0);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    const sigset_t signals = block_signals();
     try {
+        daemon::Ending ending;
+        handle_memory_faults();
         const bool doctor = argc > 1 && std::string_view(argv[1]) == "doctor";
         if (doctor) std::rotate(argv + 1, argv + 2, argv + argc);  // the options are as for serving
         const auto parsed = daemon::parse_options(doctor ? argc - 1 : argc, argv);
@@ -102,9 +97,9 @@ int main(int argc, char** argv) {
             std::cout << *parsed.print << '\n';
             return 0;
         }
-        return serve(parsed.options, signals);
+        return serve(parsed.options, ending);
     } catch (const std::exception& error) {
-        std::cerr << "shared-tensor-server: " << error.what() << '\n';
-        leave(1);
+        say(error.what());
+        daemon::leave(1);
     }
 }

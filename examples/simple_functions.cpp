@@ -58,14 +58,15 @@ namespace {
 using namespace shared_tensor;  // NOLINT(google-build-using-namespace): an example
 
 void call_all(const Client& client) {
-    std::printf("mean: %g\n", client.call<double>("mean", std::vector<double>{1, 2, 6}));
+    std::printf("mean: %g\n", client.call<double>("shop.mean", std::vector<double>{1, 2, 6}));
     for (const auto& [word, count] : client.call<std::map<std::string, int>>("count_words", "to be or not to be"))
         std::printf("count_words: %s %d\n", word.c_str(), count);
 
     // By position, or by name; what has a default may be left out.
     const shop::Order order{"tea", 2, "hot"};
-    std::printf("describe: %s\n", client.call<std::string>("describe", order).c_str());
-    const auto named_call = client.call<std::string>("describe", named("greeting", "For you"), named("order", order));
+    std::printf("describe: %s\n", client.call<std::string>("shop.describe", order).c_str());
+    const auto named_call =
+        client.call<std::string>("shop.describe", named("greeting", "For you"), named("order", order));
     std::printf("describe: %s\n", named_call.c_str());
     std::printf("times: %g\n", client.call<double>("times", 14));
 }

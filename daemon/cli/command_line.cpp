@@ -7,6 +7,7 @@
 #include <shared_tensor/version.hpp>
 
 #include "cli/output.hpp"
+#include "util/time_text.hpp"
 
 namespace shared_tensor::cli {
 
@@ -82,15 +83,15 @@ cxxopts::Options option_list() {
         text())("tls-certificate", "PEM file of a certificate of one's own, for servers that want one", text())(
         "tls-key", "PEM file of its key", text())(
         "compression", "content codings of tensors that go to another host and come from it: zstd, gzip", text())(
-        "wait-for-server", "tries for so many seconds to reach a server that is still to start", text());
-    options.add_options("Call")("timeout", "seconds for the call, or for wait and watch", text())(
+        "wait-for-server", "how long to try to reach a server that is still starting: 500ms, 30s, 5m", text());
+    options.add_options("Call")("timeout", "for the call, or for wait and watch: 500ms, 30s, 5m", text())(
         "o,output", "writes the result to FILE.npy, FILE.safetensors or FILE.json", text())(
         "task", "runs the call as a task, and waits for it")(
         "idempotent", "the call may run twice: repeat it if the connection breaks")(
         "key", "idempotency key: the same key never runs twice", text())("session", "token of a session", text())(
         "require", "ways that tensors must go, else the call fails: shm, cuda_ipc, body, ...", text())(
-        "ttl", "seconds that the server keeps a finished task", text())(
-        "deadline", "seconds after which the server cancels a task", text())(
+        "ttl", "how long the server keeps a finished task: 30s, 5m, 1h", text())(
+        "deadline", "when the server cancels a task that still runs: 30s, 5m, 1h", text())(
         "name", "put: the name; default: that of the file", text())(
         "if-version", "put, delete: only in the place of that version; 0: only where there is none", text())(
         "after", "watch: the version that is known; default: that of now", text());
@@ -125,11 +126,14 @@ public:
     std::string text(const std::string& option) const {
         return has(option) ? (*parsed_)[option].as<std::string>() : "";
     }
-    std::optional<std::chrono::milliseconds> seconds(const std::string& option) const {
+    std::optional<std::chrono::milliseconds> duration(const std::string& option) const {
         if (!has(option)) return std::nullopt;
-        constexpr double kLongest = 365.0 * 24 * 3600;
-        const double value = std::min(number_of(option, text(option)), kLongest);
-        return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(value * 1000)));
+        constexpr std::chrono::milliseconds kLongest = std::chrono::hours(365 * 24);
+        try {
+            return std::min(parse_duration(unmarked(text(option))), kLongest);
+        } catch (const std::invalid_argument& error) {
+            throw UsageError("--" + option + ": " + error.what());
+        }
     }
     std::size_t whole(const std::string& option, std::size_t fallback) const {
         if (!has(option)) return fallback;
@@ -153,18 +157,20 @@ private:
 
 void read_options(const Reader& reader, CommandLine& line) {
     line.client.url = reader.text("url");
+    if (reader.has("url") && line.client.url.empty())
+        throw UsageError("--url is empty: give an address, or leave it out for the server of SHARED_TENSOR_URL");
     line.client.tls_ca = reader.text("tls-ca");
     line.client.tls_certificate = reader.text("tls-certificate");
     line.client.tls_key = reader.text("tls-key");
     if (reader.has("compression")) line.client.compression = reader.text("compression");
-    line.client.wait_for_server = reader.seconds("wait-for-server").value_or(line.client.wait_for_server);
-    line.call.timeout = reader.seconds("timeout");
+    line.client.wait_for_server = reader.duration("wait-for-server").value_or(line.client.wait_for_server);
+    line.call.timeout = reader.duration("timeout");
     line.call.idempotent = reader.has("idempotent");
     line.call.idempotency_key = reader.text("key");
     line.call.session = reader.text("session");
     line.call.require = reader.text("require");
-    line.call.task_ttl = reader.seconds("ttl");
-    line.call.task_deadline = reader.seconds("deadline");
+    line.call.task_ttl = reader.duration("ttl");
+    line.call.task_deadline = reader.duration("deadline");
     line.output = reader.text("output");
     line.state = reader.text("state");
     line.limit = reader.whole("limit", line.limit);

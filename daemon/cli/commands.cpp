@@ -40,7 +40,7 @@ int functions(const CommandLine& line) {
     require_words(line, 0, 1, "functions [NAME]");
     const std::string text = connect(line).discover();
     if (line.json) {
-        print_line(text);
+        print_line(compact(functions_only(parsed(text))));
     } else if (line.names) {
         print_line(function_names(parsed(text)));
     } else {

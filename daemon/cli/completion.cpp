@@ -42,7 +42,7 @@ _shared_tensor() {
         done
     fi
     local program="${COMP_WORDS[0]}"
-    local -a ask=("$program" --timeout 2)
+    local -a ask=("$program" --timeout 2s)
     [[ -n $url ]] && ask+=(--url "$url")
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")

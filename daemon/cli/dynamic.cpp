@@ -22,7 +22,7 @@ public:
         return value_->tensors.at(index.get<std::size_t>());
     }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return tensor::make_handle(tensor); }
-    void describe(const codec::TensorPointer&, std::string& out) override { out += "null"; }
+    void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
 
 private:
     const codec::Value* value_;

@@ -1,5 +1,7 @@
 #include "cli/functions.hpp"
 
+#include <utility>
+
 #include "cli/command_line.hpp"
 #include "cli/show.hpp"
 
@@ -70,11 +72,19 @@ std::string object_text(const Json& schema) {
     return "object";
 }
 
+/// Of the daemon itself: listed only when asked for by name.
+bool is_own(const Json& method) {
+    const Json& mark = member(method, "x-builtin");
+    return mark.is_boolean() && mark.get<bool>();
+}
+
 std::string parameter_text(const Json& parameter) {
     const Json& schema = member(parameter, "schema");
     std::string text = text_of(parameter, "name") + ": " + type_text(schema);
-    if (schema.is_object() && schema.contains("default")) text += " = " + compact(schema.at("default"));
-    return text;
+    if (schema.is_object() && schema.contains("default")) return text + " = " + compact(schema.at("default"));
+    const Json& required = member(parameter, "required");
+    const bool may_be_missing = required.is_boolean() && !required.get<bool>() && !text.ends_with('?');
+    return may_be_missing ? text + '?' : text;
 }
 
 }  // namespace
@@ -102,7 +112,7 @@ std::string signature(const Json& method) {
 std::string describe_functions(const Json& document, const std::string& only) {
     std::string text;
     for (const auto& method : member(document, "methods")) {
-        if (!only.empty() && text_of(method, "name") != only) continue;
+        if (only.empty() ? is_own(method) : text_of(method, "name") != only) continue;
         if (!text.empty()) text += '\n';
         text += signature(method);
         if (const std::string summary = text_of(method, "summary"); !summary.empty()) text += "\n    " + summary;
@@ -118,8 +128,23 @@ std::string describe_functions(const Json& document, const std::string& only) {
     return text.empty() ? "the server shares no function" : text;
 }
 
+Json functions_only(Json document) {
+    if (member(document, "methods").is_array()) {
+        Json shared = Json::array();
+        for (Json& method : document["methods"]) {
+            if (!is_own(method)) shared.push_back(std::move(method));
+        }
+        document["methods"] = std::move(shared);
+    }
+    return document;
+}
+
 std::string function_names(const Json& document) {
-    return joined(member(document, "methods"), "\n", [](const Json& method) { return text_of(method, "name"); });
+    std::string names;
+    for (const auto& method : member(document, "methods")) {
+        if (!is_own(method)) names.append(names.empty() ? "" : "\n").append(text_of(method, "name"));
+    }
+    return names;
 }
 
 }  // namespace shared_tensor::cli

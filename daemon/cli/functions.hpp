@@ -16,6 +16,9 @@ std::string signature(const codec::Json& method);
 /// is not there.
 std::string describe_functions(const codec::Json& document, const std::string& only);
 
+/// The document without the daemon's own methods.
+codec::Json functions_only(codec::Json document);
+
 /// A name a line.
 std::string function_names(const codec::Json& document);
 

@@ -159,7 +159,7 @@ protected:
 /// destructor blocks until their callbacks have returned, so it must not run inside one. Tasks go on in the server.
 class AsyncClient : public AsyncCaller {
 public:
-    /// The server of the environment (ClientOptions::url), 4 threads.
+    /// The server of the environment (ClientOptions::url), 4 threads. A url that is given must not be empty.
     AsyncClient() : AsyncClient(AsyncOptions{}) {}
     explicit AsyncClient(std::string url);
     explicit AsyncClient(AsyncOptions options);

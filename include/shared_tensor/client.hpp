@@ -54,13 +54,14 @@ struct WayInfo {
 ///
 /// Ownership: a handle: copies, and what with() and new_session() return, share the pool and its statistics; the last
 /// one closes the connections. Thread safety: all methods from any thread.
+/// A forked child may use its copies: it has connections and sessions of its own (docs/threads.md).
 /// Blocking: every call blocks until its answer is there or its time is over; nothing connects before the first call.
 /// Errors: RpcError and its children; InvalidValue or std::invalid_argument for an argument that cannot be sent.
 class Client {
 public:
     /// The server of the environment (ClientOptions::url).
     Client();
-    /// Throws std::invalid_argument for a url that is none.
+    /// Throws std::invalid_argument for a url that is none, or empty.
     explicit Client(std::string url);
     explicit Client(ClientOptions options);
 
@@ -109,13 +110,14 @@ public:
     /// A client with a session of its own in the server: stateful models keep their state from call to call, apart from
     /// everybody else's. The session ends with the last copy; the server ends it after 10 minutes without a call.
     Client new_session() const;
-    /// The session's token, empty without one.
-    const std::string& session() const { return options_.session; }
+    /// The session's token, empty without one. In a forked child of a client from new_session() the child's session:
+    /// the first call opens it, as any other call of the child would.
+    const std::string& session() const;
 
     /// An uninitialised, contiguous CPU tensor in memory that this client shares with its server: as an argument it is
     /// handed over without a copy, as often as you like. `dtype` is a c10::ScalarType (at::kFloat). Where no memory is
     /// shared (another host, no local channel): ordinary memory. A function that was given it sees what is written to
-    /// it meanwhile.
+    /// it until the call was answered, and nothing that is written later.
     template <class ScalarType, class Tensor = at::Tensor>
     Tensor empty_shared(std::span<const std::int64_t> sizes, ScalarType dtype) const {
         Tensor made;
@@ -154,8 +156,6 @@ private:
     friend class NamedTensors;
     friend class TaskHandle;
     Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);
-
-    Client in_session(std::string token) const;
 
     std::shared_ptr<client::Core> core_;
     std::shared_ptr<client::Session> session_;

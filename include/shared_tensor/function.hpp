@@ -22,6 +22,7 @@ struct CallFailure {
     std::string parameter, expected, got;  ///< of invalid_params; parameter with its inner path: "boxes[2].x"
     std::string type, message;             ///< of threw: the C++ type and what()
     bool item = false;                     ///< of invalid_params: what came on a stream, while the function ran
+    std::string details{};                 ///< of threw: what libtorch appends to its message (stacks); for the log
 };
 
 /// A call whose arguments are read: owns them. Run at most once.

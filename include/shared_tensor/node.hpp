@@ -72,7 +72,7 @@ private:
 /// Errors: RpcError's children: TransportFailure where nobody answers, ProtocolFailure where somebody else does,
 /// UnknownOrExpired for what is not there, or was and is not any more, TensorExpired for what went while it was
 /// fetched, MethodNotFound for a push to a server that is no node, ServerBusy for one whose inbox stays full,
-/// ShuttingDown after shutdown().
+/// ShuttingDown after shutdown(). std::invalid_argument for a url that is none, or empty.
 class Node {
 public:
     /// Serves at once, `registry` besides. Throws what Server throws.
@@ -98,8 +98,8 @@ public:
     /// ranges from others.
     NamedTensor pull(const std::string& url, std::string_view name, const PullOptions& options = {}) const;
 
-    /// Into the inbox of the node at `url`: returns when it is there. A tensor of empty_shared() must stay as it is
-    /// until it was received: its memory is handed over. While the inbox is full it is tried again, until push_timeout.
+    /// Into the inbox of the node at `url`: returns when it is there. A tensor of empty_shared() may be
+    /// filled anew then. While the inbox is full it is tried again, until push_timeout.
     void push(const std::string& url, std::string_view name, const at::Tensor& tensor) const;
 
     /// The oldest message in the inbox; nothing when the time is over first, or after shutdown(). Each message is

@@ -26,7 +26,7 @@ struct FunctionOptions {
     bool cached = false;
     std::chrono::milliseconds cache_ttl{0};
     std::size_t cache_bytes = 0;  ///< results of this function kept at most
-    bool idempotent = false;      ///< clients may repeat it without a key
+    bool idempotent = false;      ///< told to callers by rpc.discover
     bool borrows = false;         ///< device memory of local callers is not copied before the call
     bool stateful = false;        ///< never cached; one session's calls run one after another
     std::string_view version;     ///< part of the cache key
@@ -89,7 +89,7 @@ constexpr auto timeout(std::chrono::milliseconds limit) {
     return option::Option{[limit](FunctionOptions& options) { options.timeout = limit; }};
 }
 
-/// Running it twice does no harm: clients may retry it by themselves.
+/// Running it twice does no harm: rpc.discover tells so. A client repeats calls only by CallOptions::idempotent.
 constexpr auto idempotent() {
     return option::Option{[](FunctionOptions& options) { options.idempotent = true; }};
 }

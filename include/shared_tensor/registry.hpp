@@ -52,7 +52,8 @@ public:
         add(detail::make_shared_function(std::move(name.text), std::move(name.where), std::move(callable), options...));
     }
     void add(std::shared_ptr<const SharedFunction> function);
-    void add_records(const detail::ShareRecord* records);
+    /// `module`: the plugin that they are of, for messages; empty: this program.
+    void add_records(const detail::ShareRecord* records, const std::string& module = {});
 
     /// nullptr when there is none of that name.
     const SharedFunction* find(std::string_view name) const;
@@ -66,7 +67,13 @@ private:
         using is_transparent = void;
         std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
     };
-    std::unordered_map<std::string, std::shared_ptr<const SharedFunction>, Hash, std::equal_to<>> functions_;
+    struct Entry {
+        std::shared_ptr<const SharedFunction> function;
+        std::string module;
+    };
+    void add(Entry entry);
+
+    std::unordered_map<std::string, Entry, Hash, std::equal_to<>> functions_;
 };
 
 }  // namespace shared_tensor

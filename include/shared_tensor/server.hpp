@@ -74,10 +74,15 @@ struct ServerOptions {
     std::size_t max_batch_items = 1000;
     std::size_t max_batch_reply_bytes = 25'000'000;
     std::size_t max_reply_json_bytes = std::size_t{64} << 20;
+    std::size_t max_reply_data_elements = 1'000'000;  ///< of a tensor that an answer writes as nested lists (`data`)
     std::size_t max_connections = 4096;
-    /// Of one client: connections of its address (0: any number from loopback, half of all from other hosts), requests
-    /// a second and bytes of requests in flight of its principal (0: any number; 0: half of all with a token or a
-    /// certificate).
+    /// Connections of clients that have not shown who they are: of other users of this host without tokens, of all
+    /// but the server's own user and root with tokens, until their first request with a token. 0: a quarter of
+    /// max_connections. Beyond it the oldest of those that send nothing goes.
+    std::size_t max_untrusted_connections = 0;
+    /// Of one client: connections of its address or, on this host, its user (0: any number from loopback, half of all
+    /// from other hosts) and of its principal (0: half of all with a token or a certificate); requests a second and
+    /// bytes of requests in flight of its principal (0: any number; 0: half of all with a token or a certificate).
     std::size_t max_client_connections = 0, max_client_requests = 0;
     std::size_t max_client_bytes_in_flight = 0;
     std::size_t max_header_bytes = 8 << 10;  ///< one line
@@ -102,6 +107,12 @@ struct ServerOptions {
     std::chrono::milliseconds session_idle{600'000};
 
     std::uint64_t max_shared_bytes = 0;  ///< of shared memory for results, in use and kept warm; 0: half of the memory
+    /// Segments of shared memory, for results and of clients together; each takes a descriptor. 0: as many as the limit
+    /// of open files (ulimit -n) leaves room for, at most 16,384 of each.
+    std::size_t max_segments = 0;
+    std::size_t max_local_channels = 1024;  ///< processes that have a local channel; each takes two descriptors
+    /// Raises the process's limit of open files from the soft to the hard one when the server starts; the daemon does.
+    bool raise_descriptor_limit = false;
     std::size_t max_leases = 100'000;
     std::size_t max_client_leases = 10'000;
     std::chrono::milliseconds lease_ttl{300'000};  ///< of clients without a local channel
@@ -142,18 +153,20 @@ public:
     /// Loads the models, which takes its time. Throws std::invalid_argument for options that contradict each other or
     /// would not be safe, std::runtime_error for a model that cannot be loaded.
     Server(Registry registry, ServerOptions options = {});
-    ~Server();  ///< stop() with no time to drain
+    ~Server();  ///< stop() with no time to drain; nothing in a forked child, whose copy serves nobody
     Server(const Server&) = delete;
     Server& operator=(const Server&) = delete;
 
-    /// Binds and serves. Throws std::system_error that names the address. Does not block.
+    /// Binds and serves. Throws std::system_error that names the address. Does not block. Where processes of this host
+    /// can share memory with it, installs a handler for SIGBUS, once; all but faults in their memory goes to the
+    /// handler that was there before.
     void start();
     int port() const;               ///< the bound TCP port
     std::string url() const;        ///< "http://127.0.0.1:2537", https with TLS, or "unix:/path" without TCP
     std::size_t functions() const;  ///< that can be called now; models add theirs
 
-    /// Calls in flight are answered, new ones refused with -32009; ends after `drain_time` at the latest. Returns
-    /// whether all calls came to their end. Blocks.
+    /// Calls and loads in flight are answered, new ones refused with -32009. Blocks for `drain_time` and a few seconds;
+    /// longer while an object's destructor or a closing session does. False if something did not end in time.
     bool stop(std::chrono::milliseconds drain_time);
 
     /// Told the token-independent id of every session that ends; set before start(). Must not block.

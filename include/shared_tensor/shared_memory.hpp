@@ -36,7 +36,8 @@ inline at::Tensor empty_shared(std::initializer_list<std::int64_t> sizes, at::Sc
 }
 
 /// The same, but those who get it write to the same memory: the function, and every client of the same principal that
-/// it is a result for. Nothing orders their writes; when one is to see another's, a call must lie between.
+/// it is a result for. Nothing orders their writes; when one is to see another's, a call must lie between. Of a result
+/// that is kept (of a cached function, of a task, under an idempotency key) readers get a copy.
 inline at::Tensor empty_shared_writable(std::span<const std::int64_t> sizes, at::ScalarType dtype) {
     if (const Context* context = detail::current_context; context != nullptr && context->memory() != nullptr)
         return context->memory()->empty_writable(context->caller().principal, sizes, static_cast<int>(dtype));

@@ -32,7 +32,7 @@ namespace shared_tensor::simulated {
 
 /// This process sees the first `devices` (at most 16) simulated devices of the machine. 0, as at first: none; tensors
 /// on those that are no longer seen stay readable.
-/// The environment's SHARED_TENSOR_SIMULATED_DEVICES says it for clients that do not call this.
+/// The environment's SHARED_TENSOR_SIMULATED_DEVICES says it for programs that do not call this, from their start.
 void enable(std::size_t devices);
 std::size_t enabled();
 /// "SIM-..."; of the machine: all its processes give a device the same name.

@@ -27,15 +27,33 @@ namespace detail {
 template <class T>
 struct TypeTag {};
 
+/// Stands for a visitor where only the declaration counts. Not a lambda: clang 14 takes any call that has one for
+/// valid.
+struct AnyVisitor {
+    template <class Field>
+    void operator()(std::string_view, Field) const {}
+};
+
 template <class T>
-concept HasFields = requires(TypeTag<T> tag) {
-    shared_tensor_fields(tag, [](std::string_view, auto) {});
+concept HasFields = requires(TypeTag<T> tag, AnyVisitor visitor) {
+    shared_tensor_fields(tag, visitor);
 };
 
 template <class T>
 concept HasEnumerators = requires(TypeTag<T> tag) {
     shared_tensor_enumerators(tag);
 };
+
+/// The compiler finds what these macros define only in the namespace of the type. Functions, not the concepts: of those
+/// compilers explain every part.
+template <class T>
+consteval bool fields_are_found() {
+    return HasFields<T>;
+}
+template <class T>
+consteval bool enumerators_are_found() {
+    return HasEnumerators<T>;
+}
 
 template <class T>
 inline constexpr bool kIsOptional = false;
@@ -138,15 +156,20 @@ private:
 
 }  // namespace shared_tensor
 
+#define SHARED_TENSOR_DETAIL_CHECK_PLACE(found, macro, Type)                                                     \
+    static_assert(::shared_tensor::detail::found<Type>(),                                                        \
+                  macro "(" #Type ", ...) stands in the wrong place: move it into the namespace in which " #Type \
+                        " is defined, after " #Type " and before its first use")
+
 #define SHARED_TENSOR_DETAIL_FIELD(Type, field) visit(std::string_view(#field), &Type::field);
 
 /// Names the data members of a struct that travel (up to 64). At namespace scope, in the type's own namespace.
-#define SHARED_TENSOR_FIELDS(Type, ...)                                                          \
-    template <class SharedTensorVisit>                                                           \
-    void shared_tensor_fields(::shared_tensor::detail::TypeTag<Type>, SharedTensorVisit visit) { \
-        SHARED_TENSOR_DETAIL_FOR_EACH(SHARED_TENSOR_DETAIL_FIELD, Type, __VA_ARGS__)             \
-    }                                                                                            \
-    static_assert(true, "")
+#define SHARED_TENSOR_FIELDS(Type, ...)                                                                    \
+    template <class SharedTensorVisit>                                                                     \
+    void shared_tensor_fields(::shared_tensor::detail::TypeTag<Type>,                                      \
+                              SharedTensorVisit visit){SHARED_TENSOR_DETAIL_FOR_EACH(                      \
+        SHARED_TENSOR_DETAIL_FIELD, Type, __VA_ARGS__)} SHARED_TENSOR_DETAIL_CHECK_PLACE(fields_are_found, \
+                                                                                         "SHARED_TENSOR_FIELDS", Type)
 
 #define SHARED_TENSOR_DETAIL_ENUMERATOR(Type, name) std::pair<Type, std::string_view>{Type::name, #name},
 
@@ -155,4 +178,4 @@ private:
     inline auto shared_tensor_enumerators(::shared_tensor::detail::TypeTag<Type>) {                           \
         return std::array{SHARED_TENSOR_DETAIL_FOR_EACH(SHARED_TENSOR_DETAIL_ENUMERATOR, Type, __VA_ARGS__)}; \
     }                                                                                                         \
-    static_assert(true, "")
+    SHARED_TENSOR_DETAIL_CHECK_PLACE(enumerators_are_found, "SHARED_TENSOR_ENUM", Type)

@@ -162,10 +162,10 @@ public:
 
     /// Fetches `name`, or `set/member`, as a file in parallel ranges over several connections: for servers on other
     /// hosts, where get() has one connection and begins anew when it breaks. What has come stays when a connection
-    /// breaks, and the rest is asked for again (ClientOptions::retry). Bytes that were damaged on the way are fetched
-    /// once more. All of it is of one version. At most ClientOptions::max_answer_bytes; CallOptions::timeout bounds the
-    /// whole. A set with members of complex32 or complex128 is for get(): files of sets lack these. Throws
-    /// std::invalid_argument for options that cannot be.
+    /// breaks, and the rest is asked for again (ClientOptions::retry). Damaged bytes are fetched once more. All of it
+    /// is of one version; a pull that new versions interrupt each time ends with TensorExpired. At most
+    /// ClientOptions::max_answer_bytes; CallOptions::timeout bounds the whole. A set with members of complex32 or
+    /// complex128 is for get(): files of sets lack these. Throws std::invalid_argument for options that cannot be.
     NamedTensor pull(std::string_view name, const PullOptions& options = {}) const;
 
     /// put() for servers on other hosts: sends the tensor in parallel parts over several connections. A part that does

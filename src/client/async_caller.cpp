@@ -7,14 +7,17 @@
 namespace shared_tensor {
 
 std::string AsyncTaskHandle::id() const {
+    task_->check_process();
     return task_->seen.with([](const client::WatchedTask::Seen& seen) { return seen.id; });
 }
 
 void AsyncTaskHandle::cancel() {
+    task_->check_process();
     if (const auto client = task_->client.lock()) client->cancel(*task_);
 }
 
 void AsyncTaskHandle::on_progress(std::function<void(const TaskStatus&)> report) {
+    task_->check_process();
     task_->seen.with([&](client::WatchedTask::Seen& seen) {
         seen.report = std::move(report);
         seen.reported.reset();

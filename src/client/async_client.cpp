@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "client/async_core.hpp"
+#include "client/default_url.hpp"
 
 namespace shared_tensor {
 
@@ -19,7 +20,7 @@ std::shared_ptr<client::AsyncCore> real_core(AsyncOptions options) {
 
 AsyncOptions at(std::string url) {
     AsyncOptions options;
-    options.client.url = std::move(url);
+    options.client.url = client::checked_url(std::move(url));
     return options;
 }
 

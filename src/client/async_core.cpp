@@ -115,12 +115,16 @@ private:
 
 AsyncCore::AsyncCore(AsyncOptions options, Surroundings surroundings)
     : max_waiting_(options.max_waiting),
+      threads_(options.threads),
       shared_core_(std::make_shared<Core>(std::move(options.client), std::move(surroundings))),
-      core_(*shared_core_),
-      queue_(options.threads),
-      watcher_(core_, [this](const WatchedPointer& task, std::exception_ptr error) {
-          if (error) return finish(*task->slot, reason(std::move(error)));
-          fetch_result(task);
+      core_(*shared_core_) {
+    here();
+}
+
+AsyncCore::Threads::Threads(AsyncCore& owner, std::size_t count)
+    : queue(count), watcher(owner.core_, [&owner](const WatchedPointer& task, std::exception_ptr error) {
+          if (error) return finish(*task->slot, owner.reason(std::move(error)));
+          owner.fetch_result(task);
       }) {}
 
 std::exception_ptr AsyncCore::reason(std::exception_ptr error) const {
@@ -128,7 +132,7 @@ std::exception_ptr AsyncCore::reason(std::exception_ptr error) const {
 }
 
 void AsyncCore::push(std::unique_ptr<Job> job, std::size_t limit) {
-    if (auto refused = queue_.push(std::move(job), limit)) refused->give_up(reason(full(limit)));
+    if (auto refused = here().queue.push(std::move(job), limit)) refused->give_up(reason(full(limit)));
 }
 
 void AsyncCore::start(std::string_view method, const detail::Arguments& arguments,
@@ -159,7 +163,7 @@ void AsyncCore::submitted(const WatchedPointer& task, std::string id) {
     });
     if (cancelled) push(std::make_unique<CancelJob>(*this, std::move(id)), 0);
     task->submitted = core_.clock().now();
-    if (!watcher_.add(task)) finish(*task->slot, ended());
+    if (!here().watcher.add(task)) finish(*task->slot, ended());
 }
 
 void AsyncCore::cancel(WatchedTask& task) {
@@ -182,10 +186,12 @@ void AsyncCore::fetch_result(const WatchedPointer& task) {
 
 void AsyncCore::stop() {
     core_.shutdown();  // ends what is in flight; from now on every reason is the end of the client
-    queue_.close();
-    for (const auto& job : queue_.join())
+    Threads* const threads = local_.find();
+    if (threads == nullptr) return;  // a forked child that has called nothing
+    threads->queue.close();
+    for (const auto& job : threads->queue.join())
         job->give_up(ended());
-    for (const auto& task : watcher_.stop())
+    for (const auto& task : threads->watcher.stop())
         finish(*task->slot, ended());
 }
 

@@ -8,10 +8,12 @@
 #include "client/core.hpp"
 #include "client/task_watcher.hpp"
 #include "client/work_queue.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor::client {
 
-/// What the callers of one AsyncClient share. Thread safety: all methods from any thread.
+/// What the callers of one AsyncClient share. A forked child has threads of its own from its first call on, and none of
+/// its parent's calls. Thread safety: all methods from any thread.
 class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
 public:
     AsyncCore(AsyncOptions options, Surroundings surroundings);
@@ -38,11 +40,19 @@ private:
     void submitted(const WatchedPointer& task, std::string id);
     void fetch_result(const WatchedPointer& task);
 
-    const std::size_t max_waiting_;
+    struct Threads {
+        Threads(AsyncCore& owner, std::size_t count);
+        WorkQueue queue;
+        TaskWatcher watcher;
+    };
+    Threads& here() {
+        return local_.get([this] { return std::make_unique<Threads>(*this, threads_); });
+    }
+
+    const std::size_t max_waiting_, threads_;
     const std::shared_ptr<Core> shared_core_;  // with the handles of objects that it was given
     Core& core_;
-    WorkQueue queue_;
-    TaskWatcher watcher_;
+    OfThisProcess<Threads> local_;
 };
 
 /// Hands the outcome over; what the user's callback throws is logged.

@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "client/failure.hpp"
+
 namespace shared_tensor::client {
 
 namespace {
@@ -41,7 +43,13 @@ void BatchState::append_notification(std::string_view method, const detail::Argu
     request_.notify(method, arguments);
 }
 
+/// What it names may be its parent's memory, and its items are results of its parent.
+void BatchState::check_process() const {
+    if (!process_.is_here()) throw_of_parent("this batch", "make another one here by Client::batch()");
+}
+
 void BatchState::require_open() const {
+    check_process();
     if (sent_) throw std::logic_error("Batch: it was sent already; make another one by Client::batch()");
 }
 
@@ -54,6 +62,7 @@ void BatchState::send() {
 }
 
 void BatchState::result(std::size_t index, detail::ResultSlot& slot) const {
+    check_process();
     if (!answer_) {
         throw std::logic_error(sent_ ? "BatchItem: the batch failed as a whole; its send() threw the reason"
                                      : "BatchItem: send() the batch before its results are read");

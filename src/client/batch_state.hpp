@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/core.hpp"
+#include "util/process_mark.hpp"
 
 namespace shared_tensor::client {
 
@@ -32,11 +33,13 @@ private:
         std::string method;  // for messages
     };
     void require_open() const;
+    void check_process() const;
 
     std::shared_ptr<Core> core_;
     CallOptions options_;
     Outgoing request_;
     std::vector<Item> items_;
+    const ProcessMark process_;
     bool sent_ = false;
     std::optional<Incoming> answer_;
 };

@@ -6,11 +6,13 @@
 
 #include "client/batch_state.hpp"
 #include "client/core.hpp"
+#include "client/default_url.hpp"
 #include "client/session.hpp"
 #include "client/stream_call.hpp"
 #include "client/submission.hpp"
 #include "json_rpc/json_text.hpp"
 #include "util/host_identity.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor {
 
@@ -23,7 +25,7 @@ std::shared_ptr<client::Core> real_core(ClientOptions options) {
 
 ClientOptions at(std::string url) {
     ClientOptions options;
-    options.url = std::move(url);
+    options.url = client::checked_url(std::move(url));
     return options;
 }
 
@@ -42,6 +44,26 @@ client::Incoming ask(client::Core& core, std::string_view method, const CallOpti
     return core.exchange(request, options);
 }
 
+/// Options in this process: a client with a session has another one in a forked child.
+class Here {
+public:
+    Here(const CallOptions& options, const client::Session* session) : options_(&options) {
+        if (session == nullptr) return;
+        const std::string& token = session->token();
+        if (token == options.session) return;
+        changed_ = options;
+        changed_.session = token;
+        options_ = &changed_;
+    }
+    Here(const Here&) = delete;
+    Here& operator=(const Here&) = delete;
+    const CallOptions& operator*() const { return *options_; }
+
+private:
+    const CallOptions* options_;
+    CallOptions changed_;
+};
+
 std::string text_member(const nlohmann::json& object, const char* name) {
     const auto member = object.find(name);
     return member != object.end() && member->is_string() ? member->get<std::string>() : std::string();
@@ -56,15 +78,15 @@ Client::Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Sessi
     : core_(std::move(core)), session_(std::move(session)), options_(std::move(options)) {}
 
 void Client::call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result) const {
-    core_->call(method, arguments, result, options_);
+    core_->call(method, arguments, result, *Here(options_, session_.get()));
 }
 
 void Client::send_notification(std::string_view method, const detail::Arguments& arguments) const {
-    core_->notify(method, arguments, options_);
+    core_->notify(method, arguments, *Here(options_, session_.get()));
 }
 
 std::string Client::submit_task(std::string_view method, const detail::Arguments& arguments) const {
-    const CallOptions keyed = client::with_key(options_);
+    const CallOptions keyed = client::with_key(*Here(options_, session_.get()));
     client::StatusSlot slot;
     core_->call("task.submit", client::SubmitArguments(method, arguments, keyed), slot, client::of_submission(keyed));
     return std::move(slot.status.id);
@@ -72,36 +94,31 @@ std::string Client::submit_task(std::string_view method, const detail::Arguments
 
 std::shared_ptr<detail::CallerStreams> Client::open_stream(std::string_view method,
                                                            const detail::Arguments& arguments) const {
-    return client::open_stream(core_, session_, method, arguments, options_);
+    return client::open_stream(core_, session_, method, arguments, *Here(options_, session_.get()));
 }
 
-Batch Client::batch() const { return Batch(std::make_shared<client::BatchState>(core_, options_)); }
+Batch Client::batch() const {
+    return Batch(shared_in_its_process(new client::BatchState(core_, *Here(options_, session_.get()))));
+}
+
+const std::string& Client::session() const { return session_ != nullptr ? session_->token() : options_.session; }
 
 Client Client::with(CallOptions options) const {
-    const bool stays = options.session.empty() || options.session == session();
-    if (options.session.empty()) options.session = session();
+    const std::string& own = session();
+    const bool stays = options.session.empty() || options.session == own || options.session == options_.session;
+    if (stays) options.session = own;
     return {core_, stays ? session_ : nullptr, std::move(options)};
 }
 
 Client Client::new_session() const {
-    if (auto shared = core_->open_stateful_session()) return in_session(std::move(*shared));
-    const auto opened = Client(core_, nullptr, repeatable({})).call<nlohmann::json>("session.open");
-    const auto token = opened.is_object() ? opened.find("session") : opened.end();
-    if (token == opened.end() || !token->is_string()) {
-        throw ResultMismatch("session", "the token of a session", "an answer of session.open without it");
-    }
-    return in_session(token->get<std::string>());
-}
-
-Client Client::in_session(std::string token) const {
+    auto session = std::make_shared<client::Session>(core_);
     CallOptions options = options_;
-    options.session = std::move(token);
-    auto session = std::make_shared<client::Session>(core_, options.session);
+    options.session = session->token();
     return {core_, std::move(session), std::move(options)};
 }
 
 ServerInfo Client::info() const {
-    const auto answer = ask(*core_, "server.info", repeatable(options_));
+    const auto answer = ask(*core_, "server.info", repeatable(*Here(options_, session_.get())));
     const auto& json = answer.raw_result();
     if (!json.is_object()) throw ResultMismatch("", "object", json.type_name());
     ServerInfo info;
@@ -140,7 +157,7 @@ std::vector<WayInfo> Client::ways() const {
 
 std::string Client::discover() const {
     std::string text;
-    json_rpc::print_json(ask(*core_, "rpc.discover", repeatable(options_)).raw_result(), text);
+    json_rpc::print_json(ask(*core_, "rpc.discover", repeatable(*Here(options_, session_.get()))).raw_result(), text);
     return text;
 }
 

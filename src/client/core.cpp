@@ -34,15 +34,24 @@ SteadyTime later(SteadyTime now, milliseconds wait) {
 
 Core::Core(ClientOptions options, Surroundings surroundings)
     : options_(completed(std::move(options))),
-      surroundings_(std::move(surroundings)),
-      budget_(options_.retry_budget),
-      offer_(CodingOffer::parse(options_.compression, options_.compression_level)) {
+      offer_(CodingOffer::parse(options_.compression, options_.compression_level)),
+      anew_(surroundings.anew) {
+    local_.get([&] { return make_local(std::move(surroundings)); });
     headers_.add("Accept", std::string(codec::kFrameContentType) + ", application/json");
     if (!options_.token.empty()) headers_.add("Authorization", "Bearer " + options_.token);
 }
 
+std::unique_ptr<Core::Local> Core::make_local(Surroundings surroundings) const {
+    auto made = std::make_unique<Local>(std::move(surroundings), options_.retry_budget);
+    if (shut_down_.load()) {
+        made->shut_down.with([](bool& down) { down = true; });
+        made->surroundings.transport->shutdown();
+    }
+    return made;
+}
+
 Outgoing Core::compose(Outgoing::Form form, std::size_t calls, const CallOptions& options) {
-    return {form, next_id_.fetch_add(calls, std::memory_order_relaxed), *surroundings_.ports, options.require};
+    return {form, here().next_id.fetch_add(calls, std::memory_order_relaxed), ports(), options.require};
 }
 
 Incoming Core::exchange(const Outgoing& request, const CallOptions& options) {
@@ -77,7 +86,7 @@ Incoming Core::exchange_anew(const Outgoing& request, const CallOptions& options
 /// That of the memory it names, even where the client has another by now.
 std::string Core::session_for(const Outgoing& request) const {
     std::string named = request.memory();
-    return named.empty() ? surroundings_.ports->session() : named;
+    return named.empty() ? ports().session() : named;
 }
 
 Incoming Core::exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times) {
@@ -102,14 +111,14 @@ Core::Times Core::times_of(const CallOptions& options) const {
 /// Whether the server is still to come up, as the options allow it.
 bool Core::is_start(const RpcError& error, const Times& times) const {
     const auto* failure = dynamic_cast<const TransportFailure*>(&error);
-    return failure != nullptr && !failure->may_have_run() && !reached_.load(std::memory_order_relaxed) &&
+    return failure != nullptr && !failure->may_have_run() && !here().reached.load(std::memory_order_relaxed) &&
            clock().now() < times.start_of_server;
 }
 
 std::optional<milliseconds> Core::pause_after(const RpcError& error, const CallOptions& options, int tries) {
     if (!options_.retry || !is_safe_to_repeat(error, options)) return std::nullopt;
     const auto pause = options_.retry(FailedTry{tries, error});
-    if (!pause || !budget_.spend()) return std::nullopt;
+    if (!pause || !here().budget.spend()) return std::nullopt;
     return *pause + retry_after(error);
 }
 
@@ -119,18 +128,19 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     const std::string shared = session_for(request);
     http::ClientResponse response;
     try {
-        response = surroundings_.transport->send(try_of(request, options, shared, now, times));
+        response = here().surroundings.transport->send(try_of(request, options, shared, now, times));
     } catch (const http::TransportError& error) {
-        if (error.sent) reached_.store(true, std::memory_order_relaxed);
+        if (error.sent) here().reached.store(true, std::memory_order_relaxed);
         throw_failure(error, request.method(), url());
     }
-    if (!reached_.load(std::memory_order_relaxed)) reached_.store(true, std::memory_order_relaxed);
+    if (Local& local = here(); !local.reached.load(std::memory_order_relaxed))
+        local.reached.store(true, std::memory_order_relaxed);
     request.answered();
     if (shared.empty()) note_coding(response);
     note_times(response.headers, now);
     const bool own_session = options.session.empty() && !shared.empty();
     try {
-        return Incoming::read(response, request, *surroundings_.ports, url(),
+        return Incoming::read(response, request, ports(), url(),
                               {shared, own_session, objects_of_answers(),
                                request.method() == kFetch ? Fetch() : fetch_of(response, options)});
     } catch (const SessionRefused& refused) {
@@ -141,18 +151,18 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
 /// The server was started anew, or the local channel is another one's: nothing ran. A request that names memory of that
 /// session cannot be sent again as it is.
 void Core::forget_session(const std::string& session, const Outgoing& request, const SessionRefused& refused) const {
-    surroundings_.ports->session_refused(session);
+    ports().session_refused(session);
     if (!request.memory().empty()) throw MemoryGone{refused.error};
     throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
 }
 
 /// What the server said that it knows: the first of ours.
 void Core::note_coding(const http::ClientResponse& response) {
-    if (offer_.codings.empty() || coding_known_.load(std::memory_order_relaxed)) return;
+    if (offer_.codings.empty() || here().coding_known.load(std::memory_order_relaxed)) return;
     const auto known = response.headers.find("Shared-Tensor-Coding");
     if (!known && response.status != 200 && response.status != 204) return;  // of a refusal, or a proxy
-    surroundings_.ports->compress(offer_.choose(known.value_or("")));
-    coding_known_.store(true, std::memory_order_relaxed);
+    ports().compress(offer_.choose(known.value_or("")));
+    here().coding_known.store(true, std::memory_order_relaxed);
 }
 
 /// Server-Timing (W3C): "compute;dur=1.25", in milliseconds.
@@ -166,13 +176,15 @@ void Core::note_times(const http::Headers& headers, SteadyTime sent) {
     const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), milliseconds);
     if (read.ec != std::errc() || !(milliseconds >= 0) || milliseconds > 1e12) return;
     const auto compute = std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6));
-    compute_.record(compute);
-    network_.record(std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(clock().now() - sent) - compute));
+    Local& local = here();
+    local.compute.record(compute);
+    local.network.record(
+        std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(clock().now() - sent) - compute));
 }
 
 void Core::agree_on_coding(std::optional<milliseconds> timeout) {
-    const bool is_far = surroundings_.ports->session().empty();
-    if (!is_far || offer_.codings.empty() || coding_known_.load(std::memory_order_relaxed)) return;
+    const bool is_far = ports().session().empty();
+    if (!is_far || offer_.codings.empty() || here().coding_known.load(std::memory_order_relaxed)) return;
     CallOptions options;
     options.idempotent = true;
     options.timeout = std::min(timeout.value_or(kLongestPing), kLongestPing);
@@ -202,8 +214,7 @@ http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opt
 
 http::Headers Core::headers_of(const CallOptions& options, const std::string& shared) const {
     http::Headers headers = headers_;
-    headers.add("Shared-Tensor-Accept",
-                shared.empty() ? options_.accept : surroundings_.ports->accepted() + ", " + options_.accept);
+    headers.add("Shared-Tensor-Accept", shared.empty() ? options_.accept : ports().accepted() + ", " + options_.accept);
     if (shared.empty() && !offer_.codings.empty()) headers.add("Shared-Tensor-Coding", offer_.names());
     if (!options.require.empty()) headers.add("Shared-Tensor-Require", options.require);
     if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
@@ -218,8 +229,8 @@ std::shared_ptr<http::WebSocket> Core::connect_web_socket(std::string_view metho
     request.headers = headers_of(options, session);
     request.deadline = deadline;
     try {
-        auto connected = surroundings_.transport->connect_web_socket(std::move(request));
-        reached_.store(true, std::memory_order_relaxed);
+        auto connected = here().surroundings.transport->connect_web_socket(std::move(request));
+        here().reached.store(true, std::memory_order_relaxed);
         if (auto* socket = std::get_if<std::shared_ptr<http::WebSocket>>(&connected)) return std::move(*socket);
         throw_refusal(std::get<http::ClientResponse>(connected), method, url());
     } catch (const http::TransportError& error) {
@@ -229,7 +240,7 @@ std::shared_ptr<http::WebSocket> Core::connect_web_socket(std::string_view metho
 
 std::shared_ptr<const void> Core::on_shutdown(std::function<void()> ended) {
     const auto kept = std::make_shared<const Ended>(std::move(ended));
-    at_end_.with([&](auto& all) {
+    here().at_end.with([&](auto& all) {
         std::erase_if(all, [](const auto& one) { return one.expired(); });
         all.push_back(kept);
     });
@@ -238,7 +249,7 @@ std::shared_ptr<const void> Core::on_shutdown(std::function<void()> ended) {
 }
 
 std::shared_ptr<Objects> Core::objects() {
-    return objects_.with([&](std::weak_ptr<Objects>& known) {
+    return here().objects.with([&](std::weak_ptr<Objects>& known) {
         auto objects = known.lock();
         if (objects == nullptr) {
             objects = std::make_shared<Objects>([self = shared_from_this()](const auto& ids) { self->release(ids); });
@@ -263,8 +274,9 @@ void Core::release(const std::vector<std::string>& ids) {
 }
 
 void Core::sleep_until(SteadyTime time) {
-    if (surroundings_.sleep_until) return surroundings_.sleep_until(time);
-    shut_down_.lock().wait_until(time, [](bool down) { return down; });
+    Local& local = here();
+    if (local.surroundings.sleep_until) return local.surroundings.sleep_until(time);
+    local.shut_down.lock().wait_until(time, [](bool down) { return down; });
 }
 
 void Core::call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
@@ -285,8 +297,8 @@ bool Core::goes_another_way(const InvalidParams& error, const Outgoing& request)
     const std::string parameter = text("parameter"), named = request.memory();
     const bool is_lent = parameter.ends_with(".shm") || parameter.find(".shm.") != std::string::npos ||
                          parameter.ends_with(".cuda_ipc") || parameter.find(".cuda_ipc.") != std::string::npos;
-    if (is_lent && !named.empty() && named != surroundings_.ports->session()) return true;  // it ended meanwhile
-    return surroundings_.ports->goes_another_way(parameter, text("got"));
+    if (is_lent && !named.empty() && named != ports().session()) return true;  // it ended meanwhile
+    return ports().goes_another_way(parameter, text("got"));
 }
 
 void Core::notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options) {
@@ -297,29 +309,30 @@ void Core::notify(std::string_view method, const detail::Arguments& arguments, c
 }
 
 void Core::shutdown() {
-    shut_down_.with([](bool& down) { down = true; });
-    shut_down_.notify_all();
-    surroundings_.transport->shutdown();
-    for (const auto& weak : at_end_.with([](const auto& all) { return all; })) {
+    shut_down_.store(true);
+    Local& local = here();
+    local.shut_down.with([](bool& down) { down = true; });
+    local.shut_down.notify_all();
+    local.surroundings.transport->shutdown();
+    for (const auto& weak : local.at_end.with([](const auto& all) { return all; })) {
         if (const auto ended = weak.lock()) (*ended)();
     }
 }
 
-bool Core::is_shut_down() const {
-    return shut_down_.with([](bool down) { return down; });
-}
+bool Core::is_shut_down() const { return shut_down_.load(); }
 
 ClientStatistics Core::statistics() const {
-    const auto wire = surroundings_.transport->stats();
+    const Local& local = here();
+    const auto wire = local.surroundings.transport->stats();
     ClientStatistics statistics;
-    statistics.requests = requests_.load(std::memory_order_relaxed);
-    statistics.failures = failures_.load(std::memory_order_relaxed);
-    statistics.retries = retries_.load(std::memory_order_relaxed);
+    statistics.requests = local.requests.load(std::memory_order_relaxed);
+    statistics.failures = local.failures.load(std::memory_order_relaxed);
+    statistics.retries = local.retries.load(std::memory_order_relaxed);
     statistics.bytes_in = wire.bytes_in;
     statistics.bytes_out = wire.bytes_out;
     statistics.connections_opened = wire.opened;
     statistics.connections_reused = wire.reused;
-    const CompressionCounts files = compression_.counts(), messages = surroundings_.ports->compression();
+    const CompressionCounts files = local.compression.counts(), messages = ports().compression();
     statistics.compressed_in = files.compressed_in + messages.compressed_in;
     statistics.uncompressed_in = files.uncompressed_in + messages.uncompressed_in;
     statistics.compressed_out = files.compressed_out + messages.compressed_out;
@@ -328,9 +341,9 @@ ClientStatistics Core::statistics() const {
         const Latencies seen = histogram.summary();
         return ClientStatistics::Latency{seen.count, seen.p50, seen.p90, seen.p99, seen.max};
     };
-    statistics.latency = latency(latency_);
-    statistics.compute = latency(compute_);
-    statistics.network = latency(network_);
+    statistics.latency = latency(local.latency);
+    statistics.compute = latency(local.compute);
+    statistics.network = latency(local.network);
     return statistics;
 }
 

@@ -24,6 +24,7 @@
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 #include "util/latency_histogram.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor::client {
 
@@ -34,6 +35,8 @@ struct Surroundings {
     const Clock* clock = &real_clock();
     /// Waits until that time; none: really, but no longer than until shutdown().
     std::function<void(SteadyTime)> sleep_until;
+    /// Another one of the same kind, for a forked child. None: a child cannot use this client.
+    std::function<Surroundings()> anew{};
 };
 
 /// The real one. Throws std::invalid_argument for a url that is none.
@@ -50,6 +53,7 @@ inline constexpr const char* kFetch = "lease.get";
 
 /// What the handles of one client share: sends requests, repeats them where that is safe, and counts. Objects in the
 /// server are results only for one that is owned by a shared_ptr: their handles keep it.
+/// Connections, shared memory, locks and counters are of one process: a forked child has others (struct Local).
 /// Thread safety: all methods from any thread.
 class Core : public std::enable_shared_from_this<Core> {
 public:
@@ -88,7 +92,7 @@ public:
     template <class Run>
     auto counted(SteadyTime start, Run run);
 
-    const TensorPorts& ports() const { return *surroundings_.ports; }
+    const TensorPorts& ports() const { return *here().surroundings.ports; }
 
     /// Ends all waits: what is in flight fails with TransportFailure, and so does everything after it.
     void shutdown();
@@ -99,14 +103,14 @@ public:
     void agree_on_coding(std::optional<std::chrono::milliseconds> timeout);
 
     /// A session on the local channel, or nothing where there is none.
-    std::optional<std::string> open_stateful_session() const { return surroundings_.ports->open_stateful_session(); }
+    std::optional<std::string> open_stateful_session() const { return ports().open_stateful_session(); }
 
     /// See TensorPorts.
-    SharedBytes take_shared(std::uint64_t bytes) const { return surroundings_.ports->take_shared(bytes); }
+    SharedBytes take_shared(std::uint64_t bytes) const { return ports().take_shared(bytes); }
 
     const std::string& url() const { return options_.url; }
     ClientStatistics statistics() const;
-    const Clock& clock() const { return *surroundings_.clock; }
+    const Clock& clock() const { return *here().surroundings.clock; }
 
     /// Of one request.
     struct Times {
@@ -148,20 +152,33 @@ private:
     bool goes_another_way(const InvalidParams& error, const Outgoing& request) const;
     void release(const std::vector<std::string>& ids);
 
-    const ClientOptions options_;
-    const Surroundings surroundings_;
-    http::Headers headers_;  // of every request
-    Budget budget_;
-    const CodingOffer offer_;  // to servers of other hosts
-    std::atomic<bool> coding_known_{false};
-    CompressionTotals compression_;  // of files
-    LatencyHistogram latency_, compute_, network_;
-    Guarded<std::weak_ptr<Objects>> objects_;  // there while handles are, and then keep this
     using Ended = std::function<void()>;
-    Guarded<bool> shut_down_{false};
-    Guarded<std::vector<std::weak_ptr<const Ended>>> at_end_;
-    std::atomic<bool> reached_{false};  // the server has been there once
-    std::atomic<std::uint64_t> next_id_{1}, requests_{0}, failures_{0}, retries_{0};
+    /// What belongs to one process.
+    struct Local {
+        Local(Surroundings the_surroundings, RetryBudget limits)
+            : surroundings(std::move(the_surroundings)), budget(limits) {}
+        const Surroundings surroundings;
+        Budget budget;
+        std::atomic<bool> coding_known{false};
+        CompressionTotals compression;  ///< of files
+        LatencyHistogram latency, compute, network;
+        Guarded<std::weak_ptr<Objects>> objects;  ///< there while handles are, and then keep the core
+        Guarded<bool> shut_down{false};
+        Guarded<std::vector<std::weak_ptr<const Ended>>> at_end;
+        std::atomic<bool> reached{false};  ///< the server has been there once
+        std::atomic<std::uint64_t> next_id{1}, requests{0}, failures{0}, retries{0};
+    };
+    Local& here() const {
+        return local_.get([this] { return make_local(anew_()); });
+    }
+    std::unique_ptr<Local> make_local(Surroundings surroundings) const;
+
+    const ClientOptions options_;
+    const CodingOffer offer_;  // to servers of other hosts
+    const std::function<Surroundings()> anew_;
+    http::Headers headers_;               // of every request
+    std::atomic<bool> shut_down_{false};  // also for children that are forked later
+    mutable OfThisProcess<Local> local_;
 };
 
 template <class Attempt>
@@ -176,21 +193,22 @@ auto Core::retried(const CallOptions& options, const Times& times, Attempt attem
             again = *next;
         }
         sleep_until(again);
-        retries_.fetch_add(1, std::memory_order_relaxed);
+        here().retries.fetch_add(1, std::memory_order_relaxed);
     }
 }
 
 template <class Run>
 auto Core::counted(SteadyTime start, Run run) {
-    requests_.fetch_add(1, std::memory_order_relaxed);
-    budget_.earn();
+    Local& local = here();
+    local.requests.fetch_add(1, std::memory_order_relaxed);
+    local.budget.earn();
     try {
         auto result = run();
-        latency_.record(clock().now() - start);
+        local.latency.record(clock().now() - start);
         return result;
     } catch (...) {
-        failures_.fetch_add(1, std::memory_order_relaxed);
-        latency_.record(clock().now() - start);
+        local.failures.fetch_add(1, std::memory_order_relaxed);
+        local.latency.record(clock().now() - start);
         throw;
     }
 }

@@ -42,20 +42,20 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
         if (!options.session.empty()) request.headers.add("Shared-Tensor-Session", options.session);
         if (request.deadline == SteadyTime::max())  // it has none of its own
             request.deadline = std::min(times.deadline, later(clock().now(), options_.answer_limit));
-        http::ClientResponse response = surroundings_.transport->send(request);
-        reached_.store(true, std::memory_order_relaxed);
+        http::ClientResponse response = here().surroundings.transport->send(request);
+        here().reached.store(true, std::memory_order_relaxed);
         return response;
     };
     port.again = [&](const RpcError& error, int number) { return tries_again(error, number, times); };
     port.take = [&](std::uint64_t bytes) {
-        if (bytes <= options_.max_answer_bytes) return surroundings_.transport->take_buffer(bytes);
+        if (bytes <= options_.max_answer_bytes) return here().surroundings.transport->take_buffer(bytes);
         throw_failure({http::TransportError::Kind::too_large, true,
                        "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
                       path, url());
     };
     port.deadline = times.deadline;
-    if (surroundings_.ports->session().empty()) port.offer = offer_;
-    port.compression = &compression_;
+    if (ports().session().empty()) port.offer = offer_;
+    port.compression = &here().compression;
     return counted(start, [&] { return run(port); });
 }
 
@@ -74,7 +74,7 @@ bool Core::tries_again(const RpcError& error, int number, const Times& times) {
     const auto asked_to_wait =
         dynamic_cast<const ServerBusy*>(&error) != nullptr ? retry_after(error) : milliseconds(0);
     if (asked_to_wait.count() > 0) {  // the server is well, and asks for patience: that costs nothing
-        const SteadyTime next = later(clock().now(), asked_to_wait + milliseconds(next_id_.fetch_add(1) % 16));
+        const SteadyTime next = later(clock().now(), asked_to_wait + milliseconds(here().next_id.fetch_add(1) % 16));
         if (next >= times.deadline) return false;
         sleep_until(next);
     } else if (number > 0) {
@@ -85,7 +85,7 @@ bool Core::tries_again(const RpcError& error, int number, const Times& times) {
         if (!pause || next >= times.deadline) return false;
         sleep_until(next);
     }
-    retries_.fetch_add(1, std::memory_order_relaxed);
+    here().retries.fetch_add(1, std::memory_order_relaxed);
     return true;
 }
 

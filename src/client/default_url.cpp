@@ -15,6 +15,15 @@ std::string default_url() {
     return default_url([](const char* name) { return std::getenv(name); });
 }
 
+std::string checked_url(std::string url) {
+    if (url.empty()) {
+        throw std::invalid_argument(
+            "the url of a server is empty: use http://host:port, https://host:port or unix:/path/to/socket, or no url "
+            "at all for the server of SHARED_TENSOR_URL, else of 127.0.0.1:2537");
+    }
+    return url;
+}
+
 ClientOptions completed(ClientOptions options) {
     if (options.url.empty()) {
         options.url = default_url();

@@ -15,6 +15,10 @@ std::string default_url(const Environment& environment);
 /// Of this process.
 std::string default_url();
 
+/// A url that a caller gives. Throws std::invalid_argument for an empty one: the server of the environment is not
+/// meant.
+std::string checked_url(std::string url);
+
 /// With the environment's url where there is none. Throws std::invalid_argument for options that cannot be.
 ClientOptions completed(ClientOptions options);
 

@@ -4,13 +4,16 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <span>
+#include <string>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include "http/byte_range.hpp"
 #include "http/digest_field.hpp"
+#include "json_rpc/error.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::client {
@@ -21,7 +24,9 @@ namespace {
 /// of up to 64 KiB come at once.
 constexpr std::size_t kFirstRange = (std::size_t{1} << 20) + (std::size_t{64} << 10);
 constexpr std::size_t kWorthwhile = 4096;  // a connection that brought as much may be followed by another at once
-constexpr int kMostTries = 3;              // of a file that changes
+constexpr int kTriesInRanges = 2;          // of a file that changes; then it is asked for by one request
+constexpr int kMostTries = 8;
+constexpr std::size_t kAll = std::numeric_limits<std::int64_t>::max();
 constexpr const char* kOtherRange = "the server sent another range than the one that was asked for";
 constexpr const char* kOtherPart = "the server sent another part than the one that was asked for";
 
@@ -36,8 +41,9 @@ struct Changed {};
 
 class Download {
 public:
-    Download(const TransferPort& port, const std::string& path, const DownloadForm& form)
-        : port_(port), path_(path), form_(form), codings_(port.offer.names()) {}
+    /// `first_bytes`: of the first request.
+    Download(const TransferPort& port, const std::string& path, const DownloadForm& form, std::size_t first_bytes)
+        : port_(port), path_(path), form_(form), first_bytes_(first_bytes), codings_(port.offer.names()) {}
 
     Downloaded run() {
         fetch_first();
@@ -63,7 +69,7 @@ private:
     }
 
     void fetch_first() {
-        std::size_t wanted = std::min(kFirstRange, form_.range_bytes);
+        std::size_t wanted = first_bytes_;
         until_it_holds(port_, path_, [&](int) {
             try {
                 first_ = port_.send(request_of({0, wanted}));
@@ -71,7 +77,7 @@ private:
             } catch (const http::TransportError& error) {
                 // Nothing of it was kept: less may come through.
                 if (error.sent && error.kind == http::TransportError::Kind::broken)
-                    wanted = std::max<std::size_t>(wanted / 8, 1);
+                    wanted = wanted > kFirstRange ? kFirstRange : std::max<std::size_t>(wanted / 8, 1);
                 throw;
             }
             const auto range = http::parse_content_range(field_of(first_.headers, "Content-Range"));
@@ -131,9 +137,9 @@ private:
             if (response.status == 404 || response.status == 412) throw Changed();
             if (response.status != 200) throw_refusal(response, path_);
             const auto part = http::parse_content_range(field_of(response.headers, "Shared-Tensor-Part"));
+            if (part && field_of(response.headers, "Shared-Tensor-File") != etag_) throw Changed();
             if (!part || part->size != size_ || part->part.first != range.first || part->part.count != range.count)
                 throw_odd(path_, kOtherPart);
-            if (field_of(response.headers, "Shared-Tensor-File") != etag_) throw Changed();
             read(response, {first_.body->data() + range.first, static_cast<std::size_t>(range.count)});
         });
     }
@@ -193,8 +199,8 @@ private:
         const auto range = http::parse_content_range(field_of(place.headers, "Content-Range"));
         const bool is_it =
             place.status == 206 && range && range->part.first == wanted.first && range->part.count == wanted.count;
+        if (is_it && field_of(place.headers, "ETag") != etag_) throw Changed();  // it may have another size
         if (!is_it || range->size != size_) throw_odd(path_, kOtherRange);
-        if (field_of(place.headers, "ETag") != etag_) throw Changed();
     }
 
     void check(const http::Headers& head, std::span<const std::byte> bytes) const {
@@ -210,6 +216,7 @@ private:
     const TransferPort& port_;
     const std::string& path_;
     const DownloadForm& form_;
+    const std::size_t first_bytes_;
     std::string codings_;
     http::ClientResponse first_;  // its body is that of the whole file in the end
     std::string etag_;
@@ -221,12 +228,16 @@ private:
 Downloaded download(const TransferPort& port, const std::string& path, const DownloadForm& form) {
     for (int tries = 0; tries < kMostTries; ++tries) {
         try {
-            return Download(port, path, form).run();
+            // The server sends one answer of one version, however often the name is published meanwhile.
+            const bool in_ranges = tries < kTriesInRanges;
+            return Download(port, path, form, in_ranges ? std::min(kFirstRange, form.range_bytes) : kAll).run();
         } catch (const Changed&) {
             log::debug(path, " has changed while it was fetched: begun anew");
         }
     }
-    throw_odd(path, "it changes faster than it can be fetched: name a version, or fetch it in larger ranges");
+    throw TensorExpired(static_cast<int>(json_rpc::ErrorCode::unknown_or_expired), "Unknown or expired", {},
+                        path + ": a new version took its place each of the " + std::to_string(kMostTries) +
+                            " times that it was fetched; pull it again, or publish it less often");
 }
 
 }  // namespace shared_tensor::client

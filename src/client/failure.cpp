@@ -152,6 +152,12 @@ void throw_late(std::string_view method, std::string_view url) {
                                " in time: give it longer (CallOptions::timeout), or submit it as a task");
 }
 
+void throw_of_parent(std::string_view what, std::string_view instead) {
+    std::string text(what);
+    throw TransportFailure(text.append(" belongs to the process that this one was forked from: ").append(instead),
+                           false);
+}
+
 bool is_safe_to_repeat(const RpcError& error, const CallOptions& options) {
     // Refused before anything ran. A server that shuts down is often back soon.
     if (error.is(ErrorCode::busy) || error.is(ErrorCode::shutting_down)) return true;

@@ -30,6 +30,9 @@ namespace shared_tensor::client {
 /// The client's own deadline has passed.
 [[noreturn]] void throw_late(std::string_view method, std::string_view url);
 
+/// `what` was made before a fork, and is used in the child: TransportFailure. `instead` says what to do.
+[[noreturn]] void throw_of_parent(std::string_view what, std::string_view instead);
+
 /// Whether a call that failed like this may be sent again without the danger that it runs twice.
 bool is_safe_to_repeat(const RpcError& error, const CallOptions& options);
 

@@ -59,7 +59,9 @@ public:
         return read_.emplace(&descriptor, opened_or_fetched(descriptor)).first->second;
     }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
-    void describe(const codec::TensorPointer& tensor, std::string& out) override { real().describe(tensor, out); }
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
+        real().describe(tensor, out);
+    }
 
     bool has_unread() const override { return read_.size() < leased_; }
     void add_unread(const codec::Json& result, std::vector<std::string>& leases) const override {
@@ -117,7 +119,9 @@ public:
         return tensor_;
     }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return make()->wrap(tensor); }
-    void describe(const codec::TensorPointer& tensor, std::string& out) override { make()->describe(tensor, out); }
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
+        make()->describe(tensor, out);
+    }
 
     bool has_unread() const override { return tensor_ == nullptr; }
     void add_unread(const codec::Json&, std::vector<std::string>& leases) const override {

@@ -7,6 +7,7 @@
 #include "codec/frame.hpp"
 #include "codec/json_sink.hpp"
 #include "json_rpc/print.hpp"
+#include "util/at_end.hpp"
 
 namespace shared_tensor::client {
 
@@ -57,7 +58,9 @@ void Outgoing::print(const Written& item) {
         if (item.params.is_plain()) {
             json_rpc::print(item.request, text_);
         } else {
-            json_rpc::print(item.request, placeholders, text_);
+            json_rpc::LongText text(std::move(text_));
+            const AtEnd taken_back([&] { text_ = text.take_whole(); });
+            json_rpc::print(item.request, placeholders, text);
         }
         objects_.insert(objects_.end(), item.params.objects.begin(), item.params.objects.end());
     } catch (...) {

@@ -16,7 +16,9 @@ public:
 
     codec::TensorPointer import(const codec::Json& descriptor) override { return real().import(descriptor); }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
-    void describe(const codec::TensorPointer& tensor, std::string& out) override { real().describe(tensor, out); }
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
+        real().describe(tensor, out);
+    }
 
     std::unique_ptr<OutgoingPort> another() const { return std::make_unique<OutgoingPort>(*ports_, require_); }
     /// Null when there was none.

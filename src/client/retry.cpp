@@ -6,6 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "util/process_mark.hpp"
+
 namespace shared_tensor {
 
 namespace {
@@ -14,6 +16,11 @@ using std::chrono::milliseconds;
 
 double random_fraction() {
     thread_local std::minstd_rand generator{std::random_device{}()};
+    thread_local ProcessMark process;
+    if (!process.is_here()) {  // else all forked children wait for the same times
+        generator.seed(std::random_device{}());
+        process = ProcessMark();
+    }
     return std::uniform_real_distribution<double>(0.0, 1.0)(generator);
 }
 

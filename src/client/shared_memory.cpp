@@ -15,12 +15,15 @@
 #include "util/closer.hpp"
 #include "util/host_identity.hpp"
 #include "util/log.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor::client {
 
 using json_rpc::Json;
 
 namespace {
+
+constexpr const char* kOfParent = "the local channel belongs to the process that this one was forked from";
 
 /// The texts of a list that is a member; none where it is something else.
 std::vector<std::string> texts_of(const Json& object, const char* member) {
@@ -49,7 +52,9 @@ public:
         : memory_(std::move(memory)), segment_(std::move(segment)) {}
     Use(const Use&) = delete;
     Use& operator=(const Use&) = delete;
-    ~Use() override { memory_->finished(segment_, answered_); }
+    ~Use() override {
+        if (memory_->process_.is_here()) memory_->finished(segment_, answered_);
+    }
     void answered() noexcept override { answered_ = true; }
 
 private:
@@ -59,7 +64,7 @@ private:
 };
 
 std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, const std::string& token) {
-    std::shared_ptr<SharedMemory> made(new SharedMemory(path, token));
+    const auto made = shared_in_its_process(new SharedMemory(path, token));
     made->pool_ =
         std::make_unique<shm::SegmentPool>(shm::PoolLimits{}, [weak = std::weak_ptr(made)](const std::string& segment) {
             closer().post([weak, segment] {
@@ -153,18 +158,23 @@ void SharedMemory::confirm(const std::vector<std::string>& leases) {
 }
 
 tensor::Viability SharedMemory::viable() const {
-    if (!process_.is_here()) return {"the local channel belongs to the process that this one was forked from"};
+    if (!process_.is_here()) return {kOfParent};
     return {state_.with([](const State& state) { return state.gone; }) ? "the local channel is closed" : ""};
 }
 
 tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const std::string& lease) {
     if (lease.empty()) throw InvalidValue("lease", "the id of a lease beside shm", "nothing");
+    if (!process_.is_here()) throw expired(kOfParent);
     std::unique_ptr<shm::Mapping> mapping = map(segment, lease);
     words_.confirm(lease);
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
     std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment,
                                                             lease](shm::Mapping* done) {
+        if (!self->process_.is_here()) {  // a forked child's copy: the lease is its parent's
+            delete done;                  // NOLINT(cppcoreguidelines-owning-memory): unmaps it here
+            return;
+        }
         // A hand-over to the closer costs more than this. The end of the channel, if we are its last owner, does
         // not.
         if (self.use_count() > 1 && done->forget_writes_if_cheap())
@@ -241,7 +251,8 @@ shm::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {
 
 /// When its last tensor goes, the server is asked whether it has done with it too.
 void SharedMemory::make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) {
-    const auto ask_later = [self = weak_from_this()] {
+    const auto ask_later = [self = weak_from_this(), process = process_] {
+        if (!process.is_here()) return;
         closer().post([self] {
             if (const auto alive = self.lock()) alive->ask_back();
         });
@@ -274,6 +285,7 @@ tensor::ShmPeer::Lent SharedMemory::lend(shm::PooledSegmentPointer segment, std:
             known.set_value();
         } catch (...) {
             known.set_exception(std::current_exception());
+            state_.with([&](State& state) { state.offered[id].known = {}; });  // a later tensor there may try again
         }
     }
     try {

@@ -11,6 +11,7 @@
 #include "json_rpc/parse.hpp"
 #include "json_rpc/parse_responses.hpp"
 #include "streams/last_item.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor::client {
 
@@ -70,10 +71,12 @@ public:
     void open(const Outgoing& request, SteadyTime deadline);
 
     std::shared_ptr<detail::ItemSource> source(std::string_view name) override {
+        line_->check_process();
         const CallerFlow flow = give(name, false);
         return make_source(line_, flow, shared_from_this());
     }
     std::shared_ptr<detail::ItemSink> sink(std::string_view name) override {
+        line_->check_process();
         const CallerFlow flow = give(name, true);
         return make_sink(line_, flow, shared_from_this());
     }
@@ -285,6 +288,7 @@ void Streaming::finish(StreamOutcome outcome, bool then_read) {
 }
 
 void Streaming::result(detail::ResultSlot& slot) {
+    line_->check_process();
     std::vector<CallerFlow> unused;
     flows_.with([&](std::vector<CallerFlow>& all) {
         for (CallerFlow& flow : all) {
@@ -305,6 +309,7 @@ void Streaming::result(detail::ResultSlot& slot) {
 }
 
 void Streaming::cancel() noexcept {
+    if (!line_->is_here()) return;
     try {
         const bool over = line_->state.with([](const StreamState& now) { return now.outcome.has_value(); });
         if (over) return;
@@ -334,7 +339,7 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
         request.call(method, arguments, meta_of(options, core->options()));
         request.finish();
         const std::string shared = core->session_for(request);
-        const auto line = std::make_shared<StreamLine>();
+        const auto line = shared_in_its_process(new StreamLine());
         line->core = core;
         line->options = options;
         line->options.timeout.reset();
@@ -342,7 +347,7 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
         line->method = method;
         line->memory = shared;
         line->socket = core->connect_web_socket(method, options, shared, times.deadline);
-        const auto call = std::make_shared<Streaming>(line, session);
+        const auto call = shared_in_its_process(new Streaming(line, session));
         try {
             call->open(request, times.deadline);
         } catch (const RpcError& error) {

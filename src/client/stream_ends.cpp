@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "client/failure.hpp"
 #include "client/outgoing_port.hpp"
 #include "codec/frame.hpp"
 #include "codec/json_sink.hpp"
 #include "http/web_socket_turns.hpp"
 #include "json_rpc/json_text.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor::client {
 
@@ -35,6 +37,7 @@ public:
         : line_(std::move(line)), call_(std::move(call)), name_(flow.info.name), in_(flow.in), turns_(line_->socket) {}
 
     bool next(const Read& read) override {
+        line_->check_process();
         turns_.before_wait([this] { return in_->has_next(); });
         streams::Inflow::Next next = in_->next();
         if (next.taken) line_->say(streams::taken(line_->id, name_, *next.taken));  // leases keep what it names
@@ -55,7 +58,7 @@ public:
         return false;
     }
     void stop() noexcept override {
-        if (std::exchange(ended_, true)) return;
+        if (std::exchange(ended_, true) || !line_->is_here()) return;
         try {
             give_up(in_->close(false), *line_->core);
             line_->say(streams::stop(line_->id, name_));
@@ -83,6 +86,7 @@ public:
           start_(streams::item_start(line_->id, name_)) {}
 
     bool put(const Write& write) override {
+        line_->check_process();
         if (ended_) throw std::logic_error("the stream " + name_ + " was ended: nothing can be written to it");
         if (out_->is_full()) line_->socket->stop_reading_here();
         const auto room = out_->wait();
@@ -92,10 +96,11 @@ public:
         return true;
     }
     void end() override {
+        line_->check_process();
         if (!std::exchange(ended_, true)) line_->say(streams::end(line_->id, name_));
     }
     void leave(bool thrown) noexcept override {
-        if (ended_) return;
+        if (ended_ || !line_->is_here()) return;
         ended_ = true;
         try {
             if (!thrown) return line_->say(streams::end(line_->id, name_));
@@ -112,8 +117,9 @@ private:
         write(ValueWriter(sink, sink.root()));
         const codec::DescribeObject describe = &handle_of;
         codec::PlaceholderPrinter placeholders(value, port, describe);
-        std::string json = start_;
-        json_rpc::print_json(value.json, placeholders, json);
+        json_rpc::LongText text(start_);
+        json_rpc::print_json(value.json, placeholders, text);
+        std::string json = text.take_whole();
         std::vector<http::BodyPart> parts;
         std::uint64_t in_message = 0;
         if (port.used() != nullptr) parts = port.used()->parts();
@@ -150,6 +156,10 @@ private:
 void StreamLine::say(std::string json) const {
     const auto kept = std::make_shared<const std::string>(std::move(json));
     socket->send(false, {{std::as_bytes(std::span(*kept)), kept}});
+}
+
+void StreamLine::check_process() const {
+    if (!is_here()) throw_of_parent("the call " + method, "call it again here");
 }
 
 void StreamLine::check() const {
@@ -208,12 +218,12 @@ void give_up(const std::deque<streams::Item>& items, Core& core) noexcept {
 
 std::shared_ptr<detail::ItemSource> make_source(std::shared_ptr<StreamLine> line, const CallerFlow& flow,
                                                 std::shared_ptr<void> call) {
-    return std::make_shared<Source>(std::move(line), flow, std::move(call));
+    return shared_in_its_process(new Source(std::move(line), flow, std::move(call)));
 }
 
 std::shared_ptr<detail::ItemSink> make_sink(std::shared_ptr<StreamLine> line, const CallerFlow& flow,
                                             std::shared_ptr<detail::CallerStreams> call) {
-    return std::make_shared<Sink>(std::move(line), flow, std::move(call));
+    return shared_in_its_process(new Sink(std::move(line), flow, std::move(call)));
 }
 
 void read_value(streams::Item item, StreamLine& line, detail::ResultSlot& slot) {

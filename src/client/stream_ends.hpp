@@ -15,6 +15,7 @@
 #include "streams/inflow.hpp"
 #include "streams/outflow.hpp"
 #include "streams/word.hpp"
+#include "util/process_mark.hpp"
 
 namespace shared_tensor::client {
 
@@ -39,6 +40,10 @@ struct StreamLine {
     std::string memory;  ///< the session whose memory its messages may name; empty: none
     std::shared_ptr<http::WebSocket> socket;
     Guarded<StreamState> state{};
+    const ProcessMark process{};
+    bool is_here() const { return process.is_here(); }
+    /// Throws TransportFailure in a forked child.
+    void check_process() const;
 
     void say(std::string json) const;
     /// Throws the call's error; returns when it ended well, or goes on.

@@ -18,14 +18,21 @@ std::string local_socket_of(const ClientOptions& options) {
     return here ? default_local_socket(server.port) : std::string();
 }
 
+/// `http` keeps what was read from the files of TLS: a forked child may not be able to read them.
+Surroundings made_of(const ClientOptions& options, const http::ClientOptions& http) {
+    Surroundings made{http_transport(http),
+                      tensor_ports(local_socket_of(options), options.token, options.devices, options.min_shared_bytes),
+                      &real_clock(),
+                      {}};
+    made.anew = [options, http] { return made_of(options, http); };
+    return made;
+}
+
 }  // namespace
 
 Surroundings real_surroundings(const ClientOptions& options) {
     const ClientOptions whole = completed(options);
-    return {http_transport(whole),
-            tensor_ports(local_socket_of(whole), whole.token, whole.devices, whole.min_shared_bytes),
-            &real_clock(),
-            {}};
+    return made_of(whole, http_options(whole));
 }
 
 }  // namespace shared_tensor::client

@@ -13,9 +13,11 @@
 #include <shared_tensor/task.hpp>
 
 #include "client/core.hpp"
+#include "client/failure.hpp"
 #include "client/task_line.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
+#include "util/process_mark.hpp"
 
 namespace shared_tensor::client {
 
@@ -31,6 +33,11 @@ struct WatchedTask {
     };
     Guarded<Seen> seen;
     std::weak_ptr<AsyncCore> client;  // outlived by handles
+    const ProcessMark process{};
+    /// Throws TransportFailure in a forked child.
+    void check_process() const {
+        if (!process.is_here()) throw_of_parent("this task of an AsyncClient", "start another one here");
+    }
 
     // Of whoever works on it:
     std::unique_ptr<detail::AsyncSlot> slot;

@@ -52,7 +52,7 @@ public:
 
     codec::TensorPointer import(const codec::Json& descriptor) override { return exchange_.import(descriptor); }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
-    void describe(const codec::TensorPointer& tensor, std::string& out) override {
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         try {
             exchange_.describe(tensor, out);
         } catch (const tensor::TransportNotPossible& error) {
@@ -109,7 +109,9 @@ public:
         }
     }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
-    void describe(const codec::TensorPointer& tensor, std::string& out) override { exchange_.describe(tensor, out); }
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
+        exchange_.describe(tensor, out);
+    }
 
 private:
     void check_session() const {
@@ -225,15 +227,16 @@ public:
         return {data, std::move(segment)};
     }
     std::optional<std::string> open_stateful_session() const override {
-        const Memory shared = memory();
+        const Memory shared = settled_memory();
         if (shared == nullptr) return std::nullopt;
         try {
             return shared->open_stateful_session();
-        } catch (const ChannelGone&) {
-            return std::nullopt;
-        } catch (const json_rpc::Error&) {
-            return std::nullopt;
+        } catch (const ChannelGone& gone) {
+            log::debug("a session is opened without the local channel: ", gone.what());
+        } catch (const json_rpc::Error& error) {
+            log::debug("a session is opened without the local channel: ", error.message);
         }
+        return std::nullopt;
     }
 
     void compress(Compression how) const override {
@@ -274,6 +277,14 @@ private:
         return connect ? connected() : known;
     }
 
+    /// Waits for another thread's attempt: a session that was opened without the channel can never use its memory.
+    Memory settled_memory() const {
+        if (Memory known = memory()) return known;
+        auto state = state_.lock();
+        state.wait([](const State& now) { return !now.connecting; });
+        return state->memory;
+    }
+
     /// What an answer names lies in the memory of the session that was asked, not of a later one.
     Memory memory_of(const std::string& session) const {
         if (session.empty()) return nullptr;
@@ -297,6 +308,7 @@ private:
             state.memory = made;
             if (made == nullptr) state.try_at = real_clock().now() + kTryAgain;
         });
+        state_.notify_all();
         return made;
     }
 

@@ -36,7 +36,7 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Transport> http_transport(const ClientOptions& options) {
+http::ClientOptions http_options(const ClientOptions& options) {
     http::ClientOptions http;
     http.endpoint = http::Endpoint::parse(options.url);
     if (http.endpoint.tls)
@@ -45,7 +45,11 @@ std::unique_ptr<Transport> http_transport(const ClientOptions& options) {
     http.idle_limit = options.idle_limit;
     http.connect_timeout = options.connect_timeout;
     http.max_response_bytes = options.max_answer_bytes;
-    return std::make_unique<HttpTransport>(std::move(http));
+    return http;
+}
+
+std::unique_ptr<Transport> http_transport(http::ClientOptions options) {
+    return std::make_unique<HttpTransport>(std::move(options));
 }
 
 }  // namespace shared_tensor::client

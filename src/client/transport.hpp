@@ -32,7 +32,9 @@ public:
     virtual http::Client::Stats stats() const = 0;
 };
 
-/// Connects when it is first used. Throws std::invalid_argument for a url that is none.
-std::unique_ptr<Transport> http_transport(const ClientOptions& options);
+/// Reads the files of TLS. Throws std::invalid_argument for a url that is none, or a file that cannot be used.
+http::ClientOptions http_options(const ClientOptions& options);
+/// Connects when it is first used.
+std::unique_ptr<Transport> http_transport(http::ClientOptions options);
 
 }  // namespace shared_tensor::client

@@ -1,5 +1,6 @@
 #include "codec/frame.hpp"
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -20,12 +21,26 @@ std::optional<Frame> split_frame(std::span<const std::byte> bytes) {
 }
 
 std::string frame_head(std::string_view json) {
-    const std::size_t head = frame_aligned(sizeof(std::uint64_t) + json.size());
-    const std::uint64_t json_size = head - sizeof(std::uint64_t);
-    std::string text(head, ' ');
-    std::memcpy(text.data(), &json_size, sizeof json_size);
-    std::memcpy(text.data() + sizeof json_size, json.data(), json.size());
+    std::string text;
+    text.reserve(frame_aligned(sizeof(std::uint64_t) + json.size()));
+    return text.append(frame_prefix(json.size())).append(json).append(frame_padding(json.size()));
+}
+
+std::string frame_prefix(std::size_t json_size) {
+    const std::uint64_t padded = json_size + frame_padding(json_size).size();
+    std::string text(sizeof padded, '\0');
+    std::memcpy(text.data(), &padded, sizeof padded);
     return text;
+}
+
+std::string_view frame_padding(std::size_t json_size) {
+    static constexpr auto kSpaces = [] {
+        std::array<char, kFrameAlignment> spaces{};
+        spaces.fill(' ');
+        return spaces;
+    }();
+    const std::size_t head = sizeof(std::uint64_t) + json_size;
+    return {kSpaces.data(), static_cast<std::size_t>(frame_aligned(head) - head)};
 }
 
 }  // namespace shared_tensor::codec

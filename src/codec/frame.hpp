@@ -23,6 +23,9 @@ std::optional<Frame> split_frame(std::span<const std::byte> bytes);
 
 /// Prefix and padded JSON, ready to be followed by the tensors.
 std::string frame_head(std::string_view json);
+/// The same in parts, around a JSON text of that size.
+std::string frame_prefix(std::size_t json_size);
+std::string_view frame_padding(std::size_t json_size);
 
 /// The next multiple of 64.
 constexpr std::size_t frame_aligned(std::size_t offset) {

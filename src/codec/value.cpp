@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "codec/lent_memory.hpp"
+
 namespace shared_tensor::codec {
 
 namespace {
@@ -32,6 +34,8 @@ Marker marker_of(const Json& json) {
 
 }  // namespace
 
+void TensorPort::take_over(LentMemory& memory) { memory.take_over(); }
+
 ValueBytes memory_of(const Value& value) {
     ValueBytes total{json_bytes(value.json), 0};
     for (const auto& tensor : value.tensors)
@@ -39,7 +43,7 @@ ValueBytes memory_of(const Value& value) {
     return total;
 }
 
-json_rpc::SpecialPrinter::Did PlaceholderPrinter::print(const Json& object, std::string& out) {
+json_rpc::SpecialPrinter::Did PlaceholderPrinter::print(const Json& object, json_rpc::LongText& out) {
     const Marker marker = marker_of(object);
     if (marker == Marker::none) return Did::nothing;
     if (marker == Marker::literal) return Did::wrapper;
@@ -59,9 +63,9 @@ json_rpc::SpecialPrinter::Did PlaceholderPrinter::print(const Json& object, std:
 Json encode(const Value& value, TensorPort& port, const DescribeObject& describe) {
     if (value.is_plain()) return value.json;
     PlaceholderPrinter printer(value, port, describe);
-    std::string text;
+    json_rpc::LongText text;
     json_rpc::print_json(value.json, printer, text);
-    return Json::parse(text);
+    return Json::parse(text.take_whole());
 }
 
 void for_each_placeholder(const Json& json, const std::function<void(const Json&)>& found) {

@@ -16,6 +16,8 @@ namespace shared_tensor::codec {
 
 using Json = nlohmann::json;
 
+class LentMemory;
+
 /// A tensor as this room sees it: something that can be counted and passed on. src/tensor knows what is inside.
 /// Immutable; owned jointly by the Values that hold it and the replies that are being written from it.
 class TensorHandle {
@@ -59,7 +61,13 @@ public:
     virtual TensorPointer import(const Json& descriptor) = 0;
     virtual TensorPointer wrap(const at::Tensor& tensor) = 0;
     /// Appends the descriptor for the reader of this message, as JSON text; its bytes are arranged for on the way.
-    virtual void describe(const TensorPointer& tensor, std::string& out) = 0;
+    virtual void describe(const TensorPointer& tensor, json_rpc::LongText& out) = 0;
+
+    /// The memory of the sender that tensors lie in which were imported since the last call of this.
+    virtual std::vector<std::weak_ptr<LentMemory>> take_lent() { return {}; }
+    /// LentMemory::take_over(), counted as copied for this message and within the bounds of its sender. Throws
+    /// std::bad_alloc beyond them too.
+    virtual void take_over(LentMemory& memory);
 };
 
 /// Where the tensors that a function reads are put, and what they become, before it gets them: by `place`, which
@@ -80,7 +88,7 @@ class PlaceholderPrinter final : public json_rpc::SpecialPrinter {
 public:
     PlaceholderPrinter(const Value& value, TensorPort& port, const DescribeObject& describe)
         : value_(&value), port_(&port), describe_(&describe) {}
-    Did print(const Json& object, std::string& out) override;
+    Did print(const Json& object, json_rpc::LongText& out) override;
 
 private:
     const Value* value_;

@@ -49,21 +49,22 @@ void tune(int fd, const addrinfo& address) {
 }
 
 struct Attempt {
-    UniqueFd fd;
+    ProcessFd fd;
     int error = 0;
 };
 
 Attempt attempt_tcp(const addrinfo& address, Deadline deadline) {
     Attempt made;
-    made.fd.reset(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!made.fd) return {UniqueFd(), errno};
+    made.fd =
+        ProcessFd::opened([&] { return ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+    if (!made.fd) return {ProcessFd(), errno};
     tune(made.fd.get(), address);
     made.error = connect_before(made.fd.get(), address.ai_addr, address.ai_addrlen, deadline);
     if (made.error != 0) made.fd.reset();
     return made;
 }
 
-UniqueFd connect_tcp(const Endpoint& endpoint, Deadline deadline) {
+ProcessFd connect_tcp(const Endpoint& endpoint, Deadline deadline) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV;
@@ -80,12 +81,12 @@ UniqueFd connect_tcp(const Endpoint& endpoint, Deadline deadline) {
     fail(error == ETIMEDOUT ? Kind::timeout : Kind::connect, endpoint, std::strerror(error));
 }
 
-UniqueFd connect_unix(const Endpoint& endpoint) {
+ProcessFd connect_unix(const Endpoint& endpoint) {
     if (endpoint.unix_socket.size() >= sizeof(sockaddr_un::sun_path)) {
         fail(Kind::connect, endpoint, "the path is longer than 107 characters");
     }
     const sockaddr_un address = unix_address(endpoint.unix_socket);
-    UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    ProcessFd fd = ProcessFd::opened([] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!fd) fail(Kind::connect, endpoint, std::strerror(errno));
     if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
         fail(Kind::connect, endpoint, errno == EAGAIN ? "too many clients wait there already" : std::strerror(errno));
@@ -96,7 +97,7 @@ UniqueFd connect_unix(const Endpoint& endpoint) {
 }  // namespace
 
 std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, Deadline deadline) {
-    UniqueFd fd = endpoint.unix_socket.empty() ? connect_tcp(endpoint, deadline) : connect_unix(endpoint);
+    ProcessFd fd = endpoint.unix_socket.empty() ? connect_tcp(endpoint, deadline) : connect_unix(endpoint);
     make_blocking(fd.get());
     if (endpoint.tls) {
         SHARED_TENSOR_CHECK(endpoint.tls_client != nullptr, "https needs a TlsClient");

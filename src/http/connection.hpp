@@ -9,6 +9,7 @@
 #include "http/head_parser.hpp"
 #include "http/message.hpp"
 #include "http/wire.hpp"
+#include "util/budget.hpp"
 #include "util/clock.hpp"
 
 namespace shared_tensor::http {
@@ -25,16 +26,20 @@ public:
         goodbye,  ///< for the client's end of stream, after an answer that left a body unread
     };
 
-    Connection(std::uint64_t number, std::unique_ptr<Wire> bytes, Peer who, bool loopback)
-        : id(number), wire(std::move(bytes)), peer(std::move(who)), uid_pending(loopback) {}
+    Connection(std::uint64_t number, std::unique_ptr<Wire> bytes, Peer who)
+        : id(number), wire(std::move(bytes)), peer(std::move(who)) {}
 
     const std::uint64_t id;
     const std::unique_ptr<Wire> wire;
     std::atomic<State> state{State::parked};
 
     Peer peer;
-    bool uid_pending;                 ///< the peer's uid is looked up before the first request
-    bool certificate_pending = true;  ///< likewise its certificate
+    std::string
+        source;  ///< by which connections of one client are counted: its address, and its user where that is known
+    bool trusted = true;                ///< takes no place of those for clients that have not shown who they are
+    std::shared_ptr<Budget> principal;  ///< of the client of its last request: `place` counts there
+    Budget::Share place;
+    bool certificate_pending = true;  ///< the peer's certificate is looked at before the first request
     Waiting waiting = Waiting::idle;
     SteadyTime deadline{};       ///< of being parked
     SteadyTime head_deadline{};  ///< set by the first byte of a request
@@ -42,7 +47,7 @@ public:
     HeadScan scan;
     bool empty_line_skipped = false;
     std::size_t goodbye_bytes = 0;
-    bool refused = false;  ///< told so at once: takes no place from those who are served
+    bool refused = false;  ///< one too many: takes no place from those that are served, and is told so
 
     GoneWatch gone_watch;  ///< of the poller, for Exchange::on_client_gone
 };

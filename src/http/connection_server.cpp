@@ -49,7 +49,7 @@ void ConnectionServer::serve_while_busy(const std::shared_ptr<Connection>& conne
         const WireStatus status = read_more(*connection);
         if (status == WireStatus::again) {
             if (!input_.empty()) connection->leftover = input_.view();
-            const bool idle = input_.empty() && !connection->wire->awaits_rest();
+            const bool idle = input_.empty() && !connection->wire->awaits_rest() && !connection->refused;
             if (idle) connection->head_deadline = {};
             if (idle && context_.draining.load(std::memory_order_relaxed)) return keeper_.drop(connection);
             return keeper_.park(connection, idle ? Connection::Waiting::idle : Connection::Waiting::head);

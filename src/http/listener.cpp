@@ -66,7 +66,7 @@ Listener Listener::tcp(const std::string& host, int port) {
     const AddressList addresses = resolve(host, port);
     const addrinfo& address = choose(*addresses);
     Listener made;
-    made.tcp_.reset(SHARED_TENSOR_CHECK_ERRNO(::socket(address.ai_family, kSocketFlags, 0), what));
+    made.tcp_ = UniqueFd(SHARED_TENSOR_CHECK_ERRNO(::socket(address.ai_family, kSocketFlags, 0), what));
     const int on = 1;  // a port whose old connections are in TIME_WAIT is free; one with a listener is not
     ::setsockopt(made.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     SHARED_TENSOR_CHECK_ERRNO(::bind(made.fd(), address.ai_addr, address.ai_addrlen), what);

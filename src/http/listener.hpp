@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "util/unique_fd.hpp"
+#include "util/process_fd.hpp"
 #include "util/unix_listener.hpp"
 
 namespace shared_tensor::http {
@@ -24,7 +24,7 @@ public:
 
 private:
     Listener() = default;
-    UniqueFd tcp_;
+    ProcessFd tcp_;
     int port_ = 0;
     std::optional<UnixListener> unix_;
 };

@@ -42,6 +42,7 @@ struct Peer {
     int port = 0;
     bool unix_socket = false;
     std::optional<std::uint32_t> uid;  ///< SO_PEERCRED, or sock_diag for loopback TCP; none when it can't be known
+    int uid_error = 0;                 ///< errno, where the kernel could not be asked for `uid` just now
     std::optional<std::int32_t> pid;   ///< SO_PEERCRED only
     std::optional<PeerCertificate> certificate{};  ///< of a client that showed one over TLS
 };

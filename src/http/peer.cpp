@@ -8,9 +8,8 @@
 #include <netinet/tcp.h>
 
 #include <array>
+#include <cerrno>
 #include <cstring>
-
-#include "util/unique_fd.hpp"
 
 namespace shared_tensor::http {
 
@@ -63,25 +62,38 @@ std::optional<std::uint32_t> owner_of(const inet_diag_msg& found, const Query& a
     return found.idiag_uid;
 }
 
-std::optional<std::uint32_t> ask_kernel(const Query& query) {
-    const UniqueFd netlink(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
-    if (!netlink) return std::nullopt;
+UniqueFd open_netlink() { return UniqueFd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)); }
+
+/// The kernel answers within sendto(), so there is nothing to wait for. Answers to earlier questions are passed over.
+PeerUsers::User read_answer(int netlink, const Query& query) {
+    while (true) {
+        alignas(nlmsghdr) std::array<char, 4096> buffer{};
+        const ssize_t got = ::recv(netlink, buffer.data(), buffer.size(), MSG_DONTWAIT);
+        if (got < 0) return {std::nullopt, errno};
+        if (got < static_cast<ssize_t>(sizeof(nlmsghdr))) return {std::nullopt, EPROTO};
+        nlmsghdr header{};
+        std::memcpy(&header, buffer.data(), sizeof header);
+        if (header.nlmsg_seq != query.header.nlmsg_seq) continue;
+        const char* const content = buffer.data() + NLMSG_HDRLEN;
+        if (header.nlmsg_type == NLMSG_ERROR && got >= static_cast<ssize_t>(NLMSG_LENGTH(sizeof(nlmsgerr)))) {
+            nlmsgerr fault{};
+            std::memcpy(&fault, content, sizeof fault);
+            return {std::nullopt, fault.error == -ENOENT ? 0 : -fault.error};
+        }
+        if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))))
+            return {std::nullopt, EPROTO};
+        inet_diag_msg found{};
+        std::memcpy(&found, content, sizeof found);
+        return {owner_of(found, query), 0};
+    }
+}
+
+PeerUsers::User ask_kernel(int netlink, const Query& query) {
     sockaddr_nl kernel{};
     kernel.nl_family = AF_NETLINK;
-    if (::sendto(netlink.get(), &query, sizeof query, 0, reinterpret_cast<const sockaddr*>(&kernel), sizeof kernel) <
-        0) {
-        return std::nullopt;
-    }
-    alignas(nlmsghdr) std::array<char, 4096> buffer{};
-    // The kernel answers within sendto(), so there is nothing to wait for.
-    const ssize_t got = ::recv(netlink.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-    if (got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg)))) return std::nullopt;
-    nlmsghdr header{};
-    std::memcpy(&header, buffer.data(), sizeof header);
-    if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY) return std::nullopt;
-    inet_diag_msg found{};
-    std::memcpy(&found, buffer.data() + NLMSG_HDRLEN, sizeof found);
-    return owner_of(found, query);
+    const auto* const to = reinterpret_cast<const sockaddr*>(&kernel);
+    if (::sendto(netlink, &query, sizeof query, 0, to, sizeof kernel) < 0) return {std::nullopt, errno};
+    return read_answer(netlink, query);
 }
 
 }  // namespace
@@ -128,13 +140,23 @@ void unpace_loopback(int fd) {
     ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof kReno - 1);
 }
 
-std::optional<std::uint32_t> loopback_peer_uid(int fd) {
+PeerUsers::PeerUsers() {
+    netlink_.with([](Socket& socket) { socket.fd = open_netlink(); });
+}
+
+PeerUsers::User PeerUsers::of(int fd) {
     sockaddr_storage peer{}, local{};
     socklen_t peer_size = sizeof peer, local_size = sizeof local;
-    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) return std::nullopt;
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_size) != 0) return std::nullopt;
-    if (!is_loopback(peer) || !is_loopback(local)) return std::nullopt;
-    return ask_kernel(make_query(peer, local));
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) return {};
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_size) != 0) return {};
+    if (!is_loopback(peer) || !is_loopback(local)) return {};
+    Query query = make_query(peer, local);
+    return netlink_.with([&](Socket& socket) -> User {
+        if (!socket.fd) socket.fd = open_netlink();
+        if (!socket.fd) return {std::nullopt, errno};
+        query.header.nlmsg_seq = ++socket.questions;
+        return ask_kernel(socket.fd.get(), query);
+    });
 }
 
 }  // namespace shared_tensor::http

@@ -6,6 +6,8 @@
 #include <optional>
 
 #include "http/message.hpp"
+#include "util/guarded.hpp"
+#include "util/unique_fd.hpp"
 
 namespace shared_tensor::http {
 
@@ -21,9 +23,27 @@ bool is_loopback(const sockaddr_storage& address);
 /// this connection where the kernel allows it.
 void unpace_loopback(int fd);
 
-/// The user that owns the other end of the loopback TCP connection `fd`, from the kernel's socket table (netlink
-/// sock_diag, a few microseconds). None when the peer is not on loopback, when the kernel does not tell, or when the
-/// peer has closed its end already: a socket without an owner is reported as uid 0, which must not pass for root.
-std::optional<std::uint32_t> loopback_peer_uid(int fd);
+/// Finds the user that owns the other end of a loopback TCP connection, in the kernel's socket table (netlink
+/// sock_diag, a few microseconds). Its netlink socket is open from the start, so it works for a process that has no
+/// descriptor left. Thread-safe.
+class PeerUsers {
+public:
+    PeerUsers();
+
+    struct User {
+        std::optional<std::uint32_t> uid;
+        int error = 0;  ///< errno, where the kernel could not be asked just now
+    };
+    /// No uid when the peer is not on loopback, or has closed its end already: a socket without an owner is reported as
+    /// uid 0, which must not pass for root.
+    User of(int fd);
+
+private:
+    struct Socket {
+        UniqueFd fd;
+        std::uint32_t questions = 0;
+    };
+    Guarded<Socket> netlink_;
+};
 
 }  // namespace shared_tensor::http

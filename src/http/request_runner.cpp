@@ -16,8 +16,8 @@ namespace {
 
 class ConnectionExchange final : public Exchange {
 public:
-    ConnectionExchange(ServerContext& context, Connection& connection, bool keep, bool http_1_0)
-        : context_(context), connection_(connection), keep_(keep && !http_1_0), chunked_(!http_1_0) {}
+    ConnectionExchange(ServerContext& context, Connection& connection, ThreadHold& hold, bool keep, bool http_1_0)
+        : context_(context), connection_(connection), hold_(hold), keep_(keep && !http_1_0), chunked_(!http_1_0) {}
     ConnectionExchange(const ConnectionExchange&) = delete;
     ConnectionExchange& operator=(const ConnectionExchange&) = delete;
     ~ConnectionExchange() override {
@@ -28,6 +28,7 @@ public:
         connection_.gone_watch.watch(std::move(gone));
         context_.watch_peer(connection_);
     }
+    bool may_take_long() override { return hold_.take(); }
 
     bool begin(const Response& head) override {
         using Body = ResponseForm::Body;
@@ -79,9 +80,17 @@ private:
 
     ServerContext& context_;
     Connection& connection_;
+    ThreadHold& hold_;
     const bool keep_, chunked_;
     bool watching_ = false, begun_ = false, broken_ = false;
 };
+
+constexpr HeadFault kNoThread{503,
+                              "no thread can be spared for this request: try again later; if it stays so, raise the "
+                              "server's limit of threads (ulimit -u, pids.max) or of memory"};
+constexpr HeadFault kFull{503, "too many connections: try again later; if it stays so, raise --max-connections"};
+constexpr HeadFault kTooMany{503,
+                             "this client has too many connections: close some, or raise --max-client-connections"};
 
 Response bare_500() {
     Response response;
@@ -203,31 +212,62 @@ After RequestRunner::answer_refusal(Connection& connection, InputBuffer& input, 
     return write(connection, response, {.close = true, .head_only = head_only}) ? After::goodbye : After::close;
 }
 
-After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFrame frame) {
-    Counters::add(context_.counters.requests, 1);
-    if (std::exchange(connection.uid_pending, false)) {
-        connection.peer.uid = loopback_peer_uid(connection.wire->fd());
+/// The connection counts as one of the client's whose request was admitted. False: that client has too many.
+bool RequestRunner::count(Connection& connection, const std::shared_ptr<Budget>& client) {
+    if (!connection.trusted) context_.trust(connection);
+    if (client == nullptr || client == connection.principal) return true;
+    auto place = client->take(1);
+    if (!place) return false;
+    connection.principal = client;
+    connection.place = std::move(*place);
+    return true;
+}
+
+void RequestRunner::look_at_peer(Connection& connection) const {
+    if (std::exchange(connection.peer.uid_error, 0) != 0) {  // when it was accepted the kernel could not be asked
+        const PeerUsers::User user = context_.users.of(connection.wire->fd());
+        connection.peer.uid = user.uid;
+        connection.peer.uid_error = user.error;
     }
     if (std::exchange(connection.certificate_pending, false))
         connection.peer.certificate = connection.wire->certificate();
+}
+
+After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFrame frame) {
+    Counters::add(context_.counters.requests, 1);
+    look_at_peer(connection);
     frame.head.peer = connection.peer;
+    ThreadHold hold(context_);
+    if (connection.refused) {
+        if (!context_.handler.is_about_health(frame.head)) return refuse(connection, kFull, false, &frame.head);
+        frame.keep_alive = false;
+    }
     const bool head_only = frame.head.method == "HEAD";
 
     const bool has_body = frame.framing.chunked || frame.framing.length.value_or(0) > 0;
     const auto plan = frame.http_1_0 || has_body ? std::nullopt : upgrade(frame.head);
-    if (plan) return serve(connection, input, *frame.head.headers.find("Sec-WebSocket-Key"), *plan);
+    if (plan) {
+        if (!count(connection, plan->client_connections)) return refuse(connection, kTooMany, head_only, &frame.head);
+        if (!hold.take()) return refuse(connection, kNoThread, head_only, &frame.head);
+        return serve(connection, input, *frame.head.headers.find("Sec-WebSocket-Key"), *plan);
+    }
     const auto verdict = admit(frame.head);
     if (const auto* refusal = std::get_if<Response>(&verdict))
         return answer_refusal(connection, input, *refusal, frame);
 
-    auto body = receive_body(connection, input, frame, std::get<BodyPlan>(verdict));
+    const auto& admitted = std::get<BodyPlan>(verdict);
+    if (!count(connection, admitted.client_connections)) return refuse(connection, kTooMany, head_only, &frame.head);
+    const bool body_is_here = !frame.framing.chunked && frame.framing.length.value_or(0) <= input.size();
+    if ((admitted.takes_long || !body_is_here) && !hold.take())
+        return refuse(connection, kNoThread, head_only, &frame.head);
+    auto body = receive_body(connection, input, frame, admitted);
     if (std::holds_alternative<PeerGone>(body)) return After::close;
     if (const auto* fault = std::get_if<HeadFault>(&body)) return refuse(connection, *fault, head_only, &frame.head);
 
     auto& bytes = std::get<std::shared_ptr<PooledBuffer>>(body);
     Counters::add(context_.counters.bytes_in, bytes->size());
     const bool keep = frame.keep_alive && !context_.draining.load(std::memory_order_relaxed);
-    ConnectionExchange exchange(context_, connection, keep, frame.http_1_0);
+    ConnectionExchange exchange(context_, connection, hold, keep, frame.http_1_0);
     const Response response = guarded("handle a request", bare_500(), [&] {
         return context_.handler.handle({std::move(frame.head), std::move(bytes)}, exchange);
     });

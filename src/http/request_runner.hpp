@@ -32,6 +32,8 @@ public:
     After refuse(Connection& connection, HeadFault fault, bool head_only = false, const RequestHead* head = nullptr);
 
 private:
+    void look_at_peer(Connection& connection) const;
+    bool count(Connection& connection, const std::shared_ptr<Budget>& client);
     std::variant<BodyPlan, Response> admit(const RequestHead& head);
     std::optional<WebSocketPlan> upgrade(const RequestHead& head);
     After serve(Connection& connection, InputBuffer& input, std::string_view key, const WebSocketPlan& plan);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <unordered_map>
 
 #include "http/acceptor.hpp"
@@ -27,7 +28,8 @@ constexpr std::uint64_t kFirstConnection = 16;  // smaller keys are listeners
 constexpr milliseconds kThreadIdleLimit{10'000};
 constexpr milliseconds kGoodbye{1'000};          // how long a client that was sent away may take to read why
 constexpr std::size_t kGoodbyeBytes = 16 << 20;  // and how much of its body is thrown away meanwhile
-constexpr std::size_t kMaxRefused = 64;          // clients that are told 503 at once, beyond max_connections
+constexpr milliseconds kHandlersEnd{1'000};      // how long handlers may take to see that their connection is cut
+constexpr std::size_t kMaxLingering = 64;        // clients beyond max_connections that may send a request so long
 
 std::size_t quarter_of_memory() { return static_cast<std::size_t>(memory_size() / 4); }
 
@@ -35,6 +37,7 @@ void check(const ServerOptions& options) {
     SHARED_TENSOR_CHECK(!options.host.empty() || !options.unix_socket.empty(),
                         "a server needs an address or a socket path");
     SHARED_TENSOR_CHECK(options.max_connections > 0, "a server without connections serves nobody");
+    SHARED_TENSOR_CHECK(options.reserved_threads > 0, "without a thread of their own short requests may wait for ever");
 }
 
 }  // namespace
@@ -44,19 +47,25 @@ public:
     Impl(const ServerOptions& options, Handler& handler)
         : context_(options, handler,
                    options.max_bytes_in_flight > 0 ? options.max_bytes_in_flight : quarter_of_memory()),
-          pool_("st-connection", options.max_connections + kMaxRefused, kThreadIdleLimit,
+          pool_("st-connection", options.max_connections + kMaxLingering + options.reserved_threads, kThreadIdleLimit,
                 [this] { return std::make_unique<ConnectionServer>(context_, *this); }) {
         check(options);
         context_.watch_peer = [this](Connection& connection) {
             poller_.rearm(connection.wire->fd(), connection.id, Poller::For::hangup);
         };
+        context_.trust = [this](Connection& connection) {
+            connection.trusted = true;
+            table_.with([&](Table& table) { table.untrusted.erase(connection.id); });
+        };
+        context_.hold_thread = [this] { return pool_.hold(); };
+        context_.release_thread = [this] { pool_.release_hold(); };
     }
     ~Impl() override { stop(milliseconds(0)); }
 
     void start();
     int port() const { return port_; }
     void drain();
-    void stop(milliseconds grace);
+    bool stop(milliseconds grace);
     ServerStats stats() const;
     BufferPool& buffers() { return context_.buffers; }
     std::shared_ptr<const void> hold_bytes(BodyBudget* client, std::size_t bytes) {
@@ -75,18 +84,27 @@ public:
 private:
     struct Table {
         std::unordered_map<std::uint64_t, std::shared_ptr<Connection>> connections;
-        std::unordered_map<std::string, std::size_t> of_address;  ///< of those that are served, as is the next
+        std::unordered_map<std::string, std::size_t> of_source;          ///< of those that are served, as are the next
+        std::map<std::uint64_t, std::shared_ptr<Connection>> untrusted;  ///< in the order of their coming
+        std::map<std::uint64_t, std::shared_ptr<Connection>> refused;    ///< likewise, those that may read or ask why
         std::size_t served = 0;
     };
 
     void accept_from(std::size_t listener);
     void welcome(Accepted accepted);
-    std::unique_ptr<Wire> make_wire(UniqueFd fd, const Peer& peer) const;
-    std::size_t most_of_address(const Accepted& accepted) const;
+    std::unique_ptr<Wire> make_wire(ProcessFd fd, const Peer& peer) const;
+    std::size_t most_of_source(const Accepted& accepted) const;
+    std::size_t most_untrusted() const;
+    enum class Place { taken, none, none_for_client };
+    Place take_place(const std::shared_ptr<Connection>& connection, std::size_t most_of_source);
+    std::shared_ptr<Connection> take_oldest_silent(std::map<std::uint64_t, std::shared_ptr<Connection>> Table::*list);
+    bool make_room_among_untrusted();
+    bool make_room_among_refused();
+    void turn_away(Wire& wire, const std::string& words) const;
     bool speaks_tls(const Connection& connection) const {
         return !connection.peer.unix_socket && context_.tls.with([](const auto& held) { return held != nullptr; });
     }
-    void refuse(const std::shared_ptr<Connection>& connection);
+    void refuse(const std::shared_ptr<Connection>& connection, Place place);
     void resume_listeners(SteadyTime now);
     std::shared_ptr<Connection> find(std::uint64_t key) const;
     void wave_goodbye(const std::shared_ptr<Connection>& connection);
@@ -100,6 +118,7 @@ private:
     int port_ = 0;
     bool started_ = false;
     std::string too_many_;  // answers that the poller gives, worded at start
+    std::string no_descriptor_;
     std::string too_slow_;
     std::string plain_;  // to clients that speak no TLS to a server that does
     std::unique_ptr<Acceptor> acceptor_;
@@ -118,12 +137,14 @@ void Server::Impl::start() {
     if (!listeners.empty()) port_ = listeners.front().port();
     if (!context_.options.unix_socket.empty()) listeners.push_back(Listener::unix_socket(context_.options.unix_socket));
     too_many_ = canned(503, "too many connections; try again later");
+    no_descriptor_ = canned(503, "the server has no descriptor left; try again later, or raise its limit (ulimit -n)");
     too_slow_ = canned(408, "the request's headers did not arrive in time");
     plain_ = canned(400, "this server speaks TLS at this port: use https:// instead of http://");
     acceptor_ = std::make_unique<Acceptor>(std::move(listeners));
     for (std::size_t i = 0; i < acceptor_->count(); ++i) {
         SHARED_TENSOR_CHECK_ERRNO(poller_.add(acceptor_->fd(i), i, Poller::For::listening) ? 0 : -1, "epoll_ctl");
     }
+    pool_.start(context_.options.reserved_threads);
     started_ = true;
     poller_.start(*this);
 }
@@ -151,7 +172,12 @@ void Server::Impl::on_event(std::uint64_t key, std::uint32_t events) {
 }
 
 void Server::Impl::accept_from(std::size_t listener) {
-    const auto outcome = acceptor_->accept_some(listener, [this](Accepted accepted) { welcome(std::move(accepted)); });
+    const auto outcome = acceptor_->accept_some(
+        listener, [this](Accepted accepted) { welcome(std::move(accepted)); },
+        [this](Accepted accepted) {
+            Counters::add(context_.counters.refused, 1);
+            turn_away(*make_wire(std::move(accepted.fd), accepted.peer), no_descriptor_);
+        });
     if (outcome != Acceptor::Outcome::rest) return;
     poller_.remove(acceptor_->fd(listener));
     resting_until_[listener] = std::chrono::steady_clock::now() + Acceptor::kRest;
@@ -172,56 +198,125 @@ void Server::Impl::resume_listeners(SteadyTime now) {
 
 void Server::Impl::welcome(Accepted accepted) {
     Counters::add(context_.counters.accepted, 1);
-    const std::size_t most_of_address = this->most_of_address(accepted);
+    if (accepted.loopback) {
+        const PeerUsers::User user = context_.users.of(accepted.fd.get());
+        accepted.peer.uid = user.uid;
+        accepted.peer.uid_error = user.error;
+    }
+    const std::size_t most = most_of_source(accepted);
     auto wire = make_wire(std::move(accepted.fd), accepted.peer);
-    auto connection =
-        std::make_shared<Connection>(next_id_++, std::move(wire), std::move(accepted.peer), accepted.loopback);
-    std::size_t of_address = 0, served = 0;
-    const std::size_t others = table_.with([&](const Table& table) {
-        const auto found = table.of_address.find(connection->peer.ip);
-        if (found != table.of_address.end()) of_address = found->second;
-        served = table.served;
-        return table.connections.size();
-    });
-    const bool full = served >= context_.options.max_connections || of_address >= most_of_address;
-    if (full) Counters::add(context_.counters.refused, 1);
-    if (full && others - served >= kMaxRefused) return;  // closed without a word
-    connection->refused = full;
+    auto connection = std::make_shared<Connection>(next_id_++, std::move(wire), std::move(accepted.peer));
+    const Peer& peer = connection->peer;
+    connection->source = peer.uid ? peer.ip + " uid:" + std::to_string(*peer.uid) : peer.ip;
+    connection->trusted = context_.handler.trusts(peer);
     connection->state.store(Connection::State::active, std::memory_order_relaxed);
-    table_.with([&](Table& table) {
-        std::size_t* const mine = full ? nullptr : &table.of_address[connection->peer.ip];
-        table.connections.emplace(connection->id, connection);
-        if (full) return;
-        ++table.served;
-        ++*mine;
-    });
+    const std::size_t others = table_.with([](const Table& table) { return table.connections.size(); });
+    if (const Place place = take_place(connection, most); place != Place::taken) return refuse(connection, place);
     if (!poller_.add(connection->wire->fd(), connection->id, Poller::For::hangup)) return drop(connection);
     if (others == 0) poller_.wake();  // deadlines are looked after while there are connections
-    if (full && speaks_tls(*connection)) return drop(connection);  // words would need a handshake first
-    if (full) return refuse(connection);
     connection->wire->set_linger(context_.options.spin);
     park(connection, Connection::Waiting::idle);
 }
 
-std::unique_ptr<Wire> Server::Impl::make_wire(UniqueFd fd, const Peer& peer) const {
+Server::Impl::Place Server::Impl::take_place(const std::shared_ptr<Connection>& connection,
+                                             std::size_t most_of_source) {
+    const bool crowded = !connection->trusted &&
+                         table_.with([&](const Table& table) { return table.untrusted.size() >= most_untrusted(); });
+    if (crowded && !make_room_among_untrusted()) return Place::none_for_client;
+    return table_.with([&](Table& table) {
+        if (table.served >= context_.options.max_connections) return Place::none;
+        std::size_t& of_source = table.of_source[connection->source];
+        if (of_source >= most_of_source) return Place::none_for_client;
+        table.connections.emplace(connection->id, connection);
+        if (!connection->trusted) table.untrusted.emplace(connection->id, connection);
+        ++table.served;
+        ++of_source;
+        return Place::taken;
+    });
+}
+
+/// The one of the list that came first of those that no thread serves just now; it is the poller's then. Null: none.
+std::shared_ptr<Connection> Server::Impl::take_oldest_silent(
+    std::map<std::uint64_t, std::shared_ptr<Connection>> Table::*list) {
+    return table_.with([&](const Table& table) -> std::shared_ptr<Connection> {
+        for (const auto& [id, connection] : table.*list) {
+            if (connection->state.load(std::memory_order_acquire) != Connection::State::parked) continue;
+            connection->state.store(Connection::State::active, std::memory_order_relaxed);
+            return connection;
+        }
+        return nullptr;
+    });
+}
+
+/// A client that is about to send a request is never kept out by others that have not shown who they are and send none.
+/// False: all of them are served just now.
+bool Server::Impl::make_room_among_untrusted() {
+    const auto oldest = take_oldest_silent(&Table::untrusted);
+    if (oldest != nullptr) drop(oldest);
+    return oldest != nullptr;
+}
+
+/// The oldest of them has had its moment. False: all of them are served just now.
+bool Server::Impl::make_room_among_refused() {
+    const auto& options = context_.options;
+    const std::size_t most = std::min(kMaxLingering, std::max<std::size_t>(4, options.max_connections / 4));
+    if (table_.with([](const Table& table) { return table.refused.size(); }) < most) return true;
+    const auto oldest = take_oldest_silent(&Table::refused);
+    if (oldest != nullptr) expire(oldest);
+    return oldest != nullptr;
+}
+
+std::size_t Server::Impl::most_untrusted() const {
+    const auto& options = context_.options;
+    if (options.max_untrusted_connections > 0) return options.max_untrusted_connections;
+    return std::max<std::size_t>(1, options.max_connections / 4);
+}
+
+std::unique_ptr<Wire> Server::Impl::make_wire(ProcessFd fd, const Peer& peer) const {
     const auto tls = context_.tls.with([](const auto& held) { return held; });
     if (tls == nullptr || peer.unix_socket) return std::make_unique<SocketWire>(std::move(fd));
     return tls->accept(std::move(fd), plain_);
 }
 
 /// Behind a proxy, and on loopback, many clients have one address.
-std::size_t Server::Impl::most_of_address(const Accepted& accepted) const {
+std::size_t Server::Impl::most_of_source(const Accepted& accepted) const {
     const auto& options = context_.options;
     if (accepted.peer.unix_socket) return options.max_connections;
     if (options.max_connections_of_address > 0) return options.max_connections_of_address;
     return accepted.loopback ? options.max_connections : std::max<std::size_t>(1, options.max_connections / 2);
 }
 
-void Server::Impl::refuse(const std::shared_ptr<Connection>& connection) {
+/// Clients get a moment to read why, as long as not many others come. When the server is full they may send a request
+/// meanwhile: it is answered if it asks about the server's health, else with 503.
+void Server::Impl::refuse(const std::shared_ptr<Connection>& connection, Place place) {
+    Counters::add(context_.counters.refused, 1);
+    connection->refused = true;
+    const bool may_ask = place == Place::none;
+    const bool may_linger = connection->trusted && (may_ask || !speaks_tls(*connection));
+    if (!may_linger || !make_room_among_refused()) return turn_away(*connection->wire, too_many_);
+    table_.with([&](Table& table) {
+        table.connections.emplace(connection->id, connection);
+        table.refused.emplace(connection->id, connection);
+    });
+    if (!poller_.add(connection->wire->fd(), connection->id, Poller::For::hangup)) return drop(connection);
+    if (may_ask) {
+        connection->head_deadline = std::chrono::steady_clock::now() + kGoodbye;
+        return park(connection, Connection::Waiting::head);
+    }
     const iovec words{too_many_.data(), too_many_.size()};
     connection->wire->write({&words, 1});
     connection->wire->finish_writing();
     park(connection, Connection::Waiting::goodbye);
+}
+
+/// Waits for nothing. What the client has sent is read first: closing with bytes unread would be a reset, and its
+/// answer could be lost. Over TLS there is no answer, for it would need a handshake first.
+void Server::Impl::turn_away(Wire& wire, const std::string& words) const {
+    const iovec part{const_cast<char*>(words.data()), words.size()};  // only read
+    wire.write({&part, 1});
+    wire.finish_writing();
+    std::array<char, 16 << 10> unread;
+    wire.read(unread.data(), unread.size(), Wire::Wait::none);
 }
 
 SteadyTime Server::Impl::deadline_of(Connection& connection, Connection::Waiting waiting) const {
@@ -247,10 +342,12 @@ void Server::Impl::park(const std::shared_ptr<Connection>& connection, Connectio
 void Server::Impl::drop(const std::shared_ptr<Connection>& connection) {
     const bool last = table_.with([&](Table& table) {
         const bool was_there = table.connections.erase(connection->id) > 0;
+        table.refused.erase(connection->id);
         if (!was_there || connection->refused) return table.connections.empty();
         --table.served;
-        const auto found = table.of_address.find(connection->peer.ip);
-        if (found != table.of_address.end() && --found->second == 0) table.of_address.erase(found);
+        table.untrusted.erase(connection->id);
+        const auto found = table.of_source.find(connection->source);
+        if (found != table.of_source.end() && --found->second == 0) table.of_source.erase(found);
         return table.connections.empty();
     });
     if (last) table_.notify_all();
@@ -275,7 +372,8 @@ void Server::Impl::wave_goodbye(const std::shared_ptr<Connection>& connection) {
 
 void Server::Impl::expire(const std::shared_ptr<Connection>& connection) {
     if (connection->waiting == Connection::Waiting::head && !context_.draining.load(std::memory_order_relaxed)) {
-        const iovec words{too_slow_.data(), too_slow_.size()};
+        std::string& text = connection->refused ? too_many_ : too_slow_;
+        const iovec words{text.data(), text.size()};
         connection->wire->write({&words, 1});
     }
     drop(connection);
@@ -321,18 +419,18 @@ void Server::Impl::drain() {
     poller_.wake();
 }
 
-void Server::Impl::stop(milliseconds grace) {
-    if (!started_) return;
+bool Server::Impl::stop(milliseconds grace) {
+    if (!started_) return true;
     drain();
-    const auto until = std::chrono::steady_clock::now() + grace;
-    table_.lock().wait_until(until, [](const Table& table) { return table.connections.empty(); });
+    const auto is_empty = [](const Table& table) { return table.connections.empty(); };
+    table_.lock().wait_until(std::chrono::steady_clock::now() + grace, is_empty);
     const auto left = table_.with([](const Table& table) { return table.connections; });
     for (const auto& [id, connection] : left)
         connection->wire->shutdown();
+    if (!table_.lock().wait_until(std::chrono::steady_clock::now() + kHandlersEnd, is_empty)) return false;
     pool_.stop();  // the poller still tells waiting handlers that their clients are gone
     poller_.stop();
-    Table ended;  // goes outside the lock
-    table_.with([&](Table& table) { std::swap(table, ended); });
+    return true;
 }
 
 ServerStats Server::Impl::stats() const {
@@ -361,7 +459,7 @@ Server::~Server() = default;
 void Server::start() { impl_->start(); }
 int Server::port() const { return impl_->port(); }
 void Server::drain() { impl_->drain(); }
-void Server::stop(std::chrono::milliseconds grace) { impl_->stop(grace); }
+bool Server::stop(std::chrono::milliseconds grace) { return impl_->stop(grace); }
 ServerStats Server::stats() const { return impl_->stats(); }
 BufferPool& Server::buffers() { return impl_->buffers(); }
 std::shared_ptr<const void> Server::hold_bytes(BodyBudget* client, std::size_t bytes) {

@@ -27,9 +27,12 @@ struct ServerOptions {
     std::size_t max_head_bytes = 64 << 10;          ///< request line and headers together
     std::size_t max_chunks = std::size_t{1} << 20;  ///< of one chunked body
     std::size_t max_connections = 4096;
-    std::size_t max_connections_of_address = 0;  ///< of one IP address; 0: any number from loopback, of other hosts
-                                                 ///< half of max_connections
-    std::shared_ptr<const TlsServer> tls{};      ///< of the TCP listener; null: plain HTTP
+    std::size_t max_connections_of_address = 0;  ///< of one IP address, or of one user of this host; 0: any number
+                                                 ///< from loopback, of other hosts half of max_connections
+    std::size_t max_untrusted_connections = 0;   ///< of clients that Handler::trusts() not, until a request of theirs
+                                                 ///< is admitted; 0: a quarter of max_connections
+    std::size_t reserved_threads = 4;        ///< started at once and kept for short requests, whatever else has to wait
+    std::shared_ptr<const TlsServer> tls{};  ///< of the TCP listener; null: plain HTTP
     std::chrono::milliseconds header_timeout{10'000};      ///< first byte of a request until its headers are whole
     std::chrono::milliseconds body_timeout{30'000};        ///< headers until a text body is whole
     std::chrono::milliseconds body_stall_timeout{30'000};  ///< a streamed (binary) body: between two reads
@@ -45,8 +48,10 @@ struct ServerOptions {
 /// How the body of an admitted request is to be read.
 struct BodyPlan {
     std::size_t max_bytes;
-    bool binary = false;                          ///< body_stall_timeout instead of body_timeout
-    std::shared_ptr<BodyBudget> client_budget{};  ///< the client's own share of what may be in flight; null: all of it
+    bool binary = false;                           ///< body_stall_timeout instead of body_timeout
+    std::shared_ptr<BodyBudget> client_budget{};   ///< the client's own share of what may be in flight; null: all of it
+    std::shared_ptr<Budget> client_connections{};  ///< counts the client's connections, each as 1; null: nothing
+    bool takes_long = false;                       ///< handle() may keep its thread: 503 where no thread can be spared
 };
 
 /// One request on its way, as the handler sees it. Lives until the handler returned.
@@ -57,6 +62,10 @@ public:
     /// is complete; never after handle() returned. Costs two system calls: for requests that wait. `gone` must not
     /// block.
     virtual void on_client_gone(std::function<void()> gone) = 0;
+
+    /// To be asked before handle() waits or works for long: false when no thread can be spared for that, and the
+    /// request has to be answered at once (busy). Does not block.
+    virtual bool may_take_long() { return true; }
 
     /// Begins the answer, whose body comes by write(), as it is made: of `head` the status, the headers and the content
     /// type count. What handle() returns is left aside then. False where that cannot be, or the client is gone.
@@ -76,7 +85,8 @@ struct WebSocketPlan {
     WebSocketLimits limits;
     /// Runs it to its end, on a connection thread. Whoever keeps the socket beyond that can send no more.
     std::function<void(const std::shared_ptr<WebSocket>& socket)> serve;
-    std::shared_ptr<BodyBudget> client_budget{};  ///< as of BodyPlan
+    std::shared_ptr<BodyBudget> client_budget{};   ///< as of BodyPlan
+    std::shared_ptr<Budget> client_connections{};  ///< likewise
 };
 
 /// What the transport asks of the server above it. Called from connection threads, many at once; must not throw
@@ -92,6 +102,16 @@ public:
     virtual std::optional<WebSocketPlan> upgrade(const RequestHead& head) {
         static_cast<void>(head);
         return std::nullopt;
+    }
+    /// Of a client that was accepted just now: false where only its requests can show that it may call. Must not block.
+    virtual bool trusts(const Peer& peer) {
+        static_cast<void>(peer);
+        return true;
+    }
+    /// Whether a request is about the server's health: answered even where there are too many connections.
+    virtual bool is_about_health(const RequestHead& head) {
+        static_cast<void>(head);
+        return false;
     }
     /// The answer to a fault of transport (400, 408, 411, 413, 414, 417, 431, 501, 503, 505), so that it has the
     /// protocol's form. Those of 408 (headers) and 503 (connections) are asked for once, in start().
@@ -127,8 +147,9 @@ public:
 
     /// No new connection is accepted; idle ones are closed, busy ones after their current answer ("Connection: close").
     void drain();
-    /// drain(), then waits at most `grace` for the requests in flight, then cuts the connections.
-    void stop(std::chrono::milliseconds grace);
+    /// drain(), then waits at most `grace` for the requests in flight, then cuts the connections and waits for their
+    /// handlers: a second at most. False if one has not returned by then; the destructor waits for it.
+    bool stop(std::chrono::milliseconds grace);
 
     ServerStats stats() const;
     BufferPool& buffers();  ///< where request bodies are read into

@@ -7,6 +7,7 @@
 
 #include "http/body_budget.hpp"
 #include "http/connection.hpp"
+#include "http/peer.hpp"
 #include "http/server.hpp"
 #include "util/buffer_pool.hpp"
 #include "util/guarded.hpp"
@@ -34,9 +35,31 @@ struct ServerContext {
     std::atomic<bool> draining{false};
     std::atomic<std::size_t> spinning{0};
     Guarded<std::shared_ptr<const TlsServer>> tls;
+    PeerUsers users;
 
     /// Asks the poller to tell when the peer of this active connection disappears.
     std::function<void(Connection&)> watch_peer;
+    /// A request of this connection was admitted: it takes no place of untrusted clients any more.
+    std::function<void(Connection&)> trust;
+    /// ConnectionPool::hold() and release_hold().
+    std::function<bool()> hold_thread;
+    std::function<void()> release_thread;
+};
+
+/// Asks once for leave to keep the thread of a request busy for long.
+class ThreadHold {
+public:
+    explicit ThreadHold(const ServerContext& context) : context_(context) {}
+    ThreadHold(const ThreadHold&) = delete;
+    ThreadHold& operator=(const ThreadHold&) = delete;
+    ~ThreadHold() {
+        if (held_) context_.release_thread();
+    }
+    bool take() { return held_ = held_ || context_.hold_thread(); }
+
+private:
+    const ServerContext& context_;
+    bool held_ = false;
 };
 
 }  // namespace shared_tensor::http

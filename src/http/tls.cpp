@@ -145,7 +145,7 @@ std::shared_ptr<const TlsServer> TlsServer::load(const Files& files) {
     return std::shared_ptr<const TlsServer>(new TlsServer(std::move(context)));
 }
 
-std::unique_ptr<Wire> TlsServer::accept(UniqueFd fd, const std::string& plain_answer) const {
+std::unique_ptr<Wire> TlsServer::accept(ProcessFd fd, const std::string& plain_answer) const {
     SslPointer ssl = make_ssl(context_.get());
     SSL_set_accept_state(ssl.get());
     return std::make_unique<TlsWire>(std::move(fd), std::move(ssl), &plain_answer);
@@ -164,14 +164,22 @@ std::shared_ptr<const TlsClient> TlsClient::load(const Files& files) {
     return std::shared_ptr<const TlsClient>(new TlsClient(std::move(context)));
 }
 
-std::unique_ptr<Wire> TlsClient::connect(UniqueFd fd, const std::string& host,
+std::unique_ptr<Wire> TlsClient::connect(ProcessFd fd, const std::string& host,
                                          std::chrono::steady_clock::time_point deadline) const {
-    SslPointer ssl = make_ssl(context_.get());
-    SSL_set_connect_state(ssl.get());
-    expect_host(ssl.get(), host);
-    auto wire = std::make_unique<TlsWire>(std::move(fd), std::move(ssl), nullptr);
+    const auto begin = [&] {
+        const NoFork meanwhile;
+        SslPointer ssl = make_ssl(context_.get());
+        SSL_set_connect_state(ssl.get());
+        expect_host(ssl.get(), host);
+        return std::make_unique<TlsWire>(std::move(fd), std::move(ssl), nullptr);
+    };
+    const auto shake_hands = [](TlsWire& wire) {
+        const NoFork meanwhile;  // a handshake takes locks of the context, which children share
+        return wire.shake_hands();
+    };
+    auto wire = begin();
     while (true) {
-        const TlsWire::Step step = wire->shake_hands();
+        const TlsWire::Step step = shake_hands(*wire);
         if (step == TlsWire::Step::done) return wire;
         if (step == TlsWire::Step::failed) fail(*wire, host);
         if (wait_ready(wire->fd(), step == TlsWire::Step::reads ? POLLIN : POLLOUT, deadline) == 0)

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "http/wire.hpp"
-#include "util/unique_fd.hpp"
+#include "util/process_fd.hpp"
 
 // TLS 1.3 by OpenSSL. What is configured is read once, when it is loaded, so that a file which changes meanwhile
 // spoils nothing; connections keep what they began with.
@@ -35,7 +35,7 @@ public:
 
     /// The handshake is part of the first read()s. A client that speaks plain HTTP gets `plain_answer`, which outlives
     /// the wire.
-    std::unique_ptr<Wire> accept(UniqueFd fd, const std::string& plain_answer) const;
+    std::unique_ptr<Wire> accept(ProcessFd fd, const std::string& plain_answer) const;
 
 private:
     explicit TlsServer(TlsContext context) : context_(std::move(context)) {}
@@ -56,7 +56,7 @@ public:
 
     /// Shakes hands with the server at `fd`, whose certificate must be good for `host`, a name or an address. Blocks
     /// until `deadline` at most. Throws TransportError of kind untrusted, timeout, broken or protocol.
-    std::unique_ptr<Wire> connect(UniqueFd fd, const std::string& host,
+    std::unique_ptr<Wire> connect(ProcessFd fd, const std::string& host,
                                   std::chrono::steady_clock::time_point deadline) const;
 
 private:

@@ -100,7 +100,7 @@ long TlsWire::pipe_control(BIO* bio, int command, long, void*) {
     return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-TlsWire::TlsWire(UniqueFd fd, SslPointer ssl, const std::string* plain_answer)
+TlsWire::TlsWire(ProcessFd fd, SslPointer ssl, const std::string* plain_answer)
     : pipe_(std::move(fd)), ssl_(std::move(ssl)), plain_answer_(plain_answer) {
     BIO* bio = BIO_new(pipe_method());
     if (bio == nullptr) throw std::bad_alloc();

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "http/wire.hpp"
-#include "util/unique_fd.hpp"
+#include "util/process_fd.hpp"
 
 namespace shared_tensor::http {
 
@@ -25,7 +25,7 @@ using SslPointer = std::unique_ptr<SSL, FreeSsl>;
 class TlsWire final : public Wire {
 public:
     /// `ssl` has its side, and nothing else, behind it. `plain_answer` is for clients without TLS, null: they get none.
-    TlsWire(UniqueFd fd, SslPointer ssl, const std::string* plain_answer);
+    TlsWire(ProcessFd fd, SslPointer ssl, const std::string* plain_answer);
     TlsWire(const TlsWire&) = delete;
     TlsWire& operator=(const TlsWire&) = delete;
     ~TlsWire() override;
@@ -58,7 +58,7 @@ public:
 private:
     /// What OpenSSL reads from and writes to.
     struct Pipe {
-        explicit Pipe(UniqueFd fd) : socket(std::move(fd)) {}
+        explicit Pipe(ProcessFd fd) : socket(std::move(fd)) {}
         SocketWire socket;
         Wait wait = Wait::none;  ///< of the next read
         bool ended = false, broken = false;

@@ -9,6 +9,8 @@
 #include <memory>
 #include <system_error>
 
+#include "util/process_mark.hpp"
+
 namespace shared_tensor::http {
 
 namespace {
@@ -23,12 +25,14 @@ FrameMask fresh_mask() {
     struct Bits {
         std::array<FrameMask, 64> masks;
         std::size_t used = 64;
+        ProcessMark process{};  ///< a forked child must not use the same bits
     };
     thread_local Bits bits;
-    if (bits.used == bits.masks.size()) {
+    if (bits.used == bits.masks.size() || !bits.process.is_here()) {
         if (::getrandom(bits.masks.data(), sizeof bits.masks, 0) != static_cast<ssize_t>(sizeof bits.masks))
             throw std::system_error(errno, std::generic_category(), "getrandom");
         bits.used = 0;
+        bits.process = ProcessMark();
     }
     return bits.masks[bits.used++];
 }

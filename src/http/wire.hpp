@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "http/message.hpp"
-#include "util/unique_fd.hpp"
+#include "util/process_fd.hpp"
 
 namespace shared_tensor::http {
 
@@ -60,7 +60,7 @@ public:
 /// A TCP or Unix socket.
 class SocketWire final : public Wire {
 public:
-    explicit SocketWire(UniqueFd fd) : fd_(std::move(fd)) {}
+    explicit SocketWire(ProcessFd fd) : fd_(std::move(fd)) {}
     WireResult read(void* to, std::size_t size, Wait wait) override;
     WireResult write(std::span<const iovec> parts) override;
     int fd() const override { return fd_.get(); }
@@ -70,7 +70,7 @@ public:
     void abandon_unsent() override;
 
 private:
-    UniqueFd fd_;
+    ProcessFd fd_;
     bool lingers_ = false;
 };
 

@@ -1,6 +1,6 @@
 #include "json_rpc/batch_writer.hpp"
 
-#include <utility>
+#include <string>
 
 #include "json_rpc/print.hpp"
 
@@ -16,18 +16,33 @@ void BatchWriter::expect(const Json& id) {
     errors_fit_ = reserved_bytes_ <= max_bytes_;
 }
 
-void BatchWriter::add(const Json& id, std::string_view printed) {
+void BatchWriter::add(const Json& id, const std::function<void(LongText& out)>& print) {
     const auto error = too_large(id);
     reserved_bytes_ -= error.size() + kSeparator;
     if (!errors_fit_) return;
-    const bool fits = printed.size() + kSeparator <= max_bytes_ - reserved_bytes_ - out_.size();
-    append(fits ? printed : error);
+    const std::size_t start = out_.size();
+    out_.set_limit(max_bytes_ - reserved_bytes_);
+    try {
+        begin_item();
+        print(out_);
+    } catch (const TextTooLong&) {
+        out_.truncate(start);
+        begin_item();
+        out_ += error;
+    }
 }
 
-std::string BatchWriter::finish() {
-    if (!errors_fit_) return too_large(nullptr);
-    if (!out_.empty()) out_ += ']';
-    return std::move(out_);
+void BatchWriter::add(const Json& id, std::string_view printed) {
+    add(id, [&](LongText& out) { out += printed; });
+}
+
+void BatchWriter::finish() {
+    out_.set_limit(LongText::kNoLimit);
+    if (!errors_fit_) {
+        out_ += too_large(nullptr);
+    } else if (out_.size() > 0) {
+        out_ += ']';
+    }
 }
 
 std::string BatchWriter::too_large(const Json& id) const {
@@ -36,9 +51,6 @@ std::string BatchWriter::too_large(const Json& id) const {
     return text;
 }
 
-void BatchWriter::append(std::string_view printed) {
-    out_ += out_.empty() ? '[' : ',';
-    out_ += printed;
-}
+void BatchWriter::begin_item() { out_ += out_.size() == 0 ? '[' : ','; }
 
 }  // namespace shared_tensor::json_rpc

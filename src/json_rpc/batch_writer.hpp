@@ -1,10 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <string>
+#include <functional>
 #include <string_view>
 
 #include "json_rpc/json.hpp"
+#include "json_rpc/long_text.hpp"
 
 namespace shared_tensor::json_rpc {
 
@@ -13,30 +14,34 @@ namespace shared_tensor::json_rpc {
 /// Announce the id of every item that will be answered, then add the answers in any order. Room for an error is kept
 /// free for each announced item: one big answer becomes -32003 for its own id, and never takes another's place. Only
 /// if not even the errors fit, the whole batch is answered by one -32003 with id null.
-/// Not thread-safe: one writer belongs to one batch. Throws nothing but std::bad_alloc.
+/// Not thread-safe: one writer belongs to one batch. Throws nothing but std::bad_alloc, and what its text throws.
 class BatchWriter {
 public:
     static constexpr std::size_t kDefaultMaxBytes = 25'000'000;
 
-    explicit BatchWriter(std::size_t max_bytes = kDefaultMaxBytes) : max_bytes_(max_bytes) {}
+    /// Writes to `out`, which is empty and outlives it.
+    explicit BatchWriter(LongText& out, std::size_t max_bytes = kDefaultMaxBytes) : max_bytes_(max_bytes), out_(out) {}
 
     /// Announces an item with this id that add() will answer. All items come before the first add().
     void expect(const Json& id);
 
-    /// Takes the printed answer of an announced item; without room for it, -32003 stands in its place.
+    /// `print` appends the answer of an announced item. Where that throws TextTooLong, for there is no room for it,
+    /// -32003 stands in its place.
+    void add(const Json& id, const std::function<void(LongText& out)>& print);
     void add(const Json& id, std::string_view printed);
 
-    /// The array; empty when nothing was added: then nothing may be sent. The writer is spent afterwards.
-    std::string finish();
+    /// Ends the array. Nothing is written when nothing was added: then nothing may be sent. The writer is spent
+    /// afterwards.
+    void finish();
 
 private:
     std::string too_large(const Json& id) const;
-    void append(std::string_view printed);
+    void begin_item();
 
     std::size_t max_bytes_;
     std::size_t reserved_bytes_ = 1;  // the closing bracket, and an error for each item not yet added
     bool errors_fit_ = true;
-    std::string out_;
+    LongText& out_;
 };
 
 }  // namespace shared_tensor::json_rpc

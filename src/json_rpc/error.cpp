@@ -2,10 +2,22 @@
 
 #include <utility>
 
+#include <shared_tensor/detail/error_text.hpp>
+
 namespace shared_tensor::json_rpc {
 namespace {
 
 Error with_detail(ErrorCode code, std::string_view detail) { return make_error(code, {{"detail", detail}}); }
+
+/// Texts come from exceptions and from requests.
+void bound_texts(Json& data) {
+    if (data.is_structured()) {
+        for (Json& member : data)
+            bound_texts(member);
+    } else if (data.is_string() && data.get_ref<const std::string&>().size() > detail::kMaxErrorText) {
+        data = detail::bounded_text(data.get_ref<const std::string&>());
+    }
+}
 
 }  // namespace
 
@@ -32,6 +44,7 @@ std::string_view standard_message(ErrorCode code) {
 }
 
 Error make_error(ErrorCode code, Json data) {
+    bound_texts(data);
     return {static_cast<int>(code), std::string(standard_message(code)), std::move(data)};
 }
 
@@ -56,16 +69,16 @@ Error function_failed(std::string_view type, std::string_view message) {
     return make_error(ErrorCode::function_failed, {{"type", type}, {"message", message}});
 }
 
-Error busy(std::chrono::milliseconds retry_after) {
-    return make_error(ErrorCode::busy, {{"retry_after_ms", retry_after.count()}});
+Error busy(std::chrono::milliseconds retry_after, std::string_view detail) {
+    Json data{{"retry_after_ms", retry_after.count()}};
+    if (!detail.empty()) data["detail"] = detail;
+    return make_error(ErrorCode::busy, std::move(data));
 }
 
 Error deadline_exceeded(std::string_view detail) { return with_detail(ErrorCode::deadline_exceeded, detail); }
 
-Error response_too_large(std::size_t limit_bytes) {
-    return make_error(
-        ErrorCode::response_too_large,
-        {{"limit_bytes", limit_bytes}, {"detail", "ask for less at a time, or raise the server's limit"}});
+Error response_too_large(std::size_t limit_bytes, std::string_view detail) {
+    return make_error(ErrorCode::response_too_large, {{"limit_bytes", limit_bytes}, {"detail", detail}});
 }
 
 Error cancelled(std::string_view detail) { return with_detail(ErrorCode::cancelled, detail); }
@@ -87,6 +100,10 @@ Error shutting_down() {
                       {{"detail", "the daemon takes no new calls; connect again once it is back"}});
 }
 
-Error input_failed(Json item) { return make_error(ErrorCode::input_failed, {{"item", std::move(item)}}); }
+Error input_failed(Json item) {
+    Error error = make_error(ErrorCode::input_failed);
+    error.data = {{"item", std::move(item)}};  // an id is never cut
+    return error;
+}
 
 }  // namespace shared_tensor::json_rpc

@@ -30,7 +30,7 @@ struct Error {
 /// The fixed message of a code: the specification's own words for its five.
 std::string_view standard_message(ErrorCode code);
 
-/// An error with the code's standard message.
+/// An error with the code's standard message. Texts in `data` end after detail::kMaxErrorText bytes.
 Error make_error(ErrorCode code, Json data = nullptr);
 
 Error parse_error(std::string_view detail);
@@ -42,11 +42,13 @@ Error invalid_params(std::string_view parameter, std::string_view expected, std:
 /// A fault of the daemon itself. Says nothing about the inside: log the cause where it is caught.
 Error internal_error();
 
-/// The function threw. The text is the user's: it may hold anything, printing makes it valid UTF-8.
+/// The function threw. The text is the user's: it may hold any bytes, printing makes it valid UTF-8.
 Error function_failed(std::string_view type, std::string_view message);
-Error busy(std::chrono::milliseconds retry_after);
+/// `detail`: what there is too much of, and what to do; left out when it is empty.
+Error busy(std::chrono::milliseconds retry_after, std::string_view detail = {});
 Error deadline_exceeded(std::string_view detail);
-Error response_too_large(std::size_t limit_bytes);
+Error response_too_large(std::size_t limit_bytes,
+                         std::string_view detail = "ask for less at a time, or raise the server's limit");
 Error cancelled(std::string_view detail);
 /// `kind` is what is gone: "lease", "task", "object"; `epoch` is the running daemon's.
 Error unknown_or_expired(std::string_view kind, std::string_view epoch);

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "json_rpc/json.hpp"
+#include "json_rpc/long_text.hpp"
 
 // JSON text to values and back. Pure functions: they don't block, keep no state and may be called from any number of
 // threads. The only exception that leaves them is std::bad_alloc.
@@ -44,6 +45,8 @@ std::variant<Json, JsonTextError> parse_json(std::string_view text, const JsonLi
 /// U+FFFD. Needs no call stack for depth. A number that parse_json read prints so that it reads back equal and with its
 /// type.
 void print_json(const Json& value, std::string& out);
+/// Into a LongText, here and below: throws what appending to it throws.
+void print_json(const Json& value, LongText& out);
 
 /// Prints some objects in its own way.
 class SpecialPrinter {
@@ -55,13 +58,14 @@ public:
     };
     virtual ~SpecialPrinter() = default;
     /// Asked for each object of one member, from outside in. What it throws leaves `out` with half a text.
-    virtual Did print(const Json& object, std::string& out) = 0;
+    virtual Did print(const Json& object, LongText& out) = 0;
 };
 
 /// As above, but for the objects that `special` prints.
-void print_json(const Json& value, SpecialPrinter& special, std::string& out);
+void print_json(const Json& value, SpecialPrinter& special, LongText& out);
 
 /// Appends a JSON string, quotes included; invalid UTF-8 becomes U+FFFD.
 void print_json_string(std::string_view text, std::string& out);
+void print_json_string(std::string_view text, LongText& out);
 
 }  // namespace shared_tensor::json_rpc

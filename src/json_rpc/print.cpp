@@ -10,29 +10,28 @@ constexpr std::string_view kEnvelope = R"({"jsonrpc":"2.0")";
 constexpr std::string_view kResult = R"(,"result":)";
 constexpr std::string_view kId = R"(,"id":)";
 
-void print_member(std::string_view prefix, const Json& value, std::string& out) {
+// `Out` is std::string or LongText; `special...` is a SpecialPrinter& or nothing.
+
+template <class Out, class... Special>
+void print_member(std::string_view prefix, const Json& value, Out& out, Special&... special) {
     out += prefix;
-    print_json(value, out);
+    print_json(value, special..., out);
 }
 
-void print_member(std::string_view prefix, const Json& value, SpecialPrinter* special, std::string& out) {
-    if (special == nullptr) return print_member(prefix, value, out);
-    out += prefix;
-    print_json(value, *special, out);
-}
-
-void print_success(const Json& id, const Json& result, SpecialPrinter* special, std::string& out) {
+template <class Out, class... Special>
+void print_success(const Json& id, const Json& result, Out& out, Special&... special) {
     out += kEnvelope;
-    print_member(kResult, result, special, out);
+    print_member(kResult, result, out, special...);
     print_member(kId, id, out);
     out += '}';
 }
 
-void print_request(const Request& request, SpecialPrinter* special, std::string& out) {
+template <class Out, class... Special>
+void print_request(const Request& request, Out& out, Special&... special) {
     out += kEnvelope;
     out += R"(,"method":)";
     print_json_string(request.method, out);
-    if (!request.params.is_null()) print_member(R"(,"params":)", request.params, special, out);
+    if (!request.params.is_null()) print_member(R"(,"params":)", request.params, out, special...);
     if (request.id) print_member(kId, *request.id, out);
     if (!request.meta.is_null()) print_member(R"(,"meta":)", request.meta, out);
     out += '}';
@@ -49,10 +48,11 @@ void print_error(const Error& error, std::string& out) {
 
 }  // namespace
 
-void print_result(const Json& id, const Json& result, std::string& out) { print_success(id, result, nullptr, out); }
+void print_result(const Json& id, const Json& result, std::string& out) { print_success(id, result, out); }
+void print_result(const Json& id, const Json& result, LongText& out) { print_success(id, result, out); }
 
-void print_result(const Json& id, const Json& result, SpecialPrinter& special, std::string& out) {
-    print_success(id, result, &special, out);
+void print_result(const Json& id, const Json& result, SpecialPrinter& special, LongText& out) {
+    print_success(id, result, out, special);
 }
 
 std::optional<std::string_view> result_text(std::string_view text, std::uint64_t id) {
@@ -81,9 +81,9 @@ void print(const Response& response, std::string& out) {
     out += '}';
 }
 
-void print(const Request& request, std::string& out) { print_request(request, nullptr, out); }
+void print(const Request& request, std::string& out) { print_request(request, out); }
 
-void print(const Request& request, SpecialPrinter& special, std::string& out) { print_request(request, &special, out); }
+void print(const Request& request, SpecialPrinter& special, LongText& out) { print_request(request, out, special); }
 
 void print(const std::vector<Request>& batch, std::string& out) {
     char separator = '[';

@@ -1,5 +1,6 @@
 #include <charconv>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "json_rpc/json_text.hpp"
@@ -16,25 +17,33 @@ struct Frame {
     bool is_wrapper;  // its member is not special
 };
 
-template <class Number>
-void print_number(Number value, std::string& out) {
+// `Out` is std::string or LongText.
+
+template <class Number, class Out>
+void print_number(Number value, Out& out) {
     char text[32];
     const auto end = std::to_chars(text, text + sizeof text, value).ptr;
     out.append(text, end);
 }
 
-void print_float(double value, std::string& out) {
+template <class Out>
+void print_float(double value, Out& out) {
     if (!std::isfinite(value)) {
         out += "null";
         return;
     }
-    const auto start = out.size();
-    print_number(value, out);  // the shortest text that reads back equal
+    char text[40];
+    auto end = std::to_chars(text, text + 32, value).ptr;  // the shortest text that reads back equal
     // A float stays one for the reader: 2 is an integer, 2.0 is not.
-    if (out.find_first_of(".e", start) == std::string::npos) out += ".0";
+    if (std::string_view(text, static_cast<std::size_t>(end - text)).find_first_of(".e") == std::string_view::npos) {
+        *end++ = '.';
+        *end++ = '0';
+    }
+    out.append(text, end);
 }
 
-void print_scalar(const Json& value, std::string& out) {
+template <class Out>
+void print_scalar(const Json& value, Out& out) {
     switch (value.type()) {
         case Json::value_t::boolean: out += value.get<bool>() ? "true" : "false"; break;
         case Json::value_t::number_integer: print_number(value.get<Json::number_integer_t>(), out); break;
@@ -46,9 +55,10 @@ void print_scalar(const Json& value, std::string& out) {
 }
 
 // Own stack instead of recursion: a function may return a value deep enough to overflow the thread's.
+template <class Out>
 class Printer {
 public:
-    Printer(SpecialPrinter* special, std::string& out) : special_(special), out_(out) {}
+    Printer(SpecialPrinter* special, Out& out) : special_(special), out_(out) {}
 
     void print(const Json& value) {
         begin(value, special_ != nullptr);
@@ -60,7 +70,9 @@ private:
     void begin(const Json& value, bool may_be_special) {
         if (!value.is_structured()) return print_scalar(value, out_);
         auto did = SpecialPrinter::Did::nothing;
-        if (may_be_special && value.is_object() && value.size() == 1) did = special_->print(value, out_);
+        if constexpr (std::is_same_v<Out, LongText>) {
+            if (may_be_special && value.is_object() && value.size() == 1) did = special_->print(value, out_);
+        }
         if (did == SpecialPrinter::Did::all) return;
         out_ += value.is_object() ? '{' : '[';
         if (frames_.empty()) frames_.reserve(8);
@@ -86,11 +98,12 @@ private:
     }
 
     SpecialPrinter* special_;
-    std::string& out_;
+    Out& out_;
     std::vector<Frame> frames_;
 };
 
-void print_escape(char byte, std::string& out) {
+template <class Out>
+void print_escape(char byte, Out& out) {
     switch (byte) {
         case '"': out += "\\\""; break;
         case '\\': out += "\\\\"; break;
@@ -108,17 +121,12 @@ void print_escape(char byte, std::string& out) {
     }
 }
 
-}  // namespace
-
-void print_json(const Json& value, std::string& out) { Printer(nullptr, out).print(value); }
-
-void print_json(const Json& value, SpecialPrinter& special, std::string& out) { Printer(&special, out).print(value); }
-
-void print_json_string(std::string_view text, std::string& out) {
+template <class Out>
+void print_text(std::string_view text, Out& out) {
     out += '"';
     while (true) {
         const auto size = unescaped_prefix(text);
-        out.append(text.data(), size);
+        out.append(text.substr(0, size));
         text.remove_prefix(size);
         if (text.empty()) break;
         const auto character = utf8_prefix(text);
@@ -131,5 +139,17 @@ void print_json_string(std::string_view text, std::string& out) {
     }
     out += '"';
 }
+
+}  // namespace
+
+void print_json(const Json& value, std::string& out) { Printer<std::string>(nullptr, out).print(value); }
+void print_json(const Json& value, LongText& out) { Printer<LongText>(nullptr, out).print(value); }
+
+void print_json(const Json& value, SpecialPrinter& special, LongText& out) {
+    Printer<LongText>(&special, out).print(value);
+}
+
+void print_json_string(std::string_view text, std::string& out) { print_text(text, out); }
+void print_json_string(std::string_view text, LongText& out) { print_text(text, out); }
 
 }  // namespace shared_tensor::json_rpc

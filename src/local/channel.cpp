@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "util/check.hpp"
+#include "util/process_fd.hpp"
 #include "util/process_mark.hpp"
 #include "util/unix_listener.hpp"
 
@@ -20,10 +21,12 @@ namespace shared_tensor::local {
 
 namespace {
 
-UniqueFd connect_to(const std::string& path) {
+ProcessFd connect_to(const std::string& path) {
     const std::string what = "cannot connect to the local channel " + path;
     const sockaddr_un address = unix_address(path);
-    UniqueFd fd(SHARED_TENSOR_CHECK_ERRNO(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), what));
+    ProcessFd fd = ProcessFd::opened([&] {
+        return SHARED_TENSOR_CHECK_ERRNO(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), what);
+    });
     SHARED_TENSOR_CHECK_ERRNO(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), what);
     return fd;
 }
@@ -34,7 +37,7 @@ class Channel::Impl {
 public:
     Impl(const std::string& path, Events events)
         : events_(std::move(events)), socket_(connect_to(path)), peer_(peer_of(socket_.get())) {
-        stop_.reset(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"));
+        stop_ = UniqueFd(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"));
         thread_ = std::make_unique<std::jthread>([this] { receive(); });
         ::pthread_setname_np(thread_->native_handle(), "st-channel");
     }
@@ -81,7 +84,7 @@ private:
             if (polled[0].revents != 0) return;
             Packet packet;
             const Got got = receive_packet(socket_.get(), packet);
-            if (got == Got::end) break;
+            if (got == Got::end || got == Got::too_big || packet.lost_descriptors) break;
             if (got == Got::packet && events_.received) events_.received(std::move(packet));
         }
         gone_.store(true);
@@ -90,9 +93,9 @@ private:
 
     const Events events_;
     const ProcessMark process_;
-    const UniqueFd socket_;
+    ProcessFd socket_;
     const Peer peer_;
-    UniqueFd stop_;
+    ProcessFd stop_;
     std::atomic<bool> gone_{false};
     std::unique_ptr<std::jthread> thread_;
 };

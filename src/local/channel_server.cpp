@@ -5,10 +5,13 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <map>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -16,8 +19,10 @@
 
 #include "local/outbox.hpp"
 #include "util/check.hpp"
+#include "util/clock.hpp"
 #include "util/guarded.hpp"
 #include "util/log.hpp"
+#include "util/process_fd.hpp"
 #include "util/unix_listener.hpp"
 
 namespace shared_tensor::local {
@@ -33,8 +38,8 @@ constexpr int kPacketsAtOnce = 16;  // then the other channels have their turn
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 
 struct Connection {
-    Connection(UniqueFd the_socket, std::size_t max_waiting) : socket(std::move(the_socket)), outbox(max_waiting) {}
-    const UniqueFd socket;
+    Connection(ProcessFd the_socket, std::size_t max_waiting) : socket(std::move(the_socket)), outbox(max_waiting) {}
+    ProcessFd socket;
     UniqueFd process;
     Outbox outbox;
 };
@@ -72,6 +77,10 @@ public:
             case Outbox::State::broken: close(id); return false;
         }
         return true;
+    }
+
+    void settled(ChannelId id) {
+        new_.with([&](auto& deadlines) { deadlines.erase(id); });
     }
 
     void close(ChannelId id) {
@@ -114,12 +123,12 @@ private:
     void serve(const std::stop_token& stop) {
         while (!stop.stop_requested()) {
             std::array<epoll_event, 64> events{};
-            const int timeout = accepting_ ? -1 : static_cast<int>(kAcceptAgain.count());
-            const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout);
+            const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), timeout());
             if (!accepting_) accept_again();
             for (int i = 0; i < count; ++i)
                 handle(events[static_cast<std::size_t>(i)]);
             close_doomed();
+            close_overdue();
         }
         std::vector<ChannelId> left;
         channels_.with([&](const auto& channels) {
@@ -128,6 +137,40 @@ private:
         });
         for (const ChannelId id : left)
             drop(id);
+    }
+
+    /// In milliseconds, as epoll_wait() takes it; -1: none.
+    int timeout() const {
+        using std::chrono::milliseconds;
+        const auto first = oldest_new();
+        if (!accepting_) return static_cast<int>(kAcceptAgain.count());
+        if (!first) return -1;
+        const auto left = std::chrono::ceil<milliseconds>(first->second - real_clock().now());
+        return static_cast<int>(std::clamp(left, milliseconds(0), milliseconds(60'000)).count());
+    }
+
+    /// Ids grow: the smallest is the oldest, and its deadline the first.
+    std::optional<std::pair<ChannelId, SteadyTime>> oldest_new() const {
+        return new_.with([](const auto& deadlines) -> std::optional<std::pair<ChannelId, SteadyTime>> {
+            return deadlines.empty() ? std::nullopt : std::optional(*deadlines.begin());
+        });
+    }
+
+    void close_overdue() {
+        while (const auto first = oldest_new()) {
+            if (first->second > real_clock().now()) return;
+            log::debug("a client of the local channel is sent away: it opened no session in time");
+            drop(first->first);
+        }
+    }
+
+    /// False when there are too many channels, and none of them is new.
+    bool make_room() {
+        const auto first = oldest_new();
+        const std::size_t count_of_new = new_.with([](const auto& deadlines) { return deadlines.size(); });
+        if (count_of_new < options_.max_new && size() < options_.max_channels) return true;
+        if (first) drop(first->first);
+        return first.has_value();
     }
 
     void handle(const epoll_event& event) {
@@ -162,6 +205,7 @@ private:
             Packet packet;
             switch (receive_packet(connection->socket.get(), packet)) {
                 case Got::nothing: return;
+                case Got::too_big: handler_.received(id, {}); return drop(id);
                 case Got::end: return drop(id);
                 case Got::packet: handler_.received(id, std::move(packet)); break;
             }
@@ -178,14 +222,17 @@ private:
 
     void accept_some() {
         for (int i = 0; i < kPacketsAtOnce; ++i) {
-            UniqueFd socket(::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+            ProcessFd socket = ProcessFd::opened(
+                [&] { return ::accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
             if (socket) {
+                complained_ = false;
                 open(std::move(socket));
                 continue;
             }
             if (errno == EAGAIN) return;
             if (errno == EINTR || errno == ECONNABORTED) continue;
-            log::warn("the local channel cannot accept just now (", std::strerror(errno), "); trying again");
+            if (!std::exchange(complained_, true))
+                log::warn("the local channel cannot accept just now (", std::strerror(errno), "); trying again");
             ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.fd(), nullptr);
             accepting_ = false;
             return;
@@ -198,9 +245,10 @@ private:
     }
 
     /// A client that cannot be watched is sent away: it goes on by HTTP alone.
-    void open(UniqueFd socket) {
-        if (size() >= options_.max_channels) {
-            log::warn("a client of the local channel is sent away: ", options_.max_channels, " are connected already");
+    void open(ProcessFd socket) {
+        if (!make_room()) {
+            log::warn("a client of the local channel is sent away: ", options_.max_channels,
+                      " are connected already (--max-local-channels)");
             return;
         }
         const ChannelId id = next_id_++;
@@ -209,6 +257,7 @@ private:
             const auto connection = std::make_shared<Connection>(std::move(socket), options_.max_waiting_bytes);
             connection->process = process_of(connection->socket.get(), peer);
             channels_.with([&](auto& channels) { channels.emplace(id, connection); });
+            new_.with([&](auto& deadlines) { deadlines.emplace(id, real_clock().now() + options_.settle_within); });
             watch(EPOLL_CTL_ADD, connection->socket.get(), EPOLLIN, socket_key(id));
             if (connection->process) watch(EPOLL_CTL_ADD, connection->process.get(), EPOLLIN, process_key(id));
             if (!handler_.opened(id, peer)) forget(id);
@@ -235,6 +284,7 @@ private:
     void forget(ChannelId id) {
         const ConnectionPointer connection = find(id);
         channels_.with([&](auto& channels) { channels.erase(id); });
+        settled(id);
         ::shutdown(connection->socket.get(), SHUT_RDWR);
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->socket.get(), nullptr);
         if (connection->process) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->process.get(), nullptr);
@@ -245,9 +295,10 @@ private:
     const UnixListener listener_;
     UniqueFd epoll_, wake_;
     Guarded<std::unordered_map<ChannelId, ConnectionPointer>> channels_;
+    Guarded<std::map<ChannelId, SteadyTime>> new_;  // and until when they have to be settled
     Guarded<std::vector<ChannelId>> doomed_;
     ChannelId next_id_ = 1;  // the loop's own, like accepting_
-    bool accepting_ = true;
+    bool accepting_ = true, complained_ = false;
     std::jthread thread_;
 };
 
@@ -258,6 +309,7 @@ ChannelServer::~ChannelServer() { impl_->stop(); }
 void ChannelServer::start() { impl_->start(); }
 void ChannelServer::stop() { impl_->stop(); }
 bool ChannelServer::send(ChannelId channel, OutgoingPacket packet) { return impl_->send(channel, std::move(packet)); }
+void ChannelServer::settled(ChannelId channel) { impl_->settled(channel); }
 void ChannelServer::close(ChannelId channel) { impl_->close(channel); }
 std::size_t ChannelServer::size() const { return impl_->size(); }
 const std::string& ChannelServer::path() const { return impl_->path(); }

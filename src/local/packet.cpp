@@ -78,12 +78,15 @@ Got receive_packet(int socket, Packet& packet) {
     } while (got < 0 && errno == EINTR);
     if (got < 0) return errno == EAGAIN ? Got::nothing : Got::end;
     take_descriptors(message, packet.descriptors);
+    const bool fewer = (message.msg_flags & MSG_CTRUNC) != 0;
+    const bool too_many = fewer && packet.descriptors.size() >= kMaxPacketDescriptors;
+    const bool cut = too_many || (message.msg_flags & MSG_TRUNC) != 0;
     // An empty packet and the end of the peer look alike: we send none that is empty.
-    const bool cut = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
     if (got == 0 || cut) {
         packet = {};
-        return Got::end;
+        return cut ? Got::too_big : Got::end;
     }
+    packet.lost_descriptors = fewer;
     packet.text.assign(buffer.data(), static_cast<std::size_t>(got));
     return Got::packet;
 }

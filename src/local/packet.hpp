@@ -9,7 +9,7 @@
 
 namespace shared_tensor::local {
 
-/// What one packet may hold. A receiver sees all of a packet or nothing of it.
+/// What one packet may hold. A receiver sees all of a packet's text or nothing of it.
 inline constexpr std::size_t kMaxPacketBytes = 64 << 10;
 inline constexpr std::size_t kMaxPacketDescriptors = 64;
 
@@ -17,6 +17,7 @@ inline constexpr std::size_t kMaxPacketDescriptors = 64;
 struct Packet {
     std::string text;
     std::vector<UniqueFd> descriptors;
+    bool lost_descriptors = false;  ///< there were more, and this process had no room for them (EMFILE)
 };
 
 /// A message as it goes; its descriptors stay open until it is gone, shared with whoever else needs them.
@@ -36,7 +37,8 @@ Sent send_packet(int socket, const OutgoingPacket& packet);
 enum class Got {
     packet,
     nothing,  ///< no packet is there yet
-    end,      ///< the peer is gone, or sent what is no packet: descriptors of it were closed
+    too_big,  ///< beyond the bounds above; it was dropped, and its descriptors closed
+    end,      ///< the peer is gone, or sent an empty packet, which looks the same
 };
 /// Never blocks.
 Got receive_packet(int socket, Packet& packet);

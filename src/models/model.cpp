@@ -91,7 +91,11 @@ std::size_t Model::instances() const { return impl_->instances_->size(); }
 
 namespace {
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+/// The first line that says something: some messages of libtorch begin with empty ones.
+std::string first_line(const std::string& text) {
+    const auto begin = text.find_first_not_of(" \t\r\n");
+    return begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
+}
 
 [[noreturn]] void refuse(const std::string& name, const std::string& path, const std::string& why) {
     throw LoadError(name, path, why);
@@ -145,6 +149,7 @@ torch::jit::Module load_module(const std::string& name, const std::string& path,
         if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
             detail::means_no_memory(detail::demangled(typeid(error).name()), words))
             throw LoadError(name, path, "does not fit into memory", LoadError::Kind::no_memory);
+        if (words.empty()) words = "libtorch gives no reason (" + detail::demangled(typeid(error).name()) + ')';
         if (const auto at = words.find(path); at != std::string::npos) words.replace(at, path.size(), "it");
         refuse(name, path, what + words);
     }

@@ -22,9 +22,17 @@ bool is_plain(std::string_view file) {
     return true;
 }
 
+constexpr const char* kAnybodys = "may be written to by everybody, or its folder may: chmod o-w";
+
 bool is_anybodys(const fs::path& path) {
     struct stat status {};
     return ::stat(path.c_str(), &status) != 0 || (status.st_mode & S_IWOTH) != 0;
+}
+
+/// In a sticky folder, /tmp for one, nobody can replace a file of somebody else.
+bool is_sticky(const fs::path& folder) {
+    struct stat status {};
+    return ::stat(folder.c_str(), &status) == 0 && (status.st_mode & S_ISVTX) != 0;
 }
 
 bool is_below(const fs::path& path, const fs::path& folder) {
@@ -33,6 +41,14 @@ bool is_below(const fs::path& path, const fs::path& folder) {
 }
 
 }  // namespace
+
+std::string fault_of_writers(const std::string& path) {
+    std::error_code error;
+    const fs::path file = fs::canonical(path, error);
+    if (error) return {};
+    const fs::path folder = file.parent_path();
+    return is_anybodys(file) || (is_anybodys(folder) && !is_sticky(folder)) ? kAnybodys : "";
+}
 
 ModelFolders::ModelFolders(const std::vector<std::string>& folders) {
     for (const std::string& folder : folders) {
@@ -56,7 +72,7 @@ ModelFolders::Found ModelFolders::find(std::string_view file) const {
         const fs::path path = fs::canonical(fs::path(folder) / file, error);
         if (error || !is_below(path, folder)) continue;
         for (fs::path part = path;; part = part.parent_path()) {
-            if (is_anybodys(part)) return {{}, "may be written to by everybody, or its folder may: chmod o-w"};
+            if (is_anybodys(part)) return {{}, kAnybodys};
             if (part == folder) return {path, {}};
         }
     }

@@ -30,6 +30,7 @@ public:
     Hand& operator=(const Hand&) = delete;
     ~Hand() {
         state_->with([&](State& state) { state.in_hand.erase(name_); });
+        state_->notify_all();
     }
 
 private:
@@ -62,6 +63,8 @@ ModelTable::Info ModelTable::info_of(const std::string& name, const Entry& entry
 ModelTable::Info ModelTable::load_argument(const std::string& argument) {
     ModelArgument parsed = parse_model_argument(argument);
     if (has(parsed.name)) throw std::invalid_argument("two models are called \"" + parsed.name + '"');
+    if (const std::string fault = fault_of_writers(parsed.path); !fault.empty())
+        throw LoadError(parsed.name, parsed.path, fault);
     auto model = load_model(parsed.name, parsed.path, parsed.options, is_open_);
     return put(parsed.name, {std::move(model), {}, std::move(parsed.options), clock_->wall_time()});
 }
@@ -166,6 +169,10 @@ std::optional<Refusal> ModelTable::unload(const std::string& name) {
     functions_->replace(model->functions(), {});
     state_.with([&](State& state) { state.models.erase(name); });
     return std::nullopt;
+}
+
+bool ModelTable::wait_for_loads(SteadyTime deadline) {
+    return state_.lock().wait_until(deadline, [](const State& state) { return state.in_hand.empty(); });
 }
 
 bool ModelTable::has(std::string_view name) const { return find(name) != nullptr; }

@@ -57,6 +57,8 @@ public:
     std::optional<Refusal> unload(const std::string& name);
     /// From now on nothing is loaded or unloaded.
     void close() { closed_.store(true); }
+    /// Waits for loads that have begun; false if they went on at `deadline`.
+    bool wait_for_loads(SteadyTime deadline);
     bool loads_on_request() const { return !folders_.empty(); }
 
     std::vector<Info> list() const;

@@ -19,9 +19,12 @@ void cut_trace(CallFailure& failure) {
         failure.type = "RuntimeError";
         text.erase(0, found + kMark.size());
     }
-    text = detail::without_stack(std::move(text));
+    const std::size_t end = detail::end_of_message(text);
+    if (end < text.size()) failure.details = detail::bounded_text(std::string_view(text).substr(end));
+    text.resize(end);
     while (!text.empty() && text.back() == '\n')
         text.pop_back();
+    text = detail::bounded_text(text);
 }
 
 CallFailure raised(const torch::jit::JITException& error) {
@@ -30,7 +33,7 @@ CallFailure raised(const torch::jit::JITException& error) {
     constexpr std::string_view kBuiltins = "builtins.";
     if (failure.type.starts_with(kBuiltins)) failure.type.erase(0, kBuiltins.size());
     failure.message = error.getOriginalMsg().value_or(std::string());
-    if (failure.message.empty()) failure.message = error.what();
+    if (failure.message.empty()) failure.message = detail::text_of(error);
     cut_trace(failure);
     if (detail::means_no_memory(failure.type, failure.message)) failure.kind = CallFailure::Kind::out_of_memory;
     return failure;
@@ -50,7 +53,7 @@ CallFailure current_script_failure() noexcept {
             failure.message = error.what();
             return failure;
         } catch (...) {
-            CallFailure failure = detail::current_failure();
+            CallFailure failure = detail::current_failure({}, std::string::npos);  // the error stands at its end
             cut_trace(failure);
             return failure;
         }

@@ -9,11 +9,13 @@
 
 #include <shared_tensor/tensor.hpp>
 
+#include "client/failure.hpp"
 #include "node/inbox.hpp"
 #include "node/peers.hpp"
 #include "tensor/at_tensor.hpp"
 #include "util/clock.hpp"
 #include "util/ids.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor {
 
@@ -46,7 +48,6 @@ public:
     Impl(NodeOptions wanted, Registry registry)
         : options(std::move(wanted)),
           inbox(options.inbox_messages, options.inbox_bytes),
-          peers(options.client, options.max_peers),
           server(with_inbox(std::move(registry)), options.server) {
         server.start();
     }
@@ -69,14 +70,23 @@ public:
         }
     }
 
-    /// Who calls it meanwhile waits for the end.
+    /// Who calls it meanwhile waits for the end. In a forked child it ends the child's calls; the rest is its parent's.
     void stop() {
+        if (!process.is_here()) {
+            stopped = true;
+            return peers().shutdown();
+        }
         std::call_once(stopping, [this] {
             stopped = true;
             inbox.close();
-            peers.shutdown();
+            peers().shutdown();
             server.stop(kDrainTime);
         });
+    }
+
+    /// Clients of other nodes; a forked child has its own.
+    node::Peers& peers() {
+        return peers_.get([this] { return std::make_unique<node::Peers>(options.client, options.max_peers); });
     }
 
     /// Where this process reaches its own server.
@@ -87,15 +97,16 @@ public:
         return scheme + (host == "::" ? "[::1]" : "127.0.0.1") + ":" + std::to_string(server.port());
     }
 
+    const ProcessMark process;
     const NodeOptions options;
     node::Inbox inbox;
-    node::Peers peers;
     Server server;
     std::atomic<bool> stopped{false};
     std::once_flag stopping;
     std::atomic<std::uint64_t> published{0}, pulled{0}, pushed{0}, received{0}, failed{0};
 
 private:
+    OfThisProcess<node::Peers> peers_;
     Registry with_inbox(Registry registry) {
         registry.add(
             kDeliver,
@@ -115,12 +126,15 @@ private:
 
 Node::Node(NodeOptions options, Registry registry)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(registry))) {}
-Node::~Node() { shutdown(); }
+Node::~Node() {
+    shutdown();
+    if (!impl_->process.is_here()) static_cast<void>(impl_.release());  // the inbox and the server are its parent's
+}
 
 std::string Node::url() const { return impl_->server.url(); }
 int Node::port() const { return impl_->server.port(); }
 
-NamedTensors Node::own() const { return NamedTensors(impl_->peers.at(impl_->own_url())->client); }
+NamedTensors Node::own() const { return NamedTensors(impl_->peers().at(impl_->own_url())->client); }
 
 void Node::run(const std::function<void()>& publish) const {
     impl_->guarded(impl_->published, [&] {
@@ -131,7 +145,7 @@ void Node::run(const std::function<void()>& publish) const {
 
 NamedTensor Node::pull(const std::string& url, std::string_view name, const PullOptions& options) const {
     return impl_->guarded(impl_->pulled, [&] {
-        const auto peer = impl_->peers.at(url);
+        const auto peer = impl_->peers().at(url);
         const NamedTensors names(peer->client);
         const bool is_part = options.first_row || options.last_row;
         return peer->is_near && !is_part ? names.get(name, options.version) : names.pull(name, options);
@@ -141,7 +155,7 @@ NamedTensor Node::pull(const std::string& url, std::string_view name, const Pull
 /// A full inbox is asked for room before the tensor is sent once more.
 void Node::push(const std::string& url, std::string_view name, const at::Tensor& tensor) const {
     impl_->guarded(impl_->pushed, [&] {
-        const auto peer = impl_->peers.at(url);
+        const auto peer = impl_->peers().at(url);
         const auto timeout = std::clamp<std::chrono::milliseconds>(impl_->options.push_timeout, {}, kLongestTimeout);
         const SteadyTime deadline = real_clock().now() + timeout;
         const auto client = [&](std::string key) {
@@ -163,6 +177,7 @@ void Node::push(const std::string& url, std::string_view name, const at::Tensor&
 }
 
 std::optional<NodeMessage> Node::receive(std::chrono::milliseconds timeout) const {
+    if (!impl_->process.is_here()) client::throw_of_parent("the inbox of this node", "make another Node here");
     auto message = impl_->inbox.take(timeout);
     if (message) ++impl_->received;
     return message;
@@ -170,7 +185,7 @@ std::optional<NodeMessage> Node::receive(std::chrono::milliseconds timeout) cons
 
 void Node::shutdown() { impl_->stop(); }
 
-std::map<std::string, ClientStatistics> Node::peers() const { return impl_->peers.statistics(); }
+std::map<std::string, ClientStatistics> Node::peers() const { return impl_->peers().statistics(); }
 
 NodeStatistics Node::statistics() const {
     NodeStatistics statistics;
@@ -179,9 +194,11 @@ NodeStatistics Node::statistics() const {
     statistics.pushed = impl_->pushed;
     statistics.received = impl_->received;
     statistics.failed = impl_->failed;
-    statistics.refused = impl_->inbox.refused();
-    statistics.waiting = impl_->inbox.size();
-    statistics.peers = impl_->peers.size();
+    if (impl_->process.is_here()) {
+        statistics.refused = impl_->inbox.refused();
+        statistics.waiting = impl_->inbox.size();
+    }
+    statistics.peers = impl_->peers().size();
     return statistics;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,8 @@ std::shared_ptr<Peers::Peer> Peers::find_or_make(const std::string& url) {
 }
 
 Peers::PeerPointer Peers::at(const std::string& url) {
+    if (url.empty())
+        throw std::invalid_argument("the url of the other node is empty: use http://host:port or https://host:port");
     auto peer = find_or_make(url);
     std::call_once(peer->looked, [&] { peer->is_near = shares_memory(peer->client); });
     return peer;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <stdexcept>
 
 #include "util/ids.hpp"
@@ -37,6 +38,12 @@ void check_tokens(const std::vector<AccessToken>& tokens) {
         const auto same_name = [&](const AccessToken& other) { return other.name == token.name; };
         if (std::count_if(tokens.begin(), tokens.end(), same_name) > 1)
             throw std::invalid_argument("there are two tokens \"" + token.name + "\": each needs a name of its own");
+        const auto same_secret = [&](const AccessToken& other) {
+            return other.secret == token.secret && other.name != token.name;
+        };
+        if (const auto other = std::find_if(tokens.begin(), tokens.end(), same_secret); other != tokens.end())
+            throw std::invalid_argument("the tokens \"" + token.name + "\" and \"" + other->name +
+                                        "\" have the same secret: give each its own");
         if (token.secret.size() >= kMinSecretBytes) continue;
         throw std::invalid_argument("the token \"" + token.name +
                                     "\" is shorter than 16 characters: make one with `openssl rand -hex 32`");
@@ -180,6 +187,10 @@ Principal Access::user(uid_t uid, bool is_own) const {
     return principal;
 }
 
+bool Access::may_connect(uid_t uid) const {
+    return insecure_ || uid == own_uid_ || uid == uid_t{0} || !tokens()->empty();
+}
+
 /// They share a name, and no limits.
 Principal Access::anyone(const http::Peer& peer) const {
     Principal principal{"anyone", false};
@@ -190,8 +201,13 @@ Principal Access::anyone(const http::Peer& peer) const {
 
 std::variant<Principal, Refusal> Access::by_user(const http::Peer& peer) const {
     if (insecure_ && !loopback_ && !peer.unix_socket) return anyone(peer);
-    if (peer.uid == own_uid_ || peer.uid == uid_t{0}) return user(*peer.uid, true);
+    if (is_own_user(peer)) return user(*peer.uid, true);
     if (insecure_) return peer.uid ? user(*peer.uid, false) : anyone(peer);
+    if (peer.uid_error != 0) {
+        return Refusal{503, std::string("the server could not ask the kernel which user is calling (") +
+                                std::strerror(peer.uid_error) +
+                                "): try again later; if it stays so, give it a token file or use a Unix socket"};
+    }
     return Refusal{403, "this server serves its own user only; start it with a token file to let others in"};
 }
 

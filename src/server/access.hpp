@@ -21,7 +21,7 @@ namespace shared_tensor::server {
 
 /// Why a request is turned away before anything of its body is read.
 struct Refusal {
-    int status;          ///< 401 or 403
+    int status;          ///< 401, 403, or 503 where it could not be found out who is asking
     std::string reason;  ///< says what to do
 };
 
@@ -42,6 +42,11 @@ public:
     std::variant<Principal, Refusal> check(const http::RequestHead& head) const;
     /// The other end of the local channel; `token` is empty where it showed none.
     std::variant<Principal, Refusal> check_local(uid_t uid, std::string_view token) const;
+
+    /// Whether a process of that user may connect to the local channel, where session.open decides.
+    bool may_connect(uid_t uid) const;
+    /// Whether the kernel says that it is the server's own user, or root. Does not look at a token.
+    bool is_own_user(const http::Peer& peer) const { return peer.uid == own_uid_ || peer.uid == uid_t{0}; }
 
     /// Only whether Host and Origin are ones that may be: for what browsers ask beforehand (CORS).
     std::optional<Refusal> check_place(const http::RequestHead& head) const;

@@ -21,6 +21,14 @@ std::string shown(const Json& json) {
     throw BadParameter(json_rpc::invalid_params(name, expected, got));
 }
 
+std::string list_of(const std::vector<std::string_view>& names) {
+    if (names.empty()) return "no parameters: there are none";
+    std::string text = "one of the parameters that there are: ";
+    for (const std::string_view name : names)
+        text.append(name == names.front() ? "" : ", ").append(name);
+    return text;
+}
+
 }  // namespace
 
 BuiltinParams::BuiltinParams(const Json& params, std::initializer_list<std::string_view> names)
@@ -32,7 +40,7 @@ BuiltinParams::BuiltinParams(const Json& params, std::initializer_list<std::stri
     if (!params.is_object()) return;
     for (const auto& [name, value] : params.items()) {
         if (std::find(names_.begin(), names_.end(), name) == names_.end())
-            refuse(name, "a known parameter", "an unknown one");
+            refuse(name, list_of(names_), "an unknown parameter");
     }
 }
 

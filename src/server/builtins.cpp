@@ -104,7 +104,8 @@ Outcome Builtins::submit(const BuiltinCall& call) const {
                                  std::nullopt,
                                  params.optional_text("idempotency_key").value_or(call.meta.idempotency_key),
                                  call.port,
-                                 &call.references};
+                                 &call.references,
+                                 call.memory};
     auto submitted = parts_.dispatcher.submit(
         spec, {params.optional_ms("ttl_ms", kMaxTtl), params.optional_ms("deadline_ms", kMaxTtl)});
     if (auto* error = std::get_if<Error>(&submitted)) return make_outcome(std::move(*error));

@@ -27,6 +27,7 @@ struct BuiltinCall {
     SteadyTime wait_end;               ///< until when it may wait: one bound for all items of a batch
     const std::string& state_session;  ///< of a task's calls of stateful functions; empty: none
     codec::References& references;     ///< what params may name, for a JsonSource of them
+    const FaultWatch& memory;          ///< of the memory that tensors of params may lie in
 };
 
 using Outcome = service::OutcomePointer;

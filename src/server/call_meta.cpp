@@ -71,6 +71,12 @@ std::optional<Error> read_window(const Json& meta, streams::Window& window) {
 
 }  // namespace
 
+std::string id_text(const std::optional<json_rpc::Json>& id) {
+    constexpr std::size_t kMaxBytes = 64;
+    if (!id) return {};
+    return id->is_string() ? id->get_ref<const std::string&>().substr(0, kMaxBytes) : id->dump();
+}
+
 std::string media_type(const http::Headers& headers) {
     const std::string_view value = headers.find("Content-Type").value_or("");
     std::string type(value.substr(0, value.find(';')));

@@ -24,6 +24,9 @@ struct CallMeta {
 /// The headers of a request, as defaults for its items. An error answers the whole request.
 std::variant<CallMeta, json_rpc::Error> read_headers(const http::Headers& headers);
 
+/// The id of a request as the log shows it, shortened; empty for a notification.
+std::string id_text(const std::optional<json_rpc::Json>& id);
+
 /// What the body is: "Application/JSON; charset=utf-8" is "application/json". Empty without a Content-Type.
 std::string media_type(const http::Headers& headers);
 

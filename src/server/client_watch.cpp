@@ -21,10 +21,13 @@ service::OutcomePointer ClientWatch::wait(const std::shared_ptr<service::Executi
         arm();
     }
     const bool gone = state_->with([&](State& state) {
-        state.waiting = waiter;
+        if (!state.gone) state.waiting = waiter;
         return state.gone;
     });
-    return gone ? nullptr : waiter->wait_until(deadline);
+    if (gone) return nullptr;
+    auto outcome = waiter->wait_until(deadline);
+    state_->with([](State& state) { state.waiting.reset(); });  // the caller's is the last
+    return outcome;
 }
 
 void ClientWatch::on_gone(std::function<void()> told) {

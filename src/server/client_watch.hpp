@@ -19,6 +19,9 @@ public:
     /// Whose end counts as the client's too, though a child that it forked may hold its connection open.
     void watch_process(std::shared_ptr<LocalClient> process) { process_ = std::move(process); }
 
+    /// Asked before the request waits or runs for long; false: answer that the server is busy.
+    bool may_take_long() { return exchange_->may_take_long(); }
+
     /// The outcome, or null when the deadline came or the client went first.
     service::OutcomePointer wait(const std::shared_ptr<service::Execution::Waiter>& waiter, SteadyTime deadline);
 

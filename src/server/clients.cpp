@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::chrono::minutes kKept{10};  // then what it owes for too many requests is forgotten
 
-std::size_t or_all(std::size_t bytes) { return bytes > 0 ? bytes : std::numeric_limits<std::size_t>::max(); }
+std::size_t or_all(std::size_t limit) { return limit > 0 ? limit : std::numeric_limits<std::size_t>::max(); }
 
 }  // namespace
 
@@ -18,7 +18,8 @@ std::shared_ptr<ClientUse> Clients::of(const std::string& who, bool is_own) {
         Entry& entry = clients[who];
         if (entry.use == nullptr) {
             const std::size_t bytes = or_all(is_own ? limits_.own_bytes_in_flight : limits_.bytes_in_flight);
-            entry.use = std::make_shared<ClientUse>(limits_.requests_per_second, bytes);
+            const std::size_t connections = or_all(is_own ? 0 : limits_.connections);
+            entry.use = std::make_shared<ClientUse>(limits_.requests_per_second, bytes, connections);
         }
         entry.last = now;
         return entry.use;

@@ -13,6 +13,7 @@ namespace shared_tensor::server {
 namespace {
 
 constexpr std::size_t kProbe = 64 << 10;
+constexpr std::size_t kTextAtOnce = std::size_t{8} << 20;
 constexpr std::size_t kInMemory = std::size_t{64} << 20;  // more is sent as it is made, or as it is
 
 Compression choice_for(const http::RequestHead& head, const CodingOffer& offer) {
@@ -119,10 +120,19 @@ void compress(const http::RequestHead& head, const CodingOffer& offer, Compressi
     mark_coded(response.headers, how.coding);
 }
 
+void compress_text(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
+                   http::Response& response, http::Exchange& exchange) {
+    if (response.text.size() + size_of(response.parts) <= kTextAtOnce) {
+        compress(head, offer, totals, response);
+    } else {
+        send_compressed(head, offer, totals, response, exchange);
+    }
+}
+
 bool send_compressed(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
                      http::Response& response, http::Exchange& exchange) {
     const Compression how = choice_for(head, offer);
-    if (!how || response.status != 200 || head.method != "GET") return false;
+    if (!how || response.status != 200 || head.method == "HEAD") return false;
     if (!is_worth_compressing(first_of(response.parts, kProbe), how)) return false;
     http::Response start = response;
     start.parts.clear();

@@ -37,8 +37,13 @@ http::Response coding_refusal(const Refused& refused);
 void compress(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
               http::Response& response);
 
-/// Sends a whole file compressed, as it is made; false where its reader does not accept that, or it would not become
-/// smaller: nothing has been sent then. `response` says afterwards how it ended.
+/// The same for a text of any size: a long one is compressed as it is sent, and `response` is then the answer to return
+/// from the handler.
+void compress_text(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
+                   http::Response& response, http::Exchange& exchange);
+
+/// Sends a whole file, or a long text, compressed, as it is made; false where its reader does not accept that, or it
+/// would not become smaller: nothing has been sent then. `response` says afterwards how it ended.
 bool send_compressed(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
                      http::Response& response, http::Exchange& exchange);
 

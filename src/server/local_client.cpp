@@ -1,5 +1,6 @@
 #include "server/local_client.hpp"
 
+#include <atomic>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -7,12 +8,11 @@
 #include <shared_tensor/value.hpp>
 
 #include "util/closer.hpp"
+#include "util/log.hpp"
 
 namespace shared_tensor::server {
 
 namespace {
-
-constexpr std::size_t kMaxOffered = 16'384;  // each holds a descriptor of ours
 
 constexpr const char* kGone = "the client's local channel is gone";
 
@@ -30,6 +30,37 @@ private:
 };
 
 }  // namespace
+
+/// A segment of the client's, mapped for one tensor.
+class LocalClient::Loan {
+public:
+    Loan(std::shared_ptr<LocalClient> client, std::string segment, std::string mapped_as,
+         std::unique_ptr<shm::Mapping> mapping)
+        : client_(std::move(client)),
+          segment_(std::move(segment)),
+          mapped_as_(std::move(mapped_as)),
+          mapping_(std::move(mapping)) {}
+
+    const shm::Mapping& mapping() const { return *mapping_; }
+    /// The client may use its segment for something else: nothing here shows what it writes there.
+    void end_use() {
+        if (!ended_.exchange(true)) client_->drop_use(segment_, mapped_as_);
+    }
+    void give_back() {
+        if (mapping_->is_broken()) {
+            log::warn("memory that process ", client_->lessee_.pid,
+                      " lent failed (SIGBUS): its calls at that time got an error");
+        }
+        client_->mappings_.put_back(mapped_as_, std::move(mapping_));
+        end_use();
+    }
+
+private:
+    const std::shared_ptr<LocalClient> client_;
+    const std::string segment_, mapped_as_;
+    std::unique_ptr<shm::Mapping> mapping_;
+    std::atomic<bool> ended_{false};
+};
 
 LocalClient::LocalClient(LocalMemory memory, service::Lessee lessee, std::shared_ptr<DeviceClient> devices,
                          TellFree tell_free)
@@ -60,6 +91,7 @@ tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const 
     std::unique_ptr<shm::Mapping> mapping;
     try {
         mapping = mappings_.take(mapped_as, [&] { return *source; });
+        mapping->survive_faults(faults_);
     } catch (const shm::BadSegment& error) {
         drop_use(segment, mapped_as);
         throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
@@ -69,19 +101,13 @@ tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const 
     }
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
+    auto loan = std::make_shared<Loan>(shared_from_this(), segment, std::move(mapped_as), std::move(mapping));
     // The last tensor in it may go on any thread, and in the middle of a call: what it costs is paid in the background.
-    std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment,
-                                                            mapped_as](shm::Mapping* done) {
-        auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
-        closer().post([self, segment, mapped_as, shared] { self->give_back(segment, mapped_as, std::move(*shared)); });
+    Loan* const lent = loan.get();
+    std::shared_ptr<const void> owner(lent, [loan = std::move(loan)](const void*) mutable {
+        closer().post([loan = std::move(loan)] { loan->give_back(); });
     });
-    return {data, size, std::move(owner)};
-}
-
-void LocalClient::give_back(const std::string& segment, const std::string& mapped_as,
-                            std::unique_ptr<shm::Mapping> mapping) {
-    mappings_.put_back(mapped_as, std::move(mapping));
-    drop_use(segment, mapped_as);
+    return {data, size, std::move(owner), [lent] { lent->end_use(); }};
 }
 
 void LocalClient::drop_use(const std::string& segment, const std::string& mapped_as) {
@@ -98,9 +124,11 @@ void LocalClient::drop_use(const std::string& segment, const std::string& mapped
 
 shm::PooledSegmentPointer LocalClient::take(std::uint64_t bytes) {
     try {
-        return memory_.pool.take(static_cast<std::size_t>(bytes), lessee_.principal);
+        return memory_.pool.take_place(static_cast<std::size_t>(bytes), lessee_.principal);
+    } catch (const shm::PoolFull& full) {
+        throw tensor::CannotLend(full.what());
     } catch (const std::bad_alloc&) {
-        throw tensor::CannotLend("the server's shared memory is full (--max-shared-bytes)");
+        throw tensor::CannotLend("the server's machine has no memory left to share");
     } catch (const std::system_error& error) {
         throw tensor::CannotLend(std::string("the server cannot make shared memory: ") + error.what());
     }
@@ -117,7 +145,7 @@ std::optional<shm::SegmentPool::Place> LocalClient::find(const void* address) co
 tensor::ShmPeer::Lent LocalClient::lend(shm::PooledSegmentPointer segment, std::uint64_t bytes,
                                         const codec::TensorPointer& tensor) {
     const bool alive = state_.with([&](State& state) {
-        if (!state.ended) state.lent[segment->segment().id()] = segment;
+        if (!state.ended) state.lent[segment->segment().id()] = segment->whole();
         return !state.ended;
     });
     if (!alive) throw tensor::CannotLend(kGone);
@@ -128,12 +156,21 @@ tensor::ShmPeer::Lent LocalClient::lend(shm::PooledSegmentPointer segment, std::
     return {std::move(std::get<std::string>(granted)), nullptr};
 }
 
-bool LocalClient::offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor, std::uint64_t bytes) {
+std::string LocalClient::busy() const {
+    if (std::string reason = memory_.leases.full(); !reason.empty()) return reason;
+    return memory_.pool.full();
+}
+
+LocalClient::Offer LocalClient::offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor,
+                                      std::uint64_t bytes) {
     return state_.with([&](State& state) {
-        if (state.ended || state.offered.size() >= kMaxOffered) return false;
+        if (state.ended || state.offered.contains(segment)) return Offer::known;
+        auto place = memory_.offered.take(1);
+        if (!place) return Offer::full;
         shm::MappingCache::Source source{std::move(descriptor), static_cast<std::size_t>(bytes)};
-        Offered one{std::move(source), std::to_string(++state.offers), 0, false};
-        return state.offered.try_emplace(segment, std::move(one)).second;
+        Offered one{std::move(source), std::to_string(++state.offers), 0, false, std::move(*place)};
+        state.offered.emplace(segment, std::move(one));
+        return Offer::taken;
     });
 }
 

@@ -12,6 +12,7 @@
 #include "shm/mapping_cache.hpp"
 #include "tensor/shm_medium.hpp"
 #include "util/background.hpp"
+#include "util/budget.hpp"
 #include "util/guarded.hpp"
 
 namespace shared_tensor::server {
@@ -20,6 +21,7 @@ namespace shared_tensor::server {
 struct LocalMemory {
     shm::SegmentPool& pool;
     service::LeaseTable& leases;
+    Budget& offered;  ///< segments of clients that may be known at once: each holds a descriptor of ours
 };
 
 /// One process at the other end of the local channel: what it offered to us and what it was lent. Shared by the channel
@@ -43,9 +45,16 @@ public:
     const tensor::Media& media() const { return media_; }
     const service::Lessee& lessee() const { return lessee_; }
     DeviceClient& devices() const { return *devices_; }
+    /// Watches from now on whether memory that the client offered fails.
+    FaultWatch watch_memory() const { return FaultWatch(faults_); }
 
-    /// A segment of the client's, checked when it is first used. False when it is known already, or too many are.
-    bool offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor, std::uint64_t bytes);
+    /// Why no result can be lent to it just now, whatever its size; empty: nothing is in the way.
+    std::string busy() const;
+
+    enum class Offer { taken, known, full };
+    /// A segment of the client's, checked when it is first used. Known: there is one of that name. Full: there are too
+    /// many of all clients.
+    Offer offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor, std::uint64_t bytes);
     /// The client wants to use its segment for something else: true when nothing reads it; if not, TellFree later.
     /// One that it never offered is free.
     bool recycle(const std::string& segment);
@@ -69,6 +78,7 @@ private:
         std::string mapped_as;  ///< of this offer alone: the client may give a name up and offer another segment by it
         std::size_t uses = 0;
         bool wanted_back = false;
+        Budget::Share place{};
     };
     using Act = std::function<void()>;
     struct State {
@@ -78,7 +88,7 @@ private:
         std::unordered_map<std::string, Offered> offered;
         std::unordered_map<std::string, std::weak_ptr<shm::PooledSegment>> lent;
     };
-    void give_back(const std::string& segment, const std::string& mapped_as, std::unique_ptr<shm::Mapping> mapping);
+    class Loan;
     void drop_use(const std::string& segment, const std::string& mapped_as);
 
     const LocalMemory memory_;
@@ -87,6 +97,7 @@ private:
     const std::shared_ptr<DeviceClient> devices_;  ///< shared with the tensors of the client's that calls use
     const std::unique_ptr<tensor::Medium> cuda_ipc_, shm_;
     const tensor::Media media_;
+    const std::shared_ptr<FaultCount> faults_ = std::make_shared<FaultCount>();
     shm::MappingCache mappings_;
     Guarded<State> state_;
 };

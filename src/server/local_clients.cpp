@@ -1,5 +1,6 @@
 #include "server/local_clients.hpp"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -31,6 +32,22 @@ namespace {
 
 constexpr std::int64_t kMaxSegmentBytes = std::int64_t{1} << 46;
 constexpr std::size_t kMaxIds = local::kMaxPacketBytes;  // of one packet: its size bounds them already
+
+/// The request of a packet, or the answer to one that holds none.
+std::variant<json_rpc::Request, json_rpc::Response> read_item(const std::string& text) {
+    if (text.empty()) {
+        return json_rpc::Response{
+            nullptr, json_rpc::invalid_request("a packet of the local channel has at most " +
+                                               std::to_string(local::kMaxPacketBytes) + " bytes and " +
+                                               std::to_string(local::kMaxPacketDescriptors) + " descriptors")};
+    }
+    auto parsed = json_rpc::parse(text, {{20, local::kMaxPacketBytes}, 1});
+    if (auto* rejected = std::get_if<json_rpc::Response>(&parsed)) return std::move(*rejected);
+    auto& message = std::get<json_rpc::Message>(parsed);
+    if (!message.is_batch) return std::move(message.items.front());
+    return json_rpc::Response{nullptr,
+                              json_rpc::invalid_request("the local channel takes no batches: a packet is one request")};
+}
 
 }  // namespace
 
@@ -66,12 +83,17 @@ void LocalClients::Network::segment_gone(const std::string& segment) {
 LocalClients::LocalClients(Parts parts)
     : parts_(std::move(parts)),
       network_(std::make_shared<Network>()),
-      pool_(parts_.pool, [network = network_](const std::string& segment) { network->segment_gone(segment); }) {}
+      pool_(parts_.pool, [network = network_](const std::string& segment) { network->segment_gone(segment); }),
+      offered_(parts_.max_offered) {}
 
 LocalClients::~LocalClients() { stop(); }
 
 void LocalClients::start(const std::string& path) {
-    auto server = std::make_shared<local::ChannelServer>(local::ChannelServerOptions{path}, *this);
+    handle_memory_faults();
+    local::ChannelServerOptions options{path, parts_.max_channels};
+    options.max_new = std::max<std::size_t>(1, parts_.max_channels / 4);
+    options.settle_within = parts_.open_within;
+    auto server = std::make_shared<local::ChannelServer>(std::move(options), *this);
     network_->server.with([&](auto& held) { held = server; });
     server->start();
 }
@@ -106,8 +128,10 @@ std::shared_ptr<LocalClient> LocalClients::find(local::ChannelId channel) const 
     });
 }
 
-/// With tokens anybody may connect who can open the socket file: session.open asks for one.
+/// With tokens session.open asks for one. Without them only the server's own user and root get in: the mode of the
+/// socket file should see to that, but somebody may have changed it.
 bool LocalClients::opened(local::ChannelId channel, const local::Peer& peer) {
+    if (!parts_.access.may_connect(peer.uid)) return false;
     network_->clients.with([&](auto& clients) { clients[channel].peer = peer; });
     return true;
 }
@@ -129,18 +153,9 @@ void LocalClients::closed(local::ChannelId channel) {
 void LocalClients::received(local::ChannelId channel, local::Packet packet) {
     std::string text;
     try {
-        auto parsed = json_rpc::parse(packet.text, {{20, local::kMaxPacketBytes}, 1});
-        auto* message = std::get_if<json_rpc::Message>(&parsed);
-        auto* request = message != nullptr && !message->is_batch
-                            ? std::get_if<json_rpc::Request>(&message->items.front())
-                            : nullptr;
-        if (request == nullptr) {
-            log::warn("a client of the local channel is sent away: what it sends is no request");
-            if (const auto server = network_->server.with([](const auto& held) { return held; }))
-                server->close(channel);
-            return;
-        }
-        Question question{channel, {}, std::move(*request), std::move(packet), {}};
+        auto item = read_item(packet.text);
+        if (const auto* rejected = std::get_if<json_rpc::Response>(&item)) return send_away(channel, *rejected);
+        Question question{channel, {}, std::get<json_rpc::Request>(std::move(item)), std::move(packet), {}};
         question.who = network_->clients.with([&](auto& clients) { return clients[channel]; });
         Answer given = answer(question);
         if (question.request.is_notification()) return;
@@ -149,6 +164,15 @@ void LocalClients::received(local::ChannelId channel, local::Packet packet) {
     } catch (const std::exception& error) {
         log::error("the local channel: ", error.what());
     }
+}
+
+/// It learns why, then its channel ends: after such a packet nobody knows what else is wrong with it.
+void LocalClients::send_away(local::ChannelId channel, const json_rpc::Response& answer) const {
+    log::warn("a client of the local channel is sent away: a packet of it is no request");
+    std::string text;
+    json_rpc::print(answer, text);
+    network_->send(channel, {std::move(text), {}});
+    if (const auto server = network_->server.with([](const auto& held) { return held; })) server->close(channel);
 }
 
 LocalClients::Answer LocalClients::answer(Question& question) {
@@ -203,6 +227,8 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         const auto client = make_client(question, {principal, *token, question.who.peer.pid, true}, std::move(seen));
         network_->clients.with([&](auto& clients) { clients[question.channel].client = client; });
     }
+    if (const auto server = network_->server.with([](const auto& held) { return held; }))
+        server->settled(question.channel);
     Json devices = Json::array();
     for (const tensor::DeviceInfo& device : tensor::Devices::of_process().list())
         devices.push_back(device.uuid);
@@ -222,8 +248,8 @@ std::shared_ptr<LocalClient> LocalClients::make_client(const Question& question,
     };
     auto device_client =
         std::make_shared<DeviceClient>(parts_.leases, lessee, std::move(devices), tell("lease.release", "leases"));
-    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases}, std::move(lessee), std::move(device_client),
-                                         tell("segment.free", "segments"));
+    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, offered_}, std::move(lessee),
+                                         std::move(device_client), tell("segment.free", "segments"));
 }
 
 LocalClients::Answer LocalClients::get_segment(Question& question) const {
@@ -240,14 +266,23 @@ LocalClients::Answer LocalClients::offer_segment(Question& question) {
     const std::string segment = params.text("segment");
     const auto size = params.optional_integer("size", 1, kMaxSegmentBytes);
     if (!size) return json_rpc::invalid_params("size", "integer, in bytes", "nothing");
+    if (question.packet.lost_descriptors) {
+        return json_rpc::busy(std::chrono::seconds(1),
+                              "the server has no descriptor left for the segment: its limit of open files (ulimit -n)");
+    }
     if (question.packet.descriptors.size() != 1) {
         return json_rpc::invalid_params("descriptor", "one descriptor beside the request",
                                         std::to_string(question.packet.descriptors.size()));
     }
     auto descriptor = std::make_shared<const UniqueFd>(std::move(question.packet.descriptors.front()));
-    if (!question.who.client->offer(segment, std::move(descriptor), static_cast<std::uint64_t>(*size)))
-        return json_rpc::invalid_params("segment", "a new one, and no more than 16384 at once", "one that is known");
-    return Json::object();
+    switch (question.who.client->offer(segment, std::move(descriptor), static_cast<std::uint64_t>(*size))) {
+        case LocalClient::Offer::taken: return Json::object();
+        case LocalClient::Offer::known: return json_rpc::invalid_params("segment", "a new one", "one that is known");
+        case LocalClient::Offer::full: break;
+    }
+    return json_rpc::busy(std::chrono::seconds(1),
+                          "clients share as many segments with this server as there may be: give some back, or raise "
+                          "--max-segments or the limit of open files (ulimit -n)");
 }
 
 LocalClients::Answer LocalClients::recycle_segments(const Question& question) {

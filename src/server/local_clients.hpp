@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,6 +26,9 @@ public:
         service::LeaseTable& leases;
         std::string epoch;
         shm::PoolLimits pool;
+        std::size_t max_offered;  ///< segments of clients, all together: each holds a descriptor
+        std::size_t max_channels;
+        std::chrono::milliseconds open_within;  ///< session.open, after the channel was connected
         std::function<WayFacts()> way_facts;
     };
     explicit LocalClients(Parts parts);
@@ -67,6 +71,7 @@ private:
         void segment_gone(const std::string& segment);
     };
 
+    void send_away(local::ChannelId channel, const json_rpc::Response& answer) const;
     Answer answer(Question& question);
     Answer open_session(Question& question);
     Answer get_segment(Question& question) const;
@@ -80,6 +85,7 @@ private:
     const Parts parts_;
     const std::shared_ptr<Network> network_;
     shm::SegmentPool pool_;
+    Budget offered_;
 };
 
 }  // namespace shared_tensor::server

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -26,7 +28,8 @@ struct ServerValues {
     NamedValues named;  ///< empty: nothing has a name
     std::string epoch;
     CodingOffer compression{};  ///< for those who know one of them
-    HoldBytes hold{};           ///< of tensors that come compressed
+    HoldBytes hold{};           ///< of tensors that come compressed, and of long answers
+    std::uint64_t most_data_elements = std::numeric_limits<std::uint64_t>::max();  ///< of a tensor, in an answer
 
     /// For tensor::Incoming of a message; `who` must outlive it.
     std::function<std::shared_ptr<const void>(std::uint64_t bytes)> holder(const Principal& who) const {

@@ -19,7 +19,7 @@ class HandlePort final : public codec::TensorPort {
 public:
     codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("HandlePort::import"); }
     codec::TensorPointer wrap(const at::Tensor&) override { throw std::logic_error("HandlePort::wrap"); }
-    void describe(const codec::TensorPointer&, std::string& out) override { out += "null"; }
+    void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
 };
 
 codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor) {
@@ -85,10 +85,23 @@ tensor::TakeBlock NamedTensors::block_for(const std::string& owner) const {
 
 NamedTensors::Placed NamedTensors::place(const std::string& owner, const codec::TensorPointer& tensor) const {
     auto value = std::make_shared<NamedValue>();
-    const bool stays = pool_ != nullptr && !tensor->on_device() && tensor->bytes() > 0 &&
-                       tensor::is_contiguous(tensor) && pool_->find(tensor::address_of(tensor)).has_value();
+    const bool stays = can_seal(owner, tensor);
     value->tensor = stays ? tensor : tensor::copy_tensor(tensor, block_for(owner));
     return {std::move(value), stays ? 0 : tensor->bytes()};
+}
+
+shm::PooledSegmentPointer NamedTensors::segment_of(const codec::TensorPointer& tensor) const {
+    if (pool_ == nullptr || tensor->on_device() || tensor->bytes() == 0 || !tensor::is_contiguous(tensor))
+        return nullptr;
+    auto place = pool_->find(tensor::address_of(tensor));
+    return place ? std::move(place->segment) : nullptr;
+}
+
+/// A version never changes: what others have may stay where it is only if neither a client nor a function that holds
+/// the tensor can write to it.
+bool NamedTensors::can_seal(const std::string& owner, const codec::TensorPointer& tensor) const {
+    const shm::PooledSegmentPointer segment = segment_of(tensor);
+    return segment != nullptr && segment->principal() == owner && tensor::is_alone(tensor) && segment->seal();
 }
 
 NamedTensors::Placed NamedTensors::place(const std::string& owner, const tensor::TensorMap& tensors) const {
@@ -107,10 +120,9 @@ NamedTensors::Placed NamedTensors::place(const std::string& owner, tensor::Manif
 
 NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileContent content,
                                          std::uint64_t bytes) const {
-    if (content.tensor != nullptr && pool_ != nullptr) {  // it stays where it is, if it is in the file
-        Placed placed = place(owner, content.tensor);
+    if (content.tensor != nullptr && pool_ != nullptr && segment_of(content.tensor) == nullptr) {
+        Placed placed = place(owner, content.tensor);  // it lies in another order than C's, or not in the file
         placed.value->metadata.insert(content.metadata.begin(), content.metadata.end());
-        if (placed.copied == 0) placed.value->file_bytes = bytes;
         return placed;
     }
     auto value = std::make_shared<NamedValue>();

@@ -55,7 +55,8 @@ public:
     const service::TensorStore& store() const { return store_; }
     std::size_t max_members() const { return max_members_; }
 
-    /// Copied once, unless it lies in a segment already and has no gaps. Throws std::bad_alloc, InvalidValue.
+    /// Copied once, unless a tensor lies in a segment already, has no gaps, and nobody else can write to it: then the
+    /// segment is sealed. Throws std::bad_alloc, InvalidValue.
     struct Placed {
         std::shared_ptr<NamedValue> value;
         std::uint64_t copied = 0;  ///< bytes
@@ -88,6 +89,9 @@ public:
     }
 
 private:
+    shm::PooledSegmentPointer segment_of(const codec::TensorPointer& tensor) const;
+    bool can_seal(const std::string& owner, const codec::TensorPointer& tensor) const;
+
     service::TensorStore store_;
     const std::size_t max_members_;
     shm::SegmentPool* const pool_;

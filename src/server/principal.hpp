@@ -28,10 +28,13 @@ private:
 
 /// What one client may use, and has in use. Thread-safe.
 struct ClientUse {
-    ClientUse(std::size_t requests_per_second, std::size_t bytes)
-        : requests(requests_per_second), bytes_in_flight(std::make_shared<http::BodyBudget>(bytes)) {}
+    ClientUse(std::size_t requests_per_second, std::size_t bytes, std::size_t most_connections)
+        : requests(requests_per_second),
+          bytes_in_flight(std::make_shared<http::BodyBudget>(bytes)),
+          connections(std::make_shared<Budget>(most_connections)) {}
     RateLimit requests;
     const std::shared_ptr<http::BodyBudget> bytes_in_flight;
+    const std::shared_ptr<Budget> connections;  ///< each counts as 1
 };
 
 /// Whose request it is, as far as the server believes it.

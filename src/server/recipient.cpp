@@ -27,6 +27,13 @@ bool has_url(const std::vector<tensor::Way>& ways) {
 
 }  // namespace
 
+std::string Recipient::busy() const {
+    const auto& ways = meta.policy.require.empty() ? meta.policy.accept : meta.policy.require;
+    const bool only_memory = client != nullptr && !ways.empty() &&
+                             std::all_of(ways.begin(), ways.end(), [](auto way) { return way == tensor::Way::shm; });
+    return only_memory ? client->busy() : std::string();
+}
+
 const tensor::Media& Recipient::media() const { return url != nullptr ? url->media() : media_of(client); }
 
 std::optional<json_rpc::Error> Recipients::find(const Principal& principal, const CallMeta& defaults,
@@ -35,8 +42,10 @@ std::optional<json_rpc::Error> Recipients::find(const Principal& principal, cons
     if (auto* error = std::get_if<json_rpc::Error>(&read)) return std::move(*error);
     recipient.meta = std::move(std::get<CallMeta>(read));
     if (!enter_session(principal, recipient)) return json_rpc::unknown_or_expired("session", values_->epoch);
+    if (recipient.client != nullptr) recipient.memory = recipient.client->watch_memory();
     offer_url(principal, recipient);
     tensor::ExportPolicy& policy = recipient.meta.policy;
+    policy.most_data_elements = values_->most_data_elements;
     policy.compression = policy.codings.empty() ? Compression() : values_->compression.choose(policy.codings);
     return std::nullopt;
 }

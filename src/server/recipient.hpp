@@ -21,8 +21,12 @@ struct Recipient {
     std::string state_session{};            // of its calls of stateful functions; empty: none
     std::shared_ptr<LocalClient> client{};  // whose memory can be shared; null: no local channel
     std::unique_ptr<const UrlMedia> url{};  // where a result may stay in the server
+    FaultWatch memory{};                    // of what `client` offered, from before anything of it was read
 
     const tensor::Media& media() const;
+    /// Why no tensor at all can be handed over just now: it takes them by shared memory only, and there is none left.
+    /// Empty: nothing is in the way.
+    std::string busy() const;
 };
 
 /// Finds out. Thread-safe; all of its parts outlive it.

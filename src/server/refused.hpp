@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "json_rpc/error.hpp"
@@ -14,6 +15,11 @@ struct Refused {
 
 [[noreturn]] inline void refuse(std::string_view parameter, std::string_view expected, std::string_view got) {
     throw Refused{400, json_rpc::invalid_params(parameter, expected, got)};
+}
+
+/// Of the query of a URL: `known` lists those that there are.
+[[noreturn]] inline void refuse_parameter(std::string_view name, std::string_view known) {
+    refuse(name, std::string("one of the parameters that there are: ").append(known), "an unknown parameter");
 }
 
 }  // namespace shared_tensor::server

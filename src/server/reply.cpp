@@ -12,19 +12,31 @@ using json_rpc::Json;
 namespace {
 
 void print_value(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange, HandleGrants& grants,
-                 std::string& out) {
+                 json_rpc::LongText& out) {
     if (value.is_plain()) return json_rpc::print_result(id, value.json, out);
     const codec::DescribeObject describe = [&](const ObjectPointer& object) { return grants.describe(object); };
     codec::PlaceholderPrinter placeholders(value, exchange, describe);
     json_rpc::print_result(id, value.json, placeholders, out);
 }
 
-/// The error instead of a value that can't be printed, or nothing.
+void print_error(const Json& id, const Error& error, json_rpc::LongText& out) {
+    std::string text;
+    json_rpc::print({id, error}, text);
+    out += text;
+}
+
+/// The error instead of a value that can't be printed, or nothing. Throws TextTooLong.
 std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange,
-                               HandleGrants& grants, std::string& out) {
+                               HandleGrants& grants, json_rpc::LongText& out) {
     try {
         print_value(id, value, exchange, grants, out);
         return std::nullopt;
+    } catch (const json_rpc::TextTooLong&) {
+        throw;
+    } catch (const tensor::TooManyElements& error) {
+        return too_many_elements(error);
+    } catch (const ReplyStopped& stopped) {
+        return stopped.error();
     } catch (const tensor::TransportNotPossible& error) {
         return json_rpc::transport_not_possible(error.reasons_json());
     } catch (const TooManyHandles& error) {
@@ -40,30 +52,61 @@ std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor
 }  // namespace
 
 void print_outcome(const Json& id, const service::CallOutcome& outcome, tensor::TensorExchange& exchange,
-                   HandleGrants& grants, const ReplyLimits& limits, std::string& out) {
-    if (outcome.failed()) return json_rpc::print({id, *outcome.error()}, out);
-    const std::size_t start = out.size();
-    auto error = try_print(id, *outcome.value(), exchange, grants, out);
-    if (!error && out.size() - start > limits.max_json_bytes)
-        error = json_rpc::response_too_large(limits.max_json_bytes);
+                   HandleGrants& grants, const FaultWatch& memory, const ReplyLimits& limits, json_rpc::LongText& out) {
+    if (outcome.failed()) return print_error(id, *outcome.error(), out);
+    const std::size_t start = out.size(), whole_limit = out.limit();
+    const bool batch_ends_first = whole_limit - start < limits.max_json_bytes;
+    if (!batch_ends_first) out.set_limit(start + limits.max_json_bytes);
+    std::optional<Error> error;
+    try {
+        error = try_print(id, *outcome.value(), exchange, grants, out);
+    } catch (const json_rpc::TextTooLong&) {
+        if (batch_ends_first) {
+            grants.take_back();
+            throw;
+        }
+        error = too_long(limits.max_json_bytes);
+    }
+    out.set_limit(whole_limit);
+    if (!error && memory.failed()) error = service::memory_failed();
     if (!error) return;
     grants.take_back();
-    out.resize(start);
-    json_rpc::print({id, std::move(*error)}, out);
+    out.truncate(start);
+    print_error(id, *error, out);
 }
 
-http::Response finish_reply(std::string json, const tensor::TensorExchange& exchange) {
+json_rpc::Error too_long(std::size_t limit_bytes) {
+    return json_rpc::response_too_large(limit_bytes,
+                                        "ask for less at a time, take large tensors by another transport "
+                                        "(Shared-Tensor-Accept: body, or shm on the daemon's host), or raise the "
+                                        "daemon's --max-reply-json-bytes");
+}
+
+json_rpc::Error too_many_elements(const tensor::TooManyElements& tensor) {
+    return json_rpc::make_error(
+        json_rpc::ErrorCode::response_too_large,
+        {{"limit_elements", tensor.limit()},
+         {"elements", tensor.elements()},
+         {"detail",
+          "take large tensors by another transport (Shared-Tensor-Accept: base64, body, or shm on the daemon's host), "
+          "or raise the daemon's --max-reply-data-elements"}});
+}
+
+http::Response finish_reply(ReplyText json, const tensor::TensorExchange& exchange) {
     http::Response response;
     if (std::string ways = exchange.summary(); !ways.empty())
         response.headers.add("Shared-Tensor-Transport", std::move(ways));
     if (exchange.body().parts().empty()) {
         response.content_type = "application/json";
-        response.text = std::move(json);
+        if (json.is_one_piece()) {
+            response.text = json.take_whole();
+        } else {
+            response.parts = json.take_parts();
+        }
         return response;
     }
     response.content_type = codec::kFrameContentType;
-    const auto head = std::make_shared<const std::string>(codec::frame_head(json));
-    response.parts.push_back({std::as_bytes(std::span(*head)), head});
+    response.parts = json.take_frame();
     for (const tensor::BodyPart& part : exchange.body().parts())
         response.parts.push_back({part.bytes, part.owner});
     return response;
@@ -87,6 +130,12 @@ json_rpc::Error too_many_requests(std::chrono::milliseconds wait) {
     Error error = json_rpc::busy(wait);
     error.data["detail"] = "this client asks more often than it may: --max-client-requests a second";
     return error;
+}
+
+json_rpc::Error no_thread() {
+    return json_rpc::busy(std::chrono::seconds(1),
+                          "no thread can be spared for a call that waits: try again later; if it stays so, raise the "
+                          "server's limit of threads (ulimit -u, pids.max) or of memory");
 }
 
 http::Response error_reply(const Json& id, const Error& error) {

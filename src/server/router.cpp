@@ -42,8 +42,15 @@ http::Response wrong_method(std::string allowed) {
     return response;
 }
 
+http::Response busy(std::string_view reason) {
+    http::Response response = refusal(503, json_rpc::busy(std::chrono::seconds(1), reason));
+    response.headers.add("Retry-After", "1");
+    return response;
+}
+
 /// RFC 9110, 11.6.1: a 401 names the way to log in.
 http::Response turn_away(const Refusal& refused) {
+    if (refused.status == 503) return busy(refused.reason);
     http::Response response = refusal(refused.status, not_permitted(refused.reason));
     if (refused.status == 401) response.headers.add("WWW-Authenticate", "Bearer");
     return response;
@@ -94,18 +101,24 @@ std::variant<http::BodyPlan, http::Response> Router::plan(const http::RequestHea
     const auto checked = parts_.access.check(head);
     if (const auto* refused = std::get_if<Refusal>(&checked)) return turn_away(*refused);
     const Principal& who = std::get<Principal>(checked);
-    const auto client_budget = who.use != nullptr ? who.use->bytes_in_flight : nullptr;
+    http::BodyPlan plan{0, false};
+    if (who.use != nullptr) plan.client_connections = who.use->connections;
     if (auto refused = refuse(head, who)) return std::move(*refused);
+    if (head.path != kRpcPath && !is_tensor_path(head.path)) return plan;
+    if (who.use != nullptr) plan.client_budget = who.use->bytes_in_flight;
+    plan.takes_long = head.path != kRpcPath;
     if (is_tensor_path(head.path) && head.method == "PUT") {
         if (auto refused = parts_.uploads.refuse_head(head, who)) return std::move(*refused);
-        return http::BodyPlan{parts_.max_body_bytes, true, client_budget};
+        plan.max_bytes = parts_.max_body_bytes;
+        plan.binary = true;
     }
-    if (head.path != kRpcPath) return http::BodyPlan{0, false};
+    if (head.path != kRpcPath) return plan;
     const std::string type = media_type(head.headers);
-    if (type == codec::kFrameContentType) return http::BodyPlan{parts_.max_body_bytes, true, client_budget};
-    if (type == "application/json" || type == "application/json-rpc" || type == "application/jsonrequest") {
-        return http::BodyPlan{parts_.max_json_bytes, false, client_budget};
-    }
+    plan.binary = type == codec::kFrameContentType;
+    plan.max_bytes = plan.binary ? parts_.max_body_bytes : parts_.max_json_bytes;
+    if (plan.binary || type == "application/json" || type == "application/json-rpc" ||
+        type == "application/jsonrequest")
+        return plan;
     return refusal(415,
                    json_rpc::invalid_request("Content-Type must be application/json or application/vnd.shared-tensor"));
 }
@@ -145,6 +158,7 @@ public:
     PageExchange(http::Exchange& inner, const http::RequestHead& head, const Access& access)
         : inner_(inner), head_(head), access_(access) {}
     void on_client_gone(std::function<void()> gone) override { inner_.on_client_gone(std::move(gone)); }
+    bool may_take_long() override { return inner_.may_take_long(); }
     bool begin(const http::Response& head) override {
         http::Response readable = head;
         let_page_read(head_, access_, readable);
@@ -174,19 +188,20 @@ http::Response Router::answer(http::Request request, http::Exchange& exchange) c
     if (const auto* refused = std::get_if<Refusal>(&checked)) return turn_away(*refused);
     const Principal& who = std::get<Principal>(checked);
     if (is_tensor) return tensor(request, who, exchange);
-    const bool tells = request.head.headers.find("Shared-Tensor-Coding").has_value();
-    http::Response response = rpc(std::move(request), who, exchange);
-    if (const std::string names = parts_.values.compression.names(); tells && !names.empty())
-        response.headers.add("Shared-Tensor-Coding", names);
-    return response;
+    return rpc(std::move(request), who, exchange);
 }
 
 http::Response Router::rpc(http::Request request, const Principal& who, http::Exchange& exchange) const try {
     decode(request, who);
-    if (!request.head.headers.find("Accept-Encoding")) return parts_.rpc.answer(request, who, exchange);
     http::Response response = parts_.rpc.answer(request, who, exchange);
+    const CodingOffer& offer = parts_.values.compression;
+    const bool tells = request.head.headers.find("Shared-Tensor-Coding").has_value();
+    if (const std::string names = offer.names(); tells && !names.empty())
+        response.headers.add("Shared-Tensor-Coding", names);
+    if (!request.head.headers.find("Accept-Encoding")) return response;
     response.headers.add("Vary", "Accept-Encoding");
-    if (!response.text.empty()) compress(request.head, parts_.values.compression, parts_.compression, response);
+    if (response.content_type == "application/json")
+        compress_text(request.head, offer, parts_.compression, response, exchange);
     return response;
 } catch (const Refused& refused) {
     return coding_refusal(refused);
@@ -239,7 +254,7 @@ http::Response Router::fault_behind(const http::RequestHead& head, int status, s
 }
 
 http::Response Router::fault(int status, std::string_view reason) {
-    if (status == 503) return refusal(status, json_rpc::busy(std::chrono::seconds(1)));
+    if (status == 503) return busy(reason);
     return refusal(status, json_rpc::invalid_request(reason));
 }
 

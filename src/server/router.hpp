@@ -34,6 +34,10 @@ public:
     std::variant<http::BodyPlan, http::Response> admit(const http::RequestHead& head) override;
     http::Response handle(http::Request request, http::Exchange& exchange) override;
     std::optional<http::WebSocketPlan> upgrade(const http::RequestHead& head) override;
+    bool is_about_health(const http::RequestHead& head) override {
+        return head.path == "/healthz" || head.path == "/readyz";
+    }
+    bool trusts(const http::Peer& peer) override { return parts_.access.is_own_user(peer); }
     http::Response fault(int status, std::string_view reason) override;
     http::Response fault_behind(const http::RequestHead& head, int status, std::string_view reason) override;
 

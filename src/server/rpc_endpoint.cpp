@@ -28,6 +28,13 @@ std::string timing(std::chrono::nanoseconds compute) {
     return text.append(digits.data(), end.ptr);
 }
 
+/// Methods of the daemon's own that may keep their thread for long.
+bool takes_long(std::string_view method) {
+    constexpr std::array<std::string_view, 5> kLong = {"task.wait", "task.result", "tensor.watch", "model.load",
+                                                       "model.unload"};
+    return std::find(kLong.begin(), kLong.end(), method) != kLong.end();
+}
+
 std::variant<codec::Frame, Error> split(const http::Request& request) {
     if (media_type(request.head.headers) != codec::kFrameContentType) return codec::Frame{request.text(), {}};
     const auto frame = codec::split_frame(request.body->bytes());
@@ -131,12 +138,30 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
     message.exchange.set_media(item.to.media());
     message.exchange.set_borrow(false);
     item.builtin = builtins_->find(item.request.method);
-    if (item.builtin == nullptr) start_call(message, item);
+    const bool waits = item.builtin != nullptr ? takes_long(item.request.method) : !item.request.is_notification();
+    if (waits && !message.client.may_take_long()) {
+        item.outcome = make_outcome(no_thread());
+        return;
+    }
+    if (item.builtin != nullptr) return;
+    // Before it runs: a client that gets -32001 may call again.
+    if (const std::string reason = item.to.busy(); !reason.empty()) {
+        item.outcome = make_outcome(json_rpc::busy(std::chrono::seconds(1), reason));
+        return;
+    }
+    start_call(message, item);
+}
+
+/// Whether the function may read device memory of its caller where it lies: the call does not outlive its request, and
+/// nobody else gets its result.
+bool RpcEndpoint::may_borrow(const FunctionOptions& options, const Item& item) {
+    return options.borrows && !options.cached && item.to.meta.idempotency_key.empty() &&
+           !item.request.is_notification();
 }
 
 void RpcEndpoint::start_call(Message& message, Item& item) const {
     const service::FunctionPointer function = dispatcher_->find(item.request.method);
-    message.exchange.set_borrow(function != nullptr && function->options().borrows);
+    message.exchange.set_borrow(function != nullptr && may_borrow(function->options(), item));
     auto timeout = item.to.meta.timeout;
     if (timeout && !item.inputs.empty()) {  // it waited for them: its time began with the message
         *timeout -= std::chrono::duration_cast<std::chrono::milliseconds>(real_clock().now() - message.begun);
@@ -144,11 +169,14 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
     }
     auto started = dispatcher_->call({item.request.method,
                                       item.request.params,
-                                      {message.principal.name, item.to.state_session, {}},
+                                      {message.principal.name, item.to.state_session, {}, id_text(item.request.id)},
                                       timeout,
                                       item.to.meta.idempotency_key,
                                       message.exchange,
-                                      &message.references});
+                                      &message.references,
+                                      item.to.memory,
+                                      {},
+                                      item.request.is_notification()});
     if (auto* error = std::get_if<Error>(&started)) {
         item.outcome = make_outcome(std::move(*error));
         return;
@@ -163,7 +191,7 @@ service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, c
     message.exchange.set_media(item.to.media());
     try {
         return method({item.request.params, item.to.meta, message.principal, message.client, message.exchange,
-                       message.wait_end, item.to.state_session, message.references});
+                       message.wait_end, item.to.state_session, message.references, item.to.memory});
     } catch (const BadParameter& bad) {
         return make_outcome(bad.error());
     } catch (const std::bad_alloc&) {
@@ -182,22 +210,27 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
     }
     if (item.waiter == nullptr) return;  // a notification that goes on by itself
     item.outcome = message.client.wait(item.waiter, item.deadline);
-    item.compute = item.waiter->execution()->compute_time();
-    if (!item.outcome) {
+    const std::shared_ptr<service::Execution> execution = item.waiter->execution();
+    item.waiter.reset();
+    item.compute = execution->compute_time();
+    if (item.outcome) {
+        message.exchange.count_copied(execution->take_copied());
+    } else {
+        execution->own_arguments();  // it may go on, and its caller is about to be answered
+        message.exchange.count_copied(execution->take_copied());
         // Its local channel may have been closed alone, and then it reads this.
         item.outcome = make_outcome(
             message.client.known_gone()
                 ? json_rpc::cancelled("the client's local channel was closed")
                 : json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout"));
     }
-    item.waiter.reset();
 }
 
-void RpcEndpoint::print(Message& message, Item& item, std::string& json) const {
+void RpcEndpoint::print(Message& message, Item& item, json_rpc::LongText& json) const {
     message.exchange.set_policy(item.to.meta.policy);
     message.exchange.set_media(item.to.media());
     HandleGrants grants = recipients_->grants(message.principal, item.to);
-    print_outcome(item.id(), *item.outcome, message.exchange, grants, replies_, json);
+    print_outcome(item.id(), *item.outcome, message.exchange, grants, item.to.memory, replies_, json);
 }
 
 http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
@@ -207,7 +240,7 @@ http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
         nothing.status = 204;
         return nothing;
     }
-    std::string json;
+    ReplyText json(*values_, message.principal, &message.client);
     print(message, item, json);
     http::Response response = finish_reply(std::move(json), message.exchange);
     if (item.outcome->failed()) set_status(response, *item.outcome->error());
@@ -216,19 +249,18 @@ http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
 }
 
 http::Response RpcEndpoint::answer_batch(Message& message, std::vector<Item>& items) const {
-    json_rpc::BatchWriter writer(replies_.max_batch_bytes);
+    ReplyText json(*values_, message.principal, &message.client);
+    json_rpc::BatchWriter writer(json, replies_.max_batch_bytes);
     for (const Item& item : items) {
         if (!item.request.is_notification()) writer.expect(item.id());
     }
     for (Item& item : items) {
         finish(message, item);
         if (item.request.is_notification()) continue;
-        std::string json;
-        print(message, item, json);
-        writer.add(item.id(), json);
+        writer.add(item.id(), [&](json_rpc::LongText& out) { print(message, item, out); });
     }
-    std::string text = writer.finish();
-    if (!text.empty()) return finish_reply(std::move(text), message.exchange);
+    writer.finish();
+    if (json.size() > 0) return finish_reply(std::move(json), message.exchange);
     http::Response nothing;
     nothing.status = 204;
     return nothing;

@@ -50,10 +50,11 @@ private:
     http::Response answer_batch(Message& message, std::vector<Item>& items) const;
     void start_all(Message& message, std::vector<Item>& items, const CallMeta& defaults) const;
     void start(Message& message, Item& item, const CallMeta& defaults) const;
+    static bool may_borrow(const FunctionOptions& options, const Item& item);
     void start_call(Message& message, Item& item) const;
     service::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
     void finish(Message& message, Item& item) const;
-    void print(Message& message, Item& item, std::string& json) const;
+    void print(Message& message, Item& item, json_rpc::LongText& json) const;
 
     service::Dispatcher* dispatcher_;
     const Builtins* builtins_;

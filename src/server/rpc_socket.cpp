@@ -48,6 +48,7 @@ public:
     Exchange(const Exchange&) = delete;
     Exchange& operator=(const Exchange&) = delete;
     ~Exchange() override {
+        if (held_) socket_->threads_.release_hold();
         if (watch_ == nullptr) return;
         socket_->calls_.with([&](Calls& calls) { calls.watches.erase(this); });
         watch_->unwatch();
@@ -62,9 +63,12 @@ public:
         if (too_late) watch_->report();
     }
 
+    bool may_take_long() override { return held_ = held_ || socket_->threads_.hold(); }
+
 private:
     const std::shared_ptr<RpcSocket> socket_;
     std::shared_ptr<http::GoneWatch> watch_;
+    bool held_ = false;
 };
 
 RpcSocket::RpcSocket(const SocketParts& parts, Threads& threads, std::shared_ptr<http::WebSocket> socket,
@@ -262,6 +266,8 @@ void RpcSocket::open_stream(const json_rpc::Request& request, const Message& mes
         parts_.opener.make(request, std::get<CallMeta>(defaults), principal_, out_, StreamOpener::Carrier::web_socket);
     if (const auto* error = std::get_if<Error>(&made)) return answer_with(id, *error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
+    if (!threads_.hold()) return answer_with(id, no_thread());
+    const AtEnd released([&] { threads_.release_hold(); });
     entered = enter(call);
     if (!entered) return answer_with(id, json_rpc::invalid_request("a call with that id streams already"));
     auto opened = parts_.opener.open(call, request, {message.tensors, message.bytes});
@@ -304,11 +310,12 @@ void RpcSocket::finish_stream(StreamCall& call, const service::CallOutcome& outc
         const Recipient& to = call.recipient();
         tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
         HandleGrants grants = parts_.opener.recipients.grants(principal_, to);
-        std::string json;
+        ReplyText json(parts_.opener.values, principal_);
         if (outcome.failed()) {
-            json_rpc::print({call.id(), call.explained(*outcome.error())}, json);
+            print_outcome(call.id(), *service::make_outcome(call.explained(*outcome.error())), exchange, grants,
+                          to.memory, parts_.replies, json);
         } else {
-            print_outcome(call.id(), outcome, exchange, grants, parts_.replies, json);
+            print_outcome(call.id(), outcome, exchange, grants, to.memory, parts_.replies, json);
         }
         parts_.opener.ways.add(exchange);
         out_->answer_soon(finish_reply(std::move(json), exchange));

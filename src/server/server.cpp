@@ -7,12 +7,14 @@
 #include <thread>
 
 #include "server/credentials.hpp"
+#include "server/descriptor_shares.hpp"
 #include "server/lease_methods.hpp"
 #include "server/local_clients.hpp"
 #include "server/local_socket.hpp"
 #include "server/model_methods.hpp"
 #include "server/named_tensors.hpp"
 #include "server/object_methods.hpp"
+#include "server/own_methods.hpp"
 #include "server/router.hpp"
 #include "server/server_info.hpp"
 #include "server/tensor_methods.hpp"
@@ -20,14 +22,19 @@
 #include "service/open_rpc.hpp"
 #include "tensor/at_tensor.hpp"
 #include "tensor/devices/devices.hpp"
+#include "tensor/own_result.hpp"
 #include "tensor/placement.hpp"
 #include "tensor/shared_allocation.hpp"
 #include "tensor/threads.hpp"
+#include "util/closer.hpp"
 #include "util/default_local_socket.hpp"
+#include "util/descriptors.hpp"
+#include "util/heap_trimmer.hpp"
 #include "util/housekeeper.hpp"
 #include "util/ids.hpp"
 #include "util/log.hpp"
 #include "util/memory_size.hpp"
+#include "util/process_mark.hpp"
 
 #include <shared_tensor/version.hpp>
 
@@ -42,6 +49,28 @@ constexpr std::chrono::milliseconds kFlushTime{1'000};
 
 std::size_t cores() { return std::max(1U, std::thread::hardware_concurrency()); }
 
+void lower(std::size_t& limit, std::size_t to, const char* name, std::size_t descriptors) {
+    if (to < limit)
+        log::info(name, " is ", to, " instead of ", limit, ": the limit of open files (ulimit -n) is ", descriptors);
+    limit = to;
+}
+
+/// What takes descriptors is bounded by what there are, so that some are left to answer with.
+void use_descriptors(ServerOptions& options) {
+    constexpr std::size_t kMostSegments = 16'384;  // of each kind
+    const std::size_t limit = options.raise_descriptor_limit ? raise_descriptor_limit() : descriptor_limit();
+    const std::size_t open = open_descriptors();
+    const DescriptorShares shares = share_descriptors(
+        {options.max_connections, options.max_web_sockets, options.max_local_channels, kMostSegments, kMostSegments},
+        options.max_segments, limit - std::min(limit, open));
+    lower(options.max_connections, shares.connections, "--max-connections", limit);
+    lower(options.max_web_sockets, shares.web_sockets, "--max-web-sockets", limit);
+    lower(options.max_local_channels, shares.local_channels, "--max-local-channels", limit);
+    options.max_segments = shares.own_segments + shares.clients_segments;
+    if (options.max_untrusted_connections == 0)
+        options.max_untrusted_connections = std::max<std::size_t>(1, options.max_connections / 4);
+}
+
 ServerOptions completed(ServerOptions options) {
     if (options.host.empty() && options.unix_socket.empty()) {
         throw std::invalid_argument("the server has nowhere to listen: give a host or a Unix socket");
@@ -52,6 +81,7 @@ ServerOptions completed(ServerOptions options) {
         throw std::invalid_argument("a stream's window must be at least 1 item and 1 byte");
     if (options.queue == 0) throw std::invalid_argument("queue must be at least 1");
     if (options.workers == 0) options.workers = std::max<std::size_t>(4, cores());
+    use_descriptors(options);
     if (options.torch_threads == 0) options.torch_threads = std::max<std::size_t>(1, cores() / options.workers);
     return options;
 }
@@ -71,6 +101,7 @@ service::DispatcherOptions dispatcher_options(const ServerOptions& options, cons
     result.max_streams = options.max_streams;
     result.place = &tensor::placed;
     result.without_grad = &tensor::without_grad;
+    result.own_result = &tensor::own_result;
     result.idempotency.max_keys = options.idempotency_keys;
     result.idempotency.window = options.idempotency_window;
     result.idempotency.max_bytes = options.idempotency_bytes;
@@ -86,6 +117,7 @@ http::ServerOptions http_options(const ServerOptions& options) {
     result.max_headers = options.max_headers;
     result.max_connections = options.max_connections;
     result.max_connections_of_address = options.max_client_connections;
+    result.max_untrusted_connections = options.max_untrusted_connections;
     result.tls = Credentials::tls_of(options);
     result.header_timeout = options.header_timeout;
     result.body_timeout = options.body_timeout;
@@ -98,10 +130,15 @@ http::ServerOptions http_options(const ServerOptions& options) {
     return result;
 }
 
+/// Tensors up to this size lie in segments together: each segment takes a descriptor.
+constexpr std::size_t kSmallTensor = std::size_t{64} << 10;
+
 shm::PoolLimits pool_limits(const ServerOptions& options) {
     shm::PoolLimits limits;
     limits.max_bytes = options.max_shared_bytes > 0 ? options.max_shared_bytes : memory_size() / 2;
     limits.max_idle_bytes = limits.max_bytes / 4;
+    limits.max_segments = options.max_segments - options.max_segments / 2;
+    limits.max_together = kSmallTensor;
     return limits;
 }
 
@@ -142,7 +179,9 @@ ReplyLimits reply_limits(const ServerOptions& options) {
 Clients::Limits client_limits(const ServerOptions& options) {
     const std::size_t all = options.max_bytes_in_flight > 0 ? options.max_bytes_in_flight : memory_size() / 4;
     const std::size_t one = options.max_client_bytes_in_flight;
-    return {options.max_client_requests, one > 0 ? one : all / 2, one};
+    const std::size_t connections = options.max_client_connections;
+    return {options.max_client_requests, one > 0 ? one : all / 2, one,
+            connections > 0 ? connections : std::max<std::size_t>(1, options.max_connections / 2)};
 }
 
 /// A token that crosses a network in the clear is anybody's.
@@ -184,7 +223,8 @@ public:
           sessions_({options_.max_sessions, options_.session_idle}),
           objects_({options_.max_objects, options_.max_client_objects, options_.object_idle}),
           leases_(lease_limits(options_)),
-          local_({access_, sessions_, leases_, epoch_, pool_limits(options_), [this] { return way_facts(); }}),
+          local_({access_, sessions_, leases_, epoch_, pool_limits(options_), options_.max_segments / 2,
+                  options_.max_local_channels, options_.header_timeout, [this] { return way_facts(); }}),
           allocation_(local_.pool()),
           names_(named_limits(options_), options_.max_set_members,
                  options_.local_socket == "none" ? nullptr : &local_.pool()),
@@ -193,7 +233,7 @@ public:
           dispatcher_(registry, dispatcher_options(options_, allocation_), &tensor::make_handle),
           models_(dispatcher_.functions(), options_.model_folders, options_.max_models,
                   [this](const std::string& session) { return sessions_.is_open(session); }),
-          open_rpc_(dispatcher_.functions(), SHARED_TENSOR_VERSION),
+          open_rpc_(dispatcher_.functions(), SHARED_TENSOR_VERSION, {own_methods(), {{"Tensor", tensor_schema()}}}),
           values_{objects_,
                   leases_,
                   named_values(),
@@ -202,7 +242,8 @@ public:
                   [this](const Principal& who, std::size_t bytes) {
                       http::BodyBudget* const own = who.use != nullptr ? who.use->bytes_in_flight.get() : nullptr;
                       return transport_.hold_bytes(own, bytes);
-                  }},
+                  },
+                  options_.max_reply_data_elements},
           recipients_(sessions_, local_, values_),
           builtins_({dispatcher_, sessions_, [this] { return info(); }, [this] { return way_facts(); }, open_rpc_,
                      epoch_, options_.max_wait}),
@@ -247,11 +288,15 @@ public:
         local_.stop();  // also of a start that failed: its end tells of sessions
     }
 
+    bool is_here() const { return process_.is_here(); }
+
     void start() {
+        if (!is_here()) throw std::logic_error("this server belongs to the process that this one was forked from");
         tensor::limit_threads(options_.torch_threads);
         switch_on_devices(options_);
         warn_of_plain_tokens(options_);
         check_placements();
+        closer();  // its thread starts now: later there may be no more threads
         transport_.start();
         access_.set_port(transport_.port());
         start_local();
@@ -269,20 +314,24 @@ public:
             uploads_.expire();
             tensor::Devices::of_process().quarantine().tend();
             objects_.expire();
+            const http::ServerStats now = transport_.stats();
+            heap_.tend({now.requests, now.threads}, real_clock().now());
         });
         started_ = real_clock().now();
         running_.store(true);
     }
 
     bool stop(std::chrono::milliseconds drain_time) {
-        if (!running_.exchange(false)) return true;
+        if (!is_here() || !running_.exchange(false)) return true;
         names_.store().close();
         dispatcher_.refuse_new();
         models_.close();
         sockets_.drain();
-        const bool done = dispatcher_.drain(real_clock().now() + drain_time);
+        const SteadyTime deadline = real_clock().now() + drain_time;
+        bool done = dispatcher_.drain(deadline);
+        done = models_.wait_for_loads(deadline) && done;
         sockets_.close();
-        transport_.stop(kFlushTime);
+        done = transport_.stop(kFlushTime) && done;
         alias_ = {};
         local_.stop();
         housekeeper_.reset();
@@ -344,6 +393,7 @@ private:
                             ways_, names_.store(), uploads_, sockets_, facts});
     }
 
+    const ProcessMark process_;
     const ServerOptions options_;
     const std::string epoch_;
     Credentials credentials_;
@@ -371,6 +421,7 @@ private:
     Router router_;
     http::Server transport_;
     LocalSocketAlias alias_;
+    HeapTrimmer heap_;  ///< tended by the housekeeper
     std::optional<Housekeeper> housekeeper_;
     SteadyTime started_{};
     std::string local_reason_;  ///< why there is no local channel; empty: there is one
@@ -380,7 +431,9 @@ private:
 // NOLINTNEXTLINE(performance-unnecessary-value-param): the functions are the server's from here
 Server::Server(Registry registry, ServerOptions options)
     : impl_(std::make_unique<Impl>(registry, std::move(options))) {}
-Server::~Server() = default;
+Server::~Server() {
+    if (!impl_->is_here()) static_cast<void>(impl_.release());  // a forked child's copy: its threads are not there
+}
 
 void Server::start() { impl_->start(); }
 int Server::port() const { return impl_->port(); }

@@ -9,6 +9,7 @@ namespace shared_tensor::server {
 namespace {
 
 constexpr std::chrono::milliseconds kThreadIdleLimit{10'000};
+constexpr std::size_t kReserved = 2;  // threads for calls that do not wait, such as task.cancel
 
 class Runner final : public RpcSocket::Threads::Worker {
 public:
@@ -39,8 +40,10 @@ private:
 
 SocketEndpoint::SocketEndpoint(SocketParts parts)
     : parts_(std::move(parts)),
-      threads_("st-socket", parts_.limits.max_sockets * parts_.limits.max_calls, kThreadIdleLimit,
-               [] { return std::make_unique<Runner>(); }) {}
+      threads_("st-socket", parts_.limits.max_sockets * parts_.limits.max_calls + kReserved, kThreadIdleLimit,
+               [] { return std::make_unique<Runner>(); }) {
+    threads_.start(kReserved);
+}
 
 SocketEndpoint::~SocketEndpoint() { threads_.stop(); }
 
@@ -54,7 +57,10 @@ std::optional<http::WebSocketPlan> SocketEndpoint::plan(const http::RequestHead&
     const auto place = std::make_shared<Place>(state_);
     http::WebSocketPlan plan;
     plan.limits = parts_.limits.transport;
-    if (principal.use != nullptr) plan.client_budget = principal.use->bytes_in_flight;
+    if (principal.use != nullptr) {
+        plan.client_budget = principal.use->bytes_in_flight;
+        plan.client_connections = principal.use->connections;
+    }
     plan.serve = [this, place, headers = head.headers, principal](const std::shared_ptr<http::WebSocket>& socket) {
         serve(std::make_shared<RpcSocket>(parts_, threads_, socket, headers, principal));
     };

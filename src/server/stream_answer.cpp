@@ -49,20 +49,21 @@ public:
     Out(http::Exchange& exchange, bool events) : exchange_(&exchange), events_(events) {}
 
     /// Several threads of a function may write; a piece is whole before the next one.
-    bool send(std::string json, const tensor::OutgoingBody& tensors) override {
-        const std::lock_guard turn(turn_);
-        if (exchange_ == nullptr) return false;
-        if (events_) return send_event(json);
-        std::vector<http::BodyPart> parts;
+    bool send(ReplyText json, const tensor::OutgoingBody& tensors) override {
+        if (events_) return send_event(json.take_parts());
+        std::vector<http::BodyPart> parts = json.take_frame();
         for (const tensor::BodyPart& part : tensors.parts())
             parts.push_back({part.bytes, part.owner});
-        return send_frame(json, std::move(parts));
+        return send_frame(std::move(parts));
     }
-    bool say(std::string json) override { return send(std::move(json), {}); }
+    bool say(std::string json) override {
+        if (events_) return send_event({view_of(json)});
+        return send_frame({view_of(codec::frame_head(json))});
+    }
 
     /// The answer of the call, and nothing after it: what is left of the function has no exchange any more.
-    bool answer(const std::string& json, const tensor::TensorExchange& tensors) {
-        const bool sent = send(json, tensors.body());
+    bool answer(ReplyText json, const tensor::TensorExchange& tensors) {
+        const bool sent = send(std::move(json), tensors.body());
         const std::lock_guard turn(turn_);
         exchange_ = nullptr;
         return sent;
@@ -70,18 +71,22 @@ public:
 
 private:
     /// JSON text has no line ends.
-    bool send_event(const std::string& json) {
-        const std::array<http::BodyPart, 3> parts{view_of("data: "), view_of(json), view_of("\n\n")};
-        return exchange_->write(parts);
+    bool send_event(std::vector<http::BodyPart> json) {
+        json.insert(json.begin(), view_of("data: "));
+        json.push_back(view_of("\n\n"));
+        return write(json);
     }
-    bool send_frame(const std::string& json, std::vector<http::BodyPart> parts) {
-        const std::string head = codec::frame_head(json);
-        std::uint64_t size = head.size();
+    bool send_frame(std::vector<http::BodyPart> parts) {
+        std::uint64_t size = 0;
         for (const http::BodyPart& part : parts)
             size += part.bytes.size();
         const std::string length = length_of(size);
-        parts.insert(parts.begin(), {view_of(length), view_of(head)});
-        return exchange_->write(parts);
+        parts.insert(parts.begin(), view_of(length));
+        return write(parts);
+    }
+    bool write(std::span<const http::BodyPart> parts) {
+        const std::lock_guard turn(turn_);
+        return exchange_ != nullptr && exchange_->write(parts);
     }
 
     std::mutex turn_;
@@ -115,6 +120,7 @@ std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request
                               events ? StreamOpener::Carrier::events : StreamOpener::Carrier::frames);
     if (const auto* error = std::get_if<Error>(&made)) return error_reply(id, *error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
+    if (!exchange.may_take_long()) return error_reply(id, no_thread());
     auto opened = opener_->open(call, request, std::move(tensors));
     if (const auto* error = std::get_if<Error>(&opened)) return error_reply(id, *error);
     auto& run = std::get<service::StreamRun>(opened);
@@ -131,15 +137,13 @@ std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request
     const Recipient& to = call->recipient();
     tensor::TensorExchange result({}, to.meta.policy, {}, to.media());
     HandleGrants grants = opener_->recipients.grants(principal, to);
-    std::string json;
+    ReplyText json(opener_->values, principal);
     const service::OutcomePointer outcome = execution->outcome();
-    if (outcome->failed()) {
-        json_rpc::print({id, call->explained(*outcome->error())}, json);
-    } else {
-        print_outcome(id, *outcome, result, grants, replies_, json);
-    }
+    const service::OutcomePointer told =
+        outcome->failed() ? service::make_outcome(call->explained(*outcome->error())) : outcome;
+    print_outcome(id, *told, result, grants, to.memory, replies_, json);
     opener_->ways.add(result);
-    if (!out->answer(json, result)) grants.take_back();
+    if (!out->answer(std::move(json), result)) grants.take_back();
     return std::nullopt;
 }
 

@@ -94,6 +94,7 @@ private:
         const codec::JsonSource source(exchange, &references, {&tensor::placed, options.device, options.dtype});
         try {
             read(ValueReader(source, codec::JsonSource::node(*item.value)));
+            call_->lent_->add(exchange.take_lent());
             // Whose turn it is to use an object is settled before a call begins.
             if (!source.uses().empty()) throw InvalidValue({}, "a value: objects are passed as arguments", "handle");
         } catch (const InvalidValue& error) {
@@ -140,13 +141,22 @@ private:
         const Recipient& to = call_->setup_.recipient;
         tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
         HandleGrants grants = call_->setup_.recipients.grants(call_->principal(), to);
-        std::string json = start_;
+        ReplyText json(call_->setup_.values, call_->principal());
+        json += start_;
         std::uint64_t elsewhere = 0;
         try {
             print(write, exchange, grants, json, elsewhere);
         } catch (const tensor::TransportNotPossible& error) {
             grants.take_back();
             call_->note_unsent(std::current_exception(), json_rpc::transport_not_possible(error.reasons_json()));
+            throw;
+        } catch (const json_rpc::TextTooLong&) {
+            grants.take_back();
+            call_->note_unsent(std::current_exception(), too_long(call_->setup_.max_item_json));
+            throw;
+        } catch (const tensor::TooManyElements& error) {
+            grants.take_back();
+            call_->note_unsent(std::current_exception(), too_many_elements(error));
             throw;
         } catch (const TooManyHandles& error) {
             grants.take_back();
@@ -163,22 +173,19 @@ private:
         throw CancelledError();
     }
 
-    void print(const Write& write, tensor::TensorExchange& exchange, HandleGrants& grants, std::string& json,
+    void print(const Write& write, tensor::TensorExchange& exchange, HandleGrants& grants, ReplyText& json,
                std::uint64_t& elsewhere) const {
+        json.set_limit(call_->setup_.max_item_json);
         codec::Value value;
         codec::JsonSink sink(value, exchange);
         write(ValueWriter(sink, sink.root()));
         const codec::DescribeObject describe = [&](const ObjectPointer& object) { return grants.describe(object); };
         codec::PlaceholderPrinter placeholders(value, exchange, describe);
         json_rpc::print_json(value.json, placeholders, json);
+        if (call_->recipient().memory.failed())
+            throw std::runtime_error("shared memory of the caller failed: the item is not sent");
         elsewhere = bytes_elsewhere(value, exchange);
         json += streams::item_end(elsewhere);
-        const std::size_t most = call_->setup_.max_item_json;
-        if (json.size() <= most) return;
-        const auto error = std::make_exception_ptr(
-            std::length_error("an item's JSON has more than " + std::to_string(most) + " bytes"));
-        call_->note_unsent(error, json_rpc::response_too_large(most));
-        std::rethrow_exception(error);
     }
 
     const std::shared_ptr<StreamCall> call_;

@@ -25,7 +25,7 @@ public:
     virtual ~MessageOut() = default;
     /// A JSON text, and tensors behind it in frame form where there are some. Blocks no longer than until the peer's
     /// system has it: what the tensors were written from may change then. False when there is nobody any more.
-    virtual bool send(std::string json, const tensor::OutgoingBody& tensors) = 0;
+    virtual bool send(ReplyText json, const tensor::OutgoingBody& tensors) = 0;
     /// The same without tensors, and without blocking.
     virtual bool say(std::string json) = 0;
     /// Nothing more can be said as it has to be: the connection ends. Does not block.
@@ -62,6 +62,8 @@ public:
     const Recipient& recipient() const { return setup_.recipient; }
     std::vector<streams::StreamInfo> infos() const;
     const streams::Window& window() const { return setup_.window; }
+    /// What its items, and its arguments, lie in.
+    const std::shared_ptr<codec::LentForCall>& lent() const { return lent_; }
 
     /// What the client said of one of its streams; `item` where it is one. Why it cannot be, empty when it can. Does
     /// not block.
@@ -86,6 +88,7 @@ private:
     void note_unsent(std::exception_ptr thrown, json_rpc::Error error);
 
     const Setup setup_;
+    const std::shared_ptr<codec::LentForCall> lent_ = std::make_shared<codec::LentForCall>();
     std::vector<Flow> flows_;
     struct Unsent {
         std::string type;  ///< of what was thrown

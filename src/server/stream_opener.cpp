@@ -57,10 +57,17 @@ std::variant<service::StreamRun, json_rpc::Error> StreamOpener::open(const std::
     tensor::TensorExchange arguments(std::move(tensors));
     arguments.set_media(recipient.media());
     MessageReferences references(values, call->principal());
-    const service::CallOwner owner{call->principal().name, recipient.state_session, {}};
-    auto opened = dispatcher.open_stream(
-        {request.method, request.params, owner, recipient.meta.timeout, {}, arguments, &references}, call,
-        [call] { call->cancelled(); });
+    const service::CallOwner owner{call->principal().name, recipient.state_session, {}, id_text(request.id)};
+    auto opened = dispatcher.open_stream({request.method,
+                                          request.params,
+                                          owner,
+                                          recipient.meta.timeout,
+                                          {},
+                                          arguments,
+                                          &references,
+                                          recipient.memory,
+                                          call->lent()},
+                                         call, [call] { call->cancelled(); });
     ways.add(arguments);
     return opened;
 }

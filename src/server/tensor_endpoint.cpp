@@ -212,7 +212,7 @@ TensorEndpoint::Wanted TensorEndpoint::parse(const http::RequestHead& head, cons
         } else if (name == "owner") {
             wanted.owner = principal.admin ? value : std::string();
         } else {
-            refuse(name, "slice, bytes, version or owner", "another parameter");
+            refuse_parameter(name, "slice, bytes, version, owner");
         }
     }
     return wanted;

@@ -185,6 +185,7 @@ Outcome TensorMethods::put(const BuiltinCall& call) const {
         if (auto refused = store.refusal(owner, name, sent.bytes(), if_version))
             return make_outcome(error_of(*refused, if_version));
         NamedTensors::Placed placed = place(owner, sent);
+        if (call.memory.failed()) return make_outcome(service::memory_failed());
         const std::uint64_t bytes = placed.value->memory()->bytes();
         auto made = store.put(owner, name, std::move(placed.value), if_version);
         if (auto* refused = std::get_if<TensorStore::Refused>(&made))
@@ -253,7 +254,7 @@ private:
     struct NoPort final : codec::TensorPort {
         codec::TensorPointer import(const Json&) override { throw std::logic_error("import"); }
         codec::TensorPointer wrap(const at::Tensor&) override { throw std::logic_error("wrap"); }
-        void describe(const codec::TensorPointer&, std::string& out) override { out += "null"; }
+        void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
     };
     codec::Value value_;
     NoPort port_;

@@ -2,16 +2,18 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <fstream>
 #include <stdexcept>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace shared_tensor::server {
 
 namespace {
 
-constexpr std::string_view kAdmin = ":admin", kAllow = ":allow=";
+constexpr std::string_view kAdmin = "admin", kAllow = "allow=";
 
 [[noreturn]] void refuse(const std::string& path, const std::string& why) {
     throw std::invalid_argument(path + ": " + why);
@@ -31,22 +33,35 @@ std::vector<std::string> split_methods(std::string_view list) {
     return methods;
 }
 
-/// What stands behind the secret, from the end; a secret may hold colons of its own.
-void take_attributes(AccessToken& token, const std::string& where) {
-    while (true) {
-        std::string& secret = token.secret;
-        if (!token.admin && secret.ends_with(kAdmin)) {
-            token.admin = true;
-            secret.resize(secret.size() - kAdmin.size());
-            continue;
-        }
-        const std::size_t allow = token.allow.empty() ? secret.rfind(kAllow) : std::string::npos;
-        if (allow == std::string::npos) return;
-        token.allow = split_methods(std::string_view(secret).substr(allow + kAllow.size()));
+/// "admin" or "allow=METHOD,PREFIX.*". Errors show nothing of the line: it may be a piece of a secret.
+void add_attribute(AccessToken& token, std::string_view attribute, const std::string& where) {
+    if (attribute == kAdmin) {
+        if (token.admin) refuse(where, "admin is there twice");
+        token.admin = true;
+    } else if (attribute.starts_with(kAllow)) {
+        if (!token.allow.empty()) refuse(where, "allow= is there twice: write all methods behind one");
+        token.allow = split_methods(attribute.substr(kAllow.size()));
         if (token.allow.empty())
             refuse(where, "allow= takes methods separated by commas; a * may only end one: allow=add,tensor.*");
-        secret.resize(allow);
+    } else {
+        refuse(where, "only :admin and :allow=METHOD,PREFIX.* may follow NAME:SECRET, and a secret holds no colon");
     }
+}
+
+/// "NAME:SECRET", then attributes, each after a colon.
+AccessToken read_line(const std::string& text, const std::string& where) {
+    std::vector<std::string> parts;
+    for (std::size_t at = 0; at <= text.size();) {
+        const std::size_t colon = std::min(text.find(':', at), text.size());
+        parts.push_back(text.substr(at, colon - at));
+        at = colon + 1;
+    }
+    if (parts.size() < 2 || parts.front().empty())
+        refuse(where, "each line must be NAME:SECRET, then :admin or :allow=METHOD,PREFIX.*");
+    AccessToken token{parts[0], parts[1], false};
+    for (std::size_t i = 2; i < parts.size(); ++i)
+        add_attribute(token, parts[i], where);
+    return token;
 }
 
 }  // namespace
@@ -58,18 +73,18 @@ std::vector<AccessToken> read_token_file(const std::string& path) {
     if ((status.st_mode & 077) != 0) refuse(path, "the token file is readable by others: chmod 600 it");
     std::vector<AccessToken> tokens;
     std::unordered_set<std::string> names;
+    std::unordered_map<std::string, std::string> secrets;  // with the name that has it
     std::size_t line = 0;
     for (std::string text; std::getline(file, text);) {
         ++line;
         if (text.ends_with('\r')) text.pop_back();
         if (text.empty() || text.front() == '#') continue;
         const std::string where = path + ", line " + std::to_string(line);
-        const std::size_t colon = text.find(':');
-        if (colon == 0 || colon == std::string::npos)
-            refuse(where, "each line must be NAME:SECRET, then :admin or :allow=METHOD,PREFIX.*");
-        AccessToken token{text.substr(0, colon), text.substr(colon + 1), false};
-        take_attributes(token, where);
+        AccessToken token = read_line(text, where);
         if (!names.insert(token.name).second) refuse(where, "there is a token \"" + token.name + "\" already");
+        const auto [same, is_new] = secrets.try_emplace(token.secret, token.name);
+        if (!is_new)
+            refuse(where, '"' + token.name + "\" has the secret of \"" + same->second + "\": give each its own");
         tokens.push_back(std::move(token));
     }
     if (file.bad()) refuse(path, "the token file could not be read to its end");

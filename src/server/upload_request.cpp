@@ -84,7 +84,7 @@ UploadRequest parse_upload_request(const http::RequestHead& head, const Principa
             wanted.if_version = http::parse_decimal(value);
             if (!wanted.if_version) refuse("if_version", "a number", value);
         } else {
-            refuse(parameter, "upload or if_version", "another parameter");
+            refuse_parameter(parameter, "upload, if_version");
         }
     }
     return wanted;

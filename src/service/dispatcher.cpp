@@ -1,6 +1,7 @@
 #include "service/dispatcher.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "service/arguments.hpp"
 #include "service/prepared_call.hpp"
@@ -84,34 +85,72 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     auto nodes = match_arguments(*function.shared, spec.params);
     if (auto* error = std::get_if<Error>(&nodes)) return std::move(*error);
     codec::JsonSource source(spec.port, spec.references, placement_of(*function.shared));
+    (void)spec.port.take_lent();  // what others of the same message brought is theirs
     Binding binding = function.shared->bind(source, std::get<ArgumentNodes>(nodes));
     if (binding.failure) return source.fault() ? *source.fault() : to_error(*binding.failure);
 
-    Prepared prepared{found, std::move(binding.call), {}, {}, options_.call_timeout, source.uses()};
-    const bool cacheable = options_.cache && options.cached && !options.stateful && !function.streams;
-    const bool keyed = !spec.idempotency_key.empty() && !function.streams;
-    ArgumentsKey key;
-    if (cacheable || keyed) {
-        try {
-            key = arguments_key(std::get<ArgumentNodes>(nodes), source, keyed ? Digests::compute : Digests::stop);
-        } catch (const InvalidValue& error) {  // a reference that the function's own codec passed over
-            return source.fault() ? *source.fault() : json_rpc::invalid_params(error.path, error.expected, error.got);
-        }
+    Prepared prepared{found,    std::move(binding.call), {}, {}, options_.call_timeout, source.uses(), spec.memory,
+                      spec.lent};
+    if (auto lent = spec.port.take_lent(); !lent.empty()) {
+        if (prepared.lent == nullptr) prepared.lent = std::make_shared<codec::LentForCall>();
+        prepared.lent->add(std::move(lent));
     }
-    prepared.arguments = std::move(key.text);
-    if (cacheable && !key.has_digests && !key.has_objects && prepared.objects.empty()) {
-        prepared.cache_key = std::string(spec.method) + '\0' + std::string(options.version) + '\0' +
-                             spec.owner.principal + '\0' + prepared.arguments;
+    try {
+        set_keys(prepared, spec, kind, std::get<ArgumentNodes>(nodes), source);
+    } catch (const InvalidValue& error) {  // a reference that the function's own codec passed over
+        return source.fault() ? *source.fault() : json_rpc::invalid_params(error.path, error.expected, error.got);
+    } catch (const std::bad_alloc&) {
+        return json_rpc::out_of_memory(
+            "there is no memory for copies of the arguments, which the call needs because it may outlive this request: "
+            "wait until others have ended, or start the server with a higher --max-bytes-in-flight");
     }
     if (options.timeout.count() > 0) prepared.timeout = options.timeout;
     if (spec.timeout) prepared.timeout = *spec.timeout;
     return prepared;
 }
 
+namespace {
+
+/// Of a call that may outlive its request. Its caller is free to write to its memory as soon as that is answered.
+void own_arguments(const codec::LentForCall* lent, codec::TensorPort& port) {
+    if (lent == nullptr) return;
+    for (const auto& memory : lent->in_use())
+        port.take_over(*memory);
+}
+
+}  // namespace
+
+/// What the policies know the call by, and whether its result is kept. Then the arguments are the server's own, and the
+/// key is that of the bytes which the function will read.
+void Dispatcher::set_keys(Prepared& prepared, const CallSpec& spec, Kind kind, const ArgumentNodes& arguments,
+                          const codec::JsonSource& source) const {
+    const FunctionOptions& options = prepared.function->shared->options();
+    const bool streams = prepared.function->streams;
+    const bool cacheable = options_.cache && options.cached && !options.stateful && !streams;
+    const bool keyed = !spec.idempotency_key.empty() && !streams;
+    prepared.kept = keyed || kind == Kind::task;
+    const bool outlives_request = prepared.kept || spec.is_notification;
+    if (outlives_request) own_arguments(prepared.lent.get(), spec.port);
+    if (!cacheable && !keyed) return;
+    ArgumentsKey key = arguments_key(arguments, source, keyed ? Digests::compute : Digests::stop);
+    const bool cached = cacheable && !key.has_digests && !key.has_objects && prepared.objects.empty();
+    if (cached && !outlives_request && prepared.lent != nullptr) {
+        own_arguments(prepared.lent.get(), spec.port);
+        key = arguments_key(arguments, source, Digests::stop);
+    }
+    prepared.kept |= cached;
+    prepared.arguments = std::move(key.text);
+    if (cached) {
+        prepared.cache_key = std::string(spec.method) + '\0' + std::string(options.version) + '\0' +
+                             spec.owner.principal + '\0' + prepared.arguments;
+    }
+}
+
 std::shared_ptr<Execution> Dispatcher::make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline) {
-    return std::make_shared<Execution>(Execution::Setup{prepared.function->shared, std::move(prepared.call),
-                                                        std::move(owner), deadline, wrap_, prepared.function->run_time,
-                                                        options_.memory, nullptr, options_.without_grad});
+    return std::make_shared<Execution>(
+        Execution::Setup{prepared.function->shared, std::move(prepared.call), std::move(owner), deadline, wrap_,
+                         prepared.function->run_time, options_.memory, nullptr, options_.without_grad, prepared.memory,
+                         options_.own_result, prepared.lent, prepared.kept});
 }
 
 std::vector<Dispatcher::FunctionStats> Dispatcher::function_stats() const {
@@ -214,6 +253,7 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
     }
     if (as_task) groups.push_back(task_group_);
     const auto job = std::make_shared<tasks::Job>();
+    job->is_task = as_task;
     job->groups = std::move(groups);
     job->run = [execution] { execution->run(); };
     execution->on_cancelled([this, weak = std::weak_ptr(job)] {
@@ -223,7 +263,7 @@ std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execu
     count_as_live(execution);
     switch (pool_.submit(job)) {
         case tasks::WorkerPool::Submitted::accepted: return std::nullopt;
-        case tasks::WorkerPool::Submitted::full: return busy();
+        case tasks::WorkerPool::Submitted::full: return queue_full(as_task);
         case tasks::WorkerPool::Submitted::stopping: break;
     }
     return json_rpc::shutting_down();
@@ -254,6 +294,16 @@ tasks::Groups Dispatcher::groups_of(const Prepared& prepared, const CallOwner& o
 }
 
 Error Dispatcher::busy() const { return json_rpc::busy(pool_.retry_after()); }
+
+Error Dispatcher::queue_full(bool for_task) const {
+    const std::string limit = std::to_string(options_.pool.queue_limit);
+    Error error = busy();
+    error.data["detail"] =
+        for_task ? "no task may wait now: " + std::to_string(options_.pool.kept_for_calls()) + " of the " + limit +
+                       " places in the queue (--queue) are kept for plain calls; submit the task again later"
+                 : "all " + limit + " places in the queue (--queue) are taken; call again later";
+    return error;
+}
 
 std::shared_ptr<tasks::Group> Dispatcher::session_group(const std::string& session) {
     return session_groups_.with([&](auto& groups) {
@@ -349,10 +399,12 @@ void Dispatcher::end_overdue() {
             return true;
         });
     });
-    for (const auto& stream : streams)
+    for (const auto& stream : streams) {
+        stream->own_arguments();
         stream->cancel(
             make_outcome(json_rpc::deadline_exceeded("the call's time is over; ask for more with "
                                                      "Request-Timeout")));
+    }
     for (const auto& [wish, task] : overdue) {
         if (!task.empty())
             tasks_.finish(task, make_outcome(json_rpc::deadline_exceeded("the task's deadline_ms is over")));

@@ -11,6 +11,8 @@
 
 #include <shared_tensor/registry.hpp>
 
+#include "codec/json_source.hpp"
+#include "codec/lent_memory.hpp"
 #include "codec/references.hpp"
 #include "service/execution.hpp"
 #include "service/function_table.hpp"
@@ -32,6 +34,7 @@ struct DispatcherOptions {
     const detail::CallMemory* memory = nullptr;  ///< where functions may have results born; outlives the dispatcher
     codec::Placement::Place place = nullptr;     ///< of functions with a device or a dtype
     WithoutGrad without_grad = nullptr;          ///< of those marked so
+    OwnResult own_result = nullptr;              ///< null: nothing is lent
 };
 
 /// One call as it came, all views into the request.
@@ -43,6 +46,9 @@ struct CallSpec {
     std::string idempotency_key;                       ///< empty: none
     codec::TensorPort& port;                           ///< reads the arguments' tensors
     codec::References* references = nullptr;           ///< what the arguments may name; null: nothing
+    FaultWatch memory{};                               ///< of the memory that the arguments may lie in
+    std::shared_ptr<codec::LentForCall> lent{};        ///< of a call whose streams bring more; null: made if needed
+    bool is_notification = false;                      ///< answered before it has run
 };
 
 struct StartedCall {
@@ -145,6 +151,8 @@ private:
     using WaiterPointer = std::unique_ptr<Execution::Waiter>;
 
     std::variant<Prepared, json_rpc::Error> prepare(const CallSpec& spec, Kind kind) const;
+    void set_keys(Prepared& prepared, const CallSpec& spec, Kind kind, const std::vector<ValueSource::Node>& arguments,
+                  const codec::JsonSource& source) const;
     static std::optional<json_rpc::Error> refuse(const FunctionTable::Entry& function, Kind kind);
     std::shared_ptr<Execution> make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline);
     std::variant<WaiterPointer, json_rpc::Error> start(Prepared& prepared, const CallOwner& owner, SteadyTime deadline,
@@ -160,6 +168,7 @@ private:
     std::optional<json_rpc::Error> enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
                                            const CallOwner& owner, bool as_task);
     json_rpc::Error busy() const;
+    json_rpc::Error queue_full(bool for_task) const;
     std::shared_ptr<tasks::Group> session_group(const std::string& session);
     tasks::Groups groups_of(const Prepared& prepared, const CallOwner& owner);
     std::shared_ptr<tasks::Group> object_group(const ObjectPointer& object);

@@ -2,11 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <sstream>
 #include <stdexcept>
+#include <string>
 #include <tuple>
 #include <utility>
 
+#include <shared_tensor/detail/error_text.hpp>
+
 #include "codec/json_sink.hpp"
+#include "util/current_call.hpp"
+#include "util/last_line.hpp"
 #include "util/log.hpp"
 #include "util/spin.hpp"
 
@@ -23,13 +30,23 @@ public:
         return wrap_(tensor);
     }
     codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("a yield port reads nothing"); }
-    void describe(const codec::TensorPointer&, std::string&) override {
+    void describe(const codec::TensorPointer&, json_rpc::LongText&) override {
         throw std::logic_error("a yield port describes nothing");
     }
 
 private:
     WrapTensor wrap_;
 };
+
+/// What the caller is not told. Line by line: a line of the log has a limit.
+void log_details(std::string_view function, const CallFailure& failure) {
+    if (failure.details.empty()) return;
+    log::debug(function, " threw ", failure.type, "; its text goes on:");
+    std::istringstream details(failure.details);
+    for (std::string line; std::getline(details, line);) {
+        if (!line.empty()) log::debug(line);
+    }
+}
 
 }  // namespace
 
@@ -70,9 +87,37 @@ OutcomePointer Execution::invoke() {
     codec::JsonSink sink(value, port);
     const bool no_grad = setup_.without_grad != nullptr && setup_.function->options().no_grad;
     const std::shared_ptr<void> guard = no_grad ? setup_.without_grad() : nullptr;
+    const CallOwner& owner = setup_.owner;
+    const CurrentCall current{setup_.function->name(), owner.principal, owner.request, owner.task};
+    have_signal_stack();
+    const InCall in_call(current);
     const std::optional<CallFailure> failure = setup_.call->run(*this, ValueWriter(sink, sink.root()));
-    if (failure) return make_outcome(to_error(*failure));
+    own_what_stays(value);
+    // After the last look at the arguments.
+    if (setup_.caller_memory.failed()) return make_outcome(memory_failed());
+    if (failure) {
+        log_details(setup_.function->name(), *failure);
+        return make_outcome(to_error(*failure));
+    }
     return make_outcome(std::move(value));
+}
+
+/// Before anybody has the outcome: from then on the caller may use the memory that it lent for something else. What the
+/// function kept of it is found by what is still used once the arguments are gone.
+void Execution::own_what_stays(codec::Value& value) {
+    if (setup_.own_result == nullptr || (setup_.lent == nullptr && !setup_.kept)) return;
+    if (setup_.lent != nullptr && !setup_.lent->in_use().empty()) setup_.call.reset();
+    copied_ += setup_.own_result(value, setup_.lent.get(), setup_.kept);
+}
+
+void Execution::own_arguments() noexcept {
+    try {
+        if (setup_.lent != nullptr) copied_ += setup_.lent->take_over();
+    } catch (const std::exception&) {
+        shared_tensor::log::warn(caller_.principal,
+                                 ": there is no memory for copies of the arguments of a call that goes on after its "
+                                 "request was answered: it reads what the client writes there");
+    }
 }
 
 void Execution::cancel(OutcomePointer outcome) {
@@ -155,12 +200,13 @@ void Execution::drop_waiter() {
 
 void Execution::progress(double fraction, std::string_view message) {
     const double clamped = std::isnan(fraction) ? 0.0 : std::clamp(fraction, 0.0, 1.0);
+    const std::string shown = detail::bounded_text(message);
     const Observers told = state_.with([&](State& state) {
-        state.reported = Report{clamped, std::string(message)};
+        state.reported = Report{clamped, shown};
         return state.observers;
     });
     for (const auto& observer : told) {
-        if (observer->progress) observer->progress(clamped, message);
+        if (observer->progress) observer->progress(clamped, shown);
     }
 }
 

@@ -10,10 +10,12 @@
 #include <shared_tensor/function.hpp>
 #include <shared_tensor/stream.hpp>
 
+#include "codec/lent_memory.hpp"
 #include "service/outcome.hpp"
 #include "service/run_time.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
+#include "util/memory_faults.hpp"
 
 namespace shared_tensor::service {
 
@@ -22,6 +24,7 @@ struct CallOwner {
     std::string principal;
     std::string session;
     std::string task;
+    std::string request{};  ///< its JSON-RPC id, for the log
 };
 
 /// Makes a tensor that a function yields countable; src/tensor gives it.
@@ -29,6 +32,9 @@ using WrapTensor = codec::TensorPointer (*)(const at::Tensor&);
 
 /// Makes what keeps this thread from recording for autograd while it is there; src/tensor gives it.
 using WithoutGrad = std::shared_ptr<void> (*)();
+
+/// Copies what a call leaves behind in memory that clients can write to; src/tensor gives it (tensor::own_result).
+using OwnResult = std::uint64_t (*)(codec::Value& result, const codec::LentForCall* lent, bool kept);
 
 /// One run of a shared function: owns its arguments, its cancellation token and its outcome. Waiters (connections, a
 /// task, joined equal calls) come and go; when the last one is gone the run is cancelled.
@@ -46,6 +52,10 @@ public:
         const detail::CallMemory* memory = nullptr;   ///< outlives the execution; null: none is shared
         std::shared_ptr<detail::CallStreams> streams = nullptr;  ///< of a function that takes some
         WithoutGrad without_grad = nullptr;
+        FaultWatch caller_memory{};  ///< of the memory that the arguments may lie in
+        OwnResult own_result = nullptr;
+        std::shared_ptr<codec::LentForCall> lent = nullptr;  ///< with its arguments and items; null: nothing
+        bool kept = false;  ///< others than its caller get the result, or its caller gets it again
     };
     explicit Execution(Setup setup);
     ~Execution() override;
@@ -56,6 +66,12 @@ public:
     /// Sets the token. A run that has not begun ends at once with -32004; one that runs ends when its code returns,
     /// or, given an outcome, at once with that: whoever waits does not wait for code that is not wanted any more.
     void cancel(OutcomePointer outcome = nullptr);
+    /// Its caller is about to be answered though the function may still run: what the caller writes from then on to
+    /// memory that it lent is not seen. Copies what is still used of it.
+    void own_arguments() noexcept;
+    /// How many bytes were copied because the call left something behind, or was left behind, since this was last
+    /// asked.
+    std::uint64_t take_copied() { return copied_.exchange(0, std::memory_order_relaxed); }
     /// Ends it without running (refused by the queue, shut down). The first outcome stays.
     void finish(OutcomePointer outcome);
 
@@ -127,6 +143,7 @@ private:
     Ended end(State& state, OutcomePointer outcome);
     static void tell(const Ended& ended, const OutcomePointer& outcome);
     OutcomePointer invoke();
+    void own_what_stays(codec::Value& value);
     std::vector<std::shared_ptr<const Observer>> observers() const;
 
     void progress(double fraction, std::string_view message) override;
@@ -142,6 +159,7 @@ private:
     Caller caller_;
     std::function<void()> cancelled_hook_;
     std::atomic<std::int64_t> compute_ns_{0};
+    std::atomic<std::uint64_t> copied_{0};
     std::atomic<bool> cancelled_{false};
     std::atomic<bool> ended_{false};  ///< the outcome is there: what a waiter looks for before it sleeps
     mutable Guarded<State> state_;

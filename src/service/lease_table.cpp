@@ -23,12 +23,19 @@ LeaseTable::~LeaseTable() {
     });
 }
 
+std::string LeaseTable::too_many() const {
+    return "all clients together hold " + std::to_string(limits_.max_leases) +
+           " leases, the most that this server grants: wait until some are released, or raise --max-leases";
+}
+
+std::string LeaseTable::full() const {
+    const bool is_full = state_.with([&](const State& state) { return state.leases.size() >= limits_.max_leases; });
+    return is_full ? too_many() : std::string();
+}
+
 std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const Client& client,
                                                        std::uint64_t bytes) const {
-    if (state.leases.size() >= limits_.max_leases) {
-        return Refused{"all clients together hold " + std::to_string(limits_.max_leases) +
-                       " leases, the most that this server grants: wait until some are released"};
-    }
+    if (state.leases.size() >= limits_.max_leases) return Refused{too_many()};
     const bool fits = state.unwatched_bytes <= limits_.max_unwatched_bytes &&
                       bytes <= limits_.max_unwatched_bytes - state.unwatched_bytes;
     if (!client.lessee.watched && !fits) {

@@ -78,6 +78,9 @@ public:
     std::variant<std::string, Refused> grant(const Lessee& lessee, std::string_view way, std::uint64_t bytes,
                                              std::unique_ptr<LeasedBytes> held);
 
+    /// Why nothing at all can be granted just now; empty: there is room.
+    std::string full() const;
+
     /// The rest of the methods answer how many of `ids` were the client's; others are passed over.
     std::size_t confirm(std::string_view client, std::span<const std::string> ids);
     /// The client has done with them: their memory may be used again.
@@ -134,6 +137,7 @@ private:
     /// `use(state, entry)` for each that is the client's; how many are.
     template <class Use>
     std::size_t for_each(std::string_view client, std::span<const std::string> ids, Use use);
+    std::string too_many() const;
     std::optional<Refused> refusal(const State& state, const Client& client, std::uint64_t bytes) const;
     LeaseInfo info(const std::string& id, const Lease& lease, SteadyTime now) const;
 

@@ -17,7 +17,7 @@ class NoTensors final : public codec::TensorPort {
 public:
     codec::TensorPointer import(const Json&) override { return nullptr; }
     codec::TensorPointer wrap(const at::Tensor&) override { return nullptr; }
-    void describe(const codec::TensorPointer&, std::string& out) override { out += "null"; }
+    void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
 };
 
 template <class Write>
@@ -108,24 +108,19 @@ Json method_of(const SharedFunction& function) {
     return method;
 }
 
-Json tensor_schema() {
-    return {{"type", "object"},
-            {"description", "A tensor: see docs/protocol.md. One of data, base64, body says where its bytes are."},
-            {"required", {"$tensor"}},
-            {"properties", {{"$tensor", {{"type", "object"}, {"required", Json::array()}}}}},
-            {"additionalProperties", false}};
-}
-
 }  // namespace
 
-Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std::string& server_version) {
+Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std::string& server_version,
+                       const ServerParts& server) {
     auto methods = Json::array();
     for (const FunctionPointer& function : functions)
         methods.push_back(method_of(*function));
+    for (const Json& method : server.methods)
+        methods.push_back(method);
     return {{"openrpc", "1.3.2"},
             {"info", {{"title", "shared_tensor"}, {"version", server_version}}},
             {"methods", std::move(methods)},
-            {"components", {{"schemas", {{"Tensor", tensor_schema()}}}}}};
+            {"components", {{"schemas", server.schemas}}}};
 }
 
 std::shared_ptr<const OpenRpc::Document> OpenRpc::document() const {
@@ -136,7 +131,7 @@ std::shared_ptr<const OpenRpc::Document> OpenRpc::document() const {
     for (const auto& entry : functions_->all())
         functions.push_back(entry->shared);
     auto document = std::make_shared<Document>();
-    document->json = open_rpc_document(functions, server_version_);
+    document->json = open_rpc_document(functions, server_version_, server_);
     json_rpc::print_json(document->json, document->text);
     Made made{version, document};
     made_.with([&](Made& kept) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/value.hpp"
@@ -11,15 +12,23 @@
 
 namespace shared_tensor::service {
 
-/// The OpenRPC 1.3 document of functions: each with parameter names, JSON Schemas, defaults, documentation and errors.
-codec::Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std::string& server_version);
+/// What the document says besides functions.
+struct ServerParts {
+    codec::Json methods = codec::Json::array();   ///< of the server itself
+    codec::Json schemas = codec::Json::object();  ///< by name: "Tensor"
+};
+
+/// The OpenRPC 1.3 document of functions: each with parameter names, JSON Schemas, defaults, documentation and errors;
+/// then the server's own methods.
+codec::Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std::string& server_version,
+                              const ServerParts& server = {});
 
 /// That of a table, made anew when its functions have changed. Thread safety: from any thread.
 class OpenRpc {
 public:
     /// `functions` outlives it.
-    OpenRpc(const FunctionTable& functions, std::string server_version)
-        : functions_(&functions), server_version_(std::move(server_version)) {}
+    OpenRpc(const FunctionTable& functions, std::string server_version, ServerParts server = {})
+        : functions_(&functions), server_version_(std::move(server_version)), server_(std::move(server)) {}
 
     struct Document {
         codec::Json json;
@@ -34,6 +43,7 @@ private:
     };
     const FunctionTable* functions_;
     std::string server_version_;
+    const ServerParts server_;
     mutable Guarded<Made> made_;
 };
 

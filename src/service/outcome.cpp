@@ -14,4 +14,11 @@ json_rpc::Error to_error(const CallFailure& failure) {
     return json_rpc::function_failed(failure.type, failure.message);
 }
 
+json_rpc::Error memory_failed() {
+    return json_rpc::function_failed(
+        "MemoryFault",
+        "shared memory that this client may use failed while the call ran (SIGBUS: a page of it could not be read or "
+        "written), so the result was dropped: send the tensors in new memory, or as bytes");
+}
+
 }  // namespace shared_tensor::service

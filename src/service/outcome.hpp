@@ -38,4 +38,7 @@ inline OutcomePointer make_outcome(std::variant<codec::Value, json_rpc::Error> r
 /// What the caller gets for a failure at the seam to user code.
 json_rpc::Error to_error(const CallFailure& failure);
 
+/// What the caller gets in place of a result when memory that it shares with the server failed (see FaultWatch).
+json_rpc::Error memory_failed();
+
 }  // namespace shared_tensor::service

@@ -18,6 +18,9 @@ struct Dispatcher::Prepared {
     std::string cache_key;  ///< empty: not cached
     std::chrono::milliseconds timeout;
     std::vector<codec::JsonSource::Use> objects{};
+    FaultWatch memory{};  ///< see CallSpec
+    std::shared_ptr<codec::LentForCall> lent{};
+    bool kept = false;  ///< see Execution::Setup
 };
 
 }  // namespace shared_tensor::service

@@ -37,35 +37,43 @@ void check_name(const SharedFunction& function) {
     }
 }
 
+/// "file.cpp:12", and the plugin if it is of one.
+std::string place_of(const SharedFunction& function, const std::string& module) {
+    return function.where() + (module.empty() ? "" : " (" + module + ')');
+}
+
 }  // namespace
 
-void Registry::add(std::shared_ptr<const SharedFunction> function) {
-    check_name(*function);
-    const std::string name(function->name());
-    const auto [place, added] = functions_.try_emplace(name, function);
+void Registry::add(std::shared_ptr<const SharedFunction> function) { add(Entry{std::move(function), {}}); }
+
+void Registry::add(Entry entry) {
+    check_name(*entry.function);
+    const auto [place, added] = functions_.try_emplace(std::string(entry.function->name()), entry);
     if (!added) {
-        throw std::invalid_argument("two functions are shared as \"" + name + "\": " + place->second->where() +
-                                    " and " + function->where() + "; give one of them another name with SHARE_AS");
+        throw std::invalid_argument("two functions are shared as \"" + place->first +
+                                    "\": " + place_of(*place->second.function, place->second.module) + " and " +
+                                    place_of(*entry.function, entry.module) +
+                                    "; give one of them another name with SHARE_AS");
     }
 }
 
-void Registry::add_records(const detail::ShareRecord* records) {
+void Registry::add_records(const detail::ShareRecord* records, const std::string& module) {
     for (const detail::ShareRecord* record = records; record != nullptr; record = record->next) {
         // Records live as long as the process: nothing to delete.
-        add(std::shared_ptr<const SharedFunction>(std::shared_ptr<void>(), record->function));
+        add({std::shared_ptr<const SharedFunction>(std::shared_ptr<void>(), record->function), module});
     }
 }
 
 const SharedFunction* Registry::find(std::string_view name) const {
     const auto found = functions_.find(name);
-    return found == functions_.end() ? nullptr : found->second.get();
+    return found == functions_.end() ? nullptr : found->second.function.get();
 }
 
 std::vector<std::shared_ptr<const SharedFunction>> Registry::functions() const {
     std::vector<std::shared_ptr<const SharedFunction>> all;
     all.reserve(functions_.size());
-    for (const auto& [name, function] : functions_)
-        all.push_back(function);
+    for (const auto& [name, entry] : functions_)
+        all.push_back(entry.function);
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a->name() < b->name(); });
     return all;
 }

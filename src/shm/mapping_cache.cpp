@@ -98,13 +98,13 @@ std::unique_ptr<Mapping> MappingCache::take(const std::string& segment, const st
 }
 
 void MappingCache::put_back(const std::string& segment, std::unique_ptr<Mapping> mapping, bool is_clean) {
-    if (!is_clean) mapping->forget_writes();
+    if (!is_clean && !mapping->is_broken()) mapping->forget_writes();
     std::vector<std::unique_ptr<Mapping>> gone;  // unmapped outside the lock: it takes its time
     shelf_->state.with([&](Shelf::State& held) {
         const auto entry = held.segments.find(segment);
         --held.use.used;
         --entry->second.used;
-        if (entry->second.forgotten) {
+        if (entry->second.forgotten || mapping->is_broken()) {
             gone.push_back(std::move(mapping));
             return Shelf::drop_if_unused(held, entry);
         }

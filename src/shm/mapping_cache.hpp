@@ -32,7 +32,7 @@ public:
     /// A mapping nobody else uses: an idle one of that segment, or a new one of what `source()` gives (it may block;
     /// what it throws is passed on). Returned with put_back().
     std::unique_ptr<Mapping> take(const std::string& segment, const std::function<Source()>& source);
-    /// Its writes are forgotten first, unless that was done: for a background thread.
+    /// Its writes are forgotten first, unless that was done: for a background thread. A broken one is not kept.
     void put_back(const std::string& segment, std::unique_ptr<Mapping> mapping, bool is_clean = false);
 
     /// The maker has given up that segment: idle mappings go, used ones when they come back.

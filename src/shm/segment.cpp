@@ -55,8 +55,22 @@ Segment::Segment(std::size_t bytes, Sharing sharing) : id_(random_id("g-")), siz
         ::munmap(mapped, bytes);
         fail(error, "F_ADD_SEALS");
     }
+    if (sharing == Sharing::writable) guard_.emplace(data_, size_, FaultCount::of_own_memory());
 }
 
-Segment::~Segment() { ::munmap(data_, size_); }
+bool Segment::seal() {
+    if (sharing_ == Sharing::writable) return false;
+    // In the place of our shared mapping, which would keep the kernel from sealing: readers find the same bytes there.
+    const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
+    if (::mmap(data_, size_, PROT_READ | PROT_WRITE, flags, descriptor_->get(), 0) == MAP_FAILED) return false;
+    (void)::fcntl(descriptor_->get(), F_ADD_SEALS, kFinalSeals);  // it fails where it is sealed so already
+    const int seals = ::fcntl(descriptor_->get(), F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_WRITE) != 0;
+}
+
+Segment::~Segment() {
+    guard_.reset();  // first: another mapping may get the addresses next
+    ::munmap(data_, size_);
+}
 
 }  // namespace shared_tensor::shm

@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "util/memory_faults.hpp"
 #include "util/unique_fd.hpp"
 
 namespace shared_tensor::shm {
@@ -13,8 +15,8 @@ namespace shared_tensor::shm {
 enum class Sharing : std::uint8_t { read_only, writable };
 
 /// Memory that other processes may map and, unless it was made writable, nobody but its maker can write: a memfd,
-/// mapped, then sealed against shrinking, growing, further writable mappings and further seals. It has no name in any
-/// file system: it is gone with the last process that holds its descriptor or a mapping.
+/// mapped, then sealed against shrinking, growing and further writable mappings. It has no name in any file system: it
+/// is gone with the last process that holds its descriptor or a mapping.
 ///
 /// The bytes are shared by whoever holds the pointer; who may write when is the holders' business.
 class Segment {
@@ -33,12 +35,18 @@ public:
     const std::shared_ptr<const UniqueFd>& descriptor() const { return descriptor_; }
     Sharing sharing() const { return sharing_; }
 
+    /// From now on nobody can write to these bytes, its maker neither: what this process still writes to data() is not
+    /// seen by others, so nobody here should. False where that cannot be had: then nothing has changed for others, and
+    /// what is written to data() is not seen by them all the same. False at once for a writable segment.
+    bool seal();
+
 private:
     std::string id_;
     std::size_t size_;
     Sharing sharing_;
     std::shared_ptr<const UniqueFd> descriptor_;  ///< shared with packets on their way
     std::byte* data_ = nullptr;
+    std::optional<GuardedMemory> guard_;  ///< of a writable one: others may punch holes into it
 };
 
 std::size_t page_size();

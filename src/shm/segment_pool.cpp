@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <new>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "util/guarded.hpp"
+#include "util/process_mark.hpp"
 #include "util/size_class.hpp"
 
 namespace shared_tensor::shm {
@@ -39,6 +41,47 @@ private:
     std::vector<Idle> segments_;
 };
 
+constexpr std::size_t kSmallestPlace = 256;
+constexpr std::size_t kSmallestSlab = 64 << 10;
+constexpr std::size_t kPlacesOfSlab = 16;  // at least
+
+/// A segment that holds places of one size.
+struct Slab {
+    Slab(std::shared_ptr<SegmentPool::Shelf> the_shelf, PooledSegmentPointer segment, std::size_t bytes)
+        : shelf(std::move(the_shelf)), whole(std::move(segment)), place_bytes(bytes) {}
+    Slab(const Slab&) = delete;
+    Slab& operator=(const Slab&) = delete;
+    ~Slab();
+
+    const std::shared_ptr<SegmentPool::Shelf> shelf;
+    const PooledSegmentPointer whole;
+    const std::size_t place_bytes;
+    std::atomic<bool> retired{false};
+    std::vector<std::byte*> free;  // guarded by the shelf's state
+};
+
+/// A place in a slab.
+class SlabPlace final : public PooledSegment {
+public:
+    SlabPlace() = default;
+    SlabPlace(const SlabPlace&) = delete;
+    SlabPlace& operator=(const SlabPlace&) = delete;
+    ~SlabPlace() override;
+
+    const Segment& segment() const override { return slab->whole->segment(); }
+    std::byte* data() const override { return start; }
+    std::shared_ptr<PooledSegment> whole() override { return slab->whole; }
+    const std::string& principal() const override { return slab->whole->principal(); }
+    bool seal() override { return false; }  // others write to the segment
+    void retire() override {
+        slab->retired.store(true);
+        slab->whole->retire();
+    }
+
+    std::shared_ptr<Slab> slab;  // set once, by find_room()
+    std::byte* start = nullptr;
+};
+
 }  // namespace
 
 struct SegmentPool::Shelf {
@@ -50,40 +93,56 @@ struct SegmentPool::Shelf {
     struct State {
         std::map<Key, std::vector<Entry>> idle;  // in order of their return
         std::map<const std::byte*, std::pair<std::size_t, std::weak_ptr<PooledSegment>>> used;
+        std::map<Key, std::vector<std::weak_ptr<Slab>>> with_room;  // by the size of their places
         PoolUse use;
         std::uint64_t stamps = 0;
     };
 
     Shelf(PoolLimits the_limits, Gone the_gone) : limits(the_limits), gone(std::move(the_gone)) {}
 
+    static PooledSegmentPointer take(const std::shared_ptr<Shelf>& shelf, std::size_t bytes, std::string_view principal,
+                                     Sharing sharing);
     Idle take_idle(const Key& key);
     /// Counts a segment that is about to be made. Throws std::bad_alloc.
     void reserve(std::size_t size);
     void release(std::size_t size);
     void note_used(const PooledSegmentPointer& segment);
+    /// Puts `place` into a slab that has room; false when there is none.
+    bool find_room(const Key& key, const std::shared_ptr<SlabPlace>& place);
+    void add(const Key& key, const std::shared_ptr<Slab>& slab);
+    void give_back(const std::shared_ptr<Slab>& slab, std::byte* place) noexcept;
     void put(Idle segment, const std::string& principal, bool reusable) noexcept;
     static Idle evict_oldest(State& held);
 
     const PoolLimits limits;
     const Gone gone;
+    const ProcessMark process;
     Guarded<State> state;
 };
 
 namespace {
 
-class Used final : public PooledSegment {
+class Used final : public PooledSegment, public std::enable_shared_from_this<Used> {
 public:
     Used(std::shared_ptr<SegmentPool::Shelf> shelf, Idle segment, std::string principal)
         : shelf_(std::move(shelf)), segment_(std::move(segment)), principal_(std::move(principal)) {}
     Used(const Used&) = delete;
     Used& operator=(const Used&) = delete;
+    /// A forked child's copy is only unmapped there: the pool, and the segment's next use, are its parent's.
     ~Used() override {
+        if (!shelf_->process.is_here()) return;
         shelf_->put(std::move(segment_), principal_, !retired_.load() && segment_->sharing() == Sharing::read_only);
     }
 
     const Segment& segment() const override { return *segment_; }
+    std::byte* data() const override { return segment_->data(); }
+    std::shared_ptr<PooledSegment> whole() override { return shared_from_this(); }
     const std::string& principal() const override { return principal_; }
     void retire() override { retired_.store(true); }
+    bool seal() override {
+        retire();
+        return segment_->seal();
+    }
 
 private:
     const std::shared_ptr<SegmentPool::Shelf> shelf_;
@@ -91,6 +150,20 @@ private:
     const std::string principal_;
     std::atomic<bool> retired_{false};
 };
+
+}  // namespace
+
+namespace {
+
+std::string why_full(const SegmentPool::Shelf::State& held, const PoolLimits& limits) {
+    if (held.use.segments >= limits.max_segments) {
+        return "all " + std::to_string(limits.max_segments) +
+               " segments of shared memory are in use: let go of tensors, or raise --max-segments or the limit of open "
+               "files (ulimit -n)";
+    }
+    return "the shared memory is full, " + std::to_string(held.use.bytes) + " of " + std::to_string(limits.max_bytes) +
+           " bytes: let go of tensors, or raise --max-shared-bytes";
+}
 
 }  // namespace
 
@@ -132,7 +205,7 @@ void SegmentPool::Shelf::reserve(std::size_t size) {
         };
         while (!fits() && !held.idle.empty())
             evicted.add(evict_oldest(held));
-        if (!fits()) throw std::bad_alloc();
+        if (!fits()) throw PoolFull(why_full(held, limits));
         ++held.use.segments;
         held.use.bytes += size;
     });
@@ -147,6 +220,63 @@ void SegmentPool::Shelf::release(std::size_t size) {
 
 void SegmentPool::Shelf::note_used(const PooledSegmentPointer& segment) {
     state.with([&](State& held) { held.used[segment->segment().data()] = {segment->segment().size(), segment}; });
+}
+
+bool SegmentPool::Shelf::find_room(const Key& key, const std::shared_ptr<SlabPlace>& place) {
+    std::vector<std::shared_ptr<Slab>> passed;  // the last owner of one must not let it go under the lock
+    return state.with([&](State& held) {
+        const auto found = held.with_room.find(key);
+        if (found == held.with_room.end()) return false;
+        auto& slabs = found->second;
+        passed.reserve(slabs.size());
+        while (!slabs.empty()) {
+            passed.push_back(slabs.back().lock());
+            const std::shared_ptr<Slab>& slab = passed.back();
+            if (slab != nullptr && !slab->retired.load() && !slab->free.empty()) {
+                held.used[slab->free.back()] = {slab->place_bytes, place};  // first: it may throw
+                place->start = slab->free.back();
+                place->slab = slab;
+                slab->free.pop_back();
+                if (slab->free.empty()) slabs.pop_back();
+                return true;
+            }
+            slabs.pop_back();
+        }
+        return false;
+    });
+}
+
+void SegmentPool::Shelf::add(const Key& key, const std::shared_ptr<Slab>& slab) {
+    const std::size_t count = slab->whole->segment().size() / slab->place_bytes;
+    slab->free.reserve(count);
+    for (std::size_t i = count; i > 0; --i)
+        slab->free.push_back(slab->whole->data() + (i - 1) * slab->place_bytes);
+    state.with([&](State& held) { held.with_room[key].push_back(slab); });
+}
+
+void SegmentPool::Shelf::give_back(const std::shared_ptr<Slab>& slab, std::byte* place) noexcept {
+    try {
+        state.with([&](State& held) {
+            held.used.erase(place);
+            slab->free.push_back(place);  // there is room in it
+            if (slab->free.size() == 1) held.with_room[{slab->whole->principal(), slab->place_bytes}].push_back(slab);
+        });
+    } catch (const std::bad_alloc&) {  // then its free places are not used again
+    }
+}
+
+SlabPlace::~SlabPlace() {
+    if (slab != nullptr && slab->shelf->process.is_here()) slab->shelf->give_back(slab, start);
+}
+
+Slab::~Slab() {
+    if (!shelf->process.is_here()) return;
+    shelf->state.with([this](SegmentPool::Shelf::State& held) {
+        const auto found = held.with_room.find({whole->principal(), place_bytes});
+        if (found == held.with_room.end()) return;
+        std::erase_if(found->second, [](const auto& slab) { return slab.expired(); });
+        if (found->second.empty()) held.with_room.erase(found);
+    });
 }
 
 void SegmentPool::Shelf::put(Idle segment, const std::string& principal, bool reusable) noexcept {
@@ -170,26 +300,60 @@ void SegmentPool::Shelf::put(Idle segment, const std::string& principal, bool re
 
 SegmentPool::SegmentPool(PoolLimits limits, Gone gone) : shelf_(std::make_shared<Shelf>(limits, std::move(gone))) {}
 
-PooledSegmentPointer SegmentPool::take(std::size_t bytes, std::string_view principal, Sharing sharing) {
+PooledSegmentPointer SegmentPool::Shelf::take(const std::shared_ptr<Shelf>& shelf, std::size_t bytes,
+                                              std::string_view principal, Sharing sharing) {
+    if (!shelf->process.is_here()) throw std::bad_alloc();  // its parent's: what is taken here is taken there too
     const std::size_t size = size_class(bytes);
     std::string owner(principal);
-    Idle segment = sharing == Sharing::read_only ? shelf_->take_idle({owner, size}) : nullptr;
+    Idle segment = sharing == Sharing::read_only ? shelf->take_idle({owner, size}) : nullptr;
     const bool reused = segment != nullptr;
-    if (!reused) shelf_->reserve(size);
+    if (!reused) shelf->reserve(size);
     std::shared_ptr<Used> used;
     try {
         if (segment == nullptr) segment = std::make_unique<Segment>(size, sharing);
-        used = std::make_shared<Used>(shelf_, std::move(segment), std::move(owner));
+        used = std::make_shared<Used>(shelf, std::move(segment), std::move(owner));
     } catch (...) {
-        shelf_->release(size);
+        shelf->release(size);
         throw;
     }
-    if (reused) std::memset(used->segment().data() + bytes, 0, size - bytes);  // whoever maps it sees all of it
+    if (reused) std::memset(used->data() + bytes, 0, size - bytes);  // whoever maps it sees all of it
+    return used;
+}
+
+PooledSegmentPointer SegmentPool::take(std::size_t bytes, std::string_view principal, Sharing sharing) {
+    PooledSegmentPointer used = Shelf::take(shelf_, bytes, principal, sharing);
     shelf_->note_used(used);
     return used;
 }
 
+PooledSegmentPointer SegmentPool::take_place(std::size_t bytes, std::string_view principal) {
+    if (bytes > shelf_->limits.max_together || !shelf_->process.is_here()) return take(bytes, principal);
+    const std::size_t place_bytes = std::bit_ceil(std::max(bytes, kSmallestPlace));
+    const Shelf::Key key{std::string(principal), place_bytes};
+    const auto place = std::make_shared<SlabPlace>();
+    std::shared_ptr<Slab> fresh;  // until there is a place in it
+    while (!shelf_->find_room(key, place)) {
+        try {
+            const std::size_t size = std::max(kSmallestSlab, kPlacesOfSlab * place_bytes);
+            auto whole = Shelf::take(shelf_, size, principal, Sharing::read_only);
+            fresh = std::make_shared<Slab>(shelf_, std::move(whole), place_bytes);
+            shelf_->add(key, fresh);
+        } catch (const PoolFull&) {
+            return take(bytes, principal);  // a segment of its own is smaller
+        }
+    }
+    std::memset(place->start + bytes, 0, place_bytes - bytes);
+    return place;
+}
+
+std::string SegmentPool::full() const {
+    return shelf_->state.with([&](const Shelf::State& held) {
+        return held.use.segments < shelf_->limits.max_segments ? std::string() : why_full(held, shelf_->limits);
+    });
+}
+
 std::optional<SegmentPool::Place> SegmentPool::find(const void* address) const {
+    if (!shelf_->process.is_here()) return std::nullopt;
     const auto* wanted = static_cast<const std::byte*>(address);
     return shelf_->state.with([&](Shelf::State& held) -> std::optional<Place> {
         auto after = held.used.upper_bound(wanted);
@@ -198,7 +362,8 @@ std::optional<SegmentPool::Place> SegmentPool::find(const void* address) const {
         if (static_cast<std::size_t>(wanted - start) >= entry.first) return std::nullopt;
         auto segment = entry.second.lock();
         if (segment == nullptr) return std::nullopt;
-        return Place{std::move(segment), static_cast<std::uint64_t>(wanted - start)};
+        const auto offset = static_cast<std::uint64_t>(wanted - segment->segment().data());
+        return Place{std::move(segment), offset};
     });
 }
 

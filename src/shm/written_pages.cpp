@@ -8,16 +8,18 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "shm/segment.hpp"
-#include "util/process_mark.hpp"
-#include "util/unique_fd.hpp"
+#include "util/of_this_process.hpp"
+#include "util/process_fd.hpp"
 
 namespace shared_tensor::shm {
 
@@ -25,20 +27,11 @@ namespace {
 
 void drop(std::byte* data, std::size_t bytes) { ::madvise(data, bytes, MADV_DONTNEED); }
 
-/// That of this process, opened once; a forked child opens its own. Empty where there is none.
-const UniqueFd& pagemap() {
-    struct Opened {
-        ProcessMark process;
-        UniqueFd fd;
-    };
-    static std::atomic<const Opened*> current{nullptr};  // never closed: it may be asked at any time
-    const Opened* found = current.load();
-    while (found == nullptr || !found->process.is_here()) {
-        auto made =
-            std::make_unique<const Opened>(Opened{{}, UniqueFd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC))});
-        if (current.compare_exchange_strong(found, made.get())) return made.release()->fd;
-    }
-    return found->fd;
+/// The file of this process, opened once. Empty where there is none.
+const ProcessFd& pagemap() {
+    static constinit NeverDestroyed<OfThisProcess<ProcessFd>> current;  // it may be asked for at any time
+    return current.value.get(
+        [] { return std::make_unique<ProcessFd>(UniqueFd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC))); });
 }
 
 // The kernel's interface (Documentation/admin-guide/mm/pagemap.rst), for headers that are older than it.
@@ -121,7 +114,7 @@ bool is_ours(std::uint64_t entry) { return (entry & (kPresent | kSwapped)) != 0 
 /// Of the pages from there on. False where they cannot be had.
 bool read_entries(const std::byte* from, std::span<std::uint64_t> entries) {
     const auto at = static_cast<off_t>(address(from) / page_size() * sizeof(std::uint64_t));
-    const UniqueFd& file = pagemap();
+    const ProcessFd& file = pagemap();
     return file &&
            ::pread(file.get(), entries.data(), entries.size_bytes(), at) == static_cast<ssize_t>(entries.size_bytes());
 }
@@ -198,6 +191,41 @@ void drop_written_pages(std::byte* data, std::size_t bytes, PageTable how) {
 
 bool drop_written_pages_if_few(std::byte* data, std::size_t bytes, PageTable how) {
     return how == PageTable::scanned ? drop_few_scanned(data, bytes) : drop_few_read(data, bytes);
+}
+
+namespace {
+
+std::span<std::byte> pages_of(std::byte* data, std::size_t bytes) {
+    const std::size_t before = address(data) % page_size();
+    const std::size_t pages = (before + bytes + page_size() - 1) / page_size();
+    return {data - before, pages * page_size()};
+}
+
+}  // namespace
+
+void own_pages(std::byte* data, std::size_t bytes) {
+#ifndef MADV_POPULATE_WRITE
+    constexpr int MADV_POPULATE_WRITE = 23;  // of Linux 5.14, younger than some C libraries
+#endif
+    const std::span<std::byte> pages = pages_of(data, bytes);
+    int failed = 0;
+    do {
+        failed = ::madvise(pages.data(), pages.size(), MADV_POPULATE_WRITE);
+    } while (failed != 0 && (errno == EINTR || errno == EAGAIN));
+    if (failed == 0) return;
+    if (errno == ENOMEM) throw std::bad_alloc();
+    own_pages_by_touch(data, bytes);  // the kernel is older, or a page is lost: see GuardedMemory
+}
+
+/// A byte is replaced by itself in one step: what another thread writes meanwhile stays.
+void own_pages_by_touch(std::byte* data, std::size_t bytes) {
+    const std::span<std::byte> pages = pages_of(data, bytes);
+    for (std::size_t at = 0; at < pages.size(); at += page_size()) {
+        const std::atomic_ref<std::byte> byte(pages[at]);
+        std::byte now = byte.load();
+        while (!byte.compare_exchange_weak(now, now)) {
+        }
+    }
 }
 
 }  // namespace shared_tensor::shm

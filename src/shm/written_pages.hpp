@@ -23,4 +23,12 @@ void drop_written_pages(std::byte* data, std::size_t bytes, PageTable how);
 /// may be there still.
 bool drop_written_pages_if_few(std::byte* data, std::size_t bytes, PageTable how);
 
+/// Of a private mapping of a file, gives this process its own copy of each page that the bytes lie in, in place: what
+/// is written to the file from now on is not seen there. Other threads may read and write the bytes meanwhile. Takes as
+/// long as a copy into new memory. Throws std::bad_alloc.
+void own_pages(std::byte* data, std::size_t bytes);
+
+/// The same for kernels before 5.14, one page after another.
+void own_pages_by_touch(std::byte* data, std::size_t bytes);
+
 }  // namespace shared_tensor::shm

@@ -130,7 +130,8 @@ WorkerPool::Submitted WorkerPool::Impl::submit(std::shared_ptr<Job> job) {
     const auto outcome = state_.with([&](State& state) {
         if (state.draining) return Submitted::stopping;
         const bool at_once = state.busy < options_.workers && JobQueue::has_room(job->groups);
-        if (!at_once && state.queue.size() >= options_.queue_limit) {
+        const std::size_t limit = options_.queue_limit - (job->is_task ? options_.kept_for_calls() : 0);
+        if (!at_once && state.queue.size() >= limit) {
             ++state.refused;
             return Submitted::full;
         }

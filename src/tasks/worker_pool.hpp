@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -36,6 +37,7 @@ using Groups = std::vector<Claim>;
 struct Job {
     Groups groups;  ///< the pool sorts them
     std::function<void()> run;
+    bool is_task = false;  ///< leaves PoolOptions::kept_for_calls() places in the queue free
 
     /// The pool's own, guarded by its lock.
     struct Notes {
@@ -51,6 +53,8 @@ struct Job {
 struct PoolOptions {
     std::size_t workers = 4;
     std::size_t queue_limit = 1024;  ///< jobs that wait, blocked ones included
+    /// Places in the queue that tasks leave to plain calls: an eighth, and one at least if the queue has two.
+    std::size_t kept_for_calls() const { return queue_limit < 2 ? 0 : std::max<std::size_t>(1, queue_limit / 8); }
     std::size_t spare_workers = 16;  ///< replacements for abandoned workers at most
     std::chrono::milliseconds abandoned_after{5'000};
 };
@@ -80,7 +84,8 @@ public:
     /// other thread is inside a method.
     ~WorkerPool();
 
-    /// Full only when the job would have to wait and the queue is at its limit. A job refused may be submitted again.
+    /// Full only when the job would have to wait and the queue is at its limit, for a task without the places that are
+    /// kept for calls. A rejected job may be submitted again.
     enum class Submitted { accepted, full, stopping };
     Submitted submit(std::shared_ptr<Job> job);
 

@@ -6,6 +6,7 @@
 
 #include "tensor/devices/devices.hpp"
 #include "tensor/memory.hpp"
+#include "tensor/shared_allocation.hpp"
 #include "util/sha256.hpp"
 
 namespace shared_tensor::tensor {
@@ -14,18 +15,21 @@ namespace {
 
 class AtTensor final : public codec::TensorHandle {
 public:
-    explicit AtTensor(at::Tensor tensor)
+    explicit AtTensor(at::Tensor tensor, bool kept = false)
         : tensor_(std::move(tensor)),
           bytes_(static_cast<std::uint64_t>(tensor_.numel()) * tensor_.itemsize()),
-          on_device_(is_on_device(tensor_)) {}
+          on_device_(is_on_device(tensor_)),
+          kept_(kept) {}
 
     const at::Tensor& tensor() const override { return tensor_; }
     std::uint64_t bytes() const override { return bytes_; }
     SharedCopy& shared_copy() const { return shared_copy_; }
     bool on_device() const override { return on_device_; }
+    bool kept() const { return kept_; }
 
+    /// What clients may write to has other bytes when the function reads it.
     bool append_key(std::string& key) const override {
-        if (bytes_ > kMaxKeyBytes || on_device()) return false;
+        if (bytes_ > kMaxKeyBytes || on_device() || is_writable_by_clients(tensor_)) return false;
         const Dense values = append_kind(key);
         key.append(reinterpret_cast<const char*>(values.bytes.data()), values.bytes.size());
         return true;
@@ -51,6 +55,7 @@ private:
     std::uint64_t bytes_;
     mutable SharedCopy shared_copy_;
     bool on_device_;
+    bool kept_;
 };
 
 /// What a tensor is that can't cross, with the way out; empty if it can.
@@ -72,6 +77,15 @@ DType dtype_of(const at::Tensor& tensor) { return *dtype_of(tensor.scalar_type()
 SharedCopy* shared_copy_of(const codec::TensorHandle& handle) {
     const auto* known = dynamic_cast<const AtTensor*>(&handle);
     return known != nullptr ? &known->shared_copy() : nullptr;
+}
+
+codec::TensorPointer make_kept_handle(const codec::TensorPointer& handle) {
+    return std::make_shared<const AtTensor>(handle->tensor(), true);
+}
+
+bool is_kept(const codec::TensorHandle& handle) {
+    const auto* known = dynamic_cast<const AtTensor*>(&handle);
+    return known != nullptr && known->kept();
 }
 
 codec::TensorPointer make_plain_handle(const at::Tensor& tensor) { return std::make_shared<const AtTensor>(tensor); }

@@ -18,6 +18,12 @@ codec::TensorPointer make_handle(const at::Tensor& tensor);
 /// That of a tensor made by this room, which is plain already.
 codec::TensorPointer make_plain_handle(const at::Tensor& tensor);
 
+/// The same tensor, for a result that outlives its answer: it is never lent in a way in which its reader could write to
+/// it.
+codec::TensorPointer make_kept_handle(const codec::TensorPointer& handle);
+/// Whether a handle was made so.
+bool is_kept(const codec::TensorHandle& handle);
+
 /// Where a tensor's bytes lie in shared memory besides, once they were copied there: the results that are kept (tasks,
 /// cache, keys) are handed over many times. Thread-safe.
 class SharedCopy {

@@ -1,16 +1,51 @@
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include <shared_tensor/bytes.hpp>
 #include <shared_tensor/value.hpp>
 
 #include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
+#include "tensor/element_reader.hpp"
 #include "tensor/medium.hpp"
 #include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
 
 namespace {
+
+/// Bytes that come in pieces of any size, as one base64 text.
+class Base64Text {
+public:
+    explicit Base64Text(json_rpc::LongText& out) : out_(out) {}
+
+    void add(std::span<const std::byte> bytes) {
+        while (!bytes.empty() && (!rest_.empty() || bytes.size() < kGroup)) {
+            rest_.push_back(bytes.front());
+            bytes = bytes.subspan(1);
+            if (rest_.size() == kGroup) finish();
+        }
+        while (bytes.size() >= kGroup) {
+            const auto some = bytes.first(std::min(kAtOnce, bytes.size() / kGroup * kGroup));
+            out_ += encode_base64(some);
+            bytes = bytes.subspan(some.size());
+        }
+        rest_.insert(rest_.end(), bytes.begin(), bytes.end());
+    }
+    void finish() {
+        out_ += encode_base64(rest_);
+        rest_.clear();
+    }
+
+private:
+    static constexpr std::size_t kGroup = 3, kAtOnce = kGroup << 14;
+
+    json_rpc::LongText& out_;
+    std::vector<std::byte> rest_;  // less than a group
+};
 
 /// The elements as text, little endian, in order.
 class Base64Medium final : public Medium {
@@ -37,10 +72,26 @@ public:
     }
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
-        const Dense values = dense(handle->tensor(), dtype_of(handle->tensor()));
-        Exported exported{encode_base64(values.bytes), values.bytes.size()};
-        exported.is_word = true;
+        Exported exported{{}, handle->bytes()};
+        exported.is_printed = true;
         return exported;
+    }
+
+    void print(const codec::TensorPointer& handle, json_rpc::LongText& out) const override {
+        const ElementReader elements(handle);
+        const std::uint64_t size = elements.size();
+        out.expect(static_cast<std::size_t>((size + 2) / 3 * 4 + 2));  // with the quotes
+        out += '"';
+        Base64Text text(out);
+        if (elements.data() != nullptr) {
+            text.add({elements.data(), static_cast<std::size_t>(size)});
+        } else {
+            ElementPieces pieces(elements, 0, size);
+            for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next())
+                text.add(piece);
+        }
+        text.finish();
+        out += '"';
     }
 
 private:

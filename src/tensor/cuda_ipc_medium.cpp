@@ -96,7 +96,7 @@ public:
         const auto kind = Devices::of_process().holder(tensor);
         if (!kind) throw CannotLend("the tensor lies on a device that this process cannot share");
         try {
-            return tensor.numel() == 0 ? empty(*kind, tensor) : lent(*kind, tensor);
+            return tensor.numel() == 0 ? empty(*kind, tensor) : lent(*kind, tensor, is_kept(*handle));
         } catch (const DeviceRefused& refused) {
             throw CannotLend(refused.what());
         }
@@ -166,14 +166,15 @@ private:
         return {content_of("", {}, "", 0), 0, {}, {}, nullptr, kDevicePrefix + devices[index].uuid};
     }
 
-    Exported lent(const Devices::Kind& kind, const at::Tensor& tensor) const {
+    /// `kept`: others get the tensor later, and its reader can write to what it is lent.
+    Exported lent(const Devices::Kind& kind, const at::Tensor& tensor, bool kept) const {
         const DevicePlace place = kind.device->place(tensor);
         const auto devices = kind.device->devices();
         if (place.device >= devices.size()) throw CannotLend("this process does not see the tensor's device any more");
         const std::string& uuid = devices[place.device].uuid;
         if (!peer_->sees(uuid)) throw CannotLend("the reader does not see the device " + uuid);
         // Memory of somebody else's: its lease is ours alone, and CUDA exports no block twice.
-        if (!kind.openings->contains(place.base + place.offset)) return lent(kind, tensor, place, uuid, 0);
+        if (!kept && !kind.openings->contains(place.base + place.offset)) return lent(kind, tensor, place, uuid, 0);
         const at::Tensor own = kind.device->copy(tensor);
         return lent(kind, own, kind.device->place(own), uuid, own.nbytes());
     }

@@ -1,9 +1,12 @@
 #include <ATen/core/Tensor.h>
 
+#include <span>
+
 #include <shared_tensor/value.hpp>
 
 #include "tensor/at_tensor.hpp"
 #include "tensor/element.hpp"
+#include "tensor/element_reader.hpp"
 #include "tensor/medium.hpp"
 #include "tensor/memory.hpp"
 
@@ -58,19 +61,40 @@ private:
     std::vector<std::size_t> place_;
 };
 
-void print_lists(const std::byte*& in, ShapeView shape, std::size_t item_size, const ElementCodec& codec,
-                 std::string& out) {
-    if (shape.empty()) {
-        json_rpc::print_json(codec.print(in), out);
-        in += item_size;
-        return;
+/// Prints nested lists of a tensor's elements, which it reads a piece at a time.
+class ListPrinter {
+public:
+    ListPrinter(const codec::TensorPointer& tensor, DType dtype, json_rpc::LongText& out)
+        : item_size_(size_of(dtype)),
+          codec_(*element_codec(dtype)),
+          pieces_(ElementReader(tensor), 0, tensor->bytes()),
+          out_(out) {}
+
+    void print(ShapeView shape) {
+        if (shape.empty()) return json_rpc::print_json(codec_.print(next()), out_);
+        for (std::int64_t i = 0; i < shape[0]; ++i) {
+            out_ += i == 0 ? '[' : ',';
+            print(shape.subspan(1));
+        }
+        out_ += ']';
     }
-    for (std::int64_t i = 0; i < shape[0]; ++i) {
-        out += i == 0 ? '[' : ',';
-        print_lists(in, shape.subspan(1), item_size, codec, out);
+
+private:
+    static_assert(ElementPieces::kPiece % 16 == 0, "a piece ends between two elements");
+
+    const std::byte* next() {
+        if (piece_.empty()) piece_ = pieces_.next();
+        const std::byte* const element = piece_.data();
+        piece_ = piece_.subspan(item_size_);
+        return element;
     }
-    out += ']';
-}
+
+    const std::size_t item_size_;
+    const ElementCodec& codec_;
+    ElementPieces pieces_;
+    std::span<const std::byte> piece_;  // what is left of it
+    json_rpc::LongText& out_;
+};
 
 /// Nested lists, for people.
 class DataMedium final : public Medium {
@@ -95,15 +119,15 @@ public:
     }
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
+        if (handle->tensor().numel() == 0) return {"[]", 0};
+        Exported exported{{}, handle->bytes()};
+        exported.is_printed = true;
+        return exported;
+    }
+
+    void print(const codec::TensorPointer& handle, json_rpc::LongText& out) const override {
         const at::Tensor& tensor = handle->tensor();
-        if (tensor.numel() == 0) return {"[]", 0};
-        const DType dtype = dtype_of(tensor);
-        const Dense values = dense(tensor, dtype);
-        const std::byte* in = values.bytes.data();
-        const ShapeView shape(tensor.sizes().data(), tensor.sizes().size());
-        std::string lists;
-        print_lists(in, shape, size_of(dtype), *element_codec(dtype), lists);
-        return {std::move(lists), handle->bytes()};
+        ListPrinter(handle, dtype_of(tensor), out).print({tensor.sizes().data(), tensor.sizes().size()});
     }
 };
 

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include <shared_tensor/value.hpp>
 
@@ -21,10 +23,10 @@ std::string text_of(const TransportNotPossible::Reasons& reasons) {
     return text;
 }
 
-void append_counts(ShapeView counts, std::string& text) {
+void append_counts(ShapeView counts, json_rpc::LongText& text) {
     char separator = '[';
     for (const std::int64_t count : counts) {
-        text.append(1, separator).append(std::to_string(count));
+        (text += separator).append(std::to_string(count));
         separator = ',';
     }
     text.append(counts.empty() ? "[]" : "]");
@@ -40,6 +42,12 @@ Viability judge(const Media& media, Way way, DType dtype) {
 }
 
 }  // namespace
+
+TooManyElements::TooManyElements(std::uint64_t elements, std::uint64_t limit)
+    : std::length_error("a tensor of " + std::to_string(elements) + " elements cannot be written as data: at most " +
+                        std::to_string(limit)),
+      elements_(elements),
+      limit_(limit) {}
 
 TransportNotPossible::TransportNotPossible(Reasons reasons)
     : std::runtime_error(text_of(reasons)), reasons_(std::move(reasons)) {}
@@ -80,17 +88,30 @@ codec::TensorPointer TensorExchange::import(const Descriptor& descriptor) {
     compressed_in_ += imported.compressed;
     if (imported.compressed > 0) uncompressed_in_ += descriptor.extent.bytes;
     count(descriptor.way, imported.copied);
+    if (imported.lent != nullptr) lent_.emplace_back(imported.lent);
     return std::move(imported.tensor);
+}
+
+void TensorExchange::take_over(codec::LentMemory& memory) {
+    std::shared_ptr<const void> counted;
+    if (incoming_.hold) {
+        counted = incoming_.hold(memory.bytes());
+        if (counted == nullptr) throw std::bad_alloc();
+    }
+    count_copied(memory.take_over(std::move(counted)));
 }
 
 codec::TensorPointer TensorExchange::wrap(const at::Tensor& tensor) { return make_handle(tensor); }
 
-void TensorExchange::describe(const codec::TensorPointer& handle, std::string& out) {
+void TensorExchange::describe(const codec::TensorPointer& handle, json_rpc::LongText& out) {
     TransportNotPossible::Reasons reasons;
     const Medium* medium = nullptr;
     Exported exported;
     for (bool done = false; !done;) {
         medium = &choose(handle, reasons);
+        const auto elements = static_cast<std::uint64_t>(handle->tensor().numel());
+        if (medium->way() == Way::data && elements > policy_.most_data_elements)
+            throw TooManyElements(elements, policy_.most_data_elements);
         try {
             exported = medium->export_to(handle, body_);
             done = true;
@@ -100,7 +121,6 @@ void TensorExchange::describe(const codec::TensorPointer& handle, std::string& o
     }
     const at::Tensor& tensor = handle->tensor();
     if (exported.held != nullptr) held_.push_back(std::move(exported.held));
-    count(medium->way(), exported.copied);
     json_rpc::print_json_string(exported.device, out.append(R"({"device":)"));
     out.append(R"(,"dtype":")").append(name_of(dtype_of(tensor))).append(R"(")");
     if (!exported.lease.empty()) json_rpc::print_json_string(exported.lease, out.append(R"(,"lease":)"));
@@ -108,13 +128,19 @@ void TensorExchange::describe(const codec::TensorPointer& handle, std::string& o
     if (!exported.strides.empty()) append_counts(exported.strides, out.append(R"(,"strides":)"));
     const char* const quote = exported.is_word ? "\"" : "";
     out.append(R"(,")").append(name_of(medium->way())).append(R"(":)");
-    out.append(quote).append(exported.content).append(quote).append("}");
+    if (exported.is_printed) {
+        medium->print(handle, out);
+    } else {
+        out.append(quote).append(exported.content).append(quote);
+    }
+    out += '}';
+    count(medium->way(), exported.copied);
 }
 
 Json TensorExchange::describe(const codec::TensorPointer& tensor) {
-    std::string text;
+    json_rpc::LongText text;
     describe(tensor, text);
-    return Json::parse(text);
+    return Json::parse(text.take_whole());
 }
 
 /// Ways that `reasons` speak of already are passed over.
@@ -146,7 +172,10 @@ const Medium& TensorExchange::choose(const codec::TensorPointer& tensor, Transpo
 
 bool TensorExchange::within_bounds(Way way, const codec::TensorPointer& tensor) const {
     if (way == Way::shm) return tensor->bytes() >= policy_.shm_min_bytes || media_->find(way)->holds(*tensor);
-    if (way == Way::data) return static_cast<std::uint64_t>(tensor->tensor().numel()) <= policy_.data_max_elements;
+    if (way == Way::data) {
+        return static_cast<std::uint64_t>(tensor->tensor().numel()) <=
+               std::min(policy_.data_max_elements, policy_.most_data_elements);
+    }
     return way != Way::base64 || tensor->bytes() <= policy_.base64_max_bytes;
 }
 

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -28,6 +30,17 @@ private:
     Reasons reasons_;
 };
 
+/// A tensor has more elements than may be written as `data`, and its reader takes no transport that can carry them.
+class TooManyElements : public std::length_error {
+public:
+    TooManyElements(std::uint64_t elements, std::uint64_t limit);
+    std::uint64_t elements() const { return elements_; }
+    std::uint64_t limit() const { return limit_; }
+
+private:
+    std::uint64_t elements_, limit_;
+};
+
 /// What the reader of a message can take.
 struct ExportPolicy {
     std::vector<Way> accept;                    ///< in order of wish; empty: said nothing (curl), data or base64
@@ -37,6 +50,8 @@ struct ExportPolicy {
     std::uint64_t shm_min_bytes = 32 << 10;     ///< likewise below it, for what would have to be copied there
     std::string codings{};                      ///< content codings that the reader knows, as it said
     Compression compression{};  ///< the one of them that tensors in the body take, if it makes them smaller
+    /// Never more elements as `data`, whatever else its reader takes: they take long, and much memory, to write.
+    std::uint64_t most_data_elements = std::numeric_limits<std::uint64_t>::max();
 };
 
 /// How the tensors of ONE message cross: those of a request in, those of its reply out.
@@ -56,10 +71,15 @@ public:
     codec::TensorPointer import(const Json& descriptor) override;
     codec::TensorPointer import(const Descriptor& descriptor);
     codec::TensorPointer wrap(const at::Tensor& tensor) override;
-    /// Throws TransportNotPossible, std::bad_alloc.
-    void describe(const codec::TensorPointer& tensor, std::string& out) override;
+    /// Throws TransportNotPossible, TooManyElements, std::bad_alloc, and what `out` throws.
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override;
     /// The same for those who want to look at it.
     Json describe(const codec::TensorPointer& tensor);
+
+    std::vector<std::weak_ptr<codec::LentMemory>> take_lent() override { return std::exchange(lent_, {}); }
+    void take_over(codec::LentMemory& memory) override;
+    /// Bytes that were copied later for tensors which came in shared memory.
+    void count_copied(std::uint64_t bytes) { counts_[static_cast<std::size_t>(Way::shm)].copied += bytes; }
 
     /// For the tensors described from now on: the items of a batch may differ.
     void set_policy(ExportPolicy policy) {
@@ -106,6 +126,7 @@ private:
     const Media* media_;
     OutgoingBody body_;
     std::vector<std::shared_ptr<Hold>> held_;  ///< by the tensors that were described
+    std::vector<std::weak_ptr<codec::LentMemory>> lent_;
     std::array<Count, kWays.size()> counts_{};
     std::uint64_t compressed_in_ = 0, uncompressed_in_ = 0;
 };

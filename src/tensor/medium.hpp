@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "codec/lent_memory.hpp"
 #include "codec/value.hpp"
 #include "tensor/descriptor.hpp"
 #include "tensor/dtype.hpp"
@@ -71,8 +72,9 @@ struct Viability {
 /// A tensor that came in, and what it cost.
 struct Imported {
     codec::TensorPointer tensor;
-    std::uint64_t copied = 0;      ///< bytes
-    std::uint64_t compressed = 0;  ///< bytes that it came in, where they were compressed
+    std::uint64_t copied = 0;                           ///< bytes
+    std::uint64_t compressed = 0;                       ///< bytes that it came in, where they were compressed
+    std::shared_ptr<codec::LentMemory> lent = nullptr;  ///< in which it lies, where its sender can still write to it
 };
 
 /// What keeps a tensor's bytes while a message that names them is on its way. Destroyed without answered(): nobody
@@ -93,6 +95,7 @@ struct Exported {
     std::shared_ptr<Hold> held = nullptr;  ///< to be kept until the message was answered, or, of an answer, written
     std::string device = "cpu";            ///< where its reader finds the bytes
     bool is_word = false;                  ///< `content` is a string without its quotes, which needs no escape
+    bool is_printed = false;               ///< the content is as long as the tensor: Medium::print() writes it
 };
 
 /// A tensor cannot go that way just now, with the reason for people: another way may carry it.
@@ -125,6 +128,11 @@ public:
     virtual Imported import(const Descriptor& descriptor, const Incoming& incoming) const = 0;
     /// `tensor` is of a type that it carries. Throws CannotLend.
     virtual Exported export_to(const codec::TensorPointer& tensor, OutgoingBody& body) const = 0;
+    /// Appends the content of a tensor whose export says is_printed, a piece at a time. Throws what `out` throws.
+    virtual void print(const codec::TensorPointer& tensor, json_rpc::LongText& out) const {
+        static_cast<void>(tensor);
+        static_cast<void>(out);
+    }
 };
 
 /// The media of a process, looked up by way.

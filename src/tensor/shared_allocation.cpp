@@ -38,8 +38,11 @@ void let_go(void* held) {
 /// Null when the pool has no room.
 c10::DataPtr allocate_in(const Birthplace& place, std::size_t bytes) {
     try {
-        auto held = std::make_unique<Held>(Held{place.pool.take(bytes, place.principal, place.sharing), place.gone});
-        void* data = held->segment->segment().data();
+        auto segment = place.sharing == shm::Sharing::read_only
+                           ? place.pool.take_place(bytes, place.principal)
+                           : place.pool.take(bytes, place.principal, place.sharing);
+        auto held = std::make_unique<Held>(Held{std::move(segment), place.gone});
+        void* data = held->segment->data();
         return {data, held.release(), &let_go, c10::Device(c10::DeviceType::CPU)};
     } catch (const std::bad_alloc&) {
         return {};
@@ -133,6 +136,12 @@ void make_tensor_in(const Birthplace& place, std::span<const std::int64_t> sizes
 void make_ordinary_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) {
     made = at::Tensor(
         at::detail::empty_cpu(at::IntArrayRef(sizes.data(), sizes.size()), static_cast<c10::ScalarType>(scalar_type)));
+}
+
+bool is_writable_by_clients(const at::Tensor& tensor) {
+    if (!tensor.has_storage()) return false;
+    const auto* held = tensor.storage().data_ptr().cast_context<Held>(&let_go);
+    return held != nullptr && held->segment->segment().sharing() == shm::Sharing::writable;
 }
 
 }  // namespace shared_tensor::tensor

@@ -45,4 +45,7 @@ struct Birthplace {
 void make_tensor_in(const Birthplace& place, std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made);
 void make_ordinary_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made);
 
+/// Whether clients may write to the tensor's memory: it was made by empty_writable().
+bool is_writable_by_clients(const at::Tensor& tensor);
+
 }  // namespace shared_tensor::tensor

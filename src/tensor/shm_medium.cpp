@@ -3,15 +3,20 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include <shared_tensor/value.hpp>
 
 #include "json_rpc/json_text.hpp"
+#include "shm/written_pages.hpp"
 #include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
 #include "tensor/devices/devices.hpp"
+#include "tensor/exchange.hpp"
 #include "tensor/memory.hpp"
+#include "tensor/tensor_set.hpp"
+#include "util/guarded.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -24,6 +29,55 @@ std::string content_of(const std::string& segment, const Region& region) {
     json_rpc::print_json_string(segment, content);
     return content.append(",").append(region_members(region)).append("}");
 }
+
+/// Holds the mapping of the sender's segment in which a tensor lies.
+class LentTensor final : public codec::LentMemory {
+public:
+    /// `owner` of the memory keeps `peer`.
+    LentTensor(ShmPeer& peer, ShmPeer::Borrowed memory, std::byte* data, std::uint64_t bytes)
+        : peer_(&peer), memory_(std::move(memory)), data_(data), bytes_(bytes) {}
+
+    std::uint64_t bytes() const override { return bytes_; }
+    bool shows(const void* address) const override {
+        const auto* wanted = static_cast<const std::byte*>(address);
+        const bool inside = !std::less<>()(wanted, data_) && std::less<>()(wanted, data_ + bytes_);
+        return inside && state_.with([](const State& state) { return !state.taken; });
+    }
+    std::uint64_t take_over(std::shared_ptr<const void> counted) override {
+        const bool first = state_.with([&](State& state) {
+            if (state.taken) return false;
+            shm::own_pages(data_, static_cast<std::size_t>(bytes_));  // whoever comes next waits until it is done
+            state.taken = true;
+            state.counted.swap(counted);
+            return true;
+        });
+        if (first) memory_.copied();
+        return first ? bytes_ : 0;
+    }
+    MemoryBlock take(std::uint64_t bytes) const override {
+        if (bytes < kMinShared) return plain_block(bytes);
+        try {
+            shm::PooledSegmentPointer segment = peer_->take(bytes);
+            std::byte* data = segment->data();
+            return {data, std::move(segment)};
+        } catch (const CannotLend&) {
+            return plain_block(bytes);
+        }
+    }
+
+private:
+    static constexpr std::uint64_t kMinShared = ExportPolicy().shm_min_bytes;  // below it bytes are sent
+
+    struct State {
+        bool taken = false;
+        std::shared_ptr<const void> counted;
+    };
+    ShmPeer* const peer_;
+    const ShmPeer::Borrowed memory_;
+    std::byte* const data_;
+    const std::uint64_t bytes_;
+    Guarded<State> state_;
+};
 
 class ShmMedium final : public Medium {
 public:
@@ -48,13 +102,17 @@ public:
         ShmPeer::Borrowed memory = peer_->borrow(segment, descriptor.lease);
         const Region region = is_read ? descriptor.place.region : parse_region(descriptor, memory.size, {"segment"});
         if (is_read) check_region(descriptor, region, memory.size);
-        const std::byte* data = memory.data + region.offset;
+        std::byte* data = memory.data + region.offset;
         check_bools(descriptor, data);
         if (region.offset % size_of(descriptor.dtype) != 0)
             throw InvalidValue("shm.offset", "a multiple of the item size", std::to_string(region.offset));
-        return {make_plain_handle(
-                    view_of(data, std::move(memory.owner), descriptor.dtype, descriptor.shape, descriptor.strides)),
-                0};
+        const auto view = [&](std::shared_ptr<const void> owner) {
+            return make_plain_handle(
+                view_of(data, std::move(owner), descriptor.dtype, descriptor.shape, descriptor.strides));
+        };
+        if (!memory.copied) return {view(std::move(memory.owner)), 0};
+        auto lent = std::make_shared<LentTensor>(*peer_, std::move(memory), data, descriptor.extent.reach);
+        return {view(lent), 0, 0, lent};
     }
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
@@ -64,8 +122,7 @@ public:
             return lent(handle, std::move(*place));
         SharedCopy* copy = peer_->keeps_copies() ? shared_copy_of(*handle) : nullptr;
         shm::PooledSegmentPointer segment = copy != nullptr ? copy->get() : nullptr;
-        if (segment != nullptr && peer_->find(segment->segment().data()))
-            return lent_copy(handle, std::move(segment), 0);
+        if (segment != nullptr && peer_->find(segment->data())) return lent_copy(handle, std::move(segment), 0);
         segment = peer_->take(bytes_of(tensor));
         Exported result = copied(handle, segment);
         if (copy != nullptr) copy->set(std::move(segment));
@@ -90,7 +147,7 @@ private:
     Exported copied(const codec::TensorPointer& handle, shm::PooledSegmentPointer segment) const {
         const at::Tensor& tensor = handle->tensor();
         const std::uint64_t bytes = bytes_of(tensor);
-        std::byte* to = segment->segment().data();
+        std::byte* to = segment->data();
         if (is_on_device(tensor)) {
             read_from_device(tensor, to);
         } else if (tensor.is_contiguous()) {
@@ -106,9 +163,9 @@ private:
     Exported lent_copy(const codec::TensorPointer& handle, shm::PooledSegmentPointer segment,
                        std::uint64_t copied) const {
         const at::Tensor& tensor = handle->tensor();
-        const Region region{0, bytes_of(tensor)};
+        const Region region{segment->offset(), bytes_of(tensor)};
         if (is_on_device(tensor)) return exported(std::move(segment), region, copied, {}, handle);
-        const std::byte* data = segment->segment().data();
+        const std::byte* data = segment->data();
         const codec::TensorPointer copy =
             make_plain_handle(view_of(data, segment, dtype_of(tensor), view(tensor.sizes()), {}));
         return exported(std::move(segment), region, copied, {}, copy);

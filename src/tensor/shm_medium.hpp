@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,9 @@ public:
         std::byte* data = nullptr;
         std::uint64_t size = 0;
         std::shared_ptr<const void> owner;  ///< the peer is told when it goes
+        /// Called at most once, when what is used of it was copied: the peer need not wait for `owner`. Empty: its
+        /// tensors are never taken over.
+        std::function<void()> copied = {};
     };
     /// Throws InvalidValue (path "shm.segment" or "lease") for what the peer has not lent to us, or not any more.
     virtual Borrowed borrow(const std::string& segment, const std::string& lease) = 0;

@@ -103,13 +103,18 @@ TensorSet copy_set(Manifest manifest, const codec::TensorPointer& data, const Ta
 }
 
 codec::TensorPointer copy_tensor(const codec::TensorPointer& tensor, const TakeBlock& take) {
+    codec::TensorPointer copy = copy_own_tensor(tensor, take);
+    if (copy->bytes() > 0 && has_odd_bools(dtype_of(copy), shape_of(copy), {}, data_of(copy)))
+        throw InvalidValue({}, "bytes 0 and 1 for dtype bool", "other bytes");
+    return copy;
+}
+
+codec::TensorPointer copy_own_tensor(const codec::TensorPointer& tensor, const TakeBlock& take) {
     const DType dtype = dtype_of(tensor);
     const Shape shape = shape_of(tensor);
     if (tensor->bytes() == 0) return make_plain_handle(allocate(dtype, shape));
     Block block = take(tensor->bytes());
     copy_elements(tensor->tensor(), block.data);
-    if (has_odd_bools(dtype, shape, {}, block.data))
-        throw InvalidValue({}, "bytes 0 and 1 for dtype bool", "other bytes");
     return make_plain_handle(view_of(block.data, std::move(block.owner), dtype, shape, {}));
 }
 
@@ -146,5 +151,8 @@ DType dtype_of(const codec::TensorPointer& tensor) { return dtype_of(tensor->ten
 Shape shape_of(const codec::TensorPointer& tensor) { return tensor->tensor().sizes().vec(); }
 const void* address_of(const codec::TensorPointer& tensor) { return tensor->tensor().const_data_ptr(); }
 bool is_contiguous(const codec::TensorPointer& tensor) { return tensor->tensor().is_contiguous(); }
+bool is_alone(const codec::TensorPointer& tensor) {
+    return tensor->tensor().use_count() == 1 && tensor->tensor().storage().use_count() == 1;
+}
 
 }  // namespace shared_tensor::tensor

@@ -41,6 +41,8 @@ TensorSet gather_set(const TensorMap& tensors, const TakeBlock& take);
 TensorSet copy_set(Manifest manifest, const codec::TensorPointer& data, const TakeBlock& take);
 /// A tensor of its own, contiguous.
 codec::TensorPointer copy_tensor(const codec::TensorPointer& tensor, const TakeBlock& take);
+/// The same of a tensor of this process, whose bools are right.
+codec::TensorPointer copy_own_tensor(const codec::TensorPointer& tensor, const TakeBlock& take);
 
 /// Whether it can be the data of a set: uint8, one dimension, contiguous, in host memory.
 bool is_bytes(const codec::TensorPointer& tensor);
@@ -56,5 +58,7 @@ DType dtype_of(const codec::TensorPointer& tensor);
 Shape shape_of(const codec::TensorPointer& tensor);
 const void* address_of(const codec::TensorPointer& tensor);
 bool is_contiguous(const codec::TensorPointer& tensor);
+/// Whether no other at::Tensor of this process shows its memory: nobody here could write to it.
+bool is_alone(const codec::TensorPointer& tensor);
 
 }  // namespace shared_tensor::tensor

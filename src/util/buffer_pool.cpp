@@ -14,6 +14,7 @@
 #include "util/clock.hpp"
 #include "util/closer.hpp"
 #include "util/guarded.hpp"
+#include "util/process_mark.hpp"
 #include "util/size_class.hpp"
 
 namespace shared_tensor {
@@ -72,6 +73,7 @@ struct BufferPool::Shelf : std::enable_shared_from_this<BufferPool::Shelf> {
     };
     explicit Shelf(Limits the_limits) : limits(the_limits) {}
     ~Shelf() {
+        if (!process.is_here()) return;
         state.with([](State& held) {
             for (auto& [capacity, idle] : held.by_capacity) {
                 for (const Idle& one : idle)
@@ -88,6 +90,7 @@ struct BufferPool::Shelf : std::enable_shared_from_this<BufferPool::Shelf> {
     void let_go_of_all() noexcept { trim(0, SteadyTime::max()); }
 
     const Limits limits;
+    const ProcessMark process;  // in a forked child a thread that is not there may hold the lock of `state`
     Guarded<State> state;
 
 private:
@@ -121,7 +124,7 @@ BufferPool::Shelf::Oldest BufferPool::Shelf::oldest(State& held) {
 
 void BufferPool::Shelf::put(std::byte* data, std::size_t capacity) noexcept {
     const std::size_t most = limits.idle_bytes + limits.warm_bytes;
-    if (capacity > most) return release(data, capacity);
+    if (capacity > most || !process.is_here()) return release(data, capacity);
     const bool is_warm =
         capacity >= kHugePage && state.with([&](State& held) { return held.bytes + capacity > limits.idle_bytes; });
     // Who writes to it again finds its pages, if nobody else needed them.

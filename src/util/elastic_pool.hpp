@@ -2,18 +2,19 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
-#include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <system_error>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -43,6 +44,31 @@ public:
           idle_limit_(idle_limit),
           make_worker_(std::move(make_worker)) {}
     ~ElasticPool() { stop(); }
+
+    /// Starts `reserve` threads, which stay until stop(): short work finds one of them whatever the limits of threads
+    /// are by then. Before the first submit(). Throws std::system_error when they cannot be started.
+    void start(std::size_t reserve) {
+        std::unique_lock lock(mutex_);
+        reserve_ = reserve;
+        while (threads_.size() < reserve)
+            add_thread();
+    }
+
+    /// Asks whether this thread of the pool may be kept busy for long: true while `reserve` other threads are left for
+    /// short work, which takes a further thread where there are too few. Each true is followed by one release_hold().
+    bool hold() {
+        const std::size_t held = held_.fetch_add(1) + 1;
+        if (held + reserve_ <= size_.load()) return true;
+        std::unique_lock lock(mutex_);
+        if (stopping_) return true;
+        const auto enough = [&] { return threads_.size() >= held_.load() + reserve_; };
+        while (!enough() && threads_.size() < max_threads_ && start_thread()) {
+        }
+        if (enough()) return true;
+        held_.fetch_sub(1);
+        return false;
+    }
+    void release_hold() { held_.fetch_sub(1); }
 
     /// Hands the work to a thread; it waits for one to become free when no more can be started. False when there is
     /// none at all, or after stop().
@@ -82,6 +108,9 @@ public:
     }
 
 private:
+    using Threads = std::list<std::jthread>;
+    using Self = Threads::iterator;
+
     /// An idle thread waits here; each has a condition of its own, so that the last one to come can be woken first.
     struct Seat {
         std::condition_variable called;
@@ -89,61 +118,83 @@ private:
     };
 
     /// Under the lock.
-    void start_thread() {
-        const std::uint64_t id = next_id_++;
+    void add_thread() {
+        const auto self = threads_.emplace(threads_.end());
         try {
-            threads_.emplace(id, std::jthread([this, id] { run(id); }));  // its first look for work waits for our lock
-        } catch (const std::system_error& error) {
-            log::warn("no further thread ", name_, " can be started: ", error.what());
+            *self = std::jthread([this, self] { run(self); });  // its first look for work waits for our lock
+        } catch (...) {
+            threads_.erase(self);
+            throw;
+        }
+        size_.store(threads_.size());
+    }
+
+    /// Under the lock. False when none can be started: warns once until one can be again.
+    bool start_thread() {
+        try {
+            add_thread();
+            complained_ = false;
+            return true;
+        } catch (const std::exception& error) {  // no thread, or no memory for it
+            if (!std::exchange(complained_, true))
+                log::warn("no further thread ", name_, " can be started beyond ", threads_.size(), ": ", error.what());
+            return false;
         }
     }
 
-    /// Null for a thread that is to end: it is none of `threads_` then, so that no work waits for it.
-    Work next_work(std::uint64_t id) {
+    /// Null for a thread that is to end: it is none of `threads_` then, so that no work waits for it. It joins
+    /// `ended_before`.
+    Work next_work(Self self, Threads& ended_before) {
         std::unique_lock hold(mutex_);
-        if (waiting_.empty() && !stopping_) {
-            Seat seat;
-            idle_.push_back(&seat);
-            const auto until = std::chrono::steady_clock::now() + idle_limit_;
-            seat.called.wait_until(hold, until, [&] { return seat.work != nullptr || stopping_; });
-            if (seat.work != nullptr) return std::move(seat.work);
-            std::erase(idle_, &seat);
-        }
-        if (!waiting_.empty()) {
-            auto work = std::move(waiting_.front());
-            waiting_.pop_front();
-            return work;
-        }
-        leave(id);
+        do {
+            if (waiting_.empty() && !stopping_) {
+                Seat seat;
+                idle_.push_back(&seat);
+                const auto until = std::chrono::steady_clock::now() + idle_limit_;
+                seat.called.wait_until(hold, until, [&] { return seat.work != nullptr || stopping_; });
+                if (seat.work != nullptr) return std::move(seat.work);
+                std::erase(idle_, &seat);
+            }
+            if (!waiting_.empty()) {
+                auto work = std::move(waiting_.front());
+                waiting_.pop_front();
+                return work;
+            }
+        } while (!stopping_ && threads_.size() <= reserve_ + held_.load());
+        leave(self, ended_before);
         return nullptr;
     }
 
-    /// Under the lock.
-    void leave(std::uint64_t id) {
-        const auto self = threads_.find(id);
-        if (self == threads_.end()) return;  // stop() has it, or it has left
-        finished_.push_back(std::move(self->second));
-        threads_.erase(self);
+    /// Under the lock. Takes no memory: this is done when there is none, too. Each thread joins those that left before
+    /// it: else the stacks of ended threads, after a burst thousands, would stay until the next work comes.
+    void leave(Self self, Threads& ended_before) {
+        if (!stopping_) {  // else stop() has it
+            ended_before.splice(ended_before.end(), finished_);
+            finished_.splice(finished_.end(), threads_, self);
+        }
+        size_.store(threads_.size());
     }
 
-    void run(std::uint64_t id) {
+    void run(Self self) {
         ::pthread_setname_np(::pthread_self(), name_.c_str());
+        Threads ended_before;  // joined at the end
         try {
             const auto worker = make_worker_();
-            while (Work work = next_work(id)) {
+            while (Work work = next_work(self, ended_before)) {
                 join_finished();
                 worker->serve(std::move(work));
             }
+            return;
         } catch (const std::exception& error) {
             log::error("a thread ", name_, " ended: ", error.what());
         }
         std::unique_lock hold(mutex_);
-        leave(id);
+        leave(self, ended_before);
     }
 
-    /// A thread cannot join itself: whoever has work next, or stop(), does it.
+    /// A thread cannot join itself: the next one that leaves, the next one with work, or stop() does it.
     void join_finished() {
-        std::vector<std::jthread> ended;
+        Threads ended;
         std::unique_lock hold(mutex_);
         ended.swap(finished_);
         hold.unlock();
@@ -153,14 +204,17 @@ private:
     const std::size_t max_threads_;
     const std::chrono::milliseconds idle_limit_;
     const MakeWorker make_worker_;
+    std::size_t reserve_ = 0;  // set by start()
+    std::atomic<std::size_t> held_{0};
+    std::atomic<std::size_t> size_{0};  // of threads_, to be read without the lock
 
     mutable std::mutex mutex_;  // guards everything below; not Guarded<T>, whose one condition is not enough here
     std::deque<Work> waiting_;
     std::vector<Seat*> idle_;
-    std::unordered_map<std::uint64_t, std::jthread> threads_;
-    std::vector<std::jthread> finished_;
-    std::uint64_t next_id_ = 0;
+    Threads threads_;
+    Threads finished_;
     bool stopping_ = false;
+    bool complained_ = false;
 };
 
 }  // namespace shared_tensor

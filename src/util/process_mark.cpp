@@ -8,17 +8,14 @@ namespace shared_tensor {
 
 namespace {
 
-std::atomic<std::uint64_t> forks{0};
+constinit std::atomic<std::uint64_t> forks{0};
 
-std::uint64_t generation() noexcept {
-    static const int registered = ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
-    static_cast<void>(registered);  // refused for want of memory only, in the first moments of a process
-    return forks.load(std::memory_order_relaxed);
-}
+/// At the start of the program: a lazy one could be interrupted by a fork.
+[[maybe_unused]] const int kInstalled = ::pthread_atfork(nullptr, nullptr, [] { forks.fetch_add(1); });
 
 }  // namespace
 
-ProcessMark::ProcessMark() noexcept : generation_(generation()) {}
+ProcessMark::ProcessMark() noexcept : generation_(forks.load(std::memory_order_relaxed)) {}
 
 bool ProcessMark::is_here() const noexcept { return generation_ == forks.load(std::memory_order_relaxed); }
 

@@ -68,7 +68,7 @@ sockaddr_un unix_address(const std::string& path) {
 UnixListener::UnixListener(std::string path, int type) : path_(std::move(path)) {
     const std::string what = "cannot listen on unix socket " + path_;
     const sockaddr_un address = unix_address(path_);
-    fd_.reset(SHARED_TENSOR_CHECK_ERRNO(::socket(AF_UNIX, type | kFlags, 0), what));
+    fd_ = UniqueFd(SHARED_TENSOR_CHECK_ERRNO(::socket(AF_UNIX, type | kFlags, 0), what));
     // bind() gives the file the mode of the socket: it never exists with a wider one, and the umask of other threads
     // is left alone.
     SHARED_TENSOR_CHECK_ERRNO(::fchmod(fd(), 0600), what);

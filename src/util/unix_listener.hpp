@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-#include "util/unique_fd.hpp"
+#include "util/process_fd.hpp"
 
 namespace shared_tensor {
 
@@ -29,7 +29,7 @@ public:
     const std::string& path() const { return path_; }
 
 private:
-    UniqueFd fd_;
+    ProcessFd fd_;
     std::string path_;
     dev_t device_ = 0;  // of the socket file that we made
     ino_t inode_ = 0;

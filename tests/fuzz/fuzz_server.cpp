@@ -4,10 +4,12 @@
 // was taken as a tensor can be read to its last byte, and when nothing reads a segment any more its owner is told so.
 
 #include <ATen/core/Tensor.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -26,6 +28,7 @@
 #include "json_rpc/parse_responses.hpp"
 #include "local/packet.hpp"
 #include "server/local_clients.hpp"
+#include "shm/seals.hpp"
 #include "shm/segment.hpp"
 #include "tensor/at_tensor.hpp"
 #include "tensor/exchange.hpp"
@@ -80,12 +83,32 @@ private:
     const server::Access access_{ServerOptions{}, {}, users_};
     server::Sessions sessions_{{}};
     service::LeaseTable leases_;
-    server::LocalClients clients_{{access_, sessions_, leases_, "e-1", {}, [] { return server::WayFacts{}; }}};
+    server::LocalClients clients_{{access_, sessions_, leases_, "e-1", {}, 1'000, 64, std::chrono::seconds(10), [] {
+                                       return server::WayFacts{};
+                                   }}};
 };
 
 Descriptor unsealed_memory() {
     UniqueFd fd(::memfd_create("unsealed", MFD_CLOEXEC));
     if (::ftruncate(fd.get(), 4096) != 0) std::abort();
+    return std::make_shared<const UniqueFd>(std::move(fd));
+}
+
+/// The first page is missing, and one beyond the end makes up for it.
+Descriptor memory_with_a_hole() {
+    const auto page = static_cast<off_t>(shm::page_size());
+    UniqueFd fd(::memfd_create("hole", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (::ftruncate(fd.get(), page) != 0 || ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, page, page) != 0 ||
+        ::fcntl(fd.get(), F_ADD_SEALS, shm::kSeals) != 0)
+        std::abort();
+    return std::make_shared<const UniqueFd>(std::move(fd));
+}
+
+/// Unsealed memory where the kernel has no huge pages.
+Descriptor huge_memory() {
+    UniqueFd fd(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+    if (!fd || ::ftruncate(fd.get(), off_t{2} << 20) != 0 || ::fcntl(fd.get(), F_ADD_SEALS, shm::kSeals) != 0)
+        return unsealed_memory();
     return std::make_shared<const UniqueFd>(std::move(fd));
 }
 
@@ -148,7 +171,10 @@ public:
 private:
     std::optional<local::Packet> receive() const {
         pollfd readable{socket_.get(), POLLIN, 0};
-        const int waited = ::poll(&readable, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count()));
+        int waited = 0;
+        do {  // libFuzzer's timer interrupts it
+            waited = ::poll(&readable, 1, static_cast<int>(std::chrono::milliseconds(kPatience).count()));
+        } while (waited < 0 && errno == EINTR);
         require(waited > 0, "a request is answered, and what is none ends the channel");
         local::Packet packet;
         if (local::receive_packet(socket_.get(), packet) != local::Got::packet) return std::nullopt;
@@ -184,19 +210,21 @@ private:
 
 void play(Peer& peer, std::string_view script) {
     static const shm::Segment kSealed(shm::page_size());
-    static const Descriptor kUnsealed = unsealed_memory();
+    static const Descriptor kUnsealed = unsealed_memory(), kWithHole = memory_with_a_hole(), kHuge = huge_memory();
     for (std::size_t lines = 0; !script.empty() && lines < kMaxLines; ++lines) {
         std::string_view line = script.substr(0, script.find('\n'));
         script.remove_prefix(std::min(line.size() + 1, script.size()));
         if (line.empty()) continue;
         const char kind = line.front();
-        if (kind == '+' || kind == '-' || kind == '=') line.remove_prefix(1);
+        if (std::string_view("+-*%=").find(kind) != std::string_view::npos) line.remove_prefix(1);
         if (kind == '=') {
             peer.take_tensor(line);
         } else {
             std::vector<Descriptor> beside;
             if (kind == '+') beside.push_back(kSealed.descriptor());
             if (kind == '-') beside.push_back(kUnsealed);
+            if (kind == '*') beside.push_back(kWithHole);
+            if (kind == '%') beside.push_back(kHuge);
             if (!peer.send(line, beside)) break;
         }
     }

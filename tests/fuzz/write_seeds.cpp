@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "support/elf_examples.hpp"
 #include "support/http_examples.hpp"
 #include "support/json_rpc_examples.hpp"
 #include "support/local_channel_examples.hpp"
@@ -58,6 +59,12 @@ void write_server(const std::filesystem::path& folder) {
         seeds.write(example);
 }
 
+void write_plugin(const std::filesystem::path& folder) {
+    SeedFolder seeds(folder);
+    for (const auto& example : shared_tensor::test::elf_examples())
+        seeds.write(example.bytes);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) try {
@@ -66,6 +73,7 @@ int main(int count, char** arguments) try {
     write_json_rpc(folder / "json_rpc");
     write_http(folder / "http");
     write_server(folder / "server");
+    write_plugin(folder / "plugin");
     return 0;
 } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';

@@ -55,6 +55,11 @@ class Consumer(unittest.TestCase):
         url = self.start_daemon()
         self.assertEqual(run(self.work / "build" / "client", url), "Hello world\n119\n4\n")
 
+    def test_a_program_may_use_another_version_of_spdlog_or_fmt(self):
+        symbols = run("nm", "--demangle", next(self.installed.rglob("libshared_tensor.a")))
+        self.assertIn(" shared_tensor_spdlog::", symbols)
+        self.assertEqual([line for line in symbols.splitlines() if " spdlog::" in line or " fmt::" in line], [])
+
     def test_nothing_but_headers_of_the_project_is_installed(self):
         installed = {path.name for path in (self.installed / "include").iterdir()}
         self.assertEqual(installed, {"shared_tensor"})

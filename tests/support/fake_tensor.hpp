@@ -55,7 +55,7 @@ public:
         return std::make_shared<FakeTensor>(descriptor["name"].get<std::string>());
     }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return std::make_shared<FakeTensor>(tensor.name); }
-    void describe(const codec::TensorPointer& tensor, std::string& out) override {
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         out += codec::Json{{"name", tensor->tensor().name}}.dump();
     }
 

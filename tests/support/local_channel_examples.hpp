@@ -3,8 +3,9 @@
 #include <string_view>
 
 // What a process of this host may send over the local channel, as data. A line is one packet; with "+" before it a
-// descriptor of a page of sealed memory is beside it, with "-" one of memory that is not sealed. A line after "=" is
-// the descriptor of a tensor in a message of that client's.
+// descriptor of a page of sealed memory is beside it, with "-" one of memory that is not sealed, with "*" one of memory
+// that has a hole, with "%" one of huge pages. A line after "=" is the descriptor of a tensor in a message of that
+// client's.
 
 namespace shared_tensor::test {
 
@@ -27,6 +28,12 @@ inline constexpr std::string_view kLocalChannelExamples[] = {
 ={"dtype":"float32","shape":[2],"shm":{"segment":"a","offset":0,"size":8}}
 +{"jsonrpc":"2.0","method":"segment.offer","params":{"segment":"b","size":8192},"id":3}
 ={"dtype":"float32","shape":[2],"shm":{"segment":"b","offset":0,"size":8}})",
+
+    R"({"jsonrpc":"2.0","method":"session.open","id":1}
+*{"jsonrpc":"2.0","method":"segment.offer","params":{"segment":"a","size":4096},"id":2}
+={"dtype":"uint8","shape":[8],"shm":{"segment":"a","offset":0,"size":8}}
+%{"jsonrpc":"2.0","method":"segment.offer","params":{"segment":"b","size":2097152},"id":3}
+={"dtype":"uint8","shape":[8],"shm":{"segment":"b","offset":0,"size":8}})",
 
     R"({"jsonrpc":"2.0","method":"session.open","params":{},"id":1}
 {"jsonrpc":"2.0","method":"lease.confirm","params":{"leases":["l-1"]}}

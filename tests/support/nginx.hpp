@@ -26,6 +26,7 @@ class Nginx {
 public:
     struct Wish {
         bool buffering = false;
+        std::string user = "root";         ///< of its workers, where this process is root
         std::string certificate{}, key{};  ///< PEM files: it speaks https then
         /// The server behind it speaks https, and its certificate is of these authorities.
         std::string server_authorities{};
@@ -64,7 +65,7 @@ private:
     }
     std::string write(int port_of_server, const Wish& wish) const {
         const std::string on = wish.buffering ? "on" : "off", temp = folder_.string();
-        std::string text = ::geteuid() == 0 ? "user root;\n" : "";
+        std::string text = ::geteuid() == 0 ? "user " + wish.user + ";\n" : "";
         text += "daemon off;\nworker_processes 1;\npid " + temp + "/pid;\nevents { worker_connections 256; }\nhttp {\n";
         text += "  access_log off;\n  client_max_body_size 0;\n";
         for (const char* kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})

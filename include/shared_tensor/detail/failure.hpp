@@ -8,8 +8,10 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 
+#include <shared_tensor/detail/error_text.hpp>
 #include <shared_tensor/function.hpp>
 #include <shared_tensor/stream.hpp>
 
@@ -22,10 +24,25 @@ inline std::string demangled(const char* name) {
     return status == 0 && text ? text.get() : name;
 }
 
-/// Without the stack, file names and addresses that libtorch appends to its messages: they are nothing for a caller.
+/// Where the text ends that a caller can use. libtorch appends stacks, and the list of all kernels of an operator, with
+/// file names and addresses: several kilobytes for its developers.
+inline std::size_t end_of_message(std::string_view text) {
+    std::size_t end = text.size();
+    for (const std::string_view mark : {"\nException raised from ", "\nframe #0: ", "\nC++ CapturedTraceback:"})
+        end = std::min(end, text.find(mark));
+    const std::size_t kernel = std::min(text.find(": registered at "), text.find(": fallthrough registered at "));
+    return kernel == std::string_view::npos ? end : std::min(end, text.rfind("\n\n", kernel));
+}
+
 inline std::string without_stack(std::string message) {
-    message.resize(std::min({message.find("\nException raised from "), message.find("\nframe #0: "), message.size()}));
+    message.resize(end_of_message(message));
     return message;
+}
+
+/// what() may be null.
+inline std::string_view text_of(const std::exception& error) {
+    const char* const text = error.what();
+    return text != nullptr ? text : "the exception has no text: its what() is null";
 }
 
 /// libtorch has words of its own for it, known here by name since this header needs no torch.
@@ -34,8 +51,8 @@ inline bool means_no_memory(const std::string& type, const std::string& message)
            message.find("DefaultCPUAllocator: can't allocate memory") != std::string::npos;
 }
 
-/// Describes the exception that is being handled; call it inside a catch clause only.
-inline CallFailure current_failure(const std::string& parameter = {}) {
+/// Describes the exception that is being handled; call it inside a catch clause only. `most`: bytes of its message.
+inline CallFailure current_failure(const std::string& parameter = {}, std::size_t most = kMaxErrorText) {
     CallFailure failure;
     try {
         throw;
@@ -52,7 +69,10 @@ inline CallFailure current_failure(const std::string& parameter = {}) {
         failure.kind = CallFailure::Kind::out_of_memory;
     } catch (const std::exception& error) {
         failure.type = demangled(typeid(error).name());
-        failure.message = without_stack(error.what());
+        const std::string_view text = text_of(error);
+        const std::size_t end = end_of_message(text);
+        failure.message = bounded_text(text.substr(0, end), most);
+        failure.details = bounded_text(text.substr(end));
         if (means_no_memory(failure.type, failure.message)) failure.kind = CallFailure::Kind::out_of_memory;
     } catch (...) {
         const std::type_info* type = abi::__cxa_current_exception_type();

@@ -77,12 +77,12 @@ struct StoredType<std::span<const T>> {
 template <class P>
 struct Parameter {
     using Stored = typename StoredType<std::remove_cvref_t<P>>::Type;
+    static_assert(!std::same_as<Stored, Context>, "SHARE: Context& must be the first parameter");
     static_assert(!std::is_pointer_v<std::remove_cvref_t<P>>,
                   "SHARE: a pointer cannot cross a process boundary: take the value, std::vector, Bytes or at::Tensor");
     static_assert(
         kIsStream<Stored> || !(std::is_lvalue_reference_v<P> && !std::is_const_v<std::remove_reference_t<P>>),
         "SHARE: a non-const reference parameter cannot be shared: return the result instead (Context& goes first)");
-    static_assert(!std::same_as<Stored, Context>, "SHARE: Context& must be the first parameter");
     static_assert(
         std::is_pointer_v<std::remove_cvref_t<P>> || kIsStream<Stored> || Shareable<Stored>,
         "SHARE: no Codec for this parameter type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "

@@ -2,37 +2,43 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 
 #include "tensor/cuda/cuda_device.hpp"
 #include "tensor/simulated/device.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor::tensor {
 
+namespace {
+
+constinit NeverDestroyed<OfThisProcess<Devices>> all;
+constinit std::atomic<bool> cuda_in_use{false};  // in this process, or the one that it was forked from
+
+}  // namespace
+
 Devices& Devices::of_process() {
-    static auto* const devices = new Devices;
-    return *devices;
+    return all.value.get([] { return std::unique_ptr<Devices>(new Devices); });
 }
 
 Devices::Devices()
-    : cuda_(&cuda_device()),
+    : is_child_of_cuda_(cuda_in_use.load()),
+      cuda_(&cuda_device()),
       simulated_(&simulated::SimulatedDevice::of_process()),
       cuda_openings_(std::make_unique<Openings>(*cuda_)),
-      simulated_openings_(std::make_unique<Openings>(*simulated_)) {
-    const char* devices = std::getenv("SHARED_TENSOR_SIMULATED_DEVICES");
-    const long count = devices != nullptr ? std::strtol(devices, nullptr, 10) : 0;
-    if (count > 0 && count <= static_cast<long>(simulated::kMaxDevices) && shared_tensor::simulated::enabled() == 0)
-        shared_tensor::simulated::enable(static_cast<std::size_t>(count));
-}
+      simulated_openings_(std::make_unique<Openings>(*simulated_)) {}
 
 Viability Devices::use_cuda(UseCuda use) {
     if (use == UseCuda::no) return {"this process was told not to use CUDA"};
+    if (is_child_of_cuda_) return {"this process was forked from one that uses CUDA, which CUDA does not allow"};
     if (use == UseCuda::if_loaded && !cuda_is_loaded())
         return {"this process does not use CUDA (libtorch_cuda is not loaded)"};
     const auto known = cuda_use_.with([](const auto& held) { return held; });
     if (known) return *known;
     Viability loaded = load_cuda();  // takes seconds: without the lock, and twice does no harm
+    if (loaded) cuda_in_use.store(true);
     cuda_use_.with([&](auto& held) { held = loaded; });
     return loaded;
 }

@@ -24,7 +24,7 @@ enum class UseCuda {
 };
 
 /// The devices that this process sees, of all kinds, and what it shares of them. One of a process, never destroyed:
-/// nothing of CUDA may be destroyed after the runtime is gone.
+/// nothing of CUDA may be destroyed after the runtime is gone. A forked child has another one.
 /// Thread safety: all methods from any thread.
 class Devices {
 public:
@@ -60,6 +60,7 @@ private:
     Devices();
     std::vector<Kind> usable() const;
 
+    const bool is_child_of_cuda_;
     const IpcDevice* const cuda_;
     const IpcDevice* const simulated_;
     const std::unique_ptr<Openings> cuda_openings_, simulated_openings_;

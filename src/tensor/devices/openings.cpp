@@ -9,6 +9,7 @@
 
 #include "tensor/devices/device_peer.hpp"
 #include "util/log.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -49,10 +50,11 @@ Openings::~Openings() {
 }
 
 Openings::Borrowed Openings::borrow(const Block& block, std::unique_ptr<DeviceUse> use, std::function<void()> done) {
-    auto reader = std::make_shared<std::optional<Reader>>();  // before anything has to be undone
+    // Before anything has to be undone. A forked child's copy ends nothing.
+    const auto reader = shared_in_its_process(new std::optional<Reader>());
     const IpcDevice::Opened opened = enter(block);
     reader->emplace(*this, Ended{block, std::move(use), std::move(done)});
-    return {opened.base, opened.bytes, std::move(reader)};
+    return {opened.base, opened.bytes, reader};
 }
 
 /// Counts one more reader of the block, which is open then.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <future>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "tensor/bool_check.hpp"
 #include "tensor/memory.hpp"
 #include "util/memory_size.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor::tensor::simulated {
 
@@ -24,9 +26,31 @@ const std::byte* storage_of(const at::Tensor& tensor) { return static_cast<const
 
 }  // namespace
 
+namespace {
+
+constinit NeverDestroyed<OfThisProcess<SimulatedDevice>> all;
+constinit std::atomic<std::size_t> enabled_devices{0};  // a forked child has as many as its parent
+
+}  // namespace
+
 SimulatedDevice& SimulatedDevice::of_process() {
-    static auto* const device = new SimulatedDevice;
-    return *device;
+    return all.value.get([] {
+        auto made = std::unique_ptr<SimulatedDevice>(new SimulatedDevice);
+        made->read_environment();
+        return made;
+    });
+}
+
+void SimulatedDevice::enable(std::size_t devices) { enabled_devices.store(devices); }
+std::size_t SimulatedDevice::enabled() const { return enabled_devices.load(); }
+
+void SimulatedDevice::read_environment() {
+    const char* const devices = std::getenv("SHARED_TENSOR_SIMULATED_DEVICES");
+    const long count = devices != nullptr ? std::strtol(devices, nullptr, 10) : 0;
+    if (count <= 0 || count > static_cast<long>(kMaxDevices) || enabled() > 0) return;  // a fork keeps its parent's
+    const char* const faults = std::getenv("SHARED_TENSOR_SIMULATED_FAULTS");
+    if (faults != nullptr) inject(shared_tensor::simulated::parse_faults(faults));
+    enable(static_cast<std::size_t>(count));
 }
 
 Viability SimulatedDevice::viable() const {
@@ -131,8 +155,9 @@ void SimulatedDevice::close(std::size_t, std::byte* base) const noexcept {
 }
 
 std::shared_ptr<OwnBlock> SimulatedDevice::allocate(std::size_t device, std::size_t bytes) const {
-    std::shared_ptr<OwnBlock> block(new OwnBlock(device, std::max<std::size_t>(bytes, 1)),
-                                    [this](OwnBlock* done) { free(done); });
+    std::shared_ptr<OwnBlock> block(new OwnBlock(device, std::max<std::size_t>(bytes, 1)), [this](OwnBlock* done) {
+        if (process_.is_here()) free(done);
+    });
     state_.with([&](State& state) {
         state.ranges.emplace(block->data(), Range{block->bytes(), device, block, block->generation(), {}});
         ++state.counts.allocations;

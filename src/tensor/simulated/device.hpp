@@ -13,6 +13,7 @@
 #include "tensor/simulated/event.hpp"
 #include "util/background.hpp"
 #include "util/guarded.hpp"
+#include "util/process_mark.hpp"
 
 namespace shared_tensor::tensor::simulated {
 
@@ -21,14 +22,15 @@ using shared_tensor::simulated::Statistics;
 
 inline constexpr std::size_t kMaxDevices = 16;
 
-/// One of a process, never destroyed: tensors outlive everything. See <shared_tensor/simulated.hpp> for what it
+/// One of a process, never destroyed: tensors outlive everything. A forked child has another one; to it the tensors of
+/// its parent are host memory. See <shared_tensor/simulated.hpp> for what it
 /// imitates.
 class SimulatedDevice final : public IpcDevice {
 public:
     static SimulatedDevice& of_process();
 
-    void enable(std::size_t devices) { enabled_.store(devices); }
-    std::size_t enabled() const { return enabled_.load(); }
+    void enable(std::size_t devices);
+    std::size_t enabled() const;
     void inject(const Faults& faults) {
         faults_.with([&](Faults& held) { held = faults; });
     }
@@ -60,6 +62,7 @@ private:
     class Use;
     class Read;
     SimulatedDevice() = default;
+    void read_environment();
 
     /// Memory that is in this process: its own, or opened.
     struct Range {
@@ -82,7 +85,7 @@ private:
     void free(OwnBlock* block) const;
     Background& stream(std::size_t device) const;
 
-    std::atomic<std::size_t> enabled_{0};
+    const ProcessMark process_;
     mutable Guarded<Faults> faults_;
     mutable std::atomic<std::size_t> ranges_{0};  ///< so that holds() costs nothing where there are none
     mutable Guarded<State> state_;

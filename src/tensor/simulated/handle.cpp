@@ -13,6 +13,7 @@
 #include <string>
 #include <system_error>
 
+#include "shm/mapping.hpp"
 #include "util/sha256.hpp"
 
 namespace shared_tensor::tensor::simulated {
@@ -120,6 +121,8 @@ Memory open_memory(const Handle& handle) {
     const int seals = ::fcntl(memory.fd.get(), F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) throw DeviceRefused("the memory behind this handle could shrink");
     memory.bytes = static_cast<std::size_t>(status.st_size);
+    if (!shm::is_allocated(memory.fd, memory.bytes))
+        throw DeviceRefused("pages of the memory behind this handle could be missing");
     return memory;
 }
 

@@ -62,7 +62,7 @@ TEST_CASE("An error of the server is exit code 1, in words and as JSON", "[cli]"
 
 TEST_CASE("A call that takes too long is exit code 4", "[cli]") {
     const CommandLineClient client;
-    CHECK(client.run({"call", "sleep", "20", "--timeout", "0.1"}).code == 4);
+    CHECK(client.run({"call", "sleep", "20", "--timeout", "100ms"}).code == 4);
 }
 
 TEST_CASE("A server that is not there is exit code 3 and is named", "[cli]") {

@@ -62,7 +62,7 @@ TEST_CASE("A task is submitted, waited for, and gives its result", "[cli]") {
 TEST_CASE("wait gives up after its timeout with exit code 4, and the task goes on", "[cli]") {
     const CommandLineClient client;
     const std::string id = submitted(client, "30");
-    CHECK(client.run({"wait", id, "--timeout", "0.1"}).code == 4);
+    CHECK(client.run({"wait", id, "--timeout", "100ms"}).code == 4);
     CHECK(Json::parse(client.run({"status", id, "--json"}).out).at("state") == "running");
 }
 

@@ -95,7 +95,7 @@ TEST_CASE("A tensor of NumPy is published, listed, watched and deleted by its na
     CHECK(client.run({"tensors", "--names"}).out == "x\n");
     CHECK(Json::parse(client.run({"tensors", "--json"}).out)["tensors"][0]["version"] == 2);
     CHECK(client.run({"watch", "x", "--after", "1"}).out == "x, version 2\n");
-    CHECK(client.run({"watch", "x", "--timeout", "0.01"}).code == 4);
+    CHECK(client.run({"watch", "x", "--timeout", "10ms"}).code == 4);
     CHECK(client.run({"delete", "x"}).code == 0);
     CHECK(client.run({"delete", "x"}).code == 1);
     CHECK(client.run({"get", "x"}).code == 1);

@@ -1,15 +1,18 @@
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
+#include <shared_tensor/async_client.hpp>
 #include <shared_tensor/json.hpp>
 
 #include "example_daemon.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
+using Catch::Matchers::ContainsSubstring;
 
 TEST_CASE("A client calls by position and by name", "[client]") {
     const ExampleDaemon server;
@@ -110,6 +113,11 @@ TEST_CASE("The same idempotency key gets the same result without a second run", 
     const double first = client.call<double>("sleep", 0.01);
     CHECK(client.call<double>("sleep", 0.01) == first);
     CHECK_THROWS_AS(client.call<double>("sleep", 0.02), InvalidParams);
+}
+
+TEST_CASE("An empty address is no address, and not the server of the environment", "[client]") {
+    CHECK_THROWS_WITH(Client(""), ContainsSubstring("url of a server is empty"));
+    CHECK_THROWS_AS(AsyncClient(std::string()), std::invalid_argument);
 }
 
 TEST_CASE("A client speaks over a Unix socket", "[client]") {

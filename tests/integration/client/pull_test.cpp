@@ -207,26 +207,15 @@ TEST_CASE("a tensor that is published anew meanwhile is pulled of one version", 
     const ExampleDaemon server;
     const NamedTensors near(server.client()), far(far_client(server.url()));
     near.put("x", at::full({1'000'000}, 0, at::kInt));
-    std::atomic<int> pause{20};  // ms
     std::jthread publisher([&](const std::stop_token& stop) {
         for (int value = 1; !stop.stop_requested(); ++value) {
             near.put("x", at::full({1'000'000}, value, at::kInt));
-            std::this_thread::sleep_for(std::chrono::milliseconds(pause));
         }
     });
-    int whole = 0, changed_too_fast = 0;
     for (int i = 0; i < 30; ++i) {
-        try {
-            const at::Tensor x = far.pull("x", {.connections = 2, .range_bytes = 300'000}).tensor();
-            CHECK(at::equal(x, at::full({1'000'000}, x[0].item<int>(), at::kInt)));
-            ++whole;
-        } catch (const TransportFailure&) {
-            ++changed_too_fast;
-            pause = 2 * pause;
-        }
+        const at::Tensor x = far.pull("x", {.connections = 2, .range_bytes = 300'000}).tensor();
+        CHECK(at::equal(x, at::full({1'000'000}, x[0].item<int>(), at::kInt)));
     }
-    INFO(changed_too_fast << " gave up");
-    CHECK(whole > 0);
 }
 
 TEST_CASE("many readers of one tensor cost the server no memory each", "[client][pull]") {

@@ -13,8 +13,6 @@
 
 namespace {
 
-using namespace shared_tensor;  // NOLINT(google-build-using-namespace): a plugin
-
 std::string dtype_of(const at::Tensor& x) { return c10::toString(x.scalar_type()); }
 std::string device_of(const at::Tensor& x) { return x.device().str(); }
 bool records() { return at::GradMode::is_enabled(); }
@@ -26,7 +24,7 @@ bool fails_below(double x) {
     if (x < 0) throw std::runtime_error("below zero");
     return true;
 }
-void dtypes_of(Reader<at::Tensor> tensors, Writer<std::string> names) {
+void dtypes_of(shared_tensor::Reader<at::Tensor> tensors, shared_tensor::Writer<std::string> names) {
     for (const at::Tensor& tensor : tensors)
         names.write(dtype_of(tensor));
 }

@@ -37,6 +37,16 @@ std::map<std::string, std::uint64_t> counts_of(const Client& client) {
 
 }  // namespace
 
+TEST_CASE("Simulated devices of the environment are there before the first call", "[media][device]") {
+    TemporaryFolder folder;
+    const std::string out = folder.file("out");
+    Child child(Words{"/proc/self/exe", "role: simulated devices of the environment"},
+                Words{"SHARED_TENSOR_SIMULATED_DEVICES=2"}, out, folder.file("err"));
+    const int code = child.wait();
+    INFO(text_of_file(out));
+    CHECK(code == 0);
+}
+
 TEST_CASE("Two tensors of one allocation are one opening", "[media][device]") {
     const MediaServer server(on_simulated());
     const Client client = server.client();
@@ -221,6 +231,21 @@ TEST_CASE("A result that lies in the caller's own memory is copied before it goe
     const auto held = client.call<at::Tensor>("held");
     CHECK(client.call<bool>("lies_here", held));
     CHECK(same_values(client.call<at::Tensor>("echo", held), held));
+}
+
+TEST_CASE("What a reader writes to a kept result on a device is seen by nobody else", "[media][device]") {
+    const MediaServer server(on_simulated());
+    const Client client = server.client(), other = server.client();
+    const at::Tensor numbers = at::arange(kMany, at::kFloat);
+    at::Tensor cached = client.call<at::Tensor>("held_cached");
+    CHECK(same_values(cached, numbers));
+    cached.zero_();
+    CHECK(same_values(other.call<at::Tensor>("held_cached"), numbers));
+    const auto task = client.submit<at::Tensor>("held");
+    at::Tensor result = client.task<at::Tensor>(task.id()).get();
+    CHECK(same_values(result, numbers));
+    result.zero_();
+    CHECK(same_values(other.task<at::Tensor>(task.id()).get(), numbers));
 }
 
 TEST_CASE("A device that the other side does not see is not used", "[media][device]") {

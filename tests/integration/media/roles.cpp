@@ -127,6 +127,8 @@ Registry functions() {
     registry.add("lies_here", [](const at::Tensor& x) { return lies_at(x, place()); });
     registry.add("numbers", &numbers);
     registry.add("held", [] { return held(); });
+    registry.add(
+        "held_cached", [] { return held(); }, cached(std::chrono::hours(1)));
     registry.add("held_part", &held_part);
     registry.add("strided", &strided);
     registry.add("two", [] { return std::vector<at::Tensor>{held(), numbers(1000)}; });
@@ -149,6 +151,11 @@ void use_devices() {
 }
 
 }  // namespace
+
+TEST_CASE("role: simulated devices of the environment", "[.role]") {
+    CHECK(simulated::enabled() == 2);
+    CHECK(simulated::on_device(simulated::to_device(at::arange(3, at::kFloat), 1)));
+}
 
 TEST_CASE("role: server", "[.role]") {
     sigset_t signals;

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -16,6 +17,7 @@
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
+using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
@@ -73,7 +75,6 @@ TEST_CASE("A descriptor that is no sealed memory of its size is refused when it 
         {"unsealed", memory(kBytes, kBytes, 0)},
         {"shrinks", memory(kBytes, kBytes, shm::kSeals & ~F_SEAL_SHRINK)},
         {"written by others", memory(kBytes, kBytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)},
-        {"can be unsealed", memory(kBytes, kBytes, shm::kSeals & ~F_SEAL_SEAL)},
         {"too short", memory(kBytes / 2, kBytes / 2, shm::kSeals)},
         {"too long", memory(kBytes * 2, kBytes * 2, shm::kSeals)},
         {"full of holes", memory(kBytes, 0, shm::kSeals)},
@@ -155,7 +156,8 @@ TEST_CASE("Segments and leases of another client are nobody else's", "[memory][h
     CHECK(client.serves());
 }
 
-TEST_CASE("Requests on the channel that make no sense are answered, or end the channel", "[memory][hostile]") {
+TEST_CASE("Requests on the channel that make no sense are answered, and packets that are none end it as well",
+          "[memory][hostile]") {
     Hostile client;
     const auto code = [&](const char* method, const Json& params, const RawChannel::Descriptors& with = {}) {
         return code_of(client.channel.ask(method, params, with));
@@ -178,13 +180,34 @@ TEST_CASE("Requests on the channel that make no sense are answered, or end the c
     CHECK(code("session.open", {{"devices", {1}}}) == -32602);
     CHECK(client.serves());
 
-    for (const std::string& packet :
-         {std::string("no JSON"), std::string("[]"), std::string("[{}]"), std::string("\0", 1),
-          std::string(60'000, '['), std::string("{\"jsonrpc\":\"2.0\"}")}) {
+    const struct {
+        std::string packet;
+        int code;
+    } broken[] = {{"no JSON", -32700},
+                  {"[]", -32600},
+                  {"[{}]", -32600},
+                  {R"([{"jsonrpc":"2.0","method":"session.open","id":1}])", -32600},
+                  {std::string("\0", 1), -32700},
+                  {std::string(60'000, '['), -32700},
+                  {R"({"jsonrpc":"2.0"})", -32600}};
+    for (const auto& [packet, error] : broken) {
+        INFO(packet.substr(0, 60));
         RawChannel other(client.port());
         REQUIRE(other.send(packet, {fd}));
-        CHECK(other.receive() == nullptr);
+        const Json answer = other.receive();
+        CHECK(code_of(answer) == error);
+        CHECK(answer["id"].is_null());
+        CHECK(answer["error"]["data"].contains("detail"));
+        CHECK(other.receive() == nullptr);  // the end
     }
+    RawChannel wordy(client.port());
+    const std::string text(local::kMaxPacketBytes + 1, ' ');
+    REQUIRE(::send(wordy.fd(), text.data(), text.size(), 0) > 0);
+    const Json answer = wordy.receive();
+    CHECK(code_of(answer) == -32600);
+    CHECK_THAT(answer["error"]["data"]["detail"].get<std::string>(), ContainsSubstring("at most 65536 bytes"));
+    CHECK(wordy.receive() == nullptr);
+
     RawChannel stranger(client.port());
     CHECK(code_of(stranger.ask("segment.get", {{"segment", "good"}})) == -32007);
     CHECK(client.serves());

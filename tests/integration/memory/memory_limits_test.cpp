@@ -6,7 +6,9 @@
 #include <sys/resource.h>
 
 #include <catch2/catch_test_macros.hpp>
-#include <optional>
+#include <filesystem>
+#include <set>
+#include <string>
 #include <vector>
 
 #include <shared_tensor/json.hpp>
@@ -21,6 +23,14 @@ using namespace shared_tensor::test;
 namespace {
 
 constexpr int kBig = 1 << 20;  // float32: 4 MiB
+
+/// The detail of -32001 for a result that must go by shm.
+std::string busy(int port, const std::string& session) {
+    const Json error =
+        respond(port, "ramp", {kBig}, {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Require", "shm"}})["error"];
+    CHECK(error["code"] == -32001);
+    return error["data"]["detail"];
+}
 
 /// The reasons of -32006 for a result that must go by shm.
 std::string refused(int port, const std::string& session) {
@@ -82,19 +92,70 @@ TEST_CASE("There are at most so many leases in all", "[memory][limits]") {
     }
     CHECK(shm_of(one)["tensors"] == 3);
     RawChannel channel(server.daemon.port());
-    CHECK(refused(server.daemon.port(), channel.open()).find("all clients together hold 3 leases") !=
-          std::string::npos);
+    CHECK(busy(server.daemon.port(), channel.open()).find("all clients together hold 3 leases") != std::string::npos);
+}
+
+TEST_CASE("There are at most so many segments, and what there is too much of is named", "[memory][limits]") {
+    const ExampleDaemon server({"--max-segments", "8"});
+    const int port = server.daemon.port();
+    RawChannel channel(port);
+    const std::string session = channel.open();
+    const HeaderList headers{{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}};
+    for (int i = 0; i < 4; ++i)
+        (void)call(port, "ramp", {kBig}, headers);
+    CHECK(busy(port, session).find("--max-segments") != std::string::npos);
+    const Client client = server.client();
+    CHECK(client.call<at::Tensor>("ramp", kBig)[7].item<float>() == 7);  // as bytes
+}
+
+TEST_CASE("Small tensors share segments: a client holds more of them than there are descriptors", "[memory][limits]") {
+    const ExampleDaemon server({"--max-segments", "64"});
+    const int port = server.daemon.port();
+    RawChannel channel(port);
+    const HeaderList headers{{"Shared-Tensor-Session", channel.open()}, {"Shared-Tensor-Accept", "shm"}};
+    std::set<std::string> places;
+    std::string segment;
+    for (int i = 0; i < 1'100; ++i) {
+        const Json tensor = call(port, "scaled_ramp", {100, i}, headers)["$tensor"];
+        segment = tensor["shm"]["segment"];
+        places.insert(segment + ':' + std::to_string(tensor["shm"]["offset"].get<int>()));
+    }
+    CHECK(places.size() == 1'100);
+    const Json memory = call(port, "server.info")["totals"]["shared_memory"];
+    CHECK(memory["leases"] == 1'100);
+    CHECK(memory["segments"].get<int>() < 32);
+    const Json got = channel.ask("segment.get", {{"segment", segment}});
+    CHECK(got["result"]["size"] == 65'536);
+    REQUIRE(channel.descriptors.size() == 1);
+}
+
+TEST_CASE("Small results in one segment keep their values, and what is written to one shows in no other",
+          "[memory][limits]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const Client remote = client.with({.require = "shm"});
+    std::vector<at::Tensor> held;
+    for (int i = 0; i < 100; ++i) {
+        held.push_back(remote.call<at::Tensor>("scaled_ramp", 100, static_cast<double>(i)));
+        held.back()[0] = -1.0;
+    }
+    for (int i = 0; i < 100; ++i) {
+        const at::Tensor& one = held[static_cast<std::size_t>(i)];
+        CHECK(one[0].item<double>() == -1);
+        CHECK(one[99].item<double>() == 99.0 * i);
+    }
+    CHECK(Json::parse(client.info().json)["totals"]["shared_memory"]["segments"].get<int>() < 10);
 }
 
 TEST_CASE("A daemon without a descriptor left sends bytes and goes on", "[memory][limits]") {
-    rlimit before{};
-    ::getrlimit(RLIMIT_NOFILE, &before);
-    const rlimit few{48, before.rlim_max};
-    ::setrlimit(RLIMIT_NOFILE, &few);
-    std::optional<ExampleDaemon> server;
-    server.emplace();
-    ::setrlimit(RLIMIT_NOFILE, &before);
-    const Client client = server->client();
+    ExampleDaemon server;
+    const Client client = server.client();
+    (void)client.call<at::Tensor>("ramp", kBig);
+    const pid_t pid = server.daemon.child().pid();
+    const std::filesystem::directory_iterator open("/proc/" + std::to_string(pid) + "/fd");
+    const auto count = static_cast<rlim_t>(std::distance(begin(open), end(open)));
+    const rlimit few{count + 12, count + 12};  // the daemon has bounded nothing by it
+    REQUIRE(::prlimit(pid, RLIMIT_NOFILE, &few, nullptr) == 0);
     const at::Tensor ramp = at::arange(kBig, at::kFloat);
     std::vector<at::Tensor> held;
     for (int i = 0; i < 60; ++i) {

@@ -64,11 +64,12 @@ struct ModelDaemon {
 std::vector<std::string> discovered(int port) {
     std::vector<std::string> names;
     const Json document = call(port, "rpc.discover");
-    for (const Json& method : document["methods"])
-        names.push_back(method["name"]);
+    for (const Json& method : document["methods"]) {
+        if (!method.contains("x-builtin")) names.push_back(method["name"]);
+    }
     HttpPeer peer(port);
     peer.request("GET", "/openrpc.json", "", {});
-    CHECK(Json::parse(peer.read().body)["methods"].size() == names.size());
+    CHECK(Json::parse(peer.read().body)["methods"].size() == document["methods"].size());
     return names;
 }
 
@@ -245,6 +246,20 @@ TEST_CASE("a daemon ends in the middle of loading models", "[models]") {
     CHECK_THAT(server.daemon.log(), !ContainsSubstring("did not end in time"));
 }
 
+TEST_CASE("SIGTERM ends the daemon though a model.load does not end", "[models]") {
+    ModelDaemon server({"--drain-time", "200ms"});
+    torch::jit::Module endless("M");
+    endless.define(
+        "def __getstate__(self) -> int:\n    return 0\n"
+        "def __setstate__(self, state: int):\n    while state >= 0:\n        state = state + 1\n");
+    endless.save(server.folder.file("endless.pt"));
+    HttpPeer loading(server.daemon.port());
+    loading.request("POST", "/jsonrpc", call_object("model.load", {{"name", "m"}, {"file", "endless.pt"}}).dump());
+    REQUIRE(eventually([&] { return code_of(server.load("m", "twice.pt")) == -32001; }));  // that load has begun
+    CHECK(server.daemon.stop() == 0);
+    CHECK_THAT(server.daemon.log(), ContainsSubstring("did not end in time"));
+}
+
 TEST_CASE("instances of sessions that ended while their call waited are not kept", "[models]") {
     const ModelDaemon server({"--workers", "4"});
     const int port = server.daemon.port();
@@ -259,6 +274,43 @@ TEST_CASE("instances of sessions that ended while their call waited are not kept
         CHECK(call(port, "task.wait", {{"id", second["id"]}, {"timeout_ms", 20'000}})["state"] == "completed");
         CHECK(eventually([&] { return call(port, "model.list")["models"][0]["sessions"] == 0; }));
     }
+}
+
+TEST_CASE("a model of the command line is trusted as little as one that is loaded", "[models]") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("m.pt");
+    write_model(path, 2);
+    const Words words{"--port", "0", "--model", "m=" + path};
+    SECTION("a file that everybody may write to") {
+        REQUIRE(::chmod(path.c_str(), 0666) == 0);
+        const Ended ended = run_daemon(words);
+        CHECK(ended.code == 1);
+        CHECK_THAT(ended.err, ContainsSubstring(path + " may be written to by everybody"));
+    }
+    SECTION("a folder that everybody may write to") {
+        REQUIRE(::chmod(folder.path().c_str(), 0777) == 0);
+        const Ended ended = run_daemon(words);
+        CHECK(ended.code == 1);
+        CHECK_THAT(ended.err, ContainsSubstring("by everybody"));
+        REQUIRE(::chmod(folder.path().c_str(), 01777) == 0);  // as /tmp is: nobody replaces another's file there
+        const Daemon daemon(Words{"--model", "m=" + path});
+        CHECK(call(daemon.port(), "m.next") == 1);
+    }
+}
+
+TEST_CASE("a model that this libtorch does not read is refused with the reason", "[models]") {
+    TemporaryFolder folder;
+    const std::string path = folder.file("m.pt");
+    torch::jit::Module module("M");
+    module.define("def forward(self, x: Tensor) -> Tensor:\n    return torch.relu(x)\n");
+    module.save(path);
+    std::string bytes = text_of_file(path);
+    const std::size_t at = bytes.find("torch.relu");
+    REQUIRE(at != std::string::npos);
+    folder.write("m.pt", bytes.replace(at, 10, "torch.rulu"));
+    const Ended ended = run_daemon({"--port", "0", "--model", "m=" + path});
+    CHECK(ended.code == 1);
+    CHECK_THAT(ended.err, ContainsSubstring("is no TorchScript file that this libtorch reads: Unknown builtin op"));
 }
 
 TEST_CASE("a folder of models that cannot be one keeps the daemon from starting", "[models]") {

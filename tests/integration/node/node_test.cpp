@@ -273,10 +273,12 @@ TEST_CASE("wrong addresses are told apart", "[node]") {
     CHECK_THROWS_AS(node.push(stranger.url(), "x", numbers(1)), ProtocolFailure);
     CHECK_THROWS_AS(node.pull(stranger.url(), "x"), ProtocolFailure);
     CHECK_THROWS_AS(node.pull("ftp://x", "x"), std::invalid_argument);
+    CHECK_THROWS_WITH(node.pull("", "x"), ContainsSubstring("url of the other node is empty"));
+    CHECK_THROWS_AS(node.push("", "x", numbers(1)), std::invalid_argument);
     CHECK_THROWS_AS(node.push(plain, "x", numbers(1)), MethodNotFound);
     CHECK_THROWS_AS(node.pull(plain, "x"), UnknownOrExpired);
     CHECK_THROWS_AS(node.publish("l-x", numbers(1)), InvalidParams);
-    CHECK(node.statistics().failed == 8);
+    CHECK(node.statistics().failed == 10);
 }
 
 TEST_CASE("after its shutdown a node does nothing, and says so", "[node]") {

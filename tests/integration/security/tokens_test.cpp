@@ -121,7 +121,8 @@ TEST_CASE("the token file is read again while the daemon runs", "[security][toke
     CHECK(kept.call<double>("add", 1, 2) == 3);
 
     SECTION("what cannot be used changes nothing, and is logged") {
-        const auto broken = GENERATE(std::string("no colon\n"), std::string("short:secret\n"), std::string());
+        const auto broken = GENERATE(std::string("no colon\n"), std::string("short:secret\n"), std::string(),
+                                     line_of("late", 'l', ":typo"), line_of("one", 'x') + line_of("two", 'x'));
         std::ofstream(server.file) << broken;
         CHECK(eventually([&] { return server.daemon.log().find("cannot be used") != std::string::npos; }));
         CHECK(call_code(port, "server.ping", nullptr, with_token('n')) == 0);

@@ -68,6 +68,14 @@ TEST_CASE("any JSON value is echoed as it was", "[server]") {
     }
 }
 
+TEST_CASE("a NUL is a character of a string when it is escaped, and no part of the text otherwise", "[server]") {
+    const HttpReply escaped =
+        post(shared_daemon(), R"({"jsonrpc":"2.0","id":1,"method":"echo","params":["a\u0000b"]})");
+    CHECK(Json::parse(escaped.body)["result"] == std::string("a\0b", 3));
+    const std::string plain = std::string(R"({"jsonrpc":"2.0","id":1,"method":"echo","params":["a)") + '\0' + "b\"]}";
+    CHECK(code_of(Json::parse(post(shared_daemon(), plain).body)) == -32700);
+}
+
 TEST_CASE("the daemon's own methods check their parameters", "[server]") {
     CHECK(refusal("task.get", nullptr)["parameter"] == "id");
     CHECK(refusal("task.get", Json::array({7}))["parameter"] == "id");

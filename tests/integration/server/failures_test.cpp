@@ -18,6 +18,43 @@ TEST_CASE("whatever a function throws is an error of that call alone", "[server]
     CHECK(call(port, "add", {1, 2}) == 3.0);
 }
 
+TEST_CASE("a text of an error ends after 4096 bytes, and says that it was cut", "[server]") {
+    const int port = shared_daemon();
+    SECTION("of an exception") {
+        const HttpReply reply = post(port, call_object("throw_text", {100'000'000}).dump());
+        CHECK(reply.body.size() < 5000);
+        const std::string message = Json::parse(reply.body)["error"]["data"]["message"];
+        CHECK(message.size() == 4096);
+        CHECK(message.ends_with("x ... (cut: the text has 100000000 bytes)"));
+        CHECK(respond(port, "throw_text", {4096})["error"]["data"]["message"] == std::string(4096, 'x'));
+    }
+    SECTION("of a task") {
+        const Json failed = call(port, "task.submit", {"throw_text", {100'000}});
+        CHECK(call(port, "task.wait", {failed["id"]})["error"]["data"]["message"].get<std::string>().size() == 4096);
+    }
+    SECTION("of a request") {
+        const Json error = respond(port, std::string(100'000, 'm'))["error"];
+        CHECK(error["code"] == -32601);
+        CHECK(error["data"]["method"].get<std::string>().size() == 4096);
+    }
+    CHECK(call(port, "add", {1, 2}) == 3.0);
+}
+
+TEST_CASE("an exception whose what() is null is an error with its type", "[server]") {
+    const Json error = respond(shared_daemon(), "throw_no_text")["error"];
+    CHECK(error["code"] == -32000);
+    CHECK(error["data"]["type"].get<std::string>().find("NoText") != std::string::npos);
+    CHECK(error["data"]["message"] == "the exception has no text: its what() is null");
+}
+
+TEST_CASE("stacks and lists of kernels go to the log at debug level, not to the caller", "[server]") {
+    Daemon daemon(with_plugins({"--log-level", "debug"}));
+    CHECK(respond(daemon.port(), "throw_with_stack")["error"]["data"]["message"] == "no such kernel");
+    const auto logged = [&](const char* words) { return daemon.log().find(words) != std::string::npos; };
+    CHECK(eventually([&] { return logged("throw_with_stack threw std::runtime_error"); }));
+    CHECK(eventually([&] { return logged("registered at RegisterCPU.cpp:1"); }));
+}
+
 TEST_CASE("bad input of the transport gets its status and a JSON-RPC error", "[server]") {
     const int port = shared_daemon();
     HttpPeer peer(port);

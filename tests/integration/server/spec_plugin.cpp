@@ -40,6 +40,15 @@ std::string text_of(std::int64_t size) { return std::string(static_cast<std::siz
 void throw_int() { throw 42; }
 void throw_bad_alloc() { throw std::bad_alloc(); }
 void throw_error() { throw std::out_of_range("beyond the end \xFF"); }
+void throw_text(std::int64_t size) { throw std::runtime_error(std::string(static_cast<std::size_t>(size), 'x')); }
+void throw_with_stack() {  // as libtorch words it
+    throw std::runtime_error("no such kernel\n\nCPU: registered at RegisterCPU.cpp:1 [kernel]\n" +
+                             std::string(7000, 'k'));
+}
+struct NoText : std::exception {
+    const char* what() const noexcept override { return nullptr; }
+};
+void throw_no_text() { throw NoText(); }
 std::string huge() { return std::string(std::size_t{1} << 60, 'x'); }
 
 /// What is known of the runs under one name.
@@ -174,6 +183,9 @@ SHARE(text_of, arg("size"));
 SHARE(throw_int);
 SHARE(throw_bad_alloc);
 SHARE(throw_error);
+SHARE(throw_text, arg("size"));
+SHARE(throw_with_stack);
+SHARE(throw_no_text);
 SHARE(huge);
 
 SHARE(hold, arg("name"));

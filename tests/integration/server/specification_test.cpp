@@ -16,6 +16,18 @@ void replay(const JsonRpcExample& example) {
     CHECK(same_answer(example.answer, reply.body));
 }
 
+/// The rows of the table of the daemon's methods in docs/protocol.md, and the two for WebSockets.
+std::size_t own_method_count() {
+    const std::string page = text_of_file(std::string(kSourceFolder) + "/docs/protocol.md");
+    std::size_t begin = page.find("## Methods of the daemon");
+    REQUIRE(begin != std::string::npos);
+    const std::string table = page.substr(begin, page.find("They take their parameters", begin) - begin);
+    std::size_t count = 2;
+    for (std::size_t at = table.find("\n| `"); at != std::string::npos; at = table.find("\n| `", at + 1))
+        ++count;
+    return count + (table.find("`lease.release`, `lease.revoke`") != std::string::npos ? 1 : 0);
+}
+
 }  // namespace
 
 TEST_CASE("the daemon answers the specification's examples as written", "[server]") {
@@ -51,6 +63,53 @@ TEST_CASE("a batch beyond the bound of items is one error", "[server]") {
         const Json response = Json::parse(post(shared_daemon(), batch).body);
         CHECK(code_of(response) == -32600);
         CHECK(runs(shared_daemon(), name, "started") == 0);
+    }
+}
+
+TEST_CASE("rpc.discover describes the daemon's own methods as they are", "[server]") {
+    TemporaryFolder folder;
+    const Daemon daemon({"--model-folder", folder.path()});  // else model.load says that there is none
+    const Json document = call(daemon.port(), "rpc.discover");
+    std::size_t own = 0;
+    for (const Json& method : document["methods"]) {
+        const std::string name = method["name"];
+        if (!method.contains("x-builtin")) continue;
+        ++own;
+        INFO(name);
+        CHECK_FALSE(method["summary"].get<std::string>().empty());
+        CHECK(method["result"]["schema"].is_object());
+        if (name == "task.watch" || name == "task.unwatch") continue;  // over a WebSocket only
+        std::string names;
+        for (const Json& parameter : method["params"])
+            names.append(names.empty() ? "" : ", ").append(parameter["name"].get<std::string>());
+        const Json answer = respond(daemon.port(), name, {{"no such", 1}});
+        REQUIRE(code_of(answer) == -32602);
+        const std::string expected = answer["error"]["data"]["expected"];
+        CHECK(expected ==
+              (names.empty() ? "no parameters: there are none" : "one of the parameters that there are: " + names));
+    }
+    CHECK(own == own_method_count());
+}
+
+TEST_CASE("rpc.discover has the schema of a tensor", "[server]") {
+    const Json schema = call(shared_daemon(), "rpc.discover")["components"]["schemas"]["Tensor"];
+    CHECK(schema["required"] == Json{"$tensor"});
+    const Json inner = schema["properties"]["$tensor"];
+    // A descriptor that the daemon made has these members only.
+    const Json made = call(shared_daemon(), "scale", {{"$tensor", {{"data", {1.5, 2.5}}}}})["$tensor"];
+    for (const auto& member : made.items())
+        CHECK(inner["properties"].contains(member.key()));
+    CHECK(inner["properties"]["dtype"]["enum"].size() == 22);
+    CHECK(inner["anyOf"].size() == 6);
+    for (const Json& place : inner["anyOf"])
+        CHECK(inner["properties"].contains(place["required"][0].get<std::string>()));
+}
+
+TEST_CASE("server.info shows limits as they are in force", "[server]") {
+    const Json limits = call(shared_daemon(), "server.info")["limits"];
+    for (const auto& limit : limits.items()) {
+        INFO(limit.key());
+        CHECK(limit.value() > 0);  // 0 stands for a default that depends on the machine
     }
 }
 

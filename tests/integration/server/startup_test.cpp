@@ -37,6 +37,10 @@ TEST_CASE("a daemon that can't start says why in one line", "[server]") {
     SECTION("two functions of one name") {
         const std::string copy = folder.write("x.so", text_of_file(SHARED_TENSOR_SPEC_PLUGIN), 0600);
         CHECK(refuses({"--load", SHARED_TENSOR_SPEC_PLUGIN, "--load", copy}, "two functions"));
+        const Ended ended = run_daemon({"--port", "0", "--load", SHARED_TENSOR_SPEC_PLUGIN, "--load", copy});
+        CHECK(ended.err.find(std::string("(") + SHARED_TENSOR_SPEC_PLUGIN + ')') != std::string::npos);
+        CHECK(ended.err.find('(' + copy + ')') != std::string::npos);
+        CHECK(ended.err.find("SHARE_AS") != std::string::npos);
     }
     SECTION("a folder") { CHECK(refuses({"--load", "/tmp"}, "not a file")); }
     SECTION("a model that is missing") { CHECK(refuses({"--model", "m=/nowhere/x.pt"}, "/nowhere/x.pt")); }
@@ -47,6 +51,11 @@ TEST_CASE("a daemon that can't start says why in one line", "[server]") {
     SECTION("a value out of range") { CHECK(refuses({"--port", "65536"}, "--port")); }
     SECTION("no queue") { CHECK(refuses({"--queue", "0"}, "--queue")); }
     SECTION("a time without sense") { CHECK(refuses({"--timeout", "5 parsecs"}, "--timeout")); }
+    SECTION("a time without a unit") {
+        CHECK(refuses({"--timeout", "5"}, "--timeout: must be a time such as 500ms, 30s, 5m or 1h"));
+        CHECK(refuses({}, "SHARED_TENSOR_DRAIN_TIME", {"SHARED_TENSOR_DRAIN_TIME=5"}));
+        CHECK(refuses({"--config", folder.write("c.json", R"({"timeout": 5})")}, "5s for seconds"));
+    }
     SECTION("a word too many") { CHECK(refuses({"start"}, "start")); }
     SECTION("a variable that is wrong") { CHECK(refuses({}, "SHARED_TENSOR_QUEUE", {"SHARED_TENSOR_QUEUE=-1"})); }
     SECTION("a configuration file that is missing") { CHECK(refuses({"--config", "/nowhere.json"}, "/nowhere.json")); }
@@ -61,12 +70,53 @@ TEST_CASE("a daemon that can't start says why in one line", "[server]") {
     SECTION("a token file that others read") {
         CHECK(refuses({"--token-file", folder.write("t", "me:" + std::string(32, 'x'), 0644)}, "chmod 600"));
     }
+    SECTION("a token with a word behind its secret that is no attribute") {
+        const std::string secret(32, 's');
+        CHECK(refuses({"--token-file", folder.write("t", "# mine\na:" + secret + ":typo")}, "t, line 2: "));
+        CHECK(run_daemon({"--token-file", folder.file("t")}).err.find(secret) == std::string::npos);
+    }
+    SECTION("two tokens of one secret") {
+        const std::string secret(32, 's');
+        CHECK(refuses({"--token-file", folder.write("t", "a:" + secret + "\nb:" + secret)}, "t, line 2: "));
+        CHECK(run_daemon({"--token-file", folder.file("t")}).err.find(secret) == std::string::npos);
+    }
     SECTION("a token file without a token") {
         CHECK(refuses({"--token-file", folder.write("t", "# nobody\n")}, "no token"));
     }
     SECTION("an address of somebody else") { CHECK(refuses({"--host", "192.0.2.1", "--insecure"}, "192.0.2.1")); }
     SECTION("nowhere to listen") { CHECK(refuses({"--host", ""}, "listen")); }
     SECTION("a log level that is none") { CHECK(refuses({"--log-level", "loud"}, "loud")); }
+}
+
+TEST_CASE("a plugin that is cut off, wherever, is an error of one line", "[server][plugins]") {
+    TemporaryFolder folder;
+    const std::string whole = text_of_file(SHARED_TENSOR_SPEC_PLUGIN);
+    REQUIRE(whole.size() > 100'000);
+    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{4096},
+                                   whole.size() / 4, whole.size() / 2, whole.size() - 4096, whole.size() - 1}) {
+        INFO(size);
+        const std::string file = folder.write("x.so", whole.substr(0, size));
+        CHECK(refuses({"--load", file}, size < 64 ? "not a shared library" : "cut off"));
+    }
+    std::string hollow = whole;  // of that size, with nothing in it behind the first page: a copy to a full disk
+    std::fill(hollow.begin() + 4096, hollow.end(), '\0');
+    CHECK(refuses({"--load", folder.write("x.so", hollow)}, "damaged"));
+}
+
+TEST_CASE("a plugin whose manifest is damaged is an error of one line", "[server][plugins]") {
+    const std::vector<std::pair<int, std::string>> bad{
+        {1, "no manifest"},         {2, "manifest is damaged"}, {3, "manifest is damaged"},
+        {4, "manifest is damaged"}, {5, "manifest is damaged"}, {6, "shares no function"},
+        {7, "list of functions"},   {8, "list of functions"},   {9, "list of functions"}};
+    for (const auto& [number, word] : bad) {
+        INFO(number);
+        CHECK(refuses({"--load", SHARED_TENSOR_BAD_PLUGINS "/bad_plugin_" + std::to_string(number) + ".so"}, word));
+    }
+}
+
+TEST_CASE("a plugin whose static initialiser throws is an error of one line", "[server][plugins]") {
+    CHECK(refuses({"--load", SHARED_TENSOR_BAD_PLUGINS "/bad_plugin_10.so"}, "no licence found"));
+    CHECK(refuses({"--load", SHARED_TENSOR_BAD_PLUGINS "/bad_plugin_11.so"}, "initialiser threw"));
 }
 
 TEST_CASE("a rank that is no number is an error", "[server]") {

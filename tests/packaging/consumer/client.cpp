@@ -9,7 +9,7 @@
 
 int main(int, char** argv) {
     const shared_tensor::Client client{std::string(argv[1])};
-    std::cout << client.call<std::string>("greet", "world") << '\n'
-              << client.call<double>("price", 100.0) << '\n'
-              << client.call<at::Tensor>("twice", at::ones({2})).sum().item<double>() << '\n';
+    std::cout << client.call<std::string>("shop.greet", "world") << '\n'
+              << client.call<double>("shop.price", 100.0) << '\n'
+              << client.call<at::Tensor>("shop.twice", at::ones({2})).sum().item<double>() << '\n';
 }

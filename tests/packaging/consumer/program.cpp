@@ -12,6 +12,6 @@ int main() {
     shared_tensor::Server server(std::move(registry), options);
     server.start();
     const shared_tensor::Client client(server.url());
-    std::printf("price: %.2f\n", client.call<double>("price", 100));
+    std::printf("price: %.2f\n", client.call<double>("shop.price", 100));
     server.stop(options.drain_time);
 }

@@ -4,6 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <cerrno>
 
 using namespace shared_tensor;
 using namespace shared_tensor::server;
@@ -236,3 +237,17 @@ TEST_CASE("a client has the limits of its kind", "[server]") {
 }
 
 }  // namespace
+
+TEST_CASE("When the kernel cannot be asked who is calling, the answer is to come again, with the reason", "[server]") {
+    const Fixture fixture(ServerOptions{});
+    http::RequestHead head = request("127.0.0.1:2537");
+    head.peer.uid.reset();
+    head.peer.uid_error = EMFILE;
+    const auto checked = fixture.access.check(head);
+    REQUIRE(std::holds_alternative<Refusal>(checked));
+    CHECK(std::get<Refusal>(checked).status == 503);
+    CHECK_THAT(std::get<Refusal>(checked).reason, ContainsSubstring("Too many open files"));
+    head.peer.uid = ::getuid();
+    head.peer.uid_error = 0;
+    CHECK(std::holds_alternative<Principal>(fixture.access.check(head)));
+}

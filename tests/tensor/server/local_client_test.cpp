@@ -32,8 +32,9 @@ struct Fixture {
     std::atomic<int> gone{0};
     shm::SegmentPool pool;
     service::LeaseTable leases;
+    Budget offered{100};
     std::shared_ptr<LocalClient> client = std::make_shared<LocalClient>(
-        LocalMemory{pool, leases}, lessee,
+        LocalMemory{pool, leases, offered}, lessee,
         std::make_shared<DeviceClient>(leases, lessee, std::vector<std::string>(), [](const std::string&) {}),
         [](const std::string&) {});
 };
@@ -74,4 +75,40 @@ TEST_CASE("A segment may go while its client asks for it", "[server]") {
     CHECK(fixture.gone >= kRounds);
     CHECK(fixture.pool.use().segments == 0);
     CHECK(fixture.leases.stats().leases == 0);
+}
+
+TEST_CASE("Small results lie in one segment, which is the client's as long as one of them is", "[server]") {
+    Fixture fixture;
+    shm::SegmentPool pool({.max_idle_bytes = 0, .max_together = 64 << 10});
+    const auto client = std::make_shared<LocalClient>(
+        LocalMemory{pool, fixture.leases, fixture.offered}, fixture.lessee,
+        std::make_shared<DeviceClient>(fixture.leases, fixture.lessee, std::vector<std::string>(),
+                                       [](const std::string&) {}),
+        [](const std::string&) {});
+    const auto lend = [&](std::string& id) {
+        auto segment = client->take(1'000);
+        id = segment->segment().id();
+        return client->lend(std::move(segment), 1'000, tensor::make_plain_handle(at::ones({1}))).lease;
+    };
+    std::string first, second;
+    const std::string one = lend(first), two = lend(second);
+    CHECK(first == second);
+    CHECK(pool.use().segments == 1);
+    fixture.release(two);
+    CHECK(client->lent_segment(first).has_value());
+    fixture.release(one);
+    CHECK_FALSE(client->lent_segment(first).has_value());
+}
+
+TEST_CASE("Clients offer so many segments together and no more", "[server]") {
+    Fixture fixture;
+    const auto fd = std::make_shared<const UniqueFd>();
+    for (int i = 0; i < 100; ++i)
+        REQUIRE(fixture.client->offer(std::to_string(i), fd, 4096) == LocalClient::Offer::taken);
+    CHECK(fixture.client->offer("one more", fd, 4096) == LocalClient::Offer::full);
+    CHECK(fixture.client->offer("7", fd, 4096) == LocalClient::Offer::known);
+    fixture.client->withdraw("7");
+    CHECK(fixture.client->offer("one more", fd, 4096) == LocalClient::Offer::taken);
+    fixture.client->ended();
+    CHECK(fixture.offered.used() == 0);
 }

@@ -5,6 +5,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
+#include <shared_tensor/simulated.hpp>
+
 #include "wire.hpp"
 
 using namespace shared_tensor;
@@ -140,6 +142,42 @@ TEST_CASE("an imported tensor can be sent on", "[tensor]") {
     TensorExchange exchange(first.incoming(), only(Way::base64));
     const Json json = exchange.describe(exchange.import(Json::parse(first.json)));
     CHECK(identical(TensorExchange().import(json)->tensor(), tensor));
+}
+
+TEST_CASE("a large tensor is printed in pieces, and reads back the same whatever its strides and device", "[tensor]") {
+    simulated::enable(1);
+    const at::Tensor plain = at::arange(1'000'001, at::kFloat);  // its base64 ends with a padding
+    const at::Tensor across = at::arange(999'000, at::kFloat).reshape({999, 1000}).t();
+    for (const Way way : {Way::base64, Way::data}) {
+        for (const at::Tensor& tensor : {plain, across, simulated::to_device(plain)}) {
+            TensorExchange exchange({}, only(way));
+            const Json json = exchange.describe(exchange.wrap(tensor));
+            const bool same =
+                identical(TensorExchange().import(json)->tensor(), simulated::on_device(tensor) ? plain : tensor);
+            CHECK(same);
+        }
+    }
+}
+
+TEST_CASE("a tensor with too many elements for data takes another accepted transport, or none", "[tensor]") {
+    ExportPolicy policy = accepting({Way::data, Way::base64});
+    policy.data_max_elements = 1000;
+    policy.most_data_elements = 10;
+    CHECK(way_of(10, policy) == "data");
+    CHECK(way_of(11, policy) == "base64");
+    policy.accept = {Way::data};
+    CHECK(way_of(10, policy) == "data");
+    TensorExchange exchange({}, policy);
+    CHECK_THROWS_AS(exchange.describe(exchange.wrap(at::zeros({11}))), TooManyElements);
+    CHECK(exchange.summary().empty());
+}
+
+TEST_CASE("base64 beyond the limit of its text is rejected before a byte of it is written", "[tensor]") {
+    TensorExchange exchange({}, only(Way::base64));
+    json_rpc::LongText text;
+    text.set_limit(1000);
+    CHECK_THROWS_AS(exchange.describe(exchange.wrap(at::zeros({1000})), text), json_rpc::TextTooLong);
+    CHECK(text.take_whole().ends_with(R"("base64":)"));
 }
 
 TEST_CASE("tensors are wrapped by other threads while one describes", "[tensor]") {

@@ -274,8 +274,19 @@ TEST_CASE("A file that changes meanwhile is of one version all the same", "[clie
     const auto file = download(server.port(), "/f", {2, kFirst});
     CHECK(is_whole(file, server));
     CHECK(file.headers.find("ETag") == "\"v2\"");
+}
+
+TEST_CASE("A file that changes with each request comes by one request", "[client][download]") {
+    FileServer server(5 * kFirst);
     server.before = [&](int) { server.change(); };
-    CHECK_THROWS_AS(download(server.port(), "/f", {2, kFirst}), TransportFailure);
+    CHECK(is_whole(download(server.port(), "/f", {2, kFirst}), server));
+}
+
+TEST_CASE("A file that changes each time that its connection breaks has expired", "[client][download]") {
+    FileServer server(5 * kFirst);
+    server.before = [&](int) { server.change(); };
+    server.cut = [](int) { return 2 * kFirst; };
+    CHECK_THROWS_AS(download(server.port(), "/f", {2, kFirst}), TensorExpired);
 }
 
 TEST_CASE("What the server answers is thrown as its error", "[client][download]") {

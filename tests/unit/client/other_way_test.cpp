@@ -33,7 +33,7 @@ public:
     SentTensors(bool copied, std::string session) : copied_(copied), session_(std::move(session)) {}
     codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("a tensor came in"); }
     codec::TensorPointer wrap(const at::Tensor& tensor) override { return std::make_shared<FakeTensor>(tensor.name); }
-    void describe(const codec::TensorPointer& tensor, std::string& out) override {
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         out += codec::Json{{"name", tensor->tensor().name}, {"copied", copied_}}.dump();
     }
     std::vector<http::BodyPart> parts() const override { return {}; }

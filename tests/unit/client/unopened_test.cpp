@@ -19,7 +19,9 @@ public:
         return std::make_shared<FakeTensor>("copy");
     }
     codec::TensorPointer wrap(const at::Tensor&) override { throw std::logic_error("a tensor was wrapped"); }
-    void describe(const codec::TensorPointer&, std::string&) override { throw std::logic_error("a tensor went out"); }
+    void describe(const codec::TensorPointer&, json_rpc::LongText&) override {
+        throw std::logic_error("a tensor went out");
+    }
 };
 
 class Ports final : public client::TensorPorts {

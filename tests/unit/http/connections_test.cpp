@@ -270,5 +270,140 @@ TEST_CASE("many clients at once all get their own answers", "[http]") {
     CHECK(wrong == 0);
 }
 
+TEST_CASE("all clients beyond the cap are told so, however many they are", "[http]") {
+    http::ServerOptions options;
+    options.max_connections = 2;
+    TestServer under_test(options);
+    under_test.start();
+    std::vector<RawClient> inside;
+    for (int i = 0; i < 2; ++i) {
+        inside.emplace_back(under_test.port()).send(post("/", "in"));
+        REQUIRE(inside.back().read_answer().status == 200);
+    }
+    std::vector<RawClient> outside;
+    for (int i = 0; i < 200; ++i)
+        outside.emplace_back(under_test.port());
+    for (RawClient& one : outside)
+        CHECK(one.read_answer().status == 503);
+}
+
+TEST_CASE("beyond the cap a server still tells how it is, and nothing else", "[http]") {
+    http::ServerOptions options;
+    options.max_connections = 1;
+    TestServer under_test(options);
+    under_test.start();
+    RawClient inside(under_test.port());
+    inside.send(post("/", "in"));
+    REQUIRE(inside.read_answer().status == 200);
+    CHECK(eventually([&] {  // on a machine that stands still meanwhile it would get 503
+        RawClient health(under_test.port());
+        health.send(get("/healthz"));
+        return health.read_answer().status == 200 && health.is_closed();
+    }));
+    RawClient other(under_test.port());
+    other.send(get("/other"));
+    CHECK(other.read_answer().status == 503);
+    CHECK(other.is_closed());
+}
+
+TEST_CASE("clients that are not trusted have few places, and those that say nothing make room for the next", "[http]") {
+    http::ServerOptions options;
+    options.max_connections = 10;
+    options.max_untrusted_connections = 3;
+    TestServer under_test(options);
+    std::atomic<bool> trusted{false};
+    under_test.handler.on_trust = [&](const http::Peer&) { return trusted.load(); };
+    under_test.start();
+    std::vector<RawClient> silent;
+    for (int i = 0; i < 5; ++i)
+        silent.emplace_back(under_test.port());
+    CHECK(silent[0].is_closed());
+    CHECK(silent[1].is_closed());
+    CHECK(eventually([&] { return under_test.server.stats().connections == 3; }));
+    RawClient speaks(under_test.port());
+    speaks.send(post("/", "hello"));
+    CHECK(speaks.read_answer().body == "hello");  // admitted: it takes no place of theirs from now on
+    for (int i = 0; i < 5; ++i)
+        silent.emplace_back(under_test.port());
+    CHECK(silent[6].is_closed());
+    speaks.send(post("/", "again"));
+    CHECK(speaks.read_answer().body == "again");
+    trusted = true;
+    RawClient owner(under_test.port());
+    owner.send(post("/", "mine"));
+    CHECK(owner.read_answer().body == "mine");
+}
+
+TEST_CASE("a client's connections are counted once its requests tell whose they are", "[http]") {
+    TestServer under_test;
+    const auto two = std::make_shared<Budget>(2), other = std::make_shared<Budget>(2);
+    under_test.handler.on_admit = [&](const http::RequestHead& head) -> std::variant<http::BodyPlan, Response> {
+        http::BodyPlan plan{1 << 20, false};
+        plan.client_connections = head.path == "/other" ? other : two;
+        return plan;
+    };
+    under_test.start();
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 3; ++i)
+        clients.emplace_back(under_test.port());
+    clients[0].send(post("/", "a"));
+    CHECK(clients[0].read_answer().status == 200);
+    clients[1].send(post("/", "b"));
+    CHECK(clients[1].read_answer().status == 200);
+    clients[2].send(post("/", "c"));
+    CHECK(clients[2].read_answer().status == 503);
+    clients[0].send(post("/other", "d"));  // a proxy's connection, for its next client
+    CHECK(clients[0].read_answer().status == 200);
+    RawClient fourth(under_test.port());
+    fourth.send(post("/", "e"));
+    CHECK(fourth.read_answer().status == 200);
+    clients.clear();
+    fourth.close();
+    CHECK(eventually([&] { return two->used() == 0 && other->used() == 0; }));
+}
+
+TEST_CASE("requests that take long leave threads for others", "[http]") {
+    http::ServerOptions options;
+    options.max_connections = 8;
+    TestServer under_test(options);
+    Event entered, release;
+    under_test.handler.on_handle = [&](http::Request request, http::Exchange& exchange) {
+        if (request.head.path == "/short") return Response::json(200, "short");
+        if (!exchange.may_take_long()) return Response::json(503, "busy");
+        entered.set();
+        release.wait();
+        return Response::json(200, "long");
+    };
+    under_test.start();
+    std::vector<RawClient> waiting;
+    for (std::size_t i = 1; i < 8; ++i) {
+        waiting.emplace_back(under_test.port()).send(post("/long", ""));
+        REQUIRE(entered.wait(i));
+    }
+    RawClient client(under_test.port());
+    client.send(post("/short", ""));
+    CHECK(client.read_answer().body == "short");
+    release.set();
+    for (RawClient& one : waiting)
+        CHECK(one.read_answer().body == "long");
+}
+
+TEST_CASE("a client that comes when there is no descriptor left is told so", "[http]") {
+    log::set_level(log::Level::off);
+    TestServer under_test;
+    under_test.start();
+    accept_fails_with = EMFILE;
+    accept_fails_often = 1;  // the spare one is enough to answer
+    RawClient client(under_test.port());
+    const auto answer = client.read_answer();
+    CHECK(answer.status == 503);
+    CHECK(answer.body.find("ulimit -n") != std::string::npos);
+    CHECK(client.is_closed());
+    RawClient next(under_test.port());
+    next.send(post("/", "in"));
+    CHECK(next.read_answer().body == "in");
+    log::set_level(log::Level::info);
+}
+
 }  // namespace
 }  // namespace shared_tensor::test

@@ -12,7 +12,7 @@
 namespace shared_tensor::test {
 namespace {
 
-using http::loopback_peer_uid;
+std::optional<std::uint32_t> user_behind(int fd) { return http::PeerUsers().of(fd).uid; }
 
 constexpr uid_t kSomebodyElse = 65534;
 
@@ -57,12 +57,12 @@ private:
 TEST_CASE("the kernel says which user is behind a loopback connection", "[http]") {
     RawServer server;
     RawClient ours(server.port());
-    CHECK(loopback_peer_uid(server.accept().fd()) == ::getuid());
+    CHECK(user_behind(server.accept().fd()) == ::getuid());
 
     if (::getuid() != 0) SKIP("only root can become another user");
     std::optional<RawClient> theirs;
     const OtherUser other(true, [&] { theirs.emplace(server.port()); });
-    CHECK(loopback_peer_uid(server.accept().fd()) == kSomebodyElse);
+    CHECK(user_behind(server.accept().fd()) == kSomebodyElse);
 }
 
 TEST_CASE("a user who closed already does not pass for root", "[http]") {
@@ -75,7 +75,7 @@ TEST_CASE("a user who closed already does not pass for root", "[http]") {
         });
     }
     auto accepted = server.accept();
-    CHECK(loopback_peer_uid(accepted.fd()) == std::nullopt);
+    CHECK(user_behind(accepted.fd()) == std::nullopt);
 }
 
 TEST_CASE("a user who closed with unread bytes does not pass for root", "[http]") {
@@ -87,14 +87,14 @@ TEST_CASE("a user who closed with unread bytes does not pass for root", "[http]"
         theirs.reset();
     });
     auto accepted = server.accept();
-    CHECK(loopback_peer_uid(accepted.fd()) == std::nullopt);
+    CHECK(user_behind(accepted.fd()) == std::nullopt);
 }
 
 TEST_CASE("a client that closed only its sending side is still known", "[http]") {
     RawServer server;
     RawClient ours(server.port());
     ours.half_close();
-    CHECK(loopback_peer_uid(server.accept().fd()) == ::getuid());
+    CHECK(user_behind(server.accept().fd()) == ::getuid());
 }
 
 TEST_CASE("loopback is told from other addresses", "[http]") {

@@ -20,6 +20,7 @@ public:
     std::function<std::variant<http::BodyPlan, http::Response>(const http::RequestHead&)> on_admit;
     std::function<http::Response(http::Request, http::Exchange&)> on_handle;
     std::function<std::optional<http::WebSocketPlan>(const http::RequestHead&)> on_upgrade;
+    std::function<bool(const http::Peer&)> on_trust;
     http::BodyPlan plan{std::size_t{1} << 20, false};
 
     std::variant<http::BodyPlan, http::Response> admit(const http::RequestHead& head) override {
@@ -33,6 +34,8 @@ public:
     std::optional<http::WebSocketPlan> upgrade(const http::RequestHead& head) override {
         return on_upgrade ? on_upgrade(head) : std::nullopt;
     }
+    bool trusts(const http::Peer& peer) override { return !on_trust || on_trust(peer); }
+    bool is_about_health(const http::RequestHead& head) override { return head.path == "/healthz"; }
     http::Response fault(int status, std::string_view reason) override {
         return http::Response::json(status, "fault: " + std::string(reason));
     }

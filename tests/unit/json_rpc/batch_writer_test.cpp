@@ -17,18 +17,22 @@ std::string printed(const Response& response) {
 }
 
 std::string written(const std::vector<Response>& responses, std::size_t max_bytes) {
-    BatchWriter writer(max_bytes);
+    LongText text;
+    BatchWriter writer(text, max_bytes);
     for (const auto& response : responses)
         writer.expect(response.id);
     for (const auto& response : responses)
         writer.add(response.id, printed(response));
-    return writer.finish();
+    writer.finish();
+    return text.take_whole();
 }
 
 bool is_too_large(const Json& response) { return response.contains("error") && response["error"]["code"] == -32003; }
 
 TEST_CASE("BatchWriter: says nothing when nothing is to be said", "[json_rpc]") {
-    CHECK(BatchWriter().finish().empty());
+    LongText text;
+    BatchWriter(text).finish();
+    CHECK(text.size() == 0);
 }
 
 TEST_CASE("BatchWriter: joins answers to an array", "[json_rpc]") {
@@ -94,23 +98,45 @@ TEST_CASE("BatchWriter: when not even the errors fit, one error answers the batc
 }
 
 TEST_CASE("BatchWriter: answers may come in any order", "[json_rpc]") {
-    BatchWriter writer(1000);
+    LongText text;
+    BatchWriter writer(text, 1000);
     writer.expect(1);
     writer.expect(2);
     writer.add(2, printed({2, Json("b")}));
     writer.add(1, printed({1, Json("a")}));
-    const auto answer = Json::parse(writer.finish());
+    writer.finish();
+    const auto answer = Json::parse(text.take_whole());
     CHECK(answer[0]["id"] == 2);
     CHECK(answer[1]["id"] == 1);
 }
 
+TEST_CASE("BatchWriter: stops an answer that is being printed at the limit", "[json_rpc]") {
+    LongText text;
+    BatchWriter writer(text, 1000);
+    writer.expect(1);
+    writer.expect(2);
+    std::size_t printed_bytes = 0;
+    writer.add(1, [&](LongText& out) {
+        for (; printed_bytes < 1'000'000; ++printed_bytes)
+            out += 'x';
+    });
+    CHECK(printed_bytes < 1000);
+    writer.add(2, printed({2, Json("b")}));
+    writer.finish();
+    const auto answer = Json::parse(text.take_whole());
+    CHECK(is_too_large(answer[0]));
+    CHECK(answer[1]["result"] == "b");
+}
+
 TEST_CASE("BatchWriter: allows 25 MB by default", "[json_rpc]") {
-    BatchWriter writer;
+    LongText out;
+    BatchWriter writer(out);
     writer.expect(1);
     writer.expect(2);
     writer.add(1, printed({1, Json(std::string(24'000'000, 'a'))}));
     writer.add(2, printed({2, Json(std::string(2'000'000, 'b'))}));
-    const auto text = writer.finish();
+    writer.finish();
+    const auto text = out.take_whole();
     CHECK(text.size() > 24'000'000);
     CHECK(text.find("-32003") != std::string::npos);
 }

@@ -67,12 +67,14 @@ inline std::string answer(std::string_view text, const json_rpc::ParseLimits& li
         if (auto response = answer_item(item)) responses.push_back(std::move(*response));
     }
     if (!message.is_batch) return responses.empty() ? "" : printed(responses.front());
-    json_rpc::BatchWriter writer(max_answer_bytes);
+    json_rpc::LongText text_of_batch;
+    json_rpc::BatchWriter writer(text_of_batch, max_answer_bytes);
     for (const auto& response : responses)
         writer.expect(response.id);
     for (const auto& response : responses)
         writer.add(response.id, printed(response));
-    return writer.finish();
+    writer.finish();
+    return text_of_batch.take_whole();
 }
 
 }  // namespace shared_tensor::test

@@ -64,11 +64,11 @@ namespace {
 /// {"n": N} is printed as N dots, {"raw": x} says that x is none of ours.
 class Dots final : public SpecialPrinter {
 public:
-    Did print(const Json& object, std::string& out) override {
+    Did print(const Json& object, LongText& out) override {
         ++asked;
         if (object.contains("raw")) return Did::wrapper;
         if (!object.contains("n")) return Did::nothing;
-        out.append(object["n"].get<std::size_t>(), '.');
+        out += std::string(object["n"].get<std::size_t>(), '.');
         return Did::all;
     }
     int asked = 0;
@@ -76,9 +76,9 @@ public:
 
 std::string with_dots(const char* json) {
     Dots dots;
-    std::string out;
+    LongText out;
     print_json(Json::parse(json), dots, out);
-    return out;
+    return out.take_whole();
 }
 
 }  // namespace
@@ -90,7 +90,7 @@ TEST_CASE("print_json: objects of one member may be printed in another way", "[j
     CHECK(with_dots(R"({"raw":{"n":{"n":1}}})") == R"({"raw":{"n":.}})");
     CHECK(with_dots(R"({"raw":[{"n":1}]})") == R"({"raw":[.]})");
     Dots dots;
-    std::string out;
+    LongText out;
     print_json(Json::parse(R"([1,"x",[],{},{"a":1,"b":2}])"), dots, out);
     CHECK(dots.asked == 0);
 }

@@ -143,6 +143,9 @@ TEST_CASE("more channels than allowed are closed at once, and a free place is ta
     auto one = std::make_unique<ClientEnd>(test.options.path);
     const ClientEnd two(test.options.path);
     REQUIRE(test.recorder.opens.wait(2));
+    const auto opened = test.recorder.state.with([](const Recorder::State& state) { return state.opened; });
+    for (const local::ChannelId id : opened)
+        test.server->settled(id);
     ClientEnd three(test.options.path);
     CHECK(three.ended.wait());
     CHECK_FALSE(three.channel.send({"x", {}}));
@@ -219,4 +222,36 @@ TEST_CASE("a thousand short channels leave nothing behind", "[local]") {
     test.recorder.state.with([](Recorder::State& state) { state.packets.clear(); });
     CHECK(test.server->size() == 1);
     CHECK(eventually([&] { return open_descriptors() == before; }));
+}
+
+TEST_CASE("a channel that is not settled in time is closed", "[local]") {
+    ChannelUnderTest test;
+    test.options.settle_within = 300ms;
+    test.restart();
+    ClientEnd settles(test.options.path);
+    REQUIRE(test.recorder.opens.wait());
+    test.server->settled(test.recorder.first());
+    ClientEnd silent(test.options.path);
+    CHECK(silent.ended.wait());
+    CHECK(test.recorder.closes.wait());
+    CHECK(test.server->size() == 1);
+    CHECK(settles.channel.send({"x", {}}));
+    CHECK(test.recorder.packets.wait());
+}
+
+TEST_CASE("channels that are not settled have few places, and the oldest makes room for the next", "[local]") {
+    ChannelUnderTest test;
+    test.options.max_new = 2;
+    test.restart();
+    ClientEnd settles(test.options.path);
+    REQUIRE(test.recorder.opens.wait());
+    test.server->settled(test.recorder.first());
+    ClientEnd first(test.options.path), second(test.options.path), third(test.options.path);
+    CHECK(first.ended.wait());
+    REQUIRE(test.recorder.opens.wait(4));
+    CHECK(test.server->size() == 3);
+    CHECK(third.channel.send({"x", {}}));
+    CHECK(test.recorder.packets.wait());
+    CHECK(settles.channel.send({"x", {}}));
+    CHECK(test.recorder.packets.wait(2));
 }

@@ -78,14 +78,14 @@ TEST_CASE("packets at their bounds pass, beyond them nothing is sent", "[local]"
     CHECK_THROWS_AS(local::send_packet(pair.left.get(), {"x", too_many}), std::length_error);
 }
 
-TEST_CASE("what breaks the bounds ends the channel and leaves no descriptor behind", "[local]") {
+TEST_CASE("a packet beyond the bounds is told as one, and leaves no descriptor behind", "[local]") {
     const Pair pair;
     const std::size_t before = open_descriptors();
     Packet packet;
     SECTION("too long") {
         const std::string text(local::kMaxPacketBytes + 1, 'x');
         REQUIRE(::send(pair.left.get(), text.data(), text.size(), 0) > 0);
-        CHECK(local::receive_packet(pair.right.get(), packet) == Got::end);
+        CHECK(local::receive_packet(pair.right.get(), packet) == Got::too_big);
     }
     SECTION("empty") {
         REQUIRE(::send(pair.left.get(), "", 0, 0) == 0);
@@ -93,11 +93,11 @@ TEST_CASE("what breaks the bounds ends the channel and leaves no descriptor behi
     }
     SECTION("too many descriptors") {
         REQUIRE(send_descriptors(pair.left.get(), 200, "x"));
-        CHECK(local::receive_packet(pair.right.get(), packet) == Got::end);
+        CHECK(local::receive_packet(pair.right.get(), packet) == Got::too_big);
     }
     SECTION("too long, with descriptors") {
         REQUIRE(send_descriptors(pair.left.get(), 3, std::string(local::kMaxPacketBytes + 1, 'x')));
-        CHECK(local::receive_packet(pair.right.get(), packet) == Got::end);
+        CHECK(local::receive_packet(pair.right.get(), packet) == Got::too_big);
     }
     CHECK(packet.text.empty());
     CHECK(packet.descriptors.empty());

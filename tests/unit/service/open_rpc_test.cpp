@@ -39,5 +39,17 @@ TEST_CASE("a server without functions has a document without methods", "[service
     Registry registry;
     const Json document = service::open_rpc_document(registry.functions(), "1");
     CHECK(document["methods"] == Json::array());
-    CHECK(document["components"]["schemas"].contains("Tensor"));
+}
+
+TEST_CASE("the server's own methods come after the functions, and its schemas are there", "[service]") {
+    Registry registry;
+    registry.add("z", [] {});
+    service::ServerParts server;
+    server.methods.push_back({{"name", "server.ping"}});
+    server.schemas["Tensor"] = {{"type", "object"}};
+    const Json document = service::open_rpc_document(registry.functions(), "1", server);
+    REQUIRE(document["methods"].size() == 2);
+    CHECK(document["methods"][0]["name"] == "z");
+    CHECK(document["methods"][1]["name"] == "server.ping");
+    CHECK(document["components"]["schemas"]["Tensor"]["type"] == "object");
 }

@@ -55,6 +55,37 @@ TEST_CASE("an exception becomes its type and text", "[share][failures]") {
     CHECK(failure.message == "too far");
 }
 
+TEST_CASE("a long text is cut at a character, with a remark", "[share][failures]") {
+    CHECK(failure_of([] { throw std::runtime_error(std::string(4096, 'x')); }).message == std::string(4096, 'x'));
+    std::string text;
+    while (text.size() < 10'000)
+        text += "\u00fc";
+    const auto failure = failure_of([&] { throw std::runtime_error(text); });
+    CHECK(failure.message.size() <= 4096);
+    CHECK(failure.message.ends_with("\u00fc ... (cut: the text has 10000 bytes)"));
+}
+
+TEST_CASE("an exception without a text is no lack of memory", "[share][failures]") {
+    struct NoText : std::exception {
+        const char* what() const noexcept override { return nullptr; }
+    };
+    const auto failure = failure_of([] { throw NoText(); });
+    CHECK(failure.kind == Failure::threw);
+    CHECK(failure.message == "the exception has no text: its what() is null");
+}
+
+TEST_CASE("what libtorch appends to its messages is kept apart, for the log", "[share][failures]") {
+    const std::string stack = "\nException raised from f at g.cpp:1 (most recent call first):\nframe #0: f";
+    const std::string kernels =
+        "\n\nCPU: registered at RegisterCPU.cpp:1 [kernel]\nBackendSelect: fallthrough registered at x:3";
+    for (const std::string& appended : {stack, kernels, std::string("\nC++ CapturedTraceback:\n#4 f")}) {
+        const auto failure = failure_of([&] { throw std::runtime_error("it failed\nbecause" + appended); });
+        CHECK(failure.message == "it failed\nbecause");
+        CHECK(failure.details == appended);
+    }
+    CHECK(failure_of([] { throw std::runtime_error("he registered at noon"); }).details.empty());
+}
+
 TEST_CASE("the type is the one that was thrown, not the one that was caught", "[share][failures]") {
     CHECK(failure_of([] { throw OwnError("mine"); }).type == "failures_test::OwnError");
 }

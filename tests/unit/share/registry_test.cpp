@@ -57,6 +57,17 @@ TEST_CASE("a name that is taken is refused, and both places are named", "[share]
     CHECK(registry.size() == 1);
 }
 
+TEST_CASE("of two plugins that share one name both are named", "[share][registry]") {
+    const auto function = [] { return detail::make_shared_function("same", "same.cpp:7", [] {}); };
+    const std::unique_ptr<SharedFunction> first = function(), second = function();
+    const detail::ShareRecord one{first.get(), nullptr}, other{second.get(), nullptr};
+    Registry registry;
+    registry.add_records(&one, "/plugins/one.so");
+    const auto message = refused([&] { registry.add_records(&other, "/plugins/other.so"); });
+    CHECK_THAT(message, ContainsSubstring("same.cpp:7 (/plugins/one.so) and same.cpp:7 (/plugins/other.so)"));
+    CHECK_THAT(message, ContainsSubstring("SHARE_AS"));
+}
+
 TEST_CASE("the daemon's own prefixes are refused", "[share][registry]") {
     for (const char* prefix :
          {"rpc.", "server.", "task.", "lease.", "session.", "tensor.", "object.", "cache.", "model."}) {

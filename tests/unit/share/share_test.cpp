@@ -20,6 +20,16 @@ int version() { return 2; }
 SHARE(doc, arg("x"));
 SHARE(version);
 
+// Every option is found without `using namespace shared_tensor`.
+void placed() {}
+SHARE(placed, no_grad(), on_device("cpu"), as_dtype("float16"), borrows(), idempotent(), concurrency(3), timeout(2s),
+      version("7"), execution::task);
+
+namespace {
+int unnamed() { return 5; }
+SHARE(unnamed);
+}  // namespace
+
 int twice(int x) { return 2 * x; }
 std::string twice(const std::string& x) { return x + x; }
 SHARE_AS("share_test.twice_number", static_cast<int (*)(int)>(twice));
@@ -27,14 +37,22 @@ SHARE_AS("share_test.twice_text", static_cast<std::string (*)(const std::string&
 
 namespace inner {
 bool deep() { return true; }
+bool deep2() { return true; }
+bool deeper() { return true; }
+SHARE(deeper);
 }  // namespace inner
+static int outside() { return 3; }
 static int hidden() noexcept { return 1; }
+SHARE(inner::deep);
+SHARE(share_test::hidden);  // its own namespace once more
 
 }  // namespace share_test
 
-SHARE(share_test::inner::deep);
-SHARE(::share_test::hidden);
-SHARE_AS("share_test.add", share_test::add);
+static int global() { return 2; }
+SHARE(global);
+SHARE(share_test::inner::deep2);
+SHARE(::share_test::outside);
+SHARE_AS("add", share_test::add);
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -53,30 +71,46 @@ Registry shared_here() {
 
 }  // namespace
 
-TEST_CASE("SHARE takes the name as written, with dots for scopes", "[share][macro]") {
+TEST_CASE("SHARE takes the name with its namespaces, with dots for scopes", "[share][macro]") {
     const Registry registry = shared_here();
     std::vector<std::string> names;
     for (const auto& function : registry.functions())
         names.emplace_back(function->name());
-    CHECK(names == std::vector<std::string>{"add", "doc", "share_test.add", "share_test.hidden",
-                                            "share_test.inner.deep", "share_test.twice_number", "share_test.twice_text",
-                                            "version"});
+    CHECK(names == std::vector<std::string>{"add", "global", "share_test.add", "share_test.doc", "share_test.hidden",
+                                            "share_test.inner.deep", "share_test.inner.deep2",
+                                            "share_test.inner.deeper", "share_test.outside", "share_test.placed",
+                                            "share_test.twice_number", "share_test.twice_text", "share_test.unnamed",
+                                            "share_test.version"});
 }
 
 TEST_CASE("a shared function is called, with its options", "[share][macro]") {
     const Registry registry = shared_here();
-    const SharedFunction* add = registry.find("add");
+    const SharedFunction* add = registry.find("share_test.add");
     REQUIRE(add != nullptr);
     CHECK(call(*add, {1}).result == 2.0);
     CHECK(call(*add, {1, 5}).result == 6.0);
     CHECK(add->options().doc == "The sum.");
     CHECK(add->options().runs == execution::inline_);
     CHECK(add->options().cache_ttl == std::chrono::minutes(1));
-    CHECK(call(*registry.find("doc"), {4}).result == 4);
-    CHECK(call(*registry.find("version")).result == 2);
+    CHECK(call(*registry.find("share_test.doc"), {4}).result == 4);
+    CHECK(call(*registry.find("share_test.version")).result == 2);
     CHECK(call(*registry.find("share_test.twice_number"), {4}).result == 8);
     CHECK(call(*registry.find("share_test.twice_text"), {"ab"}).result == "abab");
     CHECK(registry.find("share_test.twice_text")->options().concurrency == 1);
+}
+
+TEST_CASE("a user of SHARE has all options at hand", "[share][macro]") {
+    const Registry registry = shared_here();
+    const FunctionOptions& options = registry.find("share_test.placed")->options();
+    CHECK(options.no_grad);
+    CHECK(options.device == "cpu");
+    CHECK(options.dtype == "float16");
+    CHECK(options.borrows);
+    CHECK(options.idempotent);
+    CHECK(options.concurrency == 3);
+    CHECK(options.timeout == std::chrono::seconds(2));
+    CHECK(options.version == "7");
+    CHECK(options.runs == execution::task);
 }
 
 TEST_CASE("a shared function knows where it was shared", "[share][macro]") {

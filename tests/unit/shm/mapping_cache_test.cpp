@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shm/segment.hpp"
+#include "support/lost_memory.hpp"
 
 using namespace shared_tensor;
 using shm::Mapping;
@@ -125,4 +126,22 @@ TEST_CASE("threads use mappings at once, and all is counted back", "[shm]") {
     }
     CHECK(cache.use().used == 0);
     CHECK(cache.use().idle <= 4);
+}
+
+TEST_CASE("a mapping whose memory failed is not kept", "[shm]") {
+    handle_memory_faults();
+    MappingCache cache;
+    Source source;
+    auto mapping = source.take(cache);
+    mapping->survive_faults(std::make_shared<FaultCount>());
+    test::lose_pages(mapping->data(), mapping->size());
+    CHECK(static_cast<volatile std::byte&>(mapping->data()[0]) == std::byte{0});
+    REQUIRE(mapping->is_broken());
+    cache.put_back(source.segment.id(), std::move(mapping));
+    CHECK(cache.use().idle == 0);
+    CHECK(cache.use().used == 0);
+    mapping = source.take(cache);
+    CHECK(source.asked == 2);
+    CHECK_FALSE(mapping->is_broken());
+    cache.put_back(source.segment.id(), std::move(mapping));
 }

@@ -110,13 +110,40 @@ TEST_CASE("what could end in SIGBUS is refused", "[shm]") {
     const std::size_t bytes = 4 * kPage;
     CHECK_NOTHROW(Mapping(memory(bytes), bytes));
     CHECK_THROWS_WITH(Mapping(memory(bytes, true, 0), bytes), ContainsSubstring("sealed"));
-    for (const int missing : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE, F_SEAL_SEAL})
+    for (const int missing : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE})
         CHECK_THROWS_WITH(Mapping(memory(bytes, true, shm::kSeals & ~missing), bytes), ContainsSubstring("sealed"));
     CHECK_THROWS_WITH(Mapping(memory(bytes, false), bytes), ContainsSubstring("fallocate"));
     CHECK_THROWS_WITH(Mapping(memory(bytes), bytes + kPage), ContainsSubstring("size"));
     CHECK_THROWS_WITH(Mapping(memory(bytes), bytes - kPage), ContainsSubstring("size"));
     CHECK_THROWS_WITH(Mapping(memory(0), 0), ContainsSubstring("whole pages"));
     CHECK_THROWS_WITH(Mapping(memory(100), 100), ContainsSubstring("whole pages"));
+}
+
+TEST_CASE("pages beyond the end of the file do not stand for missing ones", "[shm]") {
+    const std::size_t bytes = 4 * kPage;
+    for (const std::size_t beyond : {kPage, 2 * kPage, 8 * kPage}) {
+        UniqueFd fd = memory(bytes, false, 0);
+        REQUIRE(::fallocate(fd.get(), 0, static_cast<off_t>(2 * kPage), static_cast<off_t>(2 * kPage)) == 0);
+        REQUIRE(::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, static_cast<off_t>(bytes), static_cast<off_t>(beyond)) == 0);
+        REQUIRE(::fcntl(fd.get(), F_ADD_SEALS, shm::kSeals) == 0);
+        CHECK_THROWS_WITH(Mapping(fd, bytes), ContainsSubstring("fallocate"));
+    }
+}
+
+TEST_CASE("memory in huge pages is refused", "[shm]") {
+    constexpr std::size_t kHuge = std::size_t{2} << 20;
+    const UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
+    if (!fd) SKIP("this kernel has no huge pages");
+    REQUIRE(::ftruncate(fd.get(), kHuge) == 0);
+    REQUIRE(::fcntl(fd.get(), F_ADD_SEALS, shm::kSeals) == 0);
+    CHECK_THROWS_WITH(Mapping(fd, kHuge), ContainsSubstring("MFD_HUGETLB"));
+}
+
+TEST_CASE("memory that cannot be read through its descriptor is refused", "[shm]") {
+    const UniqueFd fd = memory(kPage);
+    const UniqueFd write_only(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(), O_WRONLY | O_CLOEXEC));
+    REQUIRE(write_only);
+    CHECK_THROWS_AS(Mapping(write_only, kPage), BadSegment);
 }
 
 TEST_CASE("what is no memory is refused", "[shm]") {

@@ -185,3 +185,122 @@ TEST_CASE("a segment that others may write to is never used again", "[shm]") {
     CHECK(pool.take(100, "me")->segment().sharing() == shm::Sharing::read_only);
     CHECK(pool.take(100, "me", shm::Sharing::writable)->segment().id() != id);
 }
+
+TEST_CASE("small places of one principal lie in one segment, with a descriptor for all of them", "[shm]") {
+    SegmentPool pool({.max_together = 64 << 10});
+    const auto one = pool.take_place(1000, "uid:1"), two = pool.take_place(600, "uid:1");
+    CHECK(one->whole() == two->whole());
+    CHECK(one->segment().id() == two->segment().id());
+    CHECK(two->offset() == one->offset() + 1024);
+    CHECK(pool.use().segments == 1);
+    const auto found = pool.find(two->data() + 5);
+    REQUIRE(found);
+    CHECK(found->segment == two);
+    CHECK(found->offset == two->offset() + 5);
+    CHECK(pool.take_place(1000, "uid:2")->segment().id() != one->segment().id());
+    CHECK(pool.take_place((64 << 10) + 1, "uid:1")->offset() == 0);
+    CHECK(pool.take(1000, "uid:1")->whole() != one->whole());
+}
+
+TEST_CASE("a place is used again, and shows no old bytes behind the new ones", "[shm]") {
+    SegmentPool pool({.max_together = 64 << 10});
+    const auto stays = pool.take_place(1000, "uid:1");
+    auto place = pool.take_place(1000, "uid:1");
+    std::byte* const data = place->data();
+    std::memset(data, 7, 1000);
+    place.reset();
+    CHECK_FALSE(pool.find(data));
+    place = pool.take_place(600, "uid:1");
+    CHECK(place->data() == data);
+    CHECK(data[599] == std::byte{7});
+    CHECK(data[600] == std::byte{0});
+    CHECK(data[1023] == std::byte{0});
+}
+
+TEST_CASE("a segment with places goes back with the last of them", "[shm]") {
+    SegmentPool pool({.max_together = 64 << 10});
+    std::vector<PooledSegmentPointer> places;
+    for (int i = 0; i < 1000; ++i)
+        places.push_back(pool.take_place(4096, "uid:1"));
+    const std::size_t segments = pool.use().segments;
+    CHECK(segments == 63);  // of 16 places each
+    for (std::size_t i = 1; i < places.size(); ++i)
+        places[i].reset();
+    CHECK(pool.use().segments == 1);
+    places.clear();
+    CHECK(pool.use().segments == 0);
+    CHECK(pool.use().idle_segments == 63);
+}
+
+TEST_CASE("when a place is retired, its segment is never used again", "[shm]") {
+    std::vector<std::string> gone;
+    SegmentPool pool({.max_together = 64 << 10}, [&](const std::string& id) { gone.push_back(id); });
+    auto one = pool.take_place(1000, "uid:1"), two = pool.take_place(1000, "uid:1");
+    const std::string id = one->segment().id();
+    one->retire();
+    one.reset();
+    CHECK(pool.take_place(1000, "uid:1")->segment().id() != id);
+    CHECK(gone.empty());
+    two.reset();
+    CHECK(gone == std::vector{id});
+}
+
+TEST_CASE("a hundred thousand small tensors need fewer segments than there may be", "[shm]") {
+    SegmentPool pool({.max_together = 64 << 10});
+    std::vector<PooledSegmentPointer> places;
+    for (int i = 0; i < 100'000; ++i)
+        places.push_back(pool.take_place(256, "uid:1"));
+    CHECK(pool.use().segments < 1000);
+}
+
+TEST_CASE("threads take and return places at once, and all is counted back", "[shm]") {
+    SegmentPool pool({.max_together = 64 << 10});
+    {
+        std::vector<std::jthread> threads;
+        for (int thread = 0; thread < 4; ++thread) {
+            threads.emplace_back([&] {
+                std::vector<PooledSegmentPointer> held;
+                for (int i = 0; i < 2000; ++i) {
+                    held.push_back(pool.take_place(256U << (i % 4), i % 2 == 0 ? "a" : "b"));
+                    *held.back()->data() = std::byte{1};
+                    if (!pool.find(held.back()->data())) throw std::logic_error("not found");
+                    if (i % 97 == 0) held.back()->retire();
+                    if (held.size() > 50) held.erase(held.begin(), held.begin() + 25);
+                }
+            });
+        }
+    }
+    CHECK(pool.use().segments == 0);
+    CHECK(pool.use().bytes == 0);
+}
+
+TEST_CASE("the limit that was reached is named", "[shm]") {
+    const auto reason_of = [](SegmentPool& pool) -> std::string {
+        try {
+            (void)pool.take(kMiB, "a");
+        } catch (const shm::PoolFull& full) {
+            return full.what();
+        }
+        return "";
+    };
+    SegmentPool few({.max_segments = 2}), small({.max_bytes = 2 * kMiB});
+    CHECK(few.full().empty());
+    const auto one = few.take(kMiB, "a"), two = few.take(kMiB, "a");
+    CHECK(reason_of(few).find("--max-segments") != std::string::npos);
+    CHECK(few.full() == reason_of(few));
+    const auto three = small.take(2 * kMiB, "a");
+    CHECK(reason_of(small).find("--max-shared-bytes") != std::string::npos);
+    CHECK(small.full().empty());  // one of fewer bytes may fit
+}
+
+TEST_CASE("a sealed segment is found while it is in use, and never used for other bytes", "[shm]") {
+    SegmentPool pool;
+    auto segment = pool.take(kMiB, "a");
+    const auto* data = segment->segment().data();
+    const std::string id = segment->segment().id();
+    REQUIRE(segment->seal());
+    CHECK(pool.find(data)->segment == segment);
+    segment.reset();
+    CHECK(pool.use().idle_segments == 0);
+    CHECK(pool.take(kMiB, "a")->segment().id() != id);
+}

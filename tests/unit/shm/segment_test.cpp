@@ -42,3 +42,34 @@ TEST_CASE("segments have random names and whole pages", "[shm]") {
 TEST_CASE("a segment that does not fit in memory is bad_alloc, and leaves nothing behind", "[shm]") {
     CHECK_THROWS_AS(Segment(std::size_t{1} << 46), std::bad_alloc);
 }
+
+TEST_CASE("a sealed segment keeps its bytes, whoever tries to write", "[shm]") {
+    Segment segment(2 * shm::page_size());
+    std::memset(segment.data(), 7, segment.size());
+    REQUIRE(segment.seal());
+    const int fd = segment.descriptor()->get();
+    CHECK(::fcntl(fd, F_GET_SEALS) == (shm::kSeals | shm::kFinalSeals));
+    CHECK(segment.data()[5] == std::byte{7});
+    segment.data()[5] = std::byte{9};
+    std::byte there{};
+    CHECK(::pread(fd, &there, 1, 5) == 1);
+    CHECK(there == std::byte{7});
+    CHECK(::pwrite(fd, "x", 1, 0) == -1);
+    CHECK(::mmap(nullptr, segment.size(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED);
+    CHECK(segment.seal());
+}
+
+TEST_CASE("a segment to which others may write is not sealed, and stays shared", "[shm]") {
+    Segment segment(shm::page_size(), shm::Sharing::writable);
+    CHECK_FALSE(segment.seal());
+    segment.data()[0] = std::byte{7};
+    std::byte there{};
+    CHECK(::pread(segment.descriptor()->get(), &there, 1, 0) == 1);
+    CHECK(there == std::byte{7});
+}
+
+TEST_CASE("memory that other processes may punch holes into is guarded against faults", "[shm]") {
+    const Segment own(shm::page_size()), writable(shm::page_size(), shm::Sharing::writable);
+    CHECK(is_guarded(writable.data()));
+    CHECK_FALSE(is_guarded(own.data()));
+}

@@ -3,6 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 #include "shm/mapping.hpp"
@@ -82,4 +83,35 @@ TEST_CASE("many short stretches are no few pages", "[shm]") {
     CHECK_FALSE(shm::drop_written_pages_if_few(one.mapping.data(), one.mapping.size(), PageTable::scanned));
     shm::drop_written_pages(one.mapping.data(), one.mapping.size(), PageTable::scanned);
     one.touch(4096);
+}
+
+TEST_CASE("pages that were made this process's own show nothing that is written to the file later", "[shm]") {
+    const auto own = GENERATE(&shm::own_pages, &shm::own_pages_by_touch);
+    const Mapped one(8);
+    one.touch(8);
+    one.at(3) = std::byte{9};
+    own(one.mapping.data() + kPage + 100, 3 * kPage);  // parts of four pages
+    std::memset(one.segment.data(), 2, one.segment.size());
+    CHECK(one.at(0) == std::byte{2});
+    for (const std::size_t page : {1, 2, 4})
+        CHECK(one.at(page) == std::byte{1});
+    CHECK(one.at(3) == std::byte{9});
+    CHECK(one.at(5) == std::byte{2});
+    one.mapping.forget_writes();
+    CHECK(one.at(1) == std::byte{2});
+}
+
+TEST_CASE("what other threads write while pages become this process's own is not lost", "[shm]") {
+    const auto own = GENERATE(&shm::own_pages, &shm::own_pages_by_touch);
+    const std::size_t pages = 512;
+    const Mapped one(pages);
+    std::jthread writer([&] {
+        for (std::size_t page = 0; page < pages; ++page)
+            one.mapping.data()[page * kPage] = std::byte{9};
+    });
+    own(one.mapping.data(), one.mapping.size());
+    writer.join();
+    for (std::size_t page = 0; page < pages; ++page) {
+        if (one.mapping.data()[page * kPage] != std::byte{9} || one.at(page) != std::byte{1}) FAIL("page " << page);
+    }
 }

@@ -57,6 +57,27 @@ TEST_CASE("as many jobs run at once as there are workers, and the next waits", "
     c.go.set();
 }
 
+TEST_CASE("tasks leave places in the queue to calls: an eighth, and one if there are two", "[tasks][pool]") {
+    CHECK(PoolOptions{.queue_limit = 1024}.kept_for_calls() == 128);
+    CHECK(PoolOptions{.queue_limit = 2}.kept_for_calls() == 1);
+    CHECK(PoolOptions{.queue_limit = 1}.kept_for_calls() == 0);
+
+    HeldJob running, task, late_task, call, late_call;
+    task.job->is_task = late_task.job->is_task = true;
+    WorkerPool pool({.workers = 1, .queue_limit = 2});
+    REQUIRE(pool.submit(running.job) == Submitted::accepted);
+    CHECK(pool.submit(task.job) == Submitted::accepted);
+    CHECK(pool.submit(late_task.job) == Submitted::full);
+    CHECK(pool.submit(call.job) == Submitted::accepted);
+    CHECK(pool.submit(late_call.job) == Submitted::full);
+    for (auto* held : {&running, &task, &call})
+        held->go.set();
+    REQUIRE(call.done.wait());
+    late_task.go.set();
+    CHECK(pool.submit(late_task.job) == Submitted::accepted);
+    CHECK(late_task.done.wait());
+}
+
 TEST_CASE("a full queue refuses at once and counts it", "[tasks][pool]") {
     HeldJob running;
     WorkerPool pool({.workers = 1, .queue_limit = 2});

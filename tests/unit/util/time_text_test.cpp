@@ -1,6 +1,8 @@
 #include "util/time_text.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <stdexcept>
 
 using namespace shared_tensor;
 using namespace std::chrono;
@@ -21,5 +23,27 @@ TEST_CASE("times are ISO 8601 in UTC with milliseconds, rounded down, before 197
     };
     for (const auto& row : table) {
         CHECK(iso8601(system_clock::time_point(duration_cast<system_clock::duration>(row.since_epoch))) == row.text);
+    }
+}
+
+TEST_CASE("a duration has a unit", "[util][time]") {
+    CHECK(parse_duration("500ms") == 500ms);
+    CHECK(parse_duration("30s") == 30s);
+    CHECK(parse_duration("5m") == 5min);
+    CHECK(parse_duration("1h") == 1h);
+    CHECK(parse_duration("0") == 0ms);
+    CHECK(parse_duration("0s") == 0ms);
+    CHECK(parse_duration("1000000000h") == hours(1'000'000'000));
+}
+
+TEST_CASE("a number without a unit is rejected, and the error says what to write", "[util][time]") {
+    CHECK_THROWS_WITH(parse_duration("5"), Catch::Matchers::ContainsSubstring("5s for seconds, 5ms for milliseconds"));
+}
+
+TEST_CASE("what is no duration is rejected", "[util][time]") {
+    for (const char* text : {"", "s", "ms", "-1s", "+1s", "1.5s", "1 s", " 1s", "1s ", "1S", "1d", "1000000001s",
+                             "99999999999999999999s", "0x1s"}) {
+        INFO(text);
+        CHECK_THROWS_AS(parse_duration(text), std::invalid_argument);
     }
 }

@@ -1,0 +1,170 @@
+#include "elf_check.hpp"
+
+#include <elf.h>
+#include <link.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace shared_tensor::daemon {
+
+namespace {
+
+using Header = ElfW(Ehdr);
+using Segment = ElfW(Phdr);
+using Entry = ElfW(Dyn);
+
+#if defined(__x86_64__)
+constexpr auto kMachine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr auto kMachine = EM_AARCH64;
+#else
+constexpr auto kMachine = EM_NONE;  // any
+#endif
+
+constexpr unsigned char kClass = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
+constexpr unsigned char kByteOrder = std::endian::native == std::endian::little ? ELFDATA2LSB : ELFDATA2MSB;
+
+/// Whether `count` bytes from `first` on lie in `size` bytes. No sum that could overflow.
+bool lies_within(std::uint64_t first, std::uint64_t count, std::uint64_t size) {
+    return first <= size && count <= size - first;
+}
+
+std::string cut(const char* part, std::uint64_t size) {
+    return std::string("the file is cut off: its ") + part + " should go on beyond its " + std::to_string(size) +
+           " bytes. Build or copy it again";
+}
+
+class Library {
+public:
+    Library(const ReadAt& read, std::uint64_t size) : read_(read), size_(size) {}
+
+    std::string fault() {
+        for (const auto check :
+             {&Library::header_fault, &Library::sections_fault, &Library::segments_fault, &Library::dynamic_fault}) {
+            if (std::string fault = (this->*check)(); !fault.empty()) return fault;
+        }
+        return {};
+    }
+
+private:
+    template <class Record>
+    bool read(std::uint64_t offset, Record& record) const {
+        return lies_within(offset, sizeof record, size_) &&
+               read_(offset, std::as_writable_bytes(std::span(&record, 1)));
+    }
+
+    std::string header_fault() {
+        const bool whole = read(0, header_);
+        if (!whole && size_ >= sizeof header_) return "the file cannot be read";
+        if (!whole || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return "not a shared library (no ELF file)";
+        const bool here = header_.e_ident[EI_CLASS] == kClass && header_.e_ident[EI_DATA] == kByteOrder &&
+                          (kMachine == EM_NONE || header_.e_machine == kMachine);
+        if (!here) return "built for another kind of processor than this machine's";
+        if (header_.e_ident[EI_VERSION] != EV_CURRENT || header_.e_version != EV_CURRENT)
+            return "not a shared library (an ELF file of an unknown version)";
+        if (header_.e_type != ET_DYN) return "not a shared library (an object file or a program: link it with -shared)";
+        return {};
+    }
+
+    /// dlopen does not need this table, but it is the last part of the file as a rule.
+    std::string sections_fault() {
+        if (header_.e_shoff == 0) return {};
+        if (header_.e_shnum > 0 && header_.e_shentsize != sizeof(ElfW(Shdr))) return "its section table is damaged";
+        const std::uint64_t bytes = std::uint64_t{header_.e_shnum} * sizeof(ElfW(Shdr));
+        return lies_within(header_.e_shoff, bytes, size_) ? "" : cut("section table", size_);
+    }
+
+    std::string segments_fault() {
+        if (header_.e_phnum == 0 || header_.e_phnum == PN_XNUM || header_.e_phentsize != sizeof(Segment))
+            return "its program headers are damaged";
+        const std::uint64_t bytes = std::uint64_t{header_.e_phnum} * sizeof(Segment);
+        if (!lies_within(header_.e_phoff, bytes, size_)) return cut("program header table", size_);
+        for (std::uint64_t i = 0; i < header_.e_phnum; ++i) {
+            Segment segment{};
+            if (!read(header_.e_phoff + i * sizeof segment, segment)) return "the file cannot be read";
+            if (std::string fault = segment_fault(segment); !fault.empty()) return fault;
+        }
+        return loaded_.empty() ? "nothing of it is to be loaded: its program headers are damaged" : "";
+    }
+
+    std::string segment_fault(const Segment& segment) {
+        if (segment.p_type == PT_DYNAMIC) dynamic_ = segment;
+        if (segment.p_type != PT_LOAD) return {};
+        if (!lies_within(segment.p_offset, segment.p_filesz, size_)) return cut("code or data", size_);
+        constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::ptrdiff_t>::max());
+        const bool sane = segment.p_filesz <= segment.p_memsz && lies_within(segment.p_vaddr, segment.p_memsz, kMost) &&
+                          (segment.p_align <= 1 || std::has_single_bit(segment.p_align)) &&
+                          (segment.p_align <= 1 || (segment.p_vaddr - segment.p_offset) % segment.p_align == 0) &&
+                          (loaded_.empty() || segment.p_vaddr >= loaded_.back().p_vaddr + loaded_.back().p_memsz);
+        if (!sane) return "its program headers are damaged";
+        loaded_.push_back(segment);
+        return {};
+    }
+
+    bool is_loaded(std::uint64_t address, std::uint64_t bytes) const {
+        return std::any_of(loaded_.begin(), loaded_.end(), [&](const Segment& segment) {
+            return address >= segment.p_vaddr && lies_within(address - segment.p_vaddr, bytes, segment.p_memsz);
+        });
+    }
+
+    /// The loader follows the addresses of this table without a look at where they lead.
+    std::string dynamic_fault() {
+        static const std::string kDamaged = "its dynamic section is damaged";
+        if (!dynamic_ || !is_loaded(dynamic_->p_vaddr, dynamic_->p_filesz) ||
+            !lies_within(dynamic_->p_offset, dynamic_->p_filesz, size_))
+            return kDamaged;
+        bool has_names = false, has_symbols = false, ends = false;
+        for (std::uint64_t at = 0; !ends && lies_within(at, sizeof(Entry), dynamic_->p_filesz); at += sizeof(Entry)) {
+            Entry entry{};
+            if (!read(dynamic_->p_offset + at, entry)) return "the file cannot be read";
+            ends = entry.d_tag == DT_NULL;
+            has_names |= entry.d_tag == DT_STRTAB;
+            has_symbols |= entry.d_tag == DT_SYMTAB;
+            if (is_address(entry.d_tag) && !is_loaded(entry.d_un.d_ptr, 1)) return kDamaged;
+        }
+        return ends && has_names && has_symbols ? "" : kDamaged;
+    }
+
+    static bool is_address(std::int64_t tag) {
+        static constexpr std::int64_t kAddresses[] = {
+            DT_HASH,       DT_STRTAB,     DT_SYMTAB,        DT_RELA,     DT_REL,    DT_JMPREL,  DT_INIT,  DT_FINI,
+            DT_INIT_ARRAY, DT_FINI_ARRAY, DT_PREINIT_ARRAY, DT_GNU_HASH, DT_VERSYM, DT_VERNEED, DT_VERDEF};
+        return std::find(std::begin(kAddresses), std::end(kAddresses), tag) != std::end(kAddresses);
+    }
+
+    const ReadAt& read_;
+    const std::uint64_t size_;
+    Header header_{};
+    std::vector<Segment> loaded_;
+    std::optional<Segment> dynamic_;
+};
+
+}  // namespace
+
+std::string elf_fault(const ReadAt& read, std::uint64_t size) { return Library(read, size).fault(); }
+
+std::string elf_fault_of_file(int descriptor) {
+    struct stat status {};
+    if (::fstat(descriptor, &status) != 0) return "the file cannot be read";
+    const ReadAt read = [descriptor](std::uint64_t offset, std::span<std::byte> to) {
+        while (!to.empty()) {
+            const ssize_t got = ::pread(descriptor, to.data(), to.size(), static_cast<off_t>(offset));
+            if (got < 0 && errno == EINTR) continue;
+            if (got <= 0) return false;
+            offset += static_cast<std::uint64_t>(got);
+            to = to.subspan(static_cast<std::size_t>(got));
+        }
+        return true;
+    };
+    return elf_fault(read, static_cast<std::uint64_t>(status.st_size));
+}
+
+}  // namespace shared_tensor::daemon

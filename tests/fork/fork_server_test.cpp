@@ -1,0 +1,130 @@
+// What a forked child does with the servers and nodes of its parent.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <catch2/catch_test_macros.hpp>
+#include <memory>
+
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/node.hpp>
+#include <shared_tensor/server.hpp>
+
+#include "fork/forked_child.hpp"
+#include "support/daemon.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+Registry doubling() {
+    Registry registry;
+    registry.add(
+        "twice", [](double x) { return 2 * x; }, arg("x"));
+    return registry;
+}
+
+bool exists(const std::string& path) {
+    struct stat found {};
+    return ::lstat(path.c_str(), &found) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("a child's copy of a server ends nothing of its parent's", "[fork][server]") {
+    TemporaryFolder folder;
+    ServerOptions options;
+    options.port = 0;
+    options.unix_socket = folder.file("http");
+    options.local_socket = folder.file("local");
+    auto server = std::make_unique<Server>(doubling(), options);
+    server->start();
+    const Client client(server->url()), by_file("unix:" + options.unix_socket);
+    CHECK(client.call<double>("twice", 1) == 2);
+    CHECK(fault_in_child([&] {
+              expect(client.call<double>("twice", 2) == 4, "the child calls its parent's server");
+              expect(server->stop(1s), "its copy has nothing to stop");
+              server.reset();
+          }) == "");
+    CHECK(exists(options.unix_socket));
+    CHECK(exists(options.local_socket));
+    CHECK(client.call<double>("twice", 3) == 6);
+    CHECK(by_file.call<double>("twice", 4) == 8);
+}
+
+TEST_CASE("a child keeps neither the port nor the clients of its parent's server", "[fork][server]") {
+    ServerOptions options;
+    options.port = 0;
+    auto server = std::make_unique<Server>(doubling(), options);
+    server->start();
+    options.port = server->port();
+    ClientOptions own;
+    own.url = server->url();
+    own.retry = no_retry();
+    const Client client(own);
+    CHECK(client.call<double>("twice", 1) == 2);
+    std::array<int, 2> go{};
+    REQUIRE(::pipe2(go.data(), O_CLOEXEC) == 0);
+    ForkedChild child([&] {
+        ::close(go[1]);
+        char word = 0;
+        [[maybe_unused]] const auto got = ::read(go[0], &word, 1);
+    });
+    server.reset();
+    CHECK_THROWS_AS(client.call<double>("twice", 1), TransportFailure);
+    Server next(doubling(), options);
+    next.start();
+    CHECK(client.call<double>("twice", 2) == 4);
+    ::close(go[1]);
+    CHECK(child.fault() == "");
+    ::close(go[0]);
+}
+
+TEST_CASE("a child makes a server of its own", "[fork][server]") {
+    ServerOptions options;
+    options.port = 0;
+    Server server(doubling(), options);
+    server.start();
+    CHECK(fault_in_child([&] {
+              Server own(doubling(), options);
+              own.start();
+              expect(Client(own.url()).call<double>("twice", 3) == 6, "it answers");
+              expect(own.stop(5s), "it ends");
+          }) == "");
+    CHECK(Client(server.url()).call<double>("twice", 1) == 2);
+}
+
+TEST_CASE("a child pulls and pushes by its parent's node, whose inbox stays the parent's", "[fork][node]") {
+    const Node other;
+    auto node = std::make_unique<Node>();
+    other.publish("x", at::full({1 << 16}, 3.0F));
+    CHECK(at::equal(node->pull(other.url(), "x").tensor(), at::full({1 << 16}, 3.0F)));
+    CHECK(fault_in_child([&] {
+              at::set_num_threads(1);
+              expect(at::equal(node->pull(other.url(), "x").tensor(), at::full({1 << 16}, 3.0F)), "it pulls");
+              node->push(other.url(), "from the child", at::full({1 << 16}, 4.0F));
+              node->push(node->url(), "to the parent", at::full({3}, 5.0F));
+              node->publish("y", at::full({3}, 6.0F));
+              try {
+                  node->receive(1ms);
+                  expect(false, "the inbox is refused");
+              } catch (const TransportFailure&) {
+              }
+              node->shutdown();
+              node.reset();
+          }) == "");
+    const auto pushed = other.receive(30s);
+    REQUIRE(pushed);
+    CHECK(at::equal(pushed->tensor(), at::full({1 << 16}, 4.0F)));
+    const auto message = node->receive(30s);
+    REQUIRE(message);
+    CHECK(message->name() == "to the parent");
+    CHECK(at::equal(node->pull(node->url(), "y").tensor(), at::full({3}, 6.0F)));
+    CHECK(at::equal(node->pull(other.url(), "x").tensor(), at::full({1 << 16}, 3.0F)));
+}

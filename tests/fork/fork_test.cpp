@@ -1,0 +1,394 @@
+// What a forked child does with the clients of its parent.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <shared_tensor/async_client.hpp>
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/json.hpp>
+#include <shared_tensor/object.hpp>
+#include <shared_tensor/tensors.hpp>
+
+#include "fork/forked_child.hpp"
+#include "integration/client/example_daemon.hpp"
+#include "integration/security/tls_daemon.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+using nlohmann::json;
+
+#if defined(__SANITIZE_THREAD__)
+/// The sanitizer would end a child that starts threads.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }  // NOLINT(*-reserved-identifier)
+#endif
+
+namespace {
+
+/// Answers that only this process can have asked for.
+void expect_own_answers(const Client& client, int calls, int who) {
+    for (int i = 0; i < calls; ++i) {
+        const std::string mine = std::to_string(::getpid()) + '/' + std::to_string(who) + '/' + std::to_string(i);
+        const auto answer = client.call<std::string>("echo", mine);
+        expect(answer == mine, mine + " was answered by " + answer);
+    }
+}
+
+json totals(const Client& client) { return json::parse(client.info().json)["totals"]; }
+
+/// Threads of the parent that call meanwhile.
+class Meanwhile {
+public:
+    Meanwhile(const Client& client, int threads) {
+        for (int i = 0; i < threads; ++i)
+            threads_.emplace_back([this, client, i](const std::stop_token& stop) {
+                try {
+                    while (!stop.stop_requested())
+                        expect_own_answers(client, 10, i);
+                } catch (const std::exception&) {
+                    ++faults_;
+                }
+            });
+    }
+    int faults() {
+        threads_.clear();
+        return faults_;
+    }
+
+private:
+    std::atomic<int> faults_{0};
+    std::vector<std::jthread> threads_;
+};
+
+struct Door {
+    std::string name;
+    std::function<Client()> client;
+};
+
+ClientOptions far(std::string url) {
+    ClientOptions options;
+    options.url = std::move(url);
+    options.local_socket = "none";
+    return options;
+}
+
+/// A client for each way to a server.
+class Doors {
+public:
+    std::vector<Door> all() {
+        const std::string socket = "unix:" + folder_.file("s");
+        unix_.emplace(Words{"--unix-socket", socket.substr(5)});
+        return {{"TCP", [this] { return Client(far(plain_.url())); }},
+                {"TCP and shared memory", [this] { return plain_.client(); }},
+                {"Unix socket", [socket] { return Client(far(socket)); }},
+                {"TLS", [this] { return tls_.far_client(); }}};
+    }
+
+private:
+    TemporaryFolder folder_;
+    const ExampleDaemon plain_;
+    TlsDaemon tls_;
+    std::optional<ExampleDaemon> unix_;
+};
+
+}  // namespace
+
+TEST_CASE("calls of forked children are answered beside those of their parent", "[fork]") {
+    Doors doors;
+    for (const Door& door : doors.all()) {
+        INFO(door.name);
+        const Client client = door.client();
+        expect_own_answers(client, 1, 0);
+        Meanwhile parent(client, 3);
+        for (int round = 0; round < 5; ++round) {
+            std::vector<ForkedChild> children;
+            for (int i = 0; i < 4; ++i)
+                children.emplace_back([&client] {
+                    std::vector<std::jthread> threads;
+                    std::atomic<int> faults{0};
+                    for (int who = 0; who < 2; ++who)
+                        threads.emplace_back([&, who] {
+                            try {
+                                expect_own_answers(client, 50, who);
+                            } catch (const std::exception&) {
+                                ++faults;
+                            }
+                        });
+                    threads.clear();
+                    expect(faults == 0, "all threads of the child got their own answers");
+                });
+            for (ForkedChild& child : children)
+                CHECK(child.fault() == "");
+        }
+        CHECK(parent.faults() == 0);
+        CHECK(client.statistics().failures == 0);
+    }
+}
+
+TEST_CASE("the end of a child's copies leaves its parent's connections open", "[fork]") {
+    Doors doors;
+    for (const Door& door : doors.all()) {
+        INFO(door.name);
+        auto client = std::make_unique<Client>(door.client());
+        expect_own_answers(*client, 1, 0);
+        CHECK(fault_in_child([&] {
+                  expect(client->statistics().requests == 0, "a child starts with no requests");
+                  client.reset();
+              }) == "");
+        CHECK(fault_in_child([&] {
+                  expect_own_answers(*client, 2, 1);
+                  client->shutdown();
+                  client.reset();
+              }) == "");
+        expect_own_answers(*client, 1, 2);
+        CHECK(client->statistics().connections_opened == 1);
+    }
+}
+
+TEST_CASE("a child does not keep its parent's connections open", "[fork]") {
+    const ExampleDaemon server;
+    const Client watcher(far(server.url()));
+    const auto connections = [&] { return totals(watcher)["connections"].get<std::size_t>(); };
+    const std::size_t before = connections();
+    auto client = std::make_unique<Client>(far(server.url()));
+    expect_own_answers(*client, 1, 0);
+    CHECK(connections() == before + 1);
+    std::array<int, 2> go{};
+    REQUIRE(::pipe2(go.data(), O_CLOEXEC) == 0);
+    ForkedChild child([&] {
+        ::close(go[1]);
+        char word = 0;
+        [[maybe_unused]] const auto got = ::read(go[0], &word, 1);
+    });
+    client.reset();
+    CHECK(eventually([&] { return connections() == before; }));
+    ::close(go[1]);
+    CHECK(child.fault() == "");
+    ::close(go[0]);
+}
+
+TEST_CASE("a child has a session of its own, and ends only that", "[fork]") {
+    const ExampleDaemon server;
+    for (const Client& client : {server.client(), Client(far(server.url()))}) {
+        auto session = std::make_unique<Client>(client.new_session());
+        const std::string token = session->session();
+        CHECK(session->call<double>("add", 1, 2) == 3);
+        CHECK(fault_in_child([&] { session.reset(); }) == "");
+        CHECK(fault_in_child([&] {
+                  expect(session->call<double>("add", 2, 2) == 4, "it calls in its own session");
+                  const std::string own = session->session();
+                  expect(own != token, "it is another one");
+                  expect(session->with(session->options()).session() == own, "with() keeps it");
+                  CallOptions stolen;
+                  stolen.session = own;
+                  session.reset();
+                  try {
+                      client.with(stolen).call<double>("add", 1, 2);
+                  } catch (const UnknownOrExpired&) {
+                      return;
+                  }
+                  expect(false, "it ended with its last copy");
+              }) == "");
+        CHECK(session->session() == token);
+        CHECK(session->call<double>("add", 3, 2) == 5);
+    }
+}
+
+TEST_CASE("a child's AsyncClient has threads of its own", "[fork]") {
+    const ExampleDaemon server;
+    auto client = std::make_unique<AsyncClient>(server.url());
+    CHECK(client->call<double>("add", 1, 2).get() == 3);
+    auto task = client->submit<double>("sleep", 0.5);
+    std::vector<std::future<double>> in_flight;
+    for (int i = 0; i < 40; ++i)
+        in_flight.push_back(client->call<double>("sleep", 0.02));
+    std::vector<ForkedChild> children;
+    for (int i = 0; i < 4; ++i)
+        children.emplace_back([&, i] {
+            if (i > 0) {
+                for (int call = 0; call < 50; ++call)
+                    expect(client->call<double>("add", i, call).get() == i + call, "its calls are answered");
+                expect(client->submit<double>("sleep", 0.01).get() > 0, "its tasks run");
+            }
+            try {
+                task.cancel();
+                expect(false, "a task of the parent is not the child's to cancel");
+            } catch (const TransportFailure& failure) {
+                expect(std::string(failure.what()).find("forked from") != std::string::npos, failure.what());
+            }
+            client.reset();
+        });
+    for (ForkedChild& child : children)
+        CHECK(child.fault() == "");
+    for (auto& result : in_flight)
+        CHECK(result.get() > 0);
+    CHECK(task.get() > 0);
+}
+
+TEST_CASE("a stream stays its parent's; a child may open another one", "[fork]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    std::optional<StreamCall<double>> call(client.stream<double>("running_sum"));
+    std::optional<Writer<double>> numbers(call->writer<double>());
+    std::optional<Reader<double>> sums(call->reader<double>());
+    REQUIRE(numbers->write(1));
+    REQUIRE(sums->next() == 1.0);
+    const auto is_refused = [](const auto& use) {
+        try {
+            use();
+        } catch (const TransportFailure& failure) {
+            return std::string(failure.what()).find("forked from") != std::string::npos;
+        }
+        return false;
+    };
+    CHECK(fault_in_child([&] {
+              expect(is_refused([&] { sums->next(); }), "the parent's Reader is refused");
+              expect(is_refused([&] { numbers->write(5); }), "the parent's Writer is refused");
+              expect(is_refused([&] { call->result(); }), "the parent's result is refused");
+              auto own = client.stream<std::int64_t>("count", named("up_to", 100));
+              auto mine = own.reader<std::int64_t>();
+              std::int64_t seen = 0;
+              for (const std::int64_t number : mine)
+                  expect(number == ++seen, "numbers come in order");
+              expect(own.result() == 100, "its own stream goes to its end");
+              sums.reset();
+              numbers.reset();
+              call.reset();
+          }) == "");
+    REQUIRE(numbers->write(2));
+    REQUIRE(sums->next() == 3.0);
+    numbers->end();
+    CHECK_FALSE(sums->next());
+    CHECK(call->result() == 3);
+}
+
+TEST_CASE("a child reads its parent's results, and gives none of them back", "[fork]") {
+    const ExampleDaemon server;
+    const Client client = server.client(), watcher(far(server.url()));
+    const auto leases = [&] { return totals(watcher)["shared_memory"]["leases"]; };
+    auto lent = std::make_unique<at::Tensor>(client.call<at::Tensor>("ramp", 1 << 16));
+    auto as_bytes = std::make_unique<at::Tensor>(watcher.call<at::Tensor>("ramp", 1 << 10));
+    auto filled = std::make_unique<at::Tensor>(client.empty_shared({1 << 16}, at::kFloat));
+    filled->fill_(1);
+    std::vector<ForkedChild> children;
+    for (int i = 0; i < 4; ++i)
+        children.emplace_back([&, i] {
+            at::set_num_threads(1);
+            expect((*lent)[100].item<float>() == 100, "it reads what its parent got");
+            expect((*as_bytes)[100].item<float>() == 100, "also as bytes");
+            auto scaled = client.call<at::Tensor>("scale", *filled, 3.0);
+            expect(scaled[5].item<float>() == 3, "its parent's memory is an argument");
+            scaled = client.call<at::Tensor>("scale", *lent, 2.0);
+            expect(scaled[100].item<float>() == 200, "its parent's result is an argument");
+            lent.reset();
+            as_bytes.reset();
+            filled.reset();
+            for (int round = 0; round < 20; ++round) {
+                at::Tensor own = client.empty_shared({1 << 16}, at::kFloat);
+                own.fill_(i * 100 + round);
+                const auto result = client.call<at::Tensor>("scale", own, 2.0);
+                expect(at::equal(result, at::full({1 << 16}, 2.0F * static_cast<float>(i * 100 + round))), "its own");
+            }
+        });
+    for (ForkedChild& child : children)
+        CHECK(child.fault() == "");
+    CHECK(eventually([&] { return leases() == 1; }));
+    CHECK((*lent)[100].item<float>() == 100);
+    CHECK(at::equal(*filled, at::full({1 << 16}, 1.0F)));
+    CHECK(at::equal(client.call<at::Tensor>("scale", *filled, 3.0), at::full({1 << 16}, 3.0F)));
+    lent.reset();
+    CHECK(eventually([&] { return leases() == 0; }));
+}
+
+TEST_CASE("a child publishes and reads named tensors, in parts and in shared memory", "[fork]") {
+    const ExampleDaemon server;
+    for (const Client& client : {server.client(), Client(far(server.url()))}) {
+        const NamedTensors names(client);
+        names.put("x", at::arange(1 << 16, at::kFloat));
+        auto held = std::make_unique<NamedTensor>(names.get("x"));
+        CHECK(fault_in_child([&] {
+                  at::set_num_threads(1);
+                  expect(held->tensor()[7].item<float>() == 7, "it reads what its parent got");
+                  held.reset();
+                  expect(names.get("x").tensor()[8].item<float>() == 8, "it gets");
+                  expect(names.pull("x").tensor()[9].item<float>() == 9, "it pulls");
+                  names.put("child", at::full({1 << 16}, 4.0F));
+                  names.push("pushed", at::full({1 << 16}, 5.0F));
+              }) == "");
+        CHECK(held->tensor()[7].item<float>() == 7);
+        CHECK(at::equal(names.get("child").tensor(), at::full({1 << 16}, 4.0F)));
+        CHECK(at::equal(names.pull("pushed").tensor(), at::full({1 << 16}, 5.0F)));
+    }
+}
+
+TEST_CASE("a child's copy of an object's handle releases nothing", "[fork]") {
+    const ExampleDaemon server;
+    for (const Client& client : {server.client(), Client(far(server.url()))}) {
+        const std::vector<std::string> words{"one", "two"};
+        auto object = std::make_unique<Object>(client.call<Object>("vocabulary.make", words));
+        CHECK(fault_in_child([&] {
+                  auto own = std::make_unique<Object>(client.call<Object>("vocabulary.make", words));
+                  expect(client.call<std::vector<int>>("vocabulary.numbers", *own, words) == std::vector{0, 1},
+                         "its own object is there");
+                  object.reset();
+                  own.reset();
+                  expect(eventually([&] { return totals(client)["objects"]["handles"] == 1; }), "its own is released");
+              }) == "");
+        CHECK(client.call<std::vector<int>>("vocabulary.numbers", *object, words) == std::vector{0, 1});
+        CHECK(eventually([&] { return totals(client)["objects"]["handles"] == 1; }));
+        object.reset();
+        CHECK(eventually([&] { return totals(client)["objects"]["handles"] == 0; }));
+    }
+}
+
+TEST_CASE("a child waits for its parent's task, and uses no batch of its parent's", "[fork]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const auto task = client.submit<double>("sleep", 0.3);
+    auto batch = client.batch();
+    const auto sum = batch.add<double>("add", 1, 2);
+    CHECK(fault_in_child([&] {
+              expect(task.get() > 0, "the task's result is there");
+              auto own = client.batch();
+              const auto mine = own.add<double>("add", 2, 2);
+              own.send();
+              expect(mine.get() == 4, "its own batch is answered");
+              try {
+                  batch.send();
+              } catch (const TransportFailure&) {
+                  return;
+              }
+              expect(false, "the parent's batch is refused");
+          }) == "");
+    batch.send();
+    CHECK(sum.get() == 3);
+    CHECK(task.get() > 0);
+}
+
+TEST_CASE("a client that was shut down stays so in a child", "[fork]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    client.shutdown();
+    CHECK(fault_in_child([&] {
+              try {
+                  client.call<double>("add", 1, 2);
+              } catch (const TransportFailure&) {
+                  return;
+              }
+              expect(false, "its calls fail");
+          }) == "");
+}

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Under each limit of the system the daemon answers GET /healthz throughout, refuses with a reason, and ends in order.
+
+    limits_test.py --daemon PROGRAM --plugin PLUGIN [--only TEXT]
+
+For each row of LIMITS a daemon is started under that limit and loaded: calls that wait, tensors that are held in shared
+memory, idle connections, local channels without a session. Meanwhile /healthz is asked on new connections. A row whose
+limit cannot be set here is skipped with the reason; ends with 77 where all were skipped.
+"""
+
+import argparse
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+PATIENCE = 30  # seconds, for what has to come: the machine may be busy
+HEALTHY = 10   # seconds that /healthz may take at most; what it took is printed
+
+MIB = 1 << 20
+
+
+class Skipped(Exception):
+    pass
+
+
+class Group:
+    """A control group of its own, v1 or v2."""
+
+    def __init__(self, controller, values):
+        roots = [pathlib.Path("/sys/fs/cgroup", controller), pathlib.Path("/sys/fs/cgroup")]
+        name = f"shared_tensor_limits_{os.getpid()}"
+        reason = "there are no control groups"
+        for root in roots:
+            self.path = root / name
+            try:
+                self.path.mkdir()
+                for file, value in values.items():
+                    if (self.path / file).exists():
+                        (self.path / file).write_text(str(value))
+                        return
+                reason = f"{root} has no controller {controller}"
+            except OSError as error:
+                reason = f"a control group in {root}: {error.strerror}"
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+        raise Skipped(reason)
+
+    def enter(self, pid):
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+    def remove(self):
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+                return
+            time.sleep(0.05)
+
+
+class Limit:
+    """How a row limits its daemon: before it starts, or once it serves."""
+
+    def __init__(self, name, before=None, group=None, after=None):
+        self.name, self.before, self.make_group, self.after = name, before, group, after
+
+
+def files(count):
+    return Limit(f"ulimit -n {count}", before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count)))
+
+
+def limit_address_space(pid):
+    """So much more than it has now: libtorch alone takes gigabytes of addresses."""
+    used = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.prlimit(pid, resource.RLIMIT_AS, (used + 400 * MIB, used + 400 * MIB))
+
+
+LIMITS = [
+    files(256),
+    files(1024),
+    Limit("ulimit -v", after=limit_address_space),
+    Limit("pids.max 100", group=lambda: Group("pids", {"pids.max": 100})),
+    Limit("512 MiB of memory", group=lambda: Group("memory", {"memory.max": 512 * MIB,
+                                                              "memory.limit_in_bytes": 512 * MIB})),
+]
+
+
+class Daemon:
+    def __init__(self, program, plugin, limit):
+        self.folder = tempfile.TemporaryDirectory()
+        folder = pathlib.Path(self.folder.name)
+        self.group = limit.make_group() if limit.make_group else None
+        self.log_path = folder / "log"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("SHARED_TENSOR_", "RANK", "LOCAL_RANK"))}
+
+        def enter():
+            if self.group:
+                self.group.enter(os.getpid())
+            if limit.before:
+                limit.before()
+
+        with self.log_path.open("w") as log:
+            self.process = subprocess.Popen(
+                [program, "--port", "0", "--load", plugin, "--ready-file", folder / "ready", "--drain-time", "5s",
+                 "--local-socket", folder / "channel"], stderr=log, env=environment, preexec_fn=enter)
+        try:
+            end = time.monotonic() + PATIENCE
+            while not (folder / "ready").exists():
+                assert self.process.poll() is None, "the daemon did not start: " + self.log()
+                assert time.monotonic() < end, "the daemon is not ready"
+                time.sleep(0.02)
+            self.port = int((folder / "ready").read_text().rsplit(":", 1)[1])
+            self.channel = str(folder / "channel")
+            if limit.after:
+                limit.after(self.process.pid)
+        except BaseException:
+            self.close()
+            raise
+
+    def log(self):
+        return self.log_path.read_text()
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        if self.group:
+            self.group.remove()
+        self.folder.cleanup()
+
+    def ask(self, method, path, body=None, headers=None, timeout=PATIENCE):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def call(self, method, params, timeout=PATIENCE, **headers):
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        status, text = self.ask("POST", "/jsonrpc", body, {"Content-Type": "application/json", **headers}, timeout)
+        return status, json.loads(text)
+
+
+class Health(threading.Thread):
+    """Asks again and again, on a new connection each time."""
+
+    def __init__(self, daemon):
+        super().__init__()
+        self.daemon_, self.slowest, self.count, self.fault = daemon, 0.0, 0, None
+        self.ended = threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.ended.wait(0.02):
+            begin = time.monotonic()
+            try:
+                status, _ = self.daemon_.ask("GET", "/healthz", timeout=HEALTHY)
+                if status != 200:
+                    self.fault = self.fault or f"/healthz answered {status}"
+            except OSError as error:
+                self.fault = self.fault or f"/healthz after {time.monotonic() - begin:.1f} s: {error!r}"
+            self.slowest = max(self.slowest, time.monotonic() - begin)
+            self.count += 1
+
+    def stop(self):
+        self.ended.set()
+        self.join()
+
+
+def local_channel(path):
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel.settimeout(PATIENCE)
+    channel.connect(path)
+    return channel
+
+
+def open_session(channel):
+    channel.send(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "session.open", "params": {}}).encode())
+    return json.loads(channel.recv(65536))["result"]["session"]
+
+
+def hold_tensors(daemon, held):
+    """Takes tensors by shared memory until there is a reason against more of them; gives that reason."""
+    channel = local_channel(daemon.channel)
+    held.append(channel)
+    session = open_session(channel)
+    small = big = 0
+    for i in range(1200):
+        count = 100 if i % 2 else 100_000
+        status, answer = daemon.call("ramp", [count], Shared_Tensor_Session=session, Shared_Tensor_Accept="shm")
+        if "result" in answer:
+            small, big = small + i % 2, big + 1 - i % 2
+            continue
+        assert answer["error"]["code"] in (-32001, -32006, -32008), answer
+        return f"{small} small and {big} big tensors, then {json.dumps(answer['error']['data'])}"
+    return f"{small} small and {big} big tensors"
+
+
+def waiting_calls(daemon, count):
+    """Calls that wait; gives how many ended how, by HTTP status."""
+    outcomes, lock = {}, threading.Lock()
+
+    def one():
+        try:
+            outcome = daemon.call("sleep", [3.0], Request_Timeout="4000")[0]
+        except (OSError, ValueError) as error:
+            outcome = type(error).__name__
+        with lock:
+            outcomes[outcome] = outcomes.get(outcome, 0) + 1
+
+    threads = [threading.Thread(target=one) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    return threads, outcomes
+
+
+def check(program, plugin, limit):
+    daemon = Daemon(program, plugin, limit)
+    held = []
+    try:
+        health = Health(daemon)
+        threads, outcomes = waiting_calls(daemon, 150)
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                held.append(local_channel(daemon.channel))
+        for _ in range(40):
+            idle = socket.create_connection(("127.0.0.1", daemon.port), timeout=PATIENCE)
+            held.append(idle)
+        for thread in threads:
+            thread.join()
+        for idle in held:
+            idle.close()
+        held.clear()
+        tensors = hold_tensors(daemon, held)
+        threads, at_the_end = waiting_calls(daemon, 150)
+        time.sleep(0.5)  # so that some of them wait; whichever do, what follows holds
+        health.stop()
+        assert health.fault is None, f"{limit.name}: {health.fault}\n{daemon.log()}"
+        begin = time.monotonic()
+        daemon.process.send_signal(signal.SIGTERM)
+        code = daemon.process.wait(PATIENCE)
+        took = time.monotonic() - begin
+        for thread in threads:
+            thread.join()
+        assert code == 0, f"{limit.name}: exit code {code} after SIGTERM\n{daemon.log()}"
+        assert "stopped" in daemon.log(), f"{limit.name}: it ended without a drain\n{daemon.log()}"
+        assert set(outcomes) <= {200, 503}, f"{limit.name}: {outcomes}\n{daemon.log()}"
+        print(f"{limit.name}: /healthz answered {health.count} times, the slowest took {health.slowest * 1000:.0f} ms; "
+              f"calls {outcomes}; {tensors}; it ended in {took:.1f} s", flush=True)
+    finally:
+        for one in held:
+            one.close()
+        daemon.close()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--daemon", required=True)
+    parser.add_argument("--plugin", required=True)
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    done = 0
+    for limit in LIMITS:
+        if arguments.only not in limit.name:
+            continue
+        try:
+            check(arguments.daemon, arguments.plugin, limit)
+            done += 1
+        except Skipped as reason:
+            print(f"{limit.name}: skipped: {reason}", flush=True)
+    return 0 if done else 77
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+#include <sys/wait.h>
+
+#include <catch2/catch_test_macros.hpp>
+#include <optional>
+
+#include "integration/memory/raw_channel.hpp"
+#include "integration/server/shared_daemon.hpp"
+#include "support/descriptors.hpp"
+#include "support/nginx.hpp"
+
+using namespace shared_tensor::test;
+
+namespace {
+
+const std::string kSecret(40, 's');
+const HeaderList kBearer{{"Authorization", "Bearer " + kSecret}};
+
+/// Another user of this machine, who opens connections and sends nothing, until this goes.
+class IdleUser {
+public:
+    IdleUser(int port, int connections) {
+        int ready[2], done[2];
+        REQUIRE(::pipe(ready) == 0);
+        REQUIRE(::pipe(done) == 0);
+        child_ = ::fork();
+        if (child_ == 0) {
+            ::close(done[1]);
+            ::_exit(stay(port, connections, ready[1], done[0]));
+        }
+        ::close(ready[1]);
+        ::close(done[0]);
+        done_.reset(done[1]);
+        char byte = 0;
+        came_ = ::read(ready[0], &byte, 1) == 1;
+        ::close(ready[0]);
+    }
+    IdleUser(const IdleUser&) = delete;
+    IdleUser& operator=(const IdleUser&) = delete;
+    ~IdleUser() {
+        done_.reset();
+        ::waitpid(child_, nullptr, 0);
+    }
+    bool came() const { return came_; }
+
+private:
+    static int stay(int port, int connections, int ready, int done) {
+        constexpr uid_t kNobody = 65534;
+        if (::setresuid(kNobody, kNobody, kNobody) != 0) return 1;
+        try {
+            std::vector<HttpPeer> idle;
+            for (int i = 0; i < connections; ++i)
+                idle.emplace_back(port);
+            char byte = 'r';
+            return ::write(ready, &byte, 1) == 1 && ::read(done, &byte, 1) == 0 ? 0 : 1;
+        } catch (const std::exception&) {
+            return 1;
+        }
+    }
+
+    pid_t child_ = -1;
+    shared_tensor::UniqueFd done_;
+    bool came_ = false;
+};
+
+int health(int port, const HeaderList& headers = {}) {
+    HttpPeer peer(port);
+    peer.request("GET", "/healthz", {}, headers);
+    return peer.read().status;
+}
+
+}  // namespace
+
+TEST_CASE("Another user who opens all the connections that it can keeps the owner out of nothing",
+          "[security][limits]") {
+    if (::getuid() != 0) SKIP("needs root, to be somebody else");
+    Daemon daemon(with_plugins({"--max-connections", "64"}));
+    for (int round = 0; round < 2; ++round) {
+        const IdleUser other(daemon.port(), 300);
+        REQUIRE(other.came());
+        for (int i = 0; i < 20; ++i)
+            CHECK(call(daemon.port(), "subtract", {3, 1}) == 2);
+        CHECK(health(daemon.port()) == 200);
+    }
+    CHECK(health(daemon.port()) == 200);
+}
+
+TEST_CASE("With a limit of connections for one user, others take nothing of the owner's", "[security][limits]") {
+    if (::getuid() != 0) SKIP("needs root, to be somebody else");
+    Daemon daemon(with_plugins({"--max-connections", "64", "--max-client-connections", "8"}));
+    const IdleUser other(daemon.port(), 100);
+    REQUIRE(other.came());
+    CHECK(call(daemon.port(), "subtract", {3, 1}) == 2);
+}
+
+TEST_CASE("With tokens, clients that show none do not keep out those that do", "[security][limits]") {
+    if (::getuid() != 0) SKIP("needs root, to be somebody else");
+    TemporaryFolder folder;
+    const std::string tokens = folder.write("tokens", "a:" + kSecret + "\n");
+    Daemon daemon(
+        with_plugins({"--token-file", tokens, "--max-connections", "64", "--max-untrusted-connections", "8"}));
+    std::optional<Nginx> nginx;
+    if (has_nginx()) nginx.emplace(daemon.port(), Nginx::Wish{.user = "www-data"});
+    const IdleUser other(daemon.port(), 300);
+    REQUIRE(other.came());
+    for (int i = 0; i < 20; ++i) {
+        CHECK(call(daemon.port(), "subtract", {3, 1}, kBearer) == 2);
+        if (nginx) CHECK(call(nginx->port(), "subtract", {3, 1}, kBearer) == 2);
+    }
+    CHECK(health(daemon.port()) == 401);
+    CHECK(health(daemon.port(), kBearer) == 200);
+}
+
+TEST_CASE("One token's connections leave room for those of others", "[security][limits]") {
+    TemporaryFolder folder;
+    const std::string other(40, 'o');
+    const std::string tokens = folder.write("tokens", "a:" + kSecret + "\nb:" + other + "\n");
+    Daemon daemon(with_plugins({"--token-file", tokens, "--max-connections", "16"}));
+    std::vector<HttpPeer> peers;
+    int refused = 0;
+    for (int i = 0; i < 12; ++i) {
+        peers.emplace_back(daemon.port());
+        peers.back().request("GET", "/healthz", {}, kBearer);
+        const int status = peers.back().read().status;
+        CHECK((status == 200 || status == 503));
+        refused += status == 503 ? 1 : 0;
+    }
+    CHECK(refused == 4);  // half of all may be one token's
+    CHECK(health(daemon.port(), {{"Authorization", "Bearer " + other}}) == 200);
+}
+
+TEST_CASE("Local channels without a session end in time, and lock nobody out", "[security][limits]") {
+    SECTION("a deadline") {
+        Daemon daemon(with_plugins({"--header-timeout", "300ms"}));
+        RawChannel silent(daemon.port());
+        RawChannel used(daemon.port());
+        CHECK_FALSE(used.open().empty());
+        CHECK(silent.receive().is_null());
+        CHECK_FALSE(used.ask("segment.recycle", {{"segments", Json::array()}}).is_null());
+    }
+    SECTION("a quota") {
+        Daemon daemon(with_plugins({"--max-local-channels", "16", "--header-timeout", "1h"}));
+        RawChannel used(daemon.port());
+        CHECK_FALSE(used.open().empty());
+        std::vector<RawChannel> silent;
+        for (int i = 0; i < 40; ++i)
+            silent.emplace_back(daemon.port());
+        RawChannel next(daemon.port());
+        CHECK_FALSE(next.open().empty());
+        CHECK(silent.front().receive().is_null());
+        CHECK_FALSE(used.ask("segment.recycle", {{"segments", Json::array()}}).is_null());
+    }
+}

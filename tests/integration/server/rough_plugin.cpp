@@ -1,0 +1,94 @@
+// Functions that treat their process badly: they log without end, never return, or end it. While it is loaded, the
+// variable ROUGH_PLUGIN_AT_LOAD says what it does.
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include <shared_tensor/share.hpp>
+
+namespace {
+
+using shared_tensor::Context;
+using shared_tensor::LogLevel;
+
+[[noreturn]] void wait_for_ever() {
+    std::fputs("rough_plugin: has begun\n", stderr);
+    for (;;)
+        ::pause();
+}
+
+void log_equal_lines(Context& context, const std::string& text, int count) {
+    for (int i = 0; i < count; ++i)
+        context.log(LogLevel::warn, text);
+}
+void log_numbered_lines(Context& context, const std::string& text, int count) {
+    for (int i = 0; i < count; ++i)
+        context.log(LogLevel::warn, text + ' ' + std::to_string(i));
+}
+/// As libraries do, which do not know the log.
+void print_errors(int count) {
+    for (int i = 0; i < count; ++i)
+        std::fprintf(stderr, "an error that a library prints, number %d\n", i);
+}
+
+void never_return() { wait_for_ever(); }
+void lock_output_for_ever() {
+    ::flockfile(stdout);
+    wait_for_ever();
+}
+
+// NOLINTNEXTLINE(misc-no-recursion): which is its purpose
+int recurse(volatile int* deeper) {
+    volatile int here[1000] = {*deeper};
+    return recurse(here) + here[0];
+}
+
+void end_process(const std::string& how) {
+    if (how == "exit") std::exit(0);
+    if (how == "exit in a thread") std::thread([] { std::exit(0); }).join();
+    if (how == "quick_exit") std::quick_exit(0);
+    if (how == "abort") std::abort();
+    if (how == "throw in a thread") std::thread([] { throw std::runtime_error("nobody catches this"); }).join();
+    if (how == "bad access") *static_cast<volatile int*>(nullptr) = 1;
+    volatile int start = 0;
+    if (how == "deep recursion") recurse(&start);
+}
+
+/// How a child that was forked ends, as its parent sees it.
+int exit_code_of_child() {
+    const pid_t child = ::fork();
+    if (child == 0) std::exit(7);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
+const bool loaded = [] {
+    const rlimit no_core_files{0, 0};
+    ::setrlimit(RLIMIT_CORE, &no_core_files);
+    const char* const variable = std::getenv("ROUGH_PLUGIN_AT_LOAD");
+    const std::string_view what = variable == nullptr ? "" : variable;
+    if (!what.empty()) std::fprintf(stderr, "rough_plugin: %s\n", variable);
+    if (what == "wait") wait_for_ever();
+    if (what == "exit") std::exit(0);
+    return true;
+}();
+
+}  // namespace
+
+SHARE(log_equal_lines, arg("text"), arg("count"));
+SHARE(log_numbered_lines, arg("text"), arg("count"));
+SHARE(print_errors, arg("count"));
+SHARE_AS("never_return_inline", never_return, execution::inline_);
+SHARE(lock_output_for_ever);
+SHARE(end_process, arg("how"));
+SHARE_AS("end_process_inline", end_process, arg("how"), execution::inline_);
+SHARE(exit_code_of_child);
