@@ -74,7 +74,9 @@ std::optional<Error> read_window(const Json& meta, streams::Window& window) {
 std::string id_text(const std::optional<json_rpc::Json>& id) {
     constexpr std::size_t kMaxBytes = 64;
     if (!id) return {};
-    return id->is_string() ? id->get_ref<const std::string&>().substr(0, kMaxBytes) : id->dump();
+    if (id->is_string()) return id->get_ref<const std::string&>().substr(0, kMaxBytes);
+    if (id->is_number_unsigned()) return std::to_string(id->get<std::uint64_t>());  // dump() takes ten times as long
+    return id->dump();
 }
 
 std::string media_type(const http::Headers& headers) {
