@@ -41,6 +41,15 @@ at::Tensor lose_and_return(const at::Tensor& x) {
     return x;
 }
 void lose_and_write(const at::Tensor& x) { *lose_page(x.mutable_data_ptr()) = 1; }
+/// Nobody has touched the lost page when this ends.
+int lose(const at::Tensor& x) {
+    lose_page(x.mutable_data_ptr());
+    return 0;
+}
+void lose_and_send(const at::Tensor& x, shared_tensor::Writer<at::Tensor> items) {
+    lose_page(x.mutable_data_ptr());
+    items.write(x);
+}
 int runs_so_far() { return runs; }
 char lose_elsewhere() { return *lose_page(nullptr); }
 
@@ -51,6 +60,8 @@ SHARE_AS("lose_cached", lose_and_sum, arg("x"), cached(1h));
 SHARE_AS("lose_task", lose_and_sum, arg("x"), execution::task);
 SHARE(lose_and_return, arg("x"));
 SHARE(lose_and_write, arg("x"));
+SHARE(lose, arg("x"));
+SHARE(lose_and_send, arg("x"), arg("items"));
 SHARE(sum_of, arg("x"));
 SHARE(runs_so_far, execution::inline_);
 SHARE(lose_elsewhere);

@@ -110,6 +110,32 @@ TEST_CASE("A result that was made from failed memory is not kept", "[memory][fau
     CHECK(client.serves());
 }
 
+TEST_CASE("No version is published from failed memory", "[memory][faults]") {
+    Client client;
+    const Json tensor = tensor_in("good");
+    CHECK(client.ask("lose", tensor)["result"] == 0);
+    CHECK(tells_of_fault(client.ask("tensor.put", {{"name", "weights"}, {"tensor", tensor}})));
+    CHECK(client.ask("tensor.list", nullptr)["result"]["tensors"].empty());
+    CHECK(client.ask("tensor.put", {{"name", "weights"}, {"tensor", tensor}})["result"]["version"] == 1);
+}
+
+TEST_CASE("No item of a stream is sent from failed memory", "[memory][faults][streams]") {
+    Client client;
+    HttpPeer peer(client.daemon.port());
+    peer.request("POST", "/jsonrpc", call_object("lose_and_send", tensor_in("good")).dump(),
+                 {{"Shared-Tensor-Session", client.session},
+                  {"Shared-Tensor-Accept", "data"},
+                  {"Accept", "text/event-stream"}});
+    REQUIRE(peer.read_head().header("Content-Type") == "text/event-stream");
+    std::string events;
+    for (std::string piece = peer.read_chunk(); !piece.empty(); piece = peer.read_chunk())
+        events += piece;
+    INFO(events.substr(0, 500));
+    CHECK(events.find("stream.item") == std::string::npos);
+    CHECK(events.find("MemoryFault") != std::string::npos);
+    CHECK(client.serves());
+}
+
 TEST_CASE("Memory that fails in one client's call is nothing to another client's", "[memory][faults]") {
     Client client;
     RawChannel other(client.daemon.port());

@@ -129,6 +129,28 @@ TEST_CASE("Small tensors share segments: a client holds more of them than there 
     REQUIRE(channel.descriptors.size() == 1);
 }
 
+TEST_CASE("Ten clients hold as many leases as there may be: a hundred thousand", "[memory][limits]") {
+    const ExampleDaemon server;
+    const int port = server.daemon.port();
+    Json batch = Json::array();
+    for (int i = 0; i < 1'000; ++i)
+        batch.push_back(call_object("scaled_ramp", {100, i}, i));
+    const std::string calls = batch.dump();
+    std::vector<RawChannel> channels;
+    for (int i = 0; i < 10; ++i) {
+        const std::string session = channels.emplace_back(port).open();
+        for (int j = 0; j < 10; ++j)
+            post(port, calls, {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Require", "shm"}});
+    }
+    const Json memory = call(port, "server.info")["totals"]["shared_memory"];
+    CHECK(memory["leases"] == 100'000);
+    CHECK(memory["segments"].get<int>() < 1'000);
+    const std::string reason = busy(port, channels.emplace_back(port).open());
+    CHECK(reason.find("all clients together hold 100000 leases") != std::string::npos);
+    channels.clear();
+    CHECK(eventually([&] { return call(port, "server.info")["totals"]["shared_memory"]["leases"] == 0; }));
+}
+
 TEST_CASE("Small results in one segment keep their values, and what is written to one shows in no other",
           "[memory][limits]") {
     const ExampleDaemon server;
