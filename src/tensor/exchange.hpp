@@ -41,14 +41,17 @@ private:
     std::uint64_t elements_, limit_;
 };
 
+/// Bytes below which a tensor that would have to be copied into shared memory is sent in another way.
+constexpr std::uint64_t kShmMinBytes = 32 << 10;
+
 /// What the reader of a message can take.
 struct ExportPolicy {
-    std::vector<Way> accept;                    ///< in order of wish; empty: said nothing (curl), data or base64
-    std::vector<Way> require;                   ///< not empty: one of these or TransportNotPossible
-    std::uint64_t data_max_elements = 64;       ///< above it another accepted way is taken if there is one
-    std::uint64_t base64_max_bytes = 64 << 10;  ///< likewise
-    std::uint64_t shm_min_bytes = 32 << 10;     ///< likewise below it, for what would have to be copied there
-    std::string codings{};                      ///< content codings that the reader knows, as it said
+    std::vector<Way> accept;                     ///< in order of wish; empty: said nothing (curl), data or base64
+    std::vector<Way> require;                    ///< not empty: one of these or TransportNotPossible
+    std::uint64_t data_max_elements = 64;        ///< above it another accepted way is taken if there is one
+    std::uint64_t base64_max_bytes = 64 << 10;   ///< likewise
+    std::uint64_t shm_min_bytes = kShmMinBytes;  ///< likewise below it, for what would have to be copied there
+    std::string codings{};                       ///< content codings that the reader knows, as it said
     Compression compression{};  ///< the one of them that tensors in the body take, if it makes them smaller
     /// Never more elements as `data`, whatever else its reader takes: they take long, and much memory, to write.
     std::uint64_t most_data_elements = std::numeric_limits<std::uint64_t>::max();

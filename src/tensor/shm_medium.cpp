@@ -55,7 +55,7 @@ public:
         return first ? bytes_ : 0;
     }
     MemoryBlock take(std::uint64_t bytes) const override {
-        if (bytes < kMinShared) return plain_block(bytes);
+        if (bytes < kShmMinBytes) return plain_block(bytes);
         try {
             shm::PooledSegmentPointer segment = peer_->take(bytes);
             std::byte* data = segment->data();
@@ -66,8 +66,6 @@ public:
     }
 
 private:
-    static constexpr std::uint64_t kMinShared = ExportPolicy().shm_min_bytes;  // below it bytes are sent
-
     struct State {
         bool taken = false;
         std::shared_ptr<const void> counted;

@@ -122,10 +122,9 @@ TEST_CASE("No version is published from failed memory", "[memory][faults]") {
 TEST_CASE("No item of a stream is sent from failed memory", "[memory][faults][streams]") {
     Client client;
     HttpPeer peer(client.daemon.port());
-    peer.request("POST", "/jsonrpc", call_object("lose_and_send", tensor_in("good")).dump(),
-                 {{"Shared-Tensor-Session", client.session},
-                  {"Shared-Tensor-Accept", "data"},
-                  {"Accept", "text/event-stream"}});
+    peer.request(
+        "POST", "/jsonrpc", call_object("lose_and_send", tensor_in("good")).dump(),
+        {{"Shared-Tensor-Session", client.session}, {"Shared-Tensor-Accept", "data"}, {"Accept", "text/event-stream"}});
     REQUIRE(peer.read_head().header("Content-Type") == "text/event-stream");
     std::string events;
     for (std::string piece = peer.read_chunk(); !piece.empty(); piece = peer.read_chunk())
