@@ -10,7 +10,9 @@ namespace shared_tensor::test {
 
 /// A daemon with the example plugin, and where it is.
 struct ExampleDaemon {
-    explicit ExampleDaemon(const Words& options = {}) : daemon(with_plugin(options)) {}
+    /// `variables` as of Daemon.
+    explicit ExampleDaemon(const Words& options = {}, const Words& variables = {})
+        : daemon(with_plugin(options), variables) {}
 
     std::string url() const { return "http://127.0.0.1:" + std::to_string(daemon.port()); }
     Client client() const { return Client(url()); }
