@@ -1,5 +1,6 @@
 #include "shm/written_pages.hpp"
 
+#include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <cstring>
@@ -107,7 +108,7 @@ TEST_CASE("what other threads write while pages become this process's own is not
     const Mapped one(pages);
     std::jthread writer([&] {
         for (std::size_t page = 0; page < pages; ++page)
-            one.mapping.data()[page * kPage] = std::byte{9};
+            std::atomic_ref(one.mapping.data()[page * kPage]).store(std::byte{9});
     });
     own(one.mapping.data(), one.mapping.size());
     writer.join();
