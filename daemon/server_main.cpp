@@ -21,6 +21,7 @@
 #include "util/log.hpp"
 #include "util/log_queue.hpp"
 #include "util/memory_faults.hpp"
+#include "util/memory_reserve.hpp"
 #include "util/standard_error.hpp"
 #include "util/unique_fd.hpp"
 
@@ -65,6 +66,7 @@ int serve(const daemon::DaemonOptions& options, daemon::Ending& ending) {
     log::set_level(log::parse_level(options.log_level));
     daemon::Ending::watch_crashes();
     daemon::Ending::watch_exit();
+    keep_memory_reserve();
     Server server(collect(options), options.server);
     server.start();
     daemon::Ending::watch_exit();

@@ -1,6 +1,7 @@
 #include "http/server.hpp"
 
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,7 @@
 #include "http/acceptor.hpp"
 #include "http/body_reader.hpp"
 #include "http/connection_server.hpp"
+#include "http/head_parser.hpp"
 #include "http/poller.hpp"
 #include "http/response_writer.hpp"
 #include "http/server_context.hpp"
@@ -38,6 +40,12 @@ void check(const ServerOptions& options) {
                         "a server needs an address or a socket path");
     SHARED_TENSOR_CHECK(options.max_connections > 0, "a server without connections serves nobody");
     SHARED_TENSOR_CHECK(options.reserved_threads > 0, "without a thread of their own short requests may wait for ever");
+}
+
+/// Whether the client has sent something that nobody has read yet.
+bool has_unread(const Connection& connection) {
+    char byte = 0;
+    return ::recv(connection.wire->fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 }  // namespace
@@ -104,6 +112,7 @@ private:
     bool speaks_tls(const Connection& connection) const {
         return !connection.peer.unix_socket && context_.tls.with([](const auto& held) { return held != nullptr; });
     }
+    bool has_sent_other_request(const Connection& connection) const;
     void refuse(const std::shared_ptr<Connection>& connection, Place place);
     void resume_listeners(SteadyTime now);
     std::shared_ptr<Connection> find(std::uint64_t key) const;
@@ -235,12 +244,14 @@ Server::Impl::Place Server::Impl::take_place(const std::shared_ptr<Connection>& 
     });
 }
 
-/// The one of the list that came first of those that no thread serves just now; it is the poller's then. Null: none.
+/// The one of the list that came first of those that no thread serves or is about to serve; it is the poller's then.
+/// Null: none.
 std::shared_ptr<Connection> Server::Impl::take_oldest_silent(
     std::map<std::uint64_t, std::shared_ptr<Connection>> Table::*list) {
     return table_.with([&](const Table& table) -> std::shared_ptr<Connection> {
         for (const auto& [id, connection] : table.*list) {
             if (connection->state.load(std::memory_order_acquire) != Connection::State::parked) continue;
+            if (has_unread(*connection)) continue;
             connection->state.store(Connection::State::active, std::memory_order_relaxed);
             return connection;
         }
@@ -286,6 +297,23 @@ std::size_t Server::Impl::most_of_source(const Accepted& accepted) const {
     return accepted.loopback ? options.max_connections : std::max<std::size_t>(1, options.max_connections / 2);
 }
 
+/// Whether a whole request is there that is not about health. Takes nothing from what was sent.
+bool Server::Impl::has_sent_other_request(const Connection& connection) const {
+    if (speaks_tls(connection)) return false;
+    std::array<char, 4096> bytes;
+    const ssize_t size = ::recv(connection.wire->fd(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+    if (size <= 0) return false;
+    const std::string_view sent(bytes.data(), static_cast<std::size_t>(size));
+    const auto scanned = HeadScan().advance(sent, HeadLimits());
+    const auto* head_bytes = std::get_if<std::size_t>(&scanned);
+    if (head_bytes == nullptr) return false;
+    const auto parsed = parse_request_head(sent.substr(0, *head_bytes));
+    const auto* request = std::get_if<RequestFrame>(&parsed);
+    if (request == nullptr || request->framing.chunked) return false;
+    const bool is_whole = request->framing.length.value_or(0) <= sent.size() - *head_bytes;
+    return is_whole && !context_.handler.is_about_health(request->head);
+}
+
 /// Clients get a moment to read why, as long as not many others come. When the server is full they may send a request
 /// meanwhile: it is answered if it asks about the server's health, else with 503.
 void Server::Impl::refuse(const std::shared_ptr<Connection>& connection, Place place) {
@@ -293,7 +321,9 @@ void Server::Impl::refuse(const std::shared_ptr<Connection>& connection, Place p
     connection->refused = true;
     const bool may_ask = place == Place::none;
     const bool may_linger = connection->trusted && (may_ask || !speaks_tls(*connection));
-    if (!may_linger || !make_room_among_refused()) return turn_away(*connection->wire, too_many_);
+    // Whoever has asked for something else gets the same answer now: it takes no place of those that ask about health.
+    if (!may_linger || (may_ask && has_sent_other_request(*connection)) || !make_room_among_refused())
+        return turn_away(*connection->wire, too_many_);
     table_.with([&](Table& table) {
         table.connections.emplace(connection->id, connection);
         table.refused.emplace(connection->id, connection);

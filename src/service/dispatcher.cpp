@@ -5,6 +5,7 @@
 
 #include "service/arguments.hpp"
 #include "service/prepared_call.hpp"
+#include "util/memory_reserve.hpp"
 
 namespace shared_tensor::service {
 
@@ -72,6 +73,11 @@ std::optional<Error> Dispatcher::refuse(const FunctionTable::Entry& function, Ki
 
 std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& spec, Kind kind) const {
     if (draining_.load()) return json_rpc::shutting_down();
+    if (!has_memory_reserve()) {
+        return json_rpc::out_of_memory(
+            "the server has no memory left for calls: let go of results and tensors that it keeps, or call again "
+            "later");
+    }
     const auto found = functions_.find(spec.method);
     if (found == nullptr) return json_rpc::method_not_found(spec.method);
     const FunctionTable::Entry& function = *found;

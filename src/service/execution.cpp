@@ -38,6 +38,9 @@ private:
     WrapTensor wrap_;
 };
 
+/// Made before it is needed: for lack of memory.
+const OutcomePointer kNotKept = make_outcome(json_rpc::out_of_memory("the result could not be kept"));
+
 /// What the caller is not told. Line by line: a line of the log has a limit.
 void log_details(std::string_view function, const CallFailure& failure) {
     if (failure.details.empty()) return;
@@ -73,7 +76,7 @@ void Execution::run() noexcept {
         if (setup_.run_time != nullptr) setup_.run_time->note(took, outcome->failed());
         finish(std::move(outcome));
     } catch (...) {
-        finish(make_outcome(json_rpc::out_of_memory("the result could not be kept")));
+        finish(kNotKept);
     }
     // The arguments may hold a body of gigabytes, the function a model that nobody else has any more: waiters, and keys
     // that remember this run, need only the outcome.
@@ -152,7 +155,11 @@ Execution::Ended Execution::end(State& state, OutcomePointer outcome) {
 
 void Execution::tell(const Ended& ended, const OutcomePointer& outcome) {
     for (const auto& observer : ended.observers) {
-        if (observer->done) observer->done(outcome);
+        try {
+            if (observer->done) observer->done(outcome);
+        } catch (const std::exception& error) {  // no memory: the others must hear of it all the same
+            log::error("the end of a call could not be told: ", error.what());
+        }
     }
 }
 

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import http.client
 import json
+import multiprocessing
 import os
 import pathlib
 import resource
@@ -153,30 +154,39 @@ class Daemon:
         return status, json.loads(text)
 
 
-class Health(threading.Thread):
-    """Asks again and again, on a new connection each time."""
+class Health:
+    """Asks again and again, on a new connection each time. From a process of its own: the many threads of this one make
+    each other wait, and a client that connects and then sends nothing is pushed out by others when the server is full."""
 
     def __init__(self, daemon):
-        super().__init__()
-        self.daemon_, self.slowest, self.count, self.fault = daemon, 0.0, 0, None
-        self.ended = threading.Event()
-        self.start()
+        self.pipe, other = multiprocessing.Pipe()
+        self.process = multiprocessing.Process(target=self.run, args=(daemon, other))
+        self.process.start()
+        other.close()
 
-    def run(self):
-        while not self.ended.wait(0.02):
+    @staticmethod
+    def run(daemon, pipe):
+        slowest, count, fault = 0.0, 0, None
+        while not pipe.poll(0.02):
             begin = time.monotonic()
             try:
-                status, _ = self.daemon_.ask("GET", "/healthz", timeout=HEALTHY)
+                status, _ = daemon.ask("GET", "/healthz", timeout=HEALTHY)
                 if status != 200:
-                    self.fault = self.fault or f"/healthz answered {status}"
-            except OSError as error:
-                self.fault = self.fault or f"/healthz after {time.monotonic() - begin:.1f} s: {error!r}"
-            self.slowest = max(self.slowest, time.monotonic() - begin)
-            self.count += 1
+                    fault = fault or f"/healthz answered {status}"
+            except (OSError, http.client.HTTPException) as error:
+                fault = fault or f"/healthz after {time.monotonic() - begin:.1f} s: {error!r}"
+            slowest = max(slowest, time.monotonic() - begin)
+            count += 1
+        pipe.send((slowest, count, fault))
 
     def stop(self):
-        self.ended.set()
-        self.join()
+        self.pipe.send("stop")
+        self.slowest, self.count, self.fault = self.pipe.recv()
+        self.process.join()
+
+    def close(self):
+        self.process.kill()
+        self.process.join()
 
 
 def local_channel(path):
@@ -191,21 +201,34 @@ def open_session(channel):
     return json.loads(channel.recv(65536))["result"]["session"]
 
 
-def hold_tensors(daemon, held):
-    """Takes tensors by shared memory until there is a reason against more of them; gives that reason."""
-    channel = local_channel(daemon.channel)
-    held.append(channel)
-    session = open_session(channel)
+def hold_tensors(daemon):
+    """Takes tensors by shared memory, whatever was said against some of them, and lets go of them all; gives what was
+    said first. Afterwards there is one to be had again."""
+    def ramp(session, count):
+        try:
+            answer = daemon.call("ramp", [count], Shared_Tensor_Session=session, Shared_Tensor_Accept="shm")[1]
+        except ConnectionError as error:
+            raise AssertionError(f"a call was not answered: {error!r}; the daemon: {daemon.process.poll()}\n{daemon.log()}") from error
+        assert "result" in answer or answer["error"]["code"] in (-32001, -32006, -32008), answer
+        return answer
+
     small = big = 0
-    for i in range(1200):
-        count = 100 if i % 2 else 100_000
-        status, answer = daemon.call("ramp", [count], Shared_Tensor_Session=session, Shared_Tensor_Accept="shm")
-        if "result" in answer:
-            small, big = small + i % 2, big + 1 - i % 2
-            continue
-        assert answer["error"]["code"] in (-32001, -32006, -32008), answer
-        return f"{small} small and {big} big tensors, then {json.dumps(answer['error']['data'])}"
-    return f"{small} small and {big} big tensors"
+    reason = ""
+    with local_channel(daemon.channel) as channel:
+        session = open_session(channel)
+        for i in range(1200):
+            answer = ramp(session, 100 if i % 2 else 100_000)
+            if "result" in answer:
+                small, big = small + i % 2, big + 1 - i % 2
+            elif not reason:
+                reason = f", first refused after {small + big}: {json.dumps(answer['error']['data'])}"
+    with local_channel(daemon.channel) as channel:
+        session = open_session(channel)
+        end = time.monotonic() + PATIENCE
+        while "error" in (answer := ramp(session, 100_000)):
+            assert time.monotonic() < end, f"still refused when the tensors were let go of: {answer}"
+            time.sleep(0.1)
+    return f"{small} small and {big} big tensors{reason}"
 
 
 def waiting_calls(daemon, count):
@@ -229,8 +252,8 @@ def waiting_calls(daemon, count):
 def check(program, plugin, limit):
     daemon = Daemon(program, plugin, limit)
     held = []
+    health = Health(daemon)
     try:
-        health = Health(daemon)
         threads, outcomes = waiting_calls(daemon, 150)
         for _ in range(100):
             with contextlib.suppress(OSError):
@@ -243,7 +266,7 @@ def check(program, plugin, limit):
         for idle in held:
             idle.close()
         held.clear()
-        tensors = hold_tensors(daemon, held)
+        tensors = hold_tensors(daemon)
         threads, at_the_end = waiting_calls(daemon, 150)
         time.sleep(0.5)  # so that some of them wait; whichever do, what follows holds
         health.stop()
@@ -262,6 +285,7 @@ def check(program, plugin, limit):
     finally:
         for one in held:
             one.close()
+        health.close()
         daemon.close()
 
 

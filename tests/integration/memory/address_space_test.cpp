@@ -12,8 +12,8 @@
 #include <shared_tensor/tensors.hpp>
 
 #include "integration/client/example_daemon.hpp"
-#include "integration/memory/address_space.hpp"
 #include "integration/memory/role.hpp"
+#include "support/address_space.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

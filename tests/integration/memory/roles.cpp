@@ -13,7 +13,7 @@
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/tensor.hpp>
 
-#include "integration/memory/address_space.hpp"
+#include "support/address_space.hpp"
 
 using namespace shared_tensor;
 

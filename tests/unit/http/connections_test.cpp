@@ -306,6 +306,28 @@ TEST_CASE("beyond the cap a server still tells how it is, and nothing else", "[h
     CHECK(other.is_closed());
 }
 
+TEST_CASE("beyond the cap a client that has asked is not pushed out by others that say nothing", "[http]") {
+    http::ServerOptions options;
+    options.max_connections = 1;
+    TestServer under_test(options);
+    under_test.start();
+    RawClient inside(under_test.port());
+    inside.send(post("/", "in"));
+    REQUIRE(inside.read_answer().status == 200);
+    int healthy = 0;
+    for (int round = 0; round < 20; ++round) {
+        REQUIRE(
+            eventually([&] { return under_test.server.stats().connections == 1; }));  // those of the last round left
+        RawClient health(under_test.port());
+        health.send(get("/healthz"));
+        std::vector<RawClient> silent;
+        for (int i = 0; i < 8; ++i)
+            silent.emplace_back(under_test.port());
+        if (health.read_answer().status == 200) ++healthy;
+    }
+    CHECK(healthy == 20);
+}
+
 TEST_CASE("clients that are not trusted have few places, and those that say nothing make room for the next", "[http]") {
     http::ServerOptions options;
     options.max_connections = 10;

@@ -1,6 +1,7 @@
 #include "service/execution.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <new>
 #include <thread>
 
 #include "unit/service/call_helpers.hpp"
@@ -162,6 +163,17 @@ TEST_CASE("observers are told of start, progress and end, late ones of what has 
     told.clear();
     execution->observe(observer());
     CHECK(told == "1");
+}
+
+TEST_CASE("all observers are told of the end, though one of them finds no memory", "[service]") {
+    OneFunction function([] { return 1; });
+    const auto execution = function.execution();
+    execution->observe({{}, {}, [](const service::OutcomePointer&) { throw std::bad_alloc(); }});
+    service::OutcomePointer told;
+    execution->observe({{}, {}, [&](const service::OutcomePointer& outcome) { told = outcome; }});
+    execution->run();
+    REQUIRE(told != nullptr);
+    CHECK(told->value()->json == 1);
 }
 
 TEST_CASE("an observer that comes after a report of progress hears the last one", "[service]") {
