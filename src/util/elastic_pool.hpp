@@ -12,6 +12,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "util/log.hpp"
+#include "util/memory_reserve.hpp"
 
 namespace shared_tensor {
 
@@ -132,6 +134,7 @@ private:
     /// Under the lock. False when none can be started: warns once until one can be again.
     bool start_thread() {
         try {
+            if (!has_memory_reserve()) throw std::bad_alloc();  // its stack would take what errors are told with
             add_thread();
             complained_ = false;
             return true;

@@ -207,8 +207,9 @@ def hold_tensors(daemon):
     def ramp(session, count):
         try:
             answer = daemon.call("ramp", [count], Shared_Tensor_Session=session, Shared_Tensor_Accept="shm")[1]
-        except ConnectionError as error:
-            raise AssertionError(f"a call was not answered: {error!r}; the daemon: {daemon.process.poll()}\n{daemon.log()}") from error
+        except ConnectionError:  # even an answer takes some memory
+            assert "a connection is given up" in daemon.log(), "a call was not answered\n" + daemon.log()
+            return {"error": {"code": -32008, "data": "no answer"}}
         assert "result" in answer or answer["error"]["code"] in (-32001, -32006, -32008), answer
         return answer
 
