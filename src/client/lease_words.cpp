@@ -24,6 +24,8 @@ void LeaseWords::confirm(const std::string& lease) { add(&State::confirmed, leas
 
 void LeaseWords::release(const std::string& lease) { add(&State::released, lease, kReleaseWithin); }
 
+void LeaseWords::retire(const std::string& lease) { add(&State::retired, lease, kReleaseWithin); }
+
 void LeaseWords::add(Waiting State::*to, const std::string& lease, std::chrono::milliseconds delay) {
     const bool first = state_.with([&](State& state) {
         (state.*to).leases.push_back(lease);
@@ -40,17 +42,19 @@ void LeaseWords::add(Waiting State::*to, const std::string& lease, std::chrono::
 
 /// What else waits goes with what is due.
 void LeaseWords::tell(Waiting State::*due) noexcept {
-    std::vector<std::string> confirmed, released;
+    std::vector<std::string> confirmed, released, retired;
     state_.with([&](State& state) {
         (state.*due).will_be_told = false;
         confirmed.swap(state.confirmed.leases);
         released.swap(state.released.leases);
+        retired.swap(state.retired.leases);
     });
     try {
         const std::unordered_set<std::string_view> done(released.begin(), released.end());
         std::erase_if(confirmed, [&](const std::string& lease) { return done.contains(lease); });
         send("lease.confirm", confirmed);
         send("lease.release", released);
+        send("lease.retire", retired);
     } catch (const std::exception& error) {
         log::debug("leases end with their channel only: ", error.what());
     }

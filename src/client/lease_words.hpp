@@ -27,6 +27,8 @@ public:
     void confirm(const std::string& lease);
     /// Within 2 ms. Throws the same.
     void release(const std::string& lease);
+    /// The same, of a lease whose memory must never be used again.
+    void retire(const std::string& lease);
 
 private:
     struct Waiting {
@@ -34,7 +36,7 @@ private:
         bool will_be_told = false;  ///< with all that come until then
     };
     struct State {
-        Waiting confirmed, released;
+        Waiting confirmed, released, retired;
     };
     void add(Waiting State::*to, const std::string& lease, std::chrono::milliseconds delay);
     void tell(Waiting State::*due) noexcept;

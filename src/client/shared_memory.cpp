@@ -169,11 +169,15 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
     words_.confirm(lease);
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
-    std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment,
-                                                            lease](shm::Mapping* done) {
+    std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment, lease,
+                                                            made = ForkMark()](shm::Mapping* done) {
         if (!self->process_.is_here()) {  // a forked child's copy: the lease is its parent's
             delete done;                  // NOLINT(cppcoreguidelines-owning-memory): unmaps it here
             return;
+        }
+        if (!made.is_alone()) {  // a forked child may read it still
+            const std::unique_ptr<shm::Mapping> ended(done);
+            return self->leave(segment, lease);
         }
         // A hand-over to the closer costs more than this. The end of the channel, if we are its last owner, does
         // not.
@@ -239,6 +243,16 @@ void SharedMemory::give_back(const std::string& segment, const std::string& leas
     }
 }
 
+/// The server gives this memory to nobody: somebody reads it who will not say when he has done.
+void SharedMemory::leave(const std::string& segment, const std::string& lease) noexcept {
+    try {
+        mappings_.forget(segment);
+        words_.retire(lease);
+    } catch (const std::exception& error) {
+        log::debug("a lease ends with its channel only: ", error.what());
+    }
+}
+
 shm::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {
     try {
         return pool_->take(static_cast<std::size_t>(bytes), "");
@@ -291,7 +305,9 @@ tensor::ShmPeer::Lent SharedMemory::lend(shm::PooledSegmentPointer segment, std:
     try {
         ready.get();
     } catch (const json_rpc::Error& error) {
-        throw tensor::CannotLend(error.message);
+        const auto detail = error.data.is_object() ? error.data.find("detail") : error.data.end();
+        const bool has_detail = detail != error.data.end() && detail->is_string();
+        throw tensor::CannotLend(has_detail ? detail->get<std::string>() : error.message);
     } catch (const std::exception& error) {
         throw tensor::CannotLend(error.what());
     }

@@ -77,6 +77,7 @@ private:
     void offer(const shm::Segment& segment);
     void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<shm::Mapping> mapping,
                    bool is_clean) noexcept;
+    void leave(const std::string& segment, const std::string& lease) noexcept;
     void finished(const std::string& segment, bool answered);
     void ask_back();
     void came_back(const std::vector<std::string>& segments);

@@ -6,8 +6,14 @@ namespace shared_tensor::client {
 
 WorkQueue::WorkQueue(std::size_t threads) {
     threads_.reserve(threads);
-    for (std::size_t i = 0; i < threads; ++i)
-        threads_.emplace_back([this] { work(); });
+    try {
+        for (std::size_t i = 0; i < threads; ++i)
+            threads_.emplace_back([this] { work(); });
+    } catch (...) {  // no further thread: those that there are must end
+        close();
+        join();
+        throw;
+    }
 }
 
 WorkQueue::~WorkQueue() {

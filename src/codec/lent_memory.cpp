@@ -1,6 +1,8 @@
 #include "codec/lent_memory.hpp"
 
+#include <exception>
 #include <iterator>
+#include <new>
 #include <utility>
 
 namespace shared_tensor::codec {
@@ -25,8 +27,15 @@ std::vector<std::shared_ptr<LentMemory>> LentForCall::in_use() const {
 
 std::uint64_t LentForCall::take_over() const {
     std::uint64_t copied = 0;
-    for (const auto& memory : in_use())
-        copied += memory->take_over();
+    std::exception_ptr failed;  // the others are taken over all the same
+    for (const auto& memory : in_use()) {
+        try {
+            copied += memory->take_over();
+        } catch (const std::bad_alloc&) {
+            failed = std::current_exception();
+        }
+    }
+    if (failed) std::rethrow_exception(failed);
     return copied;
 }
 

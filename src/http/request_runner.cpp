@@ -8,6 +8,7 @@
 
 #include "http/peer.hpp"
 #include "http/web_socket_handshake.hpp"
+#include "util/clock.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::http {
@@ -72,7 +73,8 @@ private:
         for (const iovec& place : places)
             Counters::add(context_.counters.bytes_out, place.iov_len);
         const WriteOutcome outcome =
-            write_all(*connection_.wire, places, options.write_timeout, options.min_bytes_per_second);
+            write_all(*connection_.wire, places, options.write_timeout, options.min_bytes_per_second, SteadyTime::max(),
+                      [this] { return hold_.take(); });
         if (outcome == WriteOutcome::timeout) connection_.wire->abandon_unsent();
         broken_ = outcome != WriteOutcome::done;
         return !broken_;
@@ -159,9 +161,11 @@ After RequestRunner::serve(Connection& connection, InputBuffer& input, std::stri
     return served ? After::goodbye : After::close;
 }
 
-bool RequestRunner::write(Connection& connection, const Response& response, ResponseForm form) {
+/// A thread waits for a client that reads slowly only when it can be spared, and never for one that was not admitted.
+bool RequestRunner::write(Connection& connection, const Response& response, ResponseForm form, ThreadHold& hold) {
     std::size_t bytes_out = 0;
-    const WriteLimits limits{context_.options.write_timeout, context_.options.min_bytes_per_second};
+    const WriteLimits limits{context_.options.write_timeout, context_.options.min_bytes_per_second,
+                             [&] { return connection.trusted && hold.take(); }};
     const WriteOutcome outcome = write_response(*connection.wire, response, form, limits, bytes_out);
     Counters::add(context_.counters.bytes_out, bytes_out);
     if (outcome == WriteOutcome::timeout) connection.wire->abandon_unsent();
@@ -192,34 +196,35 @@ bool RequestRunner::may_keep(const Response& response, const RequestFrame& frame
     return frame.keep_alive && !response.close && !context_.draining.load(std::memory_order_relaxed);
 }
 
-After RequestRunner::answer(Connection& connection, const Response& response, const RequestFrame& frame,
-                            bool head_only) {
+After RequestRunner::answer(Connection& connection, const Response& response, const RequestFrame& frame, bool head_only,
+                            ThreadHold& hold) {
     const bool keep = may_keep(response, frame);
     const ResponseForm form{.close = !keep, .keep_http_1_0 = frame.http_1_0, .head_only = head_only};
-    return write(connection, response, form) && keep ? After::keep : After::close;
+    return write(connection, response, form, hold) && keep ? After::keep : After::close;
 }
 
 /// The handler refused on the headers alone. A body that is here already is skipped; one that is still to come would
-/// have to be waited for, so the connection ends instead.
+/// have to be waited for, so the connection ends instead. That of a client that was never admitted ends too.
 After RequestRunner::answer_refusal(Connection& connection, InputBuffer& input, const Response& response,
-                                    const RequestFrame& frame) {
+                                    const RequestFrame& frame, ThreadHold& hold) {
     const bool head_only = frame.head.method == "HEAD";
     const std::uint64_t unread = frame.framing.length.value_or(0);
-    if (!frame.framing.chunked && unread <= input.size()) {
+    if (connection.trusted && !frame.framing.chunked && unread <= input.size()) {
         input.consume(unread);
-        return answer(connection, response, frame, head_only);
+        return answer(connection, response, frame, head_only, hold);
     }
-    return write(connection, response, {.close = true, .head_only = head_only}) ? After::goodbye : After::close;
+    return write(connection, response, {.close = true, .head_only = head_only}, hold) ? After::goodbye : After::close;
 }
 
 /// The connection counts as one of the client's whose request was admitted. False: that client has too many.
 bool RequestRunner::count(Connection& connection, const std::shared_ptr<Budget>& client) {
+    if (client != nullptr && client != connection.principal) {
+        auto place = client->take(1);
+        if (!place) return false;
+        connection.principal = client;
+        connection.place = std::move(*place);
+    }
     if (!connection.trusted) context_.trust(connection);
-    if (client == nullptr || client == connection.principal) return true;
-    auto place = client->take(1);
-    if (!place) return false;
-    connection.principal = client;
-    connection.place = std::move(*place);
     return true;
 }
 
@@ -239,7 +244,7 @@ After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFram
     frame.head.peer = connection.peer;
     ThreadHold hold(context_);
     if (connection.refused) {
-        if (!context_.handler.is_about_health(frame.head)) return refuse(connection, kFull, false, &frame.head);
+        if (!context_.handler.is_about_health(frame.head)) return refuse(connection, kFull, hold, false, &frame.head);
         frame.keep_alive = false;
     }
     const bool head_only = frame.head.method == "HEAD";
@@ -247,22 +252,25 @@ After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFram
     const bool has_body = frame.framing.chunked || frame.framing.length.value_or(0) > 0;
     const auto plan = frame.http_1_0 || has_body ? std::nullopt : upgrade(frame.head);
     if (plan) {
-        if (!count(connection, plan->client_connections)) return refuse(connection, kTooMany, head_only, &frame.head);
-        if (!hold.take()) return refuse(connection, kNoThread, head_only, &frame.head);
+        if (!count(connection, plan->client_connections))
+            return refuse(connection, kTooMany, hold, head_only, &frame.head);
+        if (!hold.take()) return refuse(connection, kNoThread, hold, head_only, &frame.head);
         return serve(connection, input, *frame.head.headers.find("Sec-WebSocket-Key"), *plan);
     }
     const auto verdict = admit(frame.head);
     if (const auto* refusal = std::get_if<Response>(&verdict))
-        return answer_refusal(connection, input, *refusal, frame);
+        return answer_refusal(connection, input, *refusal, frame, hold);
 
     const auto& admitted = std::get<BodyPlan>(verdict);
-    if (!count(connection, admitted.client_connections)) return refuse(connection, kTooMany, head_only, &frame.head);
+    if (!count(connection, admitted.client_connections))
+        return refuse(connection, kTooMany, hold, head_only, &frame.head);
     const bool body_is_here = !frame.framing.chunked && frame.framing.length.value_or(0) <= input.size();
     if ((admitted.takes_long || !body_is_here) && !hold.take())
-        return refuse(connection, kNoThread, head_only, &frame.head);
+        return refuse(connection, kNoThread, hold, head_only, &frame.head);
     auto body = receive_body(connection, input, frame, admitted);
     if (std::holds_alternative<PeerGone>(body)) return After::close;
-    if (const auto* fault = std::get_if<HeadFault>(&body)) return refuse(connection, *fault, head_only, &frame.head);
+    if (const auto* fault = std::get_if<HeadFault>(&body))
+        return refuse(connection, *fault, hold, head_only, &frame.head);
 
     auto& bytes = std::get<std::shared_ptr<PooledBuffer>>(body);
     Counters::add(context_.counters.bytes_in, bytes->size());
@@ -272,16 +280,22 @@ After RequestRunner::run(Connection& connection, InputBuffer& input, RequestFram
         return context_.handler.handle({std::move(frame.head), std::move(bytes)}, exchange);
     });
     if (exchange.begun()) return response.status == 200 ? exchange.finish() : After::close;  // cut off: it failed
-    return answer(connection, response, frame, head_only);
+    return answer(connection, response, frame, head_only, hold);
 }
 
-After RequestRunner::refuse(Connection& connection, HeadFault fault, bool head_only, const RequestHead* head) {
+After RequestRunner::refuse(Connection& connection, HeadFault fault) {
+    ThreadHold hold(context_);
+    return refuse(connection, fault, hold, false, nullptr);
+}
+
+After RequestRunner::refuse(Connection& connection, HeadFault fault, ThreadHold& hold, bool head_only,
+                            const RequestHead* head) {
     const Response response = guarded("word a fault", bare_500(), [&] {
         Handler& handler = context_.handler;
         return head != nullptr ? handler.fault_behind(*head, fault.status, fault.reason)
                                : handler.fault(fault.status, fault.reason);
     });
-    return write(connection, response, {.close = true, .head_only = head_only}) ? After::goodbye : After::close;
+    return write(connection, response, {.close = true, .head_only = head_only}, hold) ? After::goodbye : After::close;
 }
 
 }  // namespace shared_tensor::http

@@ -29,7 +29,7 @@ public:
     After run(Connection& connection, InputBuffer& input, RequestFrame frame);
 
     /// Answers a request that cannot be taken any further.
-    After refuse(Connection& connection, HeadFault fault, bool head_only = false, const RequestHead* head = nullptr);
+    After refuse(Connection& connection, HeadFault fault);
 
 private:
     void look_at_peer(Connection& connection) const;
@@ -40,10 +40,12 @@ private:
     BodyResult receive_body(Connection& connection, InputBuffer& input, const RequestFrame& frame,
                             const BodyPlan& plan);
     bool invite_body(Wire& wire);
-    After answer(Connection& connection, const Response& response, const RequestFrame& frame, bool head_only);
+    After refuse(Connection& connection, HeadFault fault, ThreadHold& hold, bool head_only, const RequestHead* head);
+    After answer(Connection& connection, const Response& response, const RequestFrame& frame, bool head_only,
+                 ThreadHold& hold);
     After answer_refusal(Connection& connection, InputBuffer& input, const Response& response,
-                         const RequestFrame& frame);
-    bool write(Connection& connection, const Response& response, ResponseForm form);
+                         const RequestFrame& frame, ThreadHold& hold);
+    bool write(Connection& connection, const Response& response, ResponseForm form, ThreadHold& hold);
     bool may_keep(const Response& response, const RequestFrame& frame) const;
 
     ServerContext& context_;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "http/text.hpp"
+#include "util/clock.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::http {
@@ -75,18 +76,19 @@ std::string render_response(const Response& response, ResponseForm form) {
 
 namespace {
 
-WriteOutcome write_source(Wire& wire, const BodyPart& part, WriteLimits limits) {
+WriteOutcome write_source(Wire& wire, const BodyPart& part, const WriteLimits& limits) {
     const auto reading = part.source->read(part.offset, part.count);
     for (auto piece = reading->next(); !piece.empty(); piece = reading->next()) {
         iovec place{const_cast<std::byte*>(piece.data()), piece.size()};
-        const WriteOutcome outcome = write_all(wire, {&place, 1}, limits.stall, limits.min_rate);
+        const WriteOutcome outcome =
+            write_all(wire, {&place, 1}, limits.stall, limits.min_rate, SteadyTime::max(), limits.may_wait);
         if (outcome != WriteOutcome::done) return outcome;
     }
     return WriteOutcome::done;
 }
 
 /// The head is out already: all that is left for what cannot be read is to cut the answer off.
-WriteOutcome try_source(Wire& wire, const BodyPart& part, WriteLimits limits) {
+WriteOutcome try_source(Wire& wire, const BodyPart& part, const WriteLimits& limits) {
     try {
         return write_source(wire, part, limits);
     } catch (const std::exception& error) {
@@ -97,7 +99,7 @@ WriteOutcome try_source(Wire& wire, const BodyPart& part, WriteLimits limits) {
 
 }  // namespace
 
-WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm form, WriteLimits limits,
+WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm form, const WriteLimits& limits,
                             std::size_t& bytes_out) {
     std::string head = render_response_head(response, form);
     std::vector<iovec> places;
@@ -105,7 +107,7 @@ WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm f
     places.push_back({head.data(), head.size()});
     bytes_out += head.size();
     const bool has_body = !form.head_only && may_have_body(response.status);
-    if (!has_body) return write_all(wire, places, limits.stall, limits.min_rate);
+    if (!has_body) return write_all(wire, places, limits.stall, limits.min_rate, SteadyTime::max(), limits.may_wait);
     bytes_out += body_size(response);
     // sendmsg only reads through iov_base
     if (!response.text.empty()) places.push_back({const_cast<char*>(response.text.data()), response.text.size()});
@@ -115,13 +117,14 @@ WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm f
             places.push_back({const_cast<std::byte*>(part.bytes.data()), part.bytes.size()});
             continue;
         }
-        WriteOutcome outcome = write_all(wire, places, limits.stall, limits.min_rate);
+        WriteOutcome outcome =
+            write_all(wire, places, limits.stall, limits.min_rate, SteadyTime::max(), limits.may_wait);
         places.clear();
         if (outcome == WriteOutcome::done) outcome = try_source(wire, part, limits);
         if (outcome != WriteOutcome::done) return outcome;
     }
     if (places.empty()) return WriteOutcome::done;
-    return write_all(wire, places, limits.stall, limits.min_rate);
+    return write_all(wire, places, limits.stall, limits.min_rate, SteadyTime::max(), limits.may_wait);
 }
 
 }  // namespace shared_tensor::http

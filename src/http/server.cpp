@@ -236,8 +236,13 @@ Server::Impl::Place Server::Impl::take_place(const std::shared_ptr<Connection>& 
         if (table.served >= context_.options.max_connections) return Place::none;
         std::size_t& of_source = table.of_source[connection->source];
         if (of_source >= most_of_source) return Place::none_for_client;
-        table.connections.emplace(connection->id, connection);
         if (!connection->trusted) table.untrusted.emplace(connection->id, connection);
+        try {
+            table.connections.emplace(connection->id, connection);
+        } catch (const std::bad_alloc&) {
+            table.untrusted.erase(connection->id);
+            throw;
+        }
         ++table.served;
         ++of_source;
         return Place::taken;
@@ -251,7 +256,7 @@ std::shared_ptr<Connection> Server::Impl::take_oldest_silent(
     return table_.with([&](const Table& table) -> std::shared_ptr<Connection> {
         for (const auto& [id, connection] : table.*list) {
             if (connection->state.load(std::memory_order_acquire) != Connection::State::parked) continue;
-            if (has_unread(*connection)) continue;
+            if (connection->waiting != Connection::Waiting::goodbye && has_unread(*connection)) continue;
             connection->state.store(Connection::State::active, std::memory_order_relaxed);
             return connection;
         }
@@ -326,7 +331,12 @@ void Server::Impl::refuse(const std::shared_ptr<Connection>& connection, Place p
         return turn_away(*connection->wire, too_many_);
     table_.with([&](Table& table) {
         table.connections.emplace(connection->id, connection);
-        table.refused.emplace(connection->id, connection);
+        try {
+            table.refused.emplace(connection->id, connection);
+        } catch (const std::bad_alloc&) {
+            table.connections.erase(connection->id);
+            throw;
+        }
     });
     if (!poller_.add(connection->wire->fd(), connection->id, Poller::For::hangup)) return drop(connection);
     if (may_ask) {

@@ -88,7 +88,7 @@ std::span<iovec> skip_written(std::span<iovec> parts, std::size_t bytes) {
 }
 
 WriteOutcome write_all(Wire& wire, std::span<iovec> parts, std::chrono::milliseconds stall, std::size_t min_rate,
-                       std::chrono::steady_clock::time_point deadline) {
+                       std::chrono::steady_clock::time_point deadline, const MayWait& may_wait) {
     std::optional<Pace> pace;  // the clock is asked only when something does not fit at once
     while (true) {
         const WireResult result = wire.write(parts);
@@ -96,7 +96,10 @@ WriteOutcome write_all(Wire& wire, std::span<iovec> parts, std::chrono::millisec
         parts = skip_written(parts, result.bytes);
         if (parts.empty()) return WriteOutcome::done;
         const auto now = Pace::Clock::now();
-        if (!pace) pace.emplace(now, stall, min_rate);
+        if (!pace) {
+            if (may_wait && !may_wait()) return WriteOutcome::timeout;
+            pace.emplace(now, stall, min_rate);
+        }
         if (result.bytes > 0) pace->moved(result.bytes, now);
         if (wait_ready(wire.fd(), POLLOUT, std::min(pace->deadline(), deadline)) == 0) {
             return WriteOutcome::timeout;

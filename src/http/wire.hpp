@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <utility>
@@ -102,9 +103,12 @@ short wait_ready(int fd, short events, std::chrono::steady_clock::time_point dea
 /// Takes `bytes` off the front of `parts` after a write that took only so many.
 std::span<iovec> skip_written(std::span<iovec> parts, std::size_t bytes);
 
-/// Writes all of `parts` (which it consumes); `pace_of_writing` bounds the waiting.
+/// Writes all of `parts` (which it consumes); Pace bounds the waiting. Where it would have to wait it asks `may_wait`,
+/// if there is one; false ends it as a timeout.
 enum class WriteOutcome { done, timeout, broken };
+using MayWait = std::function<bool()>;
 WriteOutcome write_all(Wire& wire, std::span<iovec> parts, std::chrono::milliseconds stall, std::size_t min_rate,
-                       std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max());
+                       std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max(),
+                       const MayWait& may_wait = {});
 
 }  // namespace shared_tensor::http

@@ -35,6 +35,8 @@ void LongText::truncate(std::size_t size) {
         tail_ = std::move(full_.back());
         full_.pop_back();
         full_bytes_ -= tail_.size();
+        give_back_room();
+        if (full_.empty()) tail_limit_ = first_piece_;
     }
     tail_.resize(size - full_bytes_);
 }

@@ -57,9 +57,12 @@ public:
 
 protected:
     /// Bytes of the first piece and of each further one. A text in pieces begins empty.
-    LongText(std::size_t first_piece, std::size_t piece) : piece_(piece), tail_limit_(first_piece) {}
+    LongText(std::size_t first_piece, std::size_t piece)
+        : piece_(piece), first_piece_(first_piece), tail_limit_(first_piece) {}
     /// Called before memory for a further piece is taken; what it throws leaves append().
     virtual void make_room(std::size_t bytes) { static_cast<void>(bytes); }
+    /// Called when the last of these pieces was dropped.
+    virtual void give_back_room() {}
 
 private:
     /// Bytes that fit into the last piece, and into the text.
@@ -73,7 +76,7 @@ private:
     std::vector<std::string> full_;
     std::string tail_;
     std::size_t full_bytes_ = 0, limit_ = kNoLimit;
-    std::size_t piece_ = kNoLimit, tail_limit_ = kNoLimit;
+    std::size_t piece_ = kNoLimit, first_piece_ = kNoLimit, tail_limit_ = kNoLimit;
 };
 
 }  // namespace shared_tensor::json_rpc

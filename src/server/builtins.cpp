@@ -2,6 +2,7 @@
 
 #include "server/builtin_params.hpp"
 #include "server/task_json.hpp"
+#include "util/budget.hpp"
 #include "util/ids.hpp"
 
 namespace shared_tensor::server {
@@ -56,8 +57,15 @@ const Builtins::Method* Builtins::find(std::string_view name) const {
 void Builtins::add_session_methods() {
     methods_["session.open"] = [this](const BuiltinCall& call) {
         const ClientFacts client = ClientFacts::read({call.params, {"boot_id", "pid_namespace", "devices", "accept"}});
-        const auto token = parts_.sessions.open(call.principal.name);
-        if (!token) return make_outcome(json_rpc::busy(std::chrono::seconds(1)));
+        parts_.sessions.expire();  // places of those that are over
+        auto place = call.principal.use != nullptr ? call.principal.use->sessions.take(1) : Budget::Share();
+        const auto token =
+            place ? parts_.sessions.open(call.principal.name, {0, true}, std::move(*place)) : std::nullopt;
+        if (!token) {
+            return make_outcome(
+                json_rpc::busy(std::chrono::seconds(1),
+                               "there are as many sessions as there may be: close some, or raise --max-sessions"));
+        }
         const WayFacts facts = parts_.way_facts();
         Json opened{{"session", *token},
                     {"epoch", parts_.epoch},

@@ -18,8 +18,10 @@ std::shared_ptr<ClientUse> Clients::of(const std::string& who, bool is_own) {
         Entry& entry = clients[who];
         if (entry.use == nullptr) {
             const std::size_t bytes = or_all(is_own ? limits_.own_bytes_in_flight : limits_.bytes_in_flight);
-            const std::size_t connections = or_all(is_own ? 0 : limits_.connections);
-            entry.use = std::make_shared<ClientUse>(limits_.requests_per_second, bytes, connections);
+            const auto most = [&](std::size_t limit) { return or_all(is_own ? 0 : limit); };
+            entry.use = std::make_shared<ClientUse>(ClientUse::Limits{limits_.requests_per_second, bytes,
+                                                                      most(limits_.connections), most(limits_.sessions),
+                                                                      most(limits_.channels), most(limits_.segments)});
         }
         entry.last = now;
         return entry.use;
@@ -30,7 +32,9 @@ void Clients::tend() {
     const SteadyTime before = real_clock().now() - kKept;
     clients_.with([&](auto& clients) {
         std::erase_if(clients, [&](const auto& client) {
-            return client.second.last < before && client.second.use.use_count() == 1;
+            const ClientUse& use = *client.second.use;
+            const bool has_places = use.connections->used() + use.sessions.used() + use.channels.used() > 0;
+            return client.second.last < before && client.second.use.use_count() == 1 && !has_places;
         });
     });
 }

@@ -27,7 +27,9 @@ public:
         : block_(std::move(block)), process_(std::move(process)) {}
     /// To be freed while somebody has it open is undefined.
     codec::TensorPointer tensor() const override { return block_->handle(); }
-    void retire() noexcept override { tensor::Devices::of_process().quarantine().keep(block_, process_); }
+    void retire(bool process_is_gone) noexcept override {
+        if (!process_is_gone) tensor::Devices::of_process().quarantine().keep(block_, process_);
+    }
 
 private:
     const std::shared_ptr<const tensor::LentBlock> block_;

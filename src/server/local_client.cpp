@@ -21,7 +21,7 @@ class LeasedSegment final : public service::LeasedBytes {
 public:
     LeasedSegment(shm::PooledSegmentPointer segment, codec::TensorPointer tensor)
         : segment_(std::move(segment)), tensor_(std::move(tensor)) {}
-    void retire() noexcept override { segment_->retire(); }
+    void retire(bool) noexcept override { segment_->retire(); }
     codec::TensorPointer tensor() const override { return tensor_; }
 
 private:
@@ -46,13 +46,21 @@ public:
     void end_use() {
         if (!ended_.exchange(true)) client_->drop_use(segment_, mapped_as_);
     }
-    void give_back() {
+    void give_back() noexcept {
         if (mapping_->is_broken()) {
             log::warn("memory that process ", client_->lessee_.pid,
                       " lent failed (SIGBUS): its calls at that time got an error");
         }
-        client_->mappings_.put_back(mapped_as_, std::move(mapping_));
-        end_use();
+        try {
+            client_->mappings_.put_back(mapped_as_, std::move(mapping_));
+        } catch (const std::exception& error) {  // no memory: then it is unmapped
+            log::debug("a mapping is not kept: ", error.what());
+        }
+        try {
+            end_use();
+        } catch (const std::exception& error) {
+            log::error("a client is not told that its memory is free: ", error.what());
+        }
     }
 
 private:
@@ -89,19 +97,23 @@ tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const 
         throw InvalidValue("shm.segment", "a segment that was offered on the local channel (segment.offer)",
                            "an unknown one");
     std::unique_ptr<shm::Mapping> mapping;
+    std::shared_ptr<Loan> loan;
+    std::byte* data = nullptr;
+    std::size_t size = 0;
     try {
         mapping = mappings_.take(mapped_as, [&] { return *source; });
         mapping->survive_faults(faults_);
+        data = mapping->data();
+        size = mapping->size();
+        loan = std::make_shared<Loan>(shared_from_this(), segment, mapped_as, std::move(mapping));
     } catch (const shm::BadSegment& error) {
         drop_use(segment, mapped_as);
         throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
     } catch (...) {
+        if (mapping != nullptr) mappings_.put_back(mapped_as, std::move(mapping));
         drop_use(segment, mapped_as);
         throw;
     }
-    std::byte* data = mapping->data();
-    const std::size_t size = mapping->size();
-    auto loan = std::make_shared<Loan>(shared_from_this(), segment, std::move(mapped_as), std::move(mapping));
     // The last tensor in it may go on any thread, and in the middle of a call: what it costs is paid in the background.
     Loan* const lent = loan.get();
     std::shared_ptr<const void> owner(lent, [loan = std::move(loan)](const void*) mutable {
@@ -165,10 +177,12 @@ LocalClient::Offer LocalClient::offer(const std::string& segment, std::shared_pt
                                       std::uint64_t bytes) {
     return state_.with([&](State& state) {
         if (state.ended || state.offered.contains(segment)) return Offer::known;
-        auto place = memory_.offered.take(1);
+        auto of_principal = memory_.use != nullptr ? memory_.use->segments.take(1) : Budget::Share();
+        auto place = of_principal ? memory_.offered.take(1) : std::nullopt;
         if (!place) return Offer::full;
         shm::MappingCache::Source source{std::move(descriptor), static_cast<std::size_t>(bytes)};
-        Offered one{std::move(source), std::to_string(++state.offers), 0, false, std::move(*place)};
+        Offered one{std::move(source), std::to_string(++state.offers), 0, false,
+                    std::move(*place), std::move(*of_principal)};
         state.offered.emplace(segment, std::move(one));
         return Offer::taken;
     });

@@ -8,6 +8,7 @@
 
 #include "local/channel_server.hpp"
 #include "server/device_client.hpp"
+#include "server/principal.hpp"
 #include "service/lease_table.hpp"
 #include "shm/mapping_cache.hpp"
 #include "tensor/shm_medium.hpp"
@@ -22,6 +23,7 @@ struct LocalMemory {
     shm::SegmentPool& pool;
     service::LeaseTable& leases;
     Budget& offered;  ///< segments of clients that may be known at once: each holds a descriptor of ours
+    std::shared_ptr<ClientUse> use{};  ///< of this client's principal; null: without limits
 };
 
 /// One process at the other end of the local channel: what it offered to us and what it was lent. Shared by the channel
@@ -78,7 +80,7 @@ private:
         std::string mapped_as;  ///< of this offer alone: the client may give a name up and offer another segment by it
         std::size_t uses = 0;
         bool wanted_back = false;
-        Budget::Share place{};
+        Budget::Share place{}, of_principal{};
     };
     using Act = std::function<void()>;
     struct State {

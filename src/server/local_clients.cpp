@@ -188,7 +188,8 @@ LocalClients::Answer LocalClients::answer(Question& question) {
                 question.who.client->withdraw(segment);
             return Json::object();
         }
-        if (method == "lease.confirm" || method == "lease.release") return end_leases(question);
+        if (method == "lease.confirm" || method == "lease.release" || method == "lease.retire")
+            return end_leases(question);
         if (method == "lease.recall") return recall_leases(question);
         return json_rpc::method_not_found(method);
     } catch (const BadParameter& bad) {
@@ -212,11 +213,24 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         return json_rpc::invalid_params("keeps_state", "boolean", keeps_state->type_name());
     if (question.who.client != nullptr && question.who.client->lessee().principal != principal)
         return json_rpc::not_authorised("this channel belongs to another token: connect anew");
+    auto place = question.who.place;
+    if (const auto& use = std::get<Principal>(checked).use; place == nullptr && use != nullptr) {
+        auto taken = use->channels.take(1);
+        if (!taken) {
+            return json_rpc::busy(std::chrono::seconds(1),
+                                  "this principal has as many local channels as it may: close some, or raise "
+                                  "--max-local-channels");
+        }
+        place = std::make_shared<const Budget::Share>(std::move(*taken));
+    }
     const auto token =
         parts_.sessions.open(principal, {question.channel, keeps_state != nullptr && keeps_state->get<bool>()});
     if (!token) return json_rpc::busy(std::chrono::seconds(1));
     const auto& grant = std::get<Principal>(checked).grant;
-    network_->clients.with([&](auto& clients) { clients[question.channel].grant = grant; });
+    network_->clients.with([&](auto& clients) {
+        clients[question.channel].grant = grant;
+        clients[question.channel].place = place;
+    });
     if (grant != nullptr && grant->is_revoked()) {  // just now: nobody would look at this channel again
         if (const auto server = network_->server.with([](const auto& held) { return held; }))
             server->close(question.channel);
@@ -224,7 +238,8 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
     }
     if (question.who.client == nullptr) {
         auto seen = params.find("devices") != nullptr ? params.texts("devices", kMaxIds) : std::vector<std::string>();
-        const auto client = make_client(question, {principal, *token, question.who.peer.pid, true}, std::move(seen));
+        const auto client = make_client(question, std::get<Principal>(checked),
+                                        {principal, *token, question.who.peer.pid, true}, std::move(seen));
         network_->clients.with([&](auto& clients) { clients[question.channel].client = client; });
     }
     if (const auto server = network_->server.with([](const auto& held) { return held; }))
@@ -238,8 +253,8 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
                 {"ways", describe_ways(parts_.way_facts(), &facts)}};
 }
 
-std::shared_ptr<LocalClient> LocalClients::make_client(const Question& question, service::Lessee lessee,
-                                                       std::vector<std::string> devices) {
+std::shared_ptr<LocalClient> LocalClients::make_client(const Question& question, const Principal& principal,
+                                                       service::Lessee lessee, std::vector<std::string> devices) {
     const auto tell = [network = std::weak_ptr(network_), channel = question.channel](const char* method,
                                                                                       const char* list) {
         return [network, channel, method, list](const std::string& id) {
@@ -248,7 +263,7 @@ std::shared_ptr<LocalClient> LocalClients::make_client(const Question& question,
     };
     auto device_client =
         std::make_shared<DeviceClient>(parts_.leases, lessee, std::move(devices), tell("lease.release", "leases"));
-    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, offered_}, std::move(lessee),
+    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, offered_, principal.use}, std::move(lessee),
                                          std::move(device_client), tell("segment.free", "segments"));
 }
 
@@ -296,9 +311,11 @@ LocalClients::Answer LocalClients::recycle_segments(const Question& question) {
 LocalClients::Answer LocalClients::end_leases(const Question& question) {
     const auto ids = question.params({"leases"}).texts("leases", kMaxIds);
     const std::string& client = question.who.client->lessee().client;
-    const bool release = question.request.method == "lease.release";
-    const std::size_t count = release ? parts_.leases.release(client, ids) : parts_.leases.confirm(client, ids);
-    if (release) question.who.client->devices().closed(ids);
+    using After = service::LeaseTable::After;
+    const bool confirm = question.request.method == "lease.confirm";
+    const After after = question.request.method == "lease.retire" ? After::retired : After::reused;
+    const std::size_t count = confirm ? parts_.leases.confirm(client, ids) : parts_.leases.release(client, ids, after);
+    if (!confirm) question.who.client->devices().closed(ids);
     return Json{{"leases", count}};
 }
 

@@ -54,8 +54,9 @@ public:
 private:
     struct Connected {
         local::Peer peer;
-        std::shared_ptr<LocalClient> client;  ///< null before its first session
-        std::shared_ptr<const Grant> grant;   ///< of the token that it showed
+        std::shared_ptr<LocalClient> client;         ///< null before its first session
+        std::shared_ptr<const Grant> grant;          ///< of the token that it showed
+        std::shared_ptr<const Budget::Share> place;  ///< among the channels of its principal
     };
     struct Question;
     using Answer = std::variant<json_rpc::Json, json_rpc::Error>;
@@ -79,8 +80,8 @@ private:
     static Answer recycle_segments(const Question& question);
     Answer end_leases(const Question& question);
     static Answer recall_leases(const Question& question);
-    std::shared_ptr<LocalClient> make_client(const Question& question, service::Lessee lessee,
-                                             std::vector<std::string> devices);
+    std::shared_ptr<LocalClient> make_client(const Question& question, const Principal& principal,
+                                             service::Lessee lessee, std::vector<std::string> devices);
 
     const Parts parts_;
     const std::shared_ptr<Network> network_;

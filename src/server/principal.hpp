@@ -28,13 +28,22 @@ private:
 
 /// What one client may use, and has in use. Thread-safe.
 struct ClientUse {
-    ClientUse(std::size_t requests_per_second, std::size_t bytes, std::size_t most_connections)
-        : requests(requests_per_second),
-          bytes_in_flight(std::make_shared<http::BodyBudget>(bytes)),
-          connections(std::make_shared<Budget>(most_connections)) {}
+    struct Limits {
+        std::size_t requests_per_second, bytes, connections, sessions, channels, segments;
+    };
+    explicit ClientUse(const Limits& most)
+        : requests(most.requests_per_second),
+          bytes_in_flight(std::make_shared<http::BodyBudget>(most.bytes)),
+          connections(std::make_shared<Budget>(most.connections)),
+          sessions(most.sessions),
+          channels(most.channels),
+          segments(most.segments) {}
     RateLimit requests;
     const std::shared_ptr<http::BodyBudget> bytes_in_flight;
-    const std::shared_ptr<Budget> connections;  ///< each counts as 1
+    const std::shared_ptr<Budget> connections;  ///< each counts as 1, as do the following
+    Budget sessions;                            ///< without a local channel
+    Budget channels;                            ///< local ones
+    Budget segments;                            ///< of shared memory, offered over local channels
 };
 
 /// Whose request it is, as far as the server believes it.

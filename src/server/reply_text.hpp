@@ -41,6 +41,9 @@ public:
 
 protected:
     void make_room(std::size_t bytes) override;
+    void give_back_room() override {
+        if (shares_ != nullptr) shares_->pop_back();
+    }
 
 private:
     using Shares = std::vector<std::shared_ptr<const void>>;

@@ -180,8 +180,14 @@ Clients::Limits client_limits(const ServerOptions& options) {
     const std::size_t all = options.max_bytes_in_flight > 0 ? options.max_bytes_in_flight : memory_size() / 4;
     const std::size_t one = options.max_client_bytes_in_flight;
     const std::size_t connections = options.max_client_connections;
-    return {options.max_client_requests, one > 0 ? one : all / 2, one,
-            connections > 0 ? connections : std::max<std::size_t>(1, options.max_connections / 2)};
+    const auto half = [](std::size_t limit) { return std::max<std::size_t>(1, limit / 2); };
+    return {options.max_client_requests,
+            one > 0 ? one : all / 2,
+            one,
+            connections > 0 ? connections : half(options.max_connections),
+            half(options.max_sessions),
+            half(options.max_local_channels),
+            half(options.max_segments / 2)};
 }
 
 /// A token that crosses a network in the clear is anybody's.

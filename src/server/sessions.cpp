@@ -1,12 +1,13 @@
 #include "server/sessions.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "util/ids.hpp"
 
 namespace shared_tensor::server {
 
-std::optional<std::string> Sessions::open(const std::string& owner, Kind kind) {
+std::optional<std::string> Sessions::open(const std::string& owner, Kind kind, Budget::Share place) {
     expire();
     std::string token = random_id("s-");
     const SteadyTime now = clock_->now();
@@ -14,7 +15,7 @@ std::optional<std::string> Sessions::open(const std::string& owner, Kind kind) {
         const auto rivals = std::count_if(sessions.begin(), sessions.end(),
                                           [&](const auto& entry) { return entry.second.kind.channel == kind.channel; });
         if (static_cast<std::size_t>(rivals) >= limits_.max_sessions) return false;
-        sessions.emplace(token, Session{owner, kind, now});
+        sessions.emplace(token, Session{owner, kind, now, std::move(place)});
         return true;
     });
     if (!opened) return std::nullopt;

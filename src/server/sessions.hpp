@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "util/budget.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 
@@ -34,8 +35,8 @@ public:
         bool keeps_state = true;    ///< calls of stateful functions go on from one another
     };
     /// The token of a new session (128 random bits behind "s-"), or nothing when there are too many of that owner's
-    /// channel, or without one.
-    std::optional<std::string> open(const std::string& owner, Kind kind = {0, true});
+    /// channel, or without one. `place` is kept while the session lives.
+    std::optional<std::string> open(const std::string& owner, Kind kind = {0, true}, Budget::Share place = {});
     /// Of a living session of that owner, else nothing; counts as use.
     std::optional<Kind> touch(std::string_view token, std::string_view owner);
     /// Anybody's; does not count as use.
@@ -52,6 +53,7 @@ private:
         std::string owner;
         Kind kind;
         SteadyTime last_used;
+        Budget::Share place;
     };
     bool is_idle(const Session& session, SteadyTime now) const {
         return session.kind.channel == 0 && session.last_used + limits_.idle <= now;

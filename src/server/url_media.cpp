@@ -16,7 +16,7 @@ namespace {
 class KeptTensor final : public service::LeasedBytes {
 public:
     explicit KeptTensor(codec::TensorPointer tensor) : tensor_(std::move(tensor)) {}
-    void retire() noexcept override {}
+    void retire(bool) noexcept override {}
     codec::TensorPointer tensor() const override { return tensor_; }
 
 private:

@@ -110,7 +110,12 @@ OutcomePointer Execution::invoke() {
 void Execution::own_what_stays(codec::Value& value) {
     if (setup_.own_result == nullptr || (setup_.lent == nullptr && !setup_.kept)) return;
     if (setup_.lent != nullptr && !setup_.lent->in_use().empty()) setup_.call.reset();
-    copied_ += setup_.own_result(value, setup_.lent.get(), setup_.kept);
+    try {
+        copied_ += setup_.own_result(value, setup_.lent.get(), setup_.kept);
+    } catch (const std::bad_alloc&) {  // the result is lost; what the function kept must be its own all the same
+        own_arguments();
+        throw;
+    }
 }
 
 void Execution::own_arguments() noexcept {

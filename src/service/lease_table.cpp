@@ -9,9 +9,9 @@ namespace {
 
 constexpr SteadyTime kNever = SteadyTime::max();
 
-void retire(const std::vector<std::unique_ptr<LeasedBytes>>& held) {
+void retire(const std::vector<std::unique_ptr<LeasedBytes>>& held, bool process_is_gone) {
     for (const auto& one : held)
-        one->retire();
+        one->retire(process_is_gone);
 }
 
 }  // namespace
@@ -19,7 +19,7 @@ void retire(const std::vector<std::unique_ptr<LeasedBytes>>& held) {
 LeaseTable::~LeaseTable() {
     state_.with([](const State& state) {
         for (const auto& [id, lease] : state.leases)
-            lease.held->retire();
+            lease.held->retire(false);
     });
 }
 
@@ -129,7 +129,7 @@ std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::st
     });
 }
 
-std::size_t LeaseTable::release(std::string_view client, std::span<const std::string> ids) {
+std::size_t LeaseTable::release(std::string_view client, std::span<const std::string> ids, After after) {
     Held held;
     state_.with([&](State& state) {
         held.reserve(ids.size());
@@ -139,6 +139,7 @@ std::size_t LeaseTable::release(std::string_view client, std::span<const std::st
         }
         state.stats.released += held.size();
     });
+    if (after == After::retired) retire(held, false);
     return held.size();
 }
 
@@ -162,7 +163,7 @@ std::size_t LeaseTable::revoke(std::span<const std::string> ids) {
         }
         state.stats.revoked += held.size();
     });
-    retire(held);
+    retire(held, false);
     return held.size();
 }
 
@@ -177,7 +178,7 @@ std::size_t LeaseTable::client_ended(std::string_view client, bool process_is_go
             remove(state, state.leases.find(entry->first), held);
         state.stats.expired += held.size();
     });
-    if (!process_is_gone) retire(held);
+    retire(held, process_is_gone);
     return held.size();
 }
 
@@ -198,7 +199,7 @@ std::size_t LeaseTable::expire() {
         }
         state.stats.expired += held.size();
     });
-    retire(held);
+    retire(held, false);
     return held.size();
 }
 

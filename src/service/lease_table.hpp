@@ -25,7 +25,8 @@ class LeasedBytes {
 public:
     virtual ~LeasedBytes() = default;
     /// The reader never said that it had done and may go on reading: this memory must not become anybody else's.
-    virtual void retire() noexcept = 0;
+    /// `process_is_gone`: its process is not there any more, though one that it forked may be.
+    virtual void retire(bool process_is_gone) noexcept = 0;
     /// The tensor whose bytes they are, for calls that name the lease; null where there is none any more.
     virtual codec::TensorPointer tensor() const { return nullptr; }
 };
@@ -83,8 +84,10 @@ public:
 
     /// The rest of the methods answer how many of `ids` were the client's; others are passed over.
     std::size_t confirm(std::string_view client, std::span<const std::string> ids);
+    /// What becomes of the memory of a lease that was released.
+    enum class After { reused, retired };
     /// The client has done with them: their memory may be used again.
-    std::size_t release(std::string_view client, std::span<const std::string> ids);
+    std::size_t release(std::string_view client, std::span<const std::string> ids, After after = After::reused);
     /// From now on for `ttl` (default_ttl without one). Those of a watched client have no end to put off.
     std::size_t renew(std::string_view client, std::span<const std::string> ids,
                       std::optional<std::chrono::milliseconds> ttl);

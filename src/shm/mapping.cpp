@@ -7,6 +7,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <new>
@@ -31,12 +32,6 @@ bool has_no_hole(const UniqueFd& descriptor, std::size_t bytes) {
     return ::lseek(descriptor.get(), 0, SEEK_HOLE) == static_cast<off_t>(bytes);
 }
 
-/// Pages that posix_fallocate() made and that nobody touched count as holes until they are read once.
-void touch_all(const UniqueFd& descriptor, std::size_t bytes) {
-    void* mapped = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, descriptor.get(), 0);
-    if (mapped != MAP_FAILED) ::munmap(mapped, bytes);
-}
-
 /// Bytes of memory behind the descriptor. Pages beyond the end of the file count too, and can be freed at any time.
 std::uint64_t allocated_bytes(const UniqueFd& descriptor) {
     constexpr std::uint64_t kBlock = 512;  // of st_blocks
@@ -44,12 +39,25 @@ std::uint64_t allocated_bytes(const UniqueFd& descriptor) {
     return ::fstat(descriptor.get(), &found) == 0 ? static_cast<std::uint64_t>(found.st_blocks) * kBlock : 0;
 }
 
+/// Pages that posix_fallocate() made and that nobody touched count as holes until they are read once. Ends when that
+/// makes pages: each of them would count as memory of this process.
+void touch_all(const UniqueFd& descriptor, std::size_t bytes, std::uint64_t allocated) {
+    constexpr std::size_t kAtOnce = std::size_t{1} << 20;
+    for (std::size_t at = 0; at < bytes && allocated_bytes(descriptor) <= allocated; at += kAtOnce) {
+        const std::size_t size = std::min(kAtOnce, bytes - at);
+        void* mapped =
+            ::mmap(nullptr, size, PROT_READ, MAP_SHARED | MAP_POPULATE, descriptor.get(), static_cast<off_t>(at));
+        if (mapped == MAP_FAILED) return;
+        ::munmap(mapped, size);
+    }
+}
+
 /// A page that is not there would be made on the first touch, or not, and then the touch ends in SIGBUS.
 bool has_all_pages(const UniqueFd& descriptor, std::size_t bytes) {
     const std::uint64_t before = allocated_bytes(descriptor);
     if (before < bytes) return false;
     if (has_no_hole(descriptor, bytes)) return true;
-    touch_all(descriptor, bytes);
+    touch_all(descriptor, bytes, before);
     // More memory than before: there was a hole, and pages beyond the end had made up for it.
     return has_no_hole(descriptor, bytes) && allocated_bytes(descriptor) <= before;
 }

@@ -55,14 +55,26 @@ Segment::Segment(std::size_t bytes, Sharing sharing) : id_(random_id("g-")), siz
         ::munmap(mapped, bytes);
         fail(error, "F_ADD_SEALS");
     }
-    if (sharing == Sharing::writable) guard_.emplace(data_, size_, FaultCount::of_own_memory());
+    if (sharing != Sharing::writable) return;
+    try {
+        guard_.emplace(data_, size_, FaultCount::of_own_memory());
+    } catch (...) {
+        ::munmap(data_, size_);
+        throw;
+    }
 }
 
 bool Segment::seal() {
     if (sharing_ == Sharing::writable) return false;
     // In the place of our shared mapping, which would keep the kernel from sealing: readers find the same bytes there.
-    const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
-    if (::mmap(data_, size_, PROT_READ | PROT_WRITE, flags, descriptor_->get(), 0) == MAP_FAILED) return false;
+    // Made elsewhere first: when there is no memory for it, the old one is still there.
+    void* const sealed =
+        ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor_->get(), 0);
+    if (sealed == MAP_FAILED) return false;
+    if (::mremap(sealed, size_, size_, MREMAP_MAYMOVE | MREMAP_FIXED, data_) == MAP_FAILED) {
+        ::munmap(sealed, size_);
+        return false;
+    }
     (void)::fcntl(descriptor_->get(), F_ADD_SEALS, kFinalSeals);  // it fails where it is sealed so already
     const int seals = ::fcntl(descriptor_->get(), F_GET_SEALS);
     return seals >= 0 && (seals & F_SEAL_WRITE) != 0;

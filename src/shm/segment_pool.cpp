@@ -57,6 +57,7 @@ struct Slab {
     const PooledSegmentPointer whole;
     const std::size_t place_bytes;
     std::atomic<bool> retired{false};
+    const ForkMark made;           // a child that was forked since may read all that lay here then
     std::vector<std::byte*> free;  // guarded by the shelf's state
 };
 
@@ -131,7 +132,8 @@ public:
     /// A forked child's copy is only unmapped there: the pool, and the segment's next use, are its parent's.
     ~Used() override {
         if (!shelf_->process.is_here()) return;
-        shelf_->put(std::move(segment_), principal_, !retired_.load() && segment_->sharing() == Sharing::read_only);
+        const bool reusable = !retired_.load() && segment_->sharing() == Sharing::read_only && made_.is_alone();
+        shelf_->put(std::move(segment_), principal_, reusable);
     }
 
     const Segment& segment() const override { return *segment_; }
@@ -149,13 +151,18 @@ private:
     Idle segment_;
     const std::string principal_;
     std::atomic<bool> retired_{false};
+    const ForkMark made_;
 };
 
 }  // namespace
 
 namespace {
 
-std::string why_full(const SegmentPool::Shelf::State& held, const PoolLimits& limits) {
+std::string why_full(const SegmentPool::Shelf::State& held, const PoolLimits& limits, std::size_t size = 0) {
+    if (size > limits.max_bytes) {
+        return std::to_string(size) + " bytes are more than all shared memory, " + std::to_string(limits.max_bytes) +
+               " bytes: raise --max-shared-bytes";
+    }
     if (held.use.segments >= limits.max_segments) {
         return "all " + std::to_string(limits.max_segments) +
                " segments of shared memory are in use: let go of tensors, or raise --max-segments or the limit of open "
@@ -205,7 +212,7 @@ void SegmentPool::Shelf::reserve(std::size_t size) {
         };
         while (!fits() && !held.idle.empty())
             evicted.add(evict_oldest(held));
-        if (!fits()) throw PoolFull(why_full(held, limits));
+        if (!fits()) throw PoolFull(why_full(held, limits, size));
         ++held.use.segments;
         held.use.bytes += size;
     });
@@ -232,7 +239,7 @@ bool SegmentPool::Shelf::find_room(const Key& key, const std::shared_ptr<SlabPla
         while (!slabs.empty()) {
             passed.push_back(slabs.back().lock());
             const std::shared_ptr<Slab>& slab = passed.back();
-            if (slab != nullptr && !slab->retired.load() && !slab->free.empty()) {
+            if (slab != nullptr && !slab->retired.load() && slab->made.is_alone() && !slab->free.empty()) {
                 held.used[slab->free.back()] = {slab->place_bytes, place};  // first: it may throw
                 place->start = slab->free.back();
                 place->slab = slab;
@@ -271,12 +278,15 @@ SlabPlace::~SlabPlace() {
 
 Slab::~Slab() {
     if (!shelf->process.is_here()) return;
-    shelf->state.with([this](SegmentPool::Shelf::State& held) {
-        const auto found = held.with_room.find({whole->principal(), place_bytes});
-        if (found == held.with_room.end()) return;
-        std::erase_if(found->second, [](const auto& slab) { return slab.expired(); });
-        if (found->second.empty()) held.with_room.erase(found);
-    });
+    try {
+        shelf->state.with([this](SegmentPool::Shelf::State& held) {
+            const auto found = held.with_room.find({whole->principal(), place_bytes});
+            if (found == held.with_room.end()) return;
+            std::erase_if(found->second, [](const auto& slab) { return slab.expired(); });
+            if (found->second.empty()) held.with_room.erase(found);
+        });
+    } catch (const std::bad_alloc&) {  // the next look for room passes over what is left of it
+    }
 }
 
 void SegmentPool::Shelf::put(Idle segment, const std::string& principal, bool reusable) noexcept {

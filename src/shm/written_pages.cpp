@@ -180,8 +180,14 @@ bool can_scan() {
 }  // namespace
 
 PageTable best_page_table() {
-    static const bool kScanned = can_scan();
-    return kScanned ? PageTable::scanned : PageTable::read;
+    // No lazy constant: a process that forks while one of its threads makes it would leave a child that waits for ever.
+    static constinit std::atomic<int> known{-1};
+    int scanned = known.load(std::memory_order_relaxed);
+    if (scanned < 0) {
+        scanned = can_scan() ? 1 : 0;
+        known.store(scanned, std::memory_order_relaxed);
+    }
+    return scanned == 1 ? PageTable::scanned : PageTable::read;
 }
 
 void drop_written_pages(std::byte* data, std::size_t bytes, PageTable how) {

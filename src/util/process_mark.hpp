@@ -18,4 +18,17 @@ private:
     std::uint64_t generation_;
 };
 
+/// A moment in the life of this process: a child that was forked later has a copy of all that was there by then, and
+/// goes on reading memory that this process has given back.
+/// Thread safety: all methods from any thread.
+class ForkMark {
+public:
+    ForkMark() noexcept;
+    /// This process has not forked since, nor does it just now.
+    bool is_alone() const noexcept;
+
+private:
+    std::uint64_t forks_;
+};
+
 }  // namespace shared_tensor

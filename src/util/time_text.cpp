@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::pair<std::string_view, std::int64_t>, 4> kUnits = {
     {{"ms", 1}, {"s", 1000}, {"m", 60'000}, {"h", 3'600'000}}};
-constexpr std::int64_t kLongest = 1'000'000'000;  // of any unit
+constexpr std::int64_t kMost = 100 * 365 * 24, kMostMs = kMost * 3'600'000;  // 100 years, in hours
 
 }  // namespace
 
@@ -41,7 +41,7 @@ std::chrono::milliseconds parse_duration(std::string_view text) {
     std::int64_t number = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
     const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
-    if (error != std::errc() || text.starts_with('-') || number > kLongest) reject("");
+    if (error != std::errc() || text.starts_with('-')) reject("");
     if (unit.empty() && number != 0) {
         const std::string digits(text);
         reject(": write " + digits + "s for seconds, " + digits + "ms for milliseconds");
@@ -49,6 +49,7 @@ std::chrono::milliseconds parse_duration(std::string_view text) {
     if (unit.empty()) return {};
     const auto known = std::find_if(kUnits.begin(), kUnits.end(), [&](const auto& one) { return one.first == unit; });
     if (known == kUnits.end()) reject("");
+    if (number > kMostMs / known->second) reject(": at most " + std::to_string(kMost) + "h");
     return std::chrono::milliseconds(number * known->second);
 }
 

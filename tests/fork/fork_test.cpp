@@ -314,6 +314,64 @@ TEST_CASE("a child reads its parent's results, and gives none of them back", "[f
     CHECK(eventually([&] { return leases() == 0; }));
 }
 
+TEST_CASE("a child's copies of its parent's tensors stay as they are when the parent lets go of its own", "[fork]") {
+    constexpr std::int64_t kElements = 1 << 16;
+    const ExampleDaemon server;
+    const Client client = server.client();
+    at::Tensor large = client.call<at::Tensor>("ramp", kElements), small = client.call<at::Tensor>("ramp", 100);
+    at::Tensor filled = client.empty_shared({kElements}, at::kFloat);
+    filled.fill_(1);
+    CHECK(client.call<at::Tensor>("scale", filled, 3.0)[5].item<float>() == 3);
+    Pipe let_go, looked;
+    ForkedChild child([&] {
+        at::set_num_threads(1);
+        let_go.wait();
+        expect(at::equal(large, at::arange(kElements, at::kFloat)), "a large result is what it was");
+        expect(at::equal(small, at::arange(100, at::kFloat)), "a small result is what it was");
+        expect(at::equal(filled, at::full({kElements}, 1.0F)), "shared memory is what it was");
+        filled.fill_(666);
+        looked.tell();
+    });
+    for (at::Tensor* const one : {&large, &small, &filled})
+        one->reset();
+    std::vector<at::Tensor> kept;
+    for (int round = 0; round < 20; ++round) {  // a lease is given back a moment later
+        kept.push_back(client.empty_shared({kElements}, at::kFloat));
+        kept.back().fill_(7);
+        kept.push_back(client.call<at::Tensor>("scale", kept.back(), 1.0));
+        for (int i = 0; i < 20; ++i)
+            kept.push_back(client.call<at::Tensor>("scale", at::full({100}, 7.0F), 1.0));
+        std::this_thread::sleep_for(5ms);
+    }
+    let_go.tell();
+    looked.wait();
+    CHECK(child.fault() == "");
+    for (const at::Tensor& one : kept)
+        REQUIRE(at::equal(one, at::full(one.sizes(), 7.0F)));
+}
+
+TEST_CASE("a child reads its parent's result when the parent is gone", "[fork]") {
+    constexpr std::int64_t kElements = 1 << 16;
+    const ExampleDaemon server;
+    const Client other = server.client();
+    Pipe reused, looked;
+    CHECK(fault_in_child([&] {
+              const at::Tensor result = server.client().call<at::Tensor>("ramp", kElements);
+              if (::fork() != 0) return;  // ends here
+              ::alarm(120);
+              at::set_num_threads(1);
+              reused.wait();
+              looked.tell(at::equal(result, at::arange(kElements, at::kFloat)) ? 'y' : 'n');
+              ::_exit(0);
+          }) == "");
+    CHECK(eventually([&] { return totals(other)["shared_memory"]["leases"] == 0; }));
+    std::vector<at::Tensor> kept;
+    for (int i = 0; i < 20; ++i)
+        kept.push_back(other.call<at::Tensor>("scale", at::full({kElements}, 7.0F), 1.0));
+    reused.tell();
+    CHECK(looked.wait() == 'y');
+}
+
 TEST_CASE("a child publishes and reads named tensors, in parts and in shared memory", "[fork]") {
     const ExampleDaemon server;
     for (const Client& client : {server.client(), Client(far(server.url()))}) {

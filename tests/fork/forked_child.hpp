@@ -3,6 +3,7 @@
 // Children that are forked from the test itself and go on with its objects.
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,5 +77,31 @@ template <class Work>
 std::string fault_in_child(Work work) {
     return ForkedChild(std::move(work)).fault();
 }
+
+/// Lets one process wait for a word of another one.
+class Pipe {
+public:
+    Pipe() {
+        if (::pipe2(ends_.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe2 failed");
+    }
+    Pipe(const Pipe&) = delete;
+    Pipe& operator=(const Pipe&) = delete;
+    ~Pipe() {
+        for (const int end : ends_)
+            ::close(end);
+    }
+    void tell(char word = '.') const {
+        if (::write(ends_[1], &word, 1) != 1) throw std::runtime_error("write failed");
+    }
+    /// The word; nul after two minutes.
+    char wait() const {
+        pollfd one{ends_[0], POLLIN, 0};
+        char word = 0;
+        return ::poll(&one, 1, 120'000) == 1 && ::read(ends_[0], &word, 1) == 1 ? word : '\0';
+    }
+
+private:
+    std::array<int, 2> ends_{};
+};
 
 }  // namespace shared_tensor::test

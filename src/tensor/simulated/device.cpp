@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <future>
 #include <thread>
 
 #include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
 #include "tensor/memory.hpp"
+#include "util/log.hpp"
 #include "util/memory_size.hpp"
 #include "util/of_this_process.hpp"
 
@@ -49,7 +51,11 @@ void SimulatedDevice::read_environment() {
     const long count = devices != nullptr ? std::strtol(devices, nullptr, 10) : 0;
     if (count <= 0 || count > static_cast<long>(kMaxDevices) || enabled() > 0) return;  // a fork keeps its parent's
     const char* const faults = std::getenv("SHARED_TENSOR_SIMULATED_FAULTS");
-    if (faults != nullptr) inject(shared_tensor::simulated::parse_faults(faults));
+    try {
+        if (faults != nullptr) inject(shared_tensor::simulated::parse_faults(faults));
+    } catch (const std::exception& error) {  // who comes first may be in the middle of a call
+        log::error("SHARED_TENSOR_SIMULATED_FAULTS: ", error.what(), "; there are no faults");
+    }
     enable(static_cast<std::size_t>(count));
 }
 

@@ -19,8 +19,8 @@ namespace shared_tensor::test {
 /// The local channel of a daemon, spoken by hand.
 class RawChannel {
 public:
-    explicit RawChannel(int port) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
-        const std::string path = call(port, "server.info")["local_socket"];
+    explicit RawChannel(int port) : RawChannel(call(port, "server.info")["local_socket"].get<std::string>()) {}
+    explicit RawChannel(const std::string& path) : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
         sockaddr_un address{};
         address.sun_family = AF_UNIX;
         path.copy(address.sun_path, sizeof address.sun_path - 1);

@@ -253,10 +253,11 @@ TEST_CASE("SIGTERM ends the daemon though a model.load does not end", "[models]"
         "def __getstate__(self) -> int:\n    return 0\n"
         "def __setstate__(self, state: int):\n    while state >= 0:\n        state = state + 1\n");
     endless.save(server.folder.file("endless.pt"));
-    HttpPeer loading(server.daemon.port());  // it replaces the other model, should that come first
-    loading.request("POST", "/jsonrpc",
-                    call_object("model.load", {{"name", "m"}, {"file", "endless.pt"}, {"replace", true}}).dump());
-    REQUIRE(eventually([&] { return code_of(server.load("m", "twice.pt")) == -32001; }));  // that load has begun
+    HttpPeer loading(server.daemon.port());
+    loading.request("POST", "/jsonrpc", call_object("model.load", {{"name", "m"}, {"file", "endless.pt"}}).dump());
+    REQUIRE(eventually([&] {  // busy: that load has begun
+        return call_code(server.daemon.port(), "model.unload", {{"name", "m"}}) == -32001;
+    }));
     CHECK(server.daemon.stop() == 0);
     CHECK_THAT(server.daemon.log(), ContainsSubstring("did not end in time"));
 }

@@ -1,3 +1,5 @@
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -15,17 +17,42 @@ namespace {
 const std::string kSecret(40, 's');
 const HeaderList kBearer{{"Authorization", "Bearer " + kSecret}};
 
-/// Another user of this machine, who opens connections and sends nothing, until this goes.
-class IdleUser {
+/// Sends requests until no more of them fit, and reads no answer.
+void flood(int connection) {
+    std::string requests;
+    for (int i = 0; i < 1000; ++i)
+        requests += "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for (int sent = 0; sent < (16 << 20);) {
+        const ssize_t size = ::send(connection, requests.data(), requests.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (size <= 0) return;
+        sent += static_cast<int>(size);
+    }
+}
+
+int connect_to(int port) {
+    const int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(connection, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
+        throw std::runtime_error("connect");
+    return connection;
+}
+
+/// Another user of this machine, who opens connections and sends nothing, or requests without a token whose answers it
+/// does not read, until this goes.
+class OtherUser {
 public:
-    IdleUser(int port, int connections) {
+    enum class Says { nothing, requests };
+    OtherUser(int port, int connections, Says says = Says::nothing) {
         int ready[2], done[2];
         REQUIRE(::pipe(ready) == 0);
         REQUIRE(::pipe(done) == 0);
         child_ = ::fork();
         if (child_ == 0) {
             ::close(done[1]);
-            ::_exit(stay(port, connections, ready[1], done[0]));
+            ::_exit(stay(port, connections, says, ready[1], done[0]));
         }
         ::close(ready[1]);
         ::close(done[0]);
@@ -34,22 +61,26 @@ public:
         came_ = ::read(ready[0], &byte, 1) == 1;
         ::close(ready[0]);
     }
-    IdleUser(const IdleUser&) = delete;
-    IdleUser& operator=(const IdleUser&) = delete;
-    ~IdleUser() {
+    OtherUser(const OtherUser&) = delete;
+    OtherUser& operator=(const OtherUser&) = delete;
+    ~OtherUser() {
         done_.reset();
         ::waitpid(child_, nullptr, 0);
     }
     bool came() const { return came_; }
 
 private:
-    static int stay(int port, int connections, int ready, int done) {
+    static int stay(int port, int connections, Says says, int ready, int done) {
         constexpr uid_t kNobody = 65534;
         if (::setresuid(kNobody, kNobody, kNobody) != 0) return 1;
         try {
-            std::vector<HttpPeer> idle;
+            std::vector<int> open;  // until the process ends
             for (int i = 0; i < connections; ++i)
-                idle.emplace_back(port);
+                open.push_back(connect_to(port));
+            for (int round = 0; says == Says::requests && round < 3; ++round) {
+                for (const int connection : open)
+                    flood(connection);
+            }
             char byte = 'r';
             return ::write(ready, &byte, 1) == 1 && ::read(done, &byte, 1) == 0 ? 0 : 1;
         } catch (const std::exception&) {
@@ -75,7 +106,7 @@ TEST_CASE("Another user who opens all the connections that it can keeps the owne
     if (::getuid() != 0) SKIP("needs root, to be somebody else");
     Daemon daemon(with_plugins({"--max-connections", "64"}));
     for (int round = 0; round < 2; ++round) {
-        const IdleUser other(daemon.port(), 300);
+        const OtherUser other(daemon.port(), 300);
         REQUIRE(other.came());
         for (int i = 0; i < 20; ++i)
             CHECK(call(daemon.port(), "subtract", {3, 1}) == 2);
@@ -87,7 +118,7 @@ TEST_CASE("Another user who opens all the connections that it can keeps the owne
 TEST_CASE("With a limit of connections for one user, others take nothing of the owner's", "[security][limits]") {
     if (::getuid() != 0) SKIP("needs root, to be somebody else");
     Daemon daemon(with_plugins({"--max-connections", "64", "--max-client-connections", "8"}));
-    const IdleUser other(daemon.port(), 100);
+    const OtherUser other(daemon.port(), 100);
     REQUIRE(other.came());
     CHECK(call(daemon.port(), "subtract", {3, 1}) == 2);
 }
@@ -100,7 +131,7 @@ TEST_CASE("With tokens, clients that show none do not keep out those that do", "
         with_plugins({"--token-file", tokens, "--max-connections", "64", "--max-untrusted-connections", "8"}));
     std::optional<Nginx> nginx;
     if (has_nginx()) nginx.emplace(daemon.port(), Nginx::Wish{.user = "www-data"});
-    const IdleUser other(daemon.port(), 300);
+    const OtherUser other(daemon.port(), 300);
     REQUIRE(other.came());
     for (int i = 0; i < 20; ++i) {
         CHECK(call(daemon.port(), "subtract", {3, 1}, kBearer) == 2);
@@ -108,6 +139,44 @@ TEST_CASE("With tokens, clients that show none do not keep out those that do", "
     }
     CHECK(health(daemon.port()) == 401);
     CHECK(health(daemon.port(), kBearer) == 200);
+}
+
+TEST_CASE("With tokens, clients that show none and read no answer keep nobody out", "[security][limits]") {
+    if (::getuid() != 0) SKIP("needs root, to be somebody else");
+    TemporaryFolder folder;
+    const std::string tokens = folder.write("tokens", "a:" + kSecret + "\n");
+    Daemon daemon(with_plugins({"--token-file", tokens, "--max-untrusted-connections", "8"}));
+    if (!has_nginx()) SKIP("there is no nginx, whose connections show nobody until a request of theirs is admitted");
+    const Nginx nginx(daemon.port(), Nginx::Wish{.user = "www-data"});
+    const OtherUser other(daemon.port(), 16, OtherUser::Says::requests);
+    REQUIRE(other.came());
+    for (int i = 0; i < 20; ++i)
+        CHECK(call(nginx.port(), "subtract", {3, 1}, kBearer) == 2);
+}
+
+TEST_CASE("One token's sessions and local channels leave room for those of others", "[security][limits]") {
+    TemporaryFolder folder;
+    const std::string other(40, 'o');
+    const std::string tokens = folder.write("tokens", "a:" + kSecret + "\nb:" + other + "\n");
+    Daemon daemon(with_plugins({"--token-file", tokens, "--max-sessions", "4", "--max-local-channels", "8"}));
+    const HeaderList b{{"Authorization", "Bearer " + other}};
+    for (int i = 0; i < 2; ++i)
+        CHECK(call(daemon.port(), "session.open", nullptr, b).is_object());
+    CHECK(call_code(daemon.port(), "session.open", nullptr, b) == -32001);
+    CHECK(call(daemon.port(), "session.open", nullptr, kBearer).is_object());
+
+    const std::string path = call(daemon.port(), "server.info", nullptr, kBearer)["local_socket"];
+    std::vector<RawChannel> channels;
+    for (int i = 0; i < 4; ++i) {
+        channels.emplace_back(path);
+        CHECK(channels.back().ask("session.open", {{"token", other}}).contains("result"));
+    }
+    RawChannel refused(path);
+    CHECK(refused.ask("session.open", {{"token", other}})["error"]["code"] == -32001);
+    RawChannel free(path);
+    CHECK(free.ask("session.open", {{"token", kSecret}}).contains("result"));
+    channels.pop_back();
+    CHECK(eventually([&] { return refused.ask("session.open", {{"token", other}}).contains("result"); }));
 }
 
 TEST_CASE("One token's connections leave room for those of others", "[security][limits]") {

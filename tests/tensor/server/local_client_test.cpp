@@ -100,6 +100,27 @@ TEST_CASE("Small results lie in one segment, which is the client's as long as on
     CHECK_FALSE(client->lent_segment(first).has_value());
 }
 
+TEST_CASE("One principal's segments leave room for those of others", "[server]") {
+    Fixture fixture;
+    const auto use = std::make_shared<ClientUse>(ClientUse::Limits{
+        .requests_per_second = 0, .bytes = 0, .connections = 1, .sessions = 1, .channels = 1, .segments = 2});
+    const auto client = [&](std::shared_ptr<ClientUse> whose) {
+        return std::make_shared<LocalClient>(
+            LocalMemory{fixture.pool, fixture.leases, fixture.offered, std::move(whose)}, fixture.lessee,
+            std::make_shared<DeviceClient>(fixture.leases, fixture.lessee, std::vector<std::string>(),
+                                           [](const std::string&) {}),
+            [](const std::string&) {});
+    };
+    const auto fd = std::make_shared<const UniqueFd>();
+    const auto one = client(use), another = client(use);
+    CHECK(one->offer("a", fd, 4096) == LocalClient::Offer::taken);
+    CHECK(another->offer("b", fd, 4096) == LocalClient::Offer::taken);
+    CHECK(one->offer("c", fd, 4096) == LocalClient::Offer::full);
+    CHECK(fixture.client->offer("c", fd, 4096) == LocalClient::Offer::taken);
+    another->withdraw("b");
+    CHECK(one->offer("c", fd, 4096) == LocalClient::Offer::taken);
+}
+
 TEST_CASE("Clients offer so many segments together and no more", "[server]") {
     Fixture fixture;
     const auto fd = std::make_shared<const UniqueFd>();

@@ -14,13 +14,14 @@ class Pieces final : public LongText {
 public:
     Pieces() : LongText(4, 6) {}
     std::vector<std::size_t> asked;
-    std::size_t may_ask = 100;
+    std::size_t may_ask = 100, given_back = 0;
 
 protected:
     void make_room(std::size_t bytes) override {
         if (asked.size() == may_ask) throw std::runtime_error("no room");
         asked.push_back(bytes);
     }
+    void give_back_room() override { ++given_back; }
 };
 
 }  // namespace
@@ -41,6 +42,18 @@ TEST_CASE("LongText: without pieces it is one string, and goes on behind its sta
     CHECK(text.is_one_piece());
     CHECK(text.take_whole() == "start " + std::string(100'000, 'x'));
     CHECK(text.take_pieces().empty());
+}
+
+TEST_CASE("LongText: the room of pieces that are cut off is given back, and asked for again", "[json_rpc]") {
+    Pieces text;
+    text += "abcdefghijklmn";  // 4, 6 and 4 bytes
+    text.truncate(5);
+    CHECK(text.given_back == 1);
+    text.truncate(2);
+    CHECK(text.given_back == 2);
+    text += "CDEF";
+    CHECK(text.asked == std::vector<std::size_t>{6, 6, 6});
+    CHECK(text.take_pieces() == std::vector<std::string>{"abCD", "EF"});
 }
 
 TEST_CASE("LongText: ends at its limit, which an expected size meets first", "[json_rpc]") {

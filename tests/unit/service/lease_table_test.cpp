@@ -18,7 +18,7 @@ namespace {
 
 /// What became of the bytes of leases.
 struct Fate {
-    int alive = 0, retired = 0;
+    int alive = 0, retired = 0, left = 0;  ///< left: by a process that is gone
 };
 
 class Bytes final : public service::LeasedBytes {
@@ -27,7 +27,7 @@ public:
     Bytes(const Bytes&) = delete;
     Bytes& operator=(const Bytes&) = delete;
     ~Bytes() override { --fate_->alive; }
-    void retire() noexcept override { ++fate_->retired; }
+    void retire(bool process_is_gone) noexcept override { ++(process_is_gone ? fate_->left : fate_->retired); }
 
 private:
     Fate* fate_;
@@ -111,6 +111,7 @@ TEST_CASE("the end of a client ends its leases and nobody else's", "[lease]") {
         CHECK(leases.table.client_ended(kAnn.client, process_is_gone) == 0);
         CHECK(leases.fate.alive == 1);
         CHECK(leases.fate.retired == (process_is_gone ? 0 : 1000));
+        CHECK(leases.fate.left == (process_is_gone ? 1000 : 0));
         CHECK(leases.table.release(kBob.client, Ids{other}) == 1);
     }
 }
@@ -238,7 +239,7 @@ TEST_CASE("threads grant and release at once, and all is counted back", "[lease]
         for (int thread = 0; thread < 4; ++thread) {
             threads.emplace_back([&, client = "s-" + std::to_string(thread)] {
                 class Nothing final : public service::LeasedBytes {
-                    void retire() noexcept override {}
+                    void retire(bool) noexcept override {}
                 };
                 for (int i = 0; i < 500; ++i) {
                     const auto id = table.grant({"uid:1", client, 0, true}, "shm", 7, std::make_unique<Nothing>());
