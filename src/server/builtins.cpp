@@ -62,9 +62,9 @@ void Builtins::add_session_methods() {
         const auto token =
             place ? parts_.sessions.open(call.principal.name, {0, true}, std::move(*place)) : std::nullopt;
         if (!token) {
-            return make_outcome(
-                json_rpc::busy(std::chrono::seconds(1),
-                               "there are as many sessions as there may be: close some, or raise --max-sessions"));
+            return make_outcome(json_rpc::busy(std::chrono::seconds(1),
+                                               "this client has, or all together have, as many sessions as they may: "
+                                               "close some, or raise --max-sessions"));
         }
         const WayFacts facts = parts_.way_facts();
         Json opened{{"session", *token},
