@@ -23,6 +23,7 @@
 #include <shared_tensor/client_options.hpp>
 #include <shared_tensor/detail/call.hpp>
 #include <shared_tensor/error.hpp>
+#include <shared_tensor/receipt.hpp>
 #include <shared_tensor/stream_call.hpp>
 #include <shared_tensor/task.hpp>
 
@@ -70,6 +71,15 @@ public:
     R call(std::string_view method, const Args&... args) const {
         detail::ResultOf<R> result;
         call_into(method, detail::ArgumentsOf<Args...>(args...), result);
+        return result.take();
+    }
+
+    /// The same, with a receipt: which transports the tensors took, how many bytes were copied, and how long what took.
+    /// `receipt` begins empty, and is filled when this returns or throws.
+    template <class R = void, class... Args>
+    R call(Receipt& receipt, std::string_view method, const Args&... args) const {
+        detail::ResultOf<R> result;
+        call_into(method, detail::ArgumentsOf<Args...>(args...), result, &receipt);
         return result.take();
     }
 
@@ -145,7 +155,8 @@ public:
     void shutdown() const;
 
     // What the templates stand on, for callers that know types at run time only (bindings, the command line).
-    void call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result) const;
+    void call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result,
+                   Receipt* receipt = nullptr) const;
     void send_notification(std::string_view method, const detail::Arguments& arguments) const;
     std::string submit_task(std::string_view method, const detail::Arguments& arguments) const;
     std::shared_ptr<detail::CallerStreams> open_stream(std::string_view method,

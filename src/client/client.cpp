@@ -77,8 +77,9 @@ Client::Client(ClientOptions options) : core_(real_core(std::move(options))) {}
 Client::Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options)
     : core_(std::move(core)), session_(std::move(session)), options_(std::move(options)) {}
 
-void Client::call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result) const {
-    core_->call(method, arguments, result, *Here(options_, session_.get()));
+void Client::call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result,
+                       Receipt* receipt) const {
+    core_->call(method, arguments, result, *Here(options_, session_.get()), receipt);
 }
 
 void Client::send_notification(std::string_view method, const detail::Arguments& arguments) const {

@@ -1,14 +1,15 @@
 #include "client/core.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "client/default_url.hpp"
 #include "client/failure.hpp"
+#include "client/receipts.hpp"
 #include "codec/frame.hpp"
 #include "http/text.hpp"
 #include "json_rpc/error.hpp"
+#include "util/at_end.hpp"
 #include "util/ids.hpp"
 #include "util/log.hpp"
 
@@ -54,8 +55,13 @@ Outgoing Core::compose(Outgoing::Form form, std::size_t calls, const CallOptions
     return {form, here().next_id.fetch_add(calls, std::memory_order_relaxed), ports(), options.require};
 }
 
-Incoming Core::exchange(const Outgoing& request, const CallOptions& options) {
-    const Times times = times_of(options);
+Incoming Core::exchange(const Outgoing& request, const CallOptions& options, Receipt* receipt) {
+    Times times = times_of(options);
+    times.receipt = receipt;
+    if (receipt != nullptr) receipt->request_id = std::to_string(request.first_id());
+    const AtEnd timed([&] {
+        if (receipt != nullptr) receipt->total = clock().now() - times.start;
+    });
     return counted(times.start, [&] { return exchange_or_send_again(request, options, times); });
 }
 
@@ -105,7 +111,7 @@ std::optional<SteadyTime> Core::next_try(const RpcError& error, const CallOption
 Core::Times Core::times_of(const CallOptions& options) const {
     const SteadyTime start = clock().now();
     return {start, later(start, options.timeout.value_or(options_.answer_limit)),
-            later(start, options_.wait_for_server)};
+            later(start, options_.wait_for_server), nullptr};
 }
 
 /// Whether the server is still to come up, as the options allow it.
@@ -126,6 +132,7 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     const SteadyTime now = clock().now();
     if (now >= times.deadline) throw_late(request.method(), url());
     const std::string shared = session_for(request);
+    if (times.receipt != nullptr) ++times.receipt->tries;
     http::ClientResponse response;
     try {
         response = here().surroundings.transport->send(try_of(request, options, shared, now, times));
@@ -138,6 +145,7 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     request.answered();
     if (shared.empty()) note_coding(response);
     note_times(response.headers, now);
+    if (times.receipt != nullptr) note_answer(*times.receipt, response.headers, request.copied());
     const bool own_session = options.session.empty() && !shared.empty();
     try {
         return Incoming::read(response, request, ports(), url(),
@@ -165,21 +173,13 @@ void Core::note_coding(const http::ClientResponse& response) {
     here().coding_known.store(true, std::memory_order_relaxed);
 }
 
-/// Server-Timing (W3C): "compute;dur=1.25", in milliseconds.
 void Core::note_times(const http::Headers& headers, SteadyTime sent) {
-    constexpr std::string_view kCompute = "compute;dur=";
-    const auto field = headers.find("Server-Timing");
-    const std::size_t start = field ? field->find(kCompute) : std::string_view::npos;
-    if (start == std::string_view::npos) return;
-    const std::string_view digits = field->substr(start + kCompute.size());
-    double milliseconds = 0;
-    const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), milliseconds);
-    if (read.ec != std::errc() || !(milliseconds >= 0) || milliseconds > 1e12) return;
-    const auto compute = std::chrono::nanoseconds(static_cast<std::int64_t>(milliseconds * 1e6));
+    const auto compute = read_server_times(headers.find("Server-Timing").value_or("")).compute;
+    if (!compute) return;
     Local& local = here();
-    local.compute.record(compute);
+    local.compute.record(*compute);
     local.network.record(
-        std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(clock().now() - sent) - compute));
+        std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(clock().now() - sent) - *compute));
 }
 
 void Core::agree_on_coding(std::optional<milliseconds> timeout) {
@@ -280,11 +280,12 @@ void Core::sleep_until(SteadyTime time) {
 }
 
 void Core::call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
-                const CallOptions& options) {
+                const CallOptions& options, Receipt* receipt) {
+    if (receipt != nullptr) *receipt = {};
     Outgoing request = compose(Outgoing::Form::single, 1, options);
     request.call(method, arguments);
     request.finish();
-    exchange(request, options).result(slot);
+    exchange(request, options, receipt).result(slot);
 }
 
 /// Whether the server could not open what an argument named, and its next sending will name nothing.

@@ -12,6 +12,7 @@
 
 #include <shared_tensor/client_options.hpp>
 #include <shared_tensor/detail/call.hpp>
+#include <shared_tensor/receipt.hpp>
 
 #include "client/budget.hpp"
 #include "client/download.hpp"
@@ -62,12 +63,12 @@ public:
     /// An empty request with ids of its own.
     Outgoing compose(Outgoing::Form form, std::size_t calls = 1, const CallOptions& options = {});
 
-    /// Blocks until the answer is there. `request` is finished. Throws RpcError's children.
-    Incoming exchange(const Outgoing& request, const CallOptions& options);
+    /// Blocks until the answer is there. `request` is finished; `receipt` may be null. Throws RpcError's children.
+    Incoming exchange(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
 
     /// compose, exchange, read.
     void call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
-              const CallOptions& options);
+              const CallOptions& options, Receipt* receipt = nullptr);
     void notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
 
     /// A file of the server's. Of `options` the timeout and the session count: it is safe to repeat. See download().
@@ -115,6 +116,7 @@ public:
     /// Of one request.
     struct Times {
         SteadyTime start, deadline, start_of_server;
+        Receipt* receipt = nullptr;  ///< where to tell of each try
     };
     Times times_of(const CallOptions& options) const;
     /// Tries until `attempt()` does not throw, as often as the options allow.

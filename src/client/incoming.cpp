@@ -1,7 +1,6 @@
 #include "client/incoming.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <exception>
 #include <optional>
 #include <stdexcept>
@@ -11,6 +10,7 @@
 #include <variant>
 
 #include "client/failure.hpp"
+#include "client/receipts.hpp"
 #include "codec/frame.hpp"
 #include "codec/json_source.hpp"
 #include "json_rpc/parse_responses.hpp"
@@ -135,16 +135,12 @@ private:
 
 namespace {
 
-/// Of Shared-Tensor-Transport: "shm;tensors=2;copied=0, body;tensors=1;copied=400" names two that came with a lease.
-std::size_t leased_in(std::string_view ways) {
+/// How many tensors came with a lease.
+std::size_t leased_in(std::string_view transports) {
     std::size_t sum = 0;
-    for (const std::string_view start : {"shm;tensors=", "cuda_ipc;tensors=", "url;tensors="}) {
-        const auto found = ways.find(start);
-        if (found == std::string_view::npos) continue;
-        std::size_t count = 0;
-        const std::string_view digits = ways.substr(found + start.size());
-        std::from_chars(digits.data(), digits.data() + digits.size(), count);
-        sum += count;
+    for (const Receipt::Transport& transport : read_transports(transports)) {
+        if (transport.name == "shm" || transport.name == "cuda_ipc" || transport.name == "url")
+            sum += transport.tensors;
     }
     return sum;
 }

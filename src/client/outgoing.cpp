@@ -94,6 +94,11 @@ std::string Outgoing::memory() const {
     return tensors != nullptr && tensors->names_memory() ? tensors->session() : std::string();
 }
 
+std::uint64_t Outgoing::copied() const {
+    const OutgoingTensors* tensors = port_->used();
+    return tensors != nullptr ? tensors->copied() : 0;
+}
+
 void Outgoing::answered() const noexcept { port_->answered(); }
 
 std::string_view Outgoing::content_type() const {

@@ -53,6 +53,8 @@ public:
     std::string_view content_type() const;
     /// The same single call, written anew: its tensors go as they would go now. Throws as call() does.
     Outgoing again() const;
+    /// Bytes that were copied for its tensors.
+    std::uint64_t copied() const;
     bool has_tensors() const { return written_ != nullptr; }
 
     /// The whole body, viewing what is kept here: shared, so a try that is given up harms no later one.

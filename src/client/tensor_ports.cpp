@@ -69,6 +69,12 @@ public:
     }
     bool names_memory() const override { return exchange_.holds_memory(); }
     std::string session() const override { return memory_ != nullptr ? memory_->session() : std::string(); }
+    std::uint64_t copied() const override {
+        std::uint64_t sum = 0;
+        for (const auto& count : exchange_.counts())
+            sum += count.copied;
+        return sum;
+    }
     void answered() noexcept override { exchange_.answered(); }
 
 private:

@@ -23,6 +23,8 @@ public:
     /// One of them lies in memory that is shared with the server in the session `session()`.
     virtual bool names_memory() const { return false; }
     virtual std::string session() const { return {}; }
+    /// Bytes that were copied for those described so far.
+    virtual std::uint64_t copied() const { return 0; }
     /// The server has read the request.
     virtual void answered() noexcept {}
 };

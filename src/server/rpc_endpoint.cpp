@@ -18,14 +18,21 @@ using service::make_outcome;
 
 namespace {
 
-/// W3C Server Timing: milliseconds.
-std::string timing(std::chrono::nanoseconds compute) {
-    std::string text = "compute;dur=";
+void append_milliseconds(std::string& text, std::chrono::nanoseconds time) {
     std::array<char, 32> digits{};
-    const double milliseconds = static_cast<double>(compute.count()) / 1e6;
+    const double milliseconds = static_cast<double>(time.count()) / 1e6;
     const auto end =
         std::to_chars(digits.data(), digits.data() + digits.size(), milliseconds, std::chars_format::fixed, 3);
-    return text.append(digits.data(), end.ptr);
+    text.append(digits.data(), end.ptr);
+}
+
+/// For Server-Timing (W3C): milliseconds.
+std::string timing(std::chrono::nanoseconds queue, std::chrono::nanoseconds compute) {
+    std::string text = "queue;dur=";
+    append_milliseconds(text, queue);
+    text += ", compute;dur=";
+    append_milliseconds(text, compute);
+    return text;
 }
 
 /// Methods of the daemon's own that may keep their thread for long.
@@ -212,6 +219,7 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
     item.outcome = message.client.wait(item.waiter, item.deadline);
     const std::shared_ptr<service::Execution> execution = item.waiter->execution();
     item.waiter.reset();
+    item.queue = execution->queue_time();
     item.compute = execution->compute_time();
     if (item.outcome) {
         message.exchange.count_copied(execution->take_copied());
@@ -244,7 +252,7 @@ http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
     print(message, item, json);
     http::Response response = finish_reply(std::move(json), message.exchange);
     if (item.outcome->failed()) set_status(response, *item.outcome->error());
-    if (item.compute.count() > 0) response.headers.add("Server-Timing", timing(item.compute));
+    if (item.compute.count() > 0) response.headers.add("Server-Timing", timing(item.queue, item.compute));
     return response;
 }
 

@@ -31,7 +31,7 @@ struct RpcEndpoint::Item {
     std::vector<std::size_t> inputs{};  // items of the batch whose results it names
     bool wanted = false;                // others name its result
     bool started = false;
-    std::chrono::nanoseconds compute{0};  // what its function took
+    std::chrono::nanoseconds queue{0}, compute{0};  // how long it waited to run, and what its function took
 
     json_rpc::Json id() const { return request.id.value_or(nullptr); }
 };

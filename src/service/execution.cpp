@@ -66,6 +66,7 @@ void Execution::run() noexcept {
     });
     if (!mine) return;
     const SteadyTime begin = real_clock().now();
+    queue_ns_.store(std::chrono::nanoseconds(begin - made_).count(), std::memory_order_relaxed);
     try {
         for (const auto& observer : observers()) {
             if (observer->started) observer->started();

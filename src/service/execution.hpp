@@ -81,6 +81,11 @@ public:
         return std::chrono::nanoseconds(compute_ns_.load(std::memory_order_relaxed));
     }
 
+    /// How long it waited to run; zero for what never ran.
+    std::chrono::nanoseconds queue_time() const {
+        return std::chrono::nanoseconds(queue_ns_.load(std::memory_order_relaxed));
+    }
+
     /// Who is told of a run as it goes; each function may be empty. Called on the thread where it happens, must not
     /// block.
     struct Observer {
@@ -158,7 +163,8 @@ private:
     Setup setup_;
     Caller caller_;
     std::function<void()> cancelled_hook_;
-    std::atomic<std::int64_t> compute_ns_{0};
+    const SteadyTime made_ = real_clock().now();
+    std::atomic<std::int64_t> queue_ns_{0}, compute_ns_{0};
     std::atomic<std::uint64_t> copied_{0};
     std::atomic<bool> cancelled_{false};
     std::atomic<bool> ended_{false};  ///< the outcome is there: what a waiter looks for before it sleeps
