@@ -204,8 +204,8 @@ After RequestRunner::answer(Connection& connection, const Response& response, co
 }
 
 /// The handler refused on the headers alone. A body that is here already is skipped; one that is still to come would
-/// have to be waited for, so the connection ends instead. The connection of a client that
-/// was never admitted ends in any case.
+/// have to be waited for, so the connection ends instead. The connection of a client that was never admitted ends in
+/// any case.
 After RequestRunner::answer_refusal(Connection& connection, InputBuffer& input, const Response& response,
                                     const RequestFrame& frame, ThreadHold& hold) {
     const bool head_only = frame.head.method == "HEAD";

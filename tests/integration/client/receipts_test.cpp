@@ -10,6 +10,7 @@
 
 #include "example_daemon.hpp"
 #include "far_client.hpp"
+#include "support/rpc.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -56,17 +57,21 @@ TEST_CASE("A receipt of a client on another host names the body", "[client]") {
 
 TEST_CASE("A receipt tells how long a call waited for a worker, and how long it ran", "[client]") {
     const ExampleDaemon server({"--workers", "1"});
-    const Client client = server.client();
-    Receipt first, second;
-    auto before = std::async(std::launch::async, [&] { client.call<double>(first, "sleep", 0.3); });
+    const Client client = server.client(), other = server.client();
+    const auto workers = [&] { return call(server.daemon.port(), "server.info")["totals"]["workers"]; };
+    auto before = std::async(std::launch::async, [&] { other.call<double>("sleep", 600.0); });
+    REQUIRE(eventually([&] { return workers()["busy"] == 1; }));
+    Receipt receipt;
+    auto waiting = std::async(std::launch::async, [&] { client.call<double>(receipt, "sleep", 0.05); });
+    REQUIRE(eventually([&] { return workers()["queued"] == 1; }));
     std::this_thread::sleep_for(100ms);
-    client.call<double>(second, "sleep", 0.05);
-    before.get();
-    REQUIRE((first.run && second.run && second.queue));
-    CHECK(*first.run >= 300ms);
-    CHECK(*second.run >= 50ms);
-    CHECK(*second.queue >= 100ms);
-    CHECK(second.total >= *second.queue + *second.run);
+    other.shutdown();  // its call is cancelled
+    CHECK_THROWS_AS(before.get(), TransportFailure);
+    waiting.get();
+    REQUIRE((receipt.run && receipt.queue));
+    CHECK(*receipt.run >= 50ms);
+    CHECK(*receipt.queue >= 100ms);
+    CHECK(receipt.total >= *receipt.queue + *receipt.run);
 
     Receipt failed;
     CHECK_THROWS_AS(client.call(failed, "fail", "as it should"), FunctionFailed);
