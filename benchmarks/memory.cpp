@@ -8,7 +8,7 @@
 #include <memory>
 #include <optional>
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "bytes.hpp"
 #include "groups.hpp"

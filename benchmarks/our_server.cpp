@@ -14,7 +14,7 @@
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/shared_memory.hpp>
 #include <shared_tensor/stream.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "bytes.hpp"
 #include "our_tensors.hpp"

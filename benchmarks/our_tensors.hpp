@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <shared_tensor/torch.hpp>
 
 namespace bench {
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <optional>
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 #include <thread>
 #include <vector>
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <optional>
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/tensor.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 #include <stdexcept>
 
 #include "bytes.hpp"

@@ -28,9 +28,14 @@ endif()
 
 if(NOT SHARED_TENSOR_CUDA MATCHES "^(AUTO|ON|OFF)$")
   message(FATAL_ERROR "SHARED_TENSOR_CUDA is '${SHARED_TENSOR_CUDA}': use AUTO, ON or OFF")
-elseif(SHARED_TENSOR_CUDA STREQUAL "ON" AND NOT LibTorch_CUDA_FOUND)
-  message(FATAL_ERROR "SHARED_TENSOR_CUDA is ON, but ${LibTorch_CUDA_REASON}. Use a libtorch built for CUDA, or AUTO.")
-elseif(LibTorch_CUDA_FOUND AND NOT SHARED_TENSOR_CUDA STREQUAL "OFF")
+endif()
+# The header of the driver's API alone: the driver is opened where the library runs.
+find_path(SHARED_TENSOR_CUDA_INCLUDE cuda.h NO_CACHE
+  HINTS ${CUDAToolkit_ROOT}/include $ENV{CUDA_HOME}/include ${SHARED_TENSOR_DEPS}/site/nvidia/cu13/include
+  PATHS /usr/local/cuda/include)
+if(SHARED_TENSOR_CUDA STREQUAL "ON" AND NOT SHARED_TENSOR_CUDA_INCLUDE)
+  message(FATAL_ERROR "SHARED_TENSOR_CUDA is ON, but cuda.h is missing: run scripts/fetch_deps, or set CUDAToolkit_ROOT.")
+elseif(SHARED_TENSOR_CUDA_INCLUDE AND NOT SHARED_TENSOR_CUDA STREQUAL "OFF")
   set(SHARED_TENSOR_WITH_CUDA ON)
 else()
   set(SHARED_TENSOR_WITH_CUDA OFF)

@@ -25,7 +25,7 @@ foreach(package IN ITEMS Threads OpenSSL ZLIB Zstd nlohmann_json cxxopts)
 endforeach()
 
 configure_package_config_file(cmake/shared_tensorConfig.cmake.in ${PROJECT_BINARY_DIR}/shared_tensorConfig.cmake
-  INSTALL_DESTINATION ${package_folder})
+  INSTALL_DESTINATION ${package_folder} PATH_VARS SHARED_TENSOR_LIBRARY_FOLDER)
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/shared_tensorConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/shared_tensorConfig.cmake ${PROJECT_BINARY_DIR}/shared_tensorConfigVersion.cmake
   cmake/SharedTensorPlugin.cmake cmake/FindLibTorch.cmake cmake/FindZstd.cmake cmake/DependencyFolder.cmake cmake/dependencies.json

@@ -3,7 +3,7 @@ option(SHARED_TENSOR_BUILD_EXAMPLES "Build the examples and the example plugin" 
 option(SHARED_TENSOR_BUILD_BENCHMARKS "Build the benchmarks" OFF)
 option(SHARED_TENSOR_WERROR "Turn compiler warnings into errors (CI does)" OFF)
 
-set(SHARED_TENSOR_CUDA AUTO CACHE STRING "Share GPU memory by CUDA IPC: AUTO (where a CUDA runtime is found), ON, OFF")
+set(SHARED_TENSOR_CUDA AUTO CACHE STRING "Share GPU memory by CUDA IPC: AUTO (where cuda.h is found), ON, OFF")
 set_property(CACHE SHARED_TENSOR_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(SHARED_TENSOR_SANITIZE "" CACHE STRING "Build with sanitizers: empty, address (with undefined), thread")
 set_property(CACHE SHARED_TENSOR_SANITIZE PROPERTY STRINGS "" address thread)

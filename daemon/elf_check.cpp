@@ -54,7 +54,38 @@ public:
         return {};
     }
 
+    /// Where there is no fault.
+    ElfNeeds needs() const {
+        ElfNeeds needs;
+        for (const std::uint64_t name : needed_)
+            needs.libraries.push_back(text_at(name));
+        for (const std::uint64_t list : folders_) {
+            const std::string folders = text_at(list);
+            for (std::size_t begin = 0; begin < folders.size();) {
+                const std::size_t end = std::min(folders.find(':', begin), folders.size());
+                needs.folders.push_back(folders.substr(begin, end - begin));
+                begin = end + 1;
+            }
+        }
+        return needs;
+    }
+
 private:
+    /// In the table of names; empty where it does not end within a path's length.
+    std::string text_at(std::uint64_t offset) const {
+        constexpr std::size_t kMost = 64 << 10;
+        std::string text;
+        const auto* const found = segment_at(names_);
+        if (found == nullptr || !lies_within(offset, 1, size_)) return text;
+        for (std::uint64_t at = names_ - found->p_vaddr + found->p_offset + offset; text.size() < kMost; ++at) {
+            char character = 0;
+            if (!read(at, character)) break;
+            if (character == 0) return text;
+            text += character;
+        }
+        return {};
+    }
+
     template <class Record>
     bool read(std::uint64_t offset, Record& record) const {
         return lies_within(offset, sizeof record, size_) &&
@@ -109,11 +140,13 @@ private:
         return {};
     }
 
-    bool is_loaded(std::uint64_t address, std::uint64_t bytes) const {
-        return std::any_of(loaded_.begin(), loaded_.end(), [&](const Segment& segment) {
+    const Segment* segment_at(std::uint64_t address, std::uint64_t bytes = 1) const {
+        const auto found = std::find_if(loaded_.begin(), loaded_.end(), [&](const Segment& segment) {
             return address >= segment.p_vaddr && lies_within(address - segment.p_vaddr, bytes, segment.p_memsz);
         });
+        return found == loaded_.end() ? nullptr : &*found;
     }
+    bool is_loaded(std::uint64_t address, std::uint64_t bytes) const { return segment_at(address, bytes) != nullptr; }
 
     /// The loader follows the addresses of this table without a look at where they lead.
     std::string dynamic_fault() {
@@ -127,6 +160,9 @@ private:
             if (!read(dynamic_->p_offset + at, entry)) return "the file cannot be read";
             ends = entry.d_tag == DT_NULL;
             has_names |= entry.d_tag == DT_STRTAB;
+            if (entry.d_tag == DT_STRTAB) names_ = entry.d_un.d_ptr;
+            if (entry.d_tag == DT_NEEDED) needed_.push_back(entry.d_un.d_val);
+            if (entry.d_tag == DT_RPATH || entry.d_tag == DT_RUNPATH) folders_.push_back(entry.d_un.d_val);
             has_symbols |= entry.d_tag == DT_SYMTAB;
             if (is_address(entry.d_tag) && !is_loaded(entry.d_un.d_ptr, 1)) return kDamaged;
         }
@@ -145,13 +181,20 @@ private:
     Header header_{};
     std::vector<Segment> loaded_;
     std::optional<Segment> dynamic_;
+    std::uint64_t names_ = 0;                      // the address of the table of names
+    std::vector<std::uint64_t> needed_, folders_;  // places in it
 };
 
 }  // namespace
 
-std::string elf_fault(const ReadAt& read, std::uint64_t size) { return Library(read, size).fault(); }
+std::string elf_fault(const ReadAt& read, std::uint64_t size, ElfNeeds* needs) {
+    Library library(read, size);
+    std::string fault = library.fault();
+    if (fault.empty() && needs != nullptr) *needs = library.needs();
+    return fault;
+}
 
-std::string elf_fault_of_file(int descriptor) {
+std::string elf_fault_of_file(int descriptor, ElfNeeds& needs) {
     struct stat status {};
     if (::fstat(descriptor, &status) != 0) return "the file cannot be read";
     const ReadAt read = [descriptor](std::uint64_t offset, std::span<std::byte> to) {
@@ -164,7 +207,7 @@ std::string elf_fault_of_file(int descriptor) {
         }
         return true;
     };
-    return elf_fault(read, static_cast<std::uint64_t>(status.st_size));
+    return elf_fault(read, static_cast<std::uint64_t>(status.st_size), &needs);
 }
 
 }  // namespace shared_tensor::daemon

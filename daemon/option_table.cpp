@@ -139,8 +139,13 @@ void add_listening(Table& table) {
 void add_functions(Table& table) {
     table.group = "What it shares";
     table.list("load", "plugin with shared functions, a .so (repeatable)", MEMBER(plugins));
-    table.list("model", "TorchScript model as name=path: its methods become name.method (repeatable)",
+    table.list("model",
+               "model as name=path, of TorchScript or AOTInductor (.pt2): its methods become name.method (repeatable)",
                MEMBER(server.models));
+    table.text("libtorch",
+               "folder of the libtorch that models run on (python3 -c \"import torch; print(torch.__path__[0])\"); "
+               "default: looked for",
+               MEMBER(server.libtorch));
     table.list("model-folder", "folder whose TorchScript files an admin may load by model.load (repeatable)",
                MEMBER(server.model_folders));
 }

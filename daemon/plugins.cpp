@@ -20,7 +20,10 @@
 
 #include "elf_check.hpp"
 #include "ending.hpp"
+#include "libtorch_check.hpp"
+#include "models/torch_library.hpp"
 #include "util/standard_error.hpp"
+#include "util/trusted_file.hpp"
 #include "util/unique_fd.hpp"
 
 namespace shared_tensor::daemon {
@@ -48,15 +51,16 @@ std::string absolute(const std::string& path) {
 void check_file(const std::string& path) {
     struct stat status {};
     if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) refuse(path, "not a file");
-    if ((status.st_mode & S_IWOTH) != 0) refuse(path, "writable by everybody: chmod o-w it");
-    if (status.st_uid != ::getuid() && status.st_uid != 0)
-        refuse(path, "belongs to another user: its code would run as you");
+    if (const std::string fault = fault_of_writers(path); !fault.empty()) refuse(path, fault);
+    if (belongs_to_another(path)) refuse(path, "belongs to another user: its code would run as you");
 }
 
 void check_library(const std::string& path) {
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!file) refuse(path, "cannot be opened: permission denied, or it is gone");
-    if (const std::string fault = elf_fault_of_file(file.get()); !fault.empty()) refuse(path, fault);
+    ElfNeeds needs;
+    if (const std::string fault = elf_fault_of_file(file.get(), needs); !fault.empty()) refuse(path, fault);
+    if (const std::string fault = libtorch_fault(path, needs); !fault.empty()) refuse(path, fault);
 }
 
 /// A copy of what lies at an address of this process; nothing where no memory is. To follow a wild pointer would end
@@ -101,12 +105,15 @@ detail::PluginManifest checked_manifest(const std::string& path, const void* add
                          ": rebuild it against shared_tensor " SHARED_TENSOR_VERSION);
     }
     const auto manifest = copy_of<detail::PluginManifest>(address);
-    const auto torch = manifest ? text_of(manifest->torch_version) : std::nullopt;
+    if (!manifest) refuse(path, kDamaged);
+    if (manifest->framework == nullptr) return *manifest;
+    const auto framework = copy_of<detail::Framework>(manifest->framework);
+    const auto torch = framework ? text_of(framework->version) : std::nullopt;
     if (!torch) refuse(path, kDamaged);
-    if (!torch->empty() && *torch != SHARED_TENSOR_TORCH_VERSION) {
-        refuse(path,
-               "built with libtorch " + *torch + ", this server runs " SHARED_TENSOR_TORCH_VERSION ": rebuild it");
-    }
+    const models::Libtorch loaded = models::loaded_libtorch();
+    if (!torch->empty() && !loaded.version.empty() && *torch != loaded.version)
+        refuse(path, "built with libtorch " + *torch + ", this process has " + loaded.path + " (" + loaded.version +
+                         "): build it with that one");
     return *manifest;
 }
 
@@ -162,6 +169,7 @@ void load_plugin(const std::string& given, Registry& registry) {
     const detail::PluginManifest manifest = checked_manifest(path, entry());
     check_records(path, manifest.records);
     registry.add_records(manifest.records, path);
+    registry.use(manifest.framework);
 }  // the handle is never closed: functions of the plugin may run until the process ends
 
 }  // namespace shared_tensor::daemon

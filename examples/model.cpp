@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 namespace {
 

@@ -22,8 +22,8 @@
 #include <string>
 
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/tensor.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 namespace {
 

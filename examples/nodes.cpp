@@ -15,7 +15,7 @@
 
 #include <shared_tensor/error.hpp>
 #include <shared_tensor/node.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 namespace {
 
@@ -38,7 +38,7 @@ void pull(const Node& publisher, const Node& reader) {
     std::printf("pulled version %llu, bit by bit: %s\n", static_cast<unsigned long long>(pulled.version()),
                 at::equal(pulled.tensor(), weights) ? "yes" : "no");
     const auto rows = reader.pull(publisher.url(), "weights", {.first_row = 10, .last_row = 13});
-    std::printf("three rows of it: %lld\n", static_cast<long long>(rows.tensor().numel()));
+    std::printf("three rows of it: %lld\n", static_cast<long long>(rows.tensor().as<at::Tensor>().numel()));
 }
 
 /// What is pushed before anybody receives waits in the inbox.
@@ -51,7 +51,7 @@ void push(const Node& sender, const Node& receiver) {
     for (int i = 0; i < 100; ++i) {
         const auto message = receiver.receive(30s);
         if (!message) throw std::runtime_error("a message is missing");
-        elements += message->tensor().numel();
+        elements += message->tensor().as<at::Tensor>().numel();
     }
     std::printf("100 messages in order, %lld elements\n", static_cast<long long>(elements));
 }

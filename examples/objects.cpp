@@ -15,7 +15,7 @@
 
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/object.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 namespace {
 

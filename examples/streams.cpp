@@ -10,7 +10,7 @@
 #include <thread>
 
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 using shared_tensor::Client;
 using shared_tensor::named;

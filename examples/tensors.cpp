@@ -13,7 +13,7 @@
 #include <string>
 
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
 #include "codec/references.hpp"
-#include "tensor/at_tensor.hpp"
 #include "tensor/exchange.hpp"
+#include "tensor/handle.hpp"
 
 namespace shared_tensor::cli {
 
@@ -21,7 +21,7 @@ public:
     codec::TensorPointer import(const codec::Json& index) override {
         return value_->tensors.at(index.get<std::size_t>());
     }
-    codec::TensorPointer wrap(const at::Tensor& tensor) override { return tensor::make_handle(tensor); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return tensor::make_handle(tensor); }
     void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
 
 private:

@@ -12,7 +12,7 @@
 #include "cli/show.hpp"
 #include "cli/tensor_file.hpp"
 #include "cli/tensor_text.hpp"
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/tensor_set.hpp"
 
 namespace shared_tensor::cli {
@@ -63,19 +63,17 @@ std::string padded(std::string text, std::size_t width) {
     return text;
 }
 
-codec::TensorPointer handle_of(const at::Tensor& tensor) { return tensor::make_plain_handle(tensor); }
-
 codec::Json json_of(const NamedTensor& named) {
     codec::Json json{{"name", named.name()}, {"version", named.version()}};
     if (!named.metadata().empty()) json["metadata"] = named.metadata();
     if (!named.is_set()) {
-        json["tensor"] = to_json(from_tensor(handle_of(named.tensor())));
+        json["tensor"] = to_json(from_tensor(tensor::make_handle(named.tensor())));
         return json;
     }
     codec::Json& members = json["members"] = codec::Json::object();
     for (const std::string& name : named.names()) {
-        const auto handle = handle_of(named[name]);
-        members[name] = {{"dtype", tensor::name_of(tensor::dtype_of(handle))}, {"shape", tensor::shape_of(handle)}};
+        const auto handle = tensor::make_handle(named[name]);
+        members[name] = {{"dtype", name_of(handle->tensor().dtype())}, {"shape", tensor::shape_of(handle)}};
     }
     return json;
 }
@@ -84,9 +82,9 @@ std::string text_of(const NamedTensor& named) {
     std::string text = named.name() + ", version " + std::to_string(named.version());
     for (const auto& [key, value] : named.metadata())
         text += "\n  " + key + ": " + value;
-    if (!named.is_set()) return text + '\n' + show(from_tensor(handle_of(named.tensor())));
+    if (!named.is_set()) return text + '\n' + show(from_tensor(tensor::make_handle(named.tensor())));
     for (const std::string& name : named.names())
-        text += "\n" + padded(name, 40) + tensor_title(handle_of(named[name]));
+        text += "\n" + padded(name, 40) + tensor_title(tensor::make_handle(named[name]));
     return text;
 }
 
@@ -95,7 +93,7 @@ void write_named(const CommandLine& line, const NamedTensor& named) {
         throw UsageError("--output " + line.output + ": this is a set; FILE.safetensors takes it, or get " +
                          named.name() + "/MEMBER");
     if (line.output.ends_with(".npy")) {
-        write_tensor(line.output, handle_of(named.tensor()));
+        write_tensor(line.output, tensor::make_handle(named.tensor()));
     } else if (line.output.ends_with(".safetensors")) {
         with_file(line.output, [&] { named.save(line.output); });
     } else {
@@ -123,7 +121,7 @@ Published put_one(const CommandLine& line, const Client& client, const std::stri
         });
     if (path.ends_with(".npy")) {
         const auto handle = only_tensor(read_tensor(path));
-        const at::Tensor& tensor = handle->tensor();
+        const TensorRef& tensor = handle->tensor();
         return far ? names.push(name, tensor, {.put = options, .resume = true}) : names.put(name, tensor, options);
     }
     throw UsageError(path + ": the name must end in .safetensors (a set) or .npy (a tensor)");

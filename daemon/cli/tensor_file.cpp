@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "cli/command_line.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/npy.hpp"
 #include "tensor/safetensors.hpp"
 
@@ -44,7 +45,7 @@ std::string read_file(const std::string& path) {
 Dynamic read_tensor(const std::string& path) {
     const auto bytes = std::make_shared<const std::string>(read_file(path));
     try {
-        return from_tensor(tensor::read_npy_handle(std::as_bytes(std::span(*bytes)), bytes));
+        return from_tensor(tensor::make_handle(tensor::read_npy(std::as_bytes(std::span(*bytes)), bytes)));
     } catch (const tensor::NpyError& error) {
         refuse(path, error.what());
     }

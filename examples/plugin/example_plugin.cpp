@@ -21,7 +21,7 @@
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/shared_memory.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "vocabulary.hpp"
 

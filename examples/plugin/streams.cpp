@@ -15,7 +15,7 @@
 
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/stream.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 namespace {
 

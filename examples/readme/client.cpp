@@ -2,6 +2,7 @@
 
 #include <iostream>
 #include <shared_tensor/client.hpp>
+#include <shared_tensor/torch.hpp>
 
 int main() {
     shared_tensor::Client client;  // 127.0.0.1:2537, or what SHARED_TENSOR_URL says

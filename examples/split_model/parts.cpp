@@ -7,6 +7,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/import.h>
 
+#include <shared_tensor/torch.hpp>
 #include <vector>
 
 namespace split_model {

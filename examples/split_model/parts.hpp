@@ -3,6 +3,7 @@
 #include <string>
 
 #include <ATen/core/Tensor.h>
+#include <shared_tensor/torch.hpp>
 
 namespace split_model {
 

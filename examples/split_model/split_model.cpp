@@ -20,7 +20,7 @@
 
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/json.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "parts.hpp"
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "speech.hpp"
 #include "wav.hpp"

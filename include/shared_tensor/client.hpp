@@ -125,18 +125,17 @@ public:
     const std::string& session() const;
 
     /// An uninitialised, contiguous CPU tensor in memory that this client shares with its server: as an argument it is
-    /// handed over without a copy, as often as you like. `dtype` is a c10::ScalarType (at::kFloat). Where no memory is
-    /// shared (another host, no local channel): ordinary memory. A function that was given it sees what is written to
-    /// it until the call was answered, and nothing that is written later.
-    template <class ScalarType, class Tensor = at::Tensor>
-    Tensor empty_shared(std::span<const std::int64_t> sizes, ScalarType dtype) const {
-        Tensor made;
-        make_tensor(sizes, static_cast<int>(dtype), made);
-        return made;
+    /// handed over without a copy, as often as you like. `dtype` is a DType, or a framework's own name for one
+    /// (at::kFloat): then the result is that framework's tensor. Where no memory is shared (another host, no local
+    /// channel): ordinary memory. A function that was given it sees what is written to it until the call was answered,
+    /// and nothing that is written later.
+    template <class T>
+    typename DTypeAdapter<T>::Tensor empty_shared(std::span<const std::int64_t> shape, T dtype) const {
+        return make_tensor(shape, DTypeAdapter<T>::to_dtype(dtype));
     }
-    template <class ScalarType, class Tensor = at::Tensor>
-    Tensor empty_shared(std::initializer_list<std::int64_t> sizes, ScalarType dtype) const {
-        return empty_shared<ScalarType, Tensor>(std::span(sizes.begin(), sizes.size()), dtype);
+    template <class T>
+    typename DTypeAdapter<T>::Tensor empty_shared(std::initializer_list<std::int64_t> shape, T dtype) const {
+        return empty_shared(std::span(shape.begin(), shape.size()), dtype);
     }
 
     /// Which ways tensors can go between this process and the server, and for each of the others why not.
@@ -161,7 +160,7 @@ public:
     std::string submit_task(std::string_view method, const detail::Arguments& arguments) const;
     std::shared_ptr<detail::CallerStreams> open_stream(std::string_view method,
                                                        const detail::Arguments& arguments) const;
-    void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const;
+    TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const;
 
 private:
     friend class NamedTensors;

@@ -65,8 +65,9 @@ struct ClientOptions {
     /// A tensor of fewer bytes that would have to be copied into shared memory goes as bytes with its request: the copy
     /// to the server costs less than the memory.
     std::size_t min_shared_bytes = std::size_t{32} << 10;
-    /// Tensors on GPUs without a copy: "auto" (where the program uses CUDA tensors already: libtorch_cuda is in the
-    /// process when the client first connects), "cuda" (loads it where there is a GPU, which takes seconds) or "none".
+    /// Tensors on GPUs without a copy: "auto" (where the program uses CUDA already: its driver, libcuda.so.1, is in the
+    /// process when the client first connects), "cuda" (loads it where there is a GPU) or "none". A program that takes
+    /// tensors of GPUs as at::Tensor is linked to libtorch_cuda, or has not asked libtorch for GPUs before.
     /// Simulated devices that are switched on (<shared_tensor/simulated.hpp>) are always shared.
     std::string devices = "auto";
 

@@ -1,15 +1,11 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <span>
+#include <cstddef>
+#include <memory>
 #include <string_view>
 
 #include <shared_tensor/error.hpp>
-
-namespace at {
-class Tensor;
-}
 
 namespace shared_tensor {
 
@@ -21,15 +17,13 @@ class CallStreams;
 class CallMemory {
 public:
     virtual ~CallMemory() = default;
-    /// An uninitialised contiguous tensor that callers of that principal can map; `scalar_type` is a c10::ScalarType.
-    virtual at::Tensor empty(std::string_view principal, std::span<const std::int64_t> sizes,
-                             int scalar_type) const = 0;
-    /// The same, and they can write to it.
-    virtual at::Tensor empty_writable(std::string_view principal, std::span<const std::int64_t> sizes,
-                                      int scalar_type) const = 0;
-    /// Until leave(), CPU tensors of this thread are born in such memory. Nests.
-    virtual void enter(std::string_view principal) const = 0;
-    virtual void leave() const noexcept = 0;
+    enum class Writers { function, clients_too };
+    struct Block {
+        void* data = nullptr;  ///< aligned to 64 bytes
+        std::shared_ptr<const void> owner;
+    };
+    /// Memory of so many bytes, more than 0, that callers of that principal can map; null data where there is none.
+    virtual Block take(std::string_view principal, std::size_t bytes, Writers writers) const = 0;
 };
 
 }  // namespace detail

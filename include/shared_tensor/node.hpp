@@ -58,7 +58,7 @@ struct NodeStatistics {
 class NodeMessage {
 public:
     const std::string& name() const;
-    const at::Tensor& tensor() const;
+    const TensorRef& tensor() const;
 
     struct Content;
     explicit NodeMessage(std::shared_ptr<const Content> content) : content_(std::move(content)) {}
@@ -85,7 +85,7 @@ public:
     int port() const;
 
     /// Others may pull it from now on. As NamedTensors::put().
-    Published publish(std::string_view name, const at::Tensor& tensor, const PutOptions& options = {}) const {
+    Published publish(std::string_view name, const TensorRef& tensor, const PutOptions& options = {}) const {
         return done([&](const NamedTensors& own) { return own.put(name, tensor, options); });
     }
     /// A set, published in one step.
@@ -100,7 +100,7 @@ public:
 
     /// Into the inbox of the node at `url`: returns when it is there. A tensor of empty_shared() may be
     /// filled anew then. While the inbox is full it is tried again, until push_timeout.
-    void push(const std::string& url, std::string_view name, const at::Tensor& tensor) const;
+    void push(const std::string& url, std::string_view name, const TensorRef& tensor) const;
 
     /// The oldest message in the inbox; nothing when the time is over first, or after shutdown(). Each message is
     /// received once. Messages of one sender that pushes one after another come in that order.

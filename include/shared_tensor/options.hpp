@@ -106,11 +106,13 @@ constexpr auto no_grad() {
 }
 
 /// Puts the tensors of its arguments there first: "cpu", "cuda", "cuda:1". A server without that device does not start.
+/// A TensorRef is not moved: it lies in host memory, or, with "cuda", there already; else the call is refused.
 constexpr auto on_device(std::string_view device) {
     return option::Option{[device](FunctionOptions& options) { options.device = device; }};
 }
 
-/// Converts floating-point tensors of its arguments first: "float32", "float16", "bfloat16" or "float64".
+/// Converts floating-point tensors of its arguments first: "float32", "float16", "bfloat16" or "float64"; a TensorRef
+/// of another dtype is refused.
 constexpr auto as_dtype(std::string_view dtype) {
     return option::Option{[dtype](FunctionOptions& options) { options.dtype = dtype; }};
 }

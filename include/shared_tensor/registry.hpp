@@ -42,6 +42,7 @@ public:
     static Registry from_shared() {
         Registry registry;
         registry.add_records(detail::share_records);
+        registry.use(detail::framework);
         return registry;
     }
 
@@ -49,11 +50,16 @@ public:
     /// Throws std::invalid_argument for a name that is taken (naming both places), reserved or malformed.
     template <class F, class... Options>
     void add(detail::PlacedName name, F callable, const Options&... options) {
+        use(detail::framework);
         add(detail::make_shared_function(std::move(name.text), std::move(name.where), std::move(callable), options...));
     }
     void add(std::shared_ptr<const SharedFunction> function);
     /// `module`: the plugin that they are of, for messages; empty: this program.
     void add_records(const detail::ShareRecord* records, const std::string& module = {});
+
+    /// The functions use tensors of that framework (null: of none).
+    void use(const detail::Framework* framework);
+    const std::vector<const detail::Framework*>& frameworks() const { return frameworks_; }
 
     /// nullptr when there is none of that name.
     const SharedFunction* find(std::string_view name) const;
@@ -74,6 +80,7 @@ private:
     void add(Entry entry);
 
     std::unordered_map<std::string, Entry, Hash, std::equal_to<>> functions_;
+    std::vector<const detail::Framework*> frameworks_;
 };
 
 }  // namespace shared_tensor

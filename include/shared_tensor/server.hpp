@@ -31,7 +31,8 @@ struct ServerOptions {
     /// port, in the user's runtime directory) or "none".
     std::string local_socket = "auto";
     /// Tensors on GPUs go to processes of this host without a copy: "auto" (where there is a GPU), "on" (else the
-    /// server does not start) or "off". Loads libtorch_cuda, which takes seconds.
+    /// server does not start) or "off". Where functions or models use libtorch, that has to be one with CUDA, and its
+    /// CUDA libraries are loaded when the server is made, which takes seconds.
     std::string cuda = "auto";
     std::size_t simulated_devices = 0;  ///< see <shared_tensor/simulated.hpp>
     std::vector<AccessToken> tokens;
@@ -47,9 +48,13 @@ struct ServerOptions {
     std::vector<std::string> allowed_hosts;    ///< further values of Host ("name" or "name:port")
     std::vector<std::string> allowed_origins;  ///< values of Origin; none by default: no web page calls in
 
-    /// TorchScript models, "NAME=PATH" or "NAME=PATH?stateful=no&device=cuda:0&dtype=float16&grad=yes": the methods of
+    /// TorchScript models, "NAME=PATH" or "NAME=PATH?stateful=no&device=cuda:0&dtype=float16&grad=yes", and packages of
+    /// AOTInductor, "NAME=PATH.pt2", which hold native code, and are checked as plugins are: the methods of
     /// each are shared as NAME.METHOD. Such a file is a program.
     std::vector<std::string> models;
+    /// The folder of the libtorch that models run on, as `python3 -c "import torch; print(torch.__path__[0])"` prints
+    /// it; empty: it is looked for. A server without `models` and `model_folders` needs none.
+    std::string libtorch;
     /// Folders whose files an admin may load by model.load, while the server runs; empty: none.
     std::vector<std::string> model_folders;
     std::size_t max_models = 100;  ///< at once, those that are loaded on request; `models` are not held to it

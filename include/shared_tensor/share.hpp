@@ -24,6 +24,7 @@
 
 #include <shared_tensor/detail/adapter.hpp>
 #include <shared_tensor/detail/failure.hpp>
+#include <shared_tensor/detail/framework.hpp>
 #include <shared_tensor/function.hpp>
 #include <shared_tensor/options.hpp>
 #include <shared_tensor/version.hpp>
@@ -87,25 +88,17 @@ struct PluginManifest {
     std::uint32_t struct_size;
     std::uint32_t abi;
     const char* library_version;
-    const char* torch_version;  ///< empty: built without knowledge of torch
+    const Framework* framework;  ///< whose tensors it takes; null: none's
     const ShareRecord* records;
 };
 
 }  // namespace shared_tensor::detail
 
-#if defined(SHARED_TENSOR_TORCH_VERSION)
-#define SHARED_TENSOR_DETAIL_TORCH_VERSION SHARED_TENSOR_TORCH_VERSION
-#elif defined(TORCH_VERSION)
-#define SHARED_TENSOR_DETAIL_TORCH_VERSION TORCH_VERSION
-#else
-#define SHARED_TENSOR_DETAIL_TORCH_VERSION ""
-#endif
-
 /// The one symbol that the daemon looks up in a plugin; present in every module that includes this header.
 extern "C" [[gnu::visibility("default"), gnu::used]] inline const shared_tensor::detail::PluginManifest*
 shared_tensor_plugin_v1() noexcept {
     static shared_tensor::detail::PluginManifest manifest;
-    manifest = {sizeof manifest, SHARED_TENSOR_PLUGIN_ABI, SHARED_TENSOR_VERSION, SHARED_TENSOR_DETAIL_TORCH_VERSION,
+    manifest = {sizeof manifest, SHARED_TENSOR_PLUGIN_ABI, SHARED_TENSOR_VERSION, shared_tensor::detail::framework,
                 shared_tensor::detail::share_records};
     return &manifest;
 }

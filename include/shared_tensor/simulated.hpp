@@ -9,7 +9,7 @@
 //     simulated::enable(1);                                      // the server: --simulated-devices 1
 //     at::Tensor x = simulated::to_device(at::arange(1000));     // descriptors of x say "device": "cuda:SIM-..."
 //
-// In the process a simulated tensor is an ordinary CPU tensor whose storage lies in memory of a simulated device: that
+// In the process a simulated tensor is an ordinary CPU tensor whose elements lie in memory of a simulated device: that
 // is what marks it. Operators run on it at once and give tensors in host memory; those that work in place stay.
 //
 // Linux, processes of one user and one PID namespace. Thread safety: all functions from any thread.
@@ -21,12 +21,7 @@
 #include <string_view>
 #include <vector>
 
-namespace at {
-class Tensor;
-}
-namespace c10 {
-enum class ScalarType : std::int8_t;
-}
+#include <shared_tensor/tensor_ref.hpp>
 
 namespace shared_tensor::simulated {
 
@@ -40,11 +35,16 @@ std::string uuid(std::size_t device);
 
 /// Contiguous, zeroed, an allocation of its own. Throws std::bad_alloc, std::invalid_argument for a device that is not
 /// seen.
-at::Tensor empty(const std::vector<std::int64_t>& sizes, c10::ScalarType dtype, std::size_t device = 0);
+TensorRef empty(const std::vector<std::int64_t>& shape, DType dtype, std::size_t device = 0);
+template <class T>
+requires(!std::same_as<T, DType>) typename DTypeAdapter<T>::Tensor
+    empty(const std::vector<std::int64_t>& shape, T dtype, std::size_t device = 0) {
+    return empty(shape, DTypeAdapter<T>::to_dtype(dtype), device);
+}
 /// A copy there.
-at::Tensor to_device(const at::Tensor& tensor, std::size_t device = 0);
-/// The storage lies on a simulated device, or in memory of one that another process shares with this one.
-bool on_device(const at::Tensor& tensor);
+TensorRef to_device(const TensorRef& tensor, std::size_t device = 0);
+/// The elements lie on a simulated device, or in memory of one that another process shares with this one.
+bool on_device(const TensorRef& tensor);
 
 /// Gives work to the device's stream: it runs in order, on a thread of the device, and this returns at once. A tensor
 /// that is handed over carries an event behind what was given before; its reader waits for that. `work` must not throw.

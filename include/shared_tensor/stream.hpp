@@ -82,7 +82,7 @@ class Reader {
     static_assert(Shareable<T>,
                   "Reader<T>: no Codec for T: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
                   "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include "
-                  "<shared_tensor/tensor.hpp>");
+                  "<shared_tensor/torch.hpp>");
 
 public:
     using Item = T;
@@ -148,7 +148,7 @@ class Writer {
     static_assert(Shareable<T>,
                   "Writer<T>: no Codec for T: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
                   "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include "
-                  "<shared_tensor/tensor.hpp>");
+                  "<shared_tensor/torch.hpp>");
 
 public:
     using Item = T;

@@ -88,21 +88,21 @@ public:
     bool is_set() const;
 
     /// The one tensor. Throws std::out_of_range for a set.
-    const at::Tensor& tensor() const;
+    const TensorRef& tensor() const;
 
     /// A member of a set. Throws std::out_of_range that names it, for a single tensor too.
-    const at::Tensor& operator[](std::string_view member) const;
+    const TensorRef& operator[](std::string_view member) const;
     bool contains(std::string_view member) const;
     std::size_t size() const;                ///< members; 0 for a single tensor
     std::vector<std::string> names() const;  ///< of the members, sorted
 
     /// The members as a map of your own; the tensors are not copied.
-    template <std::same_as<at::Tensor> Tensor = at::Tensor>
+    template <class Tensor = TensorRef>
     std::map<std::string, Tensor> map() const {
         std::map<std::string, Tensor> result;
         for (std::string& member : names()) {
-            const Tensor& one = (*this)[member];
-            result.emplace_hint(result.end(), std::move(member), one);
+            Tensor one = (*this)[member];
+            result.emplace_hint(result.end(), std::move(member), std::move(one));
         }
         return result;
     }
@@ -124,7 +124,7 @@ namespace detail {
 template <class Range>
 concept NamedTensorRange = requires(const Range& range) {
     { range.begin()->first } -> std::convertible_to<std::string_view>;
-    { range.begin()->second } -> std::convertible_to<const at::Tensor&>;
+    { range.begin()->second } -> std::convertible_to<TensorRef>;
 };
 }  // namespace detail
 
@@ -139,14 +139,14 @@ public:
 
     /// The server keeps a copy: what happens to `tensor` afterwards does not matter. Throws InvalidParams for a name
     /// that cannot be one, ServerOutOfMemory beyond the server's limits, InvalidValue for a tensor that cannot be sent.
-    Published put(std::string_view name, const at::Tensor& tensor, const PutOptions& options = {}) const;
+    Published put(std::string_view name, const TensorRef& tensor, const PutOptions& options = {}) const;
 
     /// A set, published in one step.
     template <detail::NamedTensorRange Tensors>
     Published put(std::string_view name, const Tensors& tensors, const PutOptions& options = {}) const {
         Members members;
         for (const auto& [member, tensor] : tensors)
-            members.emplace_back(member, &tensor);
+            members.emplace_back(member, tensor);
         return put_set(name, members, options);
     }
 
@@ -172,14 +172,14 @@ public:
     /// not arrive, or damaged, is sent again (ClientOptions::retry); readers see the tensor when all of it is there.
     /// CallOptions::timeout bounds the whole. Throws what put() throws, std::invalid_argument for options that cannot
     /// be.
-    Published push(std::string_view name, const at::Tensor& tensor, const PushOptions& options = {}) const;
+    Published push(std::string_view name, const TensorRef& tensor, const PushOptions& options = {}) const;
 
     /// A set, published in one step.
     template <detail::NamedTensorRange Tensors>
     Published push(std::string_view name, const Tensors& tensors, const PushOptions& options = {}) const {
         Members members;
         for (const auto& [member, tensor] : tensors)
-            members.emplace_back(member, &tensor);
+            members.emplace_back(member, tensor);
         return push_set(name, members, options);
     }
 
@@ -198,7 +198,7 @@ public:
                                        std::chrono::milliseconds timeout) const;
 
 private:
-    using Members = std::vector<std::pair<std::string, const at::Tensor*>>;
+    using Members = std::vector<std::pair<std::string, TensorRef>>;
     Published put_set(std::string_view name, const Members& members, const PutOptions& options) const;
     Published push_set(std::string_view name, const Members& members, const PushOptions& options) const;
     Client repeating() const;

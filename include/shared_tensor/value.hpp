@@ -17,12 +17,11 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
-
-namespace at {
-class Tensor;
-}
+#include <type_traits>
 
 namespace shared_tensor {
+
+class TensorRef;  // <shared_tensor/tensor_ref.hpp>
 
 /// What a received value is.
 enum class Kind { null, boolean, integer, unsigned_integer, number, string, array, object, tensor, handle, unknown };
@@ -53,6 +52,11 @@ using ObjectPointer = std::shared_ptr<const ObjectCell>;
 /// How a call uses an object: with others at once, or alone.
 enum class Access { concurrent, exclusive };
 
+/// Where, and in which numbers, a function wants the tensors of its arguments; empty: as they are.
+struct Placement {
+    std::string_view device, dtype;
+};
+
 /// Where received values are stored. Implemented by the library; a node is valid as long as its source.
 class ValueSource {
 public:
@@ -70,7 +74,12 @@ public:
     virtual Node member(Node node, std::string_view key) const = 0;  ///< nullptr when there is none
     virtual void each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const = 0;
     /// Of Kind::tensor; throws InvalidValue when its bytes cannot be had. Valid as long as the source.
-    virtual const at::Tensor& tensor(Node node) const = 0;
+    virtual const TensorRef& tensor(Node node) const = 0;
+    /// The same for code that knows no devices: the argument of a function lies in host memory, unless the function
+    /// asks for a GPU. Copies it there, if need be.
+    virtual TensorRef plain_tensor(Node node) const;
+    /// For those who make a framework's tensors of them.
+    virtual Placement placement() const { return {}; }
     /// Of Kind::handle; throws InvalidValue when there is no such object, or not any more.
     virtual ObjectPointer handle(Node node, Access access) const = 0;
     /// A short text of the value for error messages ("string \"abc\"", "array of 3").
@@ -90,15 +99,10 @@ public:
     double number() const { return source_->number(node_); }
     std::string_view string() const { return source_->string(node_); }
     std::size_t size() const { return source_->size(node_); }
-    const at::Tensor& tensor() const {
-        try {
-            return source_->tensor(node_);
-        } catch (const InvalidValue& error) {  // knows its place inside the tensor only
-            const std::string outer = path();
-            const bool needs_dot = !outer.empty() && !error.path.empty() && error.path[0] != '[';
-            throw InvalidValue(outer + (needs_dot ? "." : "") + error.path, error.expected, error.got);
-        }
+    const TensorRef& tensor() const {
+        return *placed([&] { return &source_->tensor(node_); });
     }
+    TensorRef plain_tensor() const;
     ObjectPointer handle(Access access = Access::concurrent) const { return source_->handle(node_, access); }
 
     /// Children remember their parent for error messages: `*this` must outlive them.
@@ -132,6 +136,17 @@ public:
     ValueSource::Node node() const { return node_; }
 
 private:
+    template <class Read>
+    std::invoke_result_t<Read> placed(Read read) const {
+        try {
+            return read();
+        } catch (const InvalidValue& error) {  // knows its place inside the tensor only
+            const std::string outer = path();
+            const bool needs_dot = !outer.empty() && !error.path.empty() && error.path[0] != '[';
+            throw InvalidValue(outer + (needs_dot ? "." : "") + error.path, error.expected, error.got);
+        }
+    }
+
     static constexpr std::size_t kNoIndex = static_cast<std::size_t>(-1);
     ValueReader(const ValueReader& parent, ValueSource::Node node, std::string_view key, std::size_t index)
         : source_(parent.source_), node_(node), parent_(&parent), key_(key), index_(index) {}
@@ -160,7 +175,7 @@ public:
     virtual Node append(Node node) = 0;  ///< the previous element's node is no longer valid
     virtual void object(Node node) = 0;
     virtual Node member(Node node, std::string_view key) = 0;
-    virtual void tensor(Node node, const at::Tensor& value) = 0;
+    virtual void tensor(Node node, const TensorRef& value) = 0;
     virtual void handle(Node node, const ObjectPointer& value) = 0;
     /// In requests only: the result of an earlier item of the same batch, or a value in the server by its name.
     virtual void reference_to_item(Node node, std::uint64_t id) = 0;
@@ -179,7 +194,7 @@ public:
     void number(double value) { sink_->number(node_, value); }
     void number(float value) { sink_->number(node_, value); }
     void string(std::string_view value) { sink_->string(node_, value); }
-    void tensor(const at::Tensor& value) { sink_->tensor(node_, value); }
+    void tensor(const TensorRef& value) { sink_->tensor(node_, value); }
     void handle(const ObjectPointer& value) { sink_->handle(node_, value); }
     void reference_to_item(std::uint64_t id) { sink_->reference_to_item(node_, id); }
     void reference_to_name(std::string_view name) { sink_->reference_to_name(node_, name); }

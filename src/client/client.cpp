@@ -168,8 +168,8 @@ std::chrono::nanoseconds Client::ping() const {
     return std::chrono::steady_clock::now() - start;
 }
 
-void Client::make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const {
-    core_->ports().make_tensor(sizes, scalar_type, made);
+TensorRef Client::make_tensor(std::span<const std::int64_t> shape, DType dtype) const {
+    return core_->ports().make_tensor(shape, dtype);
 }
 
 std::string Client::url() const { return core_->url(); }

@@ -58,7 +58,7 @@ public:
         if (const auto known = read_.find(&descriptor); known != read_.end()) return known->second;
         return read_.emplace(&descriptor, opened_or_fetched(descriptor)).first->second;
     }
-    codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return real().wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         real().describe(tensor, out);
     }
@@ -118,7 +118,7 @@ public:
         if (tensor_ == nullptr) tensor_ = leased_->import();
         return tensor_;
     }
-    codec::TensorPointer wrap(const at::Tensor& tensor) override { return make()->wrap(tensor); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return make()->wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         make()->describe(tensor, out);
     }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "client/core.hpp"
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 
 namespace shared_tensor {
 
@@ -48,12 +48,12 @@ private:
 
 class PutTensor final : public PutArguments {
 public:
-    PutTensor(std::string_view name, const PutOptions& options, const at::Tensor& tensor)
+    PutTensor(std::string_view name, const PutOptions& options, const TensorRef& tensor)
         : PutArguments(name, options), tensor_(&tensor) {}
 
 private:
     void write_tensors(ValueWriter params) const override { params.member("tensor").tensor(*tensor_); }
-    const at::Tensor* tensor_;
+    const TensorRef* tensor_;
 };
 
 class PutSet final : public PutArguments {
@@ -104,7 +104,7 @@ private:
     static codec::TensorPointer handle_in(const ValueReader& reader, std::string_view name) {
         const ValueReader member = reader.member(name);
         member.require(Kind::tensor, "tensor");
-        return tensor::make_plain_handle(member.tensor());
+        return tensor::make_handle(member.tensor());
     }
     void read_set(const ValueReader& reader) {
         if (!reader.has("manifest") || !reader.has("data")) reader.fail("object with tensor, or manifest and data");
@@ -161,14 +161,14 @@ bool NamedTensor::is_set() const { return content_->tensor == nullptr; }
 bool NamedTensor::contains(std::string_view member) const { return content_->members.contains(member); }
 std::size_t NamedTensor::size() const { return content_->members.size(); }
 
-const at::Tensor& NamedTensor::tensor() const {
+const TensorRef& NamedTensor::tensor() const {
     if (is_set())
         throw std::out_of_range("\"" + content_->name + "\" is a set of " + std::to_string(size()) +
                                 " tensors: name one of its members");
     return content_->tensor->tensor();
 }
 
-const at::Tensor& NamedTensor::operator[](std::string_view member) const {
+const TensorRef& NamedTensor::operator[](std::string_view member) const {
     const auto found = content_->members.find(member);
     if (found == content_->members.end()) no_member(*content_, member);
     return found->second->tensor();
@@ -195,7 +195,7 @@ Client NamedTensors::repeating() const {
     return client_.with(options);
 }
 
-Published NamedTensors::put(std::string_view name, const at::Tensor& tensor, const PutOptions& options) const {
+Published NamedTensors::put(std::string_view name, const TensorRef& tensor, const PutOptions& options) const {
     PutResult result;
     client_.call_into("tensor.put", PutTensor(name, options, tensor), result);
     return std::move(result.published);

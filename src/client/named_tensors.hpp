@@ -4,7 +4,7 @@
 
 #include <shared_tensor/tensors.hpp>
 
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/safetensors.hpp"
 #include "tensor/tensor_set.hpp"
 
@@ -19,12 +19,12 @@ struct NamedTensor::Content {
     tensor::TensorMap members;    ///< of a set; all of them keep its one allocation
 };
 
-/// `members` are pairs of a name and a pointer to a tensor. Throws std::invalid_argument for a name that comes twice.
+/// `members` are pairs of a name and a tensor. Throws std::invalid_argument for a name that comes twice.
 template <class Members>
 tensor::TensorMap by_name(const Members& members) {
     tensor::TensorMap tensors;
     for (const auto& [member, tensor] : members) {
-        if (!tensors.emplace(member, tensor::make_handle(*tensor)).second)
+        if (!tensors.emplace(member, tensor::make_handle(tensor)).second)
             throw std::invalid_argument("a set has one tensor for each name, not two for \"" + member + '"');
     }
     return tensors;

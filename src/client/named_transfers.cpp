@@ -11,7 +11,7 @@
 #include "client/core.hpp"
 #include "client/named_tensors.hpp"
 #include "http/text.hpp"
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/tensor_file.hpp"
 
 namespace shared_tensor {
@@ -137,7 +137,7 @@ tensor::Metadata metadata_of(const PushOptions& options) {
 
 }  // namespace
 
-Published NamedTensors::push(std::string_view name, const at::Tensor& tensor, const PushOptions& options) const {
+Published NamedTensors::push(std::string_view name, const TensorRef& tensor, const PushOptions& options) const {
     const client::UploadForm form = form_of(options);
     codec::TensorPointer handle = tensor::make_handle(tensor);
     if (tensor::ElementReader(handle).data() == nullptr) handle = tensor::copy_tensor(handle, tensor::plain_block);
@@ -148,7 +148,7 @@ Published NamedTensors::push(std::string_view name, const at::Tensor& tensor, co
         as_file([&] { return tensor::file_of(handle, file_form, std::string(name), metadata_of(options)); });
     client::UploadFile sent = to_send(name, file, file_form, options);
     if (is_raw) {
-        sent.headers.add("Shared-Tensor-Dtype", std::string(tensor::name_of(tensor::dtype_of(handle))));
+        sent.headers.add("Shared-Tensor-Dtype", std::string(name_of(handle->tensor().dtype())));
         sent.headers.add("Shared-Tensor-Shape", nlohmann::json(tensor::shape_of(handle)).dump());
     }
     const auto done = client_.core_->upload(sent, form, client_.options_);

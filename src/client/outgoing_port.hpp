@@ -15,7 +15,7 @@ public:
     OutgoingPort(const TensorPorts& ports, std::string require) : ports_(&ports), require_(std::move(require)) {}
 
     codec::TensorPointer import(const codec::Json& descriptor) override { return real().import(descriptor); }
-    codec::TensorPointer wrap(const at::Tensor& tensor) override { return real().wrap(tensor); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return real().wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         real().describe(tensor, out);
     }

@@ -11,7 +11,7 @@
 
 #include "json_rpc/json_text.hpp"
 #include "tensor/devices/devices.hpp"
-#include "tensor/shared_allocation.hpp"
+#include "tensor/memory.hpp"
 #include "util/closer.hpp"
 #include "util/host_identity.hpp"
 #include "util/log.hpp"
@@ -264,14 +264,31 @@ shm::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {
 }
 
 /// When its last tensor goes, the server is asked whether it has done with it too.
-void SharedMemory::make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) {
+TensorRef SharedMemory::make_tensor(std::span<const std::int64_t> shape, DType dtype) {
+    struct Born {
+        shm::PooledSegmentPointer segment;
+        std::function<void()> gone;
+        ~Born() {
+            segment.reset();
+            gone();
+        }
+    };
     const auto ask_later = [self = weak_from_this(), process = process_] {
         if (!process.is_here()) return;
         closer().post([self] {
             if (const auto alive = self.lock()) alive->ask_back();
         });
     };
-    tensor::make_tensor_in({*pool_, "", shm::Sharing::read_only, ask_later}, sizes, scalar_type, made);
+    const std::uint64_t bytes = TensorRef::count_bytes({shape.begin(), shape.end()}, dtype);
+    if (bytes == 0) return tensor::allocate(dtype, shape);
+    try {
+        auto segment = pool_->take_place(static_cast<std::size_t>(bytes), "");
+        std::byte* const data = segment->data();
+        return tensor::view_of(data, std::shared_ptr<Born>(new Born{std::move(segment), ask_later}), dtype, shape, {});
+    } catch (const std::bad_alloc&) {  // no more memory to share
+    } catch (const std::system_error&) {
+    }
+    return tensor::allocate(dtype, shape);
 }
 
 std::optional<shm::SegmentPool::Place> SharedMemory::find(const void* address) const { return pool_->find(address); }

@@ -39,7 +39,7 @@ public:
     /// Device memory between us and the server.
     DeviceServer& devices() { return devices_; }
     /// Into `made`: an uninitialised tensor in memory of ours that the server may map.
-    void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made);
+    TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype);
     /// Nobody has read the tensors of these leases, and nobody will.
     void give_up(const std::vector<std::string>& leases);
     void confirm(const std::vector<std::string>& leases);

@@ -9,8 +9,8 @@
 #include "tensor/descriptor_text.hpp"
 #include "tensor/devices/devices.hpp"
 #include "tensor/exchange.hpp"
-#include "tensor/leased.hpp"
-#include "tensor/shared_allocation.hpp"
+#include "tensor/handle.hpp"
+#include "tensor/memory.hpp"
 #include "util/clock.hpp"
 #include "util/log.hpp"
 
@@ -51,7 +51,7 @@ public:
     ~Outbound() override { totals_->add(exchange_.compression()); }
 
     codec::TensorPointer import(const codec::Json& descriptor) override { return exchange_.import(descriptor); }
-    codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return exchange_.wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         try {
             exchange_.describe(tensor, out);
@@ -107,14 +107,14 @@ public:
         try {
             const bool lies_there = descriptor.way == tensor::Way::cuda_ipc && memory_ != nullptr;
             codec::TensorPointer tensor = lies_there ? open(descriptor) : exchange_.import(descriptor);
-            if (!descriptor.lease.empty()) tensor::mark_as_leased(tensor->tensor(), descriptor.lease);
-            return tensor;
+            return descriptor.lease.empty() ? tensor
+                                            : tensor::make_handle(tensor->tensor().with_lease(descriptor.lease));
         } catch (const InvalidValue&) {
             if (is_lent) check_session();  // it may have ended just now
             throw;
         }
     }
-    codec::TensorPointer wrap(const at::Tensor& tensor) override { return exchange_.wrap(tensor); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return exchange_.wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         exchange_.describe(tensor, out);
     }
@@ -257,9 +257,9 @@ public:
     std::string no_memory_reason() const override {
         return state_.with([](const State& state) { return state.memory == nullptr ? state.reason : ""; });
     }
-    void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const override {
-        if (const Memory shared = memory()) return shared->make_tensor(sizes, scalar_type, made);
-        tensor::make_ordinary_tensor(sizes, scalar_type, made);
+    TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const override {
+        if (const Memory shared = memory()) return shared->make_tensor(shape, dtype);
+        return tensor::allocate(dtype, shape);
     }
 
 private:

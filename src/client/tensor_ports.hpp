@@ -113,7 +113,7 @@ public:
     /// Why memory is not shared just now; empty where it is, or nobody has tried yet.
     virtual std::string no_memory_reason() const { return {}; }
     /// Into `made`: an uninitialised tensor, in shared memory if it can be had.
-    virtual void make_tensor(std::span<const std::int64_t> sizes, int scalar_type, at::Tensor& made) const = 0;
+    virtual TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const = 0;
 };
 
 /// Those of src/tensor. `local_socket` is the path of the server's local channel, empty for none. `devices` is as in

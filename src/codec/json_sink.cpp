@@ -77,7 +77,7 @@ ValueSink::Node JsonSink::member(Node node, std::string_view key) {
     return &(*object)[std::string(key)];
 }
 
-void JsonSink::tensor(Node node, const at::Tensor& value) {
+void JsonSink::tensor(Node node, const TensorRef& value) {
     const std::size_t index = value_->tensors.size();
     value_->tensors.push_back(port_->wrap(value));
     wrap(at(node), "$tensor", index);

@@ -27,7 +27,7 @@ public:
     Node append(Node node) override;
     void object(Node node) override;
     Node member(Node node, std::string_view key) override;
-    void tensor(Node node, const at::Tensor& value) override;
+    void tensor(Node node, const TensorRef& value) override;
     void handle(Node node, const ObjectPointer& value) override;
     void reference_to_item(Node node, std::uint64_t id) override;
     void reference_to_name(Node node, std::string_view name) override;

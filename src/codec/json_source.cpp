@@ -115,17 +115,20 @@ void JsonSource::each_member(Node node, const std::function<void(std::string_vie
         visit(key, &value);
 }
 
-const at::Tensor& JsonSource::tensor(Node node) const {
+const TensorRef& JsonSource::tensor(Node node) const {
     const Json& json = at(node);
     TensorPointer handle = imported(node);
     if (handle == nullptr) {
         handle = port_->import(*marked(json, "$tensor"));
         tensors_.emplace(&json, handle);
     }
-    if (!placement_) return handle->tensor();
-    TensorPointer& placed = placed_[&json];
-    if (placed == nullptr) placed = placement_.place(handle, placement_.device, placement_.dtype);
-    return placed->tensor();
+    return handle->tensor();
+}
+
+TensorRef JsonSource::plain_tensor(Node node) const {
+    const TensorRef& as_it_came = tensor(node);
+    const bool is_argument = placement_.has_value();
+    return is_argument && !placement_->device.starts_with("cuda") ? port_->in_host_memory(as_it_came) : as_it_came;
 }
 
 TensorPointer JsonSource::imported(Node node) const {

@@ -18,8 +18,8 @@ namespace shared_tensor::codec {
 class JsonSource final : public ValueSource {
 public:
     /// Tensors are imported, and references followed, when they are first read. Both must outlive the source; without
-    /// `references` nothing can be named.
-    explicit JsonSource(TensorPort& port, References* references = nullptr, Placement placement = {})
+    /// `references` nothing can be named. `placement`: of the function whose arguments they are.
+    explicit JsonSource(TensorPort& port, References* references = nullptr, std::optional<Placement> placement = {})
         : port_(&port), references_(references), placement_(placement) {}
 
     static Node node(const Json& json) { return &json; }
@@ -34,7 +34,9 @@ public:
     Node element(Node node, std::size_t index) const override;
     Node member(Node node, std::string_view key) const override;
     void each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const override;
-    const at::Tensor& tensor(Node node) const override;
+    const TensorRef& tensor(Node node) const override;
+    TensorRef plain_tensor(Node node) const override;
+    Placement placement() const override { return placement_.value_or(Placement()); }
     ObjectPointer handle(Node node, Access access) const override;
     std::string describe(Node node) const override;
 
@@ -58,8 +60,7 @@ private:
 
     TensorPort* port_;
     References* references_;
-    Placement placement_;
-    mutable std::unordered_map<Node, TensorPointer> placed_;
+    std::optional<Placement> placement_;
     mutable std::unordered_map<Node, TensorPointer> tensors_;
     mutable std::unordered_map<Node, std::shared_ptr<const Value>> followed_;
     mutable std::unordered_map<Node, ObjectPointer> objects_;  ///< of values that were followed

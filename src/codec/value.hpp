@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <shared_tensor/tensor_ref.hpp>
 #include <shared_tensor/value.hpp>
 
 #include "json_rpc/json_text.hpp"
@@ -23,7 +24,7 @@ class LentMemory;
 class TensorHandle {
 public:
     virtual ~TensorHandle() = default;
-    virtual const at::Tensor& tensor() const = 0;
+    virtual const TensorRef& tensor() const = 0;
     virtual std::uint64_t bytes() const = 0;  ///< of its elements, as they would travel
     virtual bool on_device() const = 0;       ///< not in host memory
     /// Appends what makes it equal to another tensor (dtype, shape, bytes). False when it is too big for a key.
@@ -59,7 +60,9 @@ public:
     /// `descriptor` is what stands behind "$tensor". Throws InvalidValue (path inside the descriptor) before it touches
     /// memory that the descriptor does not rightly name.
     virtual TensorPointer import(const Json& descriptor) = 0;
-    virtual TensorPointer wrap(const at::Tensor& tensor) = 0;
+    virtual TensorPointer wrap(const TensorRef& tensor) = 0;
+    /// The tensor itself, or a copy where it lies on a GPU. Throws std::bad_alloc.
+    virtual TensorRef in_host_memory(const TensorRef& tensor) { return tensor; }
     /// Appends the descriptor for the reader of this message, as JSON text; its bytes are arranged for on the way.
     virtual void describe(const TensorPointer& tensor, json_rpc::LongText& out) = 0;
 
@@ -68,15 +71,6 @@ public:
     /// LentMemory::take_over(), counted as copied for this message and within the bounds of its sender. Throws
     /// std::bad_alloc beyond them too.
     virtual void take_over(LentMemory& memory);
-};
-
-/// Where the tensors that a function reads are put, and what they become, before it gets them: by `place`, which
-/// src/tensor gives. Views that outlive it.
-struct Placement {
-    using Place = TensorPointer (*)(const TensorPointer& tensor, std::string_view device, std::string_view dtype);
-    Place place = nullptr;
-    std::string_view device, dtype;  ///< empty: as they are
-    explicit operator bool() const { return place != nullptr && !(device.empty() && dtype.empty()); }
 };
 
 /// What stands behind "$object" for the reader of a message: a handle of its own.

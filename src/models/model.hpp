@@ -38,7 +38,7 @@ struct ModelSize {
     std::uint64_t bytes = 0;
 };
 
-/// A TorchScript module whose public methods are shared functions NAME.METHOD.
+/// A model whose public methods are shared functions NAME.METHOD.
 ///
 /// State: each session (Context::caller().session) has an instance of its own, made at its first call and kept until
 /// session_closed(); calls of one session are to run one after another (FunctionOptions::stateful tells the
@@ -49,31 +49,23 @@ struct ModelSize {
 /// The functions keep the module alive, so they may outlive the Model. Thread safety: all methods from any thread.
 class Model {
 public:
-    ~Model();
-    const std::string& name() const;
-    const std::vector<std::shared_ptr<const SharedFunction>>& functions() const;
+    virtual ~Model() = default;
+    virtual const std::vector<std::shared_ptr<const SharedFunction>>& functions() const = 0;
     /// An instance of its own, as a server's object; its type is "model.NAME".
-    ObjectPointer create() const;
+    virtual ObjectPointer create() const = 0;
 
     /// Methods that are not shared, with the reason: "forward: a parameter of type Any can't cross".
-    const std::vector<std::string>& left_out() const;
+    virtual const std::vector<std::string>& left_out() const = 0;
 
-    ModelSize size() const;
+    virtual ModelSize size() const = 0;
 
     /// Frees that session's instance; a call that runs on it ends as if nothing had happened.
-    void session_closed(std::string_view session);
-    std::size_t instances() const;
-
-private:
-    friend std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options,
-                                             SessionIsOpen is_open);
-    class Impl;
-    explicit Model(std::unique_ptr<Impl> impl);
-    std::unique_ptr<Impl> impl_;
+    virtual void session_closed(std::string_view session) = 0;
+    virtual std::size_t instances() const = 0;
 };
 
 /// A file that is no model, or cannot be one here.
-class LoadError : public std::runtime_error {
+class [[gnu::visibility("default")]] LoadError : public std::runtime_error {
 public:
     enum class Kind { file, no_memory };
     LoadError(const std::string& model, const std::string& path, const std::string& why, Kind kind = Kind::file)
@@ -86,10 +78,13 @@ private:
     Kind kind_;
 };
 
-/// Reads a TorchScript file (torch.jit.save), in evaluation mode. Only for paths that the operator gave: such a file is
-/// a program. Throws LoadError. Without `is_open` all sessions are open until they are closed.
-std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options = {},
-                                  SessionIsOpen is_open = {});
+/// An AOTInductor package, by its name: it holds native code, so it counts as a plugin.
+inline bool is_compiled(std::string_view path) { return path.ends_with(".pt2"); }
+
+/// Reads a file. Only for paths that the operator gave: such a file is a program. Throws LoadError. Without `is_open`
+/// all sessions are open until they are closed.
+using LoadModel = std::function<std::shared_ptr<Model>(const std::string& name, const std::string& path,
+                                                       const LoadOptions& options, const SessionIsOpen& is_open)>;
 
 /// "name=path" or "name=path?stateful=deep&device=cuda:0&dtype=float16&grad=no", as it stands on the command line;
 /// stateful is yes, deep, shared or no.

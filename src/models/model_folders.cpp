@@ -29,26 +29,12 @@ bool is_anybodys(const fs::path& path) {
     return ::stat(path.c_str(), &status) != 0 || (status.st_mode & S_IWOTH) != 0;
 }
 
-/// In a sticky folder, /tmp for one, nobody can replace a file of somebody else.
-bool is_sticky(const fs::path& folder) {
-    struct stat status {};
-    return ::stat(folder.c_str(), &status) == 0 && (status.st_mode & S_ISVTX) != 0;
-}
-
 bool is_below(const fs::path& path, const fs::path& folder) {
     const fs::path relative = path.lexically_relative(folder);
     return !relative.empty() && *relative.begin() != ".." && *relative.begin() != ".";
 }
 
 }  // namespace
-
-std::string fault_of_writers(const std::string& path) {
-    std::error_code error;
-    const fs::path file = fs::canonical(path, error);
-    if (error) return {};
-    const fs::path folder = file.parent_path();
-    return is_anybodys(file) || (is_anybodys(folder) && !is_sticky(folder)) ? kAnybodys : "";
-}
 
 ModelFolders::ModelFolders(const std::vector<std::string>& folders) {
     for (const std::string& folder : folders) {

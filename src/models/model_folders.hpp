@@ -6,10 +6,6 @@
 
 namespace shared_tensor::models {
 
-/// Why a model file is not loaded whose path the operator gave: everybody may write to it, or replace it in its folder.
-/// Empty for a file that is fine or not there.
-std::string fault_of_writers(const std::string& path);
-
 /// Folders whose TorchScript files may be loaded on request. Such a file is a program, so the operator names them.
 /// Thread safety: all methods from any thread.
 class ModelFolders {

@@ -3,7 +3,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "tensor/placement.hpp"
 #include "util/log.hpp"
+#include "util/trusted_file.hpp"
 
 namespace shared_tensor::models {
 
@@ -38,9 +40,10 @@ private:
     std::string name_;
 };
 
-ModelTable::ModelTable(service::FunctionTable& functions, const std::vector<std::string>& folders,
+ModelTable::ModelTable(service::FunctionTable& functions, LoadModel load, const std::vector<std::string>& folders,
                        std::size_t max_models, SessionIsOpen is_open, const Clock& clock)
     : functions_(&functions),
+      load_model_(std::move(load)),
       folders_(folders),
       max_models_(max_models),
       is_open_(std::move(is_open)),
@@ -65,8 +68,17 @@ ModelTable::Info ModelTable::load_argument(const std::string& argument) {
     if (has(parsed.name)) throw std::invalid_argument("two models are called \"" + parsed.name + '"');
     if (const std::string fault = fault_of_writers(parsed.path); !fault.empty())
         throw LoadError(parsed.name, parsed.path, fault);
-    auto model = load_model(parsed.name, parsed.path, parsed.options, is_open_);
+    if (is_compiled(parsed.path) && belongs_to_another(parsed.path))
+        throw LoadError(parsed.name, parsed.path, "belongs to another user: its code would run as you");
+    auto model = load_model(parsed.name, parsed.path, parsed.options);
     return put(parsed.name, {std::move(model), {}, std::move(parsed.options), clock_->wall_time()});
+}
+
+std::shared_ptr<Model> ModelTable::load_model(const std::string& name, const std::string& path,
+                                              const LoadOptions& options) const {
+    if (const auto fault = tensor::fault_of_placement(options.device, options.dtype); !fault.empty())
+        throw LoadError(name, path, "cannot be loaded: " + fault);
+    return load_model_(name, path, options, is_open_);
 }
 
 /// In one step with its functions: nobody else has the name in hand. Sessions that end meanwhile are told to it.
@@ -129,6 +141,11 @@ std::optional<Refusal> ModelTable::take_in_hand(const std::string& name, Fault f
 std::variant<ModelTable::Info, Refusal> ModelTable::load(const Wanted& wanted) {
     if (closed_.load()) return Refusal{Refusal::Kind::closed};
     if (!is_name(wanted.name)) return bad_name(wanted.name);
+    if (is_compiled(wanted.file)) {
+        return Refusal{Refusal::Kind::request, "file",
+                       "a TorchScript file: a .pt2 holds native code, and is loaded by --model when the server starts",
+                       wanted.file};
+    }
     const ModelFolders::Found found = folders_.find(wanted.file);
     if (found.path.empty()) {
         return Refusal{Refusal::Kind::request, "file", "a file in a folder of models of this server",
@@ -143,7 +160,7 @@ std::variant<ModelTable::Info, Refusal> ModelTable::load(const Wanted& wanted) {
 /// By who has the name in hand.
 std::variant<ModelTable::Info, Refusal> ModelTable::load_file(const Wanted& wanted, const std::string& path) {
     try {
-        auto model = load_model(wanted.name, path, wanted.options, is_open_);
+        auto model = load_model(wanted.name, path, wanted.options);
         if (closed_.load()) return Refusal{Refusal::Kind::closed};
         return put(wanted.name, {std::move(model), wanted.file, wanted.options, clock_->wall_time()});
     } catch (const LoadError& error) {

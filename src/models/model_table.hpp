@@ -31,8 +31,8 @@ struct Refusal {
 class ModelTable {
 public:
     /// `functions` outlives it, and so does what `is_open` uses.
-    ModelTable(service::FunctionTable& functions, const std::vector<std::string>& folders, std::size_t max_models,
-               SessionIsOpen is_open = {}, const Clock& clock = real_clock());
+    ModelTable(service::FunctionTable& functions, LoadModel load, const std::vector<std::string>& folders,
+               std::size_t max_models, SessionIsOpen is_open = {}, const Clock& clock = real_clock());
 
     struct Info {
         std::string name, file;  ///< file: as it was asked for; empty for one of the command line
@@ -90,7 +90,11 @@ private:
     bool has(std::string_view name) const;
     std::shared_ptr<Model> find(std::string_view name) const;
 
+    std::shared_ptr<Model> load_model(const std::string& name, const std::string& path,
+                                      const LoadOptions& options) const;
+
     service::FunctionTable* functions_;
+    const LoadModel load_model_;
     ModelFolders folders_;
     std::size_t max_models_;
     SessionIsOpen is_open_;

@@ -1,18 +1,16 @@
 #include <shared_tensor/node.hpp>
 
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <thread>
 
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/tensor_ref.hpp>
 
 #include "client/failure.hpp"
 #include "node/inbox.hpp"
 #include "node/peers.hpp"
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 #include "util/clock.hpp"
 #include "util/ids.hpp"
 #include "util/of_this_process.hpp"
@@ -41,7 +39,7 @@ ShuttingDown shut_down() {
 }  // namespace
 
 const std::string& NodeMessage::name() const { return content_->name; }
-const at::Tensor& NodeMessage::tensor() const { return content_->tensor->tensor(); }
+const TensorRef& NodeMessage::tensor() const { return content_->tensor->tensor(); }
 
 class Node::Impl {
 public:
@@ -110,10 +108,10 @@ private:
     Registry with_inbox(Registry registry) {
         registry.add(
             kDeliver,
-            [this](const std::string& name, const at::Tensor& tensor) {
+            [this](const std::string& name, const TensorRef& tensor) {
                 if (name.size() > kLongestName)
                     throw InvalidValue("name", "at most 255 bytes", std::to_string(name.size()));
-                return inbox.put({name, tensor::make_plain_handle(tensor)});
+                return inbox.put({name, tensor::make_handle(tensor)});
             },
             arg("name"), arg("tensor"), execution::inline_,
             doc("Puts a tensor into the inbox of this node; false: the inbox is full."));
@@ -153,7 +151,7 @@ NamedTensor Node::pull(const std::string& url, std::string_view name, const Pull
 }
 
 /// A full inbox is asked for room before the tensor is sent once more.
-void Node::push(const std::string& url, std::string_view name, const at::Tensor& tensor) const {
+void Node::push(const std::string& url, std::string_view name, const TensorRef& tensor) const {
     impl_->guarded(impl_->pushed, [&] {
         const auto peer = impl_->peers().at(url);
         const auto timeout = std::clamp<std::chrono::milliseconds>(impl_->options.push_timeout, {}, kLongestTimeout);
@@ -171,7 +169,7 @@ void Node::push(const std::string& url, std::string_view name, const at::Tensor&
             if (impl_->stopped) throw shut_down();
             if (real_clock().now() + pause >= deadline) throw full(url);
             std::this_thread::sleep_for(pause);
-            has_room = client({}).call<bool>(kHasRoom, named("bytes", tensor.nbytes()));
+            has_room = client({}).call<bool>(kHasRoom, named("bytes", tensor.bytes()));
         }
     });
 }

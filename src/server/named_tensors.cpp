@@ -18,7 +18,7 @@ constexpr std::uint64_t kSmallest = 4096;
 class HandlePort final : public codec::TensorPort {
 public:
     codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("HandlePort::import"); }
-    codec::TensorPointer wrap(const at::Tensor&) override { throw std::logic_error("HandlePort::wrap"); }
+    codec::TensorPointer wrap(const TensorRef&) override { throw std::logic_error("HandlePort::wrap"); }
     void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
 };
 
@@ -91,9 +91,9 @@ NamedTensors::Placed NamedTensors::place(const std::string& owner, const codec::
 }
 
 shm::PooledSegmentPointer NamedTensors::segment_of(const codec::TensorPointer& tensor) const {
-    if (pool_ == nullptr || tensor->on_device() || tensor->bytes() == 0 || !tensor::is_contiguous(tensor))
+    if (pool_ == nullptr || tensor->on_device() || tensor->bytes() == 0 || !tensor->tensor().is_contiguous())
         return nullptr;
-    auto place = pool_->find(tensor::address_of(tensor));
+    auto place = pool_->find(tensor->tensor().data());
     return place ? std::move(place->segment) : nullptr;
 }
 
@@ -101,7 +101,7 @@ shm::PooledSegmentPointer NamedTensors::segment_of(const codec::TensorPointer& t
 /// the tensor can write to it.
 bool NamedTensors::can_seal(const std::string& owner, const codec::TensorPointer& tensor) const {
     const shm::PooledSegmentPointer segment = segment_of(tensor);
-    return segment != nullptr && segment->principal() == owner && tensor::is_alone(tensor) && segment->seal();
+    return segment != nullptr && segment->principal() == owner && tensor->tensor().is_alone() && segment->seal();
 }
 
 NamedTensors::Placed NamedTensors::place(const std::string& owner, const tensor::TensorMap& tensors) const {
@@ -131,7 +131,7 @@ NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileC
     value->file_bytes = bytes;
     if (!value->is_set()) return {std::move(value), 0};
     const auto is_aligned = [&](const auto& one) {
-        const auto first = reinterpret_cast<std::uintptr_t>(tensor::address_of(content.set.data));
+        const auto first = reinterpret_cast<std::uintptr_t>(content.set.data->tensor().data());
         return (first + one.second.offset) % tensor::size_of(one.second.dtype) == 0;
     };
     if (std::all_of(content.set.manifest.begin(), content.set.manifest.end(), is_aligned)) {

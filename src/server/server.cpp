@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
+#include "models/torch_library.hpp"
 #include "server/credentials.hpp"
 #include "server/descriptor_shares.hpp"
 #include "server/lease_methods.hpp"
@@ -20,12 +22,12 @@
 #include "server/tensor_methods.hpp"
 #include "server/url_media.hpp"
 #include "service/open_rpc.hpp"
-#include "tensor/at_tensor.hpp"
+#include "tensor/cuda/cuda_device.hpp"
 #include "tensor/devices/devices.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/own_result.hpp"
 #include "tensor/placement.hpp"
 #include "tensor/shared_allocation.hpp"
-#include "tensor/threads.hpp"
 #include "util/closer.hpp"
 #include "util/default_local_socket.hpp"
 #include "util/descriptors.hpp"
@@ -99,8 +101,6 @@ service::DispatcherOptions dispatcher_options(const ServerOptions& options, cons
     result.cache_bytes = options.cache_bytes;
     result.call_timeout = options.call_timeout;
     result.max_streams = options.max_streams;
-    result.place = &tensor::placed;
-    result.without_grad = &tensor::without_grad;
     result.own_result = &tensor::own_result;
     result.idempotency.max_keys = options.idempotency_keys;
     result.idempotency.window = options.idempotency_window;
@@ -162,13 +162,44 @@ service::UploadLimits upload_limits(const ServerOptions& options) {
     return {all, one, options.max_uploads, options.max_client_uploads, options.upload_ttl};
 }
 
+using Frameworks = std::set<const detail::Framework*>;
+
+/// Where functions or models could do nothing with tensors on GPUs, none are handed over by this server.
+tensor::Viability switch_on_cuda(tensor::Devices& devices, const Frameworks& frameworks) {
+    if (tensor::Viability seen = tensor::cuda_device().viable(); !seen) return seen;
+    for (const detail::Framework* framework : frameworks) {
+        if (const char* const why = framework->load_cuda()) {
+            log::warn("GPUs are not used: ", why);
+            return {why};
+        }
+        tensor::on_gpu_memory_shortage(framework->release_memory);
+    }
+    return devices.use_cuda(tensor::UseCuda::if_found);
+}
+
 /// Devices belong to the process: what one server switched on stays so.
-void switch_on_devices(const ServerOptions& options) {
+void switch_on_devices(const ServerOptions& options, const Frameworks& frameworks) {
     if (options.simulated_devices > simulated::enabled()) simulated::enable(options.simulated_devices);
+    tensor::Devices& devices = tensor::Devices::of_process();  // its thread starts now: later there may be no more
     if (options.cuda == "off") return;
-    const auto usable = tensor::Devices::of_process().use_cuda(tensor::UseCuda::if_found);
+    const auto usable = switch_on_cuda(devices, frameworks);
     if (!usable && options.cuda == "on") throw std::runtime_error("CUDA cannot be used: " + usable.reason);
     log::debug(usable ? "CUDA tensors are shared" : "CUDA tensors are not shared: ", usable.reason);
+}
+
+/// Null where no model can come. Before requests are served, so that the operator sees what is missing, and no
+/// request waits for it.
+const models::TorchModels* torch_for_models(const ServerOptions& options) {
+    if (options.models.empty() && options.model_folders.empty()) return nullptr;
+    return &models::load_torch(options.libtorch);
+}
+
+Frameworks frameworks_of(const Registry& registry, const models::TorchModels* models) {
+    Frameworks all(registry.frameworks().begin(), registry.frameworks().end());
+    all.insert(detail::framework);
+    all.insert(models != nullptr ? models->framework : nullptr);
+    all.erase(nullptr);
+    return all;
 }
 
 ReplyLimits reply_limits(const ServerOptions& options) {
@@ -222,6 +253,7 @@ class Server::Impl {
 public:
     Impl(const Registry& registry, ServerOptions wanted)
         : options_(completed(std::move(wanted))),
+          torch_(torch_for_models(options_)),
           epoch_(random_hex(8)),
           credentials_(options_),
           clients_(client_limits(options_)),
@@ -237,7 +269,8 @@ public:
           uploads_(upload_limits(options_)),
           watches_([this](const auto& id, const auto& owner) { return dispatcher_.tasks().get(id, owner); }),
           dispatcher_(registry, dispatcher_options(options_, allocation_), &tensor::make_handle),
-          models_(dispatcher_.functions(), options_.model_folders, options_.max_models,
+          models_(dispatcher_.functions(), torch_ != nullptr ? models::LoadModel(torch_->load) : nullptr,
+                  options_.model_folders, options_.max_models,
                   [this](const std::string& session) { return sessions_.is_open(session); }),
           open_rpc_(dispatcher_.functions(), SHARED_TENSOR_VERSION, {own_methods(), {{"Tensor", tensor_schema()}}}),
           values_{objects_,
@@ -274,6 +307,10 @@ public:
                    options_.max_json_bytes,
                    options_.max_body_bytes}),
           transport_(http_options(options_), router_) {
+        const Frameworks frameworks = frameworks_of(registry, torch_);
+        for (const detail::Framework* framework : frameworks)
+            framework->prepare(options_.torch_threads);
+        switch_on_devices(options_, frameworks);
         dispatcher_.tasks().on_changed([this](std::string_view id) { watches_.changed(id); });
         add_lease_methods(builtins_, {leases_, sessions_, local_, epoch_});
         add_tensor_methods(builtins_, names_, epoch_);
@@ -298,8 +335,6 @@ public:
 
     void start() {
         if (!is_here()) throw std::logic_error("this server belongs to the process that this one was forked from");
-        tensor::limit_threads(options_.torch_threads);
-        switch_on_devices(options_);
         warn_of_plain_tokens(options_);
         check_placements();
         closer();  // its thread starts now: later there may be no more threads
@@ -401,6 +436,7 @@ private:
 
     const ProcessMark process_;
     const ServerOptions options_;
+    const models::TorchModels* const torch_;
     const std::string epoch_;
     Credentials credentials_;
     Clients clients_;

@@ -10,7 +10,6 @@
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
 #include "http/web_socket_turns.hpp"
-#include "tensor/placement.hpp"
 #include "util/check.hpp"
 
 namespace shared_tensor::server {
@@ -91,7 +90,7 @@ private:
         exchange.set_media(call_->setup_.recipient.media());
         MessageReferences references(call_->setup_.values, call_->principal());
         const FunctionOptions& options = call_->setup_.function->options();
-        const codec::JsonSource source(exchange, &references, {&tensor::placed, options.device, options.dtype});
+        const codec::JsonSource source(exchange, &references, Placement{options.device, options.dtype});
         try {
             read(ValueReader(source, codec::JsonSource::node(*item.value)));
             call_->lent_->add(exchange.take_lent());

@@ -300,7 +300,7 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         std::make_shared<const TensorFile>(is_set ? tensor::file_of(found.value->set, metadata)
                                                   : tensor::file_of(found.tensor, wanted.form, name, metadata));
     if (!is_set) {
-        response.headers.add("Shared-Tensor-Dtype", std::string(tensor::name_of(tensor::dtype_of(found.tensor))));
+        response.headers.add("Shared-Tensor-Dtype", std::string(name_of(found.tensor->tensor().dtype())));
         response.headers.add("Shared-Tensor-Shape", shape_text(found.tensor));
     }
     response.content_type = media_type_of(wanted.form);

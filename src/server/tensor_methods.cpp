@@ -253,7 +253,7 @@ public:
 private:
     struct NoPort final : codec::TensorPort {
         codec::TensorPointer import(const Json&) override { throw std::logic_error("import"); }
-        codec::TensorPointer wrap(const at::Tensor&) override { throw std::logic_error("wrap"); }
+        codec::TensorPointer wrap(const TensorRef&) override { throw std::logic_error("wrap"); }
         void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
     };
     codec::Value value_;
@@ -307,7 +307,7 @@ Json to_json(const Named& named) {
     if (value.is_set()) {
         json["members"] = value.set.manifest.size();
     } else {
-        json["dtype"] = tensor::name_of(tensor::dtype_of(value.tensor));
+        json["dtype"] = name_of(value.tensor->tensor().dtype());
         json["shape"] = tensor::shape_of(value.tensor);
     }
     return json;

@@ -90,7 +90,8 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     }
     auto nodes = match_arguments(*function.shared, spec.params);
     if (auto* error = std::get_if<Error>(&nodes)) return std::move(*error);
-    codec::JsonSource source(spec.port, spec.references, placement_of(*function.shared));
+    codec::JsonSource source(spec.port, spec.references,
+                             Placement{function.shared->options().device, function.shared->options().dtype});
     (void)spec.port.take_lent();  // what others of the same message brought is theirs
     Binding binding = function.shared->bind(source, std::get<ArgumentNodes>(nodes));
     if (binding.failure) return source.fault() ? *source.fault() : to_error(*binding.failure);
@@ -153,10 +154,10 @@ void Dispatcher::set_keys(Prepared& prepared, const CallSpec& spec, Kind kind, c
 }
 
 std::shared_ptr<Execution> Dispatcher::make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline) {
-    return std::make_shared<Execution>(
-        Execution::Setup{prepared.function->shared, std::move(prepared.call), std::move(owner), deadline, wrap_,
-                         prepared.function->run_time, options_.memory, nullptr, options_.without_grad, prepared.memory,
-                         options_.own_result, prepared.lent, prepared.kept});
+    return std::make_shared<Execution>(Execution::Setup{prepared.function->shared, std::move(prepared.call),
+                                                        std::move(owner), deadline, wrap_, prepared.function->run_time,
+                                                        options_.memory, nullptr, prepared.memory, options_.own_result,
+                                                        prepared.lent, prepared.kept});
 }
 
 std::vector<Dispatcher::FunctionStats> Dispatcher::function_stats() const {

@@ -32,8 +32,6 @@ struct DispatcherOptions {
     std::chrono::milliseconds call_timeout{30'000};
     std::size_t max_streams = 64;                ///< calls that stream, at once
     const detail::CallMemory* memory = nullptr;  ///< where functions may have results born; outlives the dispatcher
-    codec::Placement::Place place = nullptr;     ///< of functions with a device or a dtype
-    WithoutGrad without_grad = nullptr;          ///< of those marked so
     OwnResult own_result = nullptr;              ///< null: nothing is lent
 };
 
@@ -119,10 +117,6 @@ public:
     std::variant<std::optional<tasks::TaskInfo>, json_rpc::Error> submit(const CallSpec& spec,
                                                                          const TaskOptions& options);
 
-    /// Where the tensors go that this function reads.
-    codec::Placement placement_of(const SharedFunction& function) const {
-        return {options_.place, function.options().device, function.options().dtype};
-    }
     /// How its runs went, for each function that has run.
     struct FunctionStats {
         std::string name;

@@ -25,7 +25,7 @@ namespace {
 class YieldPort final : public codec::TensorPort {
 public:
     explicit YieldPort(WrapTensor make) : wrap_(make) {}
-    codec::TensorPointer wrap(const at::Tensor& tensor) override {
+    codec::TensorPointer wrap(const TensorRef& tensor) override {
         if (wrap_ == nullptr) throw std::logic_error("this server was built without tensors");
         return wrap_(tensor);
     }
@@ -89,8 +89,6 @@ OutcomePointer Execution::invoke() {
     codec::Value value;
     YieldPort port(setup_.wrap);
     codec::JsonSink sink(value, port);
-    const bool no_grad = setup_.without_grad != nullptr && setup_.function->options().no_grad;
-    const std::shared_ptr<void> guard = no_grad ? setup_.without_grad() : nullptr;
     const CallOwner& owner = setup_.owner;
     const CurrentCall current{setup_.function->name(), owner.principal, owner.request, owner.task};
     have_signal_stack();

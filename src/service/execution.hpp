@@ -28,10 +28,7 @@ struct CallOwner {
 };
 
 /// Makes a tensor that a function yields countable; src/tensor gives it.
-using WrapTensor = codec::TensorPointer (*)(const at::Tensor&);
-
-/// Makes what keeps this thread from recording for autograd while it is there; src/tensor gives it.
-using WithoutGrad = std::shared_ptr<void> (*)();
+using WrapTensor = codec::TensorPointer (*)(const TensorRef&);
 
 /// Copies what a call leaves behind in memory that clients can write to; src/tensor gives it (tensor::own_result).
 using OwnResult = std::uint64_t (*)(codec::Value& result, const codec::LentForCall* lent, bool kept);
@@ -51,8 +48,7 @@ public:
         std::shared_ptr<RunTime> run_time = nullptr;  ///< of all runs of the function; null: waiters sleep at once
         const detail::CallMemory* memory = nullptr;   ///< outlives the execution; null: none is shared
         std::shared_ptr<detail::CallStreams> streams = nullptr;  ///< of a function that takes some
-        WithoutGrad without_grad = nullptr;
-        FaultWatch caller_memory{};  ///< of the memory that the arguments may lie in
+        FaultWatch caller_memory{};                              ///< of the memory that the arguments may lie in
         OwnResult own_result = nullptr;
         std::shared_ptr<codec::LentForCall> lent = nullptr;  ///< with its arguments and items; null: nothing
         bool kept = false;  ///< others than its caller get the result, or its caller gets it again

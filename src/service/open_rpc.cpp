@@ -16,7 +16,7 @@ using codec::Json;
 class NoTensors final : public codec::TensorPort {
 public:
     codec::TensorPointer import(const Json&) override { return nullptr; }
-    codec::TensorPointer wrap(const at::Tensor&) override { return nullptr; }
+    codec::TensorPointer wrap(const TensorRef&) override { return nullptr; }
     void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
 };
 

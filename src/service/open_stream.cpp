@@ -35,10 +35,9 @@ std::variant<StreamRun, Error> Dispatcher::open_stream(const CallSpec& spec,
     if (!place) return busy();
     const bool bounded = spec.timeout || ready.function->shared->options().timeout.count() > 0;
     const SteadyTime deadline = bounded ? clock_->now() + ready.timeout : SteadyTime::max();
-    const auto execution = std::make_shared<Execution>(
-        Execution::Setup{ready.function->shared, std::move(ready.call), spec.owner, deadline, wrap_,
-                         ready.function->run_time, options_.memory, std::move(streams), options_.without_grad,
-                         ready.memory, options_.own_result, ready.lent, ready.kept});
+    const auto execution = std::make_shared<Execution>(Execution::Setup{
+        ready.function->shared, std::move(ready.call), spec.owner, deadline, wrap_, ready.function->run_time,
+        options_.memory, std::move(streams), ready.memory, options_.own_result, ready.lent, ready.kept});
     execution->on_cancelled(std::move(cancelled));
     StreamRun run(execution, execution->join(), std::move(*place), std::move(counted));
     count_as_live(execution);

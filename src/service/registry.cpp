@@ -64,6 +64,11 @@ void Registry::add_records(const detail::ShareRecord* records, const std::string
     }
 }
 
+void Registry::use(const detail::Framework* framework) {
+    const bool known = std::find(frameworks_.begin(), frameworks_.end(), framework) != frameworks_.end();
+    if (framework != nullptr && !known) frameworks_.push_back(framework);
+}
+
 const SharedFunction* Registry::find(std::string_view name) const {
     const auto found = functions_.find(name);
     return found == functions_.end() ? nullptr : found->second.function.get();

@@ -1,5 +1,3 @@
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <span>
 #include <vector>
@@ -7,9 +5,9 @@
 #include <shared_tensor/bytes.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
 #include "tensor/element_reader.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/medium.hpp"
 #include "tensor/memory.hpp"
 
@@ -64,11 +62,11 @@ public:
             throw InvalidValue("base64", "base64 of " + std::to_string(bytes) + " bytes (shape x item size)",
                                "base64 of " + std::to_string(*size) + " bytes");
         }
-        at::Tensor tensor = allocate(descriptor.dtype, descriptor.shape);
+        TensorRef tensor = allocate(descriptor.dtype, descriptor.shape);
         std::byte* out = mutable_bytes(tensor).data();
         if (!decode_base64_into(content.get_ref<const std::string&>(), out)) fail("other characters");
         check_bools(descriptor, out);
-        return {make_plain_handle(tensor), bytes};
+        return {make_handle(tensor), bytes};
     }
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {

@@ -1,12 +1,10 @@
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <new>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/medium.hpp"
 #include "tensor/memory.hpp"
 
@@ -28,19 +26,16 @@ public:
     Imported import(const Descriptor& descriptor, const Incoming& incoming) const override {
         if (is_compressed(descriptor)) return decompressed(descriptor, incoming);
         const Region region = parse_region(descriptor, incoming.body.size());
-        if (descriptor.extent.elements == 0)
-            return {make_plain_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
+        if (descriptor.extent.elements == 0) return {make_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
         const std::byte* data = incoming.body.data() + region.offset;
         check_bools(descriptor, data);
         // Item sizes are powers of two; a complex number is aligned like its parts at least.
         if (!is_aligned(data, size_of(descriptor.dtype))) return copied(descriptor, data);
-        return {
-            make_plain_handle(view_of(data, incoming.owner, descriptor.dtype, descriptor.shape, descriptor.strides)),
-            0};
+        return {make_handle(view_of(data, incoming.owner, descriptor.dtype, descriptor.shape, descriptor.strides)), 0};
     }
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody& body) const override {
-        Dense values = dense(handle->tensor(), dtype_of(handle->tensor()));
+        Dense values = dense(handle->tensor());
         // its reader may take no more than that in one message
         const bool fits =
             values.bytes.size() <= kMostCompressed - std::min(body.compressed().uncompressed, kMostCompressed);
@@ -50,7 +45,7 @@ public:
             const std::string coding(name_of(body.compression().coding));
             return {"{" + region_members(region) + R"(,"coding":")" + coding + "\"}", values.copied + region.size};
         }
-        const Region region = body.add(values.bytes, std::move(values.tensor));
+        const Region region = body.add(values.bytes, values.tensor.owner());
         return {"{" + region_members(region) + "}", values.copied};
     }
 
@@ -72,7 +67,7 @@ private:
             throw InvalidValue("strides", "those of a contiguous tensor, or none: its bytes are compressed", "others");
         struct Held {
             std::shared_ptr<const void> share;
-            at::Tensor tensor;
+            TensorRef tensor;
         };
         const auto held = std::make_shared<Held>();
         if (incoming.hold) held->share = incoming.hold(descriptor.extent.bytes);
@@ -89,20 +84,20 @@ private:
                                error.what());
         }
         check_bools(descriptor, out.data());
-        if (out.empty()) return {make_plain_handle(held->tensor), 0, region.size};
-        return {make_plain_handle(view_of(out.data(), held, descriptor.dtype, descriptor.shape, {})), out.size(),
+        if (out.empty()) return {make_handle(held->tensor), 0, region.size};
+        return {make_handle(view_of(out.data(), held, descriptor.dtype, descriptor.shape, {})), out.size(),
                 region.size};
     }
 
     static Imported copied(const Descriptor& descriptor, const std::byte* data) {
-        at::Tensor tensor = allocate(descriptor.dtype, descriptor.shape);
+        TensorRef tensor = allocate(descriptor.dtype, descriptor.shape);
         std::byte* out = mutable_bytes(tensor).data();
         if (descriptor.strides.empty()) {
             std::memcpy(out, data, static_cast<std::size_t>(descriptor.extent.bytes));
         } else {
             gather(data, descriptor.shape, descriptor.strides, size_of(descriptor.dtype), out);
         }
-        return {make_plain_handle(tensor), descriptor.extent.bytes};
+        return {make_handle(tensor), descriptor.extent.bytes};
     }
 };
 

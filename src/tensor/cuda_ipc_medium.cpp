@@ -1,14 +1,12 @@
-#include <ATen/core/Tensor.h>
-
 #include <limits>
 #include <utility>
 
 #include <shared_tensor/bytes.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/devices/device_peer.hpp"
 #include "tensor/devices/devices.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/medium.hpp"
 
 namespace shared_tensor::tensor {
@@ -16,8 +14,6 @@ namespace shared_tensor::tensor {
 namespace {
 
 constexpr const char* kDevicePrefix = "cuda:";
-
-ShapeView view(at::IntArrayRef counts) { return {counts.data(), counts.size()}; }
 
 std::string to_text(const IpcBytes& bytes) { return encode_base64(bytes); }
 
@@ -71,7 +67,7 @@ public:
         const IpcDevice& device = *found.kind.device;
         const Wanted wanted = parse(descriptor, device.devices()[found.index].memory_bytes);
         if (descriptor.extent.elements == 0)
-            return {make_plain_handle(device.empty(found.index, descriptor.dtype, descriptor.shape)), 0};
+            return {make_handle(device.empty(found.index, descriptor.dtype, descriptor.shape)), 0};
         try {
             Openings::Borrowed block = borrow(descriptor, found, wanted);
             if (wanted.region.offset > block.bytes || wanted.region.size > block.bytes - wanted.region.offset) {
@@ -79,24 +75,24 @@ public:
                                    "a part of the block, which has " + std::to_string(block.bytes) + " bytes",
                                    std::to_string(wanted.region.offset) + " + " + std::to_string(wanted.region.size));
             }
-            const at::Tensor lent = device.view(found.index, block.base + wanted.region.offset, std::move(block.owner),
-                                                descriptor.dtype, descriptor.shape, descriptor.strides);
+            const TensorRef lent = device.view(found.index, block.base + wanted.region.offset, std::move(block.owner),
+                                               descriptor.dtype, descriptor.shape, descriptor.strides);
             const bool as_it_lies = imports_ == DeviceImports::where_they_lie || incoming.borrow;
-            const at::Tensor tensor = as_it_lies ? lent : device.copy(lent);
+            const TensorRef tensor = as_it_lies ? lent : device.copy(lent);
             if (descriptor.dtype == DType::bool_ && device.has_odd_bools(tensor))
                 throw InvalidValue("cuda_ipc", "bytes 0 and 1 for dtype bool", "other bytes");
-            return {make_plain_handle(tensor), as_it_lies ? 0 : descriptor.extent.bytes};
+            return {make_handle(tensor), as_it_lies ? 0 : descriptor.extent.bytes};
         } catch (const DeviceRefused& refused) {
             throw InvalidValue("cuda_ipc", "a tensor that the device can share", refused.what());
         }
     }
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
-        const at::Tensor& tensor = handle->tensor();
+        const TensorRef& tensor = handle->tensor();
         const auto kind = Devices::of_process().holder(tensor);
         if (!kind) throw CannotLend("the tensor lies on a device that this process cannot share");
         try {
-            return tensor.numel() == 0 ? empty(*kind, tensor) : lent(*kind, tensor, is_kept(*handle));
+            return tensor.elements() == 0 ? empty(*kind, tensor) : lent(*kind, tensor, is_kept(*handle));
         } catch (const DeviceRefused& refused) {
             throw CannotLend(refused.what());
         }
@@ -158,7 +154,7 @@ private:
         return {own.base, own.bytes, std::shared_ptr<Reader>(new Reader{std::move(use), done})};
     }
 
-    Exported empty(const Devices::Kind& kind, const at::Tensor& tensor) const {
+    Exported empty(const Devices::Kind& kind, const TensorRef& tensor) const {
         const auto devices = kind.device->devices();
         const std::size_t index = kind.device->index_of(tensor);
         if (index >= devices.size() || !peer_->sees(devices[index].uuid))
@@ -167,7 +163,7 @@ private:
     }
 
     /// `kept`: others get the tensor later, and its reader can write to what it is lent.
-    Exported lent(const Devices::Kind& kind, const at::Tensor& tensor, bool kept) const {
+    Exported lent(const Devices::Kind& kind, const TensorRef& tensor, bool kept) const {
         const DevicePlace place = kind.device->place(tensor);
         const auto devices = kind.device->devices();
         if (place.device >= devices.size()) throw CannotLend("this process does not see the tensor's device any more");
@@ -175,17 +171,17 @@ private:
         if (!peer_->sees(uuid)) throw CannotLend("the reader does not see the device " + uuid);
         // Memory of somebody else's: its lease is ours alone, and CUDA exports no block twice.
         if (!kept && !kind.openings->contains(place.base + place.offset)) return lent(kind, tensor, place, uuid, 0);
-        const at::Tensor own = kind.device->copy(tensor);
-        return lent(kind, own, kind.device->place(own), uuid, own.nbytes());
+        const TensorRef own = kind.device->copy(tensor);
+        return lent(kind, own, kind.device->place(own), uuid, own.bytes());
     }
 
-    Exported lent(const Devices::Kind& kind, const at::Tensor& tensor, const DevicePlace& place,
-                  const std::string& uuid, std::uint64_t copied) const {
+    Exported lent(const Devices::Kind& kind, const TensorRef& tensor, const DevicePlace& place, const std::string& uuid,
+                  std::uint64_t copied) const {
         if (!place.obstacle.empty()) throw CannotLend(place.obstacle);
-        const DType dtype = dtype_of(tensor);
+        const DType dtype = tensor.dtype();
         Shape strides(tensor.strides().begin(), tensor.strides().end());
-        const auto extent = extent_of(view(tensor.sizes()), strides, size_of(dtype));
-        const bool plain = is_contiguous(view(tensor.sizes()), strides);
+        const auto extent = extent_of(tensor.shape(), strides, size_of(dtype));
+        const bool plain = is_contiguous(tensor.shape(), strides);
         const IpcBytes handle = kind.device->export_block(place);
         auto event = kind.device->record(place.device);
         std::string content = content_of(to_text(handle), {place.offset, plain ? extent->bytes : extent->reach},

@@ -1,12 +1,10 @@
-#include <ATen/core/Tensor.h>
-
 #include <span>
 
 #include <shared_tensor/value.hpp>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/element.hpp"
 #include "tensor/element_reader.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/medium.hpp"
 #include "tensor/memory.hpp"
 
@@ -112,22 +110,22 @@ public:
         const bool nothing = descriptor.extent.elements == 0 && lists.is_array() && lists.empty();
         ListReader reader(descriptor);
         if (!nothing) reader.check(lists);
-        at::Tensor tensor = allocate(descriptor.dtype, descriptor.shape);
+        TensorRef tensor = allocate(descriptor.dtype, descriptor.shape);
         std::byte* out = mutable_bytes(tensor).data();
         if (!nothing) reader.read(lists, out);
-        return {make_plain_handle(tensor), descriptor.extent.bytes};
+        return {make_handle(tensor), descriptor.extent.bytes};
     }
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
-        if (handle->tensor().numel() == 0) return {"[]", 0};
+        if (handle->tensor().elements() == 0) return {"[]", 0};
         Exported exported{{}, handle->bytes()};
         exported.is_printed = true;
         return exported;
     }
 
     void print(const codec::TensorPointer& handle, json_rpc::LongText& out) const override {
-        const at::Tensor& tensor = handle->tensor();
-        ListPrinter(handle, dtype_of(tensor), out).print({tensor.sizes().data(), tensor.sizes().size()});
+        const TensorRef& tensor = handle->tensor();
+        ListPrinter(handle, tensor.dtype(), out).print(tensor.shape());
     }
 };
 

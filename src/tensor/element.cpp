@@ -1,7 +1,5 @@
 #include "tensor/element.hpp"
 
-#include <torch/headeronly/core/ScalarType.h>
-
 #include <charconv>
 #include <cmath>
 #include <concepts>
@@ -9,6 +7,8 @@
 #include <limits>
 #include <optional>
 #include <utility>
+
+#include "tensor/small_float.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -186,18 +186,18 @@ const ElementCodec* element_codec(DType dtype) {
         case DType::int16: return plain<std::int16_t>();
         case DType::int32: return plain<std::int32_t>();
         case DType::int64: return plain<std::int64_t>();
-        case DType::float16: return plain<c10::Half>();
-        case DType::bfloat16: return plain<c10::BFloat16>();
+        case DType::float16: return plain<Float16>();
+        case DType::bfloat16: return plain<BFloat16>();
         case DType::float32: return plain<float>();
         case DType::float64: return plain<double>();
-        case DType::complex32: return complex<c10::Half>();
+        case DType::complex32: return complex<Float16>();
         case DType::complex64: return complex<float>();
         case DType::complex128: return complex<double>();
-        case DType::float8_e4m3fn: return plain<c10::Float8_e4m3fn>();
-        case DType::float8_e4m3fnuz: return plain<c10::Float8_e4m3fnuz>();
-        case DType::float8_e5m2: return plain<c10::Float8_e5m2>();
-        case DType::float8_e5m2fnuz: return plain<c10::Float8_e5m2fnuz>();
-        case DType::float8_e8m0fnu: return plain<c10::Float8_e8m0fnu>();
+        case DType::float8_e4m3fn: return plain<Float8E4M3Fn>();
+        case DType::float8_e4m3fnuz: return plain<Float8E4M3Fnuz>();
+        case DType::float8_e5m2: return plain<Float8E5M2>();
+        case DType::float8_e5m2fnuz: return plain<Float8E5M2Fnuz>();
+        case DType::float8_e8m0fnu: return plain<Float8E8M0>();
         case DType::float4_e2m1fn_x2: return nullptr;
     }
     return nullptr;

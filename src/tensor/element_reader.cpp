@@ -1,14 +1,12 @@
 #include "tensor/element_reader.hpp"
 
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <cstring>
 #include <functional>
 #include <utility>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/devices/devices.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/layout.hpp"
 
 namespace shared_tensor::tensor {
@@ -18,11 +16,11 @@ namespace {
 /// A place in a strided tensor, and how to go on from there.
 class Cursor {
 public:
-    Cursor(const at::Tensor& tensor, std::size_t item_size)
-        : sizes_(tensor.sizes().begin(), tensor.sizes().end()),
+    Cursor(const TensorRef& tensor, std::size_t item_size)
+        : sizes_(tensor.shape().begin(), tensor.shape().end()),
           strides_(tensor.strides().begin(), tensor.strides().end()),
           item_(item_size),
-          first_(static_cast<const std::byte*>(tensor.const_data_ptr())),
+          first_(tensor.data()),
           index_(sizes_.size(), 0) {}
 
     void go_to(std::uint64_t element) {
@@ -59,8 +57,8 @@ private:
     Shape index_;
 };
 
-void read_strided(const at::Tensor& tensor, std::uint64_t offset, std::span<std::byte> out) {
-    const std::size_t item = size_of(dtype_of(tensor));
+void read_strided(const TensorRef& tensor, std::uint64_t offset, std::span<std::byte> out) {
+    const std::size_t item = size_of(tensor.dtype());
     Cursor cursor(tensor, item);
     cursor.go_to(offset / item);
     if (const std::size_t within = offset % item; within > 0) {
@@ -86,33 +84,35 @@ void read_strided(const at::Tensor& tensor, std::uint64_t offset, std::span<std:
 }
 
 /// What a device's part of a piece is read with.
-using ReadDense = std::function<void(const at::Tensor& dense, std::byte* out)>;
+using ReadDense = std::function<void(const TensorRef& dense, std::byte* out)>;
 
-at::Tensor made_dense(const at::Tensor& tensor) {
-    const auto kind = Devices::of_process().holder(tensor);
-    return kind ? kind->device->copy(tensor) : tensor.contiguous();
+TensorRef made_dense(const TensorRef& tensor) { return device_of(tensor).copy(tensor); }
+
+/// `count` bytes of a contiguous tensor, from `offset` on.
+TensorRef bytes_of(const TensorRef& dense, std::uint64_t offset, std::size_t count) {
+    return {dense.mutable_data() + offset,
+            DType::uint8,
+            {static_cast<std::int64_t>(count)},
+            {},
+            dense.device(),
+            dense.owner()};
 }
 
 /// Gathered on the device a piece at a time: as much memory there as `out` has, and a row more at each end.
-void read_device(const at::Tensor& tensor, std::uint64_t offset, std::span<std::byte> out, const ReadDense& read) {
-    const auto bytes = static_cast<std::uint64_t>(tensor.nbytes());
-    const bool is_dense = tensor.dim() == 0 || tensor.is_contiguous();
-    if (is_dense || bytes <= out.size()) {
-        const at::Tensor dense = is_dense ? tensor : made_dense(tensor);  // its stride may say nothing, of one element
-        const at::Tensor flat = dense.as_strided({dense.numel()}, {1}).view(at::kByte);
-        return read(flat.narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(out.size())),
-                    out.data());
-    }
-    const std::uint64_t row = bytes / static_cast<std::uint64_t>(tensor.size(0));
+void read_device(const TensorRef& tensor, std::uint64_t offset, std::span<std::byte> out, const ReadDense& read) {
+    const std::uint64_t bytes = tensor.bytes();
+    if (tensor.is_contiguous()) return read(bytes_of(tensor, offset, out.size()), out.data());
+    if (bytes <= out.size()) return read(bytes_of(made_dense(tensor), offset, out.size()), out.data());
+    const std::uint64_t row = bytes / static_cast<std::uint64_t>(tensor.shape()[0]);
     const std::uint64_t first = offset / row, last = (offset + out.size() - 1) / row;
     if (row <= out.size()) {
-        const at::Tensor rows = tensor.slice(0, static_cast<std::int64_t>(first), static_cast<std::int64_t>(last + 1));
+        const TensorRef rows = tensor.slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last + 1));
         return read_device(rows.is_contiguous() ? rows : made_dense(rows), offset - first * row, out, read);
     }
     for (std::uint64_t i = first; i <= last; ++i) {
         const std::uint64_t skip = i == first ? offset - first * row : 0;
         const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(row - skip, out.size()));
-        read_device(tensor.select(0, static_cast<std::int64_t>(i)), skip, out.first(count), read);
+        read_device(tensor.select(static_cast<std::int64_t>(i)), skip, out.first(count), read);
         out = out.subspan(count);
     }
 }
@@ -120,15 +120,14 @@ void read_device(const at::Tensor& tensor, std::uint64_t offset, std::span<std::
 }  // namespace
 
 ElementReader::ElementReader(codec::TensorPointer tensor) : tensor_(std::move(tensor)) {
-    const at::Tensor& elements = tensor_->tensor();
-    size_ = static_cast<std::uint64_t>(elements.numel()) * size_of(dtype_of(elements));
-    if (!is_on_device(elements) && elements.is_contiguous())
-        data_ = static_cast<const std::byte*>(elements.const_data_ptr());
+    const TensorRef& elements = tensor_->tensor();
+    size_ = elements.bytes();
+    if (size_ > 0 && !is_on_device(elements) && elements.is_contiguous()) data_ = elements.data();
 }
 
 void ElementReader::read(std::uint64_t offset, std::span<std::byte> out) const {
     if (out.empty()) return;
-    const at::Tensor& elements = tensor_->tensor();
+    const TensorRef& elements = tensor_->tensor();
     if (data_ != nullptr) {
         std::memcpy(out.data(), data_ + offset, out.size());
     } else if (is_on_device(elements)) {
@@ -149,7 +148,7 @@ ElementReader::Reads ElementReader::start(std::uint64_t offset, std::span<std::b
     if (out.empty()) return started;
     const IpcDevice& there = *device();
     read_device(tensor_->tensor(), offset, out,
-                [&](const at::Tensor& dense, std::byte* to) { started.push_back(there.start_read(dense, to)); });
+                [&](const TensorRef& dense, std::byte* to) { started.push_back(there.start_read(dense, to)); });
     return started;
 }
 

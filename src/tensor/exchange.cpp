@@ -1,7 +1,5 @@
 #include "tensor/exchange.hpp"
 
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -9,7 +7,9 @@
 #include <shared_tensor/value.hpp>
 
 #include "json_rpc/json_text.hpp"
-#include "tensor/at_tensor.hpp"
+#include "tensor/devices/devices.hpp"
+#include "tensor/handle.hpp"
+#include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -101,7 +101,15 @@ void TensorExchange::take_over(codec::LentMemory& memory) {
     count_copied(memory.take_over(std::move(counted)));
 }
 
-codec::TensorPointer TensorExchange::wrap(const at::Tensor& tensor) { return make_handle(tensor); }
+codec::TensorPointer TensorExchange::wrap(const TensorRef& tensor) { return make_handle(tensor); }
+
+TensorRef TensorExchange::in_host_memory(const TensorRef& tensor) {
+    if (tensor.device().kind == Device::Kind::cpu) return tensor;
+    TensorRef copy = allocate(tensor.dtype(), tensor.shape());
+    if (tensor.elements() > 0) read_from_device(tensor, mutable_bytes(copy).data());
+    counts_[static_cast<std::size_t>(Way::cuda_ipc)].copied += tensor.bytes();
+    return copy;
+}
 
 void TensorExchange::describe(const codec::TensorPointer& handle, json_rpc::LongText& out) {
     TransportNotPossible::Reasons reasons;
@@ -109,7 +117,7 @@ void TensorExchange::describe(const codec::TensorPointer& handle, json_rpc::Long
     Exported exported;
     for (bool done = false; !done;) {
         medium = &choose(handle, reasons);
-        const auto elements = static_cast<std::uint64_t>(handle->tensor().numel());
+        const std::uint64_t elements = handle->tensor().elements();
         if (medium->way() == Way::data && elements > policy_.most_data_elements)
             throw TooManyElements(elements, policy_.most_data_elements);
         try {
@@ -119,12 +127,12 @@ void TensorExchange::describe(const codec::TensorPointer& handle, json_rpc::Long
             reasons.emplace_back(medium->way(), error.what());
         }
     }
-    const at::Tensor& tensor = handle->tensor();
+    const TensorRef& tensor = handle->tensor();
     if (exported.held != nullptr) held_.push_back(std::move(exported.held));
     json_rpc::print_json_string(exported.device, out.append(R"({"device":)"));
-    out.append(R"(,"dtype":")").append(name_of(dtype_of(tensor))).append(R"(")");
+    out.append(R"(,"dtype":")").append(name_of(tensor.dtype())).append(R"(")");
     if (!exported.lease.empty()) json_rpc::print_json_string(exported.lease, out.append(R"(,"lease":)"));
-    append_counts({tensor.sizes().data(), tensor.sizes().size()}, out.append(R"(,"shape":)"));
+    append_counts(tensor.shape(), out.append(R"(,"shape":)"));
     if (!exported.strides.empty()) append_counts(exported.strides, out.append(R"(,"strides":)"));
     const char* const quote = exported.is_word ? "\"" : "";
     out.append(R"(,")").append(name_of(medium->way())).append(R"(":)");
@@ -149,7 +157,7 @@ const Medium& TensorExchange::choose(const codec::TensorPointer& tensor, Transpo
     const auto& wishes = !policy_.require.empty()  ? policy_.require
                          : !policy_.accept.empty() ? policy_.accept
                                                    : kAnyone;
-    const DType dtype = dtype_of(tensor->tensor());
+    const DType dtype = tensor->tensor().dtype();
     const auto tried = [&](Way way) {
         return std::any_of(reasons.begin(), reasons.end(), [&](const auto& one) { return one.first == way; });
     };
@@ -173,8 +181,7 @@ const Medium& TensorExchange::choose(const codec::TensorPointer& tensor, Transpo
 bool TensorExchange::within_bounds(Way way, const codec::TensorPointer& tensor) const {
     if (way == Way::shm) return tensor->bytes() >= policy_.shm_min_bytes || media_->find(way)->holds(*tensor);
     if (way == Way::data) {
-        return static_cast<std::uint64_t>(tensor->tensor().numel()) <=
-               std::min(policy_.data_max_elements, policy_.most_data_elements);
+        return tensor->tensor().elements() <= std::min(policy_.data_max_elements, policy_.most_data_elements);
     }
     return way != Way::base64 || tensor->bytes() <= policy_.base64_max_bytes;
 }

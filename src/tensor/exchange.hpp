@@ -73,7 +73,8 @@ public:
 
     codec::TensorPointer import(const Json& descriptor) override;
     codec::TensorPointer import(const Descriptor& descriptor);
-    codec::TensorPointer wrap(const at::Tensor& tensor) override;
+    codec::TensorPointer wrap(const TensorRef& tensor) override;
+    TensorRef in_host_memory(const TensorRef& tensor) override;
     /// Throws TransportNotPossible, TooManyElements, std::bad_alloc, and what `out` throws.
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override;
     /// The same for those who want to look at it.

@@ -31,8 +31,7 @@ Shape contiguous_strides(ShapeView shape);
 /// Whether the strides put the elements one after another; those of dimensions of one element do not matter.
 bool is_contiguous(ShapeView shape, ShapeView strides);
 
-/// Copies the elements in order, without gaps, to `out` (shape x item_size bytes). On the calling thread alone:
-/// at::Tensor::contiguous() would start a team of threads for each thread that ever calls it.
+/// Copies the elements in order, without gaps, to `out` (shape x item_size bytes).
 void gather(const std::byte* in, ShapeView shape, ShapeView strides, std::size_t item_size, std::byte* out);
 
 }  // namespace shared_tensor::tensor

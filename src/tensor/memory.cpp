@@ -1,89 +1,56 @@
 #include "tensor/memory.hpp"
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/core/Tensor.h>
-#include <c10/core/StorageImpl.h>
-#include <c10/core/TensorImpl.h>
-
-#include <cstdint>
-#include <memory>
 #include <new>
+#include <utility>
 
 #include "tensor/devices/devices.hpp"
+#include "tensor/manifest.hpp"
 
 namespace shared_tensor::tensor {
 
-namespace {
-
-at::IntArrayRef array_ref(ShapeView counts) { return {counts.data(), counts.size()}; }
-ShapeView view(at::IntArrayRef counts) { return {counts.data(), counts.size()}; }
-
-std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
-    return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+MemoryBlock plain_block(std::uint64_t bytes) {
+    constexpr auto kAlignment = std::align_val_t{kMemberAlignment};
+    std::shared_ptr<void> owner(::operator new(static_cast<std::size_t>(bytes), kAlignment),
+                                [](void* memory) { ::operator delete(memory, kAlignment); });
+    return {static_cast<std::byte*>(owner.get()), std::move(owner)};
 }
 
-void end_of_view(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
-
-at::Tensor gathered(const at::Tensor& tensor, DType dtype) {
-    at::Tensor result = allocate(dtype, view(tensor.sizes()));
-    gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view(tensor.sizes()), view(tensor.strides()),
-           size_of(dtype), mutable_bytes(result).data());
-    return result;
+TensorRef allocate(DType dtype, ShapeView shape) {
+    const auto extent = extent_of(shape, {}, size_of(dtype));
+    if (!extent) throw std::bad_alloc();
+    MemoryBlock block = extent->bytes > 0 ? plain_block(extent->bytes) : MemoryBlock();
+    return view_of(block.data, std::move(block.owner), dtype, shape, {});
 }
 
-at::Tensor fetched(const at::Tensor& tensor, DType dtype) {
-    at::Tensor result = allocate(dtype, view(tensor.sizes()));
-    if (tensor.numel() > 0) read_from_device(tensor, mutable_bytes(result).data());
-    return result;
-}
-
-}  // namespace
-
-at::Tensor allocate(DType dtype, ShapeView shape) {
-    try {
-        return at::Tensor(at::detail::empty_cpu(array_ref(shape), scalar_type(dtype)));
-    } catch (const c10::Error&) {  // torch's own word for no memory
-        throw std::bad_alloc();
-    }
-}
-
-at::Tensor view_of(const std::byte* data, std::shared_ptr<const void> owner, DType dtype, ShapeView shape,
-                   ShapeView strides) {
-    // By hand what at::for_blob does: each result in shared memory pays for this.
-    auto context = std::make_unique<std::shared_ptr<const void>>(std::move(owner));
+TensorRef view_of(const std::byte* data, std::shared_ptr<const void> owner, DType dtype, ShapeView shape,
+                  ShapeView strides) {
     // Written to only by a function that was given this tensor: the bytes belong to its call.
     auto* const bytes = const_cast<std::byte*>(data);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
-    c10::DataPtr memory(bytes, context.get(), &end_of_view, at::kCPU);
-    (void)context.release();
-    const std::uint64_t reach = extent_of(shape, strides, size_of(dtype)).value().reach;
-    constexpr bool kResizable = false;
-    auto storage = c10::make_intrusive<c10::StorageImpl>(
-        c10::StorageImpl::use_byte_size_t(), static_cast<std::size_t>(reach), std::move(memory), nullptr, kResizable);
-    auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(std::move(storage)),
-                                                           c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                           caffe2::TypeMeta::fromScalarType(scalar_type(dtype)));
-    if (strides.empty()) {
-        tensor.unsafeGetTensorImpl()->set_sizes_contiguous(array_ref(shape));
-    } else {
-        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(array_ref(shape), array_ref(strides));
-    }
-    return tensor;
+    return {bytes,
+            dtype,
+            {shape.begin(), shape.end()},
+            {strides.begin(), strides.end()},
+            {},
+            std::move(owner),
+            [](const void*) { return true; }};
 }
 
-std::span<std::byte> mutable_bytes(const at::Tensor& tensor) {
-    return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
+void gather(const TensorRef& tensor, std::byte* out) {
+    gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), out);
 }
 
-Dense dense(const at::Tensor& tensor, DType dtype) {
-    Dense result;
+std::span<std::byte> mutable_bytes(const TensorRef& tensor) {
+    return {tensor.mutable_data(), static_cast<std::size_t>(tensor.bytes())};
+}
+
+Dense dense(const TensorRef& tensor) {
     const bool far = is_on_device(tensor);
-    const bool as_it_is = !far && tensor.is_contiguous();
-    result.tensor = std::make_shared<const at::Tensor>(as_it_is ? tensor
-                                                       : far    ? fetched(tensor, dtype)
-                                                                : gathered(tensor, dtype));
-    result.bytes = bytes_of(*result.tensor);
-    if (!as_it_is) result.copied = result.bytes.size();
-    return result;
+    if (!far && tensor.is_contiguous()) return {tensor, mutable_bytes(tensor)};
+    const TensorRef made = allocate(tensor.dtype(), tensor.shape());
+    const std::span<std::byte> bytes = mutable_bytes(made);
+    if (far && !bytes.empty()) read_from_device(tensor, bytes.data());
+    if (!far) gather(tensor, bytes.data());
+    return {made, bytes, bytes.size()};
 }
 
 }  // namespace shared_tensor::tensor

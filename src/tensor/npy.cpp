@@ -1,13 +1,11 @@
 #include "tensor/npy.hpp"
 
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <cstring>
 #include <ostream>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
@@ -46,7 +44,7 @@ std::span<const std::byte> elements_of(std::span<const std::byte> file, const Np
 
 }  // namespace
 
-at::Tensor read_npy(std::span<const std::byte> file, std::shared_ptr<const void> owner) {
+TensorRef read_npy(std::span<const std::byte> file, std::shared_ptr<const void> owner) {
     const NpyHeader header = parse_npy_header(file);
     std::span<const std::byte> elements = elements_of(file, header);
     if (elements.empty()) return allocate(header.dtype, header.shape);
@@ -62,16 +60,9 @@ at::Tensor read_npy(std::span<const std::byte> file, std::shared_ptr<const void>
                    header.fortran_order ? fortran_strides(header.shape) : Shape());
 }
 
-codec::TensorPointer read_npy_handle(std::span<const std::byte> file, std::shared_ptr<const void> owner) {
-    return make_plain_handle(read_npy(file, std::move(owner)));
-}
-
-void write_npy(std::ostream& out, const at::Tensor& tensor) {
-    const auto handle = make_handle(tensor);
-    const at::Tensor& plain = handle->tensor();
-    const DType dtype = dtype_of(plain);
-    const std::string header = npy_header(dtype, {plain.sizes().data(), plain.sizes().size()});
-    const Dense values = dense(plain, dtype);
+void write_npy(std::ostream& out, const TensorRef& tensor) {
+    const std::string header = npy_header(tensor.dtype(), tensor.shape());
+    const Dense values = dense(tensor);
     out.write(header.data(), static_cast<std::streamsize>(header.size()));
     out.write(reinterpret_cast<const char*>(values.bytes.data()), static_cast<std::streamsize>(values.bytes.size()));
 }

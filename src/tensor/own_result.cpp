@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/shared_allocation.hpp"
 #include "tensor/tensor_set.hpp"
 
@@ -15,7 +15,7 @@ using Lent = std::vector<std::shared_ptr<codec::LentMemory>>;
 
 const codec::LentMemory* lent_memory_of(const codec::TensorPointer& tensor, const Lent& lent) {
     for (const auto& memory : lent) {
-        if (memory->shows(address_of(tensor))) return memory.get();
+        if (memory->shows(tensor->tensor().data())) return memory.get();
     }
     return nullptr;
 }
@@ -33,7 +33,7 @@ std::uint64_t own(codec::TensorPointer& tensor, const Lent& lent, bool kept) {
     }
     if (const codec::LentMemory* memory = lent_memory_of(tensor, lent))
         return replace_by_copy(tensor, [&](std::uint64_t bytes) { return memory->take(bytes); });
-    return kept && is_writable_by_clients(tensor->tensor()) ? replace_by_copy(tensor, plain_block) : 0;
+    return kept && is_writable_by_clients(tensor->tensor().data()) ? replace_by_copy(tensor, plain_block) : 0;
 }
 
 }  // namespace

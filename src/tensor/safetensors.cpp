@@ -1,7 +1,5 @@
 #include "tensor/safetensors.hpp"
 
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,7 +10,7 @@
 #include <vector>
 
 #include "json_rpc/json_text.hpp"
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
@@ -225,12 +223,12 @@ void write_safetensors(std::ostream& out, const TensorMap& tensors, const Metada
     Manifest manifest;
     for (const auto& [name, handle] : tensors)
         manifest.emplace_hint(manifest.end(), name,
-                              Member{dtype_of(handle), tensor::shape_of(handle), 0, handle->bytes()});
+                              Member{handle->tensor().dtype(), tensor::shape_of(handle), 0, handle->bytes()});
     const SafetensorsPlan plan = plan_safetensors(manifest, metadata);
     out.write(plan.header.data(), static_cast<std::streamsize>(plan.header.size()));
     for (const std::string& name : plan.order) {
         const auto& handle = tensors.find(name)->second;
-        const Dense values = dense(handle->tensor(), dtype_of(handle));
+        const Dense values = dense(handle->tensor());
         out.write(reinterpret_cast<const char*>(values.bytes.data()),
                   static_cast<std::streamsize>(values.bytes.size()));
     }

@@ -1,7 +1,5 @@
 #include "tensor/shm_medium.hpp"
 
-#include <ATen/core/Tensor.h>
-
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -10,10 +8,10 @@
 
 #include "json_rpc/json_text.hpp"
 #include "shm/written_pages.hpp"
-#include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
 #include "tensor/devices/devices.hpp"
 #include "tensor/exchange.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/tensor_set.hpp"
 #include "util/guarded.hpp"
@@ -21,8 +19,6 @@
 namespace shared_tensor::tensor {
 
 namespace {
-
-ShapeView view(at::IntArrayRef counts) { return {counts.data(), counts.size()}; }
 
 std::string content_of(const std::string& segment, const Region& region) {
     std::string content = R"({"segment":)";
@@ -86,8 +82,8 @@ public:
     Viability carries(DType) const override { return {}; }
 
     bool holds(const codec::TensorHandle& handle) const override {
-        const at::Tensor& tensor = handle.tensor();
-        return tensor.is_cpu() && tensor.numel() > 0 && peer_->find(tensor.const_data_ptr()).has_value();
+        const TensorRef& tensor = handle.tensor();
+        return tensor.elements() > 0 && peer_->find(tensor.data()).has_value();
     }
 
     Imported import(const Descriptor& descriptor, const Incoming&) const override {
@@ -95,7 +91,7 @@ public:
         const std::string& segment = is_read ? descriptor.place.segment : region_text(descriptor, "segment");
         if (descriptor.extent.elements == 0) {
             parse_region(descriptor, 0, {"segment"});
-            return {make_plain_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
+            return {make_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
         }
         ShmPeer::Borrowed memory = peer_->borrow(segment, descriptor.lease);
         const Region region = is_read ? descriptor.place.region : parse_region(descriptor, memory.size, {"segment"});
@@ -105,8 +101,7 @@ public:
         if (region.offset % size_of(descriptor.dtype) != 0)
             throw InvalidValue("shm.offset", "a multiple of the item size", std::to_string(region.offset));
         const auto view = [&](std::shared_ptr<const void> owner) {
-            return make_plain_handle(
-                view_of(data, std::move(owner), descriptor.dtype, descriptor.shape, descriptor.strides));
+            return make_handle(view_of(data, std::move(owner), descriptor.dtype, descriptor.shape, descriptor.strides));
         };
         if (!memory.copied) return {view(std::move(memory.owner)), 0};
         auto lent = std::make_shared<LentTensor>(*peer_, std::move(memory), data, descriptor.extent.reach);
@@ -114,10 +109,11 @@ public:
     }
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
-        const at::Tensor& tensor = handle->tensor();
-        if (tensor.numel() == 0) return {content_of("", {}), 0, {}, {}, nullptr};
-        if (auto place = is_on_device(tensor) ? std::nullopt : peer_->find(tensor.const_data_ptr()))
-            return lent(handle, std::move(*place));
+        const TensorRef& tensor = handle->tensor();
+        if (tensor.elements() == 0) return {content_of("", {}), 0, {}, {}, nullptr};
+        const auto place = is_on_device(tensor) ? std::nullopt : peer_->find(tensor.data());
+        // Its reader could not use elements that lie askew.
+        if (place && place->offset % size_of(tensor.dtype()) == 0) return lent(handle, *place);
         SharedCopy* copy = peer_->keeps_copies() ? shared_copy_of(*handle) : nullptr;
         shm::PooledSegmentPointer segment = copy != nullptr ? copy->get() : nullptr;
         if (segment != nullptr && peer_->find(segment->data())) return lent_copy(handle, std::move(segment), 0);
@@ -129,30 +125,27 @@ public:
 
 private:
     Exported lent(const codec::TensorPointer& handle, shm::SegmentPool::Place place) const {
-        const at::Tensor& tensor = handle->tensor();
-        const DType dtype = dtype_of(tensor);
+        const TensorRef& tensor = handle->tensor();
+        const DType dtype = tensor.dtype();
         const Shape strides(tensor.strides().begin(), tensor.strides().end());
-        const auto extent = extent_of(view(tensor.sizes()), strides, size_of(dtype));
-        const bool plain = is_contiguous(view(tensor.sizes()), strides);
+        const auto extent = extent_of(tensor.shape(), strides, size_of(dtype));
+        const bool plain = is_contiguous(tensor.shape(), strides);
         const Region region{place.offset, plain ? extent->bytes : extent->reach};
         return exported(std::move(place.segment), region, 0, plain ? Shape() : strides, handle);
     }
 
-    static std::uint64_t bytes_of(const at::Tensor& tensor) {
-        return static_cast<std::uint64_t>(tensor.numel()) * size_of(dtype_of(tensor));
-    }
+    static std::uint64_t bytes_of(const TensorRef& tensor) { return tensor.elements() * size_of(tensor.dtype()); }
 
     Exported copied(const codec::TensorPointer& handle, shm::PooledSegmentPointer segment) const {
-        const at::Tensor& tensor = handle->tensor();
+        const TensorRef& tensor = handle->tensor();
         const std::uint64_t bytes = bytes_of(tensor);
         std::byte* to = segment->data();
         if (is_on_device(tensor)) {
             read_from_device(tensor, to);
         } else if (tensor.is_contiguous()) {
-            std::memcpy(to, tensor.const_data_ptr(), bytes);
+            std::memcpy(to, tensor.data(), bytes);
         } else {
-            gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view(tensor.sizes()), view(tensor.strides()),
-                   size_of(dtype_of(tensor)), to);
+            gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), to);
         }
         return lent_copy(handle, std::move(segment), bytes);
     }
@@ -160,12 +153,11 @@ private:
     /// What is lent is the copy: on its own, the lease keeps nothing else alive.
     Exported lent_copy(const codec::TensorPointer& handle, shm::PooledSegmentPointer segment,
                        std::uint64_t copied) const {
-        const at::Tensor& tensor = handle->tensor();
+        const TensorRef& tensor = handle->tensor();
         const Region region{segment->offset(), bytes_of(tensor)};
         if (is_on_device(tensor)) return exported(std::move(segment), region, copied, {}, handle);
         const std::byte* data = segment->data();
-        const codec::TensorPointer copy =
-            make_plain_handle(view_of(data, segment, dtype_of(tensor), view(tensor.sizes()), {}));
+        const codec::TensorPointer copy = make_handle(view_of(data, segment, tensor.dtype(), tensor.shape(), {}));
         return exported(std::move(segment), region, copied, {}, copy);
     }
 

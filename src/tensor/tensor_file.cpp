@@ -1,15 +1,13 @@
 #include "tensor/tensor_file.hpp"
 
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include <shared_tensor/value.hpp>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/npy.hpp"
 
@@ -24,9 +22,9 @@ struct Suffix {
 constexpr std::array<Suffix, 3> kSuffixes{
     {{FileForm::safetensors, ".safetensors"}, {FileForm::npy, ".npy"}, {FileForm::raw, ".raw"}}};
 
-Member member_like(const at::Tensor& tensor) {
-    Member member{dtype_of(tensor), {tensor.sizes().begin(), tensor.sizes().end()}};
-    member.bytes = static_cast<std::uint64_t>(tensor.numel()) * size_of(member.dtype);
+Member member_like(const TensorRef& tensor) {
+    Member member{tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}};
+    member.bytes = tensor.elements() * size_of(member.dtype);
     return member;
 }
 
@@ -77,10 +75,10 @@ codec::TensorPointer view_raw(const Block& block, std::uint64_t size, const RawF
     if (extent->bytes != size)
         throw InvalidValue("shape", "one of " + std::to_string(size) + " bytes, as the file has",
                            std::to_string(extent->bytes) + " bytes");
-    if (size == 0) return make_plain_handle(allocate(raw.dtype, raw.shape));
+    if (size == 0) return make_handle(allocate(raw.dtype, raw.shape));
     if (has_odd_bools(raw.dtype, raw.shape, {}, block.data))
         throw InvalidValue("body", "bytes 0 and 1 for dtype bool", "other bytes");
-    return make_plain_handle(view_of(block.data, block.owner, raw.dtype, raw.shape, {}));
+    return make_handle(view_of(block.data, block.owner, raw.dtype, raw.shape, {}));
 }
 
 }  // namespace
@@ -90,7 +88,7 @@ FileContent view_file(const Block& block, std::uint64_t size, FileForm form, con
     FileContent content;
     if (form == FileForm::raw) content.tensor = view_raw(block, size, raw);
     if (form == FileForm::npy) {
-        content.tensor = read_npy_handle(file, block.owner);
+        content.tensor = make_handle(read_npy(file, block.owner));
         const std::uint64_t used = parse_npy_header(file).size + content.tensor->bytes();
         if (used != size)
             throw NpyError("it goes on for " + std::to_string(size - used) + " bytes behind its elements");
@@ -104,7 +102,7 @@ FileContent view_file(const Block& block, std::uint64_t size, FileForm form, con
 }
 
 codec::TensorPointer rows_of(const codec::TensorPointer& tensor, std::int64_t first, std::int64_t last) {
-    return make_plain_handle(tensor->tensor().slice(0, first, last));
+    return make_handle(tensor->tensor().slice(first, last));
 }
 
 }  // namespace shared_tensor::tensor

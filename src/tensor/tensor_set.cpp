@@ -1,35 +1,33 @@
 #include "tensor/tensor_set.hpp"
 
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
 #include <vector>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
+#include "tensor/devices/devices.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
 
 namespace {
 
-const std::byte* data_of(const codec::TensorPointer& tensor) {
-    return static_cast<const std::byte*>(tensor->tensor().const_data_ptr());
-}
+const std::byte* data_of(const codec::TensorPointer& tensor) { return tensor->tensor().data(); }
 
 codec::TensorPointer bytes_tensor(const Block& block, std::uint64_t bytes) {
     const Shape shape{static_cast<std::int64_t>(bytes)};
-    if (bytes == 0) return make_plain_handle(allocate(DType::uint8, shape));
-    return make_plain_handle(view_of(block.data, block.owner, DType::uint8, shape, {}));
+    if (bytes == 0) return make_handle(allocate(DType::uint8, shape));
+    return make_handle(view_of(block.data, block.owner, DType::uint8, shape, {}));
 }
 
 Manifest manifest_of(const TensorMap& tensors) {
     Manifest manifest;
     for (const auto& [name, handle] : tensors)
-        manifest.emplace_hint(manifest.end(), name, Member{dtype_of(handle), shape_of(handle), 0, handle->bytes()});
+        manifest.emplace_hint(manifest.end(), name,
+                              Member{handle->tensor().dtype(), shape_of(handle), 0, handle->bytes()});
     return manifest;
 }
 
@@ -42,28 +40,16 @@ void clear_gaps(const Manifest& manifest, std::byte* data) {
     }
 }
 
-/// To contiguous elements at `to`. On the calling thread alone.
-void copy_elements(const at::Tensor& tensor, std::byte* to) {
-    if (tensor.numel() == 0) return;
-    if (tensor.is_cpu() && !tensor.is_contiguous()) {
-        const auto sizes = tensor.sizes(), strides = tensor.strides();
-        return gather(static_cast<const std::byte*>(tensor.const_data_ptr()), {sizes.data(), sizes.size()},
-                      {strides.data(), strides.size()}, tensor.itemsize(), to);
-    }
-    const Dense values = dense(tensor, dtype_of(tensor));
-    std::memcpy(to, values.bytes.data(), values.bytes.size());
+/// To contiguous elements at `to`.
+void copy_elements(const TensorRef& tensor, std::byte* to) {
+    if (tensor.elements() == 0) return;
+    if (is_on_device(tensor)) return read_from_device(tensor, to);
+    gather(tensor, to);
 }
 
 bool is_aligned(const std::byte* data, std::size_t size) { return reinterpret_cast<std::uintptr_t>(data) % size == 0; }
 
 }  // namespace
-
-Block plain_block(std::uint64_t bytes) {
-    constexpr auto kAlignment = std::align_val_t{kMemberAlignment};
-    std::shared_ptr<void> owner(::operator new(static_cast<std::size_t>(bytes), kAlignment),
-                                [](void* memory) { ::operator delete(memory, kAlignment); });
-    return {static_cast<std::byte*>(owner.get()), std::move(owner)};
-}
 
 TensorSet make_set(Manifest manifest, std::uint64_t bytes, const TakeBlock& take) {
     const Block block = bytes > 0 ? take(bytes) : Block{};
@@ -75,9 +61,7 @@ TensorSet set_in(const Block& block, std::uint64_t bytes, Manifest manifest) {
     return {std::move(manifest), bytes_tensor(block, bytes)};
 }
 
-std::byte* writable_data(const TensorSet& set) {
-    return static_cast<std::byte*>(set.data->tensor().mutable_data_ptr());
-}
+std::byte* writable_data(const TensorSet& set) { return set.data->tensor().mutable_data(); }
 
 TensorSet gather_set(const TensorMap& tensors, const TakeBlock& take) {
     Manifest manifest = manifest_of(tensors);
@@ -104,33 +88,33 @@ TensorSet copy_set(Manifest manifest, const codec::TensorPointer& data, const Ta
 
 codec::TensorPointer copy_tensor(const codec::TensorPointer& tensor, const TakeBlock& take) {
     codec::TensorPointer copy = copy_own_tensor(tensor, take);
-    if (copy->bytes() > 0 && has_odd_bools(dtype_of(copy), shape_of(copy), {}, data_of(copy)))
+    if (copy->bytes() > 0 && has_odd_bools(copy->tensor().dtype(), copy->tensor().shape(), {}, data_of(copy)))
         throw InvalidValue({}, "bytes 0 and 1 for dtype bool", "other bytes");
     return copy;
 }
 
 codec::TensorPointer copy_own_tensor(const codec::TensorPointer& tensor, const TakeBlock& take) {
-    const DType dtype = dtype_of(tensor);
+    const DType dtype = tensor->tensor().dtype();
     const Shape shape = shape_of(tensor);
-    if (tensor->bytes() == 0) return make_plain_handle(allocate(dtype, shape));
+    if (tensor->bytes() == 0) return make_handle(allocate(dtype, shape));
     Block block = take(tensor->bytes());
     copy_elements(tensor->tensor(), block.data);
-    return make_plain_handle(view_of(block.data, std::move(block.owner), dtype, shape, {}));
+    return make_handle(view_of(block.data, std::move(block.owner), dtype, shape, {}));
 }
 
 bool is_bytes(const codec::TensorPointer& tensor) {
-    const at::Tensor& data = tensor->tensor();
-    return data.is_cpu() && data.scalar_type() == at::kByte && data.dim() == 1 && data.is_contiguous();
+    const TensorRef& data = tensor->tensor();
+    return !tensor->on_device() && data.dtype() == DType::uint8 && data.rank() == 1 && data.is_contiguous();
 }
 
 codec::TensorPointer member_of(const TensorSet& set, const Member& member) {
-    if (member.bytes == 0) return make_plain_handle(allocate(member.dtype, member.shape));
+    if (member.bytes == 0) return make_handle(allocate(member.dtype, member.shape));
     const std::byte* data = data_of(set.data) + member.offset;
     if (is_aligned(data, size_of(member.dtype)))
-        return make_plain_handle(view_of(data, set.data, member.dtype, member.shape, {}));
-    const at::Tensor copy = allocate(member.dtype, member.shape);  // bytes of a message that lie askew
+        return make_handle(view_of(data, set.data, member.dtype, member.shape, {}));
+    const TensorRef copy = allocate(member.dtype, member.shape);  // bytes of a message that lie askew
     std::memcpy(mutable_bytes(copy).data(), data, static_cast<std::size_t>(member.bytes));
-    return make_plain_handle(copy);
+    return make_handle(copy);
 }
 
 TensorSet part_of(const TensorSet& set, Manifest manifest) {
@@ -147,12 +131,9 @@ TensorSet part_of(const TensorSet& set, Manifest manifest) {
     return {std::move(manifest), bytes_tensor(block, end - begin)};
 }
 
-DType dtype_of(const codec::TensorPointer& tensor) { return dtype_of(tensor->tensor()); }
-Shape shape_of(const codec::TensorPointer& tensor) { return tensor->tensor().sizes().vec(); }
-const void* address_of(const codec::TensorPointer& tensor) { return tensor->tensor().const_data_ptr(); }
-bool is_contiguous(const codec::TensorPointer& tensor) { return tensor->tensor().is_contiguous(); }
-bool is_alone(const codec::TensorPointer& tensor) {
-    return tensor->tensor().use_count() == 1 && tensor->tensor().storage().use_count() == 1;
+Shape shape_of(const codec::TensorPointer& tensor) {
+    const auto shape = tensor->tensor().shape();
+    return {shape.begin(), shape.end()};
 }
 
 }  // namespace shared_tensor::tensor

@@ -8,14 +8,13 @@
 
 #include "codec/value.hpp"
 #include "tensor/manifest.hpp"
+#include "tensor/memory.hpp"
 #include "util/memory_block.hpp"
 
 namespace shared_tensor::tensor {
 
 using Block = MemoryBlock;
 using shared_tensor::TakeBlock;
-/// Ordinary memory.
-Block plain_block(std::uint64_t bytes);
 
 /// Tensors in ONE allocation: handed over, it costs one lease however many they are.
 struct TensorSet {
@@ -53,12 +52,7 @@ codec::TensorPointer member_of(const TensorSet& set, const Member& member);
 /// The smallest part of the allocation that holds the members of `manifest`, some of those of `set`; no copy.
 TensorSet part_of(const TensorSet& set, Manifest manifest);
 
-/// dtype and shape, for lists.
-DType dtype_of(const codec::TensorPointer& tensor);
+/// For lists.
 Shape shape_of(const codec::TensorPointer& tensor);
-const void* address_of(const codec::TensorPointer& tensor);
-bool is_contiguous(const codec::TensorPointer& tensor);
-/// Whether no other at::Tensor of this process shows its memory: nobody here could write to it.
-bool is_alone(const codec::TensorPointer& tensor);
 
 }  // namespace shared_tensor::tensor

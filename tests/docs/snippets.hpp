@@ -17,6 +17,7 @@
 #include <shared_tensor/stream_call.hpp>
 #include <shared_tensor/struct.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 using namespace shared_tensor;         // NOLINT(google-build-using-namespace)
 using namespace std::chrono_literals;  // NOLINT(google-build-using-namespace)

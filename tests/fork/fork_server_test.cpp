@@ -13,6 +13,7 @@
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/node.hpp>
 #include <shared_tensor/server.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "fork/forked_child.hpp"
 #include "support/daemon.hpp"

@@ -21,6 +21,7 @@
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/object.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "fork/forked_child.hpp"
 #include "integration/client/example_daemon.hpp"

@@ -21,6 +21,7 @@
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/object.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "fork/forked_child.hpp"
 #include "integration/client/example_daemon.hpp"
@@ -380,14 +381,14 @@ TEST_CASE("a child publishes and reads named tensors, in parts and in shared mem
         auto held = std::make_unique<NamedTensor>(names.get("x"));
         CHECK(fault_in_child([&] {
                   at::set_num_threads(1);
-                  expect(held->tensor()[7].item<float>() == 7, "it reads what its parent got");
+                  expect(held->tensor().as<at::Tensor>()[7].item<float>() == 7, "it reads what its parent got");
                   held.reset();
-                  expect(names.get("x").tensor()[8].item<float>() == 8, "it gets");
-                  expect(names.pull("x").tensor()[9].item<float>() == 9, "it pulls");
+                  expect(names.get("x").tensor().as<at::Tensor>()[8].item<float>() == 8, "it gets");
+                  expect(names.pull("x").tensor().as<at::Tensor>()[9].item<float>() == 9, "it pulls");
                   names.put("child", at::full({1 << 16}, 4.0F));
                   names.push("pushed", at::full({1 << 16}, 5.0F));
               }) == "");
-        CHECK(held->tensor()[7].item<float>() == 7);
+        CHECK(held->tensor().as<at::Tensor>()[7].item<float>() == 7);
         CHECK(at::equal(names.get("child").tensor(), at::full({1 << 16}, 4.0F)));
         CHECK(at::equal(names.pull("pushed").tensor(), at::full({1 << 16}, 5.0F)));
     }

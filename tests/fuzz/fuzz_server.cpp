@@ -30,8 +30,8 @@
 #include "server/local_clients.hpp"
 #include "shm/seals.hpp"
 #include "shm/segment.hpp"
-#include "tensor/at_tensor.hpp"
 #include "tensor/exchange.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "util/log.hpp"
 #include "util/unix_listener.hpp"
@@ -151,7 +151,7 @@ public:
     /// Everything that was taken is read and let go: then nothing is in use.
     void finish() {
         for (const auto& one : tensors_) {
-            const tensor::Dense values = tensor::dense(one->tensor(), tensor::dtype_of(one->tensor()));
+            const tensor::Dense values = tensor::dense(one->tensor());
             volatile unsigned char seen = 0;
             for (const std::byte byte : values.bytes)
                 seen = static_cast<unsigned char>(seen ^ std::to_integer<unsigned char>(byte));

@@ -15,14 +15,15 @@
 #include <vector>
 
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/torch.hpp>
 #include <shared_tensor/value.hpp>
 
 #include "codec/frame.hpp"
 #include "codec/json_source.hpp"
-#include "tensor/at_tensor.hpp"
 #include "tensor/descriptor_text.hpp"
 #include "tensor/devices/device_peer.hpp"
 #include "tensor/exchange.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/npy.hpp"
 #include "tensor/safetensors.hpp"
@@ -49,8 +50,8 @@ std::shared_ptr<Bytes> own(std::string_view bytes) {
     return std::make_shared<Bytes>(data.begin(), data.end());
 }
 
-Bytes elements(const at::Tensor& tensor) {
-    const Dense values = dense(tensor, tensor::dtype_of(tensor));
+Bytes elements(const TensorRef& tensor) {
+    const Dense values = dense(tensor);
     return {values.bytes.begin(), values.bytes.end()};
 }
 
@@ -70,10 +71,10 @@ void check_sending(const codec::TensorPointer& tensor) {
     const Bytes before = elements(tensor->tensor());
     for (const Way way : {Way::base64, Way::body}) {
         const auto after = sent(tensor, way);
-        require(after->tensor().sizes() == tensor->tensor().sizes(), "the shape arrives");
+        require(shape_of(after) == shape_of(tensor), "the shape arrives");
         require(elements(after->tensor()) == before, "the elements arrive");
     }
-    if (tensor::dtype_of(tensor->tensor()) == DType::float4_e2m1fn_x2) return;
+    if (tensor->tensor().dtype() == DType::float4_e2m1fn_x2) return;
     const auto once = sent(tensor, Way::data);
     require(elements(sent(once, Way::data)->tensor()) == elements(once->tensor()), "numbers arrive as text");
 }
@@ -211,7 +212,7 @@ void fuzz_cuda_ipc(std::string_view input) {
 void fuzz_npy(std::string_view input) {
     const auto file = own(input);
     try {
-        check_sending(make_plain_handle(read_npy(*file, file)));
+        check_sending(make_handle(read_npy(*file, file)));
     } catch (const NpyError&) {
     }
 }
@@ -254,8 +255,8 @@ void fuzz_manifest(std::string_view input) {
     const codec::JsonSource source(port);
     try {
         Manifest manifest = read_manifest(ValueReader(source, codec::JsonSource::node(json)), body->size(), 100);
-        const auto data = make_plain_handle(
-            view_of(body->data(), body, DType::uint8, Shape{static_cast<std::int64_t>(body->size())}, {}));
+        const auto data =
+            make_handle(view_of(body->data(), body, DType::uint8, Shape{static_cast<std::int64_t>(body->size())}, {}));
         const TensorSet set = copy_set(std::move(manifest), data, plain_block);
         for (const auto& [name, member] : set.manifest)
             check_sending(member_of(set, member));

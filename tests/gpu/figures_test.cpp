@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <shared_tensor/torch.hpp>
 
 #include "media.hpp"
 

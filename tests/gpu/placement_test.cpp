@@ -10,12 +10,33 @@
 #include <shared_tensor/codecs.hpp>
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/share.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "media.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
+
+TEST_CASE("A function that knows no devices is given host memory, unless it asks for a GPU", "[cuda]") {
+    (void)any_medium();
+    const auto place = [](const TensorRef& x) {
+        if (x.device().kind == Device::Kind::cuda) return std::string("cuda");
+        return std::to_string(reinterpret_cast<const float*>(x.data())[x.elements() - 1]);
+    };
+    Registry registry;
+    registry.add("plain", place, arg("x"));
+    registry.add("on_gpu", place, arg("x"), on_device("cuda"));
+    ServerOptions options;
+    options.port = 0;
+    options.cuda = "on";
+    Server server(std::move(registry), options);
+    server.start();
+    const Client client(server.url());
+    const at::Tensor x = at::arange(100'000, at::kFloat), y = x.to(at::Device(at::kCUDA, 0));
+    CHECK(client.call<std::string>("plain", y) == std::to_string(99'999.0F));
+    CHECK(client.call<std::string>("on_gpu", y) == "cuda");
+    CHECK_THROWS_AS(client.call<std::string>("on_gpu", x), InvalidParams);
+}
 
 TEST_CASE("Arguments come to the GPU that a function asks for, in its dtype, wherever they were", "[cuda]") {
     (void)any_medium();

@@ -2,9 +2,11 @@
 the consumer's functions in the consumer's own program, and in the installed daemon, called by the consumer's client."""
 
 import argparse
+import os
 import pathlib
 import shutil
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -26,16 +28,20 @@ class Consumer(unittest.TestCase):
         cls.installed = cls.work / "installed"
         shutil.rmtree(cls.work, ignore_errors=True)
         run(PLACE.cmake, "--install", PLACE.build, "--prefix", cls.installed)
-        run(PLACE.cmake, "-G", PLACE.generator, "-S", pathlib.Path(__file__).parent / "consumer", "-B", cls.work / "build",
-            "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_CXX_COMPILER={PLACE.cxx}", f"-DCMAKE_CXX_COMPILER_LAUNCHER={PLACE.launcher}",
-            f"-DCMAKE_PREFIX_PATH={cls.installed}")
-        run(PLACE.cmake, "--build", cls.work / "build")
+        cls.build("consumer", "build")
 
-    def start_daemon(self):
+    @classmethod
+    def build(cls, project, folder, *more):
+        run(PLACE.cmake, "-G", PLACE.generator, "-S", pathlib.Path(__file__).parent / project, "-B", cls.work / folder,
+            "-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_CXX_COMPILER={PLACE.cxx}", f"-DCMAKE_CXX_COMPILER_LAUNCHER={PLACE.launcher}",
+            f"-DCMAKE_PREFIX_PATH={cls.installed}", *more)
+        run(PLACE.cmake, "--build", cls.work / folder)
+
+    def start_daemon(self, *options):
         ready = self.work / "ready"
         ready.unlink(missing_ok=True)
         daemon = subprocess.Popen([self.installed / "bin" / "shared-tensor-server", "--host", "127.0.0.1", "--port", "0",
-                                   "--ready-file", ready, "--load", self.work / "build" / "libconsumer_plugin.so"])
+                                   "--ready-file", ready, "--load", self.work / "build" / "libconsumer_plugin.so", *options])
         self.addCleanup(daemon.wait)
         self.addCleanup(daemon.terminate)
         deadline = time.monotonic() + START_LIMIT_S
@@ -48,12 +54,70 @@ class Consumer(unittest.TestCase):
     def test_a_program_holds_the_functions_that_it_shares(self):
         self.assertEqual(run(self.work / "build" / "program"), "3 functions\nprice: 119.00\n")
 
+    def test_a_program_that_is_linked_to_the_library_for_models_serves_them(self):
+        answer = run(self.work / "build" / "models", f"vad={PLACE.model}")
+        self.assertRegex(answer, r"^[1-9]\d* functions of a model\n$")
+
+    def test_a_program_without_that_library_says_what_to_do(self):
+        program = subprocess.run([self.work / "build" / "no_models", f"vad={PLACE.model}"], capture_output=True, text=True)
+        self.assertEqual(program.returncode, 1)
+        self.assertIn("link the program to shared_tensor::models", program.stderr)
+
+    def test_the_installed_daemon_serves_a_model_beside_a_plugin_of_the_same_libtorch(self):
+        url = self.start_daemon("--libtorch", PLACE.torch, "--model", f"vad={PLACE.model}")
+        listed = run(self.installed / "bin" / "shared-tensor", "--url", url, "functions")
+        self.assertIn("vad.forward", listed)
+        self.assertIn("shop.twice", listed)
+
+    def test_the_installed_daemon_holds_no_path_of_the_build(self):
+        for file in (self.installed / "bin" / "shared-tensor-server", next(self.installed.rglob("libshared_tensor_torch.so"))):
+            self.assertNotIn(str(PLACE.build).encode(), file.read_bytes())
+            self.assertNotIn(str(PLACE.torch).encode(), file.read_bytes())
+
     def test_functions_of_a_library_that_is_linked_whole_are_not_lost(self):
         self.assertEqual(run(self.work / "build" / "program_of_library"), "3 functions\nprice: 119.00\n")
 
     def test_the_installed_daemon_serves_a_plugin_of_the_consumer_to_its_client(self):
         url = self.start_daemon()
         self.assertEqual(run(self.work / "build" / "client", url), "Hello world\n119\n4\n")
+
+    def test_a_client_is_built_without_libtorch(self):
+        self.build("client_only", "client_only", "-DCMAKE_DISABLE_FIND_PACKAGE_LibTorch=ON")
+        program = self.work / "client_only" / "client_only"
+        self.assertNotIn("torch", run("ldd", program))
+        self.assertEqual(run(program, self.start_daemon()), "6\n")
+
+    def test_what_is_installed_is_linked_to_no_libtorch_and_finds_all_else(self):
+        for program in ("shared-tensor-server", "shared-tensor"):
+            needed = run("ldd", self.installed / "bin" / program)
+            for word in ("torch", "c10", "cuda", "not found"):
+                self.assertNotIn(word, needed)
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can become another user")
+    def test_what_is_installed_runs_for_every_user(self):
+        """A user who can read nothing of the one who built it."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            prefix = pathlib.Path(folder) / "prefix"
+            shutil.copytree(self.installed, prefix)
+            home = pathlib.Path(folder) / "home"
+            home.mkdir()
+            os.chown(home, 65534, 65534)
+            as_user = {"user": 65534, "group": 65534, "extra_groups": [], "cwd": "/", "env": {"HOME": str(home), "PATH": "/usr/bin:/bin"}}
+            version = subprocess.run([prefix / "bin" / "shared-tensor", "--version"], capture_output=True, text=True, **as_user)
+            self.assertEqual((version.returncode, version.stderr), (0, ""))
+            ready = home / "ready"
+            daemon = subprocess.Popen([prefix / "bin" / "shared-tensor-server", "--port", "0", "--ready-file", ready], **as_user)
+            self.addCleanup(daemon.wait)
+            self.addCleanup(daemon.terminate)
+            deadline = time.monotonic() + START_LIMIT_S
+            while not ready.exists() or not ready.read_text().strip():
+                self.assertIsNone(daemon.poll(), "the daemon ended before it was ready")
+                self.assertLess(time.monotonic(), deadline, "the daemon was not ready in time")
+                time.sleep(0.02)
+            answer = subprocess.run([prefix / "bin" / "shared-tensor", "--url", ready.read_text().strip(), "info"],
+                                    capture_output=True, text=True, **as_user)
+            self.assertEqual(answer.returncode, 0, answer.stderr)
 
     def test_a_program_may_use_another_version_of_spdlog_or_fmt(self):
         symbols = run("nm", "--demangle", next(self.installed.rglob("libshared_tensor.a")))
@@ -67,7 +131,7 @@ class Consumer(unittest.TestCase):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    for name in ("build", "work"):
+    for name in ("build", "work", "torch", "model"):
         parser.add_argument(f"--{name}", type=pathlib.Path, required=True)
     for name in ("cmake", "generator", "cxx", "launcher"):
         parser.add_argument(f"--{name}", default="")

@@ -13,6 +13,7 @@
 #include <shared_tensor/codecs.hpp>
 #include <shared_tensor/context.hpp>
 #include <shared_tensor/detail/failure.hpp>
+#include <shared_tensor/detail/framework.hpp>
 #include <shared_tensor/detail/signature.hpp>
 #include <shared_tensor/function.hpp>
 #include <shared_tensor/options.hpp>
@@ -107,11 +108,13 @@ public:
 private:
     class Bound final : public BoundCall {
     public:
-        Bound(const F& callable, Arguments arguments) : callable_(callable), arguments_(std::move(arguments)) {}
+        Bound(const F& callable, bool no_grad, Arguments arguments)
+            : callable_(callable), no_grad_(no_grad), arguments_(std::move(arguments)) {}
 
         std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
             try {
                 const CurrentContext current(context);
+                const auto without_grad = no_grad_ && framework != nullptr ? framework->without_grad() : nullptr;
                 each_parameter([&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
                     attach<I>(std::get<I>(arguments_), context);
                 });
@@ -165,6 +168,7 @@ private:
         }
 
         const F& callable_;  // lives in the adapter, which outlives every call
+        const bool no_grad_;
         Arguments arguments_;
     };
 
@@ -231,7 +235,7 @@ private:
     std::unique_ptr<BoundCall> bind_all([[maybe_unused]] const ValueSource& source,
                                         [[maybe_unused]] std::span<const ValueSource::Node> nodes,
                                         [[maybe_unused]] std::size_t& reading, std::index_sequence<I...>) const {
-        return std::make_unique<Bound>(callable_, Arguments{read<I>(source, nodes[I], reading)...});
+        return std::make_unique<Bound>(callable_, options_.no_grad, Arguments{read<I>(source, nodes[I], reading)...});
     }
     template <std::size_t I>
     std::tuple_element_t<I, Arguments> read(const ValueSource& source, ValueSource::Node node,

@@ -13,7 +13,7 @@
 #include <utility>
 
 #include <shared_tensor/codecs.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/tensor_ref.hpp>
 #include <shared_tensor/value.hpp>
 
 namespace shared_tensor {

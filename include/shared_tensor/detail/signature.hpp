@@ -86,7 +86,7 @@ struct Parameter {
     static_assert(
         std::is_pointer_v<std::remove_cvref_t<P>> || kIsStream<Stored> || Shareable<Stored>,
         "SHARE: no Codec for this parameter type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
-        "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/tensor.hpp>");
+        "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/torch.hpp>");
 };
 
 template <class R>
@@ -98,7 +98,7 @@ struct ResultRules {
     static_assert(
         std::is_void_v<Stored> || std::is_pointer_v<Stored> || kIsStream<Stored> || Shareable<Stored>,
         "SHARE: no Codec for the result type: use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM "
-        "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/tensor.hpp>");
+        "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/torch.hpp>");
 };
 
 /// Hands a stored argument over as the parameter wants it: moved where it is taken by value or rvalue. A stream can

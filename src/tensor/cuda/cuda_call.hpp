@@ -1,44 +1,51 @@
 #pragma once
 
-#include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAStream.h>
-#include <cuda_runtime_api.h>
-
 #include <string>
 
+#include "tensor/cuda/cuda_driver.hpp"
 #include "tensor/devices/ipc_device.hpp"
 #include "util/log.hpp"
 
-// What every call of the runtime needs: its error, and the device that it is for.
+// What every call of the driver needs: its error, and the device that it is for.
 
 namespace shared_tensor::tensor {
 
-/// Errors stay until they are looked at, and torch would take them for its own.
-inline std::string forget_error(cudaError_t error) {
-    (void)cudaGetLastError();
-    return std::string(cudaGetErrorName(error)) + ": " + cudaGetErrorString(error);
+inline std::string text_of(CUresult error) {
+    const char *name = nullptr, *text = nullptr;
+    (void)driver().cuGetErrorName(error, &name);
+    (void)driver().cuGetErrorString(error, &text);
+    if (name == nullptr || text == nullptr) return "error " + std::to_string(error);
+    return std::string(name) + ": " + text;
 }
 
-inline void check(cudaError_t error, const char* what) {
-    if (error != cudaSuccess) throw DeviceRefused(std::string(what) + ": " + forget_error(error));
+inline void check(CUresult error, const char* what) {
+    if (error != CUDA_SUCCESS) throw DeviceRefused(std::string(what) + ": " + text_of(error));
 }
 
-/// Makes the device's context current on this thread, and leaves the thread's own device as it was, without starting a
-/// context on one that was never used.
+/// The context that all libraries of a process share.
+CUcontext primary_context(int ordinal);
+
+/// Makes the device's context current on this thread while it lives. What is done meanwhile goes to the default stream,
+/// which records no CUDA graph, and so must not be forbidden while other streams of the process do.
 class OnDevice {
 public:
-    explicit OnDevice(int ordinal) : before_(c10::cuda::ExchangeDevice(static_cast<c10::DeviceIndex>(ordinal))) {
-        check(cudaSetDevice(ordinal), "the device cannot be used");  // torch leaves this out where nothing changes
+    explicit OnDevice(int ordinal) {
+        check(driver().cuCtxPushCurrent(primary_context(ordinal)), "the device cannot be used");
+        (void)driver().cuThreadExchangeStreamCaptureMode(&mode_);
     }
     OnDevice(const OnDevice&) = delete;
     OnDevice& operator=(const OnDevice&) = delete;
-    ~OnDevice() { (void)c10::cuda::MaybeSetDevice(before_); }
+    ~OnDevice() {
+        CUcontext popped = nullptr;
+        (void)driver().cuThreadExchangeStreamCaptureMode(&mode_);
+        (void)driver().cuCtxPopCurrent(&popped);
+    }
 
 private:
-    const c10::DeviceIndex before_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  ///< that of before, once it is set
 };
 
-/// torch throws where no device can be set: for those who may not throw.
+/// For those who may not throw.
 template <class Work>
 void quietly(const char* what, Work work) noexcept {
     try {
@@ -48,14 +55,13 @@ void quietly(const char* what, Work work) noexcept {
     }
 }
 
-inline cudaStream_t current_stream(int ordinal) {
-    return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(ordinal)).stream();
-}
+/// The device's default stream: all that is done here is given to it. Frameworks that use others order them with it
+/// (see <shared_tensor/tensor_ref.hpp>).
+inline constexpr CUstream kStream = nullptr;
 
-inline bool is_capturing(cudaStream_t stream) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    if (const auto error = cudaStreamIsCapturing(stream, &status); error != cudaSuccess) (void)forget_error(error);
-    return status != cudaStreamCaptureStatusNone;
+inline CUdeviceptr address(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }
+inline std::byte* pointer(CUdeviceptr address) {
+    return reinterpret_cast<std::byte*>(address);  // NOLINT(*-no-int-to-ptr): the driver's addresses are integers
 }
 
 }  // namespace shared_tensor::tensor

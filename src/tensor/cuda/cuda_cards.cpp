@@ -1,13 +1,11 @@
 #include "tensor/cuda/cuda_cards.hpp"
 
-#include <cuda_runtime_api.h>
-
+#include <array>
 #include <cstring>
 #include <fstream>
 #include <span>
 
 #include "tensor/cuda/cuda_call.hpp"
-#include "tensor/cuda/cuda_driver.hpp"
 #include "util/hex.hpp"
 
 namespace shared_tensor::tensor {
@@ -22,28 +20,37 @@ bool is_wsl() {
 }
 
 /// A part of a GPU: its UUID is another one than the GPU's own.
-bool is_mig(int ordinal) {
-    const CudaDriver* driver = cuda_driver();
-    if (driver == nullptr || driver->device_get_gpu_uuid == nullptr) return false;
-    CUdevice device = 0;
-    CUuuid instance{}, gpu{};
-    return driver->device_get(&device, ordinal) == CUDA_SUCCESS &&
-           driver->device_get_uuid(&instance, device) == CUDA_SUCCESS &&
-           driver->device_get_gpu_uuid(&gpu, device) == CUDA_SUCCESS &&
+bool is_mig(CUdevice device, const CUuuid& instance) {
+    CUuuid gpu{};
+    return driver().get_gpu_uuid(&gpu, device) == CUDA_SUCCESS &&
            std::memcmp(instance.bytes, gpu.bytes, sizeof gpu.bytes) != 0;
 }
 
-/// Why that device's memory cannot be shared; empty: it can.
-std::string obstacle_of(int ordinal) {
-    int mode = 0, events = 0;
-    if (const auto error = cudaDeviceGetAttribute(&mode, cudaDevAttrComputeMode, ordinal)) return forget_error(error);
-    if (mode == cudaComputeModeProhibited) return "its compute mode prohibits every process";
-    if (mode == cudaComputeModeExclusiveProcess || mode == cudaComputeModeExclusive)
-        return "its compute mode is exclusive: one process at a time (nvidia-smi -c DEFAULT)";
-    if (const auto error = cudaDeviceGetAttribute(&events, cudaDevAttrIpcEventSupport, ordinal))
-        return forget_error(error);
-    if (events == 0) return "it has no events between processes";
-    return is_mig(ordinal) ? "CUDA shares no memory of MIG instances" : "";
+int attribute(CUdevice device, CUdevice_attribute wanted) {
+    int value = 0;
+    check(driver().cuDeviceGetAttribute(&value, wanted, device), "the device does not answer");
+    return value;
+}
+
+/// Throws DeviceRefused for one whose memory cannot be shared.
+CudaCard card_at(int ordinal) {
+    CUdevice device = 0;
+    CUuuid uuid{};
+    std::size_t bytes = 0;
+    std::array<char, 256> name{};
+    constexpr const char* kFailed = "the device does not answer";
+    check(driver().cuDeviceGet(&device, ordinal), kFailed);
+    check(driver().get_uuid(&uuid, device), kFailed);
+    check(driver().cuDeviceTotalMem(&bytes, device), kFailed);
+    check(driver().cuDeviceGetName(name.data(), static_cast<int>(name.size() - 1), device), kFailed);
+    const int mode = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
+    if (mode == CU_COMPUTEMODE_PROHIBITED) throw DeviceRefused("its compute mode prohibits every process");
+    if (mode == CU_COMPUTEMODE_EXCLUSIVE_PROCESS)
+        throw DeviceRefused("its compute mode is exclusive: one process at a time (nvidia-smi -c DEFAULT)");
+    if (attribute(device, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED) == 0)
+        throw DeviceRefused("it has no events between processes");
+    if (is_mig(device, uuid)) throw DeviceRefused("CUDA shares no memory of MIG instances");
+    return {ordinal, {"GPU-" + uuid_text(std::as_bytes(std::span(uuid.bytes))), name.data(), bytes}};
 }
 
 CudaCards look() {
@@ -51,24 +58,24 @@ CudaCards look() {
     int count = 0;
     if (cuda_driver() == nullptr) {
         all.reason = "there is no NVIDIA driver here (libcuda.so.1)";
-    } else if (const auto error = cudaGetDeviceCount(&count); error != cudaSuccess) {
-        all.reason = "CUDA does not start: " + forget_error(error);
+        return all;
+    }
+    auto error = driver().cuInit(0);
+    if (error == CUDA_SUCCESS) error = driver().cuDeviceGetCount(&count);
+    all.count = error == CUDA_SUCCESS ? static_cast<std::size_t>(count) : 0;
+    if (error != CUDA_SUCCESS) {
+        all.reason = "CUDA does not start: " + text_of(error);
     } else if (is_wsl()) {
         all.reason = "WSL2 has no CUDA IPC";
     }
     if (!all.reason.empty()) return all;
     if (count == 0) all.reason = "no GPU is visible (CUDA_VISIBLE_DEVICES)";
     for (int ordinal = 0; ordinal < count; ++ordinal) {
-        cudaDeviceProp properties{};
-        const auto error = cudaGetDeviceProperties(&properties, ordinal);
-        const std::string obstacle = error != cudaSuccess ? forget_error(error) : obstacle_of(ordinal);
-        if (obstacle.empty()) {
-            all.usable.push_back({ordinal,
-                                  {"GPU-" + uuid_text(std::as_bytes(std::span(properties.uuid.bytes))), properties.name,
-                                   properties.totalGlobalMem}});
-        } else {
+        try {
+            all.usable.push_back(card_at(ordinal));
+        } catch (const DeviceRefused& refused) {
             all.reason.append(all.reason.empty() ? "" : "; ");
-            all.reason.append("GPU " + std::to_string(ordinal) + ": " + obstacle);
+            all.reason.append("GPU " + std::to_string(ordinal) + ": " + refused.what());
         }
     }
     return all;

@@ -16,6 +16,7 @@ struct CudaCard {
 struct CudaCards {
     std::vector<CudaCard> usable;  ///< their memory can be shared
     std::string reason;            ///< why not the others
+    std::size_t count = 0;         ///< of all that this process sees
 };
 
 /// Looks once, at the first call. Starts the driver, no context.

@@ -1,66 +1,211 @@
-// CUDA IPC as the runtime has it: no lease, cache or client is known here. docs/cuda_gotchas.md tells of the traps.
+// CUDA IPC as the driver has it: no lease, cache or client is known here. docs/cuda_gotchas.md tells of the traps.
 
 #include "tensor/cuda/cuda_device.hpp"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
-#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <new>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "tensor/bool_check.hpp"
 #include "tensor/cuda/cuda_call.hpp"
 #include "tensor/cuda/cuda_cards.hpp"
-#include "tensor/cuda/cuda_driver.hpp"
 #include "tensor/cuda/cuda_events.hpp"
+#include "tensor/cuda/cuda_memory.hpp"
+#include "util/guarded.hpp"
 
 namespace shared_tensor::tensor {
 
+CUcontext primary_context(int ordinal) {
+    static auto* const kContexts = new Guarded<std::map<int, CUcontext>>;
+    return kContexts->with([&](auto& contexts) {
+        CUcontext& context = contexts[ordinal];
+        CUdevice device = 0;
+        if (context == nullptr) {
+            check(driver().cuDeviceGet(&device, ordinal), "the device is not there");
+            check(driver().cuDevicePrimaryCtxRetain(&context, device), "CUDA does not start on the device");
+        }
+        return context;
+    });
+}
+
 namespace {
 
-at::IntArrayRef array_ref(ShapeView counts) { return {counts.data(), counts.size()}; }
-
-/// A copy on the thread's stream, behind what wrote the tensor.
+/// A copy on the default stream, behind what wrote the tensor.
 class CudaRead final : public DeviceRead {
 public:
-    CudaRead(int ordinal, at::Tensor from, std::byte* out) : ordinal_(ordinal), from_(std::move(from)) {
-        const cudaStream_t stream = current_stream(ordinal_);
-        check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming | cudaEventBlockingSync), "no event");
-        auto error = cudaMemcpyAsync(out, from_.const_data_ptr(), from_.nbytes(), cudaMemcpyDeviceToHost, stream);
-        if (error == cudaSuccess) {
-            error = cudaEventRecord(done_, stream);
-            if (error != cudaSuccess) (void)cudaStreamSynchronize(stream);  // nothing else says when it is done
+    CudaRead(TensorRef from, std::byte* out) : from_(std::move(from)) {
+        const OnDevice on(from_.device().index);
+        check(driver().cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC), "no event");
+        auto error = driver().cuMemcpyDtoHAsync(out, address(from_.data()), from_.bytes(), kStream);
+        if (error == CUDA_SUCCESS) {
+            error = driver().cuEventRecord(done_, kStream);
+            if (error != CUDA_SUCCESS)
+                (void)driver().cuStreamSynchronize(kStream);  // nothing else says when it is done
         }
-        if (error == cudaSuccess) return;
-        (void)cudaEventDestroy(done_);
+        if (error == CUDA_SUCCESS) return;
+        (void)driver().cuEventDestroy(done_);
         check(error, kFailed);
     }
     CudaRead(const CudaRead&) = delete;
     CudaRead& operator=(const CudaRead&) = delete;
     ~CudaRead() override {
         quietly("the end of a read", [&] {
-            const OnDevice on(ordinal_);
-            (void)cudaEventSynchronize(done_);
-            (void)cudaEventDestroy(done_);
-            (void)cudaGetLastError();
+            const OnDevice on(from_.device().index);
+            (void)driver().cuEventSynchronize(done_);
+            (void)driver().cuEventDestroy(done_);
         });
     }
     void wait() override {
-        const OnDevice on(ordinal_);
-        check(cudaEventSynchronize(done_), kFailed);
+        const OnDevice on(from_.device().index);
+        check(driver().cuEventSynchronize(done_), kFailed);
     }
 
 private:
     static constexpr const char* kFailed = "the tensor cannot be read";
-    const int ordinal_;
-    const at::Tensor from_;
-    cudaEvent_t done_ = nullptr;
+    const TensorRef from_;
+    CUevent done_ = nullptr;
+};
+
+/// All bytes from the first element to the end of the last one, as a tensor.
+TensorRef bytes_of(const TensorRef& tensor) {
+    return tensor.view(tensor.mutable_data(), DType::uint8, {static_cast<std::int64_t>(tensor.reach())}, {});
+}
+
+/// Copies the elements of a strided tensor, which has some, in order and without gaps to other memory of its device:
+/// rows at once where the distance between them is regular.
+class StridedCopy {
+public:
+    StridedCopy(const TensorRef& from, CUdeviceptr to)
+        : from_(from), item_(size_of(from.dtype())), shape_(from.shape()), strides_(from.strides()), to_(to) {
+        for (inner_ = shape_.size(); inner_ > 0 && continues(inner_ - 1); --inner_)
+            run_ *= static_cast<std::size_t>(shape_[inner_ - 1]);
+        run_ *= item_;
+    }
+    void run() {
+        // Each call costs some microseconds: rather the host does it, where that does not mean to move much more.
+        constexpr std::size_t kManyCalls = 1'000;
+        constexpr std::uint64_t kFewBytes = 64 << 20;
+        if (calls() > kManyCalls && from_.reach() <= 4 * from_.bytes() + kFewBytes) {
+            copy_by_host();
+        } else {
+            copy(address(from_.data()), 0);
+        }
+    }
+
+private:
+    std::size_t calls() const {
+        std::size_t count = 1;
+        for (std::size_t i = 0; i < inner_; ++i) {
+            if (i + 1 < inner_ || !are_rows(i)) count *= static_cast<std::size_t>(shape_[i]);
+        }
+        return count;
+    }
+    void copy_by_host() {
+        const auto all = static_cast<std::size_t>(from_.reach()), some = static_cast<std::size_t>(from_.bytes());
+        const std::unique_ptr<std::byte[]> reach(new std::byte[all]), elements(new std::byte[some]);
+        CudaRead(bytes_of(from_), reach.get()).wait();
+        gather(reach.get(), shape_, strides_, item_, elements.get());
+        check(driver().cuMemcpyHtoDAsync(to_, elements.get(), some, kStream), kFailed);
+        check(driver().cuStreamSynchronize(kStream), kFailed);
+    }
+    /// Whether the elements of that dimension and those inside it lie one after another.
+    bool continues(std::size_t dimension) const {
+        return shape_[dimension] == 1 || strides_[dimension] == static_cast<std::int64_t>(run_);
+    }
+    std::size_t pitch_of(std::size_t dimension) const { return static_cast<std::size_t>(strides_[dimension]) * item_; }
+    bool are_rows(std::size_t dimension) const {
+        constexpr std::size_t kMaxPitch = std::size_t{1} << 30;
+        return pitch_of(dimension) >= run_ && pitch_of(dimension) <= kMaxPitch;
+    }
+    void copy(CUdeviceptr from, std::size_t dimension) {
+        if (dimension == inner_) return copy_run(from);
+        const std::size_t pitch = pitch_of(dimension);
+        const auto rows = static_cast<std::size_t>(shape_[dimension]);
+        if (dimension + 1 == inner_ && are_rows(dimension)) return copy_rows(from, pitch, rows);
+        for (std::size_t i = 0; i < rows; ++i)
+            copy(from + i * pitch, dimension + 1);
+    }
+    void copy_run(CUdeviceptr from) {
+        check(driver().cuMemcpyDtoDAsync(to_, from, run_, kStream), kFailed);
+        to_ += run_;
+    }
+    void copy_rows(CUdeviceptr from, std::size_t pitch, std::size_t rows) {
+        CUDA_MEMCPY2D wanted{};
+        wanted.srcMemoryType = wanted.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        wanted.srcDevice = from;
+        wanted.srcPitch = pitch;
+        wanted.dstDevice = to_;
+        wanted.dstPitch = run_;
+        wanted.WidthInBytes = run_;
+        wanted.Height = rows;
+        check(driver().cuMemcpy2DAsync(&wanted, kStream), kFailed);
+        to_ += run_ * rows;
+    }
+
+    static constexpr const char* kFailed = "the tensor cannot be copied";
+    const TensorRef& from_;
+    const std::size_t item_;
+    const ShapeView shape_, strides_;
+    CUdeviceptr to_;
+    std::size_t inner_ = 0, run_ = 1;  // the first dimension of those that lie one after another; their bytes
+};
+
+/// Host memory that the device copies to beside this thread. Pinning takes long: what is let go is kept, and there is
+/// not much of it. Thread safety: all methods from any thread.
+class PinnedMemory {
+public:
+    /// Null where there is no more.
+    std::shared_ptr<std::byte> take(std::size_t bytes) {
+        const auto known = state_.with([&](State& state) { return state.take(bytes); });
+        if (!known) return nullptr;
+        void* memory = *known;
+        if (memory == nullptr) memory = made(bytes);
+        if (memory == nullptr) return nullptr;
+        return {static_cast<std::byte*>(memory), [this, bytes](std::byte* data) {
+                    quietly("pinned memory",
+                            [&] { state_.with([&](State& state) { state.idle.emplace(bytes, data); }); });
+                }};
+    }
+
+private:
+    static constexpr std::size_t kMost = 64;
+    struct State {
+        std::multimap<std::size_t, void*> idle;
+        std::size_t made = 0;
+
+        /// Null: a new one may be made. Nothing: there are enough.
+        std::optional<void*> take(std::size_t bytes) {
+            if (const auto found = idle.find(bytes); found != idle.end()) return idle.extract(found).mapped();
+            if (made >= kMost) return std::nullopt;
+            ++made;
+            return nullptr;
+        }
+    };
+    /// Any GPU's context: all of them see the memory.
+    void* made(std::size_t bytes) {
+        try {
+            void* memory = nullptr;
+            const OnDevice on(cuda_cards().usable.at(0).ordinal);
+            check(driver().cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
+            return memory;
+        } catch (const std::exception& error) {
+            state_.with([](State& state) { --state.made; });
+            if (!has_warned_.exchange(true))
+                log::warn("no memory can be pinned, so reads of the GPU are slow: ", error.what());
+            return nullptr;
+        }
+    }
+
+    Guarded<State> state_;
+    std::atomic<bool> has_warned_{false};
 };
 
 class CudaDevice final : public IpcDevice {
@@ -78,37 +223,38 @@ public:
         return list;
     }
 
-    bool holds(const at::Tensor& tensor) const noexcept override { return tensor.defined() && tensor.is_cuda(); }
+    bool holds(const TensorRef& tensor) const noexcept override {
+        return tensor.defined() && tensor.device().kind == Device::Kind::cuda;
+    }
 
-    std::size_t index_of(const at::Tensor& tensor) const override {
+    std::size_t index_of(const TensorRef& tensor) const override {
         const auto& usable = cuda_cards().usable;
         for (std::size_t i = 0; i < usable.size(); ++i) {
-            if (usable[i].ordinal == tensor.get_device()) return i;
+            if (usable[i].ordinal == tensor.device().index) return i;
         }
         throw DeviceRefused("the memory of this tensor's device cannot be shared: " + cuda_cards().reason);
     }
 
-    DevicePlace place(const at::Tensor& tensor) const override {
+    DevicePlace place(const TensorRef& tensor) const override {
         DevicePlace place;
         place.device = index_of(tensor);
         const OnDevice on(ordinal(place.device));
-        auto* first = static_cast<std::byte*>(const_cast<void*>(tensor.const_data_ptr()));  // NOLINT(*-const-cast)
+        std::byte* const first = tensor.mutable_data();
         const Range range = range_of(first);
         place.base = range.base;
         place.offset = static_cast<std::uint64_t>(first - range.base);
         place.block_bytes = range.bytes;
-        const CUdeviceptr pointer = reinterpret_cast<CUdeviceptr>(range.base);
+        const CUdeviceptr base = address(range.base);
         int capable = 0;
         unsigned long long id = 0;
-        const CudaDriver& driver = *cuda_driver();
-        if (driver.pointer_get_attribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, pointer) !=
+        if (driver().cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, base) !=
                 CUDA_SUCCESS ||
             capable == 0) {
             place.obstacle =
                 "its memory is not capable of CUDA IPC (PYTORCH_CUDA_ALLOC_CONF=expandable_segments, or a memory pool)";
         }
         // Of an allocation, never used again in this process: an address is.
-        if (driver.pointer_get_attribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, pointer) != CUDA_SUCCESS)
+        if (driver().cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, base) != CUDA_SUCCESS)
             throw DeviceRefused("the driver does not know this tensor's allocation");
         place.generation = id;
         return place;
@@ -116,8 +262,8 @@ public:
 
     IpcBytes export_block(const DevicePlace& place) const override {
         const OnDevice on(ordinal(place.device));
-        cudaIpcMemHandle_t handle{};
-        check(cudaIpcGetMemHandle(&handle, place.base), "the tensor's memory cannot be exported");
+        CUipcMemHandle handle{};
+        check(driver().cuIpcGetMemHandle(&handle, address(place.base)), "the tensor's memory cannot be exported");
         IpcBytes bytes;
         static_assert(sizeof handle == sizeof bytes);
         std::memcpy(bytes.data(), &handle, sizeof handle);
@@ -126,16 +272,17 @@ public:
 
     Opened open(std::size_t device, const IpcBytes& bytes, std::uint64_t) const override {
         const OnDevice on(ordinal(device));
-        cudaIpcMemHandle_t handle{};
+        CUipcMemHandle handle{};
         std::memcpy(&handle, bytes.data(), sizeof handle);
-        void* pointer = nullptr;
-        check(cudaIpcOpenMemHandle(&pointer, handle, cudaIpcMemLazyEnablePeerAccess), "the handle cannot be opened");
-        auto* first = static_cast<std::byte*>(pointer);
+        CUdeviceptr opened = 0;
+        check(driver().cuIpcOpenMemHandle(&opened, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+              "the handle cannot be opened");
+        std::byte* const first = pointer(opened);
         try {
             const Range range = range_of(first);
             return {first, range.bytes - static_cast<std::uint64_t>(first - range.base)};
         } catch (...) {
-            (void)cudaIpcCloseMemHandle(pointer);
+            (void)driver().cuIpcCloseMemHandle(opened);
             throw;
         }
     }
@@ -143,129 +290,88 @@ public:
     void close(std::size_t device, std::byte* base) const noexcept override {
         quietly("a block of another process stays open", [&] {
             const OnDevice on(ordinal(device));
-            check(cudaIpcCloseMemHandle(base), "cudaIpcCloseMemHandle");
+            check(driver().cuIpcCloseMemHandle(address(base)), "cuIpcCloseMemHandle");
         });
     }
 
     std::unique_ptr<DeviceEvent> record(std::size_t device) const override {
         const int card = ordinal(device);
         const OnDevice on(card);
-        const cudaStream_t stream = current_stream(card);
-        if (is_capturing(stream)) throw DeviceRefused("its stream is being captured into a graph");
         const auto shared = events_.take(card);
         if (!shared) {
-            check(cudaStreamSynchronize(stream), "the work on the tensor failed");
+            check(driver().cuStreamSynchronize(kStream), "the work on the tensor failed");
             return nullptr;
         }
         auto pooled = std::make_unique<PooledEvent>(events_, card, *shared);
-        check(cudaEventRecord(shared->event, stream), "the event cannot be recorded");
+        check(driver().cuEventRecord(shared->event, kStream), "the event cannot be recorded");
         return pooled;
     }
 
     std::unique_ptr<DeviceUse> use(std::size_t device, const IpcBytes* bytes) const override {
         const int card = ordinal(device);
         const OnDevice on(card);
-        const cudaStream_t stream = current_stream(card);
-        if (bytes == nullptr) return std::make_unique<CudaUse>(card, stream, nullptr);
+        if (bytes == nullptr) return std::make_unique<CudaUse>(card, nullptr);
         const auto own = events_.find(*bytes);
-        cudaEvent_t event = own.value_or(nullptr);
+        CUevent event = own.value_or(nullptr);
         if (!own) {
-            cudaIpcEventHandle_t handle{};
+            CUipcEventHandle handle{};
             std::memcpy(&handle, bytes->data(), sizeof handle);
-            check(cudaIpcOpenEventHandle(&event, handle), "the tensor's event cannot be opened");
+            check(driver().cuIpcOpenEventHandle(&event, handle), "the tensor's event cannot be opened");
         }
-        auto use = std::make_unique<CudaUse>(card, stream, own ? nullptr : event);
-        check(cudaStreamWaitEvent(stream, event, 0), "the tensor's event cannot be waited for");
+        auto use = std::make_unique<CudaUse>(card, own ? nullptr : event);
+        check(driver().cuStreamWaitEvent(kStream, event, 0), "the tensor's event cannot be waited for");
         return use;
     }
 
-    /// Other threads have the default stream as theirs, unless they chose another; torch's streams are not ordered with
-    /// it by themselves.
-    void hand_on(const at::Tensor& tensor) const noexcept override {
-        quietly("a tensor that another thread reads", [&] {
-            const c10::DeviceIndex card = tensor.get_device();
-            const cudaStream_t now = current_stream(card);
-            const cudaStream_t all = c10::cuda::getDefaultCUDAStream(card).stream();
-            if (now == all || is_capturing(now)) return;
-            const OnDevice on(card);
-            cudaEvent_t event = nullptr;
-            check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "no event");
-            if (cudaEventRecord(event, now) != cudaSuccess || cudaStreamWaitEvent(all, event, 0) != cudaSuccess)
-                (void)cudaGetLastError();
-            (void)cudaEventDestroy(event);
-        });
+    TensorRef view(std::size_t device, std::byte* data, std::shared_ptr<const void> owner, DType dtype, ShapeView shape,
+                   ShapeView strides) const override {
+        return {data,
+                dtype,
+                {shape.begin(), shape.end()},
+                {strides.begin(), strides.end()},
+                {Device::Kind::cuda, ordinal(device)},
+                std::move(owner)};
     }
 
-    at::Tensor view(std::size_t device, std::byte* data, std::shared_ptr<const void> owner, DType dtype,
-                    ShapeView shape, ShapeView strides) const override {
-        const c10::Device where(c10::kCUDA, static_cast<c10::DeviceIndex>(ordinal(device)));
-        const Shape plain = strides.empty() ? contiguous_strides(shape) : Shape(strides.begin(), strides.end());
-        at::Tensor made = at::for_blob(data, array_ref(shape))
-                              .strides(array_ref(plain))
-                              .deleter([owner = std::move(owner)](void*) {})
-                              .options(at::TensorOptions(scalar_type(dtype)).device(where))
-                              .target_device(where)
-                              .make_tensor();
-        made.storage().unsafeGetStorageImpl()->set_resizable(false);
-        return made;
+    TensorRef empty(std::size_t device, DType dtype, ShapeView shape) const override {
+        return made(ordinal(device), dtype, shape);
     }
 
-    at::Tensor empty(std::size_t device, DType dtype, ShapeView shape) const override {
-        const c10::Device where(c10::kCUDA, static_cast<c10::DeviceIndex>(ordinal(device)));
-        return allocating(
-            [&] { return at::empty(array_ref(shape), at::TensorOptions(scalar_type(dtype)).device(where)); });
+    TensorRef copy(const TensorRef& tensor) const override {
+        const OnDevice on(tensor.device().index);
+        TensorRef copy = made(tensor.device().index, tensor.dtype(), tensor.shape());
+        if (tensor.elements() > 0) StridedCopy(tensor, address(copy.data())).run();
+        return copy;
     }
 
-    at::Tensor copy(const at::Tensor& tensor) const override {
-        const OnDevice on(tensor.get_device());
-        return allocating([&] { return tensor.clone(at::MemoryFormat::Contiguous); });
+    void read(const TensorRef& tensor, std::byte* out) const override {
+        if (tensor.elements() > 0) start_read(tensor, out)->wait();
     }
 
-    void read(const at::Tensor& tensor, std::byte* out) const override {
-        const c10::DeviceIndex card = tensor.get_device();
-        const OnDevice on(card);
-        const at::Tensor plain = allocating([&] { return tensor.contiguous(); });
-        const cudaStream_t stream = current_stream(card);
-        check(cudaMemcpyAsync(out, plain.const_data_ptr(), plain.nbytes(), cudaMemcpyDeviceToHost, stream),
-              "the tensor cannot be read");
-        check(cudaStreamSynchronize(stream), "the tensor cannot be read");
-    }
-
-    /// Pinned: only there does a copy run beside this thread. Torch keeps what is let go for ever, for pinning takes
-    /// long: so there are not many.
     std::shared_ptr<std::byte> staging(std::size_t bytes) const override {
-        if (pinned_.fetch_add(1) >= kMaxPinned) {
-            --pinned_;
-            return plain(bytes);
-        }
-        try {
-            at::Tensor pinned =
-                at::empty({static_cast<std::int64_t>(bytes)}, at::TensorOptions(at::kByte).pinned_memory(true));
-            auto* data = static_cast<std::byte*>(pinned.mutable_data_ptr());
-            return {data, [this, kept = std::move(pinned)](std::byte*) mutable {
-                        kept.reset();
-                        --pinned_;
-                    }};
-        } catch (const c10::Error& error) {
-            --pinned_;
-            if (!has_warned_.exchange(true))
-                log::warn("no memory can be pinned, so reads of the GPU are slow: ", error.what_without_backtrace());
-            return plain(bytes);
-        }
+        if (auto pinned = pinned_.take(bytes)) return pinned;
+        return {new std::byte[bytes], std::default_delete<std::byte[]>()};
     }
 
-    std::unique_ptr<DeviceRead> start_read(const at::Tensor& tensor, std::byte* out) const override {
-        const c10::DeviceIndex card = tensor.get_device();
-        const OnDevice on(card);
-        at::Tensor plain = allocating([&] { return tensor.contiguous(); });
-        return std::make_unique<CudaRead>(card, std::move(plain), out);
+    std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const override {
+        return std::make_unique<CudaRead>(tensor.is_contiguous() ? tensor : copy(tensor), out);
     }
 
-    bool has_odd_bools(const at::Tensor& tensor) const override {
-        if (tensor.numel() == 0) return false;
-        const OnDevice on(tensor.get_device());
-        return tensor.view(at::kByte).max().item<std::uint8_t>() > 1;
+    bool has_odd_bools(const TensorRef& tensor) const override {
+        if (tensor.elements() == 0) return false;
+        const TensorRef all = bytes_of(tensor.is_contiguous() ? tensor : copy(tensor));
+        constexpr std::int64_t kPiece = 4 << 20;
+        const std::int64_t count = all.shape()[0];
+        std::vector<std::byte> values(static_cast<std::size_t>(std::min(kPiece, count)));
+        for (std::int64_t first = 0; first < count; first += kPiece) {
+            const TensorRef piece = all.slice(first, std::min(first + kPiece, count));
+            read(piece, values.data());
+            if (tensor::has_odd_bools(DType::bool_, piece.shape(), {}, values.data())) return true;
+        }
+        return false;
     }
+
+    void on_shortage(ReleaseMemory release) const { memory_.on_shortage(release); }
 
 private:
     struct Range {
@@ -279,64 +385,44 @@ private:
         return usable[device].ordinal;
     }
 
-    static Range range_of(std::byte* address) {
+    static Range range_of(std::byte* first) {
         CUdeviceptr base = 0;
         std::size_t bytes = 0;
-        const auto result = cuda_driver()->mem_get_address_range(&base, &bytes, reinterpret_cast<CUdeviceptr>(address));
-        if (result != CUDA_SUCCESS)
-            throw DeviceRefused("the driver does not know this memory (error " + std::to_string(result) + ")");
-        return {reinterpret_cast<std::byte*>(base),
-                bytes};  // NOLINT(*-no-int-to-ptr): the driver's addresses are integers
+        const auto result = driver().cuMemGetAddressRange(&base, &bytes, tensor::address(first));
+        if (result != CUDA_SUCCESS) throw DeviceRefused("the driver does not know this memory: " + text_of(result));
+        return {pointer(base), bytes};
     }
 
-    template <class Make>
-    static at::Tensor allocating(Make make) {
-        try {
-            return make();
-        } catch (const c10::OutOfMemoryError&) {
-            throw std::bad_alloc();
-        }
+    TensorRef made(int card, DType dtype, ShapeView shape) const {
+        const auto extent = extent_of(shape, {}, size_of(dtype));
+        if (!extent) throw std::bad_alloc();
+        auto memory = extent->bytes > 0 ? memory_.take(card, static_cast<std::size_t>(extent->bytes)) : nullptr;
+        std::byte* const data = memory.get();
+        return {data, dtype, {shape.begin(), shape.end()}, {}, {Device::Kind::cuda, card}, std::move(memory)};
     }
 
-    static std::shared_ptr<std::byte> plain(std::size_t bytes) {
-        return {new std::byte[bytes], std::default_delete<std::byte[]>()};
-    }
-
-    static constexpr int kMaxPinned = 64;
-    mutable std::atomic<int> pinned_{0};
-    mutable std::atomic<bool> has_warned_{false};
+    mutable CudaMemory memory_;
+    mutable PinnedMemory pinned_;
     mutable EventPool events_;
 };
 
-/// Where the libtorch lies that this process has.
-std::string torch_folder() {
-    Dl_info info{};
-    if (::dladdr(reinterpret_cast<const void*>(&c10::cuda::device_count), &info) == 0) return {};
-    const std::string path = info.dli_fname;
-    return path.substr(0, path.rfind('/') + 1);
-}
-
-}  // namespace
-
-const IpcDevice& cuda_device() {
+const CudaDevice& the_device() {
     static const auto* const kDevice = new CudaDevice;
     return *kDevice;
 }
 
+}  // namespace
+
+const IpcDevice& cuda_device() { return the_device(); }
+
+void on_gpu_memory_shortage(ReleaseMemory release) { the_device().on_shortage(release); }
+
 bool cuda_is_loaded() noexcept {
-    void* library = ::dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD);
+    void* library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
     if (library != nullptr) ::dlclose(library);
     return library != nullptr;
 }
 
-Viability load_cuda() {
-    if (Viability can = cuda_device().viable(); !can) return can;
-    if (cuda_is_loaded()) return {};
-    for (const std::string& path : {torch_folder() + "libtorch_cuda.so", std::string("libtorch_cuda.so")}) {
-        if (::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
-    }
-    const char* why = ::dlerror();
-    return {std::string("libtorch_cuda cannot be loaded: ") + (why != nullptr ? why : "no reason given")};
-}
+std::size_t count_of_gpus() { return cuda_cards().count; }
 
 }  // namespace shared_tensor::tensor

@@ -8,9 +8,14 @@ namespace shared_tensor::tensor {
 /// built without CUDA, viable() says so and it holds no tensor.
 const IpcDevice& cuda_device();
 
-/// Whether libtorch_cuda is in the process: only then may a CUDA tensor reach an operator.
+/// Returns memory of GPUs to the driver that a framework keeps for later; may throw.
+using ReleaseMemory = void (*)();
+/// Called, for the rest of the process, where a GPU has no memory left for a copy.
+void on_gpu_memory_shortage(ReleaseMemory release);
+
+/// Whether the driver's library is in the process: the program uses CUDA by itself.
 bool cuda_is_loaded() noexcept;
-/// Looks whether there is a GPU, and if so loads libtorch_cuda. Takes seconds the first time. The result says why not.
-Viability load_cuda();
+/// That this process sees; 0 where CUDA does not start.
+std::size_t count_of_gpus();
 
 }  // namespace shared_tensor::tensor

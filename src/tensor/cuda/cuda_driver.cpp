@@ -4,9 +4,7 @@
 
 #include <optional>
 
-// The macros of cuda.h give a function its versioned name; this is that name as text.
-#define SHARED_TENSOR_DRIVER_TEXT_(name) #name
-#define SHARED_TENSOR_DRIVER_TEXT(name) SHARED_TENSOR_DRIVER_TEXT_(name)
+#include "tensor/devices/ipc_device.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -21,14 +19,16 @@ bool find(void* library, const char* name, Function& function) {
 std::optional<CudaDriver> load() {
     void* library = ::dlopen("libcuda.so.1", RTLD_NOW);
     if (library == nullptr) return std::nullopt;
-    CudaDriver driver;
-    const bool all = find(library, SHARED_TENSOR_DRIVER_TEXT(cuMemGetAddressRange), driver.mem_get_address_range) &&
-                     find(library, SHARED_TENSOR_DRIVER_TEXT(cuPointerGetAttribute), driver.pointer_get_attribute) &&
-                     find(library, SHARED_TENSOR_DRIVER_TEXT(cuDeviceGet), driver.device_get) &&
-                     find(library, SHARED_TENSOR_DRIVER_TEXT(cuDeviceGetUuid), driver.device_get_uuid);
-    if (!all) return std::nullopt;
-    find(library, "cuDeviceGetUuid", driver.device_get_gpu_uuid);
-    return driver;
+    CudaDriver found;
+    bool all = true;
+#define SHARED_TENSOR_DRIVER_TEXT(name) #name
+#define SHARED_TENSOR_DRIVER_FIND(name) all = find(library, SHARED_TENSOR_DRIVER_TEXT(name), found.name) && all;
+    SHARED_TENSOR_FOR_EACH_DRIVER_FUNCTION(SHARED_TENSOR_DRIVER_FIND)
+#undef SHARED_TENSOR_DRIVER_FIND
+#undef SHARED_TENSOR_DRIVER_TEXT
+    all = find(library, "cuDeviceGetUuid_v2", found.get_uuid) && all;
+    all = find(library, "cuDeviceGetUuid", found.get_gpu_uuid) && all;
+    return all ? std::optional(found) : std::nullopt;
 }
 
 }  // namespace
@@ -36,6 +36,11 @@ std::optional<CudaDriver> load() {
 const CudaDriver* cuda_driver() {
     static const auto* const kDriver = new std::optional<CudaDriver>(load());
     return *kDriver ? &**kDriver : nullptr;
+}
+
+const CudaDriver& driver() {
+    if (const CudaDriver* const found = cuda_driver()) return *found;
+    throw DeviceRefused("there is no NVIDIA driver here (libcuda.so.1)");
 }
 
 }  // namespace shared_tensor::tensor

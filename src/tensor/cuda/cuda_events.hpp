@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <array>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -20,7 +17,7 @@ inline constexpr std::size_t kMaxEvents = 1000;  // interprocess events of a pro
 
 /// An event that other processes can wait for; back to its pool, never destroyed while there is one.
 struct SharedEvent {
-    cudaEvent_t event = nullptr;
+    CUevent event = nullptr;
     IpcBytes bytes{};
 };
 
@@ -52,8 +49,8 @@ public:
         state_.with([&](State& state) { state.free[ordinal].push_back(event); });
     }
     /// One of this process's own: it cannot be opened here.
-    std::optional<cudaEvent_t> find(const IpcBytes& bytes) const {
-        return state_.with([&](const State& state) -> std::optional<cudaEvent_t> {
+    std::optional<CUevent> find(const IpcBytes& bytes) const {
+        return state_.with([&](const State& state) -> std::optional<CUevent> {
             const auto found = state.own.find(bytes);
             return found == state.own.end() ? std::nullopt : std::optional(found->second);
         });
@@ -62,18 +59,18 @@ public:
 private:
     struct State {
         std::map<int, std::vector<SharedEvent>> free;
-        std::map<IpcBytes, cudaEvent_t> own;
+        std::map<IpcBytes, CUevent> own;
         std::size_t made = 0;
     };
 
     /// On the device that is set.
     SharedEvent made() {
         SharedEvent shared;
-        check(cudaEventCreateWithFlags(&shared.event, cudaEventInterprocess | cudaEventDisableTiming),
+        check(driver().cuEventCreate(&shared.event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING),
               "no event for another process");
-        cudaIpcEventHandle_t handle{};
-        if (const auto error = cudaIpcGetEventHandle(&handle, shared.event); error != cudaSuccess) {
-            (void)cudaEventDestroy(shared.event);
+        CUipcEventHandle handle{};
+        if (const auto error = driver().cuIpcGetEventHandle(&handle, shared.event); error != CUDA_SUCCESS) {
+            (void)driver().cuEventDestroy(shared.event);
             check(error, "the event cannot be shared");
         }
         static_assert(sizeof handle == sizeof shared.bytes);
@@ -100,56 +97,39 @@ private:
     const SharedEvent shared_;
 };
 
-/// Waits, at its end, for the stream that imported and for that of the thread which let go of the last tensor: work on
-/// a third stream is the user's to order, as it is for torch's own memory.
+/// Waits, at its end, for the default stream, which whoever had the last tensor has ordered behind his own.
 class CudaUse final : public DeviceUse {
 public:
-    CudaUse(int ordinal, cudaStream_t stream, cudaEvent_t imported)
-        : ordinal_(ordinal), stream_(stream), imported_(imported) {}
+    CudaUse(int ordinal, CUevent imported) : ordinal_(ordinal), imported_(imported) {}
     CudaUse(const CudaUse&) = delete;
     CudaUse& operator=(const CudaUse&) = delete;
     ~CudaUse() override {
         quietly("the end of an imported tensor", [&] {
-            if (imported_ == nullptr && fences_[0] == nullptr && fences_[1] == nullptr) return;
+            if (imported_ == nullptr && done_ == nullptr) return;
             const OnDevice on(ordinal_);
-            for (const cudaEvent_t event : {imported_, fences_[0], fences_[1]})
-                if (event != nullptr) (void)cudaEventDestroy(event);
-            (void)cudaGetLastError();
+            for (const CUevent event : {imported_, done_})
+                if (event != nullptr) (void)driver().cuEventDestroy(event);
         });
     }
 
     void end() noexcept override {
         quietly("the end of an imported tensor", [&] {
             const OnDevice on(ordinal_);
-            const cudaStream_t now = current_stream(ordinal_);
-            fences_[0] = fence(stream_);
-            if (now != stream_) fences_[1] = fence(now);
+            check(driver().cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC), "no event");
+            check(driver().cuEventRecord(done_, kStream), "the event cannot be recorded");
         });
     }
     void finish() noexcept override {
         quietly("the end of an imported tensor", [&] {
             const OnDevice on(ordinal_);
-            for (const cudaEvent_t fence : fences_)
-                if (fence != nullptr && cudaEventSynchronize(fence) != cudaSuccess) (void)cudaGetLastError();
+            if (done_ != nullptr) check(driver().cuEventSynchronize(done_), "the device");
         });
     }
 
 private:
-    /// Null while the stream is being captured: the graph would get the event, and nobody could wait for it.
-    static cudaEvent_t fence(cudaStream_t stream) {
-        if (is_capturing(stream)) return nullptr;
-        cudaEvent_t event = nullptr;
-        check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync), "no event");
-        if (cudaEventRecord(event, stream) == cudaSuccess) return event;
-        (void)cudaGetLastError();
-        (void)cudaEventDestroy(event);
-        return nullptr;
-    }
-
     const int ordinal_;
-    const cudaStream_t stream_;
-    const cudaEvent_t imported_;
-    std::array<cudaEvent_t, 2> fences_{};
+    const CUevent imported_;
+    CUevent done_ = nullptr;
 };
 
 }  // namespace shared_tensor::tensor

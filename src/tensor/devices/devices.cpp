@@ -1,10 +1,7 @@
 #include "tensor/devices/devices.hpp"
 
-#include <ATen/core/Tensor.h>
-
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 
 #include "tensor/cuda/cuda_device.hpp"
 #include "tensor/simulated/device.hpp"
@@ -34,10 +31,10 @@ Viability Devices::use_cuda(UseCuda use) {
     if (use == UseCuda::no) return {"this process was told not to use CUDA"};
     if (is_child_of_cuda_) return {"this process was forked from one that uses CUDA, which CUDA does not allow"};
     if (use == UseCuda::if_loaded && !cuda_is_loaded())
-        return {"this process does not use CUDA (libtorch_cuda is not loaded)"};
+        return {"this process does not use CUDA (libcuda.so.1 is not loaded)"};
     const auto known = cuda_use_.with([](const auto& held) { return held; });
     if (known) return *known;
-    Viability loaded = load_cuda();  // takes seconds: without the lock, and twice does no harm
+    Viability loaded = cuda_->viable();  // may take long: without the lock, and twice does no harm
     if (loaded) cuda_in_use.store(true);
     cuda_use_.with([&](auto& held) { held = loaded; });
     return loaded;
@@ -77,7 +74,7 @@ std::optional<Devices::Found> Devices::find(std::string_view uuid) const {
     return std::nullopt;
 }
 
-std::optional<Devices::Kind> Devices::holder(const at::Tensor& tensor) const noexcept {
+std::optional<Devices::Kind> Devices::holder(const TensorRef& tensor) const noexcept {
     if (cuda_->holds(tensor)) return Kind{cuda_, cuda_openings_.get()};
     if (simulated_->holds(tensor)) return Kind{simulated_, simulated_openings_.get()};
     return std::nullopt;
@@ -99,15 +96,16 @@ OpeningStats Devices::openings() const {
     return sum;
 }
 
-bool is_on_device(const at::Tensor& tensor) noexcept {
-    return !tensor.is_cpu() || simulated::SimulatedDevice::of_process().holds(tensor);
+const IpcDevice& device_of(const TensorRef& tensor) {
+    const auto kind = Devices::of_process().holder(tensor);
+    if (!kind) throw DeviceRefused("the tensor lies on a device that this process knows nothing of");
+    return *kind->device;
 }
 
-void read_from_device(const at::Tensor& tensor, std::byte* out) {
-    const auto kind = Devices::of_process().holder(tensor);
-    if (kind) return kind->device->read(tensor, out);
-    const at::Tensor host = tensor.cpu().contiguous();  // of a device that we know nothing of
-    std::memcpy(out, host.const_data_ptr(), host.nbytes());
+bool is_on_device(const TensorRef& tensor) noexcept {
+    return tensor.device().kind != Device::Kind::cpu || simulated::SimulatedDevice::of_process().holds(tensor);
 }
+
+void read_from_device(const TensorRef& tensor, std::byte* out) { device_of(tensor).read(tensor, out); }
 
 }  // namespace shared_tensor::tensor

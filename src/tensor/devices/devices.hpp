@@ -19,8 +19,8 @@ namespace shared_tensor::tensor {
 /// Whether this process shares GPU memory.
 enum class UseCuda {
     no,
-    if_loaded,  ///< where the program uses CUDA tensors already: libtorch_cuda is in the process
-    if_found,   ///< where there is a GPU; libtorch_cuda is loaded then, which takes seconds
+    if_loaded,  ///< where the program uses CUDA already: its driver's library is in the process
+    if_found,   ///< where there is a GPU
 };
 
 /// The devices that this process sees, of all kinds, and what it shares of them. One of a process, never destroyed:
@@ -39,14 +39,14 @@ public:
         std::size_t index = 0;  ///< of its devices
     };
 
-    /// Once used, CUDA stays so. May take seconds with if_found. The result says why not, where it cannot be used.
+    /// Once used, CUDA stays so. The result says why not, where it cannot be used.
     Viability use_cuda(UseCuda use);
     /// Empty reason: there is a device whose memory can be shared.
     Viability viable() const;
     std::vector<DeviceInfo> list() const;
     std::optional<Found> find(std::string_view uuid) const;
     /// The kind of device that the tensor lies on; nothing for host memory.
-    std::optional<Kind> holder(const at::Tensor& tensor) const noexcept;
+    std::optional<Kind> holder(const TensorRef& tensor) const noexcept;
 
     Exports& exports() { return exports_; }
     Quarantine& quarantine() { return quarantine_; }
@@ -70,9 +70,11 @@ private:
     Background closer_{"st-devices"};
 };
 
+/// The device of a tensor that is not in host memory. Throws DeviceRefused for one that this process knows nothing of.
+const IpcDevice& device_of(const TensorRef& tensor);
 /// The tensor is not in host memory.
-bool is_on_device(const at::Tensor& tensor) noexcept;
+bool is_on_device(const TensorRef& tensor) noexcept;
 /// Elements of a tensor that is, in order; as many bytes as it has. Blocks.
-void read_from_device(const at::Tensor& tensor, std::byte* out);
+void read_from_device(const TensorRef& tensor, std::byte* out);
 
 }  // namespace shared_tensor::tensor

@@ -10,13 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "tensor/dtype.hpp"
+#include <shared_tensor/tensor_ref.hpp>
+
 #include "tensor/layout.hpp"
 #include "tensor/medium.hpp"
-
-namespace at {
-class Tensor;
-}
 
 namespace shared_tensor::tensor {
 
@@ -85,12 +82,12 @@ public:
     virtual Viability viable() const = 0;
     virtual std::vector<DeviceInfo> devices() const = 0;
     /// Whether the tensor lies on a device of this kind. Never throws, not even where viable() is no.
-    virtual bool holds(const at::Tensor& tensor) const noexcept = 0;
+    virtual bool holds(const TensorRef& tensor) const noexcept = 0;
 
     /// Of a tensor that it holds. Throws DeviceRefused.
-    virtual std::size_t index_of(const at::Tensor& tensor) const = 0;
+    virtual std::size_t index_of(const TensorRef& tensor) const = 0;
     /// Of one that has elements, too. Throws DeviceRefused.
-    virtual DevicePlace place(const at::Tensor& tensor) const = 0;
+    virtual DevicePlace place(const TensorRef& tensor) const = 0;
     /// Throws DeviceRefused. The block must live as long as anybody has it open.
     virtual IpcBytes export_block(const DevicePlace& place) const = 0;
 
@@ -108,25 +105,23 @@ public:
     virtual std::unique_ptr<DeviceEvent> record(std::size_t device) const = 0;
     /// Work of this thread comes after `event` (null: after nothing). Throws DeviceRefused.
     virtual std::unique_ptr<DeviceUse> use(std::size_t device, const IpcBytes* event) const = 0;
-    /// The tensor goes to other threads: work of this thread on it comes before theirs.
-    virtual void hand_on(const at::Tensor& tensor) const noexcept = 0;
 
     /// Elements at `data`, which `owner` keeps; never resized.
-    virtual at::Tensor view(std::size_t device, std::byte* data, std::shared_ptr<const void> owner, DType dtype,
-                            ShapeView shape, ShapeView strides) const = 0;
-    virtual at::Tensor empty(std::size_t device, DType dtype, ShapeView shape) const = 0;
+    virtual TensorRef view(std::size_t device, std::byte* data, std::shared_ptr<const void> owner, DType dtype,
+                           ShapeView shape, ShapeView strides) const = 0;
+    virtual TensorRef empty(std::size_t device, DType dtype, ShapeView shape) const = 0;
     /// On the same device, contiguous, in memory of this process. Throws std::bad_alloc.
-    virtual at::Tensor copy(const at::Tensor& tensor) const = 0;
+    virtual TensorRef copy(const TensorRef& tensor) const = 0;
     /// Its elements in order, to host memory. Blocks.
-    virtual void read(const at::Tensor& tensor, std::byte* out) const = 0;
+    virtual void read(const TensorRef& tensor, std::byte* out) const = 0;
     /// Host memory that reads of this device go to best; of a megabyte or so, for there may be few. Throws
     /// std::bad_alloc.
     virtual std::shared_ptr<std::byte> staging(std::size_t bytes) const = 0;
     /// The same as read(), while the caller does something else if `out` is staging() memory. It outlives what is
     /// returned. Throws DeviceRefused, std::bad_alloc.
-    virtual std::unique_ptr<DeviceRead> start_read(const at::Tensor& tensor, std::byte* out) const = 0;
+    virtual std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const = 0;
     /// A tensor of dtype bool has other bytes than 0 and 1. May block.
-    virtual bool has_odd_bools(const at::Tensor& tensor) const = 0;
+    virtual bool has_odd_bools(const TensorRef& tensor) const = 0;
 
 protected:
     IpcDevice() = default;

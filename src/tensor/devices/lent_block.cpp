@@ -1,6 +1,6 @@
 #include "tensor/devices/lent_block.hpp"
 
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -25,6 +25,6 @@ std::optional<Exports::Own> Exports::find(const IpcBytes& handle) const {
     });
 }
 
-codec::TensorPointer LentBlock::handle() const { return make_plain_handle(tensor_); }
+codec::TensorPointer LentBlock::handle() const { return make_handle(tensor_); }
 
 }  // namespace shared_tensor::tensor

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -38,7 +36,7 @@ private:
 /// waits for.
 class LentBlock {
 public:
-    LentBlock(at::Tensor tensor, const IpcBytes& handle, const DevicePlace& place, std::unique_ptr<DeviceEvent> event,
+    LentBlock(TensorRef tensor, const IpcBytes& handle, const DevicePlace& place, std::unique_ptr<DeviceEvent> event,
               Exports& exports)
         : tensor_(std::move(tensor)), handle_(handle), event_(std::move(event)), exports_(&exports) {
         exports.add(handle, place);
@@ -47,7 +45,7 @@ public:
     LentBlock& operator=(const LentBlock&) = delete;
     ~LentBlock() { exports_->remove(handle_); }
 
-    std::uint64_t bytes() const { return tensor_.nbytes(); }
+    std::uint64_t bytes() const { return tensor_.bytes(); }
     codec::TensorPointer handle() const;
     /// The reader said that it does not have it open any more.
     void mark_closed() const { closed_.store(true); }
@@ -55,7 +53,7 @@ public:
 
 private:
     mutable std::atomic<bool> closed_{false};
-    const at::Tensor tensor_;
+    const TensorRef tensor_;
     const IpcBytes handle_;
     const std::unique_ptr<DeviceEvent> event_;
     Exports* const exports_;

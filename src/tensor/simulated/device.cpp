@@ -1,6 +1,5 @@
 #include "tensor/simulated/device.hpp"
 
-#include <ATen/core/Tensor.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,8 +10,8 @@
 #include <future>
 #include <thread>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/bool_check.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "util/log.hpp"
 #include "util/memory_size.hpp"
@@ -20,13 +19,7 @@
 
 namespace shared_tensor::tensor::simulated {
 
-namespace {
-
-ShapeView view_of(at::IntArrayRef counts) { return {counts.data(), counts.size()}; }
-
-const std::byte* storage_of(const at::Tensor& tensor) { return static_cast<const std::byte*>(tensor.storage().data()); }
-
-}  // namespace
+namespace {}  // namespace
 
 namespace {
 
@@ -82,23 +75,23 @@ std::optional<SimulatedDevice::Found> SimulatedDevice::find(const std::byte* add
     });
 }
 
-bool SimulatedDevice::holds(const at::Tensor& tensor) const noexcept {
+bool SimulatedDevice::holds(const TensorRef& tensor) const noexcept {
     try {
-        if (ranges_.load() == 0 || !tensor.defined() || !tensor.is_cpu() || !tensor.has_storage()) return false;
-        return find(storage_of(tensor)).has_value();
-    } catch (...) {
-        return false;  // a lazy or fake tensor
+        if (ranges_.load() == 0 || !tensor.defined() || tensor.device().kind != Device::Kind::cpu) return false;
+        return find(tensor.data()).has_value();
+    } catch (...) {  // no memory to look
+        return false;
     }
 }
 
-std::size_t SimulatedDevice::index_of(const at::Tensor& tensor) const {
-    const auto found = find(storage_of(tensor));
+std::size_t SimulatedDevice::index_of(const TensorRef& tensor) const {
+    const auto found = find(tensor.data());
     if (!found) throw DeviceRefused("the tensor lies on no simulated device");
     return found->range.device;
 }
 
-DevicePlace SimulatedDevice::place(const at::Tensor& tensor) const {
-    const auto* first = static_cast<const std::byte*>(tensor.const_data_ptr());
+DevicePlace SimulatedDevice::place(const TensorRef& tensor) const {
+    const auto* first = tensor.data();
     const auto found = find(first);
     if (!found) throw DeviceRefused("the tensor lies on no simulated device");
     DevicePlace place;
@@ -239,14 +232,12 @@ std::unique_ptr<DeviceUse> SimulatedDevice::use(std::size_t device, const IpcByt
     return std::make_unique<Use>(*this, device);
 }
 
-void SimulatedDevice::hand_on(const at::Tensor&) const noexcept {}
-
-at::Tensor SimulatedDevice::view(std::size_t, std::byte* data, std::shared_ptr<const void> owner, DType dtype,
-                                 ShapeView shape, ShapeView strides) const {
+TensorRef SimulatedDevice::view(std::size_t, std::byte* data, std::shared_ptr<const void> owner, DType dtype,
+                                ShapeView shape, ShapeView strides) const {
     return tensor::view_of(data, std::move(owner), dtype, shape, strides);
 }
 
-at::Tensor SimulatedDevice::empty(std::size_t device, DType dtype, ShapeView shape) const {
+TensorRef SimulatedDevice::empty(std::size_t device, DType dtype, ShapeView shape) const {
     const auto extent = extent_of(shape, {}, size_of(dtype));
     if (!extent) throw std::bad_alloc();
     auto block = allocate(device, static_cast<std::size_t>(extent->bytes));
@@ -254,17 +245,16 @@ at::Tensor SimulatedDevice::empty(std::size_t device, DType dtype, ShapeView sha
     return tensor::view_of(data, std::move(block), dtype, shape, {});
 }
 
-at::Tensor SimulatedDevice::copy(const at::Tensor& tensor) const {
-    const auto found = find(storage_of(tensor));
-    at::Tensor made = empty(found ? found->range.device : 0, dtype_of(tensor), view_of(tensor.sizes()));
-    if (tensor.numel() > 0) read(tensor, mutable_bytes(made).data());
+TensorRef SimulatedDevice::copy(const TensorRef& tensor) const {
+    const auto found = find(tensor.data());
+    TensorRef made = empty(found ? found->range.device : 0, tensor.dtype(), tensor.shape());
+    if (tensor.elements() > 0) read(tensor, mutable_bytes(made).data());
     return made;
 }
 
-void SimulatedDevice::read(const at::Tensor& tensor, std::byte* out) const {
-    if (const auto found = find(storage_of(tensor))) synchronize(found->range.device);
-    gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view_of(tensor.sizes()), view_of(tensor.strides()),
-           size_of(dtype_of(tensor)), out);
+void SimulatedDevice::read(const TensorRef& tensor, std::byte* out) const {
+    if (const auto found = find(tensor.data())) synchronize(found->range.device);
+    gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), out);
 }
 
 std::shared_ptr<std::byte> SimulatedDevice::staging(std::size_t bytes) const {
@@ -274,11 +264,10 @@ std::shared_ptr<std::byte> SimulatedDevice::staging(std::size_t bytes) const {
 /// Done by the device's thread, after what it was given before.
 class SimulatedDevice::Read final : public DeviceRead {
 public:
-    Read(Background& stream, const at::Tensor& tensor, std::byte* out) {
-        stream.post([done = std::move(done_), tensor = at::Tensor(tensor), out]() mutable {
-            gather(static_cast<const std::byte*>(tensor.const_data_ptr()), view_of(tensor.sizes()),
-                   view_of(tensor.strides()), size_of(dtype_of(tensor)), out);
-            tensor.reset();  // whoever waits may count what lives
+    Read(Background& stream, const TensorRef& tensor, std::byte* out) {
+        stream.post([done = std::move(done_), tensor = TensorRef(tensor), out]() mutable {
+            gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), out);
+            tensor = {};  // whoever waits may count what lives
             done->set_value();
         });
     }
@@ -292,13 +281,12 @@ private:
     const std::future<void> is_done_ = done_->get_future();
 };
 
-std::unique_ptr<DeviceRead> SimulatedDevice::start_read(const at::Tensor& tensor, std::byte* out) const {
+std::unique_ptr<DeviceRead> SimulatedDevice::start_read(const TensorRef& tensor, std::byte* out) const {
     return std::make_unique<Read>(stream(index_of(tensor)), tensor, out);
 }
 
-bool SimulatedDevice::has_odd_bools(const at::Tensor& tensor) const {
-    return tensor::has_odd_bools(dtype_of(tensor), view_of(tensor.sizes()), view_of(tensor.strides()),
-                                 static_cast<const std::byte*>(tensor.const_data_ptr()));
+bool SimulatedDevice::has_odd_bools(const TensorRef& tensor) const {
+    return tensor::has_odd_bools(tensor.dtype(), tensor.shape(), tensor.strides(), tensor.data());
 }
 
 Statistics SimulatedDevice::statistics() const {

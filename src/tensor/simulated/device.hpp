@@ -40,23 +40,22 @@ public:
 
     Viability viable() const override;
     std::vector<DeviceInfo> devices() const override;
-    bool holds(const at::Tensor& tensor) const noexcept override;
-    std::size_t index_of(const at::Tensor& tensor) const override;
-    DevicePlace place(const at::Tensor& tensor) const override;
+    bool holds(const TensorRef& tensor) const noexcept override;
+    std::size_t index_of(const TensorRef& tensor) const override;
+    DevicePlace place(const TensorRef& tensor) const override;
     IpcBytes export_block(const DevicePlace& place) const override;
     Opened open(std::size_t device, const IpcBytes& handle, std::uint64_t generation) const override;
     void close(std::size_t device, std::byte* base) const noexcept override;
     std::unique_ptr<DeviceEvent> record(std::size_t device) const override;
     std::unique_ptr<DeviceUse> use(std::size_t device, const IpcBytes* event) const override;
-    void hand_on(const at::Tensor& tensor) const noexcept override;
-    at::Tensor view(std::size_t device, std::byte* data, std::shared_ptr<const void> owner, DType dtype,
-                    ShapeView shape, ShapeView strides) const override;
-    at::Tensor empty(std::size_t device, DType dtype, ShapeView shape) const override;
-    at::Tensor copy(const at::Tensor& tensor) const override;
-    void read(const at::Tensor& tensor, std::byte* out) const override;
+    TensorRef view(std::size_t device, std::byte* data, std::shared_ptr<const void> owner, DType dtype, ShapeView shape,
+                   ShapeView strides) const override;
+    TensorRef empty(std::size_t device, DType dtype, ShapeView shape) const override;
+    TensorRef copy(const TensorRef& tensor) const override;
+    void read(const TensorRef& tensor, std::byte* out) const override;
     std::shared_ptr<std::byte> staging(std::size_t bytes) const override;
-    std::unique_ptr<DeviceRead> start_read(const at::Tensor& tensor, std::byte* out) const override;
-    bool has_odd_bools(const at::Tensor& tensor) const override;
+    std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const override;
+    bool has_odd_bools(const TensorRef& tensor) const override;
 
 private:
     class Use;

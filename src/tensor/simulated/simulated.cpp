@@ -1,7 +1,5 @@
 #include <shared_tensor/simulated.hpp>
 
-#include <ATen/core/Tensor.h>
-
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
@@ -9,7 +7,7 @@
 #include <span>
 #include <stdexcept>
 
-#include "tensor/at_tensor.hpp"
+#include "tensor/devices/devices.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/simulated/device.hpp"
 #include "util/hex.hpp"
@@ -83,22 +81,22 @@ std::string uuid(std::size_t device) {
     return "SIM-" + uuid_text(std::span(digest).first<16>());
 }
 
-at::Tensor empty(const std::vector<std::int64_t>& sizes, c10::ScalarType dtype, std::size_t device) {
-    const auto known = tensor::dtype_of(dtype);
-    if (!known) throw std::invalid_argument("no tensor of that dtype can cross");
-    return all().empty(checked(device), *known, sizes);
+TensorRef empty(const std::vector<std::int64_t>& shape, DType dtype, std::size_t device) {
+    return all().empty(checked(device), dtype, shape);
 }
 
-at::Tensor to_device(const at::Tensor& tensor, std::size_t device) {
-    checked(device);
-    const auto handle = tensor::make_handle(tensor);
-    const at::Tensor& plain = handle->tensor();
-    at::Tensor made = all().empty(device, tensor::dtype_of(plain), {plain.sizes().data(), plain.sizes().size()});
-    if (plain.numel() > 0) all().read(plain.is_cpu() ? plain : plain.cpu(), tensor::mutable_bytes(made).data());
+TensorRef to_device(const TensorRef& tensor, std::size_t device) {
+    TensorRef made = all().empty(checked(device), tensor.dtype(), tensor.shape());
+    if (tensor.elements() == 0) return made;
+    if (tensor::is_on_device(tensor)) {
+        tensor::read_from_device(tensor, made.mutable_data());
+    } else {
+        tensor::gather(tensor, made.mutable_data());
+    }
     return made;
 }
 
-bool on_device(const at::Tensor& tensor) { return all().holds(tensor); }
+bool on_device(const TensorRef& tensor) { return all().holds(tensor); }
 
 void launch(std::function<void()> work, std::size_t device) { all().launch(checked(device), std::move(work)); }
 void synchronize(std::size_t device) { all().synchronize(checked(device)); }

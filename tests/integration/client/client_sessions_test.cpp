@@ -4,6 +4,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <optional>
+#include <shared_tensor/torch.hpp>
 #include <vector>
 
 #include "example_daemon.hpp"

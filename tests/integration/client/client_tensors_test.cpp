@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
 

@@ -12,7 +12,7 @@
 
 #include <shared_tensor/async_client.hpp>
 #include <shared_tensor/json.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
 

@@ -13,6 +13,7 @@
 
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "client/shared_memory.hpp"
 #include "example_daemon.hpp"
@@ -104,7 +105,7 @@ TEST_CASE("A set is published in one step and read whole, in part and by its mem
     const NamedTensor read = names.get("weights");
     CHECK(read.is_set());
     CHECK(same(read, map));
-    CHECK(read.map().at("layer.1").sizes() == map.at("layer.1").sizes());
+    CHECK(read.map<at::Tensor>().at("layer.1").sizes() == map.at("layer.1").sizes());
     CHECK_THROWS_AS(read.tensor(), std::out_of_range);
     CHECK_THROWS_WITH(read["nothing"], ContainsSubstring("\"nothing\""));
     CHECK(at::equal(names.get("weights/layer.2").tensor(), map["layer.2"]));
@@ -146,7 +147,7 @@ TEST_CASE("A reader keeps its version when another process publishes the next, a
     CHECK(second.version() == 2);
     CHECK(same(second, weights(2)));
 
-    at::Tensor row = (*first)["layer.2"][5];
+    at::Tensor row = (*first)["layer.2"].as<at::Tensor>()[5];
     first.reset();
     CHECK(leases(client) == 2);
     CHECK(row[0].item<float>() == 3);

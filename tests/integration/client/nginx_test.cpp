@@ -13,6 +13,7 @@
 
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "../security/tls_daemon.hpp"
 #include "example_daemon.hpp"

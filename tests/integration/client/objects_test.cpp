@@ -16,7 +16,7 @@
 #include <shared_tensor/async_client.hpp>
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/object.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
 

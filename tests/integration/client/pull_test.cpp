@@ -14,6 +14,7 @@
 
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
 #include "far_client.hpp"
@@ -65,7 +66,7 @@ TEST_CASE("a tensor, a set, a member and rows are pulled as they were put", "[cl
     }
     CHECK(at::equal(far.pull("x", {.first_row = 10, .last_row = 20}).tensor(), x.slice(0, 10, 20)));
     CHECK(at::equal(far.pull("x", {.first_row = 990}).tensor(), x.slice(0, 990)));
-    CHECK(far.pull("x", {.last_row = 0}).tensor().numel() == 0);
+    CHECK(far.pull("x", {.last_row = 0}).tensor().as<at::Tensor>().numel() == 0);
 
     const std::map<std::string, at::Tensor> set{{"b.weight", numbers(700'000)}, {"a bias", at::ones({3}, at::kBool)}};
     near.put("weights", set);
@@ -114,7 +115,7 @@ TEST_CASE("what cannot be pulled is said", "[client][pull]") {
         CHECK(error.is(ErrorCode::response_too_large));
     }
     small.max_answer_bytes = 4'001'000;
-    CHECK(NamedTensors(far_client(server.url(), small)).pull("x").tensor().numel() == 1'000'000);
+    CHECK(NamedTensors(far_client(server.url(), small)).pull("x").tensor().as<at::Tensor>().numel() == 1'000'000);
 }
 
 TEST_CASE("a pull goes on where broken connections left it", "[client][pull]") {
@@ -229,7 +230,9 @@ TEST_CASE("many readers of one tensor cost the server no memory each", "[client]
         for (int i = 0; i < 200; ++i) {
             readers.emplace_back([&] {
                 const auto pulled = NamedTensors(far_client(server.url())).pull("x", {.connections = 1});
-                if (pulled.tensor().numel() == kBytes && pulled.tensor().min().item<int>() == 1) ++right;
+                if (pulled.tensor().as<at::Tensor>().numel() == kBytes &&
+                    pulled.tensor().as<at::Tensor>().min().item<int>() == 1)
+                    ++right;
             });
         }
     }

@@ -14,6 +14,7 @@
 
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
 #include "far_client.hpp"

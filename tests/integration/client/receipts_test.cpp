@@ -6,7 +6,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <future>
 
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
 #include "far_client.hpp"

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <shared_tensor/json.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
 

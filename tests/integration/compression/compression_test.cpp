@@ -15,6 +15,7 @@
 
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "../client/example_daemon.hpp"
 #include "support/faulty_proxy.hpp"

@@ -9,6 +9,7 @@
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "support/daemon.hpp"
 #include "support/rpc.hpp"

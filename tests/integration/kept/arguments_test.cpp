@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <shared_tensor/stream.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "keeping_daemon.hpp"
 #include "raw_lender.hpp"

@@ -10,7 +10,7 @@
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/object.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "support/daemon.hpp"
 #include "support/rpc.hpp"

@@ -10,6 +10,7 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "integration/memory/raw_channel.hpp"
 #include "keeping_daemon.hpp"

@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "keeping_daemon.hpp"
 #include "raw_lender.hpp"

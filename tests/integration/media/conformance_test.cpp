@@ -17,6 +17,7 @@
 #include <stdexcept>
 
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "media.hpp"
 #include "support/rpc.hpp"
@@ -29,7 +30,7 @@ namespace {
 
 /// Any bits, but for bool, which has two values.
 at::Tensor pattern(tensor::DType dtype, const std::vector<std::int64_t>& shape) {
-    const at::Tensor tensor = at::empty(shape, at::TensorOptions(tensor::scalar_type(dtype)));
+    const at::Tensor tensor = at::empty(shape, at::TensorOptions(scalar_type(dtype)));
     auto* bytes = static_cast<std::uint8_t*>(tensor.mutable_data_ptr());
     for (std::size_t i = 0; i < tensor.nbytes(); ++i)
         bytes[i] = static_cast<std::uint8_t>(dtype == tensor::DType::bool_ ? i % 3 % 2 : i * 37 + 11);

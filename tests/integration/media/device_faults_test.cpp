@@ -9,6 +9,7 @@
 
 #include <shared_tensor/async_client.hpp>
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "media.hpp"
 

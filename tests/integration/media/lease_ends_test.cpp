@@ -9,6 +9,7 @@
 #include <thread>
 
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "media.hpp"
 

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "tensor/devices/devices.hpp"
 
@@ -24,6 +25,7 @@ MediumCase usable(MediumCase medium) {
     const auto can = tensor::Devices::of_process().use_cuda(tensor::UseCuda::if_found);
     if (!can && std::getenv("SHARED_TENSOR_TEST_NEEDS_GPU") != nullptr) FAIL("no GPU: " << can.reason);
     if (!can) SKIP("cuda_ipc: " << can.reason);
+    detail::need_torch_cuda();
     return medium;
 }
 

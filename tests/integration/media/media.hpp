@@ -8,6 +8,7 @@
 
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/json.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "support/daemon.hpp"
 

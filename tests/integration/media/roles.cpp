@@ -19,7 +19,7 @@
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/simulated.hpp>
 #include <shared_tensor/stream.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "media.hpp"
 #include "tensor/devices/devices.hpp"

@@ -8,8 +8,8 @@
 #include <string>
 
 #include <shared_tensor/json.hpp>
-#include <shared_tensor/tensor.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "integration/client/example_daemon.hpp"
 #include "integration/memory/role.hpp"

@@ -13,7 +13,7 @@
 #include <thread>
 
 #include <shared_tensor/json.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "integration/memory/role.hpp"
 #include "support/descriptors.hpp"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include <shared_tensor/json.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "integration/cli/run_client.hpp"
 #include "integration/client/example_daemon.hpp"

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include <shared_tensor/json.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "integration/client/example_daemon.hpp"
 

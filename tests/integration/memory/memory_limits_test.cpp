@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <shared_tensor/json.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "integration/client/example_daemon.hpp"
 #include "integration/memory/raw_channel.hpp"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "support/address_space.hpp"
 

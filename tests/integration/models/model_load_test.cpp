@@ -19,6 +19,7 @@
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/object.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "support/daemon.hpp"
 #include "support/rpc.hpp"

@@ -1,4 +1,5 @@
 #include <shared_tensor/node.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -57,7 +58,7 @@ TEST_CASE("a node pulls what another publishes, near and far", "[node]") {
     CHECK(distant.pull(publisher.url(), "weights").size() == 2);
     CHECK(at::equal(distant.pull(publisher.url(), "weights/b").tensor(), x));
     CHECK(publisher.statistics().published == 2);
-    CHECK(publisher.pull(publisher.url(), "x").tensor().numel() == x.numel());  // its own
+    CHECK(publisher.pull(publisher.url(), "x").tensor().as<at::Tensor>().numel() == x.numel());  // its own
 }
 
 TEST_CASE("what is pushed before its receiver is ready waits, in order", "[node]") {
@@ -120,7 +121,7 @@ TEST_CASE("many small messages of many senders reach many receivers, each once",
                     const auto message = receiver.receive(100ms);
                     if (!message) continue;
                     ++received;
-                    const int value = message->tensor().item<int>();
+                    const int value = message->tensor().as<at::Tensor>().item<int>();
                     if (message->name() != std::to_string(value)) ++wrong;
                     ++seen[static_cast<std::size_t>(value)];
                 }
@@ -315,7 +316,7 @@ TEST_CASE("a shutdown ends transfers and waits that are under way", "[node]") {
                 threads.emplace_back([&] {
                     try {
                         for (;;) {
-                            if (node.pull(source.url(), "x").tensor().numel() != 4'000'000) ++wrong;
+                            if (node.pull(source.url(), "x").tensor().as<at::Tensor>().numel() != 4'000'000) ++wrong;
                             ++done;
                         }
                     } catch (const ShuttingDown&) {

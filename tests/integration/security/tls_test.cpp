@@ -13,6 +13,7 @@
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/node.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "support/rpc.hpp"
 #include "tls_daemon.hpp"

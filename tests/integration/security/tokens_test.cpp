@@ -13,6 +13,7 @@
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/tensors.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "integration/server/shared_daemon.hpp"
 #include "support/daemon.hpp"

@@ -24,17 +24,24 @@ struct Record {
     const void* function;
     const Record* next;
 };
+struct Framework {
+    const char* name = "torch";
+    const char* version = "";
+    void (*prepare)() = nullptr;
+    void (*without_grad)() = nullptr;
+};
 struct Manifest {
     std::uint32_t struct_size;
     std::uint32_t abi;
     const char* library_version;
-    const char* torch_version;
+    const Framework* framework;
     const Record* records;
 };
 
 char endless[4096];
 Record record{nullptr, nullptr};
-Manifest manifest{sizeof(Manifest), SHARED_TENSOR_PLUGIN_ABI, "", "", &record};
+Framework framework;
+Manifest manifest{sizeof(Manifest), SHARED_TENSOR_PLUGIN_ABI, "", &framework, &record};
 
 [[maybe_unused]] const void* wild() { return reinterpret_cast<const void*>(std::uintptr_t{16}); }
 
@@ -42,11 +49,11 @@ void damage() {
     for (char& one : endless)
         one = '2';
 #if BAD_PLUGIN == NULL_TEXT
-    manifest.torch_version = nullptr;
+    framework.version = nullptr;
 #elif BAD_PLUGIN == WILD_TEXT
-    manifest.torch_version = static_cast<const char*>(wild());
+    manifest.framework = static_cast<const Framework*>(wild());
 #elif BAD_PLUGIN == ENDLESS_TEXT
-    manifest.torch_version = endless;
+    framework.version = endless;
 #elif BAD_PLUGIN == NO_RECORDS
     manifest.records = nullptr;
 #elif BAD_PLUGIN == WILD_RECORD

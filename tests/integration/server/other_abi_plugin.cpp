@@ -7,7 +7,7 @@ struct Manifest {
     std::uint32_t struct_size = sizeof(Manifest);
     std::uint32_t abi = 4'000'000'000;
     const char* library_version = "99";
-    const char* torch_version = "";
+    const void* framework = nullptr;
     const void* records = nullptr;
 };
 const Manifest manifest;

@@ -13,6 +13,7 @@
 
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/json.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "../client/example_daemon.hpp"
 #include "../client/far_client.hpp"

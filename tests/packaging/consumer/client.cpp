@@ -5,7 +5,7 @@
 #include <string>
 
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 int main(int, char** argv) {
     const shared_tensor::Client client{std::string(argv[1])};

@@ -3,7 +3,7 @@
 #include <string>
 
 #include <shared_tensor/share.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 namespace shop {
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <shared_tensor/torch.hpp>
 
 #include "client/incoming.hpp"
 #include "client/outgoing.hpp"

@@ -8,6 +8,7 @@
 
 #include <shared_tensor/bytes.hpp>
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/torch.hpp>
 #include <shared_tensor/value.hpp>
 
 #include "exporter.hpp"

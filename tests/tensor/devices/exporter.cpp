@@ -8,9 +8,10 @@
 #include <fstream>
 
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/torch.hpp>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/exchange.hpp"
+#include "tensor/handle.hpp"
 
 namespace shared_tensor::test {
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <atomic>
 #include <functional>
 #include <map>
@@ -29,9 +27,9 @@ public:
 
     tensor::Viability viable() const override { return {}; }
     std::vector<tensor::DeviceInfo> devices() const override { return {{"FAKE-0", "fake", 1 << 20}}; }
-    bool holds(const at::Tensor&) const noexcept override { return false; }
-    std::size_t index_of(const at::Tensor&) const override { return 0; }
-    tensor::DevicePlace place(const at::Tensor&) const override { return {}; }
+    bool holds(const TensorRef&) const noexcept override { return false; }
+    std::size_t index_of(const TensorRef&) const override { return 0; }
+    tensor::DevicePlace place(const TensorRef&) const override { return {}; }
     tensor::IpcBytes export_block(const tensor::DevicePlace&) const override { return {}; }
     Opened open(std::size_t, const tensor::IpcBytes& handle, std::uint64_t) const override {
         before_open();
@@ -62,17 +60,16 @@ public:
         };
         return std::make_unique<Use>(*this);
     }
-    void hand_on(const at::Tensor&) const noexcept override {}
-    at::Tensor view(std::size_t, std::byte*, std::shared_ptr<const void>, tensor::DType, tensor::ShapeView,
-                    tensor::ShapeView) const override {
+    TensorRef view(std::size_t, std::byte*, std::shared_ptr<const void>, tensor::DType, tensor::ShapeView,
+                   tensor::ShapeView) const override {
         return {};
     }
-    at::Tensor empty(std::size_t, tensor::DType, tensor::ShapeView) const override { return {}; }
-    at::Tensor copy(const at::Tensor& tensor) const override { return tensor; }
-    void read(const at::Tensor&, std::byte*) const override {}
+    TensorRef empty(std::size_t, tensor::DType, tensor::ShapeView) const override { return {}; }
+    TensorRef copy(const TensorRef& tensor) const override { return tensor; }
+    void read(const TensorRef&, std::byte*) const override {}
     std::shared_ptr<std::byte> staging(std::size_t) const override { return {}; }
-    std::unique_ptr<tensor::DeviceRead> start_read(const at::Tensor&, std::byte*) const override { return {}; }
-    bool has_odd_bools(const at::Tensor&) const override { return false; }
+    std::unique_ptr<tensor::DeviceRead> start_read(const TensorRef&, std::byte*) const override { return {}; }
+    bool has_odd_bools(const TensorRef&) const override { return false; }
 };
 
 }  // namespace shared_tensor::test

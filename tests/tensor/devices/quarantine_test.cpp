@@ -3,6 +3,7 @@
 #include <ATen/ops/ones.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "support/daemon.hpp"
 #include "tensor/devices/lent_block.hpp"

@@ -1,4 +1,5 @@
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

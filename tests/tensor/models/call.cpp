@@ -29,7 +29,7 @@ private:
 
 const SharedFunction& function(const models::Model& model, std::string_view method) {
     for (const auto& each : model.functions()) {
-        if (each->name() == model.name() + "." + std::string(method)) return *each;
+        if (each->name().ends_with("." + std::string(method))) return *each;
     }
     throw std::out_of_range("no method " + std::string(method));
 }

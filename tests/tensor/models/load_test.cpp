@@ -8,6 +8,7 @@
 #include "call.hpp"
 #include "models/model.hpp"
 #include "temporary_model.hpp"
+#include "torch/load_model.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -82,16 +83,6 @@ TEST_CASE("device, dtype and autograd of a model stand behind its path as well",
     CHECK(placed.options.grad);
     CHECK(models::parse_model_argument("m=a?b=c").path == "a?b=c");  // a path with a question mark of its own
     CHECK_THROWS_AS(models::parse_model_argument("m=x?grad=perhaps"), std::invalid_argument);
-}
-
-TEST_CASE("a model is not loaded for a device or a dtype that there is not", "[models]") {
-    const char* source = "def f(self, x: Tensor) -> Tensor:\n    return x * self.weight\n";
-    models::LoadOptions options;
-    options.device = "cuda:77";
-    CHECK_THROWS_WITH(model_of(source, options), Catch::Matchers::ContainsSubstring("cuda:77"));
-    options = {};
-    options.dtype = "int32";
-    CHECK_THROWS_WITH(model_of(source, options), Catch::Matchers::ContainsSubstring("floating-point"));
 }
 
 TEST_CASE("only floating-point tensors of a model become another dtype", "[models]") {

@@ -1,4 +1,5 @@
 #include "models/model_table.hpp"
+#include "torch/load_model.hpp"
 
 #include <ATen/ops/full.h>
 #include <torch/csrc/jit/api/module.h>
@@ -11,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <shared_tensor/torch.hpp>
 #include <thread>
 
 #include "call.hpp"
@@ -83,7 +85,7 @@ void write_counter(const std::string& path) {
 }
 
 struct Table {
-    explicit Table(std::size_t most = 10) : table(functions, {folder.path()}, most) {}
+    explicit Table(std::size_t most = 10) : table(functions, &models::load_model, {folder.path()}, most) {}
 
     std::string parameter_refused(const std::string& name, const std::string& file, bool replace = false) {
         return refusal(name, file, replace).parameter;
@@ -142,6 +144,19 @@ TEST_CASE("A model takes the place of another only if that is asked for", "[mode
     CHECK(models.load("new", "one.pt", true));
     CHECK(models.parameter_refused("m", "none.pt", true) == "file");
     CHECK(models.run("m.f") == 2);  // what cannot be loaded replaces nothing
+}
+
+TEST_CASE("A model is not loaded for a device or a dtype that there is not", "[models]") {
+    Table models;
+    models.write("one.pt", 1);
+    const auto fault = [&](models::LoadOptions options) {
+        const auto loaded = models.table.load({"m", "one.pt", std::move(options), false});
+        return std::get<models::Refusal>(loaded).got;
+    };
+    CHECK(fault({.device = "cuda:77"}).find("cuda:77") != std::string::npos);
+    CHECK(fault({.device = "tpu"}).find("is not cpu, cuda or cuda:N") != std::string::npos);
+    CHECK(fault({.device = "cuda:1x"}).find("is not cpu, cuda or cuda:N") != std::string::npos);
+    CHECK(fault({.dtype = "int32"}).find("floating-point") != std::string::npos);
 }
 
 TEST_CASE("Only files below the folders are loaded, and nobody is told where these are", "[models]") {
@@ -219,7 +234,7 @@ TEST_CASE("A model that cannot take another's place leaves that one as it is", "
     torch::jit::Module module("M");
     module.define("def f(self) -> int:\n    return 2\ndef g(self) -> int:\n    return 2\n");
     module.save(folder.file("two.pt"));
-    ModelTable table(functions, {folder.path()}, 10);
+    ModelTable table(functions, &models::load_model, {folder.path()}, 10);
     CHECK(std::holds_alternative<ModelTable::Info>(table.load({"m", "one.pt", {}, false})));
     CHECK(std::get<models::Refusal>(table.load({"m", "two.pt", {}, true})).got == "m.g");
     CHECK(std::get<models::Refusal>(table.load({"n", "none.pt", {}, true})).parameter == "file");
@@ -248,7 +263,7 @@ TEST_CASE("A folder of models must be there, and not be everybody's", "[models]"
     const Folder folder;
     const auto complaint = [&](const std::string& path) {
         try {
-            const ModelTable table(functions, {path}, 1);
+            const ModelTable table(functions, &models::load_model, {path}, 1);
         } catch (const std::invalid_argument& error) {
             return std::string(error.what());
         }
@@ -282,7 +297,7 @@ TEST_CASE("A model whose names are taken or not allowed is refused", "[models]")
     service::FunctionTable functions(registry);
     const Folder folder;
     write_model(folder.file("one.pt"), 1);
-    ModelTable table(functions, {folder.path()}, 10);
+    ModelTable table(functions, &models::load_model, {folder.path()}, 10);
     const auto refused = [&](const std::string& name) {
         return std::get<models::Refusal>(table.load({name, "one.pt", {}, true}));
     };
@@ -337,7 +352,8 @@ TEST_CASE("No instance is kept for a session that is not open any more", "[model
     const Folder folder;
     write_counter(folder.file("counter.pt"));
     service::FunctionTable functions{Registry()};
-    ModelTable table(functions, {folder.path()}, 10, [](const std::string& session) { return session == "s-open"; });
+    ModelTable table(functions, &models::load_model, {folder.path()}, 10,
+                     [](const std::string& session) { return session == "s-open"; });
     CHECK(std::holds_alternative<ModelTable::Info>(table.load({"c", "counter.pt", {}, false})));
     const auto next = [&](const char* session) {
         return std::get<Json>(try_call(*functions.find("c.next")->shared, Json::array(), session));

@@ -6,6 +6,7 @@
 #include "call.hpp"
 #include "recording.hpp"
 #include "test_paths.hpp"
+#include "torch/load_model.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

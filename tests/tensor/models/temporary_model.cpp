@@ -1,5 +1,7 @@
 #include "temporary_model.hpp"
 
+#include "torch/load_model.hpp"
+
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/jit/api/module.h>

@@ -2,6 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <numeric>
+#include <shared_tensor/torch.hpp>
 #include <shared_tensor/value.hpp>
 
 #include "codec/frame.hpp"
@@ -32,7 +33,7 @@ TEST_CASE("a tensor in the body is a view of the received bytes", "[tensor]") {
     TensorExchange exchange(incoming(body));
     const auto tensor =
         exchange.import(descriptor(R"({"dtype":"float32","shape":[2,3],"body":{"offset":16,"size":24}})"));
-    CHECK(tensor->tensor().const_data_ptr() == body->data() + 4);
+    CHECK(tensor->tensor().as<at::Tensor>().const_data_ptr() == body->data() + 4);
     CHECK(exchange.summary() == "body;tensors=1;copied=0");
 }
 
@@ -41,7 +42,7 @@ TEST_CASE("strides in the body make views too", "[tensor]") {
     TensorExchange exchange(incoming(body));
     const auto tensor = exchange.import(
         descriptor(R"({"dtype":"float32","shape":[3,2],"strides":[1,3],"body":{"offset":0,"size":24}})"));
-    CHECK(tensor->tensor().const_data_ptr() == body->data());
+    CHECK(tensor->tensor().as<at::Tensor>().const_data_ptr() == body->data());
     CHECK(at::equal(tensor->tensor(), at::arange(6, at::kFloat).view({2, 3}).t()));
 }
 
@@ -53,7 +54,8 @@ TEST_CASE("a tensor keeps the body alive, and lets it go with its last view", "[
         TensorExchange exchange(incoming(body));
         body.reset();
         view = exchange.import(descriptor(R"({"dtype":"float32","shape":[16],"body":{"offset":0,"size":64}})"))
-                   ->tensor()[3];
+                   ->tensor()
+                   .as<at::Tensor>()[3];
     }
     CHECK_FALSE(watch.expired());
     CHECK(view.item<float>() == 3.0F);

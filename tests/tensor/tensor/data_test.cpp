@@ -1,10 +1,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <shared_tensor/torch.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "tensor/at_tensor.hpp"
 #include "tensor/exchange.hpp"
+#include "tensor/handle.hpp"
 #include "wire.hpp"
 
 using namespace shared_tensor;
@@ -33,17 +34,18 @@ std::string path_of(const std::string& descriptor) {
 }  // namespace
 
 TEST_CASE("lists without a shape have the one that they show", "[tensor]") {
-    CHECK(import(R"({"data":[[1,2,3],[4,5,6]]})")->tensor().sizes() == at::IntArrayRef({2, 3}));
-    CHECK(import(R"({"data":7})")->tensor().sizes().empty());
-    CHECK(import(R"({"data":[]})")->tensor().sizes() == at::IntArrayRef({0}));
-    CHECK(import(R"({"data":[[],[]]})")->tensor().sizes() == at::IntArrayRef({2, 0}));
-    CHECK(import(R"({"dtype":"complex64","data":[[1,2],[3,4],[5,6]]})")->tensor().sizes() == at::IntArrayRef({3}));
-    CHECK(import(R"({"dtype":"complex64","data":[1,2]})")->tensor().sizes().empty());
+    CHECK(import(R"({"data":[[1,2,3],[4,5,6]]})")->tensor().as<at::Tensor>().sizes() == at::IntArrayRef({2, 3}));
+    CHECK(import(R"({"data":7})")->tensor().as<at::Tensor>().sizes().empty());
+    CHECK(import(R"({"data":[]})")->tensor().as<at::Tensor>().sizes() == at::IntArrayRef({0}));
+    CHECK(import(R"({"data":[[],[]]})")->tensor().as<at::Tensor>().sizes() == at::IntArrayRef({2, 0}));
+    CHECK(import(R"({"dtype":"complex64","data":[[1,2],[3,4],[5,6]]})")->tensor().as<at::Tensor>().sizes() ==
+          at::IntArrayRef({3}));
+    CHECK(import(R"({"dtype":"complex64","data":[1,2]})")->tensor().as<at::Tensor>().sizes().empty());
 }
 
 TEST_CASE("lists without a dtype are bool, int64 or float32 after their elements", "[tensor]") {
     const auto dtype = [](const std::string& data) {
-        return name_of(tensor::dtype_of(import("{\"data\":" + data + "}")->tensor()));
+        return name_of(import("{\"data\":" + data + "}")->tensor().dtype());
     };
     CHECK(dtype("[true,false]") == "bool");
     CHECK(dtype("[1,-2]") == "int64");
@@ -131,5 +133,6 @@ TEST_CASE("integers of 64 bits stay exact", "[tensor]") {
 
 TEST_CASE("a tensor without elements is [] whatever its shape", "[tensor]") {
     CHECK(echo(R"({"shape":[1099511627776,0],"data":[]})") == "[]");
-    CHECK(import(R"({"shape":[2,0,3],"data":[[],[]]})")->tensor().sizes() == at::IntArrayRef({2, 0, 3}));
+    CHECK(import(R"({"shape":[2,0,3],"data":[[],[]]})")->tensor().as<at::Tensor>().sizes() ==
+          at::IntArrayRef({2, 0, 3}));
 }

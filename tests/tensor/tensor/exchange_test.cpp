@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "wire.hpp"
 
@@ -37,11 +38,11 @@ ExportPolicy requiring(std::vector<Way> ways, std::vector<Way> accept = {}) {
     return policy;
 }
 
-TransportNotPossible::Reasons reasons(ExportPolicy policy, const at::Tensor& tensor) {
+tensor::TransportNotPossible::Reasons reasons(ExportPolicy policy, const at::Tensor& tensor) {
     TensorExchange exchange({}, std::move(policy));
     try {
         exchange.describe(exchange.wrap(tensor));
-    } catch (const TransportNotPossible& error) {
+    } catch (const tensor::TransportNotPossible& error) {
         return error.reasons();
     }
     return {};
@@ -109,7 +110,7 @@ TEST_CASE("packed values never go as lists", "[tensor]") {
 }
 
 TEST_CASE("the text of a transport that is not possible names each way and reason", "[tensor]") {
-    const TransportNotPossible error({{Way::shm, "no channel"}, {Way::cuda_ipc, "no GPU"}});
+    const tensor::TransportNotPossible error({{Way::shm, "no channel"}, {Way::cuda_ipc, "no GPU"}});
     CHECK(error.what() == std::string("no way to hand the tensor over: shm: no channel; cuda_ipc: no GPU"));
 }
 
@@ -149,7 +150,7 @@ TEST_CASE("a large tensor is printed in pieces, and reads back the same whatever
     const at::Tensor plain = at::arange(1'000'001, at::kFloat);  // its base64 ends with a padding
     const at::Tensor across = at::arange(999'000, at::kFloat).reshape({999, 1000}).t();
     for (const Way way : {Way::base64, Way::data}) {
-        for (const at::Tensor& tensor : {plain, across, simulated::to_device(plain)}) {
+        for (const at::Tensor& tensor : {plain, across, simulated::to_device(plain).as<at::Tensor>()}) {
             TensorExchange exchange({}, only(way));
             const Json json = exchange.describe(exchange.wrap(tensor));
             const bool same =

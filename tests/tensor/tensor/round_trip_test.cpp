@@ -5,6 +5,7 @@
 #include <catch2/generators/catch_generators_adapters.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <random>
+#include <shared_tensor/torch.hpp>
 
 #include "wire.hpp"
 

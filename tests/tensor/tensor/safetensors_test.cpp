@@ -7,9 +7,10 @@
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <fstream>
+#include <shared_tensor/torch.hpp>
 #include <sstream>
 
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 #include "wire.hpp"
 
 using namespace shared_tensor;

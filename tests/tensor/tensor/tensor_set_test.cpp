@@ -4,11 +4,12 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
-#include "tensor/at_tensor.hpp"
 #include "tensor/exchange.hpp"
+#include "tensor/handle.hpp"
 #include "wire.hpp"
 
 using namespace shared_tensor;
@@ -84,14 +85,14 @@ TEST_CASE("what lies between members is zero", "[tensor_set]") {
         std::fill_n(block.data, bytes, std::byte{0xee});
         return block;
     });
-    CHECK_FALSE(set.data->tensor().eq(0xee).any().item<bool>());
+    CHECK_FALSE(set.data->tensor().as<at::Tensor>().eq(0xee).any().item<bool>());
 }
 
 TEST_CASE("a set without bytes needs no memory", "[tensor_set]") {
     const auto none = [](std::uint64_t) -> Block { throw std::bad_alloc(); };
     CHECK(gather_set({}, none).manifest.empty());
     const TensorSet empty = gather_set({{"none", make_handle(at::empty({0, 4}, at::kDouble))}}, none);
-    CHECK(member_of(empty, empty.manifest.at("none"))->tensor().sizes() == at::IntArrayRef({0, 4}));
+    CHECK(member_of(empty, empty.manifest.at("none"))->tensor().as<at::Tensor>().sizes() == at::IntArrayRef({0, 4}));
 }
 
 TEST_CASE("a manifest survives JSON, names with $ included", "[tensor_set]") {
@@ -155,5 +156,5 @@ TEST_CASE("members of bytes that lie askew are copied", "[tensor_set]") {
     const at::Tensor room = at::zeros({13}, at::kByte);
     const TensorSet set{read(codec::Json::parse(R"({"x": {"dtype": "float64", "shape": [1], "offset": 0}})"), 8),
                         make_handle(room.narrow(0, 5, 8))};
-    CHECK(member_of(set, set.manifest.at("x"))->tensor().item<double>() == 0);
+    CHECK(member_of(set, set.manifest.at("x"))->tensor().as<at::Tensor>().item<double>() == 0);
 }

@@ -1,10 +1,8 @@
 #include "wire.hpp"
 
-#include <ATen/core/Tensor.h>
-
 #include <algorithm>
 
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 
 namespace shared_tensor::test {
@@ -17,7 +15,7 @@ ExportPolicy only(Way way) {
     return policy;
 }
 
-Wire send(const at::Tensor& tensor, ExportPolicy policy) {
+Wire send(const TensorRef& tensor, ExportPolicy policy) {
     TensorExchange exchange({}, std::move(policy));
     const Json json = exchange.describe(exchange.wrap(tensor));
     Wire wire{json.dump(), std::make_shared<std::vector<std::byte>>(), exchange.summary()};
@@ -31,10 +29,10 @@ codec::TensorPointer receive(const Wire& wire) {
     return exchange.import(Json::parse(wire.json));
 }
 
-bool identical(const at::Tensor& a, const at::Tensor& b) {
-    if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
-    const Dense left = dense(a, tensor::dtype_of(a));
-    const Dense right = dense(b, tensor::dtype_of(b));
+bool identical(const TensorRef& a, const TensorRef& b) {
+    if (a.dtype() != b.dtype() || !std::ranges::equal(a.shape(), b.shape())) return false;
+    const Dense left = dense(a);
+    const Dense right = dense(b);
     return std::equal(left.bytes.begin(), left.bytes.end(), right.bytes.begin(), right.bytes.end());
 }
 

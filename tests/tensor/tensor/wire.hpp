@@ -18,11 +18,11 @@ struct Wire {
 };
 
 tensor::ExportPolicy only(tensor::Way way);
-Wire send(const at::Tensor& tensor, tensor::ExportPolicy policy);
+Wire send(const TensorRef& tensor, tensor::ExportPolicy policy);
 /// What the other side has of it.
 codec::TensorPointer receive(const Wire& wire);
 
 /// Same dtype, shape and bytes, NaNs and signs of zero included.
-bool identical(const at::Tensor& a, const at::Tensor& b);
+bool identical(const TensorRef& a, const TensorRef& b);
 
 }  // namespace shared_tensor::test

@@ -32,9 +32,11 @@ class SentTensors final : public client::OutgoingTensors {
 public:
     SentTensors(bool copied, std::string session) : copied_(copied), session_(std::move(session)) {}
     codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("a tensor came in"); }
-    codec::TensorPointer wrap(const at::Tensor& tensor) override { return std::make_shared<FakeTensor>(tensor.name); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override {
+        return std::make_shared<FakeTensor>(name_in(tensor));
+    }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
-        out += codec::Json{{"name", tensor->tensor().name}, {"copied", copied_}}.dump();
+        out += codec::Json{{"name", name_in(tensor->tensor())}, {"copied", copied_}}.dump();
     }
     std::vector<http::BodyPart> parts() const override { return {}; }
     bool names_memory() const override { return !session_.empty(); }
@@ -65,7 +67,7 @@ public:
         asked_->reasons.push_back(reason);
         return asked_->answer;
     }
-    void make_tensor(std::span<const std::int64_t>, int, at::Tensor&) const override {
+    TensorRef make_tensor(std::span<const std::int64_t>, DType) const override {
         throw std::logic_error("a tensor was made");
     }
 
@@ -98,7 +100,7 @@ namespace shared_tensor {
 
 template <>
 struct Codec<Weights> {
-    static void write(ValueWriter writer, const Weights&) { writer.tensor(at::Tensor{"w"}); }
+    static void write(ValueWriter writer, const Weights&) { writer.tensor(tensor_named("w")); }
     static Weights read(const ValueReader&) { return {}; }
     static void schema(ValueWriter writer) { writer.object(); }
 };

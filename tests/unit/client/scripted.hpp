@@ -126,7 +126,7 @@ public:
                                                 const std::string&) const override {
         throw std::logic_error("a tensor came in");
     }
-    void make_tensor(std::span<const std::int64_t>, int, at::Tensor&) const override {
+    TensorRef make_tensor(std::span<const std::int64_t>, DType) const override {
         throw std::logic_error("a tensor was made");
     }
 };

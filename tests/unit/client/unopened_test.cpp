@@ -18,7 +18,7 @@ public:
         if (descriptor.contains("cuda_ipc")) throw client::NotOpened{descriptor["lease"], "the driver refuses"};
         return std::make_shared<FakeTensor>("copy");
     }
-    codec::TensorPointer wrap(const at::Tensor&) override { throw std::logic_error("a tensor was wrapped"); }
+    codec::TensorPointer wrap(const TensorRef&) override { throw std::logic_error("a tensor was wrapped"); }
     void describe(const codec::TensorPointer&, json_rpc::LongText&) override {
         throw std::logic_error("a tensor went out");
     }
@@ -37,7 +37,7 @@ public:
     void give_up(const std::vector<std::string>& leases) const override {
         given_up_->insert(given_up_->end(), leases.begin(), leases.end());
     }
-    void make_tensor(std::span<const std::int64_t>, int, at::Tensor&) const override {
+    TensorRef make_tensor(std::span<const std::int64_t>, DType) const override {
         throw std::logic_error("a tensor was made");
     }
 
@@ -55,7 +55,7 @@ http::ClientResponse by_device(const http::ClientRequest& request) {
 struct NameOf final : detail::ResultSlot {
     void read(const ValueReader& value) override {
         value.require(Kind::tensor, "tensor");
-        name = value.tensor().name;
+        name = name_in(value.tensor());
     }
     std::string name;
 };

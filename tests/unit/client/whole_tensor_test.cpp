@@ -55,7 +55,7 @@ public:
     void give_up(const std::vector<std::string>& leases) const override {
         record_->given_up.insert(record_->given_up.end(), leases.begin(), leases.end());
     }
-    void make_tensor(std::span<const std::int64_t>, int, at::Tensor&) const override {
+    TensorRef make_tensor(std::span<const std::int64_t>, DType) const override {
         throw std::logic_error("a tensor was made");
     }
 
@@ -75,8 +75,8 @@ struct Answered {
 struct NameOf final : detail::ResultSlot {
     void read(const ValueReader& value) override {
         value.require(Kind::tensor, "tensor");
-        name = value.tensor().name;
-        CHECK(value.tensor().name == name);
+        name = name_in(value.tensor());
+        CHECK(name_in(value.tensor()) == name);
     }
     std::string name;
 };

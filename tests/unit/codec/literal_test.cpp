@@ -69,7 +69,7 @@ TEST_CASE("a member whose value was begun before the object was wrapped keeps it
 TEST_CASE("a tensor inside a wrapped object is still a tensor", "[codec][literal]") {
     const Json wire = written_by([](ValueWriter root) {
         root.object();
-        root.member("$weights").tensor(at::Tensor{"w"});
+        root.member("$weights").tensor(tensor_named("w"));
     });
     CHECK(wire == Json::parse(R"({"$literal": {"$weights": {"$tensor": {"name": "w"}}}})"));
 }

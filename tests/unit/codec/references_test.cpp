@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <shared_tensor/codecs.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/tensor_ref.hpp>
 
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
@@ -91,7 +91,7 @@ TEST_CASE("nested values may be named, and plain objects with odd keys stay what
 TEST_CASE("the tensors of a value that is named are the very same", "[codec][refs]") {
     Reading reading(Json{{"$ref", "pair"}});
     const auto value = tensor_value("held");
-    const at::Tensor* held = &value.tensors[0]->tensor();
+    const TensorRef* held = &value.tensors[0]->tensor();
     reading.references.add("pair", value);
     const ValueReader root(reading.source, codec::JsonSource::node(reading.json));
     CHECK(&root.element(0).tensor() == held);

@@ -53,11 +53,13 @@ TEST_CASE("the system's own library is whole", "[elf]") {
     REQUIRE(::dladdr(reinterpret_cast<const void*>(&::getpid), &library) != 0);
     const UniqueFd file(::open(library.dli_fname, O_RDONLY | O_CLOEXEC));
     REQUIRE(file);
-    CHECK(daemon::elf_fault_of_file(file.get()).empty());
+    daemon::ElfNeeds needs;
+    CHECK(daemon::elf_fault_of_file(file.get(), needs).empty());
 }
 
 TEST_CASE("a file that cannot be read is no library", "[elf]") {
-    CHECK_FALSE(daemon::elf_fault_of_file(-1).empty());
+    daemon::ElfNeeds needs;
+    CHECK_FALSE(daemon::elf_fault_of_file(-1, needs).empty());
     const std::string whole = test::SmallLibrary().bytes();
     int reads = 0;
     const auto fails_later = [&](std::uint64_t offset, std::span<std::byte> to) {

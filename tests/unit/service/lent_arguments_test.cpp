@@ -6,9 +6,8 @@
 #include <memory>
 #include <new>
 
-#include <shared_tensor/tensor.hpp>
-
 #include "codec/lent_memory.hpp"
+#include "support/fake_tensor.hpp"
 #include "unit/service/call_helpers.hpp"
 
 using namespace shared_tensor;
@@ -29,7 +28,7 @@ struct Lent final : codec::LentMemory {
 class LentTensor final : public codec::TensorHandle {
 public:
     explicit LentTensor(std::shared_ptr<Lent> memory) : memory_(std::move(memory)) {}
-    const at::Tensor& tensor() const override { return tensor_; }
+    const TensorRef& tensor() const override { return tensor_; }
     std::uint64_t bytes() const override { return memory_->bytes(); }
     bool on_device() const override { return false; }
     /// What the sender could still change stands for other bytes than what it cannot.
@@ -41,7 +40,7 @@ public:
 
 private:
     const std::shared_ptr<Lent> memory_;
-    const at::Tensor tensor_{"x"};
+    const TensorRef tensor_ = test::tensor_named("x");
 };
 
 class LendingPort final : public codec::TensorPort {
@@ -52,7 +51,7 @@ public:
         lent_.emplace_back(memory);
         return handle;
     }
-    codec::TensorPointer wrap(const at::Tensor&) override { return nullptr; }
+    codec::TensorPointer wrap(const TensorRef&) override { return nullptr; }
     void describe(const codec::TensorPointer&, json_rpc::LongText&) override {}
     std::vector<std::weak_ptr<codec::LentMemory>> take_lent() override { return std::exchange(lent_, {}); }
     void take_over(codec::LentMemory& lent) override {
@@ -82,9 +81,9 @@ struct Lending {
 
     static Registry registry() {
         Registry functions;
-        functions.add("plain", [](const at::Tensor&) { return 1; });
+        functions.add("plain", [](const TensorRef&) { return 1; });
         functions.add(
-            "cached", [](const at::Tensor&) { return 1; }, cached(1h));
+            "cached", [](const TensorRef&) { return 1; }, cached(1h));
         return functions;
     }
     static service::DispatcherOptions options() {

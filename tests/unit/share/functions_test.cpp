@@ -8,7 +8,7 @@
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/registry.hpp>
 #include <shared_tensor/struct.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/tensor_ref.hpp>
 #include "call.hpp"
 
 using namespace shared_tensor;
@@ -126,11 +126,11 @@ TEST_CASE("any JSON value, and containers of them, are parameters and results", 
 
 TEST_CASE("tensors are taken and given by reference count", "[share][functions]") {
     const Json x = Json::parse(R"({"$tensor": {"name": "x"}})");
-    CHECK(call(*shared([](const at::Tensor& tensor) { return tensor; }), {x}).result == x);
-    CHECK(call(*shared([](at::Tensor tensor) { return tensor; }), {x}).result == x);
-    CHECK(call(*shared([](const std::vector<at::Tensor>& tensors) { return tensors; }), {Json::array({x, x})}).result ==
+    CHECK(call(*shared([](const TensorRef& tensor) { return tensor; }), {x}).result == x);
+    CHECK(call(*shared([](TensorRef tensor) { return tensor; }), {x}).result == x);
+    CHECK(call(*shared([](const std::vector<TensorRef>& tensors) { return tensors; }), {Json::array({x, x})}).result ==
           Json::array({x, x}));
-    CHECK(call(*shared([](const at::Tensor&) {}), {5}).refusal() == "arg0: expected tensor, got number 5");
+    CHECK(call(*shared([](const TensorRef&) {}), {5}).refusal() == "arg0: expected tensor, got number 5");
 }
 
 TEST_CASE("Context comes first and is no parameter", "[share][functions]") {

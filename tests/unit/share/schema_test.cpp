@@ -3,7 +3,7 @@
 #include <shared_tensor/json.hpp>
 
 #include <shared_tensor/struct.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/tensor_ref.hpp>
 #include "support/codec_round.hpp"
 
 using namespace shared_tensor;
@@ -61,5 +61,5 @@ TEST_CASE("an enum's schema lists its names", "[share][schema]") {
 
 TEST_CASE("a tensor's schema refers to the one of all tensors", "[share][schema]") {
     // "$ref" is wrapped by the sink like any key with '$'; who writes the OpenRPC document takes it out.
-    CHECK(schema<at::Tensor>() == Json::parse(R"({"$literal": {"$ref": "#/components/schemas/Tensor"}})"));
+    CHECK(schema<TensorRef>() == Json::parse(R"({"$literal": {"$ref": "#/components/schemas/Tensor"}})"));
 }

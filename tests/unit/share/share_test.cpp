@@ -132,7 +132,7 @@ TEST_CASE("a module's manifest tells its versions and its functions", "[share][m
     CHECK(manifest->abi == SHARED_TENSOR_PLUGIN_ABI);
     CHECK(std::string(manifest->library_version) == SHARED_TENSOR_VERSION);
     CHECK(manifest->records == detail::share_records);
-    CHECK(manifest->torch_version != nullptr);
+    CHECK(manifest->framework == nullptr);
 }
 
 TEST_CASE("scopes become dots in names on the wire", "[share][macro]") {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include <shared_tensor/struct.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/tensor_ref.hpp>
 #include "support/codec_round.hpp"
 
 using namespace shared_tensor;
@@ -32,9 +32,9 @@ SHARED_TENSOR_FIELDS(Shape, corners, colour, marks);
 
 struct Scene {
     std::string name;
-    at::Tensor image;
-    std::map<std::string, at::Tensor> layers;
-    std::optional<at::Tensor> mask;
+    TensorRef image;
+    std::map<std::string, TensorRef> layers;
+    std::optional<TensorRef> mask;
 };
 SHARED_TENSOR_FIELDS(Scene, name, image, layers, mask);
 
@@ -115,9 +115,9 @@ TEST_CASE("tensors travel anywhere inside a struct", "[share][struct]") {
     FakePort port;
     const codec::JsonSource source(port);
     const auto scene = Codec<Scene>::read(ValueReader(source, codec::JsonSource::node(json)));
-    CHECK(scene.image.name == "i");
-    CHECK(scene.layers.at("a").name == "l");
-    CHECK(scene.mask->name == "m");
+    CHECK(name_in(scene.image) == "i");
+    CHECK(name_in(scene.layers.at("a")) == "l");
+    CHECK(name_in(*scene.mask) == "m");
     CHECK(write(scene) == json);
 }
 

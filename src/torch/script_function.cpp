@@ -1,4 +1,4 @@
-#include "models/script_function.hpp"
+#include "torch/script_function.hpp"
 
 #include <ATen/core/grad_mode.h>
 
@@ -9,8 +9,8 @@
 #include <shared_tensor/detail/failure.hpp>
 #include <shared_tensor/object.hpp>
 
-#include "models/script_failure.hpp"
-#include "models/script_value.hpp"
+#include "torch/script_failure.hpp"
+#include "torch/script_value.hpp"
 
 namespace shared_tensor::models {
 

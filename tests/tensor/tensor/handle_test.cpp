@@ -1,8 +1,9 @@
-#include "tensor/at_tensor.hpp"
+#include "tensor/handle.hpp"
 
 #include <ATen/ATen.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <shared_tensor/torch.hpp>
 #include <shared_tensor/value.hpp>
 
 #include "tensor/memory.hpp"
@@ -43,11 +44,18 @@ TEST_CASE("tensors that are not plain values are refused with the way out", "[te
           "a nested tensor (call to_padded_tensor() first)");
 }
 
+TEST_CASE("no tensor at all is refused", "[tensor]") {
+    CHECK_THROWS_AS(make_handle(TensorRef()), InvalidValue);
+    TensorRef moved = at::ones({2});
+    const TensorRef there = std::move(moved);
+    CHECK_THROWS_AS(make_handle(moved), InvalidValue);  // NOLINT(bugprone-use-after-move): that is the test
+}
+
 TEST_CASE("a tensor with a history of gradients leaves it behind, without a copy", "[tensor]") {
     const at::Tensor tensor = at::ones({3}).requires_grad_();
     const auto handle = make_handle(tensor);
-    CHECK_FALSE(handle->tensor().requires_grad());
-    CHECK(handle->tensor().const_data_ptr() == tensor.const_data_ptr());
+    CHECK_FALSE(handle->tensor().as<at::Tensor>().requires_grad());
+    CHECK(handle->tensor().as<at::Tensor>().const_data_ptr() == tensor.const_data_ptr());
 }
 
 TEST_CASE("lazy conjugation and negation are carried out", "[tensor]") {

@@ -1,4 +1,4 @@
-#include "models/script_failure.hpp"
+#include "torch/script_failure.hpp"
 
 #include <torch/csrc/jit/runtime/jit_exception.h>
 

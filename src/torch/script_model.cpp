@@ -1,4 +1,4 @@
-#include "models/model.hpp"
+#include "torch/load_model.hpp"
 
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/serialization/import.h>
@@ -11,11 +11,11 @@
 #include <unordered_set>
 
 #include <shared_tensor/detail/failure.hpp>
+#include <shared_tensor/torch.hpp>
 
-#include "models/instances.hpp"
-#include "models/script_function.hpp"
-#include "tensor/dtype.hpp"
-#include "tensor/placement.hpp"
+#include "torch/compiled_model.hpp"
+#include "torch/instances.hpp"
+#include "torch/script_function.hpp"
 
 namespace shared_tensor::models {
 
@@ -45,23 +45,22 @@ ModelSize size_of(const torch::jit::Module& module) {
     return size;
 }
 
-}  // namespace
-
-class Model::Impl {
+class ScriptModel final : public Model {
 public:
-    Impl(std::string name, torch::jit::Module module, LoadOptions options, SessionIsOpen is_open)
+    ScriptModel(std::string name, torch::jit::Module module, const LoadOptions& options, const SessionIsOpen& is_open)
         : name_(std::move(name)),
           size_(size_of(module)),
-          instances_(std::make_shared<Instances>(std::move(module), std::move(options), std::move(is_open))) {
+          instances_(std::make_shared<Instances>(std::move(module), options, is_open)) {
         for (const torch::jit::Method& method : instances_->loaded().get_methods())
             add(method);
     }
 
-    std::string name_;
-    ModelSize size_;
-    std::shared_ptr<Instances> instances_;
-    std::vector<std::shared_ptr<const SharedFunction>> functions_;
-    std::vector<std::string> left_out_;
+    const std::vector<std::shared_ptr<const SharedFunction>>& functions() const override { return functions_; }
+    const std::vector<std::string>& left_out() const override { return left_out_; }
+    ObjectPointer create() const override { return as_object(name_, *instances_); }
+    void session_closed(std::string_view session) override { instances_->erase(session); }
+    ModelSize size() const override { return size_; }
+    std::size_t instances() const override { return instances_->size(); }
 
 private:
     void add(const torch::jit::Method& method) {
@@ -72,24 +71,13 @@ private:
             functions_.push_back(std::make_shared<ScriptFunction>(name_, method.function(), instances_));
         }
     }
+
+    const std::string name_;
+    const ModelSize size_;
+    const std::shared_ptr<Instances> instances_;
+    std::vector<std::shared_ptr<const SharedFunction>> functions_;
+    std::vector<std::string> left_out_;
 };
-
-Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Model::~Model() = default;
-
-const std::string& Model::name() const { return impl_->name_; }
-const std::vector<std::shared_ptr<const SharedFunction>>& Model::functions() const { return impl_->functions_; }
-const std::vector<std::string>& Model::left_out() const { return impl_->left_out_; }
-
-ObjectPointer Model::create() const { return as_object(name(), *impl_->instances_); }
-
-void Model::session_closed(std::string_view session) { impl_->instances_->erase(session); }
-
-ModelSize Model::size() const { return impl_->size_; }
-
-std::size_t Model::instances() const { return impl_->instances_->size(); }
-
-namespace {
 
 /// The first line that says something: some messages of libtorch begin with empty ones.
 std::string first_line(const std::string& text) {
@@ -129,14 +117,11 @@ void convert(torch::jit::Module& module, at::ScalarType dtype) {
 /// Where it is to run, and in which numbers.
 void place(torch::jit::Module& module, const LoadOptions& options) {
     if (!options.device.empty()) module.to(c10::Device(options.device));
-    if (const auto dtype = options.dtype.empty() ? std::nullopt : tensor::parse_dtype(options.dtype))
-        convert(module, tensor::scalar_type(*dtype));
+    if (const auto dtype = options.dtype.empty() ? std::nullopt : parse_dtype(options.dtype))
+        convert(module, scalar_type(*dtype));
 }
 
 torch::jit::Module load_module(const std::string& name, const std::string& path, const LoadOptions& options) {
-    check_file(name, path);
-    if (const auto fault = tensor::fault_of_placement(options.device, options.dtype); !fault.empty())
-        refuse(name, path, "cannot be loaded: " + fault);
     const char* what = "is no TorchScript file that this libtorch reads: ";
     try {
         torch::jit::Module module = torch::jit::load(path, at::kCPU);
@@ -157,14 +142,14 @@ torch::jit::Module load_module(const std::string& name, const std::string& path,
 
 }  // namespace
 
-std::shared_ptr<Model> load_model(std::string name, const std::string& path, LoadOptions options,
-                                  SessionIsOpen is_open) {
-    auto module = load_module(name, path, options);
-    std::shared_ptr<Model> model(new Model(
-        std::make_unique<Model::Impl>(std::move(name), std::move(module), std::move(options), std::move(is_open))));
+std::shared_ptr<Model> load_model(const std::string& name, const std::string& path, const LoadOptions& options,
+                                  const SessionIsOpen& is_open) {
+    check_file(name, path);
+    if (is_compiled(path)) return load_compiled_model(name, path, options);
+    auto model = std::make_shared<ScriptModel>(name, load_module(name, path, options), options, is_open);
     if (model->functions().empty()) {
         refuse(
-            model->name(), path,
+            name, path,
             "has no method that can be shared" + (model->left_out().empty() ? "" : " (" + model->left_out()[0] + ")"));
     }
     return model;

@@ -8,7 +8,7 @@
 
 #include <shared_tensor/function.hpp>
 
-#include "models/instances.hpp"
+#include "torch/instances.hpp"
 
 namespace shared_tensor::models {
 

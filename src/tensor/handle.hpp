@@ -2,7 +2,6 @@
 
 #include "codec/value.hpp"
 #include "shm/segment_pool.hpp"
-#include "tensor/dtype.hpp"
 #include "util/guarded.hpp"
 
 namespace shared_tensor::tensor {
@@ -10,13 +9,7 @@ namespace shared_tensor::tensor {
 /// Tensors above it have no key: a call that takes one is not cached.
 inline constexpr std::uint64_t kMaxKeyBytes = std::uint64_t{1} << 20;
 
-/// A handle of a tensor that came from this process. What travels is its values: autograd's history is left behind, and
-/// lazy conjugation and negation are carried out. Throws InvalidValue for what can't cross (sparse, quantised, nested,
-/// meta or undefined tensors), with what to do. Safe from any thread.
-codec::TensorPointer make_handle(const at::Tensor& tensor);
-
-/// That of a tensor made by this room, which is plain already.
-codec::TensorPointer make_plain_handle(const at::Tensor& tensor);
+codec::TensorPointer make_handle(const TensorRef& tensor);
 
 /// The same tensor, for a result that outlives its answer: it is never lent in a way in which its reader could write to
 /// it.
@@ -41,8 +34,5 @@ private:
 
 /// That of a handle made here; null for others.
 SharedCopy* shared_copy_of(const codec::TensorHandle& handle);
-
-/// dtype of a tensor behind a handle, which is one of the table.
-DType dtype_of(const at::Tensor& tensor);
 
 }  // namespace shared_tensor::tensor

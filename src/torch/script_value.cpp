@@ -1,4 +1,4 @@
-#include "models/script_value.hpp"
+#include "torch/script_value.hpp"
 
 #include <ATen/core/Dict.h>
 #include <ATen/core/List.h>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <shared_tensor/codecs.hpp>
-#include <shared_tensor/tensor.hpp>
+#include <shared_tensor/torch.hpp>
 
 namespace shared_tensor::models {
 
@@ -80,7 +80,7 @@ void write_dict(ValueWriter writer, const c10::IValue& value) {
 
 void write_tensor(ValueWriter writer, const at::Tensor& tensor) {
     if (tensor.defined()) {
-        writer.tensor(tensor);
+        Codec<at::Tensor>::write(writer, tensor);
     } else {
         writer.null();
     }

@@ -1,4 +1,4 @@
-#include "models/instances.hpp"
+#include "torch/instances.hpp"
 
 #include <stdexcept>
 

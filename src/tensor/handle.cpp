@@ -1,0 +1,74 @@
+#include "tensor/handle.hpp"
+
+#include "tensor/devices/devices.hpp"
+#include "tensor/memory.hpp"
+#include "tensor/shared_allocation.hpp"
+#include "util/sha256.hpp"
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+class HeldTensor final : public codec::TensorHandle {
+public:
+    explicit HeldTensor(TensorRef tensor, bool kept = false)
+        : tensor_(std::move(tensor)), on_device_(is_on_device(tensor_)), kept_(kept) {}
+
+    const TensorRef& tensor() const override { return tensor_; }
+    std::uint64_t bytes() const override { return tensor_.bytes(); }
+    SharedCopy& shared_copy() const { return shared_copy_; }
+    bool on_device() const override { return on_device_; }
+    bool kept() const { return kept_; }
+
+    /// What clients may write to has other bytes when the function reads it.
+    bool append_key(std::string& key) const override {
+        if (bytes() > kMaxKeyBytes || on_device() || is_writable_by_clients(tensor_.data())) return false;
+        const Dense values = append_kind(key);
+        key.append(reinterpret_cast<const char*>(values.bytes.data()), values.bytes.size());
+        return true;
+    }
+
+    void append_digest(std::string& key) const override {
+        const Dense values = append_kind(key);
+        const Sha256 digest = sha256_of(values.bytes);
+        key.append("sha256:").append(reinterpret_cast<const char*>(digest.data()), digest.size());
+    }
+
+private:
+    Dense append_kind(std::string& key) const {
+        key.append(name_of(tensor_.dtype())).push_back('[');
+        for (const std::int64_t size : tensor_.shape())
+            key.append(std::to_string(size)).push_back(',');
+        key.push_back(']');
+        return dense(tensor_);
+    }
+
+    const TensorRef tensor_;
+    mutable SharedCopy shared_copy_;
+    bool on_device_;
+    bool kept_;
+};
+
+}  // namespace
+
+SharedCopy* shared_copy_of(const codec::TensorHandle& handle) {
+    const auto* known = dynamic_cast<const HeldTensor*>(&handle);
+    return known != nullptr ? &known->shared_copy() : nullptr;
+}
+
+codec::TensorPointer make_kept_handle(const codec::TensorPointer& handle) {
+    return std::make_shared<const HeldTensor>(handle->tensor(), true);
+}
+
+bool is_kept(const codec::TensorHandle& handle) {
+    const auto* known = dynamic_cast<const HeldTensor*>(&handle);
+    return known != nullptr && known->kept();
+}
+
+codec::TensorPointer make_handle(const TensorRef& tensor) {
+    if (!tensor.defined())
+        throw InvalidValue({}, "dense tensor", "an undefined tensor (return std::optional<TensorRef> for none)");
+    return std::make_shared<const HeldTensor>(tensor);
+}
+
+}  // namespace shared_tensor::tensor

@@ -1,0 +1,166 @@
+#include "torch/compiled_model.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <shared_tensor/detail/failure.hpp>
+#include <shared_tensor/object.hpp>
+#include <shared_tensor/torch.hpp>
+
+#include "torch/call_spec.hpp"
+
+namespace shared_tensor::models {
+
+namespace {
+
+using Loader = torch::inductor::AOTIModelPackageLoader;
+
+/// The compiled code is linked to libtorch.so, which holds nothing but the names of others: the loader must have it
+/// already, for it knows no folder to look in. Throws std::runtime_error.
+void load_libtorch_beside_us() {
+    Dl_info torch{};
+    if (::dladdr(reinterpret_cast<const void*>(&at::set_num_threads), &torch) == 0) return;
+    const std::string path = torch.dli_fname;
+    const std::string file = path.substr(0, path.rfind('/') + 1) + "libtorch.so";
+    if (::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return;
+    const char* const why = ::dlerror();
+    throw std::runtime_error(why != nullptr ? why : file);
+}
+
+/// The compiled code, and what it takes and gives.
+struct Package {
+    explicit Package(const std::string& path) : loader(path) {
+        const std::vector<std::string> specs = loader.get_call_spec();
+        const CallSpec in = parse_call_spec(specs.at(0));  // (positional arguments, {name: argument})
+        result = parse_call_spec(specs.at(1));
+        for (std::size_t i = 0; i < in.children.at(0).children.size(); ++i) {
+            names.push_back("arg" + std::to_string(i));
+            arguments.push_back(in.children[0].children[i]);
+        }
+        for (std::size_t i = 0; i < in.children.at(1).children.size(); ++i) {
+            names.push_back(in.children[1].keys[i]);
+            arguments.push_back(in.children[1].children[i]);
+        }
+    }
+
+    Loader loader;
+    std::vector<std::string> names;
+    std::vector<CallSpec> arguments;
+    CallSpec result;
+};
+
+/// NAME.forward. The compiled code has one set of buffers: calls run one after another, and wait in the queue.
+class CompiledFunction final : public SharedFunction {
+public:
+    CompiledFunction(const std::string& model, std::shared_ptr<Package> package, const LoadOptions& load)
+        : name_(model + ".forward"),
+          where_("the model " + model),
+          doc_("The compiled model " + model + "."),
+          device_(load.device),
+          package_(std::move(package)) {
+        options_.doc = doc_;
+        options_.concurrency = 1;
+        options_.no_grad = true;
+        options_.device = device_;
+        for (const std::string& name : package_->names)
+            parameters_.push_back({name, true});
+    }
+
+    std::string_view name() const override { return name_; }
+    const FunctionOptions& options() const override { return options_; }
+    std::string where() const override { return where_; }
+    std::span<const ParameterInfo> parameters() const override { return parameters_; }
+    void parameter_schema(std::size_t index, ValueWriter schema) const override {
+        write_spec_schema(schema, package_->arguments[index]);
+    }
+    void default_value(std::size_t, ValueWriter value) const override { value.null(); }
+    void result_schema(ValueWriter schema) const override { write_spec_schema(schema, package_->result); }
+
+    Binding bind(const ValueSource& source, std::span<const ValueSource::Node> nodes) const noexcept override {
+        std::size_t reading = 0;
+        try {
+            std::vector<at::Tensor> tensors;
+            for (; reading < parameters_.size(); ++reading) {
+                if (nodes[reading] == nullptr) throw InvalidValue({}, "a value: the parameter is required", "nothing");
+                read_tensors(ValueReader(source, nodes[reading]), package_->arguments[reading], tensors);
+            }
+            return {std::make_unique<Bound>(package_, std::move(tensors)), std::nullopt};
+        } catch (...) {
+            return {nullptr, detail::current_failure_noexcept(parameters_[reading].name)};
+        }
+    }
+
+private:
+    class Bound final : public BoundCall {
+    public:
+        Bound(std::shared_ptr<Package> package, std::vector<at::Tensor> tensors)
+            : package_(std::move(package)), tensors_(std::move(tensors)) {}
+        std::optional<CallFailure> run(Context& context, ValueWriter result) noexcept override {
+            try {
+                context.check_cancelled();
+                const at::NoGradGuard no_grad;
+                const auto made = package_->loader.boxed_run(std::move(tensors_));
+                if (made.size() != count_tensors(package_->result))
+                    throw std::logic_error("the compiled model gave another number of tensors than it says");
+                std::size_t next = 0;
+                write_tensors(result, package_->result, made, next);
+                return std::nullopt;
+            } catch (...) {
+                return detail::current_failure_noexcept();
+            }
+        }
+
+    private:
+        const std::shared_ptr<Package> package_;
+        std::vector<at::Tensor> tensors_;
+    };
+
+    const std::string name_, where_, doc_, device_;
+    const std::shared_ptr<Package> package_;
+    FunctionOptions options_;
+    std::vector<ParameterInfo> parameters_;
+};
+
+class CompiledModel final : public Model {
+public:
+    CompiledModel(const std::string& name, std::shared_ptr<Package> package, const LoadOptions& options)
+        : functions_{std::make_shared<CompiledFunction>(name, std::move(package), options)} {}
+
+    const std::vector<std::shared_ptr<const SharedFunction>>& functions() const override { return functions_; }
+    ObjectPointer create() const override { return nullptr; }
+    const std::vector<std::string>& left_out() const override { return left_out_; }
+    ModelSize size() const override { return {}; }
+    void session_closed(std::string_view) override {}
+    std::size_t instances() const override { return 0; }
+
+private:
+    const std::vector<std::shared_ptr<const SharedFunction>> functions_;
+    const std::vector<std::string> left_out_;
+};
+
+}  // namespace
+
+std::shared_ptr<Model> load_compiled_model(const std::string& name, const std::string& path,
+                                           const LoadOptions& options) {
+    // The code then holds its inputs against the dtypes and shapes that it was compiled for; else it would read beyond
+    // the end of a smaller one.
+    ::setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 1);
+    try {
+        load_libtorch_beside_us();
+        return std::make_shared<CompiledModel>(name, std::make_shared<Package>(path), options);
+    } catch (const std::exception& error) {
+        std::string why = detail::without_stack(error.what());
+        why = why.substr(0, why.find('\n'));
+        throw LoadError(name, path,
+                        "is no compiled model that this libtorch (" SHARED_TENSOR_TORCH_VERSION ") loads: " + why);
+    }
+}
+
+}  // namespace shared_tensor::models

@@ -1,0 +1,15 @@
+// The one symbol of libshared_tensor_torch.
+
+#include <shared_tensor/share.hpp>
+#include <shared_tensor/torch.hpp>
+
+#include "models/torch_library.hpp"
+#include "torch/load_model.hpp"
+
+extern "C" [[gnu::visibility("default")]] const shared_tensor::models::TorchModels*
+shared_tensor_torch_models() noexcept {
+    using namespace shared_tensor;  // NOLINT(google-build-using-namespace): of this function
+    static constexpr models::TorchModels kModels{SHARED_TENSOR_PLUGIN_ABI, SHARED_TENSOR_VERSION,
+                                                 SHARED_TENSOR_TORCH_VERSION, &detail::kTorch, &models::load_model};
+    return &kModels;
+}

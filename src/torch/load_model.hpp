@@ -1,0 +1,14 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/model.hpp"
+
+namespace shared_tensor::models {
+
+/// A LoadModel for TorchScript files (torch.jit.save), in evaluation mode.
+std::shared_ptr<Model> load_model(const std::string& name, const std::string& path, const LoadOptions& options = {},
+                                  const SessionIsOpen& is_open = {});
+
+}  // namespace shared_tensor::models
