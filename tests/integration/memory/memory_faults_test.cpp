@@ -111,12 +111,19 @@ TEST_CASE("A result that was made from failed memory is not kept", "[memory][fau
 }
 
 TEST_CASE("No version is published from failed memory", "[memory][faults]") {
-    Client client;
     const Json tensor = tensor_in("good");
-    CHECK(client.ask("lose", tensor)["result"] == 0);
-    CHECK(tells_of_fault(client.ask("tensor.put", {{"name", "weights"}, {"tensor", tensor}})));
-    CHECK(client.ask("tensor.list", nullptr)["result"]["tensors"].empty());
-    CHECK(client.ask("tensor.put", {{"name", "weights"}, {"tensor", tensor}})["result"]["version"] == 1);
+    const auto put_meets_the_lost_page = [&] {
+        Client client;
+        CHECK(client.ask("lose", tensor)["result"] == 0);
+        const Json answer = client.ask("tensor.put", {{"name", "weights"}, {"tensor", tensor}});
+        // A background thread puts the mapping back that has lost the page; a call that comes before gets a new one.
+        if (answer.contains("result")) return false;
+        CHECK(tells_of_fault(answer));
+        CHECK(client.ask("tensor.list", nullptr)["result"]["tensors"].empty());
+        CHECK(client.ask("tensor.put", {{"name", "weights"}, {"tensor", tensor}})["result"]["version"] == 1);
+        return true;
+    };
+    CHECK(eventually(put_meets_the_lost_page));
 }
 
 TEST_CASE("No item of a stream is sent from failed memory", "[memory][faults][streams]") {
