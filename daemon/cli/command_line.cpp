@@ -82,7 +82,7 @@ cxxopts::Options option_list() {
         "PEM file of the authorities that may have signed the server's certificate; default: those of the system",
         text())("tls-certificate", "PEM file of a certificate of one's own, for servers that want one", text())(
         "tls-key", "PEM file of its key", text())(
-        "compression", "content codings of tensors that go to another host and come from it: zstd, gzip", text())(
+        "compression", "zstd compresses tensors that go to another host and come from it; default: none", text())(
         "wait-for-server", "how long to try to reach a server that is still starting: 500ms, 30s, 5m", text());
     options.add_options("Call")("timeout", "for the call, or for wait and watch: 500ms, 30s, 5m", text())(
         "o,output", "writes the result to FILE.npy, FILE.safetensors or FILE.json", text())(

@@ -43,9 +43,8 @@ struct ClientOptions {
     std::string tls_ca{};
     /// PEM files of a certificate, and its key, for servers that want one.
     std::string tls_certificate{}, tls_key{};
-    /// Content codings of tensors on their way to other hosts and back, in order of choice: "zstd", "zstd, gzip";
-    /// "none". Used where the server knows one, and where it makes a tensor smaller: for slow networks, zstd compresses
-    /// some hundred MB a second.
+    /// "zstd": tensors and files are compressed on their way to other hosts and back, where the server knows zstd and
+    /// they become smaller by a tenth. It is for slow networks: zstd compresses some hundred MB a second. Or "none".
     std::string compression = "none";
     int compression_level = 1;  ///< of what this side sends: 1 (fast) to 9 (small)
 

@@ -61,7 +61,8 @@ struct ServerOptions {
 
     /// What server.info tells of the service that runs here.
     std::string service_name, service_version;
-    /// Content codings for clients that ask, in order of choice: "zstd, gzip"; "none".
+    /// Content codings of answers and files for clients that accept one, in order of choice: "zstd, gzip"; "none".
+    /// Tensors inside messages are compressed by zstd only, if it is in the list.
     std::string compression = "zstd, gzip";
     int compression_level = 1;  ///< 1 (fast) to 9 (small)
 

@@ -35,7 +35,7 @@ SteadyTime later(SteadyTime now, milliseconds wait) {
 
 Core::Core(ClientOptions options, Surroundings surroundings)
     : options_(completed(std::move(options))),
-      offer_(CodingOffer::parse(options_.compression, options_.compression_level)),
+      compression_(parse_compression(options_.compression, options_.compression_level)),
       anew_(surroundings.anew) {
     local_.get([&] { return make_local(std::move(surroundings)); });
     headers_.add("Accept", std::string(codec::kFrameContentType) + ", application/json");
@@ -164,12 +164,12 @@ void Core::forget_session(const std::string& session, const Outgoing& request, c
     throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
 }
 
-/// What the server said that it knows: the first of ours.
+/// Tensors are compressed once the server has said that it knows zstd.
 void Core::note_coding(const http::ClientResponse& response) {
-    if (offer_.codings.empty() || here().coding_known.load(std::memory_order_relaxed)) return;
+    if (!compression_ || here().coding_known.load(std::memory_order_relaxed)) return;
     const auto known = response.headers.find("Shared-Tensor-Coding");
     if (!known && response.status != 200 && response.status != 204) return;  // of a refusal, or a proxy
-    ports().compress(offer_.choose(known.value_or("")));
+    ports().compress(accepts(known.value_or(""), Coding::zstd) ? compression_ : Compression());
     here().coding_known.store(true, std::memory_order_relaxed);
 }
 
@@ -184,7 +184,7 @@ void Core::note_times(const http::Headers& headers, SteadyTime sent) {
 
 void Core::agree_on_coding(std::optional<milliseconds> timeout) {
     const bool is_far = ports().session().empty();
-    if (!is_far || offer_.codings.empty() || here().coding_known.load(std::memory_order_relaxed)) return;
+    if (!is_far || !compression_ || here().coding_known.load(std::memory_order_relaxed)) return;
     CallOptions options;
     options.idempotent = true;
     options.timeout = std::min(timeout.value_or(kLongestPing), kLongestPing);
@@ -215,7 +215,7 @@ http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opt
 http::Headers Core::headers_of(const CallOptions& options, const std::string& shared) const {
     http::Headers headers = headers_;
     headers.add("Shared-Tensor-Accept", shared.empty() ? options_.accept : ports().accepted() + ", " + options_.accept);
-    if (shared.empty() && !offer_.codings.empty()) headers.add("Shared-Tensor-Coding", offer_.names());
+    if (shared.empty() && compression_) headers.add("Shared-Tensor-Coding", "zstd");
     if (!options.require.empty()) headers.add("Shared-Tensor-Require", options.require);
     if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
         headers.add("Shared-Tensor-Session", session);

@@ -99,7 +99,7 @@ public:
     void shutdown();
     bool is_shut_down() const;
 
-    /// Asks the server for the codings that it knows, if that is of interest and nobody knows yet. Blocks for a call, 5
+    /// Asks the server whether it knows zstd, if that is of interest and nobody knows yet. Blocks for a call, 5
     /// s at most.
     void agree_on_coding(std::optional<std::chrono::milliseconds> timeout);
 
@@ -176,7 +176,7 @@ private:
     std::unique_ptr<Local> make_local(Surroundings surroundings) const;
 
     const ClientOptions options_;
-    const CodingOffer offer_;  // to servers of other hosts
+    const Compression compression_;  // of tensors on their way to servers of other hosts
     const std::function<Surroundings()> anew_;
     http::Headers headers_;               // of every request
     std::atomic<bool> shut_down_{false};  // also for children that are forked later

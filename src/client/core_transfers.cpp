@@ -54,8 +54,8 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
                       path, url());
     };
     port.deadline = times.deadline;
-    if (ports().session().empty()) port.offer = offer_;
-    port.compression = &here().compression;
+    if (ports().session().empty()) port.compression = compression_;
+    port.totals = &here().compression;
     return counted(start, [&] { return run(port); });
 }
 

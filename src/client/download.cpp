@@ -43,7 +43,7 @@ class Download {
 public:
     /// `first_bytes`: of the first request.
     Download(const TransferPort& port, const std::string& path, const DownloadForm& form, std::size_t first_bytes)
-        : port_(port), path_(path), form_(form), first_bytes_(first_bytes), codings_(port.offer.names()) {}
+        : port_(port), path_(path), form_(form), first_bytes_(first_bytes), in_coded_parts_(bool(port.compression)) {}
 
     Downloaded run() {
         fetch_first();
@@ -57,11 +57,11 @@ private:
         request.method = "GET";
         request.path = path_;
         const std::string bytes = std::to_string(range.first) + "-" + std::to_string(range.first + range.count - 1);
-        if (codings_.empty()) {
+        if (!in_coded_parts_) {
             request.headers.add("Range", "bytes=" + bytes);
         } else {  // a resource of its own, that may be compressed
             request.path.append(path_.find('?') == std::string::npos ? "?" : "&").append("bytes=").append(bytes);
-            request.headers.add("Accept-Encoding", codings_);
+            request.headers.add("Accept-Encoding", "zstd");
         }
         if (form_.verify) request.headers.add("Want-Content-Digest", std::string(http::kWantDigest));
         if (!etag_.empty() && !etag_.starts_with("W/")) request.headers.add("If-Match", etag_);
@@ -73,7 +73,7 @@ private:
         until_it_holds(port_, path_, [&](int) {
             try {
                 first_ = port_.send(request_of({0, wanted}));
-                if (!codings_.empty()) return take_first();
+                if (in_coded_parts_) return take_first();
             } catch (const http::TransportError& error) {
                 // Nothing of it was kept: less may come through.
                 if (error.sent && error.kind == http::TransportError::Kind::broken)
@@ -94,12 +94,12 @@ private:
                 throw_refusal(first_, path_);
             }
         });
-        etag_ = field_of(first_.headers, codings_.empty() ? "ETag" : "Shared-Tensor-File");
+        etag_ = field_of(first_.headers, in_coded_parts_ ? "Shared-Tensor-File" : "ETag");
     }
 
     void take_first() {
         if (first_.status == 400 && is_unknown_parameter(first_)) {  // a server that knows no such parts
-            codings_.clear();
+            in_coded_parts_ = false;
             return fetch_first();
         }
         if (first_.status != 200) throw_refusal(first_, path_);
@@ -116,18 +116,17 @@ private:
     void read(const http::ClientResponse& response, std::span<std::byte> memory) const {
         const std::span<const std::byte> bytes = response.body->bytes();
         check(response.headers, bytes);
-        const auto coding = parse_coding(field_of(response.headers, "Content-Encoding"));
-        if (!coding || *coding == Coding::none) {
+        if (field_of(response.headers, "Content-Encoding") != "zstd") {
             if (bytes.size() != memory.size()) throw_odd(path_, kOtherPart);
             if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
             return;
         }
         try {
-            decompress(*coding, bytes, memory);
+            decompress_zstd(bytes, memory);
         } catch (const BadCompression& error) {
             throw_odd(path_, error.what());
         }
-        if (port_.compression != nullptr) port_.compression->add({bytes.size(), memory.size(), 0, 0});
+        if (port_.totals != nullptr) port_.totals->add({bytes.size(), memory.size(), 0, 0});
     }
 
     /// Of a part that may be compressed: it comes whole, or again.
@@ -158,7 +157,7 @@ private:
                        for (std::uint64_t i = next++; i < ranges && !stop(); i = next++) {
                            const std::uint64_t first = there + i * step;
                            const http::ByteRange range{first, std::min(step, size_ - first)};
-                           codings_.empty() ? fetch(range) : fetch_coded(range);
+                           in_coded_parts_ ? fetch_coded(range) : fetch(range);
                        }
                    });
     }
@@ -217,7 +216,7 @@ private:
     const std::string& path_;
     const DownloadForm& form_;
     const std::size_t first_bytes_;
-    std::string codings_;
+    bool in_coded_parts_;
     http::ClientResponse first_;  // its body is that of the whole file in the end
     std::string etag_;
     std::uint64_t size_ = 0;

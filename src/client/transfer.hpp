@@ -25,9 +25,9 @@ struct TransferPort {
     std::function<bool(const RpcError&, int number)> again;
     /// A buffer of at least so many bytes. Throws std::bad_alloc, RpcError for more than the client takes.
     std::function<std::shared_ptr<PooledBuffer>(std::uint64_t)> take;
-    SteadyTime deadline = SteadyTime::max();   ///< of the whole transfer
-    CodingOffer offer{};                       ///< content codings to take and to use
-    CompressionTotals* compression = nullptr;  ///< counts them; null: nobody does
+    SteadyTime deadline = SteadyTime::max();  ///< of the whole transfer
+    Compression compression{};                ///< how files are compressed on their way
+    CompressionTotals* totals = nullptr;      ///< counts what was compressed; null: nobody does
 };
 
 /// The error that a refusal has as its body, as RpcError's child.

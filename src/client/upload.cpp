@@ -132,14 +132,13 @@ private:
             compresses_ = false;
             return send(part);
         }
-        if (compressed > 0 && port_.compression != nullptr) port_.compression->add({0, 0, compressed, part.count});
+        if (compressed > 0 && port_.totals != nullptr) port_.totals->add({0, 0, compressed, part.count});
         read(response);
     }
 
     /// As many bytes as they have become; 0: they go as they are.
     std::uint64_t compress(http::ClientRequest& request) const {
-        if (!compresses_ || port_.offer.codings.empty()) return 0;
-        const Compression how{port_.offer.codings.front(), port_.offer.level};
+        if (!compresses_ || !port_.compression) return 0;
         std::vector<std::byte> gathered;
         std::span<const std::byte> bytes;
         if (request.parts.size() == 1) {
@@ -149,9 +148,9 @@ private:
                 gathered.insert(gathered.end(), part.bytes.begin(), part.bytes.end());
             bytes = gathered;
         }
-        const auto smaller = compress_if_smaller(bytes, how);
+        const auto smaller = compress_if_smaller(bytes, port_.compression);
         if (!smaller) return 0;
-        request.headers.add("Content-Encoding", std::string(name_of(how.coding)));
+        request.headers.add("Content-Encoding", std::string(name_of(port_.compression.coding)));
         request.parts = {{smaller->bytes(), smaller->owner}};
         return smaller->size;
     }

@@ -46,7 +46,7 @@ std::optional<json_rpc::Error> Recipients::find(const Principal& principal, cons
     offer_url(principal, recipient);
     tensor::ExportPolicy& policy = recipient.meta.policy;
     policy.most_data_elements = values_->most_data_elements;
-    policy.compression = policy.codings.empty() ? Compression() : values_->compression.choose(policy.codings);
+    if (accepts(policy.codings, Coding::zstd)) policy.compression = values_->compression.for_tensors();
     return std::nullopt;
 }
 

@@ -196,8 +196,7 @@ http::Response Router::rpc(http::Request request, const Principal& who, http::Ex
     http::Response response = parts_.rpc.answer(request, who, exchange);
     const CodingOffer& offer = parts_.values.compression;
     const bool tells = request.head.headers.find("Shared-Tensor-Coding").has_value();
-    if (const std::string names = offer.names(); tells && !names.empty())
-        response.headers.add("Shared-Tensor-Coding", names);
+    if (tells && offer.for_tensors()) response.headers.add("Shared-Tensor-Coding", "zstd");
     if (!request.head.headers.find("Accept-Encoding")) return response;
     response.headers.add("Vary", "Accept-Encoding");
     if (response.content_type == "application/json")

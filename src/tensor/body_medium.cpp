@@ -42,8 +42,7 @@ public:
         if (const auto smaller = compress_if_smaller(values.bytes, fits ? body.compression() : Compression())) {
             body.note_compressed(smaller->size, values.bytes.size());
             const Region region = body.add(smaller->bytes(), smaller->owner);
-            const std::string coding(name_of(body.compression().coding));
-            return {"{" + region_members(region) + R"(,"coding":")" + coding + "\"}", values.copied + region.size};
+            return {"{" + region_members(region) + R"(,"coding":"zstd"})", values.copied + region.size};
         }
         const Region region = body.add(values.bytes, values.tensor.owner());
         return {"{" + region_members(region) + "}", values.copied};
@@ -60,9 +59,8 @@ private:
             throw InvalidValue("body.size", "bytes inside the " + std::to_string(available) + " that are there",
                                std::to_string(region.offset) + " + " + std::to_string(region.size));
         }
-        const std::string& name = region_text(descriptor, "coding");
-        const auto coding = parse_coding(name);
-        if (!coding || *coding == Coding::none) throw InvalidValue("body.coding", "\"zstd\" or \"gzip\"", name);
+        const std::string& coding = region_text(descriptor, "coding");
+        if (coding != "zstd") throw InvalidValue("body.coding", "\"zstd\"", coding);
         if (!descriptor.strides.empty())
             throw InvalidValue("strides", "those of a contiguous tensor, or none: its bytes are compressed", "others");
         struct Held {
@@ -75,12 +73,11 @@ private:
         held->tensor = allocate(descriptor.dtype, descriptor.shape);
         const auto out = mutable_bytes(held->tensor);
         try {
-            decompress(
-                *coding,
+            decompress_zstd(
                 incoming.body.subspan(static_cast<std::size_t>(region.offset), static_cast<std::size_t>(region.size)),
                 out);
         } catch (const BadCompression& error) {
-            throw InvalidValue("body", std::to_string(out.size()) + " bytes (shape x item size), compressed by " + name,
+            throw InvalidValue("body", std::to_string(out.size()) + " bytes (shape x item size), compressed by zstd",
                                error.what());
         }
         check_bools(descriptor, out.data());

@@ -142,8 +142,6 @@ constexpr const char* kDamaged = "the bytes are not compressed so, or damaged";
     throw TooLong(std::string(name_of(coding)).append(": there are more bytes than there should be"));
 }
 
-constexpr const char* kTooShort = "there are fewer bytes than there should be";
-
 /// Calls `room(needed)` for memory that is to be filled, and `filled(n)`, until the input ends.
 template <class Room, class Filled>
 void inflate_all(std::span<const std::byte> bytes, Room room, Filled filled) {
@@ -192,13 +190,10 @@ void unzstd_all(std::span<const std::byte> bytes, Room room, Filled filled) {
     }
 }
 
-/// In one step: no window is kept.
-void unzstd(std::span<const std::byte> bytes, std::span<std::byte> out) {
-    const std::size_t size = ZSTD_decompressDCtx(zstd_decoder(), out.data(), out.size(), bytes.data(), bytes.size());
-    if (ZSTD_isError(size) == 0 && size == out.size()) return;
-    if (ZSTD_isError(size) == 0) refuse(Coding::zstd, kTooShort);
-    if (ZSTD_getErrorCode(size) == ZSTD_error_dstSize_tooSmall) too_long(Coding::zstd);
-    refuse(Coding::zstd, kDamaged);
+void check_level(int level) {
+    if (level < 1 || level > 9)
+        throw std::invalid_argument("the compression level is " + std::to_string(level) +
+                                    ": use 1 (fast) to 9 (small)");
 }
 
 }  // namespace
@@ -223,10 +218,24 @@ std::optional<Coding> parse_coding(std::string_view name) {
     return std::nullopt;
 }
 
+Compression parse_compression(std::string_view name, int level) {
+    check_level(level);
+    if (name == "none") return {};
+    if (name != name_of(Coding::zstd))
+        throw std::invalid_argument("compression \"" + std::string(name) + "\": use zstd or none");
+    return {Coding::zstd, level};
+}
+
+bool accepts(std::string_view list, Coding coding) {
+    bool found = false;
+    for_each_in(list, [&](std::string_view element) {
+        found |= parse_coding(trim(element.substr(0, element.find(';')))) == coding && !is_refused(element);
+    });
+    return found;
+}
+
 CodingOffer CodingOffer::parse(std::string_view list, int level) {
-    if (level < 1 || level > 9)
-        throw std::invalid_argument("the compression level is " + std::to_string(level) +
-                                    ": use 1 (fast) to 9 (small)");
+    check_level(level);
     CodingOffer offer;
     offer.level = level;
     if (trim(list) == "none") return offer;
@@ -240,23 +249,13 @@ CodingOffer CodingOffer::parse(std::string_view list, int level) {
 }
 
 Compression CodingOffer::choose(std::string_view accepted) const {
-    std::vector<Coding> wanted;
-    for_each_in(accepted, [&](std::string_view element) {
-        const auto coding = parse_coding(trim(element.substr(0, element.find(';'))));
-        if (coding && !is_refused(element)) wanted.push_back(*coding);
-    });
     for (const Coding coding : codings) {
-        if (std::find(wanted.begin(), wanted.end(), coding) != wanted.end()) return {coding, level};
+        if (accepts(accepted, coding)) return {coding, level};
     }
     return {};
 }
 
-std::string CodingOffer::names() const {
-    std::string text;
-    for (const Coding coding : codings)
-        text.append(text.empty() ? "" : ", ").append(name_of(coding));
-    return text;
-}
+Compression CodingOffer::for_tensors() const { return choose(name_of(Coding::zstd)); }
 
 bool is_worth_compressing(std::span<const std::byte> first, Compression how) {
     if (!how || first.size() < kWorthwhile) return false;
@@ -276,12 +275,13 @@ std::optional<CompressedBytes> compress_if_smaller(std::span<const std::byte> by
     return CompressedBytes{std::move(out), *size};
 }
 
-void decompress(Coding coding, std::span<const std::byte> bytes, std::span<std::byte> out) {
-    if (coding == Coding::zstd) return unzstd(bytes, out);
-    std::size_t done = 0;
-    inflate_all(
-        bytes, [&] { return out.subspan(done); }, [&](std::size_t more) { done += more; });
-    if (done != out.size()) refuse(coding, kTooShort);
+void decompress_zstd(std::span<const std::byte> bytes, std::span<std::byte> out) {
+    // In one step, so that zstd keeps no window.
+    const std::size_t size = ZSTD_decompressDCtx(zstd_decoder(), out.data(), out.size(), bytes.data(), bytes.size());
+    if (ZSTD_isError(size) == 0 && size == out.size()) return;
+    if (ZSTD_isError(size) == 0) refuse(Coding::zstd, "there are fewer bytes than there should be");
+    if (ZSTD_getErrorCode(size) == ZSTD_error_dstSize_tooSmall) too_long(Coding::zstd);
+    refuse(Coding::zstd, kDamaged);
 }
 
 std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> bytes, std::size_t most,

@@ -27,17 +27,24 @@ struct Compression {
     explicit operator bool() const { return coding != Coding::none; }
 };
 
-/// Codings that one side offers, in order of choice.
+/// Reads "zstd" or "none". Throws std::invalid_argument for any other text, and for a level that is not 1 to 9.
+Compression parse_compression(std::string_view name, int level);
+
+/// Whether a header field's list of codings, with their weights, names this coding and does not reject it.
+bool accepts(std::string_view list, Coding coding);
+
+/// The content codings of HTTP that a server offers, in order of choice.
 struct CodingOffer {
     std::vector<Coding> codings{};
     int level = 1;
 
-    /// Of "zstd, gzip" or "none". Throws std::invalid_argument for what is no list of them, or a level beyond 1 to 9.
+    /// Reads "zstd, gzip" or "none". Throws std::invalid_argument for any other text, and for a level that is not 1 to
+    /// 9.
     static CodingOffer parse(std::string_view list, int level);
-    /// The first of them that is among `accepted`, a header field's list of codings with their weights.
+    /// The first coding of the offer that the header field `accepted` accepts.
     Compression choose(std::string_view accepted) const;
-    /// "zstd, gzip"; empty without any.
-    std::string names() const;
+    /// For tensors inside messages: zstd, if the offer has it, else none.
+    Compression for_tensors() const;
 };
 
 /// Bytes in memory of their own.
@@ -89,8 +96,9 @@ public:
     using BadCompression::BadCompression;
 };
 
-/// Into `out`, which it must fill to the last byte. Throws BadCompression. Needs no memory that the input could choose.
-void decompress(Coding coding, std::span<const std::byte> bytes, std::span<std::byte> out);
+/// Decompresses zstd into `out`, which the result must fill to the last byte. Throws BadCompression. Needs no memory
+/// whose size the input could choose.
+void decompress_zstd(std::span<const std::byte> bytes, std::span<std::byte> out);
 
 /// For bytes of unknown size, `most` at most. `grows` is called before more memory is taken, with how much there will
 /// be then; what it throws leaves here. Throws BadCompression, std::bad_alloc.
