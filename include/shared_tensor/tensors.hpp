@@ -43,7 +43,8 @@ struct PutOptions {
     std::map<std::string, std::string> metadata{};
 };
 
-/// How a named tensor is fetched over the network.
+/// How a named tensor is fetched over the network: in ranges, or with ClientOptions::compression by one request for the
+/// whole file, compressed; ranges then serve where that connection breaks.
 struct PullOptions {
     /// Another version is UnknownOrExpired; none: that of now.
     std::optional<std::uint64_t> version{};

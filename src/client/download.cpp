@@ -9,8 +9,6 @@
 #include <string>
 #include <utility>
 
-#include <nlohmann/json.hpp>
-
 #include "http/byte_range.hpp"
 #include "http/digest_field.hpp"
 #include "json_rpc/error.hpp"
@@ -28,13 +26,6 @@ constexpr int kTriesInRanges = 2;          // of a file that changes; then it is
 constexpr int kMostTries = 8;
 constexpr std::size_t kAll = std::numeric_limits<std::int64_t>::max();
 constexpr const char* kOtherRange = "the server sent another range than the one that was asked for";
-constexpr const char* kOtherPart = "the server sent another part than the one that was asked for";
-
-bool is_unknown_parameter(const http::ClientResponse& response) {
-    const auto json = nlohmann::json::parse(response.text(), nullptr, false);
-    const auto place = nlohmann::json::json_pointer("/error/data/parameter");
-    return json.is_object() && json.contains(place) && json[place] == "bytes";
-}
 
 /// The file is another one now.
 struct Changed {};
@@ -43,29 +34,71 @@ class Download {
 public:
     /// `first_bytes`: of the first request.
     Download(const TransferPort& port, const std::string& path, const DownloadForm& form, std::size_t first_bytes)
-        : port_(port), path_(path), form_(form), first_bytes_(first_bytes), in_coded_parts_(bool(port.compression)) {}
+        : port_(port), path_(path), form_(form), first_bytes_(first_bytes) {}
 
     Downloaded run() {
-        fetch_first();
-        if (size_ > first_.body->size()) fetch_rest();
+        if (!port_.compression || !fetch_compressed()) {
+            fetch_first();
+            if (size_ > first_.body->size()) fetch_rest();
+        }
         return {std::move(first_.body), std::move(first_.headers)};
     }
 
 private:
-    http::ClientRequest request_of(const http::ByteRange& range) const {
+    http::ClientRequest request() const {
         http::ClientRequest request;
         request.method = "GET";
         request.path = path_;
-        const std::string bytes = std::to_string(range.first) + "-" + std::to_string(range.first + range.count - 1);
-        if (!in_coded_parts_) {
-            request.headers.add("Range", "bytes=" + bytes);
-        } else {  // a resource of its own, that may be compressed
-            request.path.append(path_.find('?') == std::string::npos ? "?" : "&").append("bytes=").append(bytes);
-            request.headers.add("Accept-Encoding", "zstd");
-        }
         if (form_.verify) request.headers.add("Want-Content-Digest", std::string(http::kWantDigest));
         if (!etag_.empty() && !etag_.starts_with("W/")) request.headers.add("If-Match", etag_);
         return request;
+    }
+
+    http::ClientRequest request_of(const http::ByteRange& range) const {
+        http::ClientRequest part = request();
+        part.headers.add("Range",
+                         "bytes=" + std::to_string(range.first) + "-" + std::to_string(range.first + range.count - 1));
+        return part;
+    }
+
+    /// The whole file by one answer, which the server compresses if that makes it smaller. False where the connection
+    /// broke, or the bytes are damaged: such an answer cannot be resumed, ranges can.
+    bool fetch_compressed() {
+        bool is_whole = true;
+        until_it_holds(port_, path_, [&](int) {
+            http::ClientRequest whole = request();
+            whole.headers.add("Accept-Encoding", "zstd");
+            try {
+                first_ = port_.send(std::move(whole));
+            } catch (const http::TransportError& error) {
+                if (!error.sent || error.kind != http::TransportError::Kind::broken) throw;
+                is_whole = false;
+                return;
+            }
+            if (first_.status != 200) throw_refusal(first_, path_);
+            if (field_of(first_.headers, "Content-Encoding").empty())
+                return check(first_.headers, first_.body->bytes());
+            is_whole = decompress_first();
+        });
+        if (!is_whole) log::debug(path_, ": the compressed file came broken or damaged; it is fetched in ranges");
+        return is_whole;
+    }
+
+    bool decompress_first() {
+        const std::span<const std::byte> bytes = first_.body->bytes();
+        const auto size = size_before_zstd(bytes);
+        if (!size) return false;
+        auto plain = port_.take(*size);
+        plain->resize(static_cast<std::size_t>(*size));
+        try {
+            decompress_zstd(bytes, {plain->data(), plain->size()});
+        } catch (const BadCompression& error) {
+            log::debug(path_, ": ", error.what());
+            return false;
+        }
+        if (port_.totals != nullptr) port_.totals->add({bytes.size(), plain->size(), 0, 0});
+        first_.body = std::move(plain);
+        return true;
     }
 
     void fetch_first() {
@@ -73,7 +106,6 @@ private:
         until_it_holds(port_, path_, [&](int) {
             try {
                 first_ = port_.send(request_of({0, wanted}));
-                if (in_coded_parts_) return take_first();
             } catch (const http::TransportError& error) {
                 // Nothing of it was kept: less may come through.
                 if (error.sent && error.kind == http::TransportError::Kind::broken)
@@ -94,53 +126,7 @@ private:
                 throw_refusal(first_, path_);
             }
         });
-        etag_ = field_of(first_.headers, in_coded_parts_ ? "Shared-Tensor-File" : "ETag");
-    }
-
-    void take_first() {
-        if (first_.status == 400 && is_unknown_parameter(first_)) {  // a server that knows no such parts
-            in_coded_parts_ = false;
-            return fetch_first();
-        }
-        if (first_.status != 200) throw_refusal(first_, path_);
-        const auto part = http::parse_content_range(field_of(first_.headers, "Shared-Tensor-Part"));
-        if (!part || !part->size || part->part.first != 0) throw_odd(path_, kOtherPart);
-        size_ = *part->size;
-        auto plain = port_.take(part->part.count);
-        plain->resize(static_cast<std::size_t>(part->part.count));
-        read(first_, {plain->data(), plain->size()});
-        first_.body = std::move(plain);
-    }
-
-    /// The bytes of an answer, which fill `memory`.
-    void read(const http::ClientResponse& response, std::span<std::byte> memory) const {
-        const std::span<const std::byte> bytes = response.body->bytes();
-        check(response.headers, bytes);
-        if (field_of(response.headers, "Content-Encoding") != "zstd") {
-            if (bytes.size() != memory.size()) throw_odd(path_, kOtherPart);
-            if (!bytes.empty()) std::memcpy(memory.data(), bytes.data(), bytes.size());
-            return;
-        }
-        try {
-            decompress_zstd(bytes, memory);
-        } catch (const BadCompression& error) {
-            throw_odd(path_, error.what());
-        }
-        if (port_.totals != nullptr) port_.totals->add({bytes.size(), memory.size(), 0, 0});
-    }
-
-    /// Of a part that may be compressed: it comes whole, or again.
-    void fetch_coded(const http::ByteRange& range) {
-        until_it_holds(port_, path_, [&](int) {
-            const http::ClientResponse response = port_.send(request_of(range));
-            if (response.status == 404 || response.status == 412) throw Changed();
-            if (response.status != 200) throw_refusal(response, path_);
-            const auto part = http::parse_content_range(field_of(response.headers, "Shared-Tensor-Part"));
-            if (part && field_of(response.headers, "Shared-Tensor-File") != etag_) throw Changed();
-            if (!part || part->size != size_ || part->part.first != range.first || part->part.count != range.count)
-                throw_odd(path_, kOtherPart);
-            read(response, {first_.body->data() + range.first, static_cast<std::size_t>(range.count)});
-        });
+        etag_ = field_of(first_.headers, "ETag");
     }
 
     void fetch_rest() {
@@ -156,8 +142,7 @@ private:
                    [&](const std::function<bool()>& stop) {
                        for (std::uint64_t i = next++; i < ranges && !stop(); i = next++) {
                            const std::uint64_t first = there + i * step;
-                           const http::ByteRange range{first, std::min(step, size_ - first)};
-                           in_coded_parts_ ? fetch_coded(range) : fetch(range);
+                           fetch({first, std::min(step, size_ - first)});
                        }
                    });
     }
@@ -216,7 +201,6 @@ private:
     const std::string& path_;
     const DownloadForm& form_;
     const std::size_t first_bytes_;
-    bool in_coded_parts_;
     http::ClientResponse first_;  // its body is that of the whole file in the end
     std::string etag_;
     std::uint64_t size_ = 0;

@@ -21,11 +21,12 @@ struct Downloaded {
     http::Headers headers;  ///< of the first answer
 };
 
-/// Fetches `path` in ranges, several at a time on threads of their own: the first request tells the size. What a broken
-/// connection brought is kept, and the rest asked for again. A file that changes meanwhile is begun anew, at last by
-/// one request for all of it; TensorExpired if it changed each time all the same. Blocks. Throws what the server
-/// answered as RpcError's child (UnknownOrExpired for 404), TransportFailure for bytes that were damaged on the way
-/// each time, and what `port` throws.
+/// Fetches `path`. Where the port compresses: by one request for the whole file, compressed. Else, or where that broke
+/// off, in ranges as they are, several at a time on threads of their own: the first request tells the size. What a
+/// broken connection brought is kept, and the rest asked for again. A file that changes meanwhile is begun anew, at
+/// last by one request for all of it; TensorExpired if it changed each time all the same. Blocks. Throws what the
+/// server answered as RpcError's child (UnknownOrExpired for 404), TransportFailure for bytes that were damaged on the
+/// way each time, and what `port` throws.
 Downloaded download(const TransferPort& port, const std::string& path, const DownloadForm& form);
 
 }  // namespace shared_tensor::client

@@ -14,7 +14,6 @@ namespace {
 
 constexpr std::size_t kProbe = 64 << 10;
 constexpr std::size_t kTextAtOnce = std::size_t{8} << 20;
-constexpr std::size_t kInMemory = std::size_t{64} << 20;  // more is sent as it is made, or as it is
 
 Compression choice_for(const http::RequestHead& head, const CodingOffer& offer) {
     const auto accepted = head.headers.find("Accept-Encoding");
@@ -49,6 +48,25 @@ std::vector<std::byte> first_of(const std::vector<http::BodyPart>& parts, std::s
         return first.size() < most;
     });
     return first;
+}
+
+/// In memory, if that makes it smaller.
+void compress(Compression how, CompressionTotals& totals, http::Response& response) {
+    const std::uint64_t size = response.text.size() + size_of(response.parts);
+    std::vector<std::byte> gathered;
+    std::span<const std::byte> bytes = std::as_bytes(std::span(response.text));
+    if (response.parts.size() == 1 && response.parts.front().source == nullptr) {
+        bytes = response.parts.front().bytes;
+    } else if (!response.parts.empty()) {
+        gathered = first_of(response.parts, static_cast<std::size_t>(size));
+        bytes = gathered;
+    }
+    auto smaller = compress_if_smaller(bytes, how);
+    if (!smaller) return;
+    totals.add({0, 0, smaller->size, size});
+    response.parts = {{smaller->bytes(), smaller->owner}};
+    response.text.clear();
+    mark_coded(response.headers, how.coding);
 }
 
 }  // namespace
@@ -99,31 +117,10 @@ http::Response coding_refusal(const Refused& refused) {
     return response;
 }
 
-void compress(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
-              http::Response& response) {
-    const Compression how = choice_for(head, offer);
-    const std::uint64_t size = response.text.size() + size_of(response.parts);
-    if (!how || size > kInMemory || response.status == 206) return;
-    std::vector<std::byte> gathered;
-    std::span<const std::byte> bytes = std::as_bytes(std::span(response.text));
-    if (response.parts.size() == 1 && response.parts.front().source == nullptr) {
-        bytes = response.parts.front().bytes;
-    } else if (!response.parts.empty()) {
-        gathered = first_of(response.parts, static_cast<std::size_t>(size));
-        bytes = gathered;
-    }
-    auto smaller = compress_if_smaller(bytes, how);
-    if (!smaller) return;
-    totals.add({0, 0, smaller->size, size});
-    response.parts = {{smaller->bytes(), smaller->owner}};
-    response.text.clear();
-    mark_coded(response.headers, how.coding);
-}
-
 void compress_text(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
                    http::Response& response, http::Exchange& exchange) {
     if (response.text.size() + size_of(response.parts) <= kTextAtOnce) {
-        compress(head, offer, totals, response);
+        compress(choice_for(head, offer), totals, response);
     } else {
         send_compressed(head, offer, totals, response, exchange);
     }
@@ -147,7 +144,7 @@ bool send_compressed(const http::RequestHead& head, const CodingOffer& offer, Co
     };
     bool is_whole = exchange.begin(start);
     if (is_whole) {
-        Compressor compressor(how);
+        Compressor compressor(how, size);
         is_whole = http::for_each_piece(parts, [&](std::span<const std::byte> piece) {
             left -= piece.size();
             return compressor.add(piece, left == 0, send);

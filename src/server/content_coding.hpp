@@ -33,12 +33,8 @@ Decoded decoded(const http::Request& request, Coding coding, std::size_t most, C
 /// The answer to what decoded() and coding_of() refused: 415 names the codings that there are.
 http::Response coding_refusal(const Refused& refused);
 
-/// Compresses an answer of text, or of a part of a file, in memory, if its reader accepts that and it becomes smaller.
-void compress(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
-              http::Response& response);
-
-/// The same for a text of any size: a long one is compressed as it is sent, and `response` is then the answer to return
-/// from the handler.
+/// Compresses an answer of text, if its reader accepts that and it becomes smaller. A long one is compressed as it is
+/// sent, and `response` is then the answer to return from the handler.
 void compress_text(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
                    http::Response& response, http::Exchange& exchange);
 

@@ -11,9 +11,9 @@ constexpr const char* kRequestHeaders =
     "If-Range, Range, Repr-Digest, Request-Timeout, Shared-Tensor-Accept, Shared-Tensor-Dtype, Shared-Tensor-Require, "
     "Shared-Tensor-Session, Shared-Tensor-Shape, Shared-Tensor-Upload, traceparent";
 constexpr const char* kResponseHeaders =
-    "Accept-Ranges, Content-Digest, Content-Range, ETag, Repr-Digest, Shared-Tensor-Coding, Shared-Tensor-File, "
-    "Shared-Tensor-Part, Retry-After, Server-Timing, Shared-Tensor-Dtype, "
-    "Shared-Tensor-Missing, Shared-Tensor-Shape, Shared-Tensor-Transport, Shared-Tensor-Version";
+    "Accept-Ranges, Content-Digest, Content-Range, ETag, Repr-Digest, Retry-After, Server-Timing, "
+    "Shared-Tensor-Coding, "
+    "Shared-Tensor-Dtype, Shared-Tensor-Missing, Shared-Tensor-Shape, Shared-Tensor-Transport, Shared-Tensor-Version";
 constexpr const char* kRemembered = "600";  // seconds
 
 }  // namespace

@@ -59,37 +59,6 @@ Rows parse_rows(const std::string& text) {
     return {part(std::string_view(text).substr(0, colon)), part(std::string_view(text).substr(colon + 1))};
 }
 
-/// The bytes of a file that make a resource of their own: "0-1048575", or "1048576-" for all behind. They may end
-/// beyond the file.
-struct BytesWish {
-    std::uint64_t first = 0;
-    std::optional<std::uint64_t> last{};
-    std::string text;  ///< as it came
-};
-
-BytesWish parse_bytes(const std::string& text) {
-    constexpr const char* kExpected = "first-last, bytes of the file, such as 0-1048575 or 1048576-";
-    const std::size_t dash = text.find('-');
-    const auto first = http::parse_decimal(std::string_view(text).substr(0, dash));
-    if (dash == std::string::npos || !first) refuse("bytes", kExpected, text);
-    BytesWish wish{*first, {}, text};
-    if (dash + 1 == text.size()) return wish;
-    wish.last = http::parse_decimal(std::string_view(text).substr(dash + 1));
-    if (!wish.last || *wish.last < wish.first) refuse("bytes", kExpected, text);
-    return wish;
-}
-
-/// What there is of them in a file of that size; throws 416.
-http::ByteRange part_of(const BytesWish& wish, std::uint64_t size) {
-    if (size == 0 && wish.first == 0) return {};
-    if (wish.first >= size) {
-        throw Refused{416,
-                      json_rpc::invalid_params("bytes", "a part of " + std::to_string(size) + " bytes", wish.text)};
-    }
-    const std::uint64_t last = std::min(wish.last.value_or(size - 1), size - 1);
-    return {wish.first, last - wish.first + 1};
-}
-
 /// The first media type of an Accept field that names a form; safetensors where none does.
 FileForm form_of_accept(const http::Headers& headers) {
     for (const auto& [name, value] : headers) {
@@ -173,7 +142,6 @@ struct TensorEndpoint::Wanted {
     FileForm form = FileForm::safetensors;
     std::string slice;  ///< as it came
     Rows rows;
-    std::optional<BytesWish> bytes;
 };
 
 /// What is there: a tensor or a set, and what else is to be said of it.
@@ -204,15 +172,13 @@ TensorEndpoint::Wanted TensorEndpoint::parse(const http::RequestHead& head, cons
         if (name == "slice") {
             wanted.slice = value;
             wanted.rows = parse_rows(value);
-        } else if (name == "bytes") {
-            wanted.bytes = parse_bytes(value);
         } else if (name == "version") {
             wanted.version = http::parse_decimal(value);
             if (!wanted.version) refuse("version", "a number", value);
         } else if (name == "owner") {
             wanted.owner = principal.admin ? value : std::string();
         } else {
-            refuse_parameter(name, "slice, bytes, version, owner");
+            refuse_parameter(name, "slice, version, owner");
         }
     }
     return wanted;
@@ -273,20 +239,18 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         refuse("name", "a tensor: a set has members, and comes as .safetensors only", "a set");
     if (!wanted.slice.empty()) found.tensor = cut_rows(found.tensor, wanted.rows, wanted.slice);
 
-    const std::string etag_of_file = (wanted.is_lease ? "W/\"" : "\"") + found.identity +
-                                     std::string(tensor::suffix_of(wanted.form)) +
-                                     (wanted.slice.empty() ? "" : "-" + wanted.slice) + "\"";
-    std::string etag = etag_of_file;
-    if (wanted.bytes) etag.insert(etag.size() - 1, "-bytes=" + wanted.bytes->text);
+    const std::string etag = (wanted.is_lease ? "W/\"" : "\"") + found.identity +
+                             std::string(tensor::suffix_of(wanted.form)) +
+                             (wanted.slice.empty() ? "" : "-" + wanted.slice) + "\"";
 
     http::Response response;
     response.headers.add("ETag", etag);
-    if (!wanted.bytes) response.headers.add("Accept-Ranges", "bytes");
+    response.headers.add("Accept-Ranges", "bytes");
     response.headers.add("Vary", "Accept, Accept-Encoding, Authorization");
     if (found.version != 0) response.headers.add("Shared-Tensor-Version", std::to_string(found.version));
     if (const auto condition = head.headers.find("If-Match");
-        condition && *condition != "*" && (wanted.is_lease || !http::names_etag(*condition, etag_of_file, false)))
-        throw Refused{412, json_rpc::invalid_params("If-Match", etag_of_file, std::string(*condition))};
+        condition && *condition != "*" && (wanted.is_lease || !http::names_etag(*condition, etag, false)))
+        throw Refused{412, json_rpc::invalid_params("If-Match", etag, std::string(*condition))};
     if (const auto condition = head.headers.find("If-None-Match");
         condition && http::names_etag(*condition, etag, true)) {
         response.status = 304;
@@ -304,7 +268,7 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         response.headers.add("Shared-Tensor-Shape", shape_text(found.tensor));
     }
     response.content_type = media_type_of(wanted.form);
-    const bool may_be_part = head.method == "GET" && file->size > 0 && !wanted.bytes;  // nothing has no parts
+    const bool may_be_part = head.method == "GET" && file->size > 0;  // nothing has no parts
     const auto wish = may_be_part && fits(head.headers, etag)
                           ? http::parse_range(head.headers.find("Range"), file->size)
                           : http::RangeWish{};
@@ -316,21 +280,11 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         return beyond;
     }
     response.parts = parts_of(file);
-    if (wanted.bytes) {
-        const http::ByteRange part = part_of(*wanted.bytes, file->size);
-        response.headers.add("Shared-Tensor-Part", part.count > 0 ? http::content_range(part, file->size)
-                                                                  : http::content_range_of_none(file->size));
-        response.headers.add("Shared-Tensor-File", etag_of_file);
-        response.parts = http::cut(response.parts, part);
-        if (head.method == "GET") compress(head, *offer_, *totals_, response);
-    } else if (wish.kind == http::RangeWish::Kind::whole &&
-               send_compressed(head, *offer_, *totals_, response, exchange)) {
+    if (wish.kind == http::RangeWish::Kind::whole && send_compressed(head, *offer_, *totals_, response, exchange))
         return response;
-    }
     const auto digest = [&](const std::string& part) {
         const auto make = [&] { return digest_of(response.parts); };
-        const bool is_lasting = found.value != nullptr && !response.headers.find("Content-Encoding");
-        return is_lasting ? found.value->digest(wanted.member + ' ' + etag + part, make) : make();
+        return found.value != nullptr ? found.value->digest(wanted.member + ' ' + etag + part, make) : make();
     };
     if (http::wants_digest(head.headers.find("Want-Repr-Digest"))) response.headers.add("Repr-Digest", digest(""));
     if (wish.kind == http::RangeWish::Kind::part) {

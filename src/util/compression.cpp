@@ -306,9 +306,15 @@ std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> byte
     return out;
 }
 
+std::optional<std::uint64_t> size_before_zstd(std::span<const std::byte> bytes) {
+    const unsigned long long size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
+    if (size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR) return std::nullopt;
+    return size;
+}
+
 class Compressor::Impl {
 public:
-    explicit Impl(Compression how) : out_(kPiece) {
+    Impl(Compression how, std::uint64_t size) : out_(kPiece) {
         if (how.coding == Coding::gzip) {
             deflate_ = std::make_unique<Deflate>(how.level);
             return;
@@ -316,6 +322,8 @@ public:
         zstd_.reset(ZSTD_createCCtx());
         if (!zstd_) throw std::bad_alloc();
         ZSTD_CCtx_setParameter(zstd_.get(), ZSTD_c_compressionLevel, how.level);
+        ZSTD_CCtx_setParameter(zstd_.get(), ZSTD_c_checksumFlag, 1);
+        ZSTD_CCtx_setPledgedSrcSize(zstd_.get(), size);
     }
 
     bool add(std::span<const std::byte> bytes, bool is_last, const Take& take) {
@@ -357,7 +365,7 @@ private:
     std::vector<std::byte> out_;
 };
 
-Compressor::Compressor(Compression how) : impl_(std::make_unique<Impl>(how)) {}
+Compressor::Compressor(Compression how, std::uint64_t size) : impl_(std::make_unique<Impl>(how, size)) {}
 Compressor::Compressor(Compressor&&) noexcept = default;
 Compressor::~Compressor() = default;
 bool Compressor::add(std::span<const std::byte> bytes, bool is_last, const Take& take) {

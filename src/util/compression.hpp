@@ -105,10 +105,15 @@ void decompress_zstd(std::span<const std::byte> bytes, std::span<std::byte> out)
 std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> bytes, std::size_t most,
                                   const std::function<void(std::size_t)>& grows = {});
 
-/// Compresses piece by piece, in memory that does not grow. One thread at a time.
+/// The size that zstd's header tells of the bytes as they were; nothing where it tells none.
+std::optional<std::uint64_t> size_before_zstd(std::span<const std::byte> bytes);
+
+/// Compresses piece by piece, in memory that does not grow. What zstd makes tells its size before, and has a checksum
+/// that decompress() verifies; gzip has one always. One thread at a time.
 class Compressor {
 public:
-    explicit Compressor(Compression how);
+    /// `size`: of all bytes that will come.
+    Compressor(Compression how, std::uint64_t size);
     Compressor(Compressor&&) noexcept;
     ~Compressor();
     /// Takes the next bytes, the last of them with `is_last`, and hands out what is ready, in pieces.

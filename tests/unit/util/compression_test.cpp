@@ -57,6 +57,7 @@ TEST_CASE("what would not shrink, or is small, is not compressed", "[compression
         CHECK_FALSE(compress_if_smaller(misleading, {coding, 1}));
     }
     CHECK_FALSE(compress_if_smaller(smooth(1'000'000), {}));
+    CHECK_FALSE(size_before_zstd(smooth(1'000)));
 }
 
 TEST_CASE("bytes that are not compressed, cut off, or of another size are refused", "[compression]") {
@@ -98,7 +99,7 @@ TEST_CASE("memory of unknown size is asked for before it is taken", "[compressio
 TEST_CASE("what is compressed piece by piece is one whole", "[compression]") {
     for (const Coding coding : kCodings) {
         const Bytes plain = smooth(3'000'000);
-        Compressor compressor({coding, 1});
+        Compressor compressor({coding, 1}, plain.size());
         Bytes all;
         const auto take = [&](std::span<const std::byte> piece) {
             all.insert(all.end(), piece.begin(), piece.end());
@@ -109,7 +110,10 @@ TEST_CASE("what is compressed piece by piece is one whole", "[compression]") {
             REQUIRE(compressor.add(std::span(plain).subspan(at, size), at + size == plain.size(), take));
         }
         CHECK((decompress(coding, all, plain.size()) == plain));
-        Compressor stopped({coding, 1});
+        if (coding == Coding::zstd) CHECK(size_before_zstd(all) == plain.size());
+        all[all.size() / 2] ^= std::byte{1};
+        CHECK_THROWS_AS(decompress(coding, all, plain.size()), BadCompression);
+        Compressor stopped({coding, 1}, plain.size());
         CHECK_FALSE(stopped.add(plain, true, [](std::span<const std::byte>) { return false; }));
     }
 }
