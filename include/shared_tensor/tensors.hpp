@@ -62,8 +62,9 @@ struct PushOptions {
     std::size_t part_bytes = std::size_t{1} << 20;  ///< of one request
     bool verify = true;                             ///< each part goes with a digest that the server checks
     /// What came stays in the server when the push fails, as long as it keeps uploads (--upload-ttl): a push of the
-    /// same to the same name, by this process or another one, sends what is missing. Costs a look at all bytes before,
-    /// and one of the server at the end. Not with PutOptions::if_version: nobody could tell whose push it was.
+    /// same to the same name, by this process or another one, sends what is missing. Costs a look at all bytes before;
+    /// each part goes with its digest, whatever `verify` says. Not with PutOptions::if_version: nobody could tell whose
+    /// push it was.
     bool resume = false;
 };
 

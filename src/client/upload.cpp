@@ -82,8 +82,7 @@ private:
         Digest whole, identity;
         for (const http::BodyPart& part : file_.parts)
             whole.update(part.bytes);
-        whole_ = http::digest_field(whole.value());
-        std::string form = whole_;
+        std::string form = http::digest_field(whole.value());
         for (const auto& [name, value] : file_.headers)
             form.append("\n").append(name).append(": ").append(value);
         const std::string own = path_, id = "r-" + hex(Digest::of(std::as_bytes(std::span(form))));
@@ -125,8 +124,8 @@ private:
         request.parts = http::cut(file_.parts, part);
         const std::uint64_t compressed = compress(request);
         if (part.count < file_.size) request.headers.add("Content-Range", http::content_range(part, file_.size));
-        if (form_.verify) request.headers.add("Content-Digest", digest_of(request.parts));
-        if (!whole_.empty()) request.headers.add("Repr-Digest", whole_);  // others may have sent some of it
+        // Whoever resumes relies on the parts that came before.
+        if (form_.verify || form_.resume) request.headers.add("Content-Digest", digest_of(request.parts));
         const http::ClientResponse response = port_.send(std::move(request));
         if (compressed > 0 && response.status == 415) {  // the server knows no such thing
             compresses_ = false;
@@ -178,10 +177,8 @@ private:
             throw_refusal(response, path_);
         } catch (const InvalidParams& error) {
             const auto data = nlohmann::json::parse(error.data(), nullptr, false);
-            const bool is_damaged =
-                data.is_object() && data.contains("parameter") &&
-                (data["parameter"] == "Content-Digest" || (form_.resume && data["parameter"] == "Repr-Digest"));
-            if (is_damaged) throw_odd(path_, "a part was damaged on the way each time");
+            if (data.is_object() && data.contains("parameter") && data["parameter"] == "Content-Digest")
+                throw_odd(path_, "a part was damaged on the way each time");
             throw;
         }
     }
@@ -230,7 +227,7 @@ private:
     const TransferPort& port_;
     const UploadFile& file_;
     const UploadForm& form_;
-    std::string path_, whole_;  ///< the digest of all of it, where it matters
+    std::string path_;
     Guarded<std::optional<Uploaded>> done_;
     std::atomic<bool> compresses_{true};
 };

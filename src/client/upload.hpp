@@ -13,7 +13,7 @@ namespace shared_tensor::client {
 struct UploadForm {
     std::size_t connections = 4;                    ///< at once
     std::size_t part_bytes = std::size_t{1} << 20;  ///< of one request
-    bool verify = true;                             ///< each part goes with its digest
+    bool verify = true;                             ///< each part goes with its digest; with `resume` always
     bool resume = false;                            ///< what the server has of the same file is not sent
 };
 

@@ -7,14 +7,14 @@
 #include "util/digest.hpp"
 
 // The fields of RFC 9530, with the one algorithm that is used here, "xxh3-128" (not registered; others are passed
-// over). Repr-Digest is of a whole file, Content-Digest of the bytes in one message.
+// over). Content-Digest is of the bytes in one message: a file, or the part of it that the message carries.
 
 namespace shared_tensor::http {
 
-/// The value of Want-Repr-Digest and Want-Content-Digest that asks for it.
+/// The value of Want-Content-Digest that asks for it.
 inline constexpr std::string_view kWantDigest = "xxh3-128=5";
 
-/// Of a Want-... field: "sha-256=1, xxh3-128=5"; 0 is no.
+/// Of a Want-Content-Digest field: "sha-256=1, xxh3-128=5"; 0 is no.
 bool wants_digest(std::optional<std::string_view> field);
 
 /// "xxh3-128=:AbCd...==:"

@@ -25,8 +25,8 @@ void mark_coded(http::Headers& headers, Coding coding) {
     http::Headers marked;
     for (const auto& [name, value] : headers) {
         const bool is_tag = http::same_token(name, "ETag");
-        const bool is_range = http::same_token(name, "Accept-Ranges") || http::same_token(name, "Repr-Digest");
-        if (!is_range) marked.add(name, is_tag && !value.starts_with("W/") ? "W/" + value : value);
+        if (!http::same_token(name, "Accept-Ranges"))
+            marked.add(name, is_tag && !value.starts_with("W/") ? "W/" + value : value);
     }
     marked.add("Content-Encoding", std::string(name_of(coding)));
     headers = std::move(marked);

@@ -7,11 +7,11 @@ namespace {
 constexpr const char* kMethods = "GET, HEAD, POST, PUT, DELETE";
 constexpr const char* kRequestHeaders =
     "Accept, Authorization, Content-Digest, Content-Encoding, Content-Range, Content-Type, Idempotency-Key, If-Match, "
-    "If-None-Match, Shared-Tensor-Coding, Want-Content-Digest, Want-Repr-Digest, "
-    "If-Range, Range, Repr-Digest, Request-Timeout, Shared-Tensor-Accept, Shared-Tensor-Dtype, Shared-Tensor-Require, "
-    "Shared-Tensor-Session, Shared-Tensor-Shape, Shared-Tensor-Upload, traceparent";
+    "If-None-Match, If-Range, Range, Request-Timeout, Shared-Tensor-Accept, Shared-Tensor-Coding, Shared-Tensor-Dtype, "
+    "Shared-Tensor-Require, Shared-Tensor-Session, Shared-Tensor-Shape, Shared-Tensor-Upload, Want-Content-Digest, "
+    "traceparent";
 constexpr const char* kResponseHeaders =
-    "Accept-Ranges, Content-Digest, Content-Range, ETag, Repr-Digest, Retry-After, Server-Timing, "
+    "Accept-Ranges, Content-Digest, Content-Range, ETag, Retry-After, Server-Timing, "
     "Shared-Tensor-Coding, "
     "Shared-Tensor-Dtype, Shared-Tensor-Missing, Shared-Tensor-Shape, Shared-Tensor-Transport, Shared-Tensor-Version";
 constexpr const char* kRemembered = "600";  // seconds

@@ -282,20 +282,19 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
     response.parts = parts_of(file);
     if (wish.kind == http::RangeWish::Kind::whole && send_compressed(head, *offer_, *totals_, response, exchange))
         return response;
-    const auto digest = [&](const std::string& part) {
-        const auto make = [&] { return digest_of(response.parts); };
-        return found.value != nullptr ? found.value->digest(wanted.member + ' ' + etag + part, make) : make();
-    };
-    if (http::wants_digest(head.headers.find("Want-Repr-Digest"))) response.headers.add("Repr-Digest", digest(""));
+    std::string range;
     if (wish.kind == http::RangeWish::Kind::part) {
         response.status = 206;
-        response.headers.add("Content-Range", http::content_range(wish.part, file->size));
+        range = http::content_range(wish.part, file->size);
+        response.headers.add("Content-Range", range);
         response.parts = http::cut(response.parts, wish.part);
     }
-    if (http::wants_digest(head.headers.find("Want-Content-Digest")))
-        response.headers.add("Content-Digest", digest(wish.kind == http::RangeWish::Kind::part
-                                                          ? http::content_range(wish.part, file->size)
-                                                          : std::string()));
+    if (http::wants_digest(head.headers.find("Want-Content-Digest"))) {
+        const auto make = [&] { return digest_of(response.parts); };
+        const std::string digest =
+            found.value != nullptr ? found.value->digest(wanted.member + ' ' + etag + range, make) : make();
+        response.headers.add("Content-Digest", digest);
+    }
     return response;
 } catch (const Refused& refused) {
     return refusal(refused.status, refused.error);

@@ -58,6 +58,16 @@ http::Response store_refusal(const TensorStore::Refused& refused, std::optional<
                                                  std::to_string(if_version.value_or(0))));
 }
 
+/// Throws Refused where the request brings a digest, and its body has another one.
+void check_digest(const http::Headers& headers, std::span<const std::byte> body) {
+    const auto field = http::parse_digest_field(headers.find("Content-Digest"));
+    if (!field.is_there) return;
+    if (!field.value) refuse("Content-Digest", "xxh3-128=:BASE64 of 16 bytes:", "another value");
+    if (const auto real = Digest::of(body); real != *field.value)
+        refuse("Content-Digest", http::digest_field(real) + ", that of the bytes that came",
+               http::digest_field(*field.value));
+}
+
 void check_content(const tensor::FileContent& content, std::size_t most) {
     if (content.set.manifest.size() > most)
         refuse("body", "at most " + std::to_string(most) + " members", std::to_string(content.set.manifest.size()));
@@ -95,17 +105,11 @@ http::Response answer_done(const std::string& name, std::uint64_t size, std::uin
 
 }  // namespace
 
-/// A part that comes again after the end of its upload changes nothing, whatever became of the name.
-bool UploadEndpoint::is_repeat(const UploadRequest& wanted, const Upload& upload) const {
-    return upload.is_published() && upload.form() == wanted.form &&
-           (!wanted.digest || !upload.expected() || *upload.expected() == *wanted.digest);
-}
-
 /// Nothing, or why it would not do however its body looks.
 std::optional<http::Response> UploadEndpoint::obstacle(const UploadRequest& wanted) const {
     if (const auto known = wanted.key.id.empty() ? nullptr : uploads_->find(wanted.key);
-        known != nullptr && is_repeat(wanted, *known))
-        return std::nullopt;
+        known != nullptr && known->is_published() && known->form() == wanted.form)
+        return std::nullopt;  // a part that comes again after the end changes nothing, whatever became of the name
     if (names_->store().closed()) return refusal(503, json_rpc::shutting_down());
     if (auto refused = names_->store().refusal(wanted.key.owner, wanted.key.name, wanted.form.size, wanted.if_version))
         return store_refusal(*refused, wanted.if_version);
@@ -128,9 +132,7 @@ std::optional<http::Response> UploadEndpoint::refuse_head(const http::RequestHea
 
 http::Response UploadEndpoint::put(const http::Request& request, const Principal& principal) const try {
     const auto bytes = request.body != nullptr ? request.body->bytes() : std::span<const std::byte>();
-    if (const auto digest = digest_in(request.head.headers, "Content-Digest"); digest && *digest != Digest::of(bytes))
-        refuse("Content-Digest", http::digest_field(Digest::of(bytes)) + ", that of the bytes that came",
-               http::digest_field(*digest));
+    check_digest(request.head.headers, bytes);
     if (const Coding coding = known_coding(request.head.headers); coding != Coding::none) {
         const auto range = http::parse_content_range(request.head.headers.find("Content-Range").value_or(""));
         const std::uint64_t most =
@@ -186,13 +188,7 @@ http::Response UploadEndpoint::put(const UploadRequest& wanted, std::span<const 
                                           "a part of the upload that is under way (" + upload->form().form + ", " +
                                               std::to_string(upload->form().size) + " bytes), or another ?upload=ID",
                                           wanted.form.form + ", " + std::to_string(wanted.form.size) + " bytes"));
-    if (auto answer = settle(wanted, *upload)) {
-        if (!upload->is_published() || is_repeat(wanted, *upload)) return std::move(*answer);
-        return refusal(409, json_rpc::invalid_params("upload", "a new ID for another file", wanted.key.id));
-    }
-    if (wanted.digest && !upload->expect(*wanted.digest))
-        refuse("Repr-Digest", http::digest_field(*upload->expected()) + ", as another part said",
-               http::digest_field(*wanted.digest));
+    if (auto answer = settle(wanted, *upload)) return std::move(*answer);
     auto taken = Upload::Taken::more;
     try {
         taken = upload->take(wanted.part.first, bytes, uploads_->now());
@@ -234,12 +230,6 @@ http::Response UploadEndpoint::answer_part(const UploadRequest& wanted, const Up
 http::Response UploadEndpoint::publish(const UploadRequest& wanted, const UploadTable::UploadPointer& upload) const {
     const tensor::Block block = upload->block();
     const std::uint64_t size = upload->form().size;
-    if (const auto digest = upload->expected()) {
-        const auto real = Digest::of({block.data, static_cast<std::size_t>(size)});
-        if (real != *digest)
-            refuse("Repr-Digest", http::digest_field(real) + ", that of the bytes that came",
-                   http::digest_field(*digest));
-    }
     tensor::FileContent content = tensor::view_file(block, size, *wanted.file_form, wanted.raw);
     check_content(content, names_->max_members());
     single_out(content, wanted.key.name);

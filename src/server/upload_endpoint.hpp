@@ -18,7 +18,7 @@ namespace shared_tensor::server {
 /// PUT of /tensors/NAME: a file is published under a name, sent whole or in parts (Content-Range) that come in any
 /// order and several at once. Readers see it when it is complete. HEAD and DELETE with ?upload tell what is missing,
 /// and give up.
-/// Thread safety: all methods from any thread. Blocks for a copy of the part, and for a digest of the whole.
+/// Thread safety: all methods from any thread. Blocks for a copy of the part, and for its digest.
 class UploadEndpoint {
 public:
     /// All must outlive it. `max_body_bytes` is what a compressed body may be as it is.
@@ -39,7 +39,6 @@ public:
     http::Response abandon(const http::RequestHead& head, const Principal& principal) const;
 
 private:
-    bool is_repeat(const UploadRequest& wanted, const service::Upload& upload) const;
     std::optional<http::Response> obstacle(const UploadRequest& wanted) const;
     http::Response put_bytes(const http::RequestHead& head, const Principal& principal,
                              std::span<const std::byte> bytes) const;

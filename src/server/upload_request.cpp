@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "http/digest_field.hpp"
 #include "http/text.hpp"
 #include "json_rpc/error.hpp"
 #include "server/refused.hpp"
@@ -122,14 +121,7 @@ UploadRequest parse_put(const http::RequestHead& head, const Principal& principa
         for (const std::int64_t size : wanted.raw.shape)
             wanted.form.form.append(",").append(std::to_string(size));
     }
-    wanted.digest = digest_in(headers, "Repr-Digest");
     return wanted;
-}
-
-std::optional<Digest::Value> digest_in(const http::Headers& headers, const char* name) {
-    const auto field = http::parse_digest_field(headers.find(name));
-    if (field.is_there && !field.value) refuse(name, "xxh3-128=:BASE64 of 16 bytes:", "another value");
-    return field.value;
 }
 
 }  // namespace shared_tensor::server

@@ -8,7 +8,6 @@
 #include "server/principal.hpp"
 #include "service/upload_table.hpp"
 #include "tensor/tensor_file.hpp"
-#include "util/digest.hpp"
 
 namespace shared_tensor::server {
 
@@ -22,7 +21,6 @@ struct UploadRequest {
     http::ByteRange part;
     bool is_whole = false;
     tensor::RawForm raw;
-    std::optional<Digest::Value> digest;  ///< of the whole
 };
 
 /// HEAD and DELETE are for an upload and not for the tensor. False for what cannot be understood.
@@ -34,8 +32,5 @@ UploadRequest parse_upload_request(const http::RequestHead& head, const Principa
 
 /// All that the head of a PUT tells of the `bytes` behind it. Throws the same.
 UploadRequest parse_put(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes);
-
-/// None where the field is not there. Throws Refused for one that is no digest.
-std::optional<Digest::Value> digest_in(const http::Headers& headers, const char* name);
 
 }  // namespace shared_tensor::server

@@ -22,17 +22,6 @@ void Upload::opened(MemoryBlock block, std::shared_ptr<const void> share) {
     state_.notify_all();
 }
 
-bool Upload::expect(const Digest::Value& digest) {
-    return state_.with([&](State& state) {
-        if (!state.digest) state.digest = digest;
-        return *state.digest == digest;
-    });
-}
-
-std::optional<Digest::Value> Upload::expected() const {
-    return state_.with([](const State& state) { return state.digest; });
-}
-
 Upload::Taken Upload::take(std::uint64_t first, std::span<const std::byte> bytes, SteadyTime now) {
     const NumberRange whole{first, first + bytes.size()};
     MemoryBlock block;

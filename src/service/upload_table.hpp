@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "util/clock.hpp"
-#include "util/digest.hpp"
 #include "util/guarded.hpp"
 #include "util/memory_block.hpp"
 #include "util/range_set.hpp"
@@ -50,10 +49,6 @@ public:
     /// Its memory is there; `share` is its part of the bound of all.
     void opened(MemoryBlock block, std::shared_ptr<const void> share);
 
-    /// That of the whole, as a sender told it. False where another one was told before.
-    bool expect(const Digest::Value& digest);
-    std::optional<Digest::Value> expected() const;
-
     enum class Taken { more, all, too_many_gaps };
     /// Copies what is still wanted of these bytes, of an open one. `all` for the one caller after whom nothing is
     /// missing: he publishes or drops it. Throws std::bad_alloc, and then it is of no more use.
@@ -82,7 +77,6 @@ private:
         MemoryBlock block;
         std::shared_ptr<const void> share;
         RangeSet taken, there;  ///< taken: it is there, or being copied
-        std::optional<Digest::Value> digest;
         std::uint64_t version = 0;
     };
     bool end(Phase phase, std::uint64_t version, bool by_publisher);

@@ -214,16 +214,6 @@ TEST_CASE("An upload has so many gaps and no more", "[service][uploads]") {
     CHECK(upload->progress().missing.size() == Upload::kMostGaps);
 }
 
-TEST_CASE("Digests of the whole must be one", "[service][uploads]") {
-    Table table;
-    const auto upload = table.open("a", 10);
-    CHECK_FALSE(upload->expected().has_value());
-    CHECK(upload->expect(Digest::of({})));
-    CHECK(upload->expect(Digest::of({})));
-    CHECK_FALSE(upload->expect(Digest::of(content(1))));
-    CHECK(upload->expected() == Digest::of({}));
-}
-
 TEST_CASE("Who gives an upload up while its last part comes ends it, or does not", "[service][uploads]") {
     Table table({.ttl = milliseconds(0)});
     const Bytes all = content(64);
