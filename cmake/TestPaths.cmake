@@ -16,6 +16,7 @@ set(_test_paths "#pragma once\n\nnamespace shared_tensor::test {\n\n")
 _test_path(kDaemon shared-tensor-server)
 _test_path(kClient shared-tensor)
 _test_path(kExamplePlugin example_plugin)
+_test_path(kSimulatedPlugin shared_tensor_simulated_plugin)
 _test_path(kVoiceActivity voice_activity)
 string(APPEND _test_paths
   "inline constexpr const char* kSileroModel = \"${SHARED_TENSOR_DEPS}/silero_vad/silero_vad.jit\";\n"

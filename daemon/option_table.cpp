@@ -119,8 +119,6 @@ void add_listening(Table& table) {
     table.text("cuda",
                "tensors on GPUs go to processes of this host without a copy: auto (where there is a GPU), on, off",
                MEMBER(server.cuda));
-    table.count("simulated-devices", "devices without a GPU, that share tensors by the rules of CUDA IPC: for tests", 0,
-                MEMBER(server.simulated_devices), 16);
     table.text("token-file",
                "who may call: lines NAME:SECRET, then :admin or :allow=METHOD,PREFIX.*; mode 0600; read again when it "
                "changes",

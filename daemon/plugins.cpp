@@ -15,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <stdexcept>
+#include <string_view>
 
 #include <shared_tensor/detail/failure.hpp>
 
@@ -22,6 +23,7 @@
 #include "ending.hpp"
 #include "libtorch_check.hpp"
 #include "models/torch_library.hpp"
+#include "tensor/devices/devices.hpp"
 #include "util/standard_error.hpp"
 #include "util/trusted_file.hpp"
 #include "util/unique_fd.hpp"
@@ -128,6 +130,18 @@ void check_records(const std::string& path, const detail::ShareRecord* records) 
     }
 }
 
+/// Of a plugin that brings a kind of device: the simulated ones, for tests.
+void add_devices(const std::string& path, void* handle) {
+    using Entry = const tensor::DeviceKindEntry* (*)();
+    const auto entry = reinterpret_cast<Entry>(::dlsym(handle, "shared_tensor_device_kind"));
+    if (entry == nullptr) return;
+    const tensor::DeviceKindEntry* const devices = entry();
+    if (std::string_view(devices->version) != SHARED_TENSOR_VERSION)
+        refuse(path, std::string("its devices are of shared_tensor ") + devices->version +
+                         ", this server is " SHARED_TENSOR_VERSION ": use the one that was installed with the server");
+    tensor::add_device_kind(devices->kind);
+}
+
 std::string loading;  // the plugin whose static initialisers run just now
 
 /// In the place of std::terminate(): what a static initialiser throws cannot pass through the loader.
@@ -170,6 +184,7 @@ void load_plugin(const std::string& given, Registry& registry) {
     check_records(path, manifest.records);
     registry.add_records(manifest.records, path);
     registry.use(manifest.framework);
+    add_devices(path, handle);
 }  // the handle is never closed: functions of the plugin may run until the process ends
 
 }  // namespace shared_tensor::daemon

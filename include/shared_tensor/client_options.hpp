@@ -67,7 +67,7 @@ struct ClientOptions {
     /// Tensors on GPUs without a copy: "auto" (where the program uses CUDA already: its driver, libcuda.so.1, is in the
     /// process when the client first connects), "cuda" (loads it where there is a GPU) or "none". A program that takes
     /// tensors of GPUs as at::Tensor is linked to libtorch_cuda, or has not asked libtorch for GPUs before.
-    /// Simulated devices that are switched on (<shared_tensor/simulated.hpp>) are always shared.
+    /// Simulated devices that are switched on (docs/lifecycle.md) are always shared.
     std::string devices = "auto";
 
     /// What may be on its way to a Reader of Client::stream(), and not read yet: items, and bytes of theirs (the last

@@ -34,7 +34,6 @@ struct ServerOptions {
     /// server does not start) or "off". Where functions or models use libtorch, that has to be one with CUDA, and its
     /// CUDA libraries are loaded when the server is made, which takes seconds.
     std::string cuda = "auto";
-    std::size_t simulated_devices = 0;  ///< see <shared_tensor/simulated.hpp>
     std::vector<AccessToken> tokens;
     /// Further tokens: lines NAME:SECRET, then :admin or :allow=METHOD,PREFIX.* or both; mode 0600. Read again when it
     /// changes, within 3 s: who showed a token that is gone, or allows something else now, is sent away.

@@ -1,5 +1,4 @@
 #include <shared_tensor/server.hpp>
-#include <shared_tensor/simulated.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -179,7 +178,6 @@ tensor::Viability switch_on_cuda(tensor::Devices& devices, const Frameworks& fra
 
 /// Devices belong to the process: what one server switched on stays so.
 void switch_on_devices(const ServerOptions& options, const Frameworks& frameworks) {
-    if (options.simulated_devices > simulated::enabled()) simulated::enable(options.simulated_devices);
     tensor::Devices& devices = tensor::Devices::of_process();  // its thread starts now: later there may be no more
     if (options.cuda == "off") return;
     const auto usable = switch_on_cuda(devices, frameworks);

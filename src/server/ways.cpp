@@ -44,7 +44,7 @@ std::string cuda_refusal(const WayFacts& server, const ClientFacts* client) {
         return std::find(server.devices.begin(), server.devices.end(), uuid) != server.devices.end();
     };
     const bool any = std::any_of(client->devices->begin(), client->devices->end(), shared);
-    return any ? "" : "the client sees none of the server's devices (CUDA_VISIBLE_DEVICES, --simulated-devices)";
+    return any ? "" : "the client sees none of the server's devices (CUDA_VISIBLE_DEVICES)";
 }
 
 std::string refusal(Way way, const WayFacts& server, const ClientFacts* client) {

@@ -81,6 +81,10 @@ class Consumer(unittest.TestCase):
         url = self.start_daemon()
         self.assertEqual(run(self.work / "build" / "client", url), "Hello world\n119\n4\n")
 
+    def test_a_test_program_of_the_consumer_has_simulated_devices_and_so_has_the_daemon(self):
+        url = self.start_daemon("--load", next(self.installed.rglob("libshared_tensor_simulated.so")))
+        self.assertEqual(run(self.work / "build" / "simulated", url), "on the device\n")
+
     def test_a_client_is_built_without_libtorch(self):
         self.build("client_only", "client_only", "-DCMAKE_DISABLE_FIND_PACKAGE_LibTorch=ON")
         program = self.work / "client_only" / "client_only"

@@ -1,10 +1,9 @@
 #include "tensor/devices/devices.hpp"
 
 #include <atomic>
-#include <cstdlib>
+#include <stdexcept>
 
 #include "tensor/cuda/cuda_device.hpp"
-#include "tensor/simulated/device.hpp"
 #include "util/of_this_process.hpp"
 
 namespace shared_tensor::tensor {
@@ -13,8 +12,15 @@ namespace {
 
 constinit NeverDestroyed<OfThisProcess<Devices>> all;
 constinit std::atomic<bool> cuda_in_use{false};  // in this process, or the one that it was forked from
+constinit std::atomic<DeviceKind> added_kind{nullptr};
 
 }  // namespace
+
+void add_device_kind(DeviceKind kind) {
+    DeviceKind before = nullptr;
+    if (!added_kind.compare_exchange_strong(before, kind) && before != kind)
+        throw std::logic_error("this process has another kind of device beside CUDA already");
+}
 
 Devices& Devices::of_process() {
     return all.value.get([] { return std::unique_ptr<Devices>(new Devices); });
@@ -23,9 +29,14 @@ Devices& Devices::of_process() {
 Devices::Devices()
     : is_child_of_cuda_(cuda_in_use.load()),
       cuda_(&cuda_device()),
-      simulated_(&simulated::SimulatedDevice::of_process()),
-      cuda_openings_(std::make_unique<Openings>(*cuda_)),
-      simulated_openings_(std::make_unique<Openings>(*simulated_)) {}
+      cuda_openings_(std::make_unique<Openings>(*cuda_)) {}
+
+std::optional<Devices::Kind> Devices::added() const {
+    const DeviceKind kind = added_kind.load();
+    if (kind == nullptr) return std::nullopt;
+    std::call_once(added_once_, [&] { added_openings_ = std::make_unique<Openings>(kind()); });
+    return Kind{&kind(), added_openings_.get()};
+}
 
 Viability Devices::use_cuda(UseCuda use) {
     if (use == UseCuda::no) return {"this process was told not to use CUDA"};
@@ -42,9 +53,9 @@ Viability Devices::use_cuda(UseCuda use) {
 
 std::vector<Devices::Kind> Devices::usable() const {
     std::vector<Kind> kinds;
-    const bool cuda = cuda_use_.with([](const auto& held) { return held.has_value() && bool(*held); });
-    if (cuda && cuda_->viable()) kinds.push_back({cuda_, cuda_openings_.get()});
-    if (simulated_->viable()) kinds.push_back({simulated_, simulated_openings_.get()});
+    const bool uses_cuda = cuda_use_.with([](const auto& held) { return held.has_value() && bool(*held); });
+    if (uses_cuda && cuda_->viable()) kinds.push_back(cuda());
+    if (const auto other = added(); other && other->device->viable()) kinds.push_back(*other);
     return kinds;
 }
 
@@ -52,7 +63,7 @@ Viability Devices::viable() const {
     if (!usable().empty()) return {};
     const auto asked = cuda_use_.with([](const auto& held) { return held; });
     if (asked) return *asked ? cuda_->viable() : *asked;
-    return {"this process uses no GPU, and no simulated device is switched on"};
+    return {"this process uses no GPU"};
 }
 
 std::vector<DeviceInfo> Devices::list() const {
@@ -75,24 +86,26 @@ std::optional<Devices::Found> Devices::find(std::string_view uuid) const {
 }
 
 std::optional<Devices::Kind> Devices::holder(const TensorRef& tensor) const noexcept {
-    if (cuda_->holds(tensor)) return Kind{cuda_, cuda_openings_.get()};
-    if (simulated_->holds(tensor)) return Kind{simulated_, simulated_openings_.get()};
-    return std::nullopt;
+    if (cuda_->holds(tensor)) return cuda();
+    const auto other = added();
+    return other && other->device->holds(tensor) ? other : std::nullopt;
 }
 
 void Devices::forget(std::uint64_t owner) {
     cuda_openings_->forget(owner);
-    simulated_openings_->forget(owner);
+    if (const auto other = added()) other->openings->forget(owner);
 }
 
 OpeningStats Devices::openings() const {
     OpeningStats sum = cuda_openings_->stats();
-    const OpeningStats other = simulated_openings_->stats();
-    sum.open += other.open;
-    sum.idle += other.idle;
-    sum.opened += other.opened;
-    sum.closed += other.closed;
-    sum.borrowed += other.borrowed;
+    const auto other = added();
+    if (!other) return sum;
+    const OpeningStats more = other->openings->stats();
+    sum.open += more.open;
+    sum.idle += more.idle;
+    sum.opened += more.opened;
+    sum.closed += more.closed;
+    sum.borrowed += more.borrowed;
     return sum;
 }
 
@@ -103,7 +116,8 @@ const IpcDevice& device_of(const TensorRef& tensor) {
 }
 
 bool is_on_device(const TensorRef& tensor) noexcept {
-    return tensor.device().kind != Device::Kind::cpu || simulated::SimulatedDevice::of_process().holds(tensor);
+    const DeviceKind other = added_kind.load();
+    return tensor.device().kind != Device::Kind::cpu || (other != nullptr && other().holds(tensor));
 }
 
 void read_from_device(const TensorRef& tensor, std::byte* out) { device_of(tensor).read(tensor, out); }

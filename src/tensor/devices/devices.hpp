@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,8 +24,22 @@ enum class UseCuda {
     if_found,   ///< where there is a GPU
 };
 
-/// The devices that this process sees, of all kinds, and what it shares of them. One of a process, never destroyed:
-/// nothing of CUDA may be destroyed after the runtime is gone. A forked child has another one.
+/// Gives a kind's object of this process: a forked child has another one. From any thread.
+using DeviceKind = const IpcDevice& (*)();
+
+/// This process, and each that is forked from it, has devices of this kind beside CUDA from now on: simulated ones, for
+/// tests. Before the first tensor lies on one. The same kind again changes nothing; throws std::logic_error for a
+/// second kind.
+void add_device_kind(DeviceKind kind);
+
+/// What a plugin that brings a kind of device gives: its C function shared_tensor_device_kind returns it.
+struct DeviceKindEntry {
+    const char* version;  ///< of shared_tensor, of its build: IpcDevice changes with it
+    DeviceKind kind;
+};
+
+/// The devices that this process sees, of all kinds, and what it shares of them. A process has one, which is never
+/// destroyed: nothing of CUDA may be destroyed after the runtime is gone. A forked child has another one.
 /// Thread safety: all methods from any thread.
 class Devices {
 public:
@@ -58,12 +73,15 @@ public:
 
 private:
     Devices();
+    Kind cuda() const { return {cuda_, cuda_openings_.get()}; }
+    std::optional<Kind> added() const;
     std::vector<Kind> usable() const;
 
     const bool is_child_of_cuda_;
     const IpcDevice* const cuda_;
-    const IpcDevice* const simulated_;
-    const std::unique_ptr<Openings> cuda_openings_, simulated_openings_;
+    const std::unique_ptr<Openings> cuda_openings_;
+    mutable std::once_flag added_once_;
+    mutable std::unique_ptr<Openings> added_openings_;
     Guarded<std::optional<Viability>> cuda_use_;
     Exports exports_;
     Quarantine quarantine_;

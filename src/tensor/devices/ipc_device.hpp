@@ -69,8 +69,8 @@ public:
     virtual void wait() = 0;
 };
 
-/// Devices of one kind as sharing between processes needs them: CUDA, and its simulation. It knows the rules of the
-/// driver and nothing of leases, caches and clients: those are the same for all kinds and lie above it.
+/// Devices of one kind as sharing between processes needs them: CUDA, and its simulation for tests. It knows the rules
+/// of the driver and nothing of leases, caches and clients: those are the same for all kinds and lie above it.
 ///
 /// What may block for long is said. Each method sets the device that it needs and leaves the thread's own as it was.
 /// Thread safety: all methods from any thread.

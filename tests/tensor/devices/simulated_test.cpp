@@ -8,7 +8,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <stdexcept>
 
-#include "tensor/simulated/device.hpp"
+#include "support/simulated/device.hpp"
 
 using namespace shared_tensor;
 using shared_tensor::tensor::DeviceEvent;

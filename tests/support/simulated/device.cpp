@@ -1,9 +1,10 @@
-#include "tensor/simulated/device.hpp"
+#include "support/simulated/device.hpp"
 
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
@@ -13,13 +14,10 @@
 #include "tensor/bool_check.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
-#include "util/log.hpp"
 #include "util/memory_size.hpp"
 #include "util/of_this_process.hpp"
 
 namespace shared_tensor::tensor::simulated {
-
-namespace {}  // namespace
 
 namespace {
 
@@ -40,20 +38,20 @@ void SimulatedDevice::enable(std::size_t devices) { enabled_devices.store(device
 std::size_t SimulatedDevice::enabled() const { return enabled_devices.load(); }
 
 void SimulatedDevice::read_environment() {
-    const char* const devices = std::getenv("SHARED_TENSOR_SIMULATED_DEVICES");
-    const long count = devices != nullptr ? std::strtol(devices, nullptr, 10) : 0;
-    if (count <= 0 || count > static_cast<long>(kMaxDevices) || enabled() > 0) return;  // a fork keeps its parent's
     const char* const faults = std::getenv("SHARED_TENSOR_SIMULATED_FAULTS");
     try {
         if (faults != nullptr) inject(shared_tensor::simulated::parse_faults(faults));
-    } catch (const std::exception& error) {  // who comes first may be in the middle of a call
-        log::error("SHARED_TENSOR_SIMULATED_FAULTS: ", error.what(), "; there are no faults");
+    } catch (const std::exception& error) {  // the first use may be in the middle of a call
+        std::fprintf(stderr, "SHARED_TENSOR_SIMULATED_FAULTS: %s; there are no faults\n", error.what());
     }
+    const char* const devices = std::getenv("SHARED_TENSOR_SIMULATED_DEVICES");
+    const long count = devices != nullptr ? std::strtol(devices, nullptr, 10) : 0;
+    if (count <= 0 || count > static_cast<long>(kMaxDevices) || enabled() > 0) return;  // a fork keeps its parent's
     enable(static_cast<std::size_t>(count));
 }
 
 Viability SimulatedDevice::viable() const {
-    return {enabled() > 0 ? "" : "no simulated device is switched on in this process (--simulated-devices)"};
+    return {enabled() > 0 ? "" : "no simulated device is switched on in this process (simulated::enable)"};
 }
 
 std::vector<DeviceInfo> SimulatedDevice::devices() const {

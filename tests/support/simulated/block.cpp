@@ -1,4 +1,4 @@
-#include "tensor/simulated/block.hpp"
+#include "support/simulated/block.hpp"
 
 #include <signal.h>
 #include <sys/mman.h>

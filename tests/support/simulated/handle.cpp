@@ -1,4 +1,4 @@
-#include "tensor/simulated/handle.hpp"
+#include "support/simulated/handle.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "support/simulated/handle.hpp"
 #include "tensor/devices/ipc_device.hpp"
-#include "tensor/simulated/handle.hpp"
 #include "util/guarded.hpp"
 
 namespace shared_tensor::tensor::simulated {

@@ -8,9 +8,9 @@
 
 #include <shared_tensor/simulated.hpp>
 
+#include "support/simulated/block.hpp"
+#include "support/simulated/event.hpp"
 #include "tensor/devices/ipc_device.hpp"
-#include "tensor/simulated/block.hpp"
-#include "tensor/simulated/event.hpp"
 #include "util/background.hpp"
 #include "util/guarded.hpp"
 #include "util/process_mark.hpp"
@@ -22,12 +22,12 @@ using shared_tensor::simulated::Statistics;
 
 inline constexpr std::size_t kMaxDevices = 16;
 
-/// One of a process, never destroyed: tensors outlive everything. A forked child has another one; to it the tensors of
-/// its parent are host memory. See <shared_tensor/simulated.hpp> for what it
-/// imitates.
+/// A process has one, which is never destroyed: tensors outlive everything. A forked child has another one; to the
+/// child the tensors of its parent are host memory. <shared_tensor/simulated.hpp> tells what it imitates.
 class SimulatedDevice final : public IpcDevice {
 public:
     static SimulatedDevice& of_process();
+    static const IpcDevice& kind() { return of_process(); }
 
     void enable(std::size_t devices);
     std::size_t enabled() const;

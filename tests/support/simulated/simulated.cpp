@@ -1,15 +1,13 @@
 #include <shared_tensor/simulated.hpp>
 
 #include <charconv>
-#include <cstdlib>
 #include <fstream>
-#include <mutex>
 #include <span>
 #include <stdexcept>
 
+#include "support/simulated/device.hpp"
 #include "tensor/devices/devices.hpp"
 #include "tensor/memory.hpp"
-#include "tensor/simulated/device.hpp"
 #include "util/hex.hpp"
 #include "util/sha256.hpp"
 
@@ -20,12 +18,15 @@ namespace {
 using tensor::simulated::kMaxDevices;
 using tensor::simulated::SimulatedDevice;
 
-SimulatedDevice& all() { return SimulatedDevice::of_process(); }
+SimulatedDevice& all() {
+    tensor::add_device_kind(&SimulatedDevice::kind);
+    return SimulatedDevice::of_process();
+}
 
 std::size_t checked(std::size_t device) {
     if (device < all().enabled()) return device;
-    throw std::invalid_argument("simulated device " + std::to_string(device) + " is not switched on: " +
-                                std::to_string(all().enabled()) + " are (simulated::enable, --simulated-devices)");
+    throw std::invalid_argument("simulated device " + std::to_string(device) +
+                                " is not switched on: " + std::to_string(all().enabled()) + " are (simulated::enable)");
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -60,10 +61,6 @@ void set_fault(Faults& faults, std::string_view word) {
 void enable(std::size_t devices) {
     if (devices > kMaxDevices)
         throw std::invalid_argument("there are at most " + std::to_string(kMaxDevices) + " simulated devices");
-    static std::once_flag faults;
-    std::call_once(faults, [] {
-        if (const char* text = std::getenv("SHARED_TENSOR_SIMULATED_FAULTS")) inject(parse_faults(text));
-    });
     all().enable(devices);
 }
 

@@ -6,11 +6,13 @@
 // that order what two processes do; UUIDs, of which a process may see some and not others. What CUDA calls undefined is
 // counted here, and refusals and crashes can be asked for.
 //
-//     simulated::enable(1);                                      // the server: --simulated-devices 1
-//     at::Tensor x = simulated::to_device(at::arange(1000));     // descriptors of x say "device": "cuda:SIM-..."
+//     simulated::enable(1);                        // the server: --load libshared_tensor_simulated.so
+//     at::Tensor x = simulated::to_device(at::arange(1000));  // descriptors of x say "device": "cuda:SIM-..."
 //
 // In the process a simulated tensor is an ordinary CPU tensor whose elements lie in memory of a simulated device: that
 // is what marks it. Operators run on it at once and give tensors in host memory; those that work in place stay.
+//
+// For tests: link shared_tensor::simulated beside shared_tensor::shared_tensor.
 //
 // Linux, processes of one user and one PID namespace. Thread safety: all functions from any thread.
 
@@ -27,7 +29,8 @@ namespace shared_tensor::simulated {
 
 /// This process sees the first `devices` (at most 16) simulated devices of the machine. 0, as at first: none; tensors
 /// on those that are no longer seen stay readable.
-/// The environment's SHARED_TENSOR_SIMULATED_DEVICES says it for programs that do not call this, from their start.
+/// Without this call as many are seen as the environment's SHARED_TENSOR_SIMULATED_DEVICES says, from the first use of
+/// any function here. Call one before the client's or the server's first call: sessions name the devices.
 void enable(std::size_t devices);
 std::size_t enabled();
 /// "SIM-..."; of the machine: all its processes give a device the same name.
@@ -61,8 +64,8 @@ struct Faults {
     std::uint32_t slow_open_ms = 0, slow_close_ms = 0;
 };
 void inject(const Faults& faults);
-/// "refuse_open, slow_close_ms=50"; the environment's SHARED_TENSOR_SIMULATED_FAULTS is read so when enable() is first
-/// called. Throws std::invalid_argument for unknown words.
+/// "refuse_open, slow_close_ms=50"; the environment's SHARED_TENSOR_SIMULATED_FAULTS is read so at the first use of
+/// any function here. Throws std::invalid_argument for unknown words.
 Faults parse_faults(std::string_view text);
 
 /// Of this process, since its start.

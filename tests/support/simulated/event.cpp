@@ -1,4 +1,4 @@
-#include "tensor/simulated/event.hpp"
+#include "support/simulated/event.hpp"
 
 #include <linux/futex.h>
 #include <sys/mman.h>

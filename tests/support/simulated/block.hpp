@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tensor/simulated/handle.hpp"
+#include "support/simulated/handle.hpp"
 
 namespace shared_tensor::tensor::simulated {
 
