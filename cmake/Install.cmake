@@ -4,15 +4,9 @@
 include(CMakePackageConfigHelpers)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/shared_tensor)
-set(targets shared_tensor_headers)
-if(TARGET shared_tensor)
-  list(APPEND targets shared_tensor)
-endif()
-install(TARGETS ${targets} EXPORT shared_tensor ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS shared_tensor_headers shared_tensor EXPORT shared_tensor ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT shared_tensor NAMESPACE shared_tensor:: FILE shared_tensorTargets.cmake DESTINATION ${package_folder})
-if(EXISTS ${PROJECT_SOURCE_DIR}/include)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
-endif()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # Only what the library really links is asked for again.
