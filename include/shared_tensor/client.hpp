@@ -17,6 +17,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <shared_tensor/batch.hpp>
@@ -35,6 +37,8 @@ struct Session;
 }  // namespace client
 
 class NamedTensors;
+template <class Signature>
+class RemoteFunction;
 
 /// What a server says about itself.
 struct ServerInfo {
@@ -81,6 +85,13 @@ public:
         detail::ResultOf<R> result;
         call_into(method, detail::ArgumentsOf<Args...>(args...), result, &receipt);
         return result.take();
+    }
+
+    /// A function of the server by its C++ signature: `auto add = client.function<double(double, double)>("add");`,
+    /// then `add(1, 2)`. Nothing is sent before the first call.
+    template <class Signature>
+    RemoteFunction<Signature> function(std::string name) const {
+        return {*this, std::move(name)};
     }
 
     /// A call without an answer: returns when the server has taken it. Its errors are known to nobody.
@@ -170,6 +181,23 @@ private:
     std::shared_ptr<client::Core> core_;
     std::shared_ptr<client::Session> session_;
     CallOptions options_;
+};
+
+/// A function of a server, called like one of this process. Arguments are converted to the types of the signature.
+///
+/// Ownership: it keeps a copy of its client. Thread safety, blocking and errors: as Client::call().
+template <class R, class... Args>
+class RemoteFunction<R(Args...)> {
+public:
+    RemoteFunction(Client client, std::string name) : client_(std::move(client)), name_(std::move(name)) {}
+
+    R operator()(const std::remove_cvref_t<Args>&... args) const { return client_.template call<R>(name_, args...); }
+
+    const std::string& name() const { return name_; }
+
+private:
+    Client client_;
+    std::string name_;
 };
 
 }  // namespace shared_tensor

@@ -166,6 +166,10 @@ public:
     /// can share memory with it, installs a handler for SIGBUS, once; all but faults in their memory goes to the
     /// handler that was there before.
     void start();
+    /// start(), then blocks until the process gets SIGTERM or SIGINT, then stop(drain_time), whose result it returns. A
+    /// further signal has the effect that it had before this was called: it ends the process, as a rule.
+    /// Throws as start() does, and std::logic_error where another server of the process runs so.
+    bool run(std::chrono::milliseconds drain_time = std::chrono::seconds(10));
     int port() const;               ///< the bound TCP port
     std::string url() const;        ///< "http://127.0.0.1:2537", https with TLS, or "unix:/path" without TCP
     std::size_t functions() const;  ///< that can be called now; models add theirs

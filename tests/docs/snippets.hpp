@@ -11,6 +11,7 @@
 
 #include <shared_tensor/batch.hpp>
 #include <shared_tensor/client.hpp>
+#include <shared_tensor/coroutine.hpp>
 #include <shared_tensor/object.hpp>
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/stream.hpp>
@@ -35,6 +36,20 @@ struct Catalogue {
 using shop::Catalogue;
 
 using StateDict = std::map<std::string, at::Tensor>;
+
+/// What a coroutine of a user's own may look like.
+struct Work {
+    struct promise_type {
+        Work get_return_object();
+        std::suspend_never initial_suspend() noexcept;
+        std::suspend_never final_suspend() noexcept;
+        void return_void();
+        void unhandled_exception();
+    };
+};
+struct Pool {
+    void post(std::coroutine_handle<> coroutine);
+};
 
 float probability_of(const at::Tensor& window);
 template <class... Values>

@@ -21,6 +21,15 @@ TEST_CASE("A client calls by position and by name", "[client]") {
     CHECK(client.call<double>("add", named("b", 1), named("a", 2)) == 3);
 }
 
+TEST_CASE("A function of the server is called by its C++ signature", "[client]") {
+    const ExampleDaemon server;
+    const auto add = server.client().function<double(double, double)>("add");
+    CHECK(add(1, 2.5F) == 3.5);  // converted as the signature says
+    CHECK(add.name() == "add");
+    const auto nobody = server.client().function<void()>("nobody");
+    CHECK_THROWS_AS(nobody(), MethodNotFound);
+}
+
 TEST_CASE("Any JSON value comes back as it went", "[client]") {
     const ExampleDaemon server;
     const auto json = nlohmann::json::parse(
