@@ -122,8 +122,8 @@ int serve_ours(const Arguments& role) {
     st::ServerOptions options;
     options.port = 0;
     if (role.size() > 2) options.unix_socket = role[2];
-    options.max_tasks = 200'000;
-    options.idle_timeout = std::chrono::hours(1);  // idle connections are measured, not their end
+    options.calls.tasks.max_tasks = 200'000;
+    options.http.idle_timeout = std::chrono::hours(1);  // idle connections are measured, not their end
     st::Server server(functions(std::atoi(role.at(1).c_str())), options);
     server.start();
     announce(server.url());

@@ -55,8 +55,9 @@ std::string descriptors() {
 ServerOptions probe(ServerOptions options) {
     options.tokens = server::Credentials::tokens_of(options);
     server::Credentials::tls_of(options);  // which throws for what is wrong; the probe itself needs none
-    if (!options.tls_client_ca.empty()) options.host = "127.0.0.1";
-    options.token_file = options.tls_certificate = options.tls_key = options.tls_client_ca = {};
+    if (!options.tls.authorities.empty()) options.host = "127.0.0.1";
+    options.token_file.clear();
+    options.tls = {};
     options.port = 0;
     options.models.clear();
     if (options.host.empty()) options.unix_socket += ".doctor" + std::to_string(::getpid());

@@ -1,5 +1,6 @@
 #include "options.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cxxopts.hpp>
 #include <fstream>
@@ -8,9 +9,10 @@
 
 #include <shared_tensor/version.hpp>
 
+#include "help.hpp"
 #include "json_rpc/json_text.hpp"
-#include "option_table.hpp"
 #include "util/default_port.hpp"
+#include "util/log.hpp"
 
 namespace shared_tensor::daemon {
 
@@ -18,25 +20,26 @@ namespace {
 
 using nlohmann::json;
 
+using server::Option;
+
 [[noreturn]] void refuse(const std::string& source, const std::string& why) {
     throw std::invalid_argument(source + ": " + why);
 }
 
-void apply(const OptionEntry& entry, DaemonOptions& options, const std::vector<std::string>& values,
-           const std::string& source) {
-    if (entry.clear) entry.clear(options);
+void apply(const Option& option, const std::vector<std::string>& values, const std::string& source) {
+    option.clear_list();
     for (const std::string& value : values) {
         try {
-            entry.set(options, value);
+            option.set(value);
         } catch (const std::invalid_argument& error) {
             refuse(source, error.what());
         }
     }
 }
 
-std::string variable_of(const OptionEntry& entry) {
+std::string variable_of(const Option& option) {
     std::string name = "SHARED_TENSOR_";
-    for (const char c : entry.name)
+    for (const char c : option.name)
         name.push_back(c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c));
     return name;
 }
@@ -52,13 +55,12 @@ std::vector<std::string> split_list(const std::string& text) {
     return parts;
 }
 
-void apply_environment(DaemonOptions& options) {
-    for (const OptionEntry& entry : option_table()) {
-        const std::string name = variable_of(entry);
+void apply_environment(const std::vector<Option>& table) {
+    for (const Option& option : table) {
+        const std::string name = variable_of(option);
         const char* value = std::getenv(name.c_str());
-        if (value == nullptr || (entry.kind == OptionKind::flag && *value == '\0')) continue;
-        apply(entry, options, entry.kind == OptionKind::list ? split_list(value) : std::vector<std::string>{value},
-              name);
+        if (value == nullptr || (option.is_flag() && *value == '\0')) continue;
+        apply(option, option.is_list() ? split_list(value) : std::vector<std::string>{value}, name);
     }
 }
 
@@ -68,8 +70,8 @@ std::string text_of(const json& value, const std::string& source) {
     refuse(source, "must be a string, an integer, true or false, or for lists an array of strings");
 }
 
-std::vector<std::string> values_of(const OptionEntry& entry, const json& value, const std::string& source) {
-    if (entry.kind != OptionKind::list || !value.is_array()) return {text_of(value, source)};
+std::vector<std::string> values_of(const Option& option, const json& value, const std::string& source) {
+    if (!option.is_list() || !value.is_array()) return {text_of(value, source)};
     std::vector<std::string> values;
     for (const json& element : value)
         values.push_back(text_of(element, source));
@@ -86,64 +88,51 @@ json read_config(const std::string& path) {
     return std::move(std::get<json>(parsed));
 }
 
-void apply_file(DaemonOptions& options, const std::string& path) {
+void apply_file(const std::vector<Option>& table, const std::string& path) {
     const json config = read_config(path);
     for (const auto& item : config.items()) {
         const std::string& name = item.key();
         const std::string source = std::string(path).append(": ").append(name);
-        const auto& table = option_table();
-        const auto entry =
-            std::find_if(table.begin(), table.end(), [&](const OptionEntry& e) { return e.name == name; });
-        if (entry == table.end()) refuse(source, "no such option; --help lists them");
-        apply(*entry, options, values_of(*entry, item.value(), source), source);
+        const auto option = std::find_if(table.begin(), table.end(), [&](const Option& o) { return o.name == name; });
+        if (option == table.end()) refuse(source, "no such option; --help-all lists them");
+        apply(*option, values_of(*option, item.value(), source), source);
     }
 }
 
-cxxopts::Options command_line() {
-    cxxopts::Options line(
-        "shared-tensor-server",
-        "Shares C++ functions, models and tensors with other processes: JSON-RPC 2.0 over HTTP.\n"
-        "Every option may also come from the environment (SHARED_TENSOR_UNIX_SOCKET for --unix-socket)\n"
-        "or from --config; flags win over environment over file over default.\n"
-        "Times need a unit: 500ms, 30s, 5m, 1h. Sizes are in bytes: 65536, or 64K, 64M, 2G.\n");
-    const DaemonOptions defaults;
-    for (const OptionEntry& entry : option_table()) {
-        const std::string help =
-            entry.help + (entry.kind == OptionKind::list ? "" : " [" + entry.show(defaults).dump() + "]");
-        const auto value = entry.kind == OptionKind::list
-                               ? std::shared_ptr<cxxopts::Value>(cxxopts::value<std::vector<std::string>>())
-                           : entry.kind == OptionKind::flag
-                               ? std::shared_ptr<cxxopts::Value>(cxxopts::value<std::string>()->implicit_value("true"))
-                               : std::shared_ptr<cxxopts::Value>(cxxopts::value<std::string>());
-        line.add_option(entry.group, "", entry.name, help, value, entry.kind == OptionKind::flag ? "" : "ARG");
-        if (entry.kind == OptionKind::flag)
-            line.add_option("negations", "", "no-" + entry.name, "", cxxopts::value<bool>(), "");
+cxxopts::Options command_line(const std::vector<Option>& table) {
+    cxxopts::Options line("shared-tensor-server");
+    for (const Option& option : table) {
+        std::shared_ptr<cxxopts::Value> value = cxxopts::value<std::string>();
+        if (option.is_list()) value = cxxopts::value<std::vector<std::string>>();
+        if (option.is_flag()) value->implicit_value("true");
+        const std::string name(option.name);
+        line.add_options()(name, "", value);
+        if (option.is_flag()) line.add_options()("no-" + name, "");
     }
-    auto add = line.add_options("Other");
-    add("config", "JSON file with any of these options", cxxopts::value<std::string>(), "FILE");
-    add("print-config", "print the outcome of all sources as JSON and end");
-    add("version", "print the version and end");
-    add("h,help", "print this and end");
+    line.add_options()("config", "", cxxopts::value<std::string>())("print-config", "")("version", "")("h,help", "")(
+        "help-all", "");
     return line;
 }
 
-void apply_flags(DaemonOptions& options, const cxxopts::ParseResult& given) {
-    for (const OptionEntry& entry : option_table()) {
-        const std::string source = "--" + entry.name;
-        if (entry.kind == OptionKind::flag && given.count("no-" + entry.name) > 0) entry.set(options, "false");
-        if (given.count(entry.name) == 0) continue;
-        if (entry.kind == OptionKind::list) {
-            apply(entry, options, given[entry.name].as<std::vector<std::string>>(), source);
+void apply_flags(const std::vector<Option>& table, const cxxopts::ParseResult& given) {
+    for (const Option& option : table) {
+        const std::string name(option.name), source = "--" + name;
+        if (option.is_flag() && given.count("no-" + name) > 0) option.set("false");
+        if (given.count(name) == 0) continue;
+        if (option.is_list()) {
+            apply(option, given[name].as<std::vector<std::string>>(), source);
         } else {
-            apply(entry, options, {given[entry.name].as<std::string>()}, source);
+            apply(option, {given[name].as<std::string>()}, source);
         }
     }
 }
 
-std::string print_config(const DaemonOptions& options) {
+/// As the server will go by them.
+std::string print_config(DaemonOptions options) {
+    options.server = server::in_force(std::move(options.server));
     json config = json::object();
-    for (const OptionEntry& entry : option_table())
-        config[entry.name] = entry.show(options);
+    for (const Option& option : option_table(options))
+        config[std::string(option.name)] = option.show();
     return config.dump(2);
 }
 
@@ -151,38 +140,52 @@ cxxopts::ParseResult parse_line(cxxopts::Options& line, int argc, char** argv) {
     try {
         auto given = line.parse(argc, argv);
         if (!given.unmatched().empty())
-            refuse(given.unmatched().front(), "unexpected argument; --help lists the options");
+            refuse(given.unmatched().front(), "unexpected argument; --help-all lists the options");
         return given;
     } catch (const cxxopts::exceptions::exception& error) {
-        throw std::invalid_argument(std::string(error.what()) + "; --help lists the options");
+        throw std::invalid_argument(std::string(error.what()) + "; --help-all lists the options");
     }
 }
 
 }  // namespace
 
+std::vector<Option> option_table(DaemonOptions& options) {
+    std::vector<Option> table = server::option_table(options.server);
+    const auto put_first = [&](const char* name, std::string_view section, std::string_view help, auto* value) {
+        const auto place =
+            std::find_if(table.begin(), table.end(), [&](const Option& o) { return o.section == section; });
+        table.insert(place, {name, true, help, {}, value, section});
+    };
+    put_first("ready-file", "How it runs", "file that gets the URL once the server is ready", &options.ready_file);
+    put_first("log-level", "How it runs", "trace, debug, info, warn, error or off", &options.log_level);
+    put_first("load", "What it shares", "plugin with shared functions, a .so (repeatable)", &options.plugins);
+    return table;
+}
+
 ParsedOptions parse_options(int argc, char** argv) {
-    cxxopts::Options line = command_line();
-    const cxxopts::ParseResult given = parse_line(line, argc, argv);
     ParsedOptions parsed;
-    if (given.count("help") > 0) {
-        parsed.print = line.help({"Where it listens", "What it shares", "How it runs", "Limits", "Other"});
+    DaemonOptions& options = parsed.options;
+    options.server.raise_descriptor_limit = true;  // the process is the server's alone
+    const std::vector<Option> table = option_table(options);
+    cxxopts::Options line = command_line(table);
+    const cxxopts::ParseResult given = parse_line(line, argc, argv);
+    if (const bool all = given.count("help-all") > 0; all || given.count("help") > 0) {
+        parsed.print = help_text(table, all);
         return parsed;
     }
     if (given.count("version") > 0) {
         parsed.print = "shared-tensor-server " SHARED_TENSOR_VERSION;
         return parsed;
     }
-    DaemonOptions& options = parsed.options;
-    options.server.port = -1;
-    options.server.raise_descriptor_limit = true;  // the process is the server's alone
+    options.server.port = default_port();
     if (given.count("config") > 0) {
-        apply_file(options, given["config"].as<std::string>());
+        apply_file(table, given["config"].as<std::string>());
     } else if (const char* path = std::getenv("SHARED_TENSOR_CONFIG"); path != nullptr && *path != '\0') {
-        apply_file(options, path);
+        apply_file(table, path);
     }
-    apply_environment(options);
-    apply_flags(options, given);
-    if (options.server.port < 0) options.server.port = default_port();
+    apply_environment(table);
+    apply_flags(table, given);
+    log::parse_level(options.log_level);  // throws if there is no such level
     if (given.count("print-config") > 0) parsed.print = print_config(options);
     return parsed;
 }

@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json.hpp>
 #include <shared_tensor/server.hpp>
+
+#include "server/option_table.hpp"
 
 namespace shared_tensor::daemon {
 
@@ -16,6 +17,9 @@ struct DaemonOptions {
     std::string ready_file;
     std::string log_level = "info";
 };
+
+/// The options of the server and of the program around it, section by section. `options` outlives the table.
+std::vector<server::Option> option_table(DaemonOptions& options);
 
 struct ParsedOptions {
     DaemonOptions options;

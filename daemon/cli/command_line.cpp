@@ -159,10 +159,10 @@ void read_options(const Reader& reader, CommandLine& line) {
     line.client.url = reader.text("url");
     if (reader.has("url") && line.client.url.empty())
         throw UsageError("--url is empty: give an address, or leave it out for the server of SHARED_TENSOR_URL");
-    line.client.tls_ca = reader.text("tls-ca");
-    line.client.tls_certificate = reader.text("tls-certificate");
-    line.client.tls_key = reader.text("tls-key");
-    if (reader.has("compression")) line.client.compression = reader.text("compression");
+    line.client.tls.authorities = reader.text("tls-ca");
+    line.client.tls.certificate = reader.text("tls-certificate");
+    line.client.tls.key = reader.text("tls-key");
+    if (reader.has("compression")) line.client.compression.codings = reader.text("compression");
     line.client.wait_for_server = reader.duration("wait-for-server").value_or(line.client.wait_for_server);
     line.call.timeout = reader.duration("timeout");
     line.call.idempotent = reader.has("idempotent");

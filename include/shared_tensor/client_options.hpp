@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include <shared_tensor/limits.hpp>
 #include <shared_tensor/retry.hpp>
 
 namespace shared_tensor {
@@ -37,16 +38,13 @@ struct ClientOptions {
     /// Bearer token of a server that wants one; goes along with every request, so only to servers that you trust.
     /// Empty: the environment's SHARED_TENSOR_TOKEN where the url is not given either.
     std::string token{};
-    /// Of https (TLS 1.3). PEM file of the authorities that may have signed the server's certificate; empty: those of
-    /// the system, or with the environment's url SHARED_TENSOR_CA. The certificate is always checked, and so is its
-    /// host.
-    std::string tls_ca{};
-    /// PEM files of a certificate, and its key, for servers that want one.
-    std::string tls_certificate{}, tls_key{};
+    /// Of https. Authorities that may have signed the server's certificate; empty: those of the system, or with the
+    /// environment's url SHARED_TENSOR_CA. The certificate is always checked, and so is its host. A certificate and its
+    /// key are for servers that want one.
+    TlsOptions tls{};
     /// "zstd": tensors and files are compressed on their way to other hosts and back, where the server knows zstd and
     /// they become smaller by a tenth. It is for slow networks: zstd compresses some hundred MB a second. Or "none".
-    std::string compression = "none";
-    int compression_level = 1;  ///< of what this side sends: 1 (fast) to 9 (small)
+    CompressionOptions compression{.codings = "none"};
 
     std::size_t connections = 8;                       ///< at once; further calls wait for one
     std::chrono::milliseconds idle_limit{50'000};      ///< an unused connection is kept for so long
@@ -70,10 +68,7 @@ struct ClientOptions {
     /// Simulated devices that are switched on (docs/lifecycle.md) are always shared.
     std::string devices = "auto";
 
-    /// What may be on its way to a Reader of Client::stream(), and not read yet: items, and bytes of theirs (the last
-    /// one may go beyond).
-    std::size_t stream_window_items = 1024;
-    std::size_t stream_window_bytes = std::size_t{4} << 20;
+    StreamWindow stream_window{};  ///< of what comes to a Reader of Client::stream()
 
     RetryStrategy retry = exponential_backoff();
     RetryBudget retry_budget{};

@@ -29,7 +29,7 @@ namespace shared_tensor {
 struct NodeOptions {
     NodeOptions() {
         server.port = 0;
-        server.idle_timeout = std::chrono::minutes(6);  // longer than the others' connections are kept
+        server.http.idle_timeout = std::chrono::minutes(6);  // longer than the others' connections are kept
         client.connections = 10;
         client.idle_limit = std::chrono::minutes(5);
         client.min_shared_bytes = std::size_t{1} << 20;  // each message takes memory of its own: see benchmarks

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <shared_tensor/limits.hpp>
 #include <shared_tensor/registry.hpp>
 
 namespace shared_tensor {
@@ -22,7 +23,8 @@ struct AccessToken {
     std::vector<std::string> allow{};
 };
 
-/// Where a server listens and what it bounds. The defaults are safe: loopback, the server's own user (or root) only.
+/// Where a server listens, what it shares and what it bounds. The defaults are safe: loopback, the server's own user
+/// (or root) only. Where 0 stands for a value that depends on the machine, the server takes that value when it is made.
 struct ServerOptions {
     std::string host = "127.0.0.1";  ///< empty: no TCP. Anything but loopback needs a token or `insecure`
     int port = 2537;                 ///< 0: the kernel chooses
@@ -34,15 +36,13 @@ struct ServerOptions {
     /// server does not start) or "off". Where functions or models use libtorch, that has to be one with CUDA, and its
     /// CUDA libraries are loaded when the server is made, which takes seconds.
     std::string cuda = "auto";
+
     std::vector<AccessToken> tokens;
     /// Further tokens: lines NAME:SECRET, then :admin or :allow=METHOD,PREFIX.* or both; mode 0600. Read again when it
-    /// changes, within 3 s: who showed a token that is gone, or allows something else now, is sent away.
+    /// changes, within 3 s: a client whose token is gone, or allows something else now, is disconnected.
     std::string token_file;
-    /// TLS 1.3 on the TCP port: PEM files of the certificate with its chain, and of its key. Read again when they
-    /// change.
-    std::string tls_certificate, tls_key;
-    /// PEM file of authorities: clients need a certificate of theirs as well. Without tokens it says who they are.
-    std::string tls_client_ca;
+    /// Of the TCP port. With authorities, clients need a certificate of theirs; without tokens it says who they are.
+    TlsOptions tls;
     bool insecure = false;                     ///< listen beyond loopback without tokens
     std::vector<std::string> allowed_hosts;    ///< further values of Host ("name" or "name:port")
     std::vector<std::string> allowed_origins;  ///< values of Origin; none by default: no web page calls in
@@ -56,98 +56,29 @@ struct ServerOptions {
     std::string libtorch;
     /// Folders whose files an admin may load by model.load, while the server runs; empty: none.
     std::vector<std::string> model_folders;
-    std::size_t max_models = 100;  ///< at once, those that are loaded on request; `models` are not held to it
-
     /// What server.info tells of the service that runs here.
     std::string service_name, service_version;
+
+    std::size_t torch_threads = 0;                 ///< of each thread that calls libtorch; 0: max(1, cores / workers)
+    std::chrono::milliseconds drain_time{10'000};  ///< how long calls in flight may take when the daemon ends
+    std::chrono::milliseconds max_wait{30'000};    ///< task.wait, task.result and tensor.watch, a request
     /// Content codings of answers and files for clients that accept one, in order of choice: "zstd, gzip"; "none".
     /// Tensors inside messages are compressed by zstd only, if it is in the list.
-    std::string compression = "zstd, gzip";
-    int compression_level = 1;  ///< 1 (fast) to 9 (small)
+    CompressionOptions compression{.codings = "zstd, gzip"};
 
-    std::size_t workers = 0;        ///< 0: max(4, cores)
-    std::size_t queue = 1024;       ///< calls that wait
-    std::size_t torch_threads = 0;  ///< of each thread that calls libtorch; 0: max(1, cores / workers)
-    std::chrono::milliseconds call_timeout{30'000};
-    std::chrono::milliseconds drain_time{10'000};
-    bool cache = true;
-    std::uint64_t cache_bytes = std::uint64_t{256} << 20;
-
-    std::size_t max_json_bytes = std::size_t{64} << 20;  ///< JSON of a request
-    std::size_t max_json_depth = 100;
-    std::size_t max_body_bytes = std::size_t{2} << 30;  ///< of a binary request
-    std::size_t max_batch_items = 1000;
-    std::size_t max_batch_reply_bytes = 25'000'000;
-    std::size_t max_reply_json_bytes = std::size_t{64} << 20;
-    std::size_t max_reply_data_elements = 1'000'000;  ///< of a tensor that an answer writes as nested lists (`data`)
-    std::size_t max_connections = 4096;
-    /// Connections of clients that have not shown who they are: of other users of this host without tokens, of all
-    /// but the server's own user and root with tokens, until their first request with a token. 0: a quarter of
-    /// max_connections. Beyond it the oldest of those that send nothing goes.
-    std::size_t max_untrusted_connections = 0;
-    /// Of one client: connections of its address or, on this host, its user (0: any number from loopback, half of all
-    /// from other hosts) and of its principal (0: half of all with a token or a certificate); requests a second and
-    /// bytes of requests in flight of its principal (0: any number; 0: half of all with a token or a certificate).
-    std::size_t max_client_connections = 0, max_client_requests = 0;
-    std::size_t max_client_bytes_in_flight = 0;
-    std::size_t max_header_bytes = 8 << 10;  ///< one line
-    std::size_t max_headers = 100;
-    std::size_t max_chunks = std::size_t{1} << 20;  ///< of one chunked body
-    std::size_t max_bytes_in_flight = 0;            ///< 0: a quarter of the memory
-    std::size_t min_bytes_per_second = 1 << 10;     ///< of a binary request or an answer, on average; 0: none
-    std::chrono::milliseconds header_timeout{10'000};
-    std::chrono::milliseconds body_timeout{30'000};
-    std::chrono::milliseconds body_stall_timeout{30'000};
-    std::chrono::milliseconds idle_timeout{60'000};
-    std::chrono::milliseconds write_timeout{30'000};
-    std::chrono::milliseconds max_wait{30'000};  ///< task.wait, task.result and tensor.watch, a request
-
-    std::size_t max_tasks = 10'000;
-    std::chrono::milliseconds task_ttl{3'600'000};
-    std::uint64_t max_task_bytes = std::uint64_t{1} << 30;       ///< host and device apart
-    std::size_t idempotency_keys = 10'000;                       ///< of calls that ended
-    std::chrono::milliseconds idempotency_window{600'000};       ///< how long after the end of its call
-    std::uint64_t idempotency_bytes = std::uint64_t{256} << 20;  ///< results held for them
-    std::size_t max_sessions = 256;                              ///< over HTTP, and for each local channel
-    std::chrono::milliseconds session_idle{600'000};
-
-    std::uint64_t max_shared_bytes = 0;  ///< of shared memory for results, in use and kept warm; 0: half of the memory
-    /// Segments of shared memory, for results and of clients together; each takes a descriptor. 0: as many as the limit
-    /// of open files (ulimit -n) leaves room for, at most 16,384 of each.
-    std::size_t max_segments = 0;
-    std::size_t max_local_channels = 1024;  ///< processes that have a local channel; each takes two descriptors
-    /// Raises the process's limit of open files from the soft to the hard one when the server starts; the daemon does.
+    CallLimits calls{.pool = {.workers = 0}};  ///< workers 0: max(4, cores)
+    HttpLimits http;
+    ParseLimits requests;
+    ReplyLimits replies;
+    SessionLimits sessions;
+    SocketLimits sockets;
+    ObjectLimits objects;
+    SharedMemoryLimits shared_memory;
+    LeaseLimits leases{.max_kept_bytes = 0};  ///< 0: a quarter of the memory
+    NamedTensorLimits names{.max_bytes = 0};  ///< 0: a quarter of the memory
+    UploadLimits uploads{.max_bytes = 0};     ///< 0: a quarter of the memory
+    /// Raises the process's limit of open files from the soft to the hard one when the server is made; the daemon does.
     bool raise_descriptor_limit = false;
-    std::size_t max_leases = 100'000;
-    std::size_t max_client_leases = 10'000;
-    std::chrono::milliseconds lease_ttl{300'000};  ///< of clients without a local channel
-    std::uint64_t max_kept_bytes = 0;              ///< of tensors leased to those; 0: a quarter of the memory
-    /// A client that has not said by then that it got a tensor is taken not to have: the lease ends. Client says so
-    /// within 2 s.
-    std::chrono::milliseconds lease_confirm_within{60'000};
-
-    std::size_t max_named_tensors = 10'000;  ///< a set counts as one
-    std::size_t max_set_members = 100'000;   ///< of one set
-    std::uint64_t max_named_bytes = 0;       ///< of the versions that can be got now; 0: a quarter of the memory
-
-    std::uint64_t max_upload_bytes = 0;             ///< of files that are being put; 0: a quarter of the memory
-    std::uint64_t max_client_upload_bytes = 0;      ///< of one principal that is no admin; 0: half of those
-    std::size_t max_uploads = 1'000;                ///< such files
-    std::size_t max_client_uploads = 100;           ///< of one principal
-    std::chrono::milliseconds upload_ttl{300'000};  ///< end of one that gets no part
-
-    std::size_t max_web_sockets = 256;  ///< at once; each holds a thread
-    std::size_t max_streams = 64;       ///< calls that stream, at once; each holds a thread, and none of the workers
-    std::size_t max_socket_calls = 16;  ///< at once, of one WebSocket
-    std::size_t max_socket_watches = 1'000;  ///< tasks that one WebSocket watches
-    /// As ClientOptions has them, for what functions read.
-    std::size_t stream_window_items = 1024;
-    std::size_t stream_window_bytes = std::size_t{4} << 20;
-    std::chrono::milliseconds socket_idle{60'000};  ///< end of a WebSocket whose other side answers no ping
-
-    std::size_t max_objects = 10'000;        ///< handles of objects (<shared_tensor/object.hpp>), of all clients
-    std::size_t max_client_objects = 1'000;  ///< of one principal
-    std::chrono::milliseconds object_idle{600'000};  ///< end of a handle without a session that is not used
 };
 
 /// Serves a Registry over JSON-RPC 2.0 on HTTP. Threads and sockets are its own; user code runs on its workers.

@@ -35,7 +35,7 @@ SteadyTime later(SteadyTime now, milliseconds wait) {
 
 Core::Core(ClientOptions options, Surroundings surroundings)
     : options_(completed(std::move(options))),
-      compression_(parse_compression(options_.compression, options_.compression_level)),
+      compression_(parse_compression(options_.compression.codings, options_.compression.level)),
       anew_(surroundings.anew) {
     local_.get([&] { return make_local(std::move(surroundings)); });
     headers_.add("Accept", std::string(codec::kFrameContentType) + ", application/json");

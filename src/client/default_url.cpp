@@ -30,11 +30,11 @@ ClientOptions completed(ClientOptions options) {
         if (const char* token = std::getenv("SHARED_TENSOR_TOKEN"); token != nullptr && options.token.empty()) {
             options.token = token;
         }
-        if (const char* ca = std::getenv("SHARED_TENSOR_CA"); ca != nullptr && options.tls_ca.empty()) {
-            options.tls_ca = ca;
+        if (const char* ca = std::getenv("SHARED_TENSOR_CA"); ca != nullptr && options.tls.authorities.empty()) {
+            options.tls.authorities = ca;
         }
     }
-    if (options.tls_certificate.empty() != options.tls_key.empty())
+    if (options.tls.certificate.empty() != options.tls.key.empty())
         throw std::invalid_argument("ClientOptions: a certificate goes with its key: give both");
     if (options.connections == 0) throw std::invalid_argument("ClientOptions: connections must be at least 1");
     return options;

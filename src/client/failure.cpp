@@ -120,9 +120,10 @@ void throw_failure(const http::TransportError& error, std::string_view method, s
             prefix(method) + error.what() + "; ask for less at a time, or raise ClientOptions::max_answer_bytes");
     }
     if (error.kind == Kind::untrusted) {
-        throw NotAuthorised(static_cast<int>(ErrorCode::not_authorised), "Not authorised", {},
-                            prefix(method) + error.what() +
-                                "; name the authority that signed it (ClientOptions::tls_ca, SHARED_TENSOR_CA)");
+        throw NotAuthorised(
+            static_cast<int>(ErrorCode::not_authorised), "Not authorised", {},
+            prefix(method) + error.what() +
+                "; name the authority that signed it (ClientOptions::tls.authorities, SHARED_TENSOR_CA)");
     }
     const std::string text = prefix(method) + std::string(url) + ": " + error.what() + advice(error);
     if (error.kind == Kind::protocol) throw ProtocolFailure(text, error.sent);

@@ -42,7 +42,7 @@ std::exception_ptr error_of(const json_rpc::Error& error, const std::string& met
 }
 
 Json meta_of(const CallOptions& call, const ClientOptions& client) {
-    Json meta{{"stream_window", {{"items", client.stream_window_items}, {"bytes", client.stream_window_bytes}}}};
+    Json meta{{"stream_window", {{"items", client.stream_window.items}, {"bytes", client.stream_window.bytes}}}};
     if (call.timeout) meta["timeout_ms"] = std::clamp<std::int64_t>(call.timeout->count(), 1, 86'400'000);
     return meta;
 }
@@ -247,8 +247,7 @@ void Streaming::become_ready(const streams::Word& word) {
         if (info.reads) {
             flow.out = std::make_shared<streams::Outflow>(word.window);
         } else {
-            flow.in = std::make_shared<streams::Inflow>(
-                streams::Window{options.stream_window_items, options.stream_window_bytes});
+            flow.in = std::make_shared<streams::Inflow>(options.stream_window);
         }
     }
     flows_.with([&](auto& known) { known.swap(made); });

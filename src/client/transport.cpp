@@ -39,8 +39,7 @@ private:
 http::ClientOptions http_options(const ClientOptions& options) {
     http::ClientOptions http;
     http.endpoint = http::Endpoint::parse(options.url);
-    if (http.endpoint.tls)
-        http.endpoint.tls_client = http::TlsClient::load({options.tls_ca, options.tls_certificate, options.tls_key});
+    if (http.endpoint.tls) http.endpoint.tls_client = http::TlsClient::load(options.tls);
     http.max_connections = options.connections;
     http.idle_limit = options.idle_limit;
     http.connect_timeout = options.connect_timeout;

@@ -15,7 +15,7 @@ constexpr HeadFault kNoBudget{503, "too many bytes of requests are in flight; tr
 constexpr HeadFault kLate{408, "the body did not arrive in time"};
 
 BodyClock clock_of(const ServerOptions& options, const BodyPlan& plan) {
-    if (plan.binary) return BodyClock::keep_moving(options.body_stall_timeout, options.min_bytes_per_second);
+    if (plan.binary) return BodyClock::keep_moving(options.body_timeout, options.min_bytes_per_second);
     return BodyClock::until(std::chrono::steady_clock::now() + options.body_timeout);
 }
 

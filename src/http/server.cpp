@@ -298,7 +298,7 @@ std::unique_ptr<Wire> Server::Impl::make_wire(ProcessFd fd, const Peer& peer) co
 std::size_t Server::Impl::most_of_source(const Accepted& accepted) const {
     const auto& options = context_.options;
     if (accepted.peer.unix_socket) return options.max_connections;
-    if (options.max_connections_of_address > 0) return options.max_connections_of_address;
+    if (options.max_client_connections > 0) return options.max_client_connections;
     return accepted.loopback ? options.max_connections : std::max<std::size_t>(1, options.max_connections / 2);
 }
 

@@ -9,6 +9,8 @@
 #include <string>
 #include <variant>
 
+#include <shared_tensor/limits.hpp>
+
 #include "http/body_budget.hpp"
 #include "http/message.hpp"
 #include "http/tls.hpp"
@@ -16,39 +18,30 @@
 
 namespace shared_tensor::http {
 
-/// Every limit of the transport. Zero means "none" only where it says so.
-struct ServerOptions {
-    std::string host = "127.0.0.1";  ///< empty: no TCP listener
-    int port = 0;                    ///< 0: the kernel chooses
-    std::string unix_socket;         ///< path; empty: none. Created with mode 0600, removed at the end
-
-    std::size_t max_header_line_bytes = 8 << 10;
-    std::size_t max_headers = 100;
-    std::size_t max_head_bytes = 64 << 10;          ///< request line and headers together
-    std::size_t max_chunks = std::size_t{1} << 20;  ///< of one chunked body
-    std::size_t max_connections = 4096;
-    std::size_t max_connections_of_address = 0;  ///< of one IP address, or of one user of this host; 0: any number
-                                                 ///< from loopback, of other hosts half of max_connections
-    std::size_t max_untrusted_connections = 0;   ///< of clients that Handler::trusts() not, until a request of theirs
-                                                 ///< is admitted; 0: a quarter of max_connections
-    std::size_t reserved_threads = 4;        ///< started at once and kept for short requests, whatever else has to wait
+/// Where the transport listens, and its limits. What stands here beside HttpLimits is fixed for servers: tests set it.
+struct ServerOptions : HttpLimits {
+    std::string host = "127.0.0.1";          ///< empty: no TCP listener
+    int port = 0;                            ///< 0: the kernel chooses
+    std::string unix_socket;                 ///< path; empty: none. Created with mode 0600, removed at the end
     std::shared_ptr<const TlsServer> tls{};  ///< of the TCP listener; null: plain HTTP
-    std::chrono::milliseconds header_timeout{10'000};      ///< first byte of a request until its headers are whole
-    std::chrono::milliseconds body_timeout{30'000};        ///< headers until a text body is whole
-    std::chrono::milliseconds body_stall_timeout{30'000};  ///< a streamed (binary) body: between two reads
-    std::chrono::milliseconds idle_timeout{60'000};        ///< a kept-alive connection without a request
-    std::chrono::milliseconds write_timeout{30'000};       ///< a reader that takes no byte for so long
-    std::size_t min_bytes_per_second = 1 << 10;  ///< what a streamed body or an answer must move on average; 0: none
-    std::size_t max_bytes_in_flight = 0;         ///< request bodies held at once; 0: a quarter of the memory
-    std::chrono::microseconds spin{50};          ///< a busy connection keeps its thread for so long (rounded up to
-                                                 ///< the kernel's tick) before it is parked; 0: parked at once
-    std::size_t max_spinning = 64;               ///< threads that may wait like this; further connections park at once
+
+    std::size_t max_header_line_bytes = 8 << 10;    ///< as nginx and Apache have it
+    std::size_t max_headers = 100;                  ///< as Apache has it; clients and proxies send a few dozen
+    std::size_t max_head_bytes = 64 << 10;          ///< request line and headers together
+    std::size_t max_chunks = std::size_t{1} << 20;  ///< of one chunked body: 2 GiB come in chunks of 2 KiB or more
+    /// Of clients that Handler::trusts() not, until a request of theirs is admitted; 0: a quarter of max_connections,
+    /// which leaves most places to those who may call.
+    std::size_t max_untrusted_connections = 0;
+    std::size_t reserved_threads = 4;    ///< started at once and kept for short requests, whatever else has to wait
+    std::chrono::microseconds spin{50};  ///< a busy connection keeps its thread for so long (rounded up to the kernel's
+                                         ///< tick) before it is parked; 0: parked at once
+    std::size_t max_spinning = 64;       ///< threads that may wait like this; further connections park at once
 };
 
 /// How the body of an admitted request is to be read.
 struct BodyPlan {
     std::size_t max_bytes;
-    bool binary = false;                           ///< body_stall_timeout instead of body_timeout
+    bool binary = false;                           ///< body_timeout is the longest time between two reads
     std::shared_ptr<BodyBudget> client_budget{};   ///< the client's own share of what may be in flight; null: all of it
     std::shared_ptr<Budget> client_connections{};  ///< counts the client's connections, each as 1; null: nothing
     bool takes_long = false;                       ///< handle() may keep its thread: 503 where no thread can be spared

@@ -130,16 +130,16 @@ void expect_host(SSL* ssl, const std::string& host) {
 
 void FreeTlsContext::operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
 
-std::shared_ptr<const TlsServer> TlsServer::load(const Files& files) {
+std::shared_ptr<const TlsServer> TlsServer::load(const TlsOptions& files) {
     TlsContext context = make_context(TLS_server_method());
     use_identity(context.get(), files.certificate, files.key);
     SSL_CTX_set_alpn_select_cb(context.get(), &choose_http, nullptr);
     // no tickets: a session that is taken up again would bring no certificate to look at
     SSL_CTX_set_num_tickets(context.get(), 0);
     SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
-    if (!files.client_ca.empty()) {
-        trust(context.get(), files.client_ca);
-        SSL_CTX_set_client_CA_list(context.get(), SSL_load_client_CA_file(files.client_ca.c_str()));
+    if (!files.authorities.empty()) {
+        trust(context.get(), files.authorities);
+        SSL_CTX_set_client_CA_list(context.get(), SSL_load_client_CA_file(files.authorities.c_str()));
         SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, &TlsWire::note_bad_certificate);
     }
     return std::shared_ptr<const TlsServer>(new TlsServer(std::move(context)));
@@ -151,13 +151,13 @@ std::unique_ptr<Wire> TlsServer::accept(ProcessFd fd, const std::string& plain_a
     return std::make_unique<TlsWire>(std::move(fd), std::move(ssl), &plain_answer);
 }
 
-std::shared_ptr<const TlsClient> TlsClient::load(const Files& files) {
+std::shared_ptr<const TlsClient> TlsClient::load(const TlsOptions& files) {
     TlsContext context = make_context(TLS_client_method());
     SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, nullptr);
-    if (files.ca.empty()) {
+    if (files.authorities.empty()) {
         SSL_CTX_set_default_verify_paths(context.get());
     } else {
-        trust(context.get(), files.ca);
+        trust(context.get(), files.authorities);
     }
     if (!files.certificate.empty()) use_identity(context.get(), files.certificate, files.key);
     SSL_CTX_set_alpn_protos(context.get(), kHttp11.data(), kHttp11.size());

@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include <shared_tensor/limits.hpp>
+
 #include "http/wire.hpp"
 #include "util/process_fd.hpp"
 
@@ -22,16 +24,9 @@ using TlsContext = std::unique_ptr<SSL_CTX, FreeTlsContext>;
 /// The server's side. Thread safety: all methods from any thread.
 class TlsServer {
 public:
-    /// PEM files.
-    struct Files {
-        std::string certificate;  ///< the server's, then the chain below the root
-        std::string key;          ///< of that certificate; readable by its owner and group only
-        /// Certificates of clients are asked for, and held against these authorities (Wire::certificate()); empty: none
-        /// is asked for.
-        std::string client_ca;
-    };
-    /// Throws std::invalid_argument that names the file and what is wrong with it.
-    static std::shared_ptr<const TlsServer> load(const Files& files);
+    /// With authorities, certificates of clients are asked for, and held against these (Wire::certificate()). Throws
+    /// std::invalid_argument that names the file and what is wrong with it.
+    static std::shared_ptr<const TlsServer> load(const TlsOptions& files);
 
     /// The handshake is part of the first read()s. A client that speaks plain HTTP gets `plain_answer`, which outlives
     /// the wire.
@@ -45,14 +40,8 @@ private:
 /// The client's side. Thread safety: all methods from any thread.
 class TlsClient {
 public:
-    /// PEM files, each may be empty.
-    struct Files {
-        std::string ca;           ///< authorities that are trusted instead of those of the system
-        std::string certificate;  ///< the client's own, with its chain
-        std::string key;          ///< of that certificate
-    };
-    /// Throws std::invalid_argument that names the file and what is wrong with it.
-    static std::shared_ptr<const TlsClient> load(const Files& files);
+    /// Each file may be empty. Throws std::invalid_argument that names the file and what is wrong with it.
+    static std::shared_ptr<const TlsClient> load(const TlsOptions& files);
 
     /// Shakes hands with the server at `fd`, whose certificate must be good for `host`, a name or an address. Blocks
     /// until `deadline` at most. Throws TransportError of kind untrusted, timeout, broken or protocol.

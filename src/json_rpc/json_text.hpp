@@ -5,6 +5,8 @@
 #include <string_view>
 #include <variant>
 
+#include <shared_tensor/limits.hpp>
+
 #include "json_rpc/json.hpp"
 #include "json_rpc/long_text.hpp"
 
@@ -13,11 +15,7 @@
 
 namespace shared_tensor::json_rpc {
 
-/// What a JSON text may cost. An empty array has depth 1, a scalar 0.
-struct JsonLimits {
-    std::size_t max_depth = 100;
-    std::size_t max_bytes = std::size_t{64} << 20;
-};
+using shared_tensor::JsonLimits;
 
 /// Why a text was refused.
 enum class JsonFault {

@@ -13,10 +13,7 @@
 
 namespace shared_tensor::json_rpc {
 
-struct ParseLimits {
-    JsonLimits json;
-    std::size_t max_batch_items = 1000;
-};
+using shared_tensor::ParseLimits;
 
 /// What a text asks for: one item, or the items of a batch in their order (then the answer is an array too).
 struct Message {

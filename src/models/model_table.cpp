@@ -125,7 +125,8 @@ std::optional<Refusal> ModelTable::fault_of(const State& state, const Wanted& wa
     }
     if (others < max_models_) return std::nullopt;
     return Refusal{Refusal::Kind::request, "name",
-                   "at most " + std::to_string(max_models_) + " models (--max-models): unload one", wanted.name};
+                   "at most " + std::to_string(max_models_) + " models that are loaded on request: unload one",
+                   wanted.name};
 }
 
 template <class Fault>

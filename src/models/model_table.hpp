@@ -30,6 +30,9 @@ struct Refusal {
 /// Thread safety: all methods from any thread. load() and load_argument() block while a file is read; nothing else.
 class ModelTable {
 public:
+    /// Loaded on request, without those of the command line: each holds its weights in memory.
+    static constexpr std::size_t kMaxLoaded = 100;
+
     /// `functions` outlives it, and so does what `is_open` uses.
     ModelTable(service::FunctionTable& functions, LoadModel load, const std::vector<std::string>& folders,
                std::size_t max_models, SessionIsOpen is_open = {}, const Clock& clock = real_clock());

@@ -91,7 +91,7 @@ public:
     std::string own_url() const {
         const std::string& host = options.server.host;
         if (host != "0.0.0.0" && host != "::") return server.url();
-        const std::string scheme = options.server.tls_certificate.empty() ? "http://" : "https://";
+        const std::string scheme = options.server.tls.certificate.empty() ? "http://" : "https://";
         return scheme + (host == "::" ? "[::1]" : "127.0.0.1") + ":" + std::to_string(server.port());
     }
 

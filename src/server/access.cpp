@@ -67,7 +67,7 @@ Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Cl
       origins_(options.allowed_origins),
       loopback_(options.host.empty() || is_loopback_host(options.host)),
       insecure_(options.insecure),
-      wants_certificates_(!options.tls_client_ca.empty()),
+      wants_certificates_(!options.tls.authorities.empty()),
       own_uid_(::getuid()),
       port_(options.port) {
     if (!loopback_ && tokens.empty() && !wants_certificates_ && !insecure_) {

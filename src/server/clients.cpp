@@ -17,11 +17,10 @@ std::shared_ptr<ClientUse> Clients::of(const std::string& who, bool is_own) {
     return clients_.with([&](auto& clients) {
         Entry& entry = clients[who];
         if (entry.use == nullptr) {
-            const std::size_t bytes = or_all(is_own ? limits_.own_bytes_in_flight : limits_.bytes_in_flight);
             const auto most = [&](std::size_t limit) { return or_all(is_own ? 0 : limit); };
-            entry.use = std::make_shared<ClientUse>(ClientUse::Limits{limits_.requests_per_second, bytes,
-                                                                      most(limits_.connections), most(limits_.sessions),
-                                                                      most(limits_.channels), most(limits_.segments)});
+            entry.use = std::make_shared<ClientUse>(
+                ClientUse::Limits{limits_.requests_per_second, most(limits_.bytes_in_flight), most(limits_.connections),
+                                  most(limits_.sessions), most(limits_.channels), most(limits_.segments)});
         }
         entry.last = now;
         return entry.use;

@@ -14,10 +14,8 @@ class Clients {
 public:
     struct Limits {
         std::size_t requests_per_second = 0;  ///< 0: any number
-        std::size_t bytes_in_flight = 0;      ///< of a stranger; 0: as many as all may have
-        std::size_t own_bytes_in_flight = 0;  ///< of the server's own user; likewise
         // Of one that is not the server's own user; 0: any number.
-        std::size_t connections = 0, sessions = 0, channels = 0, segments = 0;
+        std::size_t bytes_in_flight = 0, connections = 0, sessions = 0, channels = 0, segments = 0;
     };
     explicit Clients(Limits limits) : limits_(limits) {}
 

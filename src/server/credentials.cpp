@@ -22,20 +22,21 @@ std::vector<AccessToken> Credentials::tokens_of(const ServerOptions& options) {
 }
 
 std::shared_ptr<const http::TlsServer> Credentials::tls_of(const ServerOptions& options) {
-    if (options.tls_certificate.empty() != options.tls_key.empty())
+    const TlsOptions& files = options.tls;
+    if (files.certificate.empty() != files.key.empty())
         throw std::invalid_argument("TLS needs both a certificate and its key");
-    if (options.tls_certificate.empty()) {
-        if (!options.tls_client_ca.empty())
+    if (files.certificate.empty()) {
+        if (!files.authorities.empty())
             throw std::invalid_argument("certificates of clients need TLS: give the server a certificate and its key");
         return nullptr;
     }
-    return http::TlsServer::load({options.tls_certificate, options.tls_key, options.tls_client_ca});
+    return http::TlsServer::load(files);
 }
 
 Credentials::Credentials(const ServerOptions& options)
     : options_(options),
       tokens_({options.token_file}),
-      tls_({options.tls_certificate, options.tls_key, options.tls_client_ca}) {}
+      tls_({options.tls.certificate, options.tls.key, options.tls.authorities}) {}
 
 bool Credentials::tend(SteadyTime now, Access& access, const UseTls& use_tls) {
     if (now - looked_ < kLookEvery) return false;

@@ -65,7 +65,7 @@ public:
 
     Outcome renew(const BuiltinCall& call) const {
         const BuiltinParams params(call.params, {"leases", "ttl_ms"});
-        const auto ttl = params.optional_ms("ttl_ms", parts_.leases.limits().max_ttl);
+        const auto ttl = params.optional_ms("ttl_ms", service::LeaseLimits::kMaxTtl);
         const auto callers = clients_of(call);
         return each(params, [&](const std::string& id) {
             return any(callers, [&](const auto& caller) { return parts_.leases.renew(caller, {&id, 1}, ttl) == 1; });

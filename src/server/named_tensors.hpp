@@ -46,14 +46,14 @@ private:
 /// Thread safety: all methods from any thread.
 class NamedTensors {
 public:
-    /// `max_members`: of one set. Tensors are put into segments of `pool`, or, where that is null, into ordinary
-    /// memory.
-    NamedTensors(service::TensorStoreLimits limits, std::size_t max_members, shm::SegmentPool* pool)
-        : store_(limits), max_members_(max_members), pool_(pool) {}
+    /// Of one set: the largest models have some thousand tensors, and each costs memory beside its bytes.
+    static constexpr std::size_t kMaxMembers = 100'000;
+
+    /// Tensors are put into segments of `pool`, or, where that is null, into ordinary memory.
+    NamedTensors(NamedTensorLimits limits, shm::SegmentPool* pool) : store_(limits), pool_(pool) {}
 
     service::TensorStore& store() { return store_; }
     const service::TensorStore& store() const { return store_; }
-    std::size_t max_members() const { return max_members_; }
 
     /// Copied once, unless a tensor lies in a segment already, has no gaps, and nobody else can write to it: then the
     /// segment is sealed. Throws std::bad_alloc, InvalidValue.
@@ -93,7 +93,6 @@ private:
     bool can_seal(const std::string& owner, const codec::TensorPointer& tensor) const;
 
     service::TensorStore store_;
-    const std::size_t max_members_;
     shm::SegmentPool* const pool_;
 };
 

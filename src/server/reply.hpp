@@ -14,11 +14,6 @@
 
 namespace shared_tensor::server {
 
-struct ReplyLimits {
-    std::size_t max_json_bytes = std::size_t{64} << 20;
-    std::size_t max_batch_bytes = json_rpc::BatchWriter::kDefaultMaxBytes;
-};
-
 /// Prints one answer; tensors go through `exchange` by its policy, objects as handles of `grants`. What can't be
 /// printed becomes the error that says why, and so does a value when `memory`, which its tensors may lie in, failed.
 /// Throws json_rpc::TextTooLong where the limit of `out` itself is too low.

@@ -31,8 +31,7 @@ void ReplyText::make_room(std::size_t bytes) {
     auto share = values_->hold(*principal_, bytes);
     if (share == nullptr) {
         throw ReplyStopped(json_rpc::out_of_memory(
-            "the answer needs more bytes in flight than are left (--max-bytes-in-flight, "
-            "--max-client-bytes-in-flight): "
+            "the answer needs more bytes in flight than are left (--max-bytes-in-flight, of one client half of it): "
             "ask again later, or take tensors by another transport (Shared-Tensor-Accept: shm, body)"));
     }
     if (shares_ == nullptr) shares_ = std::make_shared<Shares>();

@@ -258,7 +258,7 @@ http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
 
 http::Response RpcEndpoint::answer_batch(Message& message, std::vector<Item>& items) const {
     ReplyText json(*values_, message.principal, &message.client);
-    json_rpc::BatchWriter writer(json, replies_.max_batch_bytes);
+    json_rpc::BatchWriter writer(json);
     for (const Item& item : items) {
         if (!item.request.is_notification()) writer.expect(item.id());
     }

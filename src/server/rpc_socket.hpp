@@ -17,13 +17,6 @@
 
 namespace shared_tensor::server {
 
-struct SocketLimits {
-    std::size_t max_sockets = 256;
-    std::size_t max_calls = 16;      ///< of one socket at once, those that stream included
-    std::size_t max_watches = 1000;  ///< tasks that one socket watches
-    http::WebSocketLimits transport;
-};
-
 /// What all WebSockets of a server share. It outlives them.
 struct SocketParts {
     const RpcEndpoint& rpc;
@@ -32,6 +25,7 @@ struct SocketParts {
     std::string epoch;
     ReplyLimits replies;
     SocketLimits limits;
+    http::WebSocketLimits transport;
 };
 
 /// One WebSocket: JSON-RPC messages in both directions, each answered when it is done, and the items of calls that

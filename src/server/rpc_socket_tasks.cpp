@@ -9,6 +9,13 @@ namespace shared_tensor::server {
 
 using json_rpc::Json;
 
+namespace {
+
+/// Tasks that one socket watches; a client asks for the state of further ones. Each costs some hundred bytes.
+constexpr std::size_t kMaxWatches = 1000;
+
+}  // namespace
+
 /// The answer says what the task is now; task.changed tells what comes then.
 void RpcSocket::watch_task(const json_rpc::Request& request) {
     if (request.is_notification()) return;
@@ -27,7 +34,7 @@ void RpcSocket::watch_task(const json_rpc::Request& request) {
                 out->say(std::move(text));
             });
         const bool taken = calls_.with([&](Calls& calls) {
-            if (calls.tasks.size() >= parts_.limits.max_watches && !calls.tasks.contains(task)) return false;
+            if (calls.tasks.size() >= kMaxWatches && !calls.tasks.contains(task)) return false;
             calls.tasks.insert_or_assign(task, watch);
             return true;
         });

@@ -4,17 +4,16 @@
 #include <atomic>
 #include <set>
 #include <stdexcept>
-#include <thread>
 
 #include "models/torch_library.hpp"
 #include "server/credentials.hpp"
-#include "server/descriptor_shares.hpp"
 #include "server/lease_methods.hpp"
 #include "server/local_clients.hpp"
 #include "server/local_socket.hpp"
 #include "server/model_methods.hpp"
 #include "server/named_tensors.hpp"
 #include "server/object_methods.hpp"
+#include "server/option_table.hpp"
 #include "server/own_methods.hpp"
 #include "server/router.hpp"
 #include "server/server_info.hpp"
@@ -29,12 +28,10 @@
 #include "tensor/shared_allocation.hpp"
 #include "util/closer.hpp"
 #include "util/default_local_socket.hpp"
-#include "util/descriptors.hpp"
 #include "util/heap_trimmer.hpp"
 #include "util/housekeeper.hpp"
 #include "util/ids.hpp"
 #include "util/log.hpp"
-#include "util/memory_size.hpp"
 #include "util/process_mark.hpp"
 
 #include <shared_tensor/version.hpp>
@@ -48,117 +45,19 @@ using namespace server;  // NOLINT(google-build-using-namespace): the rooms that
 constexpr std::chrono::milliseconds kTendEvery{200};
 constexpr std::chrono::milliseconds kFlushTime{1'000};
 
-std::size_t cores() { return std::max(1U, std::thread::hardware_concurrency()); }
-
-void lower(std::size_t& limit, std::size_t to, const char* name, std::size_t descriptors) {
-    if (to < limit)
-        log::info(name, " is ", to, " instead of ", limit, ": the limit of open files (ulimit -n) is ", descriptors);
-    limit = to;
-}
-
-/// What takes descriptors is bounded by what there are, so that some are left to answer with.
-void use_descriptors(ServerOptions& options) {
-    constexpr std::size_t kMostSegments = 16'384;  // of each kind
-    const std::size_t limit = options.raise_descriptor_limit ? raise_descriptor_limit() : descriptor_limit();
-    const std::size_t open = open_descriptors();
-    const DescriptorShares shares = share_descriptors(
-        {options.max_connections, options.max_web_sockets, options.max_local_channels, kMostSegments, kMostSegments},
-        options.max_segments, limit - std::min(limit, open));
-    lower(options.max_connections, shares.connections, "--max-connections", limit);
-    lower(options.max_web_sockets, shares.web_sockets, "--max-web-sockets", limit);
-    lower(options.max_local_channels, shares.local_channels, "--max-local-channels", limit);
-    options.max_segments = shares.own_segments + shares.clients_segments;
-    if (options.max_untrusted_connections == 0)
-        options.max_untrusted_connections = std::max<std::size_t>(1, options.max_connections / 4);
-}
-
-ServerOptions completed(ServerOptions options) {
-    if (options.host.empty() && options.unix_socket.empty()) {
-        throw std::invalid_argument("the server has nowhere to listen: give a host or a Unix socket");
-    }
-    if (options.cuda != "auto" && options.cuda != "on" && options.cuda != "off")
-        throw std::invalid_argument("cuda is \"" + options.cuda + "\": use auto, on or off");
-    if (options.stream_window_items == 0 || options.stream_window_bytes == 0)
-        throw std::invalid_argument("a stream's window must be at least 1 item and 1 byte");
-    if (options.queue == 0) throw std::invalid_argument("queue must be at least 1");
-    if (options.workers == 0) options.workers = std::max<std::size_t>(4, cores());
-    use_descriptors(options);
-    if (options.torch_threads == 0) options.torch_threads = std::max<std::size_t>(1, cores() / options.workers);
-    return options;
-}
-
 service::DispatcherOptions dispatcher_options(const ServerOptions& options, const detail::CallMemory& memory) {
-    service::DispatcherOptions result;
-    result.memory = options.local_socket == "none" ? nullptr : &memory;
-    result.pool.workers = options.workers;
-    result.pool.queue_limit = options.queue;
-    result.tasks.max_tasks = options.max_tasks;
-    result.tasks.default_ttl = options.task_ttl;
-    result.tasks.max_host_bytes = options.max_task_bytes;
-    result.tasks.max_device_bytes = options.max_task_bytes;
-    result.cache = options.cache;
-    result.cache_bytes = options.cache_bytes;
-    result.call_timeout = options.call_timeout;
-    result.max_streams = options.max_streams;
-    result.own_result = &tensor::own_result;
-    result.idempotency.max_keys = options.idempotency_keys;
-    result.idempotency.window = options.idempotency_window;
-    result.idempotency.max_bytes = options.idempotency_bytes;
-    return result;
+    return {{options.calls}, options.local_socket == "none" ? nullptr : &memory, &tensor::own_result};
 }
 
 http::ServerOptions http_options(const ServerOptions& options) {
-    http::ServerOptions result;
-    result.host = options.host;
-    result.port = options.port;
-    result.unix_socket = options.unix_socket;
-    result.max_header_line_bytes = options.max_header_bytes;
-    result.max_headers = options.max_headers;
-    result.max_connections = options.max_connections;
-    result.max_connections_of_address = options.max_client_connections;
-    result.max_untrusted_connections = options.max_untrusted_connections;
-    result.tls = Credentials::tls_of(options);
-    result.header_timeout = options.header_timeout;
-    result.body_timeout = options.body_timeout;
-    result.body_stall_timeout = options.body_stall_timeout;
-    result.idle_timeout = options.idle_timeout;
-    result.write_timeout = options.write_timeout;
-    result.max_chunks = options.max_chunks;
-    result.max_bytes_in_flight = options.max_bytes_in_flight;
-    result.min_bytes_per_second = options.min_bytes_per_second;
-    return result;
+    return {{options.http}, options.host, options.port, options.unix_socket, Credentials::tls_of(options)};
 }
 
 /// Tensors up to this size lie in segments together: each segment takes a descriptor.
 constexpr std::size_t kSmallTensor = std::size_t{64} << 10;
 
-shm::PoolLimits pool_limits(const ServerOptions& options) {
-    shm::PoolLimits limits;
-    limits.max_bytes = options.max_shared_bytes > 0 ? options.max_shared_bytes : memory_size() / 2;
-    limits.max_idle_bytes = limits.max_bytes / 4;
-    limits.max_segments = options.max_segments - options.max_segments / 2;
-    limits.max_together = kSmallTensor;
-    return limits;
-}
-
-service::TensorStoreLimits named_limits(const ServerOptions& options) {
-    return {options.max_named_tensors, options.max_named_bytes > 0 ? options.max_named_bytes : memory_size() / 4};
-}
-
-service::LeaseLimits lease_limits(const ServerOptions& options) {
-    service::LeaseLimits limits;
-    limits.max_per_client = options.max_client_leases;
-    limits.max_leases = options.max_leases;
-    limits.confirm_within = options.lease_confirm_within;
-    limits.default_ttl = options.lease_ttl;
-    limits.max_unwatched_bytes = options.max_kept_bytes > 0 ? options.max_kept_bytes : memory_size() / 4;
-    return limits;
-}
-
-service::UploadLimits upload_limits(const ServerOptions& options) {
-    const std::uint64_t all = options.max_upload_bytes > 0 ? options.max_upload_bytes : memory_size() / 4;
-    const std::uint64_t one = options.max_client_upload_bytes > 0 ? options.max_client_upload_bytes : all / 2;
-    return {all, one, options.max_uploads, options.max_client_uploads, options.upload_ttl};
+shm::PoolLimits pool_limits(const SharedMemoryLimits& all) {
+    return {all.max_bytes, all.max_bytes / 4, all.max_segments - all.max_segments / 2, kSmallTensor};
 }
 
 using Frameworks = std::set<const detail::Framework*>;
@@ -200,49 +99,32 @@ Frameworks frameworks_of(const Registry& registry, const models::TorchModels* mo
     return all;
 }
 
-ReplyLimits reply_limits(const ServerOptions& options) {
-    return {options.max_reply_json_bytes, options.max_batch_reply_bytes};
-}
-
-/// A stranger may hold half of what all may hold, so that no one client keeps the others out.
+/// A client may hold half of what all may hold, so that it keeps no others out.
 Clients::Limits client_limits(const ServerOptions& options) {
-    const std::size_t all = options.max_bytes_in_flight > 0 ? options.max_bytes_in_flight : memory_size() / 4;
-    const std::size_t one = options.max_client_bytes_in_flight;
-    const std::size_t connections = options.max_client_connections;
-    const auto half = [](std::size_t limit) { return std::max<std::size_t>(1, limit / 2); };
-    return {options.max_client_requests,
-            one > 0 ? one : all / 2,
-            one,
-            connections > 0 ? connections : half(options.max_connections),
-            half(options.max_sessions),
-            half(options.max_local_channels),
-            half(options.max_segments / 2)};
+    const std::size_t connections = options.http.max_client_connections;
+    return {options.http.max_client_requests,
+            share_of_one_client(options.http.max_bytes_in_flight),
+            connections > 0 ? connections : share_of_one_client(options.http.max_connections),
+            share_of_one_client(options.sessions.max_sessions),
+            share_of_one_client(options.shared_memory.max_channels),
+            share_of_one_client(options.shared_memory.max_segments / 2)};
 }
 
 /// A token that crosses a network in the clear is anybody's.
 void warn_of_plain_tokens(const ServerOptions& options) {
     const bool is_remote = !options.host.empty() && !is_loopback_host(options.host);
-    if (is_remote && options.tls_certificate.empty() && !options.insecure)
+    if (is_remote && options.tls.certificate.empty() && !options.insecure)
         log::warn(
             "tokens come unencrypted: give the server a certificate (--tls-certificate, --tls-key), or put a proxy "
             "with TLS in front of it");
 }
 
-SocketLimits socket_limits(const ServerOptions& options) {
-    SocketLimits limits;
-    limits.max_sockets = options.max_web_sockets;
-    limits.max_calls = options.max_socket_calls;
-    limits.max_watches = options.max_socket_watches;
-    limits.transport.max_text_bytes = options.max_json_bytes;
-    limits.transport.max_binary_bytes = options.max_body_bytes;
-    limits.transport.idle = options.socket_idle;
-    limits.transport.stall = options.write_timeout;
-    limits.transport.min_bytes_per_second = options.min_bytes_per_second;
-    return limits;
-}
+/// Ends a WebSocket whose other side sends nothing for so long, not even the answer to a ping. Proxies wait as long.
+constexpr std::chrono::milliseconds kSocketIdle{60'000};
 
-json_rpc::ParseLimits parse_limits(const ServerOptions& options) {
-    return {{options.max_json_depth, options.max_json_bytes}, options.max_batch_items};
+http::WebSocketLimits web_socket_limits(const ServerOptions& options) {
+    return {options.requests.json.max_bytes, options.http.max_body_bytes, kSocketIdle, options.http.write_timeout,
+            options.http.min_bytes_per_second};
 }
 
 }  // namespace
@@ -250,60 +132,54 @@ json_rpc::ParseLimits parse_limits(const ServerOptions& options) {
 class Server::Impl {
 public:
     Impl(const Registry& registry, ServerOptions wanted)
-        : options_(completed(std::move(wanted))),
+        : options_(in_force(std::move(wanted))),
           torch_(torch_for_models(options_)),
           epoch_(random_hex(8)),
           credentials_(options_),
           clients_(client_limits(options_)),
           access_(options_, Credentials::tokens_of(options_), clients_),
-          sessions_({options_.max_sessions, options_.session_idle}),
-          objects_({options_.max_objects, options_.max_client_objects, options_.object_idle}),
-          leases_(lease_limits(options_)),
-          local_({access_, sessions_, leases_, epoch_, pool_limits(options_), options_.max_segments / 2,
-                  options_.max_local_channels, options_.header_timeout, [this] { return way_facts(); }}),
+          sessions_(options_.sessions),
+          objects_(options_.objects, options_.sessions.idle),
+          leases_(options_.leases),
+          local_({access_, sessions_, leases_, epoch_, pool_limits(options_.shared_memory),
+                  options_.shared_memory.max_segments / 2, options_.shared_memory.max_channels,
+                  options_.http.header_timeout, [this] { return way_facts(); }}),
           allocation_(local_.pool()),
-          names_(named_limits(options_), options_.max_set_members,
-                 options_.local_socket == "none" ? nullptr : &local_.pool()),
-          uploads_(upload_limits(options_)),
+          names_(options_.names, options_.local_socket == "none" ? nullptr : &local_.pool()),
+          uploads_(options_.uploads),
           watches_([this](const auto& id, const auto& owner) { return dispatcher_.tasks().get(id, owner); }),
           dispatcher_(registry, dispatcher_options(options_, allocation_), &tensor::make_handle),
           models_(dispatcher_.functions(), torch_ != nullptr ? models::LoadModel(torch_->load) : nullptr,
-                  options_.model_folders, options_.max_models,
+                  options_.model_folders, models::ModelTable::kMaxLoaded,
                   [this](const std::string& session) { return sessions_.is_open(session); }),
           open_rpc_(dispatcher_.functions(), SHARED_TENSOR_VERSION, {own_methods(), {{"Tensor", tensor_schema()}}}),
           values_{objects_,
                   leases_,
                   named_values(),
                   epoch_,
-                  CodingOffer::parse(options_.compression, options_.compression_level),
+                  CodingOffer::parse(options_.compression.codings, options_.compression.level),
                   [this](const Principal& who, std::size_t bytes) {
                       http::BodyBudget* const own = who.use != nullptr ? who.use->bytes_in_flight.get() : nullptr;
                       return transport_.hold_bytes(own, bytes);
                   },
-                  options_.max_reply_data_elements},
+                  options_.replies.max_data_elements},
           recipients_(sessions_, local_, values_),
           builtins_({dispatcher_, sessions_, [this] { return info(); }, [this] { return way_facts(); }, open_rpc_,
                      epoch_, options_.max_wait}),
-          streams_{dispatcher_,
-                   recipients_,
-                   values_,
-                   ways_,
-                   {options_.stream_window_items, options_.stream_window_bytes},
-                   options_.max_reply_json_bytes},
-          rpc_(dispatcher_, builtins_, recipients_, values_, ways_, streams_, parse_limits(options_),
-               reply_limits(options_)),
-          sockets_({rpc_, streams_, watches_, epoch_, reply_limits(options_), socket_limits(options_)}),
+          streams_{dispatcher_, recipients_, values_, ways_, StreamWindow(), options_.replies.max_json_bytes},
+          rpc_(dispatcher_, builtins_, recipients_, values_, ways_, streams_, options_.requests, options_.replies),
+          sockets_({rpc_, streams_, watches_, epoch_, options_.replies, options_.sockets, web_socket_limits(options_)}),
           router_({access_,
                    rpc_,
                    {names_, leases_, epoch_, values_.compression, ways_.compression()},
-                   {names_, uploads_, epoch_, values_, ways_.compression(), options_.max_body_bytes},
+                   {names_, uploads_, epoch_, values_, ways_.compression(), options_.http.max_body_bytes},
                    sockets_,
                    open_rpc_,
                    values_,
                    ways_.compression(),
                    [this] { return ready(); },
-                   options_.max_json_bytes,
-                   options_.max_body_bytes}),
+                   options_.requests.json.max_bytes,
+                   options_.http.max_body_bytes}),
           transport_(http_options(options_), router_) {
         const Frameworks frameworks = frameworks_of(registry, torch_);
         for (const detail::Framework* framework : frameworks)
@@ -382,7 +258,7 @@ public:
         if (options_.host.empty()) return "unix:" + options_.unix_socket;
         const std::string host =
             options_.host.find(':') == std::string::npos ? options_.host : '[' + options_.host + ']';
-        return (options_.tls_certificate.empty() ? "http://" : "https://") + host + ':' + std::to_string(port());
+        return (options_.tls.certificate.empty() ? "http://" : "https://") + host + ':' + std::to_string(port());
     }
     std::size_t functions() const { return dispatcher_.functions().size(); }
     void on_session_closed(std::function<void(std::string_view)> closed) { session_closed_ = std::move(closed); }

@@ -4,6 +4,7 @@
 
 #include <shared_tensor/version.hpp>
 
+#include "server/option_table.hpp"
 #include "tensor/devices/devices.hpp"
 
 namespace shared_tensor::server {
@@ -29,54 +30,6 @@ Json device_memory() {
             {"closed", openings.closed},
             {"quarantined", quarantine.blocks},
             {"quarantined_bytes", quarantine.bytes}};
-}
-
-Json limits(const InfoSources& sources) {
-    const ServerOptions& options = sources.options;
-    const service::TensorStoreLimits& names = sources.names.limits();
-    const shm::PoolLimits& shared = sources.local.pool().limits();
-    return {{"max_json_bytes", options.max_json_bytes},
-            {"max_json_depth", options.max_json_depth},
-            {"max_body_bytes", options.max_body_bytes},
-            {"max_batch_items", options.max_batch_items},
-            {"max_batch_reply_bytes", options.max_batch_reply_bytes},
-            {"max_reply_json_bytes", options.max_reply_json_bytes},
-            {"max_reply_data_elements", options.max_reply_data_elements},
-            {"max_connections", options.max_connections},
-            {"queue", options.queue},
-            {"call_timeout_ms", options.call_timeout.count()},
-            {"max_wait_ms", options.max_wait.count()},
-            {"max_tasks", options.max_tasks},
-            {"task_ttl_ms", options.task_ttl.count()},
-            {"max_sessions", options.max_sessions},
-            {"max_untrusted_connections", options.max_untrusted_connections},
-            {"max_segments", options.max_segments},
-            {"max_local_channels", options.max_local_channels},
-            {"max_leases", options.max_leases},
-            {"max_client_leases", options.max_client_leases},
-            {"max_shared_bytes", shared.max_bytes},
-            {"lease_ttl_ms", options.lease_ttl.count()},
-            {"max_kept_bytes", sources.leases.limits().max_unwatched_bytes},
-            {"lease_confirm_within_ms", options.lease_confirm_within.count()},
-            {"max_named_tensors", options.max_named_tensors},
-            {"max_set_members", options.max_set_members},
-            {"max_named_bytes", names.max_bytes},
-            {"max_upload_bytes", sources.uploads.limits().max_bytes},
-            {"max_client_upload_bytes", sources.uploads.limits().max_client_bytes},
-            {"max_uploads", options.max_uploads},
-            {"max_client_uploads", options.max_client_uploads},
-            {"upload_ttl_ms", options.upload_ttl.count()},
-            {"max_objects", options.max_objects},
-            {"max_models", options.max_models},
-            {"max_web_sockets", options.max_web_sockets},
-            {"max_streams", options.max_streams},
-            {"max_socket_calls", options.max_socket_calls},
-            {"max_socket_watches", options.max_socket_watches},
-            {"stream_window_items", options.stream_window_items},
-            {"stream_window_bytes", options.stream_window_bytes},
-            {"socket_idle_ms", options.socket_idle.count()},
-            {"max_client_objects", options.max_client_objects},
-            {"object_idle_ms", options.object_idle.count()}};
 }
 
 Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
@@ -188,11 +141,16 @@ Json totals(const InfoSources& sources) {
 Json server_info(const InfoSources& sources) {
     using std::chrono::milliseconds;
     const auto uptime = std::chrono::duration_cast<milliseconds>(real_clock().now() - sources.started);
-    Json info{{"name", "shared-tensor-server"}, {"version", SHARED_TENSOR_VERSION},
-              {"epoch", sources.epoch},         {"uptime_ms", uptime.count()},
-              {"service", service(sources)},    {"functions", sources.dispatcher.functions().size()},
-              {"devices", devices()},           {"ways", describe_ways(sources.way_facts)},
-              {"limits", limits(sources)},      {"totals", totals(sources)}};
+    Json info{{"name", "shared-tensor-server"},
+              {"version", SHARED_TENSOR_VERSION},
+              {"epoch", sources.epoch},
+              {"uptime_ms", uptime.count()},
+              {"service", service(sources)},
+              {"functions", sources.dispatcher.functions().size()},
+              {"devices", devices()},
+              {"ways", describe_ways(sources.way_facts)},
+              {"limits", limits_json(sources.options)},
+              {"totals", totals(sources)}};
     if (!sources.way_facts.local_socket.empty()) info["local_socket"] = sources.way_facts.local_socket;
     return info;
 }

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include <shared_tensor/limits.hpp>
+
 #include "util/budget.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
@@ -20,11 +22,7 @@ namespace shared_tensor::server {
 /// Thread safety: all methods from any thread.
 class Sessions {
 public:
-    struct Limits {
-        std::size_t max_sessions = 256;
-        std::chrono::milliseconds idle{600'000};
-    };
-    explicit Sessions(Limits limits, const Clock& clock = real_clock()) : limits_(limits), clock_(&clock) {}
+    explicit Sessions(SessionLimits limits, const Clock& clock = real_clock()) : limits_(limits), clock_(&clock) {}
 
     /// Called with a session's token after it ended; set before use. Must not block.
     void on_closed(std::function<void(std::string_view)> closed) { closed_ = std::move(closed); }
@@ -46,7 +44,7 @@ public:
     void close_channel(std::uint64_t channel);
     void expire();  ///< housekeeping
     std::size_t size() const;
-    const Limits& limits() const { return limits_; }
+    const SessionLimits& limits() const { return limits_; }
 
 private:
     struct Session {
@@ -61,7 +59,7 @@ private:
     template <class Ends>
     void remove_if(Ends ends);
 
-    Limits limits_;
+    SessionLimits limits_;
     const Clock* clock_;
     std::function<void(std::string_view)> closed_;
     Guarded<std::unordered_map<std::string, Session>> sessions_;

@@ -56,7 +56,7 @@ std::optional<http::WebSocketPlan> SocketEndpoint::plan(const http::RequestHead&
     if (!room) return std::nullopt;
     const auto place = std::make_shared<Place>(state_);
     http::WebSocketPlan plan;
-    plan.limits = parts_.limits.transport;
+    plan.limits = parts_.transport;
     if (principal.use != nullptr) {
         plan.client_budget = principal.use->bytes_in_flight;
         plan.client_connections = principal.use->connections;

@@ -27,7 +27,6 @@ public:
     void close_revoked();
 
     std::size_t sockets() const;
-    const SocketLimits& limits() const { return parts_.limits; }
 
 private:
     class Place;

@@ -138,8 +138,8 @@ TensorMethods::Sent TensorMethods::read_sent(const JsonSource& source, const Bui
     if (many) {
         const ValueReader members = reader("tensors");
         members.require(Kind::object, "object of tensors");
-        if (members.size() > names_->max_members())
-            members.fail("at most " + std::to_string(names_->max_members()) + " members",
+        if (members.size() > NamedTensors::kMaxMembers)
+            members.fail("at most " + std::to_string(NamedTensors::kMaxMembers) + " members",
                          std::to_string(members.size()));
         sent.tensors.emplace();
         members.each_member([&](std::string_view name, const ValueReader& member) {
@@ -150,7 +150,7 @@ TensorMethods::Sent TensorMethods::read_sent(const JsonSource& source, const Bui
     if (together) {
         sent.data = read_tensor(source, reader("data"));
         if (!tensor::is_bytes(sent.data)) refuse("data", "uint8 tensor of one dimension", "another tensor");
-        sent.manifest = tensor::read_manifest(reader("manifest"), sent.data->bytes(), names_->max_members());
+        sent.manifest = tensor::read_manifest(reader("manifest"), sent.data->bytes(), NamedTensors::kMaxMembers);
         for (const auto& [name, member] : *sent.manifest)
             check_member_name(reader("manifest"), name);
     }

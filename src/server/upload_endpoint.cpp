@@ -231,7 +231,7 @@ http::Response UploadEndpoint::publish(const UploadRequest& wanted, const Upload
     const tensor::Block block = upload->block();
     const std::uint64_t size = upload->form().size;
     tensor::FileContent content = tensor::view_file(block, size, *wanted.file_form, wanted.raw);
-    check_content(content, names_->max_members());
+    check_content(content, NamedTensors::kMaxMembers);
     single_out(content, wanted.key.name);
     auto placed = names_->adopt(wanted.key.owner, std::move(content), size);
     auto& store = names_->store();

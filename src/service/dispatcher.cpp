@@ -13,6 +13,8 @@ using json_rpc::Error;
 
 namespace {
 
+constexpr std::size_t kMaxKeyBytes = 255;  // docs/protocol.md: what clients may rely on
+
 std::string keyed_name(const CallSpec& spec) {
     return spec.owner.principal + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
 }
@@ -83,9 +85,8 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     const FunctionTable::Entry& function = *found;
     const FunctionOptions& options = function.shared->options();
     if (auto error = refuse(function, kind)) return std::move(*error);
-    if (spec.idempotency_key.size() > keys_.limits().max_key_bytes) {
-        return json_rpc::invalid_params("idempotency_key",
-                                        "at most " + std::to_string(keys_.limits().max_key_bytes) + " bytes",
+    if (spec.idempotency_key.size() > kMaxKeyBytes) {
+        return json_rpc::invalid_params("idempotency_key", "at most " + std::to_string(kMaxKeyBytes) + " bytes",
                                         std::to_string(spec.idempotency_key.size()));
     }
     auto nodes = match_arguments(*function.shared, spec.params);

@@ -23,14 +23,7 @@
 
 namespace shared_tensor::service {
 
-struct DispatcherOptions {
-    tasks::PoolOptions pool;
-    tasks::TaskLimits tasks;
-    IdempotencyLimits idempotency;
-    bool cache = true;
-    std::uint64_t cache_bytes = std::uint64_t{256} << 20;
-    std::chrono::milliseconds call_timeout{30'000};
-    std::size_t max_streams = 64;                ///< calls that stream, at once
+struct DispatcherOptions : CallLimits {
     const detail::CallMemory* memory = nullptr;  ///< where functions may have results born; outlives the dispatcher
     OwnResult own_result = nullptr;              ///< null: nothing is lent
 };

@@ -2,6 +2,13 @@
 
 namespace shared_tensor::service {
 
+namespace {
+
+/// Of calls that ended. A client repeats a call within seconds: this lasts for a thousand keyed calls a second.
+constexpr std::size_t kMaxKeys = 10'000;
+
+}  // namespace
+
 std::optional<IdempotencyTable::Known> IdempotencyTable::find(const std::string& key,
                                                               const std::string& arguments) const {
     return state_.with([&](const State& state) { return known(state, key, arguments); });
@@ -60,7 +67,7 @@ std::size_t IdempotencyTable::size() const {
 }
 
 void IdempotencyTable::drop_old(State& state, SteadyTime now, Gone& gone) const {
-    const auto over = [&] { return state.entries.size() >= limits_.max_keys || state.bytes > limits_.max_bytes; };
+    const auto over = [&] { return state.entries.size() >= kMaxKeys || state.bytes > limits_.max_bytes; };
     while (!state.by_end.empty() && (state.by_end.front().first <= now || over())) {
         const auto& [expires, key] = state.by_end.front();
         const auto entry = state.entries.find(key);

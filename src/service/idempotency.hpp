@@ -10,17 +10,14 @@
 #include <variant>
 #include <vector>
 
+#include <shared_tensor/limits.hpp>
+
 #include "service/execution.hpp"
 #include "util/guarded.hpp"
 
 namespace shared_tensor::service {
 
-struct IdempotencyLimits {
-    std::size_t max_keys = 10'000;
-    std::chrono::milliseconds window{600'000};
-    std::uint64_t max_bytes = std::uint64_t{256} << 20;  ///< arguments and results held for keys
-    std::size_t max_key_bytes = 255;
-};
+using shared_tensor::IdempotencyLimits;
 
 /// What a key once led to, so that a repeated request is never a second run: a plain call's execution or a task's id.
 using KeyedRun = std::variant<std::shared_ptr<Execution>, std::string>;
@@ -50,7 +47,6 @@ public:
 
     void expire();
     std::size_t size() const;
-    const IdempotencyLimits& limits() const { return limits_; }
 
 private:
     struct Entry {

@@ -36,15 +36,15 @@ std::string LeaseTable::full() const {
 std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const Client& client,
                                                        std::uint64_t bytes) const {
     if (state.leases.size() >= limits_.max_leases) return Refused{too_many()};
-    const bool fits = state.unwatched_bytes <= limits_.max_unwatched_bytes &&
-                      bytes <= limits_.max_unwatched_bytes - state.unwatched_bytes;
+    const bool fits =
+        state.unwatched_bytes <= limits_.max_kept_bytes && bytes <= limits_.max_kept_bytes - state.unwatched_bytes;
     if (!client.lessee.watched && !fits) {
         return Refused{"tensors of " + std::to_string(state.unwatched_bytes) +
                        " bytes are kept for clients without a local channel, and at most " +
-                       std::to_string(limits_.max_unwatched_bytes) + " may be: release some (lease.release)"};
+                       std::to_string(limits_.max_kept_bytes) + " may be: release some (lease.release)"};
     }
-    if (client.leases.size() < limits_.max_per_client) return std::nullopt;
-    return Refused{"this client holds " + std::to_string(limits_.max_per_client) +
+    if (client.leases.size() < limits_.max_per_client()) return std::nullopt;
+    return Refused{"this client holds " + std::to_string(limits_.max_per_client()) +
                    " leases, the most that one may have: release tensors that are not needed"};
 }
 
@@ -63,7 +63,7 @@ std::variant<std::string, LeaseTable::Refused> LeaseTable::grant(const Lessee& l
         Lease lease{&client->second, way, bytes, std::move(held), !watched, now, kNever};
         Entry& entry = *state.leases.emplace(state.ids.next(), std::move(lease)).first;
         client->second.leases.insert(&entry);
-        set_end(state, entry, now + (watched ? limits_.confirm_within : limits_.default_ttl));
+        set_end(state, entry, now + (watched ? limits_.confirm_within : LeaseLimits::kTtl));
         if (!watched) state.unwatched_bytes += bytes;
         ++state.stats.leases;
         ++state.stats.granted;
@@ -111,7 +111,7 @@ std::size_t LeaseTable::for_each(std::string_view client, std::span<const std::s
 }
 
 codec::TensorPointer LeaseTable::tensor(std::string_view id, std::string_view principal) {
-    const SteadyTime end = clock_->now() + limits_.default_ttl;
+    const SteadyTime end = clock_->now() + LeaseLimits::kTtl;
     return state_.with([&](State& state) -> codec::TensorPointer {
         const auto found = state.leases.find(id);
         if (found == state.leases.end() || found->second.client->lessee.principal != principal) return nullptr;
@@ -125,7 +125,7 @@ std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::st
     const SteadyTime now = clock_->now();
     return for_each(client, ids, [&](State& state, Entry& entry) {
         if (std::exchange(entry.second.confirmed, true)) return;
-        set_end(state, entry, entry.second.client->lessee.watched ? kNever : now + limits_.default_ttl);
+        set_end(state, entry, entry.second.client->lessee.watched ? kNever : now + LeaseLimits::kTtl);
     });
 }
 
@@ -146,7 +146,7 @@ std::size_t LeaseTable::release(std::string_view client, std::span<const std::st
 std::size_t LeaseTable::renew(std::string_view client, std::span<const std::string> ids,
                               std::optional<std::chrono::milliseconds> ttl) {
     const SteadyTime end =
-        clock_->now() + std::clamp(ttl.value_or(limits_.default_ttl), std::chrono::milliseconds(0), limits_.max_ttl);
+        clock_->now() + std::clamp(ttl.value_or(LeaseLimits::kTtl), std::chrono::milliseconds(0), LeaseLimits::kMaxTtl);
     return for_each(client, ids, [&](State& state, Entry& entry) {
         entry.second.confirmed = true;
         set_end(state, entry, entry.second.client->lessee.watched ? kNever : end);

@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+#include <shared_tensor/limits.hpp>
+
 #include "codec/value.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
@@ -39,14 +41,7 @@ struct Lessee {
     bool watched = true;  ///< its end is seen; if not, its leases live for a time only
 };
 
-struct LeaseLimits {
-    std::size_t max_per_client = 10'000;
-    std::size_t max_leases = 100'000;
-    std::chrono::milliseconds confirm_within{60'000};  ///< a reply that is lost leaks nothing
-    std::chrono::milliseconds default_ttl{300'000};    ///< of clients whose end is not seen, from the first
-    std::chrono::milliseconds max_ttl{24 * 3'600'000};
-    std::uint64_t max_unwatched_bytes = std::uint64_t{8} << 30;  ///< of all such clients together
-};
+using shared_tensor::LeaseLimits;
 
 struct LeaseInfo {
     std::string id, principal, client, way;
@@ -88,7 +83,7 @@ public:
     enum class After { reused, retired };
     /// The client has done with them: their memory may be used again.
     std::size_t release(std::string_view client, std::span<const std::string> ids, After after = After::reused);
-    /// From now on for `ttl` (default_ttl without one). Those of a watched client have no end to put off.
+    /// From now on for `ttl` (LeaseLimits::kTtl without one). Those of a watched client have no end to put off.
     std::size_t renew(std::string_view client, std::span<const std::string> ids,
                       std::optional<std::chrono::milliseconds> ttl);
     /// Anybody's, for an admin: the readers may go on, so the memory is retired.
@@ -107,7 +102,6 @@ public:
     /// All of one principal, or everybody's; by id.
     std::vector<LeaseInfo> list(std::optional<std::string_view> principal = std::nullopt) const;
     LeaseStats stats() const;
-    const LeaseLimits& limits() const { return limits_; }
 
 private:
     struct Client;

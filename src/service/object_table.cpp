@@ -23,8 +23,8 @@ std::optional<ObjectTable::Refused> ObjectTable::refusal(const State& state, con
                        " handles of objects, the most that this server keeps: wait until some are released"};
     }
     const auto mine = state.by_principal.find(owner.principal);
-    if (mine == state.by_principal.end() || mine->second < limits_.max_per_principal) return std::nullopt;
-    return Refused{owner.principal + " holds " + std::to_string(limits_.max_per_principal) +
+    if (mine == state.by_principal.end() || mine->second < limits_.max_per_principal()) return std::nullopt;
+    return Refused{owner.principal + " holds " + std::to_string(limits_.max_per_principal()) +
                    " handles of objects, the most that one may have: release some (object.release)"};
 }
 
@@ -50,7 +50,7 @@ std::variant<std::string, ObjectTable::Refused> ObjectTable::grant(const HandleO
 void ObjectTable::set_end(State& state, const std::string& id, Handle& handle) const {
     if (!handle.owner.session.empty()) return;
     state.by_end.erase({handle.expires_at, id});
-    handle.expires_at = clock_->now() + limits_.idle;
+    handle.expires_at = clock_->now() + idle_;
     state.by_end.emplace(handle.expires_at, id);
 }
 

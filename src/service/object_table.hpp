@@ -14,6 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include <shared_tensor/limits.hpp>
+
 #include "codec/value.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
@@ -27,11 +29,7 @@ struct HandleOwner {
     int pid = 0;               ///< 0: unknown
 };
 
-struct ObjectLimits {
-    std::size_t max_handles = 10'000;
-    std::size_t max_per_principal = 1'000;
-    std::chrono::milliseconds idle{600'000};  ///< of handles without a session
-};
+using shared_tensor::ObjectLimits;
 
 struct HandleInfo {
     std::string id, type, principal;
@@ -56,8 +54,9 @@ struct ObjectStats {
 /// object takes.
 class ObjectTable {
 public:
-    explicit ObjectTable(ObjectLimits limits = {}, const Clock& clock = real_clock())
-        : limits_(limits), clock_(&clock) {}
+    /// `idle`: end of a handle without a session that is not used.
+    ObjectTable(ObjectLimits limits, std::chrono::milliseconds idle, const Clock& clock = real_clock())
+        : limits_(limits), idle_(idle), clock_(&clock) {}
 
     struct Refused {
         std::string reason;  ///< for people: which limit, and what to do
@@ -77,7 +76,6 @@ public:
     /// By id.
     std::vector<HandleInfo> list(std::optional<std::string_view> principal) const;
     ObjectStats stats() const;
-    const ObjectLimits& limits() const { return limits_; }
 
 private:
     struct Handle {
@@ -101,6 +99,7 @@ private:
     HandleInfo info(const State& state, const std::string& id, const Handle& handle) const;
 
     const ObjectLimits limits_;
+    const std::chrono::milliseconds idle_;
     const Clock* clock_;
     Guarded<State> state_;
 };

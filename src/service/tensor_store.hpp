@@ -11,6 +11,8 @@
 #include <variant>
 #include <vector>
 
+#include <shared_tensor/limits.hpp>
+
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 
@@ -38,10 +40,7 @@ struct Named {
 };
 using NamedPointer = std::shared_ptr<const Named>;
 
-struct TensorStoreLimits {
-    std::size_t max_names = 10'000;                    ///< of all owners; a set counts as one
-    std::uint64_t max_bytes = std::uint64_t{8} << 30;  ///< of what stands under names now
-};
+using shared_tensor::NamedTensorLimits;
 
 struct TensorStoreStats {
     std::size_t names = 0;
@@ -65,7 +64,7 @@ struct NamedPage {
 /// What goes is destroyed without a lock. Thread safety: all methods from any thread; only wait() blocks.
 class TensorStore {
 public:
-    explicit TensorStore(TensorStoreLimits limits = {}, const Clock& clock = real_clock())
+    explicit TensorStore(NamedTensorLimits limits = {}, const Clock& clock = real_clock())
         : limits_(limits), clock_(&clock) {}
 
     struct Refused {
@@ -97,7 +96,6 @@ public:
     bool closed() const;
 
     TensorStoreStats stats() const;
-    const TensorStoreLimits& limits() const { return limits_; }
 
 private:
     struct Shelf {  ///< of one owner
@@ -118,7 +116,7 @@ private:
     static std::shared_ptr<Changed> changed(State& state, std::string_view owner, std::string_view name);
     static void tell(const std::shared_ptr<Changed>& changed);
 
-    const TensorStoreLimits limits_;
+    const NamedTensorLimits limits_;
     const Clock* clock_;
     mutable Guarded<State> state_;
 };

@@ -93,12 +93,9 @@ Upload::Progress Upload::progress() const {
 /// Counted until the upload ends.
 std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const Payer& payer, const TakeBlock& take) const {
     const std::uint64_t bytes = upload.form().size;
-    const std::uint64_t most =
-        payer.may_have_all ? limits_.max_bytes : std::min(limits_.max_bytes, limits_.max_client_bytes);
-    if (bytes > most) {
-        const char* option = most < limits_.max_bytes ? "--max-client-upload-bytes" : "--max-upload-bytes";
-        return Full{"a file of at most " + std::to_string(most) + " bytes (" + option + ')', true};
-    }
+    const std::uint64_t most = payer.may_have_all ? limits_.max_bytes : limits_.max_client_bytes();
+    const char* const whose = payer.may_have_all ? " bytes (" : " bytes (half of ";
+    if (bytes > most) return Full{"a file of at most " + std::to_string(most) + whose + "--max-upload-bytes)", true};
     enum class Room { enough, none, none_of_account };
     std::uint64_t others = 0;
     const Room room = used_->with([&](Used& used) {
@@ -117,7 +114,7 @@ std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const Payer& 
     if (room != Room::enough) {
         const bool all = room == Room::none;
         return Full{(all ? "uploads of " : "uploads of yours of ") + std::to_string(others) + " bytes are under way (" +
-                    (all ? "--max-upload-bytes)" : "--max-client-upload-bytes)")};
+                    (all ? "" : "at most half of ") + "--max-upload-bytes)"};
     }
     std::shared_ptr<const void> share(used_.get(), [used = used_, bytes, account = payer.account](const void*) {
         used->with([&](Used& all) {
@@ -143,7 +140,7 @@ bool UploadTable::has_room(const All& all, const std::string& account) const {
         ++open;
         of_account += upload->account() == account ? 1 : 0;
     }
-    return open < limits_.max_uploads && of_account < limits_.max_client_uploads;
+    return open < limits_.max_uploads && of_account < limits_.max_client_uploads();
 }
 
 UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, const Payer& payer,
@@ -158,7 +155,7 @@ UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, co
             return made;
         }
         if (!has_room(all, payer.account))
-            return Full{"as many uploads are under way as may be (--max-client-uploads, --max-uploads)"};
+            return Full{"as many uploads are under way as may be (--max-uploads, of one client half of it)"};
         all.emplace(key, made);
         return made;
     });

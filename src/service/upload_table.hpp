@@ -14,6 +14,8 @@
 #include <variant>
 #include <vector>
 
+#include <shared_tensor/limits.hpp>
+
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 #include "util/memory_block.hpp"
@@ -88,13 +90,7 @@ private:
     mutable Guarded<State> state_;
 };
 
-struct UploadLimits {
-    std::uint64_t max_bytes = std::uint64_t{8} << 30;         ///< of all that are under way
-    std::uint64_t max_client_bytes = std::uint64_t{4} << 30;  ///< of one client, if that one is held to it
-    std::size_t max_uploads = 1'000;                          ///< likewise
-    std::size_t max_client_uploads = 100;                     ///< of one client
-    std::chrono::milliseconds ttl{300'000};                   ///< without a part; what was published is known as long
-};
+using shared_tensor::UploadLimits;
 
 /// The uploads that are under way, and those that were published lately. Thread safety: all methods from any thread.
 class UploadTable {
@@ -112,7 +108,7 @@ public:
         : limits_(limits), clock_(&clock), used_(std::make_shared<Guarded<Used>>()) {}
 
     /// Under whom an upload is counted, and whether that one may have all of max_bytes or no more than
-    /// max_client_bytes.
+    /// max_client_bytes().
     struct Payer {
         std::string account;
         bool may_have_all = false;
@@ -138,7 +134,6 @@ public:
         std::uint64_t bytes = 0;
     };
     Stats stats() const;
-    const UploadLimits& limits() const { return limits_; }
 
 private:
     using All = std::map<Key, UploadPointer>;

@@ -3,18 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <shared_tensor/limits.hpp>
+
 #include "codec/frame.hpp"
 
 namespace shared_tensor::streams {
 
-/// What may be on its way to the reader of a stream and not taken yet. An item may be sent while both are below: the
-/// last one may go beyond the bytes.
-struct Window {
-    static constexpr std::size_t kUnbounded =
-        static_cast<std::size_t>(-1);  ///< items, where nobody tells of taken ones
-    std::size_t items = 1024;
-    std::size_t bytes = std::size_t{4} << 20;
-};
+/// An item may be sent while both are below: the last one may go beyond the bytes.
+using Window = StreamWindow;
 
 /// The bytes of a message: its JSON, or a frame where tensors follow (codec/frame.hpp). What an item counts for is
 /// those of the message that carries it, and its tensors' that go another way.

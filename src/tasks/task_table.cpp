@@ -188,7 +188,7 @@ void TaskTable::Impl::State::remove(Task& task, Aftermath& after) {
 void TaskTable::Impl::State::keep_bounds(const TaskLimits& limits, Aftermath& after) {
     const auto too_many = [&] { return tasks.size() > limits.max_tasks; };
     const auto too_big = [&] {
-        const bool over = host_bytes > limits.max_host_bytes || device_bytes > limits.max_device_bytes;
+        const bool over = host_bytes > limits.max_bytes || device_bytes > limits.max_bytes;
         return over && by_end.begin()->first != newest_outcome;
     };
     while (!by_end.empty() && (too_many() || too_big())) {
@@ -204,7 +204,7 @@ std::optional<std::string> TaskTable::Impl::create(NewTask wanted) {
     info.id = random_id("t-");
     info.method = std::move(wanted.method);
     info.owner = std::move(wanted.owner);
-    info.ttl = std::clamp(wanted.ttl.value_or(limits_.default_ttl), milliseconds(0), limits_.max_ttl);
+    info.ttl = std::clamp(wanted.ttl.value_or(limits_.default_ttl), milliseconds(0), TaskLimits::kMaxTtl);
     info.created_at = info.updated_at = clock_.wall_time();
     task->cancel = std::move(wanted.cancel);
     TasksByEnd ends{{0, task.get()}};

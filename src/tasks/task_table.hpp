@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include <shared_tensor/limits.hpp>
+
 #include "util/clock.hpp"
 
 namespace shared_tensor::tasks {
@@ -38,13 +40,7 @@ struct TaskInfo {
     OutcomePointer outcome;  ///< of completed and failed tasks
 };
 
-struct TaskLimits {
-    std::size_t max_tasks = 10'000;                     ///< unfinished and finished ones together
-    std::chrono::milliseconds default_ttl{3'600'000};   ///< kept for so long after its end
-    std::chrono::milliseconds max_ttl{24 * 3'600'000};  ///< more is cut to it
-    std::uint64_t max_host_bytes = std::uint64_t{1} << 30;
-    std::uint64_t max_device_bytes = std::uint64_t{1} << 30;
-};
+using shared_tensor::TaskLimits;
 
 struct NewTask {
     std::string method, owner;

@@ -45,7 +45,7 @@ void note_run(State& state, SteadyTime::duration run) {
 
 class WorkerPool::Impl {
 public:
-    Impl(PoolOptions options, const Clock& clock);
+    Impl(WorkerLimits limits, const Clock& clock, SpareWorkers spare);
     ~Impl();
 
     Submitted submit(std::shared_ptr<Job> job);
@@ -71,18 +71,20 @@ private:
     Worker* to_replace(const State& state, SteadyTime now) const;
     static void drop_waiting(State& state, std::vector<std::shared_ptr<Job>>& dropped);
 
-    const PoolOptions options_;
+    const WorkerLimits limits_;
+    const SpareWorkers spare_;
     const Clock& clock_;
     Guarded<State> state_;
 };
 
-WorkerPool::Impl::Impl(PoolOptions options, const Clock& clock) : options_(options), clock_(clock) {
-    SHARED_TENSOR_CHECK(options.workers > 0, "a pool needs a worker");
+WorkerPool::Impl::Impl(WorkerLimits limits, const Clock& clock, SpareWorkers spare)
+    : limits_(limits), spare_(spare), clock_(clock) {
+    SHARED_TENSOR_CHECK(limits.workers > 0, "a pool needs a worker");
     auto state = state_.lock();  // no worker asks for it before it has a job
-    state->idle.reserve(options.workers + options.spare_workers);
-    state->workers.reserve(options.workers + options.spare_workers);
-    state->left.reserve(options.workers + options.spare_workers);
-    for (std::size_t i = 0; i < options.workers; ++i) {
+    state->idle.reserve(limits.workers + spare.most);
+    state->workers.reserve(limits.workers + spare.most);
+    state->left.reserve(limits.workers + spare.most);
+    for (std::size_t i = 0; i < limits.workers; ++i) {
         state->workers.push_back(make_worker(++state->named));
     }
     for (auto worker = state->workers.rbegin(); worker != state->workers.rend(); ++worker) {
@@ -129,8 +131,8 @@ WorkerPool::Submitted WorkerPool::Impl::submit(std::shared_ptr<Job> job) {
     Worker* assigned = nullptr;
     const auto outcome = state_.with([&](State& state) {
         if (state.draining) return Submitted::stopping;
-        const bool at_once = state.busy < options_.workers && JobQueue::has_room(job->groups);
-        const std::size_t limit = options_.queue_limit - (job->is_task ? options_.kept_for_calls() : 0);
+        const bool at_once = state.busy < limits_.workers && JobQueue::has_room(job->groups);
+        const std::size_t limit = limits_.queue_limit - (job->is_task ? limits_.kept_for_calls() : 0);
         if (!at_once && state.queue.size() >= limit) {
             ++state.refused;
             return Submitted::full;
@@ -151,7 +153,7 @@ void WorkerPool::Impl::start(Worker& worker, Job& job, SteadyTime now) {
 /// Chooses idle workers for jobs that may run. They are posted to after the lock was given up: a chain of them.
 Worker* WorkerPool::Impl::assign(State& state, SteadyTime now) const {
     Worker* chain = nullptr;
-    while (state.busy < options_.workers && state.queue.any_ready()) {
+    while (state.busy < limits_.workers && state.queue.any_ready()) {
         Worker* worker = state.idle.back();
         state.idle.pop_back();
         ++state.busy;
@@ -225,8 +227,7 @@ bool WorkerPool::Impl::withdraw(Job& job) {
 
 bool WorkerPool::Impl::enter(const Groups& groups, bool as_worker) {
     return state_.with([&](State& state) {
-        if (state.draining || (as_worker && state.busy >= options_.workers) || !JobQueue::has_room(groups))
-            return false;
+        if (state.draining || (as_worker && state.busy >= limits_.workers) || !JobQueue::has_room(groups)) return false;
         JobQueue::take(groups);
         if (as_worker) ++state.busy;
         return true;
@@ -258,11 +259,11 @@ void WorkerPool::Impl::abandon(Job& job) {
 
 bool WorkerPool::Impl::overdue(const Worker& worker, SteadyTime now) const {
     if (worker.current == nullptr || !worker.current->notes.abandoned_at) return false;
-    return now - std::max(*worker.current->notes.abandoned_at, worker.started_at) >= options_.abandoned_after;
+    return now - std::max(*worker.current->notes.abandoned_at, worker.started_at) >= spare_.after;
 }
 
 Worker* WorkerPool::Impl::to_replace(const State& state, SteadyTime now) const {
-    if (state.closing || state.replaced >= options_.spare_workers) return nullptr;
+    if (state.closing || state.replaced >= spare_.most) return nullptr;
     for (const auto& worker : state.workers) {
         if (!worker->replaced && overdue(*worker, now)) return worker.get();
     }
@@ -312,7 +313,7 @@ void WorkerPool::Impl::tend() {
 bool WorkerPool::Impl::healthy() const {
     const SteadyTime now = clock_.now();
     return state_.with([&](const State& state) {
-        if (state.replaced < options_.spare_workers) return true;
+        if (state.replaced < spare_.most) return true;
         return !std::all_of(state.workers.begin(), state.workers.end(),
                             [&](const auto& worker) { return overdue(*worker, now); });
     });
@@ -327,7 +328,7 @@ std::chrono::milliseconds WorkerPool::Impl::retry_after() const {
             if (worker->current == nullptr || worker->replaced) continue;
             running_ns += std::chrono::duration<double, std::nano>(now - worker->started_at).count();
         }
-        const auto workers = static_cast<double>(options_.workers);
+        const auto workers = static_cast<double>(limits_.workers);
         return std::max(state.mean_run_ns, running_ns / workers) * static_cast<double>(state.queue.size() + 1) /
                workers;
     });
@@ -343,8 +344,8 @@ bool WorkerPool::Impl::drain(SteadyTime deadline) {
 
 PoolStats WorkerPool::Impl::stats() const {
     return state_.with([&](const State& state) {
-        return PoolStats{options_.workers, state.busy,     state.queue.size(),
-                         state.replaced,   state.finished, state.refused};
+        return PoolStats{limits_.workers, state.busy,     state.queue.size(),
+                         state.replaced,  state.finished, state.refused};
     });
 }
 
@@ -356,7 +357,8 @@ WorkerPool::Place::~Place() {
     if (pool_ != nullptr) pool_->impl_->exit(groups_, of_worker_);
 }
 
-WorkerPool::WorkerPool(PoolOptions options, const Clock& clock) : impl_(std::make_unique<Impl>(options, clock)) {}
+WorkerPool::WorkerPool(WorkerLimits limits, const Clock& clock, SpareWorkers spare)
+    : impl_(std::make_unique<Impl>(limits, clock, spare)) {}
 WorkerPool::~WorkerPool() = default;
 
 WorkerPool::Submitted WorkerPool::submit(std::shared_ptr<Job> job) { return impl_->submit(std::move(job)); }

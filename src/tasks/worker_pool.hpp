@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include <shared_tensor/limits.hpp>
+
 #include "util/clock.hpp"
 
 namespace shared_tensor::tasks {
@@ -37,7 +39,7 @@ using Groups = std::vector<Claim>;
 struct Job {
     Groups groups;  ///< the pool sorts them
     std::function<void()> run;
-    bool is_task = false;  ///< leaves PoolOptions::kept_for_calls() places in the queue free
+    bool is_task = false;  ///< leaves WorkerLimits::kept_for_calls() places in the queue free
 
     /// The pool's own, guarded by its lock.
     struct Notes {
@@ -50,13 +52,12 @@ struct Job {
     } notes{};
 };
 
-struct PoolOptions {
-    std::size_t workers = 4;
-    std::size_t queue_limit = 1024;  ///< jobs that wait, blocked ones included
-    /// Places in the queue that tasks leave to plain calls: an eighth, and one at least if the queue has two.
-    std::size_t kept_for_calls() const { return queue_limit < 2 ? 0 : std::max<std::size_t>(1, queue_limit / 8); }
-    std::size_t spare_workers = 16;  ///< replacements for abandoned workers at most
-    std::chrono::milliseconds abandoned_after{5'000};
+using shared_tensor::WorkerLimits;
+
+/// Replacements for workers whose job was abandoned and goes on.
+struct SpareWorkers {
+    std::size_t most = 16;  ///< hung functions are bugs: a server with more of them is better restarted
+    std::chrono::milliseconds after{5'000};  ///< most abandoned jobs notice within that time that they were cancelled
 };
 
 struct PoolStats {
@@ -77,7 +78,7 @@ struct PoolStats {
 /// idle last gets the next job. Thread safety: all methods from any thread.
 class WorkerPool {
 public:
-    explicit WorkerPool(PoolOptions options, const Clock& clock = real_clock());
+    explicit WorkerPool(WorkerLimits limits, const Clock& clock = real_clock(), SpareWorkers spare = {});
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
     /// Stops: waiting jobs are dropped without a run, running ones waited for. Places are given back before, and no
@@ -112,7 +113,7 @@ public:
     /// is at its limit.
     std::optional<Place> try_hold(const Groups& groups);
 
-    /// Nobody waits for this running job any more: once it has gone on for `abandoned_after`, tend() replaces its
+    /// Nobody waits for this running job any more: once it has gone on for SpareWorkers::after, tend() replaces its
     /// worker. Its places in its groups stay taken until it really ends; then the surplus worker leaves.
     void abandon(const std::shared_ptr<Job>& job);
     /// Housekeeping, about once a second, by one thread.

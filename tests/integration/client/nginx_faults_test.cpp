@@ -146,7 +146,7 @@ TEST_CASE("tensors are pushed and pulled compressed through nginx", "[client][ng
     const ExampleDaemon server;
     const Nginx nginx(server.daemon.port(), {.buffering = buffering});
     ClientOptions options;
-    options.compression = "zstd";
+    options.compression.codings = "zstd";
     const Client client = far_client(nginx.url(), options);
     const NamedTensors names(client);
     names.push("x", numbers(), {.part_bytes = 1'000'000});

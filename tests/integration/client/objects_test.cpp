@@ -216,7 +216,7 @@ TEST_CASE("No result with an object is cached, nor one of a call with an object"
 }
 
 TEST_CASE("Handles without a session end when they are not used; their number is bounded", "[client][objects]") {
-    const auto server = daemon_with_things({"--object-idle", "2s", "--max-client-objects", "3", "--max-objects", "4"});
+    const auto server = daemon_with_things({"--session-idle", "2s", "--max-objects", "6"});
     const Client client = without_channel(server);
     const auto things = client.call<std::vector<Object>>("make_things", "idle", 3);
     CHECK_THROWS_AS(client.call<Object>("make_thing", "one too many"), ServerOutOfMemory);

@@ -141,7 +141,7 @@ TEST_CASE("writers that write nothing hold no worker and no memory for what they
     INFO((workers.empty() ? "workers by default" : "one worker"));
     constexpr std::int64_t kSpare = 16 << 20, kHeld = kClients * kBigBytes;
     ExampleDaemon server(
-        with(workers, {"--body-stall-timeout", "600s", "--max-bytes-in-flight", std::to_string(kHeld + kSpare)}));
+        with(workers, {"--body-timeout", "600s", "--max-bytes-in-flight", std::to_string(kHeld + kSpare)}));
     const int port = server.daemon.port();
     check_that_it_serves(server);
     const std::int64_t mapped = mapped_for_big(server);
@@ -179,10 +179,9 @@ TEST_CASE("writers that stop in the middle are given up, and so is what they bro
     const bool in_parts = GENERATE(true, false);
     const int clients = in_parts ? 10 : kClients;  // the first part takes memory for the whole
     INFO((in_parts ? "after a part" : "in the whole"));
-    const ExampleDaemon server({"--body-stall-timeout", "1s", "--upload-ttl", "1s", "--max-uploads",
-                                std::to_string(clients), "--max-client-uploads", std::to_string(clients),
-                                "--max-upload-bytes", std::to_string(clients * kBigBytes), "--max-bytes-in-flight",
-                                std::to_string((clients + 1) * kBigBytes)});
+    const ExampleDaemon server({"--body-timeout", "1s", "--upload-ttl", "1s", "--max-uploads",
+                                std::to_string(2 * clients), "--max-upload-bytes", std::to_string(clients * kBigBytes),
+                                "--max-bytes-in-flight", std::to_string((clients + 1) * kBigBytes)});
     const int port = server.daemon.port();
     const std::string size = std::to_string(kBigBytes), last = std::to_string(kBigBytes - 1);
     // A second time: the bounds are as wide as they were.

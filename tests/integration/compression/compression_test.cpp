@@ -38,8 +38,7 @@ Client far_client(const std::string& url, const std::string& compression, int le
     ClientOptions options;
     options.url = url;
     options.local_socket = "none";
-    options.compression = compression;
-    options.compression_level = level;
+    options.compression = {compression, level};
     return Client(options);
 }
 
@@ -143,7 +142,7 @@ TEST_CASE("nothing is compressed unless both sides want it", "[compression]") {
         const ExampleDaemon server;
         ClientOptions options;
         options.url = server.url();
-        options.compression = "zstd";
+        options.compression.codings = "zstd";
         const Client client(options);
         client.call<double>("add", 1, 2);
         client.call<at::Tensor>("scale", smooth().to(at::kFloat), 2.0);
@@ -200,7 +199,7 @@ TEST_CASE("compressed parts of a push that break off come again, a compressed pu
     ClientOptions options;
     options.url = proxy.url();
     options.local_socket = "none";
-    options.compression = "zstd";
+    options.compression.codings = "zstd";
     options.retry = fixed_delay(std::chrono::milliseconds(5), 100);
     options.retry_budget.saved = 10'000;
     const Client client(options);
@@ -366,10 +365,10 @@ TEST_CASE("options of compression that make no sense are refused", "[compression
     CHECK(run_daemon({"--port", "0", "--compression-level", "10"}).code == 1);
     ClientOptions options;
     for (const char* wrong : {"lzma", "gzip", "zstd, gzip"}) {
-        options.compression = wrong;
+        options.compression.codings = wrong;
         CHECK_THROWS_AS(Client(options), std::invalid_argument);
     }
-    options.compression = "zstd";
-    options.compression_level = 0;
+    options.compression.codings = "zstd";
+    options.compression.level = 0;
     CHECK_THROWS_AS(Client(options), std::invalid_argument);
 }

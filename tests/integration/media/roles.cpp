@@ -168,7 +168,7 @@ TEST_CASE("role: server", "[.role]") {
     options.cuda = place() == "cuda" ? "on" : "off";
     if (variable("TEST_CHANNEL") == "0") options.local_socket = "none";
     if (const std::string wait = variable("TEST_CONFIRM_WITHIN_MS"); !wait.empty())
-        options.lease_confirm_within = std::chrono::milliseconds(std::stoi(wait));
+        options.leases.confirm_within = std::chrono::milliseconds(std::stoi(wait));
     Server server(functions(), options);
     server.start();
     announce(server.url());

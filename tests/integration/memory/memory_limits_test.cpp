@@ -65,7 +65,7 @@ TEST_CASE("When the shared memory is full, results come as bytes, and go by memo
 }
 
 TEST_CASE("A client with as many leases as it may have gets bytes", "[memory][limits]") {
-    const ExampleDaemon server({"--max-client-leases", "3"});
+    const ExampleDaemon server({"--max-leases", "6"});  // three of one client
     const Client client = server.client(), other = server.client();
     std::vector<at::Tensor> held;
     for (int i = 0; i < 5; ++i)

@@ -98,7 +98,7 @@ TEST_CASE("one address has so many connections and no more", "[security][limits]
 TEST_CASE("one client's bytes in flight leave room for those of others", "[security][limits]") {
     TemporaryFolder folder;
     const std::string tokens = folder.write("tokens", "a:" + kA + "\nb:" + kB + "\n");
-    Daemon daemon(with_plugins({"--token-file", tokens, "--max-client-bytes-in-flight", "1M"}));
+    Daemon daemon(with_plugins({"--token-file", tokens, "--max-bytes-in-flight", "2M"}));
     const std::string large(800'000, ' ');
     const std::string body = call_object("echo", Json::array({1})).dump();
     HttpPeer holds(daemon.port());

@@ -127,8 +127,7 @@ TEST_CASE("With tokens, clients that show none do not keep out those that do", "
     if (::getuid() != 0) SKIP("needs root, to be somebody else");
     TemporaryFolder folder;
     const std::string tokens = folder.write("tokens", "a:" + kSecret + "\n");
-    Daemon daemon(
-        with_plugins({"--token-file", tokens, "--max-connections", "64", "--max-untrusted-connections", "8"}));
+    Daemon daemon(with_plugins({"--token-file", tokens, "--max-connections", "64"}));
     std::optional<Nginx> nginx;
     if (has_nginx()) nginx.emplace(daemon.port(), Nginx::Wish{.user = "www-data"});
     const OtherUser other(daemon.port(), 300);
@@ -145,7 +144,7 @@ TEST_CASE("With tokens, clients that show none and read no answer keep nobody ou
     if (::getuid() != 0) SKIP("needs root, to be somebody else");
     TemporaryFolder folder;
     const std::string tokens = folder.write("tokens", "a:" + kSecret + "\n");
-    Daemon daemon(with_plugins({"--token-file", tokens, "--max-untrusted-connections", "8"}));
+    Daemon daemon(with_plugins({"--token-file", tokens, "--max-connections", "32"}));
     if (!has_nginx()) SKIP("there is no nginx, whose connections show nobody until a request of theirs is admitted");
     const Nginx nginx(daemon.port(), Nginx::Wish{.user = "www-data"});
     const OtherUser other(daemon.port(), 16, OtherUser::Says::requests);

@@ -44,7 +44,7 @@ struct TlsDaemon {
     ClientOptions options() {
         ClientOptions options;
         options.url = url();
-        options.tls_ca = authority.ca();
+        options.tls.authorities = authority.ca();
         options.retry = no_retry();
         return options;
     }

@@ -128,8 +128,8 @@ TEST_CASE("a node that listens everywhere with TLS publishes to itself", "[secur
     Authority authority;
     NodeOptions options;
     options.server.host = "0.0.0.0";
-    options.server.tls_certificate = authority.server_certificate();
-    options.server.tls_key = authority.server_key();
+    options.server.tls.certificate = authority.server_certificate();
+    options.server.tls.key = authority.server_key();
     options.server.tokens = {{"nodes", std::string(32, 'n')}};
     options.client.tls_ca = authority.ca();
     options.client.token = std::string(32, 'n');
@@ -144,11 +144,11 @@ TEST_CASE("a server that is not the one it should be gets no call and no token",
     Authority other;
     ClientOptions options = server.options();
     SECTION("its authority is not known") {
-        options.tls_ca = other.ca();
+        options.tls.authorities = other.ca();
         CHECK_THROWS_AS(server.far_client(options).call<double>("add", 1, 2), NotAuthorised);
     }
     SECTION("its authority is none of the system") {
-        options.tls_ca.clear();
+        options.tls.authorities.clear();
         CHECK_THROWS_AS(server.far_client(options).call<double>("add", 1, 2), NotAuthorised);
     }
     SECTION("it has another name") {
@@ -196,10 +196,10 @@ TEST_CASE("a client's certificate says who it is, and without one there is nothi
     TlsDaemon server({"--tls-client-ca", clients.ca()});
     const auto options_with = [&](const Certificate& certificate) {
         ClientOptions options = server.options();
-        options.tls_certificate = server.authority.folder().file("client.pem");
-        options.tls_key = server.authority.folder().file("client.key");
-        certificate.write_certificate(options.tls_certificate);
-        certificate.write_key(options.tls_key);
+        options.tls.certificate = server.authority.folder().file("client.pem");
+        options.tls.key = server.authority.folder().file("client.key");
+        certificate.write_certificate(options.tls.certificate);
+        certificate.write_key(options.tls.key);
         return options;
     };
     CHECK(server.far_client(options_with(clients.sign("alice"))).call<double>("add", 1, 2) == 3);
@@ -221,11 +221,11 @@ TEST_CASE("what belongs to one certificate does not belong to another", "[securi
     TlsDaemon server({"--tls-client-ca", clients.ca()});
     const auto client_of = [&](const std::string& name) {
         ClientOptions options = server.options();
-        options.tls_certificate = server.authority.folder().file(name + ".pem");
-        options.tls_key = server.authority.folder().file(name + ".key");
+        options.tls.certificate = server.authority.folder().file(name + ".pem");
+        options.tls.key = server.authority.folder().file(name + ".key");
         const Certificate certificate = clients.sign(name);
-        certificate.write_certificate(options.tls_certificate);
-        certificate.write_key(options.tls_key);
+        certificate.write_certificate(options.tls.certificate);
+        certificate.write_key(options.tls.key);
         return server.far_client(options);
     };
     const Client alice = client_of("alice"), bob = client_of("bob");
@@ -244,7 +244,7 @@ TEST_CASE("a new certificate is used from then on, and a broken one changes noth
         const Certificate certificate({}, &next.certificate());
         server.authority.write_server(certificate);
         ClientOptions options = server.options();
-        options.tls_ca = next.ca();
+        options.tls.authorities = next.ca();
         CHECK(eventually([&] {
             try {
                 return server.far_client(options).call<double>("add", 1, 2) == 3;

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <sstream>
 
 #include "integration/server/shared_daemon.hpp"
 
@@ -69,10 +71,54 @@ TEST_CASE("no token is shown by --print-config", "[server]") {
     CHECK(configured({"--token-file", file}).dump().find(secret) == std::string::npos);
 }
 
-TEST_CASE("every option that --print-config shows is explained by --help", "[server]") {
-    const std::string help = run_daemon({"--help"}).out;
+TEST_CASE("--print-config shows what is in force, as server.info does", "[server]") {
+    const Json config = configured({"--port", "0", "--max-tasks", "77"});
+    CHECK(config["max-tasks"] == 77);
+    for (const char* name : {"workers", "torch-threads", "max-bytes-in-flight", "max-shared-bytes", "max-segments",
+                             "max-kept-bytes", "max-named-bytes", "max-upload-bytes"}) {
+        INFO(name);
+        CHECK(config[name] > 0);
+    }
+    const Daemon daemon({"--max-tasks", "77"});
+    const Json limits = call(daemon.port(), "server.info")["limits"];
+    CHECK(limits["max_tasks"] == 77);
+    CHECK(limits["call_timeout_ms"] == 30'000);
+    for (const char* name : {"max-kept-bytes", "max-named-bytes", "max-shared-bytes", "max-connections", "queue"}) {
+        std::string key(name);
+        std::replace(key.begin(), key.end(), '-', '_');
+        INFO(name);
+        CHECK(limits[key] == config[name]);
+    }
+}
+
+TEST_CASE("an option that is gone, or was never there, is named", "[server]") {
+    const Ended ended = run_daemon({"--max-chunks", "10"});
+    CHECK(ended.code == 1);
+    CHECK(ended.err.find("max-chunks") != std::string::npos);
+    CHECK(ended.err.find("--help-all") != std::string::npos);
+}
+
+TEST_CASE("--help fits on two screens, and every option that --print-config shows is explained by --help-all",
+          "[server]") {
+    const auto lines_of = [](const std::string& text) {
+        std::vector<std::string> lines;
+        std::istringstream stream(text);
+        for (std::string line; std::getline(stream, line);)
+            lines.push_back(line);
+        return lines;
+    };
+    const std::string help = run_daemon({"--help"}).out, all = run_daemon({"--help-all"}).out;
+    CHECK(lines_of(help).size() <= 50);
+    for (const std::string& line : lines_of(help + all)) {
+        INFO(line);
+        CHECK(line.size() <= 100);
+    }
     const Json config = configured({});
-    for (const auto& [name, value] : config.items())
-        CHECK(help.find("--" + name) != std::string::npos);
+    for (const auto& [name, value] : config.items()) {
+        INFO(name);
+        CHECK((all.find("--" + name + ' ') != std::string::npos ||
+               all.find("--[no-]" + name + ' ') != std::string::npos));
+    }
+    CHECK(help.find("--help-all") != std::string::npos);
     CHECK(run_daemon({"--version"}).out.starts_with("shared-tensor-server "));
 }

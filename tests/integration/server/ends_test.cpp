@@ -120,15 +120,16 @@ TEST_CASE("a full queue refuses at once with -32001, 503 and Retry-After", "[ser
 }
 
 TEST_CASE("an answer beyond its bound is an error in its place", "[server]") {
-    Daemon daemon(with_plugins({"--max-reply-json-bytes", "1000", "--max-batch-reply-bytes", "3000"}));
-    CHECK(call(daemon.port(), "text_of", {900}).get<std::string>().size() == 900);
-    CHECK(call_code(daemon.port(), "text_of", {1000}) == -32003);
+    Daemon daemon(with_plugins({"--max-reply-json-bytes", "4000000"}));
+    CHECK(call(daemon.port(), "text_of", {3'900'000}).get<std::string>().size() == 3'900'000);
+    CHECK(call_code(daemon.port(), "text_of", {4'000'000}) == -32003);
     Json batch = Json::array();
     for (int i = 0; i < 10; ++i)
-        batch.push_back(call_object("text_of", {900}, i));
+        batch.push_back(call_object("text_of", {3'900'000}, i));
     const HttpReply reply = post(daemon.port(), batch.dump());
     const Json answers = Json::parse(reply.body);
-    CHECK(reply.body.size() <= 3000);
+    CHECK(reply.body.size() <= 25'000'000);
     CHECK(answers.size() == 10);
+    CHECK(answers.front()["result"].get<std::string>().size() == 3'900'000);
     CHECK(code_of(answers.back()) == -32003);
 }

@@ -281,11 +281,12 @@ TEST_CASE("a result stays in the daemon for those who ask for it, and is got by 
 }
 
 TEST_CASE("a lease without a channel lives for a time and can be renewed", "[server][files]") {
-    const Daemon daemon({"--lease-ttl", "2s"});
+    const Daemon daemon;
     const int port = daemon.port();
     put_rows(port, "x", 10);
     const std::string kept = get_by(port, "x", kUrl)["lease"], left = get_by(port, "x", kUrl)["lease"];
     CHECK(call(port, "lease.renew", {{"leases", {kept}}, {"ttl_ms", 600'000}})["leases"] == 1);
+    CHECK(call(port, "lease.renew", {{"leases", {left}}, {"ttl_ms", 1'000}})["leases"] == 1);
     // To look at it by GET would renew it.
     CHECK(eventually([&] { return call(port, "server.info")["totals"]["shared_memory"]["leases"] == 1; }));
     CHECK(get(port, left).status == 404);

@@ -90,10 +90,10 @@ TEST_CASE("calls end as soon as their sides have taken their turns", "[client][s
 }
 
 TEST_CASE("a window that is full in the middle of turns is emptied", "[client][streams]") {
-    const ExampleDaemon server({"--stream-window-items", "16"});
+    const ExampleDaemon server;  // whose window is 1024
     ClientOptions options;
     options.url = server.url();
-    options.stream_window_items = 16;
+    options.stream_window.items = 16;
     const Client client(options);
     auto call = client.stream<double>("running_sum");
     auto numbers = call.writer<double>();
@@ -105,10 +105,10 @@ TEST_CASE("a window that is full in the middle of turns is emptied", "[client][s
             REQUIRE(sums.next() == ++sum);
         }
         std::jthread writes([&] {
-            for (int i = 0; i < 100; ++i)
+            for (int i = 0; i < 1'500; ++i)
                 numbers.write(1);
         });
-        for (int i = 0; i < 100; ++i)
+        for (int i = 0; i < 1'500; ++i)
             REQUIRE(sums.next() == ++sum);
     }
     numbers.end();

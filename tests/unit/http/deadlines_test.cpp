@@ -18,7 +18,7 @@ constexpr milliseconds kNever{600'000};
 /// No limit can be the one that a test did not mean.
 http::ServerOptions patient_options() {
     http::ServerOptions options;
-    options.header_timeout = options.body_timeout = options.body_stall_timeout = kNever;
+    options.header_timeout = options.body_timeout = kNever;
     options.idle_timeout = options.write_timeout = kNever;
     return options;
 }
@@ -81,7 +81,7 @@ TEST_CASE("a text body that is not whole in time gets 408, however steadily it t
 TEST_CASE("a binary body may take its time as long as it moves", "[http]") {
     auto options = patient_options();
     options.body_timeout = milliseconds(1);
-    options.body_stall_timeout = milliseconds(1000);
+    options.body_timeout = milliseconds(1000);
     options.min_bytes_per_second = 0;
     TestServer under_test(options);
     under_test.handler.plan.binary = true;
@@ -97,7 +97,7 @@ TEST_CASE("a binary body may take its time as long as it moves", "[http]") {
 
 TEST_CASE("a binary body that stalls gets 408", "[http]") {
     auto options = patient_options();
-    options.body_stall_timeout = kSoon;
+    options.body_timeout = kSoon;
     TestServer under_test(options);
     under_test.handler.plan.binary = true;
     under_test.start();
@@ -111,7 +111,7 @@ TEST_CASE("a binary body that stalls gets 408", "[http]") {
 
 TEST_CASE("a binary body that trickles below the least rate gets 408", "[http]") {
     auto options = patient_options();
-    options.body_stall_timeout = milliseconds(100);
+    options.body_timeout = milliseconds(100);
     options.min_bytes_per_second = 100'000;
     TestServer under_test(options);
     under_test.handler.plan.binary = true;

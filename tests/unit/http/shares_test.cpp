@@ -18,7 +18,7 @@ using http::Response;
 
 TEST_CASE("an address has a bounded number of connections, and room again when one goes", "[http]") {
     http::ServerOptions options;
-    options.max_connections_of_address = 3;
+    options.max_client_connections = 3;
     TestServer under_test(options);
     under_test.start();
     std::vector<RawClient> inside;
@@ -46,7 +46,7 @@ TEST_CASE("an address has a bounded number of connections, and room again when o
 
 TEST_CASE("an address that has all its connections is let go with TLS too, and others are served", "[http][tls]") {
     http::ServerOptions options;
-    options.max_connections_of_address = 1;
+    options.max_client_connections = 1;
     SafeServer under_test(options);
     under_test.start();
     http::Client first(under_test.options_of_client());
@@ -65,7 +65,7 @@ TEST_CASE("an address that has all its connections is let go with TLS too, and o
 TEST_CASE("an address that asks for more connections than it may have does not keep the others out", "[http]") {
     http::ServerOptions options;
     options.max_connections = 10;
-    options.max_connections_of_address = 2;
+    options.max_client_connections = 2;
     TestServer under_test(options);
     under_test.start();
     std::vector<RawClient> greedy;
@@ -79,7 +79,7 @@ TEST_CASE("an address that asks for more connections than it may have does not k
 TEST_CASE("a Unix socket has no address to count", "[http]") {
     const TlsFiles files;
     http::ServerOptions options;
-    options.max_connections_of_address = 1;
+    options.max_client_connections = 1;
     options.unix_socket = files.path("socket");
     TestServer under_test(options);
     under_test.start();

@@ -24,7 +24,7 @@ constexpr milliseconds kNever{600'000};
 /// No limit can be the one that a test did not mean.
 http::ServerOptions patient_options() {
     http::ServerOptions options;
-    options.header_timeout = options.body_timeout = options.body_stall_timeout = kNever;
+    options.header_timeout = options.body_timeout = kNever;
     options.idle_timeout = options.write_timeout = kNever;
     return options;
 }

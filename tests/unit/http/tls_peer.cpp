@@ -28,7 +28,7 @@ RawTls::RawTls(RawClient socket, int newest_version)
     SSL_set_connect_state(ssl_.get());
 }
 
-RawTls::RawTls(RawClient socket, const http::TlsServer::Files& files)
+RawTls::RawTls(RawClient socket, const TlsOptions& files)
     : RawTls(std::move(socket), Context(SSL_CTX_new(TLS_server_method()))) {
     if (SSL_use_certificate_file(ssl_.get(), files.certificate.c_str(), SSL_FILETYPE_PEM) != 1 ||
         SSL_use_PrivateKey_file(ssl_.get(), files.key.c_str(), SSL_FILETYPE_PEM) != 1)

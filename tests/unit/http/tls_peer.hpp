@@ -39,7 +39,7 @@ public:
     void issue_by_another(const std::string& name, const Certificate::Wish& wish) const { write(name, wish, &other_); }
     void sign_by_itself(const std::string& name, const Certificate::Wish& wish) const { write(name, wish, nullptr); }
 
-    http::TlsServer::Files server_files(const std::string& name = "server") const {
+    TlsOptions server_files(const std::string& name = "server") const {
         return {path(name + ".pem"), path(name + ".key"), ""};
     }
     std::shared_ptr<const http::TlsServer> tls(const std::string& name = "server") const {
@@ -47,8 +47,8 @@ public:
     }
     /// Trusts our authority, and shows that certificate if it is given one.
     std::shared_ptr<const http::TlsClient> client(const std::string& name = "") const {
-        if (name.empty()) return http::TlsClient::load({ca(), "", ""});
-        return http::TlsClient::load({ca(), path(name + ".pem"), path(name + ".key")});
+        if (name.empty()) return http::TlsClient::load({.authorities = ca()});
+        return http::TlsClient::load({path(name + ".pem"), path(name + ".key"), ca()});
     }
     http::Endpoint endpoint(int port, const std::string& host = "127.0.0.1") const {
         auto endpoint = http::Endpoint::parse("https://" + host + ":" + std::to_string(port));
@@ -107,7 +107,7 @@ public:
     /// A client.
     explicit RawTls(RawClient socket, int newest_version = TLS1_3_VERSION);
     /// A server.
-    RawTls(RawClient socket, const http::TlsServer::Files& files);
+    RawTls(RawClient socket, const TlsOptions& files);
 
     RawClient& socket() { return socket_; }
     SSL* ssl() { return ssl_.get(); }

@@ -150,7 +150,7 @@ TEST_CASE("a lease of a client whose end is not seen is held at once, and ends w
 
 TEST_CASE("what clients whose end is not seen hold is bounded in bytes", "[lease]") {
     LeaseLimits limits;
-    limits.max_unwatched_bytes = 100;
+    limits.max_kept_bytes = 100;
     Leases leases(limits);
     const std::string id = leases.grant(kFar, 60);
     leases.grant(kAnn, 1'000'000);
@@ -184,8 +184,7 @@ TEST_CASE("a lease that is revoked never works again, and its memory is not used
 
 TEST_CASE("limits for a client and for all say what to do", "[lease]") {
     LeaseLimits limits;
-    limits.max_per_client = 2;
-    limits.max_leases = 3;
+    limits.max_leases = 3;  // two of one client
     Leases leases(limits);
     const std::string id = leases.grant(kAnn);
     leases.grant(kAnn);

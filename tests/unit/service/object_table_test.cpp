@@ -27,7 +27,8 @@ ObjectPointer object_of(std::shared_ptr<int> ended, std::string type = "thing") 
 }
 
 struct Table {
-    explicit Table(service::ObjectLimits limits = {}) : objects(limits, clock) {}
+    explicit Table(service::ObjectLimits limits = {}, std::chrono::milliseconds idle = 10min)
+        : objects(limits, idle, clock) {}
     std::string grant(const HandleOwner& owner, ObjectPointer object) {
         return std::get<std::string>(objects.grant(owner, std::move(object)));
     }
@@ -83,7 +84,7 @@ TEST_CASE("an object ends with its last handle", "[service][objects]") {
 }
 
 TEST_CASE("a handle without a session ends when it was not used for a time", "[service][objects]") {
-    Table table({10, 10, 10s});
+    Table table({10}, 10s);
     const std::string idle = table.grant(kAnna, object_of(table.ended));
     const std::string used = table.grant(kAnna, object_of(table.ended));
     const std::string bound = table.grant(kSession, object_of(table.ended));
@@ -116,7 +117,7 @@ TEST_CASE("a session's handles end with it", "[service][objects]") {
 }
 
 TEST_CASE("the number of handles is bounded, for each principal and for all", "[service][objects]") {
-    Table table({3, 2, 10s});
+    Table table({3});
     (void)table.grant(kAnna, object_of(table.ended));
     const std::string second = table.grant(kSession, object_of(table.ended));
     CHECK(table.reason(kAnna).find("uid:1 holds 2 handles") == 0);
@@ -127,7 +128,7 @@ TEST_CASE("the number of handles is bounded, for each principal and for all", "[
 }
 
 TEST_CASE("handles may be granted, used and released by many threads at once", "[service][objects]") {
-    Table table({100'000, 100'000, 10s});
+    Table table({200'000});
     std::vector<std::jthread> threads;
     for (int thread = 0; thread < 4; ++thread) {
         threads.emplace_back([&table, thread] {

@@ -15,7 +15,6 @@ using service::member_name_fault;
 using service::NamedPointer;
 using service::tensor_name_fault;
 using service::TensorStore;
-using service::TensorStoreLimits;
 
 namespace {
 
@@ -139,7 +138,7 @@ TEST_CASE("of two who replace the same version one comes through", "[tensor_stor
 }
 
 TEST_CASE("the number of names is bounded, and replacing one is not hindered", "[tensor_store]") {
-    TensorStore store(TensorStoreLimits{2, 1000});
+    TensorStore store(NamedTensorLimits{2, 1000});
     put(store, "a");
     put(store, "b");
     const auto no = refused(store.put("ann", "c", content()));
@@ -154,7 +153,7 @@ TEST_CASE("the number of names is bounded, and replacing one is not hindered", "
 }
 
 TEST_CASE("the bytes are bounded, those of the replaced version not counted", "[tensor_store]") {
-    TensorStore store(TensorStoreLimits{10, 100});
+    TensorStore store(NamedTensorLimits{10, 100});
     put(store, "a", 60);
     put(store, "b", 40);
     CHECK_THAT(refused(store.put("ann", "c", content(1))).reason, ContainsSubstring("--max-named-bytes"));

@@ -99,9 +99,9 @@ TEST_CASE("An upload without an id is not known once it is published", "[service
 }
 
 TEST_CASE("Uploads are bounded in bytes and number, and those that are done do not count", "[service][uploads]") {
-    Table table({.max_bytes = 100, .max_uploads = 3, .max_client_uploads = 2});
+    Table table({.max_bytes = 100, .max_uploads = 3});  // two of one client
     const auto full = [&](const std::string& owner, const std::string& id, std::uint64_t size) {
-        auto opened = table.table.open({owner, "x", id}, {".raw", size}, {owner}, &take);
+        auto opened = table.table.open({owner, "x", id}, {".raw", size}, {owner, true}, &take);
         auto* found = std::get_if<UploadTable::Full>(&opened);
         return found == nullptr ? "" : found->for_ever ? "for ever: " + found->reason : found->reason;
     };
@@ -110,7 +110,7 @@ TEST_CASE("Uploads are bounded in bytes and number, and those that are done do n
     CHECK(full("ann", "b", 41).find("60 bytes are under way") != std::string::npos);
     CHECK(table.table.stats().uploads == 1);  // what was refused is not there
     CHECK(full("ann", "b", 40).empty());
-    CHECK(full("ann", "c", 0).find("--max-client-uploads") != std::string::npos);
+    CHECK(full("ann", "c", 0).find("--max-uploads, of one client half") != std::string::npos);
     CHECK(full("bob", "a", 0).empty());
     CHECK(full("cid", "a", 0).find("--max-uploads") != std::string::npos);
     CHECK(table.put(*first, content(60), 0, 60) == Taken::all);
@@ -120,16 +120,16 @@ TEST_CASE("Uploads are bounded in bytes and number, and those that are done do n
 }
 
 TEST_CASE("One owner has a part of the bytes of all, unless it may have all", "[service][uploads]") {
-    Table table({.max_bytes = 100, .max_client_bytes = 50});
+    Table table({.max_bytes = 100});
     const auto refusal = [&](const std::string& owner, const std::string& id, std::uint64_t size,
                              bool may_have_all = false) {
         auto opened = table.table.open({owner, "x", id}, {".raw", size}, {owner, may_have_all}, &take);
         auto* found = std::get_if<UploadTable::Full>(&opened);
         return found == nullptr ? "" : found->for_ever ? "for ever: " + found->reason : found->reason;
     };
-    CHECK(refusal("ann", "big", 51) == "for ever: a file of at most 50 bytes (--max-client-upload-bytes)");
+    CHECK(refusal("ann", "big", 51) == "for ever: a file of at most 50 bytes (half of --max-upload-bytes)");
     const auto first = table.open("a", 40);
-    CHECK(refusal("ann", "b", 11) == "uploads of yours of 40 bytes are under way (--max-client-upload-bytes)");
+    CHECK(refusal("ann", "b", 11) == "uploads of yours of 40 bytes are under way (at most half of --max-upload-bytes)");
     CHECK(refusal("ann", "b", 10).empty());
     CHECK(refusal("ann", "empty", 0).empty());
     CHECK(refusal("ann", "empty too", 0).empty());

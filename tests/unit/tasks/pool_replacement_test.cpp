@@ -27,8 +27,7 @@ struct Hanging {
     HeldJob hung;
     WorkerPool pool;
 
-    explicit Hanging(std::size_t spare = 2)
-        : pool({.workers = 1, .spare_workers = spare, .abandoned_after = 5s}, clock) {
+    explicit Hanging(std::size_t spare = 2) : pool({.workers = 1}, clock, {.most = spare, .after = 5s}) {
         pool.submit(hung.job);
         hung.runs.wait();
         pool.abandon(hung.job);
@@ -116,7 +115,7 @@ TEST_CASE("the time of a job abandoned while it waited counts from its start", "
     Quiet quiet;
     ManualClock clock;
     HeldJob first, second;
-    WorkerPool pool({.workers = 1, .abandoned_after = 5s}, clock);
+    WorkerPool pool({.workers = 1}, clock, {.after = 5s});
     pool.submit(first.job);
     pool.submit(second.job);
     pool.abandon(second.job);
@@ -138,7 +137,7 @@ TEST_CASE("an abandoned job keeps its place in its group even when its worker is
     const auto serial = make_group(1);
     HeldJob hung({serial});
     Event ran;
-    WorkerPool pool({.workers = 1, .abandoned_after = 5s}, clock);
+    WorkerPool pool({.workers = 1}, clock, {.after = 5s});
     pool.submit(hung.job);
     REQUIRE(hung.runs.wait());
     pool.abandon(hung.job);

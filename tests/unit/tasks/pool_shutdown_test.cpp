@@ -66,7 +66,7 @@ TEST_CASE("a pool that is destroyed drops waiting jobs, ready and blocked, and w
     std::weak_ptr<Job> ready, blocked, doubly_blocked;
     HeldJob running;
     {
-        std::optional<WorkerPool> pool(std::in_place, PoolOptions{.workers = 1});
+        std::optional<WorkerPool> pool(std::in_place, WorkerLimits{.workers = 1});
         const auto one = make_group(1), two = make_group(1);
         pool->submit(running.job);
         const auto count = [&] { ++ran; };

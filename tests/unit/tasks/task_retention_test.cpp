@@ -109,7 +109,7 @@ TEST_CASE("when all tasks are unfinished a new one is refused, and none is lost"
 }
 
 TEST_CASE("with too many bytes of outcomes the longest finished ones go first", "[tasks][retention]") {
-    TaskTable table({.max_host_bytes = 100, .max_device_bytes = 100});
+    TaskTable table({.max_bytes = 100});
     const auto a = finished(table, outcome(40)), b = finished(table, outcome(40));
     CHECK(table.stats().host_bytes == 80);
     const auto c = finished(table, outcome(40));
@@ -120,16 +120,19 @@ TEST_CASE("with too many bytes of outcomes the longest finished ones go first", 
 }
 
 TEST_CASE("bytes on the device have a bound of their own", "[tasks][retention]") {
-    TaskTable table({.max_host_bytes = 100, .max_device_bytes = 50});
-    const auto a = finished(table, outcome(1, 30)), b = finished(table, outcome(1, 30));
+    TaskTable table({.max_bytes = 100});
+    const auto a = finished(table, outcome(1, 60)), b = finished(table, outcome(60));
+    CHECK(table.get(a, std::nullopt));  // 61 bytes of the host, 60 of the device
+    const auto c = finished(table, outcome(1, 60));
     CHECK_FALSE(table.get(a, std::nullopt));
     CHECK(table.get(b, std::nullopt));
-    CHECK(table.stats().device_bytes == 30);
+    CHECK(table.get(c, std::nullopt));
+    CHECK(table.stats().device_bytes == 60);
 }
 
 TEST_CASE("the newest outcome is kept even if it alone is over the bound, until the next one comes",
           "[tasks][retention]") {
-    TaskTable table({.max_host_bytes = 100});
+    TaskTable table({.max_bytes = 100});
     const auto small = finished(table, outcome(1)), big = finished(table, outcome(1000));
     CHECK_FALSE(table.get(small, std::nullopt));
     CHECK(table.get(big, std::nullopt));

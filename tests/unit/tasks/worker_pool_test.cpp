@@ -58,9 +58,9 @@ TEST_CASE("as many jobs run at once as there are workers, and the next waits", "
 }
 
 TEST_CASE("tasks leave places in the queue to calls: an eighth, and one if there are two", "[tasks][pool]") {
-    CHECK(PoolOptions{.queue_limit = 1024}.kept_for_calls() == 128);
-    CHECK(PoolOptions{.queue_limit = 2}.kept_for_calls() == 1);
-    CHECK(PoolOptions{.queue_limit = 1}.kept_for_calls() == 0);
+    CHECK(WorkerLimits{.queue_limit = 1024}.kept_for_calls() == 128);
+    CHECK(WorkerLimits{.queue_limit = 2}.kept_for_calls() == 1);
+    CHECK(WorkerLimits{.queue_limit = 1}.kept_for_calls() == 0);
 
     HeldJob running, task, late_task, call, late_call;
     task.job->is_task = late_task.job->is_task = true;

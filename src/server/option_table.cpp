@@ -1,0 +1,256 @@
+#include "server/option_table.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <stdexcept>
+
+#include "util/time_text.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+using json_rpc::Json;
+
+static_assert(std::is_same_v<std::size_t, std::uint64_t>);
+
+template <class T>
+T parse_number(const std::string& text, T least, T most) {
+    T value{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size() || value < least || value > most) {
+        throw std::invalid_argument("must be an integer from " + std::to_string(least) + " to " + std::to_string(most) +
+                                    ", not \"" + text + '"');
+    }
+    return value;
+}
+
+/// "1048576", "64K", "64M", "2G" (powers of 1024)
+std::size_t parse_size(const std::string& text) {
+    const auto unit = text.find_first_not_of("0123456789");
+    const std::string suffix = unit == std::string::npos ? "" : text.substr(unit);
+    const int shift = suffix.empty() ? 0 : suffix == "K" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : -1;
+    if (shift < 0)
+        throw std::invalid_argument("must be a size in bytes such as 65536, 64K, 64M or 2G, not \"" + text + '"');
+    return parse_number<std::size_t>(text.substr(0, unit), 0, std::size_t{1} << 33) << shift;
+}
+
+bool parse_bool(const std::string& text) {
+    if (text == "1" || text == "true" || text == "yes" || text == "on") return true;
+    if (text == "0" || text == "false" || text == "no" || text == "off") return false;
+    throw std::invalid_argument("must be true or false, not \"" + text + '"');
+}
+
+struct Setter {
+    const std::string& text;
+    void operator()(Option::Text value) const { *value = text; }
+    void operator()(Option::List value) const { value->push_back(text); }
+    void operator()(Option::Flag value) const { *value = parse_bool(text); }
+    void operator()(Option::Count count) const { *count.value = parse_number(text, count.least, count.most); }
+    void operator()(Option::Integer number) const { *number.value = parse_number(text, number.least, number.most); }
+    void operator()(Option::Bytes bytes) const { *bytes.value = parse_size(text); }
+    void operator()(Option::Time value) const { *value = parse_duration(text); }
+};
+
+struct Shower {
+    Json operator()(Option::Count count) const { return *count.value; }
+    Json operator()(Option::Integer number) const { return *number.value; }
+    Json operator()(Option::Bytes bytes) const { return *bytes.value; }
+    Json operator()(Option::Time value) const { return std::to_string(value->count()) + "ms"; }
+    template <class T>
+    Json operator()(const T* value) const {
+        return *value;
+    }
+};
+
+// What an option sets: the member's name and where it lies.
+// NOLINTBEGIN(bugprone-macro-parentheses): a member cannot stand in parentheses
+#define MEMBER(path) #path, &options.path
+#define COUNT(path, ...) \
+#path, Option::Count { &options.path __VA_OPT__(, ) __VA_ARGS__ }
+#define INTEGER(path, least, most) \
+#path, Option::Integer { &options.path, least, most }
+#define BYTES(path) \
+#path, Option::Bytes { &options.path }
+// NOLINTEND(bugprone-macro-parentheses)
+
+constexpr bool kCommon = true, kRare = false;
+constexpr std::size_t kMillions = 10'000'000, kBillion = 1'000'000'000;
+
+std::vector<Option> listening(ServerOptions& options) {
+    return {
+        {"host", kCommon, "address (beyond loopback only with tokens); empty: no TCP", MEMBER(host)},
+        {"port", kCommon, "TCP port, by default plus RANK or LOCAL_RANK; 0: any free one", INTEGER(port, 0, 65535)},
+        {"unix-socket", kCommon, "path of a Unix socket to listen on as well; mode 0600", MEMBER(unix_socket)},
+        {"local-socket", kCommon, "path of the channel by which memory is shared; auto; none", MEMBER(local_socket)},
+        {"cuda", kCommon, "share tensors on GPUs without a copy: auto, on, off", MEMBER(cuda)},
+    };
+}
+
+std::vector<Option> access(ServerOptions& options) {
+    return {
+        {"token-file", kCommon, "lines NAME:SECRET[:admin][:allow=METHOD,PREFIX.*]; mode 0600", MEMBER(token_file)},
+        {"tls-certificate", kCommon, "PEM file of the server's certificate and chain: https", MEMBER(tls.certificate)},
+        {"tls-key", kCommon, "PEM file of its key; not readable by others", MEMBER(tls.key)},
+        {"tls-client-ca", kCommon, "PEM file of authorities: clients need a certificate", MEMBER(tls.authorities)},
+        {"insecure", kCommon, "listen beyond loopback without tokens", MEMBER(insecure)},
+        {"allowed-host", kCommon, "further value that Host may have (repeatable)", MEMBER(allowed_hosts)},
+        {"allowed-origin", kCommon, "origin of web pages that may call (repeatable)", MEMBER(allowed_origins)},
+    };
+}
+
+std::vector<Option> functions(ServerOptions& options) {
+    return {
+        {"model", kCommon, "NAME=PATH of a TorchScript or .pt2 file (repeatable)", MEMBER(models)},
+        {"model-folder", kCommon, "folder of files for model.load (repeatable)", MEMBER(model_folders)},
+        {"libtorch", kCommon, "folder of the libtorch that models run on; empty: looked for", MEMBER(libtorch)},
+        {"service-name", kRare, "name of the service, for server.info", MEMBER(service_name)},
+        {"service-version", kRare, "its version, for server.info", MEMBER(service_version)},
+    };
+}
+
+std::vector<Option> running(ServerOptions& options) {
+    return {
+        {"workers", kCommon, "threads that run functions; 0: max(4, cores)", COUNT(calls.pool.workers, 0, 4096)},
+        {"queue", kCommon, "calls and tasks that may wait for a worker", COUNT(calls.pool.queue_limit)},
+        {"timeout", kCommon, "deadline of a call that names none", MEMBER(calls.call_timeout)},
+        {"drain-time", kCommon, "how long calls in flight may take after SIGTERM", MEMBER(drain_time)},
+        {"compression", kCommon, "codings for clients that ask, best first: zstd, gzip; none",
+         MEMBER(compression.codings)},
+        {"compression-level", kRare, "1 (fast) to 9 (small)", INTEGER(compression.level, 1, 9)},
+        {"torch-threads", kRare, "of each thread that calls libtorch; 0: max(1, cores / workers)",
+         COUNT(torch_threads, 0, 4096)},
+        {"cache", kCommon, "keep results of functions marked cached", MEMBER(calls.cache)},
+        {"cache-bytes", kRare, "of all kept results", BYTES(calls.cache_bytes)},
+        {"max-wait", kRare, "task.wait, task.result and tensor.watch, a request", MEMBER(max_wait)},
+        {"max-tasks", kRare, "tasks kept", COUNT(calls.tasks.max_tasks)},
+        {"task-ttl", kRare, "how long a finished task is kept", MEMBER(calls.tasks.default_ttl)},
+        {"max-task-bytes", kRare, "results of finished tasks, host and device apart", BYTES(calls.tasks.max_bytes)},
+        {"idempotency-window", kRare, "how long a key is known after its call ended", MEMBER(calls.idempotency.window)},
+        {"idempotency-bytes", kRare, "arguments and results held for idempotency keys",
+         BYTES(calls.idempotency.max_bytes)},
+        {"max-streams", kRare, "calls that stream, at once; each has a thread that is none of the workers",
+         COUNT(calls.max_streams, 1, 100'000)},
+    };
+}
+
+std::vector<Option> requests(ServerOptions& options) {
+    return {
+        {"max-json-bytes", kCommon, "JSON of a request", BYTES(requests.json.max_bytes)},
+        {"max-json-depth", kRare, "levels of arrays and objects", COUNT(requests.json.max_depth, 1, 1000)},
+        {"max-batch-items", kRare, "requests in a batch", COUNT(requests.max_batch_items)},
+        {"max-body-bytes", kCommon, "binary body of a request", BYTES(http.max_body_bytes)},
+        {"max-bytes-in-flight", kCommon, "bodies and copies held at once; 0: a quarter of the memory",
+         BYTES(http.max_bytes_in_flight)},
+        {"max-reply-json-bytes", kRare, "JSON of an answer", BYTES(replies.max_json_bytes)},
+        {"max-reply-data-elements", kRare, "of a tensor that an answer writes as nested lists",
+         COUNT(replies.max_data_elements, 1, kBillion)},
+        {"max-connections", kCommon, "open at once", COUNT(http.max_connections)},
+        {"max-client-connections", kRare,
+         "of one address, user or principal; 0: any number from loopback, else half of max-connections",
+         COUNT(http.max_client_connections, 0)},
+        {"max-client-requests", kCommon, "of one client, a second on average; 0: any number",
+         COUNT(http.max_client_requests, 0, kBillion)},
+        {"header-timeout", kRare, "until a request's headers are whole", MEMBER(http.header_timeout)},
+        {"body-timeout", kRare, "until a JSON request is whole; of a binary one, between two reads",
+         MEMBER(http.body_timeout)},
+        {"idle-timeout", kRare, "of a connection without a request", MEMBER(http.idle_timeout)},
+        {"write-timeout", kRare, "of a client that reads nothing", MEMBER(http.write_timeout)},
+        {"min-bytes-per-second", kRare, "of a binary request or an answer, on average; 0: no bound",
+         COUNT(http.min_bytes_per_second, 0, kBillion)},
+        {"max-web-sockets", kRare, "WebSockets open at once", COUNT(sockets.max_sockets, 1, 100'000)},
+        {"max-socket-calls", kRare, "calls at once of one WebSocket", COUNT(sockets.max_calls, 1, 10'000)},
+    };
+}
+
+std::vector<Option> memory(ServerOptions& options) {
+    return {
+        {"max-shared-bytes", kCommon, "shared memory for results; 0: half of the memory",
+         BYTES(shared_memory.max_bytes)},
+        {"max-segments", kRare, "of shared memory, each with a descriptor; 0: by the limit of open files",
+         COUNT(shared_memory.max_segments, 0, kMillions)},
+        {"max-local-channels", kRare, "processes that share memory with the server", COUNT(shared_memory.max_channels)},
+        {"max-named-bytes", kCommon, "tensors kept by name; 0: a quarter of the memory", BYTES(names.max_bytes)},
+        {"max-named-tensors", kRare, "tensors and sets kept by name", COUNT(names.max_names, 1, kMillions)},
+        {"max-upload-bytes", kRare, "files that are being put and not complete; 0: a quarter of the memory",
+         BYTES(uploads.max_bytes)},
+        {"max-uploads", kRare, "such files; one client has half at most", COUNT(uploads.max_uploads, 1, kMillions)},
+        {"upload-ttl", kRare, "end of such a file without another part", MEMBER(uploads.ttl)},
+        {"max-leases", kRare, "tensors lent to clients; one client has half at most",
+         COUNT(leases.max_leases, 1, kMillions)},
+        {"max-kept-bytes", kRare, "tensors lent to clients without a local channel; 0: a quarter of the memory",
+         BYTES(leases.max_kept_bytes)},
+        {"lease-confirm-within", kRare,
+         "end of a lease whose client does not confirm that it has the tensor (ours do within 2 s)",
+         MEMBER(leases.confirm_within)},
+        {"max-sessions", kRare, "over HTTP, and for each local channel", COUNT(sessions.max_sessions)},
+        {"session-idle", kRare, "end of a session, or of an object's handle without one, that is not used",
+         MEMBER(sessions.idle)},
+        {"max-objects", kRare, "handles of objects; one principal has half at most",
+         COUNT(objects.max_handles, 1, kMillions)},
+    };
+}
+
+#undef MEMBER
+#undef COUNT
+#undef INTEGER
+#undef BYTES
+
+/// "max-wait" is max_wait_ms. A call's deadline has kept the name that it had before it was an option.
+std::string info_name(const Option& option) {
+    std::string name(option.name == "timeout" ? "call-timeout" : option.name);
+    std::replace(name.begin(), name.end(), '-', '_');
+    return std::holds_alternative<Option::Time>(option.value) ? name + "_ms" : name;
+}
+
+/// Nothing of what is no number, or a number that stands for "no bound".
+struct Limit {
+    static Json number(std::size_t value) { return value > 0 ? Json(value) : Json(); }
+    Json operator()(Option::Count count) const { return number(*count.value); }
+    Json operator()(Option::Bytes bytes) const { return number(*bytes.value); }
+    Json operator()(Option::Time value) const { return value->count(); }
+    template <class T>
+    Json operator()(const T& value) const {
+        static_cast<void>(value);
+        return {};
+    }
+};
+
+}  // namespace
+
+void Option::set(const std::string& text) const { std::visit(Setter{text}, value); }
+
+void Option::clear_list() const {
+    if (const List* list = std::get_if<List>(&value)) (*list)->clear();
+}
+
+Json Option::show() const { return std::visit(Shower(), value); }
+
+std::vector<Option> option_table(ServerOptions& options) {
+    std::vector<Option> all;
+    const auto add = [&](std::string_view section, std::vector<Option> rows) {
+        for (Option& row : rows) {
+            row.section = section;
+            all.push_back(std::move(row));
+        }
+    };
+    add("Where it listens", listening(options));
+    add("Who may call", access(options));
+    add("What it shares", functions(options));
+    add("How it runs", running(options));
+    add("Limits of requests and connections", requests(options));
+    add("Limits of memory and of what clients hold", memory(options));
+    return all;
+}
+
+Json limits_json(const ServerOptions& options) {
+    ServerOptions shown = options;
+    Json limits = Json::object();
+    for (const Option& option : option_table(shown)) {
+        Json limit = std::visit(Limit(), option.value);
+        if (!limit.is_null()) limits[info_name(option)] = std::move(limit);
+    }
+    return limits;
+}
+
+}  // namespace shared_tensor::server

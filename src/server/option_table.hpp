@@ -1,0 +1,61 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include <shared_tensor/server.hpp>
+
+#include "json_rpc/json.hpp"
+
+namespace shared_tensor::server {
+
+/// One option: a member of ServerOptions, or of what else a program can be told. The flag, the environment variable,
+/// the key in the configuration file, the lines of --help and --print-config, the row of docs/options.md and the limit
+/// that server.info shows are made from it.
+struct Option {
+    struct Count {
+        std::size_t* value;
+        std::size_t least = 1, most = 1'000'000;
+    };
+    struct Integer {
+        int* value;
+        int least, most;
+    };
+    struct Bytes {
+        std::size_t* value;
+    };
+    using Text = std::string*;
+    using List = std::vector<std::string>*;
+    using Flag = bool*;
+    using Time = std::chrono::milliseconds*;
+
+    std::string_view name;  ///< "max-tasks": --max-tasks, SHARED_TENSOR_MAX_TASKS, "max-tasks" in the file
+    bool common;            ///< --help shows it; --help-all shows every option
+    std::string_view help;
+    std::string_view member;  ///< of ServerOptions, such as "calls.tasks.max_tasks"; empty: it is none
+    std::variant<Text, List, Flag, Count, Integer, Bytes, Time> value;
+    std::string_view section{};  ///< the heading that it stands under
+
+    bool is_list() const { return std::holds_alternative<List>(value); }
+    bool is_flag() const { return std::holds_alternative<Flag>(value); }
+    /// A list gets one more item. Throws std::invalid_argument that says what the text has to be.
+    void set(const std::string& text) const;
+    void clear_list() const;
+    json_rpc::Json show() const;
+};
+
+/// The members of `options`, which outlives the table, in the order in which people read them.
+std::vector<Option> option_table(ServerOptions& options);
+
+/// The numbers, sizes and times of `options`, as server.info shows them. What has no bound is left out.
+json_rpc::Json limits_json(const ServerOptions& options);
+
+/// The options that a server made of `options` goes by: what depends on the machine (0: a quarter of the memory, ...)
+/// has its value, and what takes descriptors is lowered to what the limit of open files allows. Throws
+/// std::invalid_argument.
+ServerOptions in_force(ServerOptions options);
+
+}  // namespace shared_tensor::server

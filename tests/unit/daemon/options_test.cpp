@@ -1,0 +1,142 @@
+// The options of the daemon, as the table, the help and docs/options.md have them.
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "help.hpp"
+#include "options.hpp"
+
+using namespace shared_tensor;
+using server::Option;
+
+namespace {
+
+const std::string kPage = SHARED_TENSOR_SOURCE_DIR "/docs/options.md";
+
+std::string read(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The tables of docs/options.md: what follows its introduction.
+std::string tables() {
+    daemon::DaemonOptions defaults;
+    std::ostringstream page;
+    std::string section;
+    for (const Option& option : daemon::option_table(defaults)) {
+        if (section != option.section)
+            page << "\n## " << option.section
+                 << "\n\n| option | default | meaning | `ServerOptions` |\n|---|---|---|---|\n";
+        section = option.section;
+        const std::string shown = daemon::default_text(option);
+        page << "| `--" << option.name << "` | " << (shown.empty() ? "" : '`' + shown + '`') << " | " << option.help
+             << " | " << (option.member.empty() ? "" : '`' + std::string(option.member) + '`') << " |\n";
+    }
+    return page.str();
+}
+
+std::string introduction() {
+    const std::string page = read(kPage);
+    return page.substr(0, page.find("\n## "));
+}
+
+}  // namespace
+
+TEST_CASE("docs/options.md lists the options as they are (unit_tests \"write docs/options.md\" writes it)",
+          "[daemon]") {
+    CHECK(read(kPage) == introduction() + tables());
+}
+
+TEST_CASE("write docs/options.md", "[.]") {
+    const std::string text = introduction() + tables();
+    std::ofstream(kPage) << text;
+}
+
+TEST_CASE("what the documents name as a limit of the daemon is an option", "[daemon]") {
+    daemon::DaemonOptions defaults;
+    std::set<std::string> names;
+    for (const Option& option : daemon::option_table(defaults))
+        names.insert("--" + std::string(option.name));
+    const std::regex limit(
+        "--(max|min|idempotency|session|object|task|upload|lease|header|body|idle|write|stream)-[a-z-]+");
+    for (const auto& file : std::filesystem::directory_iterator(SHARED_TENSOR_SOURCE_DIR "/docs")) {
+        if (file.path().extension() != ".md") continue;
+        const std::string text = read(file.path());
+        for (std::sregex_iterator at(text.begin(), text.end(), limit), end; at != end; ++at) {
+            INFO(file.path() << ": " << at->str());
+            CHECK(names.contains(at->str()));
+        }
+    }
+}
+
+TEST_CASE("each option has a name of its own, an explanation, and a default that it takes", "[daemon]") {
+    daemon::DaemonOptions options;
+    std::set<std::string_view> names;
+    for (const Option& option : daemon::option_table(options)) {
+        INFO(option.name);
+        CHECK(names.insert(option.name).second);
+        CHECK_FALSE(option.help.empty());
+        if (option.is_list()) continue;
+        const auto before = option.show();
+        option.set(daemon::default_text(option));
+        CHECK(option.show() == before);
+    }
+}
+
+TEST_CASE("every limit of server.info is that of an option", "[daemon]") {
+    ServerOptions options;
+    options.host = "127.0.0.1";
+    options = server::in_force(options);
+    std::set<std::string> names;
+    daemon::DaemonOptions defaults;
+    for (const Option& option : daemon::option_table(defaults))
+        names.insert(std::string(option.name));
+    const auto limits = server::limits_json(options);
+    CHECK(limits.size() > 40);
+    for (const auto& limit : limits.items()) {
+        std::string name = limit.key();
+        if (name.ends_with("_ms")) name.resize(name.size() - 3);
+        if (name == "call_timeout") name = "timeout";
+        std::replace(name.begin(), name.end(), '_', '-');
+        INFO(limit.key());
+        CHECK(names.contains(name));
+        CHECK(limit.value() > 0);
+    }
+}
+
+TEST_CASE("options in force: what depends on the machine has its value, what was given stays", "[daemon]") {
+    ServerOptions wanted;
+    wanted.names.max_bytes = 1'000;
+    wanted.calls.pool.workers = 3;
+    const ServerOptions options = server::in_force(wanted);
+    CHECK(options.names.max_bytes == 1'000);
+    CHECK(options.calls.pool.workers == 3);
+    CHECK(options.uploads.max_bytes > 0);
+    CHECK(options.leases.max_kept_bytes == options.uploads.max_bytes);
+    CHECK(options.shared_memory.max_bytes >= 2 * options.uploads.max_bytes);
+    CHECK(options.http.max_bytes_in_flight == options.uploads.max_bytes);
+    CHECK(options.torch_threads > 0);
+    CHECK(options.shared_memory.max_segments > 0);
+    wanted.host.clear();
+    CHECK_THROWS_AS(server::in_force(wanted), std::invalid_argument);
+}
+
+TEST_CASE("the help of the common options fits on two screens", "[daemon]") {
+    daemon::DaemonOptions defaults;
+    const auto table = daemon::option_table(defaults);
+    for (const bool all : {false, true}) {
+        std::istringstream text(daemon::help_text(table, all));
+        std::size_t lines = 0;
+        for (std::string line; std::getline(text, line); ++lines) {
+            INFO(line);
+            CHECK(line.size() <= 100);
+        }
+        if (!all) CHECK(lines <= 50);
+    }
+}
