@@ -80,7 +80,7 @@ const json_rpc::Request* RpcEndpoint::streaming_request(const json_rpc::Message&
                                                         const http::Headers& headers) const {
     const auto* request = message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
     if (request == nullptr || !dispatcher_->streams(request->method)) return nullptr;
-    return StreamAnswer::wanted(headers).empty() ? nullptr : request;
+    return StreamAnswer::is_accepted(headers) ? request : nullptr;
 }
 
 http::Response RpcEndpoint::answer(Received received, const http::Headers& headers, const Principal& principal,

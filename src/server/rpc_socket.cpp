@@ -262,8 +262,7 @@ void RpcSocket::open_stream(const json_rpc::Request& request, const Message& mes
         return answer_with(id, json_rpc::invalid_request("a call that streams needs an id: its items name it"));
     const auto defaults = read_headers(headers_);
     if (const auto* error = std::get_if<Error>(&defaults)) return answer_with(id, *error);
-    auto made =
-        parts_.opener.make(request, std::get<CallMeta>(defaults), principal_, out_, StreamOpener::Carrier::web_socket);
+    auto made = parts_.opener.make(request, std::get<CallMeta>(defaults), principal_, out_);
     if (const auto* error = std::get_if<Error>(&made)) return answer_with(id, *error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
     if (!threads_.hold()) return answer_with(id, no_thread());

@@ -1,10 +1,8 @@
 #include "server/stream_answer.hpp"
 
-#include <cstring>
 #include <mutex>
 #include <utility>
 
-#include "codec/frame.hpp"
 #include "http/text.hpp"
 #include "json_rpc/print.hpp"
 
@@ -15,25 +13,6 @@ using json_rpc::Error;
 namespace {
 
 http::BodyPart view_of(std::string_view text) { return {std::as_bytes(std::span(text)), nullptr}; }
-
-std::string length_of(std::uint64_t bytes) {
-    std::string text(sizeof bytes, '\0');
-    std::memcpy(text.data(), &bytes, sizeof bytes);
-    return text;
-}
-
-bool accepts(const http::Headers& headers, std::string_view type) {
-    for (const auto& [name, value] : headers) {
-        if (!http::same_token(name, "Accept")) continue;
-        for (std::string_view list = value; !list.empty();) {
-            const std::size_t comma = std::min(list.find(','), list.size());
-            const std::string_view one = list.substr(0, comma);
-            if (http::same_token(http::trim(one.substr(0, one.find(';'))), type)) return true;
-            list.remove_prefix(std::min(comma + 1, list.size()));
-        }
-    }
-    return false;
-}
 
 bool only_writes(const SharedFunction& function) {
     for (const ParameterInfo& parameter : function.parameters()) {
@@ -46,20 +25,11 @@ bool only_writes(const SharedFunction& function) {
 
 class StreamAnswer::Out final : public MessageOut {
 public:
-    Out(http::Exchange& exchange, bool events) : exchange_(&exchange), events_(events) {}
+    explicit Out(http::Exchange& exchange) : exchange_(&exchange) {}
 
-    /// Several threads of a function may write; a piece is whole before the next one.
-    bool send(ReplyText json, const tensor::OutgoingBody& tensors) override {
-        if (events_) return send_event(json.take_parts());
-        std::vector<http::BodyPart> parts = json.take_frame();
-        for (const tensor::BodyPart& part : tensors.parts())
-            parts.push_back({part.bytes, part.owner});
-        return send_frame(std::move(parts));
-    }
-    bool say(std::string json) override {
-        if (events_) return send_event({view_of(json)});
-        return send_frame({view_of(codec::frame_head(json))});
-    }
+    /// There are no tensors behind the JSON: StreamOpener leaves out the way that puts them there.
+    bool send(ReplyText json, const tensor::OutgoingBody&) override { return send_event(json.take_parts()); }
+    bool say(std::string json) override { return send_event({view_of(json)}); }
 
     /// The answer of the call, and nothing after it: what is left of the function has no exchange any more.
     bool answer(ReplyText json, const tensor::TensorExchange& tensors) {
@@ -70,40 +40,35 @@ public:
     }
 
 private:
-    /// JSON text has no line ends.
+    /// JSON text has no line ends. Several threads of a function may write: each event is written under the lock.
     bool send_event(std::vector<http::BodyPart> json) {
         json.insert(json.begin(), view_of("data: "));
         json.push_back(view_of("\n\n"));
-        return write(json);
-    }
-    bool send_frame(std::vector<http::BodyPart> parts) {
-        std::uint64_t size = 0;
-        for (const http::BodyPart& part : parts)
-            size += part.bytes.size();
-        const std::string length = length_of(size);
-        parts.insert(parts.begin(), view_of(length));
-        return write(parts);
-    }
-    bool write(std::span<const http::BodyPart> parts) {
         const std::lock_guard turn(turn_);
-        return exchange_ != nullptr && exchange_->write(parts);
+        return exchange_ != nullptr && exchange_->write(json);
     }
 
     std::mutex turn_;
     http::Exchange* exchange_;
-    const bool events_;
 };
 
-std::string_view StreamAnswer::wanted(const http::Headers& headers) {
-    if (accepts(headers, kFrames)) return kFrames;
-    return accepts(headers, kEvents) ? kEvents : std::string_view();
+bool StreamAnswer::is_accepted(const http::Headers& headers) {
+    for (const auto& [name, value] : headers) {
+        if (!http::same_token(name, "Accept")) continue;
+        for (std::string_view list = value; !list.empty();) {
+            const std::size_t comma = std::min(list.find(','), list.size());
+            const std::string_view one = list.substr(0, comma);
+            if (http::same_token(http::trim(one.substr(0, one.find(';'))), kContentType)) return true;
+            list.remove_prefix(std::min(comma + 1, list.size()));
+        }
+    }
+    return false;
 }
 
 std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request, tensor::Incoming tensors,
                                                 const http::Headers& headers, const Principal& principal,
                                                 http::Exchange& exchange) const {
     const json_rpc::Json id = request.id.value_or(nullptr);
-    const std::string_view form = wanted(headers);
     const service::FunctionPointer function = opener_->dispatcher.find(request.method);
     if (function == nullptr) return error_reply(id, json_rpc::method_not_found(request.method));
     if (!only_writes(*function)) {
@@ -114,10 +79,8 @@ std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request
     auto defaults = read_headers(headers);
     if (const auto* error = std::get_if<Error>(&defaults)) return error_reply(id, *error);
     auto& meta = std::get<CallMeta>(defaults);
-    const bool events = form == kEvents;
-    const auto out = std::make_shared<Out>(exchange, events);
-    auto made = opener_->make(request, meta, principal, out,
-                              events ? StreamOpener::Carrier::events : StreamOpener::Carrier::frames);
+    const auto out = std::make_shared<Out>(exchange);
+    auto made = opener_->make(request, meta, principal, out);
     if (const auto* error = std::get_if<Error>(&made)) return error_reply(id, *error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
     if (!exchange.may_take_long()) return error_reply(id, no_thread());
@@ -126,7 +89,7 @@ std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request
     auto& run = std::get<service::StreamRun>(opened);
 
     http::Response head;
-    head.content_type = form;
+    head.content_type = kContentType;
     head.headers.add("Cache-Control", "no-store");
     head.headers.add("X-Accel-Buffering", "no");  // nginx passes each piece on
     const auto execution = run.execution();

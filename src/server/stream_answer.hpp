@@ -7,17 +7,15 @@
 
 namespace shared_tensor::server {
 
-/// Calls of functions that only write, over plain HTTP: items and result are the pieces of one answer, as Server-Sent
-/// Events or as frames, each behind its length.
+/// Calls of functions that only write, over plain HTTP: items and result are Server-Sent Events of one answer.
 class StreamAnswer {
 public:
-    static constexpr std::string_view kEvents = "text/event-stream";
-    static constexpr std::string_view kFrames = "application/vnd.shared-tensor-stream";
+    static constexpr std::string_view kContentType = "text/event-stream";
 
     StreamAnswer(const StreamOpener& opener, ReplyLimits replies) : opener_(&opener), replies_(replies) {}
 
-    /// Which of the two the client accepts; empty: neither.
-    static std::string_view wanted(const http::Headers& headers);
+    /// Whether the client accepts events.
+    static bool is_accepted(const http::Headers& headers);
     /// Runs the call to its end, here. The answer is returned where it was not begun: an error.
     std::optional<http::Response> run(const json_rpc::Request& request, tensor::Incoming tensors,
                                       const http::Headers& headers, const Principal& principal,

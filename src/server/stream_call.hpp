@@ -19,7 +19,7 @@
 
 namespace shared_tensor::server {
 
-/// Sends a message that is made already: on a WebSocket, or as a piece of an answer. From any thread.
+/// Sends messages of a call: on a WebSocket, or as events of an answer. From any thread.
 class MessageOut {
 public:
     virtual ~MessageOut() = default;

@@ -8,7 +8,7 @@ namespace shared_tensor::server {
 
 namespace {
 
-/// The client's connection holds the function back.
+/// Of events: the client's connection holds the function back.
 constexpr streams::Window kNoWindow{streams::Window::kUnbounded, streams::Window::kUnbounded};
 
 /// What a client asks for is kept in our memory while it does not read.
@@ -23,7 +23,7 @@ std::optional<json_rpc::Error> leave_out_bodies(tensor::ExportPolicy& policy) {
     if (policy.require.empty()) return std::nullopt;
     std::erase(policy.require, tensor::Way::body);
     if (!policy.require.empty()) return std::nullopt;
-    return json_rpc::transport_not_possible({{"body", "events are text: accept application/vnd.shared-tensor-stream"}});
+    return json_rpc::transport_not_possible({{"body", "events are text: call it over a WebSocket (GET /ws)"}});
 }
 
 }  // namespace
@@ -31,16 +31,15 @@ std::optional<json_rpc::Error> leave_out_bodies(tensor::ExportPolicy& policy) {
 std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> StreamOpener::make(const json_rpc::Request& request,
                                                                               const CallMeta& defaults,
                                                                               const Principal& principal,
-                                                                              std::shared_ptr<MessageOut> out,
-                                                                              Carrier carrier) const {
+                                                                              std::shared_ptr<MessageOut> out) const {
     if (!principal.may_call(request.method)) return json_rpc::not_authorised(reason_against(request.method));
     auto function = dispatcher.find(request.method);
     if (function == nullptr) return json_rpc::method_not_found(request.method);
     Recipient recipient;
     if (auto error = recipients.find(principal, defaults, request.meta, recipient)) return std::move(*error);
-    const streams::Window client_window =
-        carrier == Carrier::web_socket ? bounded(recipient.meta.stream_window) : kNoWindow;
-    if (carrier == Carrier::events) {
+    const bool events = out->socket() == nullptr;
+    const streams::Window client_window = events ? kNoWindow : bounded(recipient.meta.stream_window);
+    if (events) {
         if (auto error = leave_out_bodies(recipient.meta.policy)) return std::move(*error);
     }
     return std::make_shared<StreamCall>(
