@@ -6,7 +6,6 @@
 #include "client/outgoing_port.hpp"
 #include "codec/frame.hpp"
 #include "codec/json_sink.hpp"
-#include "http/web_socket_turns.hpp"
 #include "json_rpc/json_text.hpp"
 #include "util/of_this_process.hpp"
 

@@ -1,8 +1,9 @@
 #include "client/transport.hpp"
 
+#include <stop_token>
 #include <utility>
 
-#include "http/web_socket_client.hpp"
+#include "http/web_socket_handshake.hpp"
 
 namespace shared_tensor::client {
 
@@ -18,20 +19,20 @@ public:
         http::WebSocketLimits limits;
         limits.max_text_bytes = limits.max_binary_bytes = options_.max_response_bytes;
         return http::connect_web_socket(options_.endpoint, std::move(request), options_.connect_timeout, limits,
-                                        buffers_, &handshakes_);
+                                        buffers_, stop_.get_token());
     }
     std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) override { return client_.take_buffer(bytes); }
     void shutdown() override {
         client_.shutdown();
-        handshakes_.shutdown();
+        stop_.request_stop();
     }
     http::Client::Stats stats() const override { return client_.stats(); }
 
 private:
     const http::ClientOptions options_;
     http::Client client_;
-    BufferPool buffers_;  // of WebSockets
-    http::Handshakes handshakes_;
+    BufferPool buffers_;     // of WebSockets
+    std::stop_source stop_;  // of handshakes of WebSockets
 };
 
 }  // namespace

@@ -14,50 +14,47 @@ namespace shared_tensor::http {
 
 namespace {
 
-constexpr std::size_t kCopied = 64 << 10;           // bytes of a message that is copied before it is sent
-constexpr std::chrono::milliseconds kHere{1};       // that a thread waits for a message in read_here()
-constexpr std::chrono::milliseconds kElsewhere{3};  // from its beginning, until the running thread reads again
+using std::chrono::milliseconds;
+
+constexpr std::size_t kCopied = 64 << 10;  // bytes of a message that is copied before it is sent
+constexpr milliseconds kHere{1};           // that a thread waits for a message in read_here()
+constexpr milliseconds kElsewhere{3};      // from its beginning, until the running thread reads again
+constexpr milliseconds kClosing{3'000};    // that our close frame, and what is before it, waits for the peer
+constexpr int kMaxPongs = 1000;            // that wait for a peer which asks for more without taking them
+constexpr int kTurns = 4;                  // that make it likely that the next one follows
+constexpr milliseconds kQuickTurn{1};      // of slower ones the threads that are woken are a small part
 
 /// Milliseconds for poll(), rounded up.
 int poll_time(SteadyTime until, SteadyTime now) {
     if (until <= now) return 0;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - now).count();
-    return static_cast<int>(std::min<std::chrono::milliseconds::rep>(left, 60'000));
+    return static_cast<int>(std::min(std::chrono::ceil<milliseconds>(until - now), milliseconds(60'000)).count());
 }
 
-/// What is left goes out, our close frame last, so far as the peer takes it in time.
-void write_rest(Wire& wire, WebSocketOutbox& outbox, SteadyTime until) {
-    while (true) {
-        outbox.write(true);  // unless another thread writes already
-        const bool over = outbox.unsent() == 0 || outbox.state().broken || real_clock().now() >= until;
-        if (over || wait_ready(wire.fd(), POLLOUT, until) == 0) return;
-    }
-}
+WebSocketEnd cut(std::string_view why) { return {CloseCode::abnormal, std::string(why)}; }
 
 }  // namespace
 
 WebSocket::WebSocket(Wire& wire, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received)
     : wire_(&wire),
+      limits_(limits),
       call_(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
       outbox_(wire, side == Side::client, [this] { call_runner(); }),
-      inbox_(wire, outbox_, side == Side::server, limits, std::move(take), received) {}
+      inbox_(side == Side::server, limits, std::move(take), received) {}
 
 void WebSocket::call_runner() {
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(call_.get(), &one, sizeof one);  // fails only when it is called
 }
 
-std::optional<std::uint64_t> WebSocket::add(FrameType type, std::vector<BodyPart> parts) {
-    messages_out_.fetch_add(1, std::memory_order_relaxed);
-    return outbox_.add(type, std::move(parts));
-}
+// What is sent
 
-bool WebSocket::send(bool binary, std::vector<BodyPart> parts) {
-    return add(binary ? FrameType::binary : FrameType::text, std::move(parts)).has_value();
+std::optional<std::uint64_t> WebSocket::add(bool binary, std::vector<BodyPart> parts) {
+    messages_out_.fetch_add(1, std::memory_order_relaxed);
+    return outbox_.add(binary ? FrameType::binary : FrameType::text, std::move(parts));
 }
 
 bool WebSocket::send_whole(bool binary, std::vector<BodyPart> parts) {
-    const auto end = add(binary ? FrameType::binary : FrameType::text, std::move(parts));
+    const auto end = add(binary, std::move(parts));
     return end && outbox_.wait_taken(*end);
 }
 
@@ -68,38 +65,29 @@ bool WebSocket::send_from(std::string head, std::vector<BodyPart> parts) {
     if (size <= kCopied) {
         for (const BodyPart& part : parts)
             head.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
-        parts.clear();
+        return send(true, {text_part(std::move(head))});
     }
-    const auto kept = std::make_shared<const std::string>(std::move(head));
-    parts.insert(parts.begin(), BodyPart{std::as_bytes(std::span(*kept)), kept});
-    const auto end = add(FrameType::binary, std::move(parts));
-    return end && (size <= kCopied || outbox_.wait_taken(*end));
+    parts.insert(parts.begin(), text_part(std::move(head)));
+    return send_whole(true, std::move(parts));
 }
+
+// The running thread
 
 WebSocketEnd WebSocket::run(const Receive& receive) {
     {
         const std::scoped_lock reading(reading_);
-        inbox_.start(real_clock().now());
+        heard_ = real_clock().now();
         receive_ = &receive;
     }
     try {
-        bool readable = false;
-        while (true) {
-            const Look look = look_at(readable);
-            if (look.end) {
-                const bool listens = look.end->code != CloseCode::abnormal;
-                write_rest(*wire_, outbox_,
-                           real_clock().now() + (listens ? WebSocketInbox::kGoodbye : std::chrono::milliseconds(0)));
-                outbox_.drop();
-                return *look.end;
-            }
-            readable = wait_and_write(look.until);
-        }
+        Look look = look_at(false);
+        while (!look.end)
+            look = look_at(wait_and_write(look.until));
+        const bool listens = look.end->code != CloseCode::abnormal;
+        write_rest(real_clock().now() + (listens ? kClosing : milliseconds(0)));
+        outbox_.drop();
+        return *look.end;
     } catch (...) {
-        {
-            const std::scoped_lock reading(reading_);
-            receive_ = nullptr;
-        }
         outbox_.drop();
         wire_->shutdown();  // the peer must hear of it even where somebody keeps the socket, and so its descriptor
         throw;
@@ -110,23 +98,9 @@ WebSocketEnd WebSocket::run(const Receive& receive) {
 WebSocket::Look WebSocket::look_at(bool readable) {
     const std::unique_lock reading(reading_, std::try_to_lock);
     if (!reading) return {};
-    try {
-        if (thrown_) std::rethrow_exception(thrown_);
-        Look look{std::exchange(end_, std::nullopt), {}};
-        const SteadyTime now = real_clock().now();
-        if (!look.end && (readable || wire_->holds_bytes())) look.end = inbox_.read(now);
-        if (!look.end) look.end = inbox_.check_times(now);
-        if (!look.end) look.end = inbox_.hand_over(*receive_);
-        if (look.end) {
-            receive_ = nullptr;
-        } else {
-            look.until = wire_->holds_bytes() ? now : inbox_.next_time();
-        }
-        return look;
-    } catch (...) {
-        receive_ = nullptr;  // what comes behind a message that was lost is nobody's
-        throw;
-    }
+    if (receive_ != nullptr) step(readable || wire_->holds_bytes());
+    if (thrown_) std::rethrow_exception(thrown_);
+    return {end_, wire_->holds_bytes() ? real_clock().now() : next_time()};
 }
 
 /// Until there is something to read, which it answers, or to write, or until then. Without `until` nothing is read.
@@ -152,10 +126,20 @@ bool WebSocket::wait_and_write(std::optional<SteadyTime> until) {
     return (wanted[0].revents & ~POLLOUT) != 0;
 }
 
+/// What is left goes out, our close frame last, so far as the peer takes it in time.
+void WebSocket::write_rest(SteadyTime until) {
+    do {
+        outbox_.write(true);  // unless another thread writes already
+    } while (outbox_.unsent() > 0 && !outbox_.state().broken && real_clock().now() < until &&
+             wait_ready(wire_->fd(), POLLOUT, until) != 0);
+}
+
+// Threads that read in its place
+
 bool WebSocket::read_here(const std::function<bool()>& came) {
     std::unique_lock reading(reading_, std::try_to_lock);
     if (!reading) {
-        stop_wanted_.store(true);  // whoever reads may not see yet what stop_reading_here() changes
+        stop_wanted_.store(true);  // the reader may not see yet what stop_reading_here() changes
         stop_reading_here();
         return false;
     }
@@ -164,7 +148,7 @@ bool WebSocket::read_here(const std::function<bool()>& came) {
     if (waits_to_read_.exchange(false)) call_runner();  // it is not to wake for what is read here
     const bool done = read_until(came, begin + kHere);
     const bool asked = stop_wanted_.exchange(false);
-    const bool stops = asked || !done || end_ || thrown_ || wire_->holds_bytes();
+    const bool stops = asked || !done || receive_ == nullptr || wire_->holds_bytes();
     if (stops) elsewhere_until_.store(SteadyTime());
     reading.unlock();  // before the running thread is called, which gives up where it cannot read
     if (stops || elsewhere_until_.load() == SteadyTime()) call_runner();
@@ -172,24 +156,141 @@ bool WebSocket::read_here(const std::function<bool()>& came) {
 }
 
 bool WebSocket::read_until(const std::function<bool()>& came, SteadyTime until) {
-    try {
-        while (receive_ != nullptr && !end_ && !thrown_) {
-            end_ = inbox_.hand_over(*receive_);
-            if (came()) return true;
-            if (end_ || real_clock().now() >= until) return false;
-            if (!wire_->holds_bytes() && wait_ready(wire_->fd(), POLLIN, until) == 0) return false;
-            const SteadyTime now = real_clock().now();
-            end_ = inbox_.read(now);
-            if (!end_) end_ = inbox_.check_times(now);
-        }
-    } catch (...) {
-        thrown_ = std::current_exception();
+    for (bool readable = false; receive_ != nullptr; readable = true) {
+        step(readable);
+        if (came()) return true;
+        if (receive_ == nullptr || real_clock().now() >= until) return false;
+        if (!wire_->holds_bytes() && wait_ready(wire_->fd(), POLLIN, until) == 0) return false;
     }
     return false;
 }
 
 void WebSocket::stop_reading_here() {
     if (elsewhere_until_.exchange(SteadyTime()) != SteadyTime()) call_runner();
+}
+
+void WebSocketTurns::before_wait(const std::function<bool()>& came) {
+    if (socket_ == nullptr || came()) return;
+    const std::uint64_t sent = socket_->messages_out(), received = socket_->messages_in();
+    const SteadyTime now = real_clock().now();
+    const bool is_turn = sent != sent_ && received == received_ + 1 && now - waited_ < kQuickTurn;
+    sent_ = sent;
+    received_ = received;
+    waited_ = now;
+    turns_ = is_turn ? turns_ + 1 : 0;
+    if (turns_ < kTurns) return socket_->stop_reading_here();
+    if (!socket_->read_here(came)) turns_ = 0;
+}
+
+// What comes, and when the peer has had its time
+
+/// After the end nothing is handed over: what comes behind a message that was lost belongs to nobody.
+void WebSocket::step(bool readable) {
+    try {
+        const SteadyTime now = real_clock().now();
+        if (readable) end_ = read(now);
+        if (!end_) end_ = check_times(now);
+        if (!end_) end_ = hand_over();
+    } catch (...) {
+        thrown_ = std::current_exception();
+    }
+    if (end_ || thrown_) receive_ = nullptr;
+}
+
+/// What the wire has, once and without waiting.
+WebSocket::MaybeEnd WebSocket::read(SteadyTime now) {
+    const auto room = inbox_.room();
+    const WireResult got = wire_->read(room.data(), room.size(), Wire::Wait::none);
+    if (got.status == WireStatus::again) return std::nullopt;
+    if (got.status != WireStatus::ok) return ends_at_ ? WebSocketEnd() : cut("cut off");
+    inbox_.filled(got.bytes, now);
+    bytes_in_.fetch_add(got.bytes, std::memory_order_relaxed);
+    heard_ = now;
+    pinged_ = false;
+    return std::nullopt;
+}
+
+WebSocket::MaybeEnd WebSocket::hand_over() {
+    bool any = false;
+    while (true) {
+        auto found = inbox_.next();
+        if (auto* end = std::get_if<WebSocketEnd>(&found)) return close_with(std::move(*end));
+        if (std::holds_alternative<std::monostate>(found)) break;
+        if (const auto* control = std::get_if<WebSocketInbox::Control>(&found)) {
+            if (auto end = take_control(*control)) return end;
+            continue;
+        }
+        any = true;
+        if (inbox_.is_empty()) outbox_.note_received();  // where more is here the answers can go together
+        messages_in_.fetch_add(1, std::memory_order_relaxed);
+        if (!ends_at_) (*receive_)(std::move(std::get<WebSocketMessage>(found)));
+    }
+    if (any) outbox_.note_received();  // the last message may have had a ping behind it
+    return std::nullopt;
+}
+
+WebSocket::MaybeEnd WebSocket::take_control(const WebSocketInbox::Control& control) {
+    if (control.type == FrameType::ping) {
+        if (outbox_.bytes_out() >= first_pong_end_) pongs_ = 0;
+        if (pongs_ >= kMaxPongs) return std::nullopt;  // RFC 6455 5.5.3: not every ping needs a pong of its own
+        const auto end = outbox_.add(FrameType::pong, {text_part(control.payload)});
+        if (++pongs_ == 1) first_pong_end_ = end.value_or(0);
+    }
+    if (control.type != FrameType::close) return std::nullopt;
+    const auto code = read_close_payload(control.payload);
+    if (!code) return close_with({CloseCode::protocol_error, "the close frame names no reason that there is"});
+    close_with({*code == CloseCode::none ? CloseCode::normal : *code, ""});  // unless it answers our own
+    return WebSocketEnd{*code, control.payload.size() > 2 ? control.payload.substr(2) : std::string()};
+}
+
+/// Tells the peer why, with the last frame.
+WebSocketEnd WebSocket::close_with(WebSocketEnd end) {
+    outbox_.close(end.code, end.reason);
+    outbox_.write(true);
+    return end;
+}
+
+SteadyTime WebSocket::next_time() const {
+    SteadyTime next = heard_ + (pinged_ ? limits_.idle : limits_.idle / 2);
+    if (const auto due = inbox_.deadline()) next = std::min(next, *due);
+    if (peer_takes_) next = std::min(next, peer_takes_->deadline());
+    if (ends_at_) next = std::min(next, *ends_at_);
+    return next;
+}
+
+/// A peer that takes nothing is cut, and so is one that takes so little now and then that it would go on for ever.
+WebSocket::MaybeEnd WebSocket::check_peer_takes(const WebSocketOutbox::State& out, SteadyTime now) {
+    if (!out.waits_for_peer) {
+        peer_takes_.reset();
+        return std::nullopt;
+    }
+    const std::uint64_t before = std::exchange(paced_out_, outbox_.bytes_out());
+    if (!peer_takes_) {
+        peer_takes_.emplace(now, limits_.stall, limits_.min_bytes_per_second);
+    } else {
+        peer_takes_->moved(paced_out_ - before, out.taken);
+    }
+    heard_ = std::max(heard_, out.taken);  // it lives: its system has made room
+    if (now < peer_takes_->deadline()) return std::nullopt;
+    wire_->abandon_unsent();
+    return cut(now >= out.taken + limits_.stall ? "the peer takes nothing" : "the peer takes too little");
+}
+
+WebSocket::MaybeEnd WebSocket::check_times(SteadyTime now) {
+    const auto out = outbox_.state();
+    if (out.broken) return cut("cut off");
+    if (out.closed && !ends_at_) ends_at_ = now + kClosing;
+    if (ends_at_ && now >= *ends_at_) return WebSocketEnd();
+    if (auto end = check_peer_takes(out, now)) return end;
+    const auto due = inbox_.deadline();
+    if (due && now >= *due) return close_with({CloseCode::policy_violation, "a message came too slowly"});
+    if (pinged_ && now >= heard_ + limits_.idle) return cut("the peer gives no sign of life");
+    if (!pinged_ && now >= heard_ + limits_.idle / 2) {
+        heard_ = now - limits_.idle / 2;  // where `receive` took long, the peer has its time all the same
+        pinged_ = true;
+        outbox_.add(FrameType::ping, {});
+    }
+    return std::nullopt;
 }
 
 }  // namespace shared_tensor::http

@@ -8,17 +8,22 @@
 #include <cctype>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include <shared_tensor/bytes.hpp>
 
+#include "http/client_connection.hpp"
+#include "http/connect.hpp"
 #include "http/text.hpp"
 
 namespace shared_tensor::http {
 
 namespace {
 
-bool field_has(const RequestHead& head, std::string_view name, std::string_view token) {
-    return std::any_of(head.headers.begin(), head.headers.end(), [&](const auto& field) {
+constexpr std::size_t kMaxRejection = 1 << 20;  // bytes of an answer that is not 101
+
+bool field_has(const Headers& headers, std::string_view name, std::string_view token) {
+    return std::any_of(headers.begin(), headers.end(), [&](const auto& field) {
         return same_token(field.first, name) && list_has(field.second, token);
     });
 }
@@ -29,15 +34,30 @@ bool is_key(std::string_view text) {
     return text.size() == 24 && text.ends_with("==") && std::all_of(text.begin(), text.end() - 2, letter);
 }
 
+/// The server has to prove that it is no other kind of server, and to choose nothing that was not offered.
+void check_answer(const Headers& headers, const std::string& key) {
+    const auto accept = headers.find("Sec-WebSocket-Accept");
+    const bool chose = headers.find("Sec-WebSocket-Extensions") || headers.find("Sec-WebSocket-Protocol");
+    const bool switched = field_has(headers, "Upgrade", "websocket") && field_has(headers, "Connection", "upgrade");
+    if (accept && *accept == accept_key(key) && switched && !chose) return;
+    throw TransportError(TransportError::Kind::protocol, true, "the server's handshake is not that of a WebSocket");
+}
+
+struct Connected {
+    std::unique_ptr<Wire> wire;
+    WebSocket socket;
+};
+
 }  // namespace
 
 bool asks_for_web_socket(const RequestHead& head) {
-    return head.method == "GET" && field_has(head, "Upgrade", "websocket");
+    return head.method == "GET" && field_has(head.headers, "Upgrade", "websocket");
 }
 
 std::string_view fault_of_handshake(const RequestHead& head) {
     if (!asks_for_web_socket(head)) return "ask with GET and Upgrade: websocket";
-    if (!field_has(head, "Connection", "upgrade")) return "a WebSocket is asked for with Connection: Upgrade too";
+    if (!field_has(head.headers, "Connection", "upgrade"))
+        return "a WebSocket is asked for with Connection: Upgrade too";
     const bool version =
         head.headers.count("Sec-WebSocket-Version") == 1 && trim(*head.headers.find("Sec-WebSocket-Version")) == "13";
     if (!version) return "Sec-WebSocket-Version must be 13";
@@ -58,6 +78,34 @@ std::string fresh_handshake_key() {
 std::string render_switching(std::string_view key) {
     return "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " +
            accept_key(trim(key)) + "\r\n\r\n";
+}
+
+std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(const Endpoint& endpoint,
+                                                                            ClientRequest request,
+                                                                            std::chrono::milliseconds connect_timeout,
+                                                                            WebSocketLimits limits, BufferPool& buffers,
+                                                                            const std::stop_token& stop) {
+    const std::string key = fresh_handshake_key();
+    request.method = "GET";
+    request.headers.add("Upgrade", "websocket");
+    request.headers.add("Connection", "Upgrade");
+    request.headers.add("Sec-WebSocket-Version", "13");
+    request.headers.add("Sec-WebSocket-Key", key);
+    const auto connected_by = std::min(request.deadline, std::chrono::steady_clock::now() + connect_timeout);
+    ClientConnection connection(connect_to(endpoint, connected_by), endpoint.authority(), kMaxRejection);
+    ClientResponse response = [&] {
+        const std::stop_callback stops(stop, [&] { connection.shutdown(); });
+        return connection.exchange(request, buffers);
+    }();
+    if (response.status != 101) return response;
+    check_answer(response.headers, key);
+    auto [wire, received] = connection.take_upgraded();
+    wire->set_linger(std::chrono::microseconds(0));
+    Wire& bytes = *wire;
+    const auto take = [&buffers](std::size_t size) { return buffers.take(size); };
+    const std::shared_ptr<Connected> connected(
+        new Connected{std::move(wire), WebSocket(bytes, WebSocket::Side::client, limits, take, received)});
+    return std::shared_ptr<WebSocket>(connected, &connected->socket);
 }
 
 }  // namespace shared_tensor::http

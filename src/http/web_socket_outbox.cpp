@@ -3,11 +3,11 @@
 #include <sys/random.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <system_error>
+#include <utility>
 
 #include "util/process_mark.hpp"
 
@@ -15,7 +15,6 @@ namespace shared_tensor::http {
 
 namespace {
 
-constexpr std::size_t kAtOnce = 64;                // pieces of one system call
 constexpr std::size_t kScratchBytes = 256 << 10;   // masked at once
 constexpr std::chrono::microseconds kInARow{50};   // messages that come closer are written together
 constexpr std::uint64_t kEnoughForOne = 64 << 10;  // bytes that are worth a system call of their own
@@ -37,35 +36,24 @@ FrameMask fresh_mask() {
     return bits.masks[bits.used++];
 }
 
-std::uint64_t size_of(const std::vector<BodyPart>& parts) {
-    std::uint64_t size = 0;
-    for (const BodyPart& part : parts)
-        size += part.bytes.size();
-    return size;
-}
-
-template <class Piece>
-std::uint64_t size_of_frame(const std::vector<Piece>& pieces) {
-    std::uint64_t size = 0;
-    for (const Piece& piece : pieces)
-        size += piece.part.bytes.size();
-    return size;
-}
+}  // namespace
 
 BodyPart text_part(std::string text) {
     const auto kept = std::make_shared<const std::string>(std::move(text));
     return {std::as_bytes(std::span(*kept)), kept};
 }
 
-}  // namespace
+WebSocketOutbox::WebSocketOutbox(Wire& wire, bool masks, std::function<void()> call_runner)
+    : wire_(&wire), masks_(masks), call_runner_(std::move(call_runner)), scratch_(masks ? kScratchBytes : 0) {}
 
-std::vector<WebSocketOutbox::Piece> WebSocketOutbox::frame(FrameType type, std::vector<BodyPart> parts) {
-    FrameHead head{type, true, size_of(parts)};
+std::list<WebSocketOutbox::Piece> WebSocketOutbox::frame(FrameType type, std::vector<BodyPart> parts) const {
+    FrameHead head{type, true};
+    for (const BodyPart& part : parts)
+        head.size += part.bytes.size();
     if (masks_) head.mask = fresh_mask();
     std::string text;
     append_head(head, text);
-    std::vector<Piece> pieces;
-    pieces.reserve(1 + parts.size());
+    std::list<Piece> pieces;
     pieces.push_back({text_part(std::move(text))});
     std::uint64_t offset = 0;
     for (BodyPart& part : parts) {
@@ -76,87 +64,131 @@ std::vector<WebSocketOutbox::Piece> WebSocketOutbox::frame(FrameType type, std::
     return pieces;
 }
 
-void WebSocketOutbox::append(Queue& queue, std::vector<Piece> frame) {
-    for (Piece& piece : frame) {
-        queue.end += piece.part.bytes.size();
-        queue.pieces.push_back(std::move(piece));
-    }
+/// Where the frame ends in all bytes that were added.
+std::uint64_t WebSocketOutbox::append(Queue& queue, std::list<Piece> frame) {
+    std::uint64_t bytes = 0;
+    for (const Piece& piece : frame)
+        bytes += piece.part.bytes.size();
+    queue.pieces.splice(queue.pieces.end(), frame);
+    return added_.fetch_add(bytes) + bytes;
 }
 
 std::optional<std::uint64_t> WebSocketOutbox::add(FrameType type, std::vector<BodyPart> parts) {
     const SteadyTime now = real_clock().now();
-    std::vector<Piece> pieces = frame(type, std::move(parts));
-    std::uint64_t end = 0;
-    const auto next = queue_.with([&](Queue& queue) -> std::optional<Next> {
-        if (queue.closed) return std::nullopt;
-        unsent_.fetch_add(size_of_frame(pieces), std::memory_order_relaxed);  // before it can be written
+    std::list<Piece> pieces = frame(type, std::move(parts));
+    bool calls = false, writes = false;
+    const auto end = queue_.with([&](Queue& queue) -> std::optional<std::uint64_t> {
+        if (queue.closed || queue.step >= Step::ending) return std::nullopt;
         if (queue.pieces.empty()) queue.taken = now;
-        append(queue, std::move(pieces));
-        end = queue.end;
-        const bool answers = heard_.exchange(false, std::memory_order_relaxed);
+        queue.closed = type == FrameType::close;
+        const std::uint64_t added = append(queue, std::move(pieces));
+        const bool answers = received_.exchange(false, std::memory_order_relaxed);
         const bool in_a_row = now - std::exchange(queue.added, now) < kInARow && !answers;
-        if (queue.writing || queue.stuck) return Next::nothing;
-        if (in_a_row && unsent() < kEnoughForOne) return std::exchange(queue.called, true) ? Next::nothing : Next::call;
-        queue.writing = true;
-        return Next::write;
+        if (queue.step == Step::writing || queue.step == Step::full) return added;
+        if (in_a_row && unsent() < kEnoughForOne) {
+            calls = std::exchange(queue.step, Step::called) != Step::called;
+        } else {
+            queue.step = Step::writing;
+            writes = true;
+        }
+        return added;
     });
-    if (next == Next::call) call_runner_();
-    if (next == Next::write) write_out();
-    return next ? std::optional(end) : std::nullopt;
+    if (calls) call_runner_();
+    if (writes) write_out();
+    return end;
 }
 
+/// A writer may still be reading the memory that the caller is about to give up: it makes the step to `over` itself.
 bool WebSocketOutbox::wait_taken(std::uint64_t end) {
-    auto queue = queue_.lock();
-    ++queue->waiting;
-    // a writer may still be reading the memory that the caller is about to give up
-    queue.wait([&](const Queue& now) { return now.taken_bytes >= end || (now.broken && !now.writing); });
-    --queue->waiting;
-    return queue->taken_bytes >= end;
+    queue_.lock().wait([&](const Queue& queue) { return bytes_out() >= end || queue.step == Step::over; });
+    return bytes_out() >= end;
 }
 
 bool WebSocketOutbox::close(CloseCode code, std::string_view reason) {
-    std::vector<Piece> pieces = frame(FrameType::close, {text_part(close_payload(code, reason))});
-    const bool first = queue_.with([&](Queue& queue) {
-        if (queue.closed) return false;
-        unsent_.fetch_add(size_of_frame(pieces), std::memory_order_relaxed);
-        append(queue, std::move(pieces));
-        queue.closed = true;
-        return true;
-    });
-    if (first) call_runner_();
+    const bool first = add(FrameType::close, {text_part(close_payload(code, reason))}).has_value();
+    if (first) call_runner_();  // its time to end begins
     return first;
 }
 
 void WebSocketOutbox::drop() {
-    std::deque<Piece> dropped;  // outside the lock
+    std::list<Piece> dropped;  // outside the lock
     queue_.with([&](Queue& queue) {
-        queue.closed = true;
-        queue.broken = true;
-        if (!queue.writing) dropped.swap(queue.pieces);
+        const bool written = queue.step == Step::writing || queue.step == Step::ending;
+        queue.step = written ? Step::ending : Step::over;
+        if (!written) dropped.swap(queue.pieces);
     });
     queue_.notify_all();
 }
 
 WebSocketOutbox::State WebSocketOutbox::state() const {
     return queue_.with([](const Queue& queue) {
-        return State{queue.stuck && !queue.pieces.empty(), queue.taken, queue.broken, queue.closed};
+        return State{queue.step == Step::full, queue.taken, queue.step >= Step::ending, queue.closed};
     });
 }
 
-WireResult WebSocketOutbox::write_some(const std::vector<const Piece*>& first) {
-    if (masks_) return write_masked(first);
-    std::array<iovec, kAtOnce> places;
-    for (std::size_t i = 0; i < first.size(); ++i) {
-        const auto left = first[i]->part.bytes.subspan(first[i]->done);
-        places[i] = {const_cast<std::byte*>(left.data()), left.size()};  // sendmsg only reads it
-    }
-    return wire_->write({places.data(), first.size()});
+void WebSocketOutbox::write(bool room) {
+    const bool writes = queue_.with([&](Queue& queue) {
+        if (queue.step == Step::called) queue.step = Step::idle;
+        if (queue.step != Step::idle && !(queue.step == Step::full && room)) return false;
+        if (!queue.pieces.empty()) queue.step = Step::writing;
+        return queue.step == Step::writing;
+    });
+    if (writes) write_out();
 }
 
-WireResult WebSocketOutbox::write_masked(const std::vector<const Piece*>& first) {
-    if (scratch_.empty()) scratch_.resize(kScratchBytes);
+/// By the thread that made the step to `writing`.
+void WebSocketOutbox::write_out() {
+    Batch batch;
+    WireResult result{WireStatus::ok};
+    while (true) {
+        const Step step = queue_.with([&](Queue& queue) { return advance(queue, result, batch); });
+        if (result.bytes > 0 || step == Step::over) queue_.notify_all();
+        batch.done.clear();
+        if (step == Step::full || step == Step::over) call_runner_();  // which waits for the peer, or ends
+        if (step != Step::writing) return;
+        result = write_some({batch.next.data(), batch.size});
+        out_.fetch_add(result.bytes);
+    }
+}
+
+/// The step after a write: its bytes leave the queue, and `batch` has what is written next.
+WebSocketOutbox::Step WebSocketOutbox::advance(Queue& queue, const WireResult& result, Batch& batch) {
+    if (result.bytes > 0) queue.taken = real_clock().now();
+    for (std::size_t left = result.bytes; left > 0;) {
+        Piece& piece = queue.pieces.front();
+        const std::size_t taken = std::min(left, piece.part.bytes.size() - piece.done);
+        piece.done += taken;
+        left -= taken;
+        if (piece.done < piece.part.bytes.size()) break;
+        batch.done.splice(batch.done.end(), queue.pieces, queue.pieces.begin());
+    }
+    if (queue.step == Step::ending || result.status == WireStatus::broken) {
+        batch.done.splice(batch.done.end(), queue.pieces);
+        return queue.step = Step::over;
+    }
+    if (result.status == WireStatus::again) return queue.step = Step::full;
+    if (queue.pieces.empty()) return queue.step = Step::idle;
+    batch.size = 0;
+    for (const Piece& piece : queue.pieces) {
+        if (batch.size == kAtOnce) break;
+        batch.next[batch.size++] = &piece;
+    }
+    return queue.step;
+}
+
+WireResult WebSocketOutbox::write_some(std::span<const Piece* const> pieces) {
+    if (masks_) return write_masked(pieces);
+    std::array<iovec, kAtOnce> places;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const auto left = pieces[i]->part.bytes.subspan(pieces[i]->done);
+        places[i] = {const_cast<std::byte*>(left.data()), left.size()};  // sendmsg only reads it
+    }
+    return wire_->write({places.data(), pieces.size()});
+}
+
+WireResult WebSocketOutbox::write_masked(std::span<const Piece* const> pieces) {
     std::size_t used = 0;
-    for (const Piece* piece : first) {
+    for (const Piece* piece : pieces) {
         const auto left = piece->part.bytes.subspan(piece->done);
         const std::size_t size = std::min(left.size(), scratch_.size() - used);
         std::memcpy(scratch_.data() + used, left.data(), size);
@@ -165,63 +197,6 @@ WireResult WebSocketOutbox::write_masked(const std::vector<const Piece*>& first)
     }
     const iovec place{scratch_.data(), used};
     return wire_->write({&place, 1});
-}
-
-void WebSocketOutbox::write(bool room) {
-    const bool mine = queue_.with([&](Queue& queue) {
-        queue.called = false;
-        if (queue.writing || queue.broken || queue.pieces.empty() || (queue.stuck && !room)) return false;
-        queue.stuck = false;
-        return queue.writing = true;
-    });
-    if (mine) write_out();
-}
-
-/// By the one thread that writes.
-void WebSocketOutbox::write_out() {
-    std::vector<const Piece*> first;
-    std::vector<Piece> written;
-    while (true) {
-        bool awaited = false;
-        const bool any = queue_.with([&](Queue& queue) {
-            awaited = queue.waiting > 0;
-            first.clear();
-            for (std::size_t i = 0; i < std::min(queue.pieces.size(), kAtOnce); ++i)
-                first.push_back(&queue.pieces[i]);
-            return queue.writing = !first.empty() && !queue.broken;
-        });
-        if (!any && awaited) queue_.notify_all();
-        if (!any) return;
-        const WireResult result = write_some(first);
-        const SteadyTime now = real_clock().now();
-        bytes_out_.fetch_add(result.bytes, std::memory_order_relaxed);
-        unsent_.fetch_sub(result.bytes, std::memory_order_relaxed);
-        const bool goes_on = queue_.with([&](Queue& queue) {
-            if (result.bytes > 0) queue.taken = now;
-            queue.taken_bytes += result.bytes;
-            awaited = queue.waiting > 0;
-            take_written(queue, result.bytes, written);
-            queue.broken |= result.status == WireStatus::broken;
-            queue.stuck = result.status == WireStatus::again;
-            return queue.writing = !queue.broken && !queue.stuck;
-        });
-        if (awaited) queue_.notify_all();
-        written.clear();                      // outside the lock: their memory may be given back here
-        if (!goes_on) return call_runner_();  // which waits for the peer, or ends
-    }
-}
-
-/// Takes `bytes` off the front.
-void WebSocketOutbox::take_written(Queue& queue, std::size_t bytes, std::vector<Piece>& written) {
-    while (!queue.pieces.empty()) {
-        Piece& piece = queue.pieces.front();
-        const std::size_t taken = std::min(bytes, piece.part.bytes.size() - piece.done);
-        piece.done += taken;
-        bytes -= taken;
-        if (piece.done < piece.part.bytes.size()) return;
-        written.push_back(std::move(piece));
-        queue.pieces.pop_front();
-    }
 }
 
 }  // namespace shared_tensor::http

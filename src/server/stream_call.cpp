@@ -9,7 +9,6 @@
 
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
-#include "http/web_socket_turns.hpp"
 #include "util/check.hpp"
 
 namespace shared_tensor::server {

@@ -5,7 +5,6 @@
 #include <thread>
 #include <vector>
 
-#include "http/web_socket_client.hpp"
 #include "http/web_socket_handshake.hpp"
 #include "web_socket_peer.hpp"
 

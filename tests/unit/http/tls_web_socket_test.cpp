@@ -1,6 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 
-#include "http/web_socket_turns.hpp"
+#include "http/web_socket.hpp"
 
 #include "own_web_socket.hpp"
 #include "tls_peer.hpp"

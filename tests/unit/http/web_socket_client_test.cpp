@@ -1,4 +1,4 @@
-#include "http/web_socket_client.hpp"
+#include "http/web_socket_handshake.hpp"
 
 #include <array>
 #include <catch2/catch_test_macros.hpp>

@@ -1,6 +1,6 @@
 // Threads that read a WebSocket in place of its running thread.
 
-#include "http/web_socket_turns.hpp"
+#include "http/web_socket.hpp"
 
 #include <algorithm>
 #include <array>
