@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include <shared_tensor/limits.hpp>
@@ -14,6 +13,7 @@
 #include "util/budget.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
+#include "util/owned_table.hpp"
 
 namespace shared_tensor::server {
 
@@ -50,19 +50,21 @@ private:
     struct Session {
         std::string owner;
         Kind kind;
-        SteadyTime last_used;
         Budget::Share place;
     };
-    bool is_idle(const Session& session, SteadyTime now) const {
-        return session.kind.channel == 0 && session.last_used + limits_.idle <= now;
+    using Table = OwnedTable<Session, std::uint64_t>;  ///< the owner is Kind::channel
+    /// Of a session that is used now.
+    SteadyTime deadline(const Kind& kind) const {
+        return kind.channel == 0 ? clock_->now() + limits_.idle : Table::kNever;
     }
-    template <class Ends>
-    void remove_if(Ends ends);
+    /// Ends each session that `next(table)` finds, until it finds none.
+    template <class Next>
+    void end_all(Next next);
 
     SessionLimits limits_;
     const Clock* clock_;
     std::function<void(std::string_view)> closed_;
-    Guarded<std::unordered_map<std::string, Session>> sessions_;
+    Guarded<Table> sessions_;
 };
 
 }  // namespace shared_tensor::server

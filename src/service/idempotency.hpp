@@ -2,11 +2,9 @@
 
 #include <chrono>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -14,6 +12,7 @@
 
 #include "service/execution.hpp"
 #include "util/guarded.hpp"
+#include "util/owned_table.hpp"
 
 namespace shared_tensor::service {
 
@@ -49,25 +48,19 @@ public:
     std::size_t size() const;
 
 private:
-    struct Entry {
+    struct Keyed {
         std::string arguments;
         KeyedRun run;
-        SteadyTime expires = SteadyTime::max();
-        std::uint64_t bytes = 0;
     };
-    struct State {
-        std::unordered_map<std::string, Entry> entries;
-        std::uint64_t bytes = 0;
-        std::deque<std::pair<SteadyTime, std::string>> by_end;
-    };
-    using Gone = std::vector<KeyedRun>;  ///< destroyed without the lock: results may be large
-    static void erase(State& state, const std::string& key, Gone& gone);
-    void drop_old(State& state, SteadyTime now, Gone& gone) const;
-    std::optional<Known> known(const State& state, const std::string& key, const std::string& arguments) const;
+    using Keys = OwnedTable<Keyed, std::monostate>;  ///< those whose run goes on have no deadline
+    using Gone = std::vector<Keyed>;                 ///< destroyed without the lock: results may be large
+    void drop_old(Keys& keys, SteadyTime now, Gone& gone) const;
+    static std::optional<Known> known(const Keys& keys, const std::string& key, const std::string& arguments,
+                                      SteadyTime now);
 
     IdempotencyLimits limits_;
     const Clock* clock_;
-    Guarded<State> state_;
+    Guarded<Keys> keys_;
 };
 
 }  // namespace shared_tensor::service

@@ -7,8 +7,6 @@ namespace shared_tensor::service {
 
 namespace {
 
-constexpr SteadyTime kNever = SteadyTime::max();
-
 void retire(const std::vector<std::unique_ptr<LeasedBytes>>& held, bool process_is_gone) {
     for (const auto& one : held)
         one->retire(process_is_gone);
@@ -18,8 +16,8 @@ void retire(const std::vector<std::unique_ptr<LeasedBytes>>& held, bool process_
 
 LeaseTable::~LeaseTable() {
     state_.with([](const State& state) {
-        for (const auto& [id, lease] : state.leases)
-            lease.held->retire(false);
+        for (const auto& [id, entry] : state.leases.entries())
+            entry.value.held->retire(false);
     });
 }
 
@@ -29,21 +27,21 @@ std::string LeaseTable::too_many() const {
 }
 
 std::string LeaseTable::full() const {
-    const bool is_full = state_.with([&](const State& state) { return state.leases.size() >= limits_.max_leases; });
-    return is_full ? too_many() : std::string();
+    const std::size_t leases = stats().leases;
+    return leases >= limits_.max_leases ? too_many() : std::string();
 }
 
-std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const Client& client,
+std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const Lessee& lessee,
                                                        std::uint64_t bytes) const {
-    if (state.leases.size() >= limits_.max_leases) return Refused{too_many()};
-    const bool fits =
-        state.unwatched_bytes <= limits_.max_kept_bytes && bytes <= limits_.max_kept_bytes - state.unwatched_bytes;
-    if (!client.lessee.watched && !fits) {
+    if (state.leases.sums().entries >= limits_.max_leases) return Refused{too_many()};
+    const bool fits = state.unwatched_bytes <= limits_.max_kept_bytes &&
+                      bytes <= limits_.max_kept_bytes - state.unwatched_bytes;
+    if (!lessee.watched && !fits) {
         return Refused{"tensors of " + std::to_string(state.unwatched_bytes) +
                        " bytes are kept for clients without a local channel, and at most " +
                        std::to_string(limits_.max_kept_bytes) + " may be: release some (lease.release)"};
     }
-    if (client.leases.size() < limits_.max_per_client()) return std::nullopt;
+    if (state.leases.sums_of(lessee.client).entries < limits_.max_per_client()) return std::nullopt;
     return Refused{"this client holds " + std::to_string(limits_.max_per_client()) +
                    " leases, the most that one may have: release tensors that are not needed"};
 }
@@ -52,48 +50,20 @@ std::variant<std::string, LeaseTable::Refused> LeaseTable::grant(const Lessee& l
                                                                  std::uint64_t bytes,
                                                                  std::unique_ptr<LeasedBytes> held) {
     const SteadyTime now = clock_->now();
+    const SteadyTime deadline = now + (lessee.watched ? limits_.confirm_within : LeaseLimits::kTtl);
     return state_.with([&](State& state) -> std::variant<std::string, Refused> {
-        auto client = state.clients.find(lessee.client);
-        if (client == state.clients.end()) client = state.clients.emplace(lessee.client, Client{lessee, {}}).first;
-        if (auto refused = refusal(state, client->second, bytes)) {
-            if (client->second.leases.empty()) state.clients.erase(client);
-            return std::move(*refused);
-        }
-        const bool watched = lessee.watched;
-        Lease lease{&client->second, way, bytes, std::move(held), !watched, now, kNever};
-        Entry& entry = *state.leases.emplace(state.ids.next(), std::move(lease)).first;
-        client->second.leases.insert(&entry);
-        set_end(state, entry, now + (watched ? limits_.confirm_within : LeaseLimits::kTtl));
-        if (!watched) state.unwatched_bytes += bytes;
-        ++state.stats.leases;
+        if (auto refused = refusal(state, lessee, bytes)) return std::move(*refused);
+        Lease lease{lessee, way, std::move(held), now, !lessee.watched};
+        const Entry& entry = state.leases.add(state.ids.next(), lessee.client, bytes, deadline, std::move(lease));
+        if (!lessee.watched) state.unwatched_bytes += bytes;
         ++state.stats.granted;
-        state.stats.bytes += bytes;
-        return entry.first;
+        return entry.key();
     });
 }
 
-void LeaseTable::set_end(State& state, Entry& entry, SteadyTime end) {
-    if (entry.second.expires_at != kNever) state.by_end.erase({entry.second.expires_at, &entry});
-    entry.second.expires_at = end;
-    if (end != kNever) state.by_end.emplace(end, &entry);
-}
-
-LeaseTable::Leases::iterator LeaseTable::find(State& state, std::string_view client, const std::string& id) {
-    const auto found = state.leases.find(id);
-    return found != state.leases.end() && found->second.client->lessee.client == client ? found : state.leases.end();
-}
-
-void LeaseTable::remove(State& state, Leases::iterator found, Held& held) {
-    Lease& lease = found->second;
-    set_end(state, *found, kNever);
-    Client& client = *lease.client;
-    if (!client.lessee.watched) state.unwatched_bytes -= lease.bytes;
-    client.leases.erase(&*found);
-    if (client.leases.empty()) state.clients.erase(state.clients.find(client.lessee.client));
-    --state.stats.leases;
-    state.stats.bytes -= lease.bytes;
-    held.push_back(std::move(lease.held));
-    state.leases.erase(found);
+LeaseTable::Entry* LeaseTable::find(Leases& leases, std::string_view client, const std::string& id) {
+    Entry* const found = leases.find(id);
+    return found != nullptr && found->owner() == client ? found : nullptr;
 }
 
 template <class Use>
@@ -101,43 +71,52 @@ std::size_t LeaseTable::for_each(std::string_view client, std::span<const std::s
     return state_.with([&](State& state) {
         std::size_t count = 0;
         for (const std::string& id : ids) {
-            const auto found = find(state, client, id);
-            if (found == state.leases.end()) continue;
+            Entry* const found = find(state.leases, client, id);
+            if (found == nullptr) continue;
             ++count;
-            use(state, *found);
+            use(state.leases, *found);
         }
         return count;
     });
 }
 
+template <class Choose>
+LeaseTable::Held LeaseTable::end(std::uint64_t LeaseStats::*counted, Choose choose) {
+    Held held;
+    state_.with([&](State& state) {
+        choose(state.leases, [&](Entry& entry) {
+            if (!entry.value.lessee.watched) state.unwatched_bytes -= entry.bytes();
+            held.emplace_back();  // may throw, so before the lease is taken out
+            held.back() = state.leases.take(entry).held;
+        });
+        state.stats.*counted += held.size();
+    });
+    return held;
+}
+
 codec::TensorPointer LeaseTable::tensor(std::string_view id, std::string_view principal) {
     const SteadyTime end = clock_->now() + LeaseLimits::kTtl;
     return state_.with([&](State& state) -> codec::TensorPointer {
-        const auto found = state.leases.find(id);
-        if (found == state.leases.end() || found->second.client->lessee.principal != principal) return nullptr;
-        Lease& lease = found->second;
-        if (!lease.client->lessee.watched && lease.expires_at < end) set_end(state, *found, end);
-        return lease.held->tensor();
+        Entry* const found = state.leases.find(id);
+        if (found == nullptr || found->value.lessee.principal != principal) return nullptr;
+        if (!found->value.lessee.watched && found->deadline() < end) state.leases.set_deadline(*found, end);
+        return found->value.held->tensor();
     });
 }
 
 std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::string> ids) {
-    const SteadyTime now = clock_->now();
-    return for_each(client, ids, [&](State& state, Entry& entry) {
-        if (std::exchange(entry.second.confirmed, true)) return;
-        set_end(state, entry, entry.second.client->lessee.watched ? kNever : now + LeaseLimits::kTtl);
+    const SteadyTime end = clock_->now() + LeaseLimits::kTtl;
+    return for_each(client, ids, [&](Leases& leases, Entry& entry) {
+        if (std::exchange(entry.value.confirmed, true)) return;
+        leases.set_deadline(entry, entry.value.lessee.watched ? Leases::kNever : end);
     });
 }
 
 std::size_t LeaseTable::release(std::string_view client, std::span<const std::string> ids, After after) {
-    Held held;
-    state_.with([&](State& state) {
-        held.reserve(ids.size());
+    const Held held = end(&LeaseStats::released, [&](Leases& leases, const auto& end_one) {
         for (const std::string& id : ids) {
-            const auto found = find(state, client, id);
-            if (found != state.leases.end()) remove(state, found, held);
+            if (Entry* const found = find(leases, client, id)) end_one(*found);
         }
-        state.stats.released += held.size();
     });
     if (after == After::retired) retire(held, false);
     return held.size();
@@ -147,87 +126,73 @@ std::size_t LeaseTable::renew(std::string_view client, std::span<const std::stri
                               std::optional<std::chrono::milliseconds> ttl) {
     const SteadyTime end =
         clock_->now() + std::clamp(ttl.value_or(LeaseLimits::kTtl), std::chrono::milliseconds(0), LeaseLimits::kMaxTtl);
-    return for_each(client, ids, [&](State& state, Entry& entry) {
-        entry.second.confirmed = true;
-        set_end(state, entry, entry.second.client->lessee.watched ? kNever : end);
+    return for_each(client, ids, [&](Leases& leases, Entry& entry) {
+        entry.value.confirmed = true;
+        leases.set_deadline(entry, entry.value.lessee.watched ? Leases::kNever : end);
     });
 }
 
 std::size_t LeaseTable::revoke(std::span<const std::string> ids) {
-    Held held;
-    state_.with([&](State& state) {
-        held.reserve(ids.size());
+    const Held held = end(&LeaseStats::revoked, [&](Leases& leases, const auto& end_one) {
         for (const std::string& id : ids) {
-            const auto found = state.leases.find(id);
-            if (found != state.leases.end()) remove(state, found, held);
+            if (Entry* const found = leases.find(id)) end_one(*found);
         }
-        state.stats.revoked += held.size();
     });
     retire(held, false);
     return held.size();
 }
 
 std::size_t LeaseTable::client_ended(std::string_view client, bool process_is_gone) {
-    Held held;
-    state_.with([&](State& state) {
-        const auto mine = state.clients.find(client);
-        if (mine == state.clients.end()) return;
-        const std::vector<Entry*> entries(mine->second.leases.begin(), mine->second.leases.end());
-        held.reserve(entries.size());
-        for (const Entry* entry : entries)
-            remove(state, state.leases.find(entry->first), held);
-        state.stats.expired += held.size();
+    const Held held = end(&LeaseStats::expired, [&](Leases& leases, const auto& end_one) {
+        while (Entry* const found = leases.any_of(client))
+            end_one(*found);
     });
     retire(held, process_is_gone);
     return held.size();
 }
 
 std::size_t LeaseTable::session_ended(std::string_view session) {
-    const bool is_such = state_.with([&](const State& state) {
-        const auto found = state.clients.find(session);
-        return found != state.clients.end() && !found->second.lessee.watched;
+    const bool is_unwatched = state_.with([&](const State& state) {
+        const Entry* const found = state.leases.any_of(session);
+        return found != nullptr && !found->value.lessee.watched;
     });
-    return is_such ? client_ended(session, true) : 0;
+    return is_unwatched ? client_ended(session, true) : 0;
 }
 
 std::size_t LeaseTable::expire() {
     const SteadyTime now = clock_->now();
-    Held held;
-    state_.with([&](State& state) {
-        while (!state.by_end.empty() && state.by_end.begin()->first <= now) {
-            remove(state, state.leases.find(state.by_end.begin()->second->first), held);
-        }
-        state.stats.expired += held.size();
+    const Held held = end(&LeaseStats::expired, [&](Leases& leases, const auto& end_one) {
+        while (Entry* const found = leases.first_due(now))
+            end_one(*found);
     });
     retire(held, false);
     return held.size();
 }
 
-LeaseInfo LeaseTable::info(const std::string& id, const Lease& lease, SteadyTime now) const {
+LeaseInfo LeaseTable::info(const Entry& entry, SteadyTime now) {
     using std::chrono::duration_cast;
     using std::chrono::milliseconds;
+    const Lease& lease = entry.value;
     LeaseInfo info;
-    info.id = id;
-    const Lessee& lessee = lease.client->lessee;
-    info.principal = lessee.principal;
-    info.client = lessee.client;
+    info.id = entry.key();
+    info.principal = lease.lessee.principal;
+    info.client = lease.lessee.client;
     info.way = lease.way;
-    info.pid = lessee.pid;
-    info.bytes = lease.bytes;
+    info.pid = lease.lessee.pid;
+    info.bytes = entry.bytes();
     info.confirmed = lease.confirmed;
     info.age = duration_cast<milliseconds>(now - lease.granted_at);
-    if (lease.expires_at != kNever) {
-        info.expires_in = duration_cast<milliseconds>(std::max(lease.expires_at - now, SteadyTime::duration::zero()));
-    }
+    if (entry.deadline() != Leases::kNever)
+        info.expires_in = duration_cast<milliseconds>(std::max(entry.deadline() - now, SteadyTime::duration::zero()));
     return info;
 }
 
 std::optional<LeaseInfo> LeaseTable::find(const std::string& id) const {
     const SteadyTime now = clock_->now();
     return state_.with([&](const State& state) -> std::optional<LeaseInfo> {
-        const auto found = state.leases.find(id);
-        if (found == state.leases.end()) return std::nullopt;
-        return info(id, found->second, now);
+        const Entry* const found = state.leases.find(id);
+        if (found == nullptr) return std::nullopt;
+        return info(*found, now);
     });
 }
 
@@ -235,15 +200,20 @@ std::vector<LeaseInfo> LeaseTable::list(std::optional<std::string_view> principa
     const SteadyTime now = clock_->now();
     return state_.with([&](const State& state) {
         std::vector<LeaseInfo> all;
-        for (const auto& [id, lease] : state.leases) {
-            if (!principal || lease.client->lessee.principal == *principal) all.push_back(info(id, lease, now));
+        for (const auto& [id, entry] : state.leases.entries()) {
+            if (!principal || entry.value.lessee.principal == *principal) all.push_back(info(entry, now));
         }
         return all;
     });
 }
 
 LeaseStats LeaseTable::stats() const {
-    return state_.with([](const State& state) { return state.stats; });
+    return state_.with([](const State& state) {
+        LeaseStats stats = state.stats;
+        stats.leases = state.leases.sums().entries;
+        stats.bytes = state.leases.sums().bytes;
+        return stats;
+    });
 }
 
 }  // namespace shared_tensor::service

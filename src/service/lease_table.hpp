@@ -2,14 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <variant>
 #include <vector>
 
@@ -19,6 +16,7 @@
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 #include "util/ids.hpp"
+#include "util/owned_table.hpp"
 
 namespace shared_tensor::service {
 
@@ -104,39 +102,32 @@ public:
     LeaseStats stats() const;
 
 private:
-    struct Client;
     struct Lease {
-        Client* client = nullptr;
-        std::string_view way;
-        std::uint64_t bytes = 0;
-        std::unique_ptr<LeasedBytes> held;
-        bool confirmed = false;
-        SteadyTime granted_at, expires_at;
-    };
-    using Leases = std::map<std::string, Lease, std::less<>>;
-    using Entry = Leases::value_type;  ///< an id and its lease; stays where it is
-    struct Client {
         Lessee lessee;
-        std::unordered_set<Entry*> leases;
+        std::string_view way;
+        std::unique_ptr<LeasedBytes> held;
+        SteadyTime granted_at;
+        bool confirmed = false;
     };
+    using Leases = OwnedTable<Lease>;  ///< the owner is Lessee::client
+    using Entry = Leases::Entry;
     using Held = std::vector<std::unique_ptr<LeasedBytes>>;
     struct State {
         Leases leases;
-        std::map<std::string, Client, std::less<>> clients;  ///< those that have leases
-        std::set<std::pair<SteadyTime, Entry*>> by_end;      ///< those that have one
         RandomIds ids{"l-"};
         LeaseStats stats;
         std::uint64_t unwatched_bytes = 0;
     };
-    static void set_end(State& state, Entry& entry, SteadyTime end);
-    static void remove(State& state, Leases::iterator found, Held& held);
-    static Leases::iterator find(State& state, std::string_view client, const std::string& id);
-    /// `use(state, entry)` for each that is the client's; how many are.
+    static Entry* find(Leases& leases, std::string_view client, const std::string& id);
+    /// `use(leases, entry)` for each that is the client's; how many are.
     template <class Use>
     std::size_t for_each(std::string_view client, std::span<const std::string> ids, Use use);
+    /// Ends the leases that `choose(leases, end)` calls `end` with, and counts them in `counted`.
+    template <class Choose>
+    Held end(std::uint64_t LeaseStats::*counted, Choose choose);
     std::string too_many() const;
-    std::optional<Refused> refusal(const State& state, const Client& client, std::uint64_t bytes) const;
-    LeaseInfo info(const std::string& id, const Lease& lease, SteadyTime now) const;
+    std::optional<Refused> refusal(const State& state, const Lessee& lessee, std::uint64_t bytes) const;
+    static LeaseInfo info(const Entry& entry, SteadyTime now);
 
     const LeaseLimits limits_;
     const Clock* clock_;

@@ -18,7 +18,7 @@ const void* identity(const ObjectPointer& object) { return object->value.get(); 
 }  // namespace
 
 std::optional<ObjectTable::Refused> ObjectTable::refusal(const State& state, const HandleOwner& owner) const {
-    if (state.handles.size() >= limits_.max_handles) {
+    if (state.handles.sums().entries >= limits_.max_handles) {
         return Refused{"all clients together hold " + std::to_string(limits_.max_handles) +
                        " handles of objects, the most that this server keeps: wait until some are released"};
     }
@@ -26,6 +26,10 @@ std::optional<ObjectTable::Refused> ObjectTable::refusal(const State& state, con
     if (mine == state.by_principal.end() || mine->second < limits_.max_per_principal()) return std::nullopt;
     return Refused{owner.principal + " holds " + std::to_string(limits_.max_per_principal()) +
                    " handles of objects, the most that one may have: release some (object.release)"};
+}
+
+SteadyTime ObjectTable::deadline(const HandleOwner& owner) const {
+    return owner.session.empty() ? clock_->now() + idle_ : Handles::kNever;
 }
 
 std::variant<std::string, ObjectTable::Refused> ObjectTable::grant(const HandleOwner& owner, ObjectPointer object) {
@@ -36,10 +40,7 @@ std::variant<std::string, ObjectTable::Refused> ObjectTable::grant(const HandleO
         if (too_many) return too_many;
         ++state.by_object[identity(object)];
         ++state.by_principal[owner.principal];
-        if (!owner.session.empty()) state.by_session[owner.session].insert(id);
-        Handle& handle = state.handles[id];
-        handle = {owner, std::move(object), now, SteadyTime::max(), 0};
-        set_end(state, id, handle);
+        state.handles.add(id, owner.session, 0, deadline(owner), Handle{owner, std::move(object), now});
         ++state.stats.granted;
         return too_many;
     });
@@ -47,98 +48,79 @@ std::variant<std::string, ObjectTable::Refused> ObjectTable::grant(const HandleO
     return id;
 }
 
-void ObjectTable::set_end(State& state, const std::string& id, Handle& handle) const {
-    if (!handle.owner.session.empty()) return;
-    state.by_end.erase({handle.expires_at, id});
-    handle.expires_at = clock_->now() + idle_;
-    state.by_end.emplace(handle.expires_at, id);
-}
-
-void ObjectTable::remove(State& state, const std::string& id, Ended& ended) {
-    const auto found = state.handles.find(id);
-    Handle& handle = found->second;
-    state.by_end.erase({handle.expires_at, id});
+template <class Choose>
+std::size_t ObjectTable::end(std::uint64_t ObjectStats::*counted, Choose choose) {
+    std::vector<ObjectPointer> ended;  // destroyed without the lock
     const auto drop_one = [](auto& counts, const auto& key) {
         const auto count = counts.find(key);
         if (--count->second == 0) counts.erase(count);
     };
-    drop_one(state.by_object, identity(handle.object));
-    drop_one(state.by_principal, handle.owner.principal);
-    if (const auto session = state.by_session.find(handle.owner.session); session != state.by_session.end()) {
-        session->second.erase(id);
-        if (session->second.empty()) state.by_session.erase(session);
-    }
-    ended.push_back(std::move(handle.object));
-    state.handles.erase(found);
+    state_.with([&](State& state) {
+        choose(state.handles, [&](Entry& entry) {
+            ended.emplace_back();  // may throw, so before the handle is taken out
+            drop_one(state.by_object, identity(entry.value.object));
+            drop_one(state.by_principal, entry.value.owner.principal);
+            ended.back() = state.handles.take(entry).object;
+        });
+        state.stats.*counted += ended.size();
+    });
+    return ended.size();
 }
 
 ObjectPointer ObjectTable::find(std::string_view id, std::string_view principal) {
     const SteadyTime now = clock_->now();
     return state_.with([&](State& state) -> ObjectPointer {
-        const auto found = state.handles.find(id);
-        if (found == state.handles.end() || found->second.owner.principal != principal) return nullptr;
-        if (found->second.expires_at <= now) return nullptr;
-        ++found->second.uses;
-        set_end(state, found->first, found->second);
-        return found->second.object;
+        Entry* const found = state.handles.find(id);
+        if (found == nullptr || found->value.owner.principal != principal || found->deadline() <= now) return nullptr;
+        ++found->value.uses;
+        state.handles.set_deadline(*found, deadline(found->value.owner));
+        return found->value.object;
     });
 }
 
 std::size_t ObjectTable::release(std::span<const std::string> ids, std::optional<std::string_view> principal) {
-    Ended ended;
-    state_.with([&](State& state) {
-        ended.reserve(ids.size());
+    return end(&ObjectStats::released, [&](Handles& handles, const auto& end_one) {
         for (const std::string& id : ids) {
-            const auto found = state.handles.find(id);
-            if (found != state.handles.end() && belongs_to(found->second.owner, principal)) remove(state, id, ended);
+            Entry* const found = handles.find(id);
+            if (found != nullptr && belongs_to(found->value.owner, principal)) end_one(*found);
         }
-        state.stats.released += ended.size();
     });
-    return ended.size();
 }
 
 std::size_t ObjectTable::session_ended(std::string_view session) {
-    Ended ended;
-    state_.with([&](State& state) {
-        const auto mine = state.by_session.find(std::string(session));
-        if (mine == state.by_session.end()) return;
-        const std::unordered_set<std::string> ids = mine->second;
-        for (const std::string& id : ids)
-            remove(state, id, ended);
-        state.stats.released += ended.size();
+    if (session.empty()) return 0;
+    return end(&ObjectStats::released, [&](Handles& handles, const auto& end_one) {
+        while (Entry* const found = handles.any_of(session))
+            end_one(*found);
     });
-    return ended.size();
 }
 
 std::size_t ObjectTable::expire() {
     const SteadyTime now = clock_->now();
-    Ended ended;
-    state_.with([&](State& state) {
-        while (!state.by_end.empty() && state.by_end.begin()->first <= now) {
-            const std::string id = state.by_end.begin()->second;
-            remove(state, id, ended);
-        }
-        state.stats.expired += ended.size();
+    return end(&ObjectStats::expired, [&](Handles& handles, const auto& end_one) {
+        while (Entry* const found = handles.first_due(now))
+            end_one(*found);
     });
-    return ended.size();
 }
 
-HandleInfo ObjectTable::info(const State& state, const std::string& id, const Handle& handle) const {
-    const SteadyTime now = clock_->now();
-    HandleInfo info{id, handle.object->type, handle.owner.principal, handle.owner.pid, !handle.owner.session.empty()};
+HandleInfo ObjectTable::info(const State& state, const Entry& entry, SteadyTime now) {
+    const Handle& handle = entry.value;
+    HandleInfo info{entry.key(), handle.object->type, handle.owner.principal, handle.owner.pid};
+    info.in_session = !handle.owner.session.empty();
     info.handles = state.by_object.at(identity(handle.object));
     info.uses = handle.uses;
     info.age = duration_cast<milliseconds>(now - handle.granted_at);
-    if (!info.in_session) info.expires_in = duration_cast<milliseconds>(handle.expires_at - now);
+    if (!info.in_session) info.expires_in = duration_cast<milliseconds>(entry.deadline() - now);
     return info;
 }
 
 std::optional<HandleInfo> ObjectTable::info(std::string_view id, std::optional<std::string_view> principal) const {
+    const SteadyTime now = clock_->now();
     return state_.with([&](const State& state) -> std::optional<HandleInfo> {
-        const auto found = state.handles.find(id);
-        if (found == state.handles.end() || !belongs_to(found->second.owner, principal)) return std::nullopt;
-        if (found->second.expires_at <= clock_->now()) return std::nullopt;
-        return info(state, found->first, found->second);
+        const Entry* const found = state.handles.find(id);
+        if (found == nullptr || !belongs_to(found->value.owner, principal)) return std::nullopt;
+        if (found->deadline() <= now) return std::nullopt;
+        return info(state, *found, now);
     });
 }
 
@@ -146,8 +128,9 @@ std::vector<HandleInfo> ObjectTable::list(std::optional<std::string_view> princi
     const SteadyTime now = clock_->now();
     return state_.with([&](const State& state) {
         std::vector<HandleInfo> all;
-        for (const auto& [id, handle] : state.handles) {
-            if (belongs_to(handle.owner, principal) && handle.expires_at > now) all.push_back(info(state, id, handle));
+        for (const auto& [id, entry] : state.handles.entries()) {
+            if (belongs_to(entry.value.owner, principal) && entry.deadline() > now)
+                all.push_back(info(state, entry, now));
         }
         return all;
     });
@@ -156,7 +139,7 @@ std::vector<HandleInfo> ObjectTable::list(std::optional<std::string_view> princi
 ObjectStats ObjectTable::stats() const {
     return state_.with([](const State& state) {
         ObjectStats stats = state.stats;
-        stats.handles = state.handles.size();
+        stats.handles = state.handles.sums().entries;
         stats.objects = state.by_object.size();
         return stats;
     });

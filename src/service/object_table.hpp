@@ -2,14 +2,11 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -19,6 +16,7 @@
 #include "codec/value.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
+#include "util/owned_table.hpp"
 
 namespace shared_tensor::service {
 
@@ -81,22 +79,23 @@ private:
     struct Handle {
         HandleOwner owner;
         ObjectPointer object;
-        SteadyTime granted_at{}, expires_at{};
+        SteadyTime granted_at{};
         std::uint64_t uses = 0;
     };
-    using Ended = std::vector<ObjectPointer>;
+    using Handles = OwnedTable<Handle>;  ///< the owner is HandleOwner::session, empty for none
+    using Entry = Handles::Entry;
     struct State {
-        std::map<std::string, Handle, std::less<>> handles;
-        std::unordered_map<std::string, std::size_t> by_principal;
-        std::unordered_map<std::string, std::unordered_set<std::string>> by_session;
-        std::unordered_map<const void*, std::size_t> by_object;  ///< handles of each
-        std::set<std::pair<SteadyTime, std::string>> by_end;     ///< those that have one
+        Handles handles;
+        std::unordered_map<std::string, std::size_t> by_principal;  ///< how many handles each has
+        std::unordered_map<const void*, std::size_t> by_object;     ///< the same for each object
         ObjectStats stats;
     };
     std::optional<Refused> refusal(const State& state, const HandleOwner& owner) const;
-    void set_end(State& state, const std::string& id, Handle& handle) const;
-    static void remove(State& state, const std::string& id, Ended& ended);
-    HandleInfo info(const State& state, const std::string& id, const Handle& handle) const;
+    SteadyTime deadline(const HandleOwner& owner) const;
+    /// Ends the handles that `choose(handles, end)` calls `end` with, and counts them in `counted`.
+    template <class Choose>
+    std::size_t end(std::uint64_t ObjectStats::*counted, Choose choose);
+    static HandleInfo info(const State& state, const Entry& entry, SteadyTime now);
 
     const ObjectLimits limits_;
     const std::chrono::milliseconds idle_;

@@ -9,37 +9,35 @@ namespace {
 constexpr std::chrono::milliseconds kAskEvery{500};
 constexpr std::size_t kMaxPage = 1000;
 
-std::uint64_t version_of(const NamedPointer* named) { return named != nullptr ? (*named)->version : 0; }
+std::uint64_t version_of(const NamedPointer& named) { return named != nullptr ? named->version : 0; }
+
+std::string key_of(std::string_view owner, std::string_view name) {
+    return std::string(owner).append(1, '\0').append(name);
+}
 
 /// Where a page goes on. A name holds no '/', so the last one parts it from its owner.
 std::string cursor_at(const Named& last) { return last.owner + '/' + last.name; }
-std::pair<std::string_view, std::string_view> parse_cursor(std::string_view cursor) {
+std::string key_of_cursor(std::string cursor) {
     const std::size_t slash = cursor.rfind('/');
-    if (slash == std::string_view::npos) return {};
-    return {cursor.substr(0, slash), cursor.substr(slash + 1)};
+    if (slash == std::string::npos) return {};
+    cursor[slash] = '\0';
+    return cursor;
 }
 
 }  // namespace
 
-const NamedPointer* TensorStore::State::find(std::string_view owner, std::string_view name) const {
-    const auto shelf = shelves.find(owner);
-    if (shelf == shelves.end()) return nullptr;
-    const auto found = shelf->second.names.find(name);
-    return found == shelf->second.names.end() ? nullptr : &found->second;
-}
-
-std::optional<TensorStore::Refused> TensorStore::refusal(const State& state, const NamedPointer* old,
+std::optional<TensorStore::Refused> TensorStore::refusal(const State& state, const Names::Entry* old,
                                                          std::uint64_t bytes,
                                                          std::optional<std::uint64_t> if_version) const {
-    const std::uint64_t now = version_of(old);
+    const std::uint64_t now = old != nullptr ? old->value->version : 0;
     if (if_version && *if_version != now) return Refused{true, now, {}};
-    if (old == nullptr && state.stats.names >= limits_.max_names) {
+    if (old == nullptr && state.names.sums().entries >= limits_.max_names) {
         return Refused{
             false, now,
             "there are " + std::to_string(limits_.max_names) +
                 " named tensors already: delete some, or start the server with a higher --max-named-tensors"};
     }
-    const std::uint64_t others = state.stats.bytes - (old != nullptr ? (*old)->content->bytes() : 0);
+    const std::uint64_t others = state.names.sums().bytes - (old != nullptr ? old->bytes() : 0);
     if (bytes <= limits_.max_bytes && others <= limits_.max_bytes - bytes) return std::nullopt;
     return Refused{false, now,
                    "named tensors may hold " + std::to_string(limits_.max_bytes) + " bytes, of which others hold " +
@@ -50,7 +48,8 @@ std::optional<TensorStore::Refused> TensorStore::refusal(const State& state, con
 std::optional<TensorStore::Refused> TensorStore::refusal(std::string_view owner, std::string_view name,
                                                          std::uint64_t bytes,
                                                          std::optional<std::uint64_t> if_version) const {
-    return state_.with([&](const State& state) { return refusal(state, state.find(owner, name), bytes, if_version); });
+    const std::string key = key_of(owner, name);
+    return state_.with([&](const State& state) { return refusal(state, state.names.find(key), bytes, if_version); });
 }
 
 std::variant<NamedPointer, TensorStore::Refused> TensorStore::put(std::string_view owner, std::string_view name,
@@ -62,18 +61,23 @@ std::variant<NamedPointer, TensorStore::Refused> TensorStore::put(std::string_vi
     made->published_at = clock_->wall_time();
     made->content = std::move(content);
     const std::uint64_t bytes = made->content->bytes();
+    const std::string key = key_of(owner, name);
     NamedPointer before;  // destroyed without the lock
     std::shared_ptr<Changed> watch;
     auto refused = state_.with([&](State& state) -> std::optional<Refused> {
-        if (auto no = refusal(state, state.find(owner, name), bytes, if_version)) return no;
-        Shelf& shelf = state.shelves[made->owner];
-        NamedPointer& place = shelf.names[made->name];
-        made->version = (place != nullptr ? place->version : shelf.floor) + 1;
-        if (place == nullptr) ++state.stats.names;
-        state.stats.bytes += bytes - (place != nullptr ? place->content->bytes() : 0);
+        Names::Entry* const old = state.names.find(key);
+        if (auto no = refusal(state, old, bytes, if_version)) return no;
+        if (old != nullptr) {
+            made->version = old->value->version + 1;
+            before = std::exchange(old->value, made);
+            state.names.set_bytes(*old, bytes);
+        } else {
+            const auto floor = state.floors.find(owner);
+            made->version = (floor != state.floors.end() ? floor->second : 0) + 1;
+            state.names.add(key, made->owner, bytes, Names::kNever, made);
+        }
         ++state.stats.published;
-        before = std::exchange(place, made);
-        watch = changed(state, owner, name);
+        watch = changed(state, key);
         return std::nullopt;
     });
     if (refused) return std::move(*refused);
@@ -82,30 +86,28 @@ std::variant<NamedPointer, TensorStore::Refused> TensorStore::put(std::string_vi
 }
 
 NamedPointer TensorStore::find(std::string_view owner, std::string_view name) const {
+    const std::string key = key_of(owner, name);
     return state_.with([&](const State& state) {
-        const NamedPointer* found = state.find(owner, name);
-        return found != nullptr ? *found : nullptr;
+        const Names::Entry* const found = state.names.find(key);
+        return found != nullptr ? found->value : nullptr;
     });
 }
 
 std::variant<NamedPointer, TensorStore::Refused> TensorStore::remove(std::string_view owner, std::string_view name,
                                                                      std::optional<std::uint64_t> if_version) {
+    const std::string key = key_of(owner, name);
     NamedPointer gone;
     std::shared_ptr<Changed> watch;
     auto refused = state_.with([&](State& state) -> std::optional<Refused> {
-        const auto shelf = state.shelves.find(owner);
-        if (shelf == state.shelves.end()) return std::nullopt;
-        const auto found = shelf->second.names.find(name);
-        if (found == shelf->second.names.end()) return std::nullopt;
-        const std::uint64_t version = found->second->version;
+        Names::Entry* const found = state.names.find(key);
+        if (found == nullptr) return std::nullopt;
+        const std::uint64_t version = found->value->version;
         if (if_version && *if_version != version) return Refused{true, version, {}};
-        gone = std::move(found->second);
-        shelf->second.names.erase(found);
-        shelf->second.floor = std::max(shelf->second.floor, version);
-        --state.stats.names;
-        state.stats.bytes -= gone->content->bytes();
+        std::uint64_t& floor = state.floors[found->owner()];
+        floor = std::max(floor, version);
+        gone = state.names.take(*found);
         ++state.stats.removed;
-        watch = changed(state, owner, name);
+        watch = changed(state, key);
         return std::nullopt;
     });
     if (refused) return std::move(*refused);
@@ -115,33 +117,28 @@ std::variant<NamedPointer, TensorStore::Refused> TensorStore::remove(std::string
 
 NamedPage TensorStore::list(const NamedFilter& filter) const {
     const std::size_t limit = std::clamp<std::size_t>(filter.limit, 1, kMaxPage);
-    const auto [last_owner, last_name] = parse_cursor(filter.cursor);
-    const std::string_view from_owner = last_owner, from_name = last_name;  // bindings may not be captured
+    const std::string prefix = filter.owner ? key_of(*filter.owner, filter.prefix) : std::string();
+    const std::string after = key_of_cursor(filter.cursor);
     NamedPage page;
     state_.with([&](const State& state) {
-        auto shelf = filter.owner ? state.shelves.lower_bound(*filter.owner) : state.shelves.lower_bound(from_owner);
-        for (; shelf != state.shelves.end(); ++shelf) {
-            if (filter.owner && shelf->first != *filter.owner) return;
-            const auto& names = shelf->second.names;
-            const bool goes_on = !filter.cursor.empty() && shelf->first == from_owner && from_name >= filter.prefix;
-            auto at = goes_on ? names.upper_bound(from_name) : names.lower_bound(filter.prefix);
-            for (; at != names.end() && at->first.starts_with(filter.prefix); ++at) {
-                if (page.list.size() == limit) {
-                    page.next_cursor = cursor_at(*page.list.back());
-                    return;
-                }
-                page.list.push_back(at->second);
+        const auto& names = state.names.entries();
+        auto at = after < prefix ? names.lower_bound(prefix) : names.upper_bound(after);
+        for (; at != names.end() && at->first.starts_with(prefix); ++at) {
+            const NamedPointer& named = at->second.value;
+            if (!named->name.starts_with(filter.prefix)) continue;  // only where the owner is not given
+            if (page.list.size() == limit) {
+                page.next_cursor = cursor_at(*page.list.back());
+                return;
             }
+            page.list.push_back(named);
         }
     });
     return page;
 }
 
-/// Whoever waits for that name, to be told; nobody waits for it from now on.
-std::shared_ptr<TensorStore::Changed> TensorStore::changed(State& state, std::string_view owner,
-                                                           std::string_view name) {
-    if (state.watched.empty()) return nullptr;
-    const auto found = state.watched.find({std::string(owner), std::string(name)});
+/// Those who wait for that name, to be told; nobody waits for it from now on.
+std::shared_ptr<TensorStore::Changed> TensorStore::changed(State& state, const std::string& key) {
+    const auto found = state.watched.find(key);
     if (found == state.watched.end()) return nullptr;
     auto watch = std::move(found->second);
     state.watched.erase(found);
@@ -156,14 +153,14 @@ void TensorStore::tell(const std::shared_ptr<Changed>& changed) {
 
 NamedPointer TensorStore::wait(std::string_view owner, std::string_view name, std::uint64_t after, SteadyTime deadline,
                                const std::function<bool()>& give_up) const {
-    const std::pair<std::string, std::string> key(owner, name);
+    const std::string key = key_of(owner, name);
     std::shared_ptr<Changed> watch;
     NamedPointer found;
     for (bool last = false;;) {
         const bool waits = state_.with([&](State& state) {
-            const NamedPointer* now = state.find(owner, name);
-            found = now != nullptr ? *now : nullptr;
-            const bool goes_on = version_of(now) == after && !last && !state.closed;
+            const Names::Entry* const now = state.names.find(key);
+            found = now != nullptr ? now->value : nullptr;
+            const bool goes_on = version_of(found) == after && !last && !state.closed;
             if (goes_on) {
                 auto& shared = state.watched[key];
                 if (shared == nullptr) shared = std::make_shared<Changed>(false);
@@ -188,7 +185,7 @@ NamedPointer TensorStore::wait(std::string_view owner, std::string_view name, st
 }
 
 void TensorStore::close() {
-    std::map<std::pair<std::string, std::string>, std::shared_ptr<Changed>> waiting;
+    std::map<std::string, std::shared_ptr<Changed>, std::less<>> waiting;
     state_.with([&](State& state) {
         state.closed = true;
         waiting.swap(state.watched);
@@ -202,7 +199,12 @@ bool TensorStore::closed() const {
 }
 
 TensorStoreStats TensorStore::stats() const {
-    return state_.with([](const State& state) { return state.stats; });
+    return state_.with([](const State& state) {
+        TensorStoreStats stats = state.stats;
+        stats.names = state.names.sums().entries;
+        stats.bytes = state.names.sums().bytes;
+        return stats;
+    });
 }
 
 }  // namespace shared_tensor::service

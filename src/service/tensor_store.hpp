@@ -15,6 +15,7 @@
 
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
+#include "util/owned_table.hpp"
 
 namespace shared_tensor::service {
 
@@ -98,22 +99,19 @@ public:
     TensorStoreStats stats() const;
 
 private:
-    struct Shelf {  ///< of one owner
-        std::map<std::string, NamedPointer, std::less<>> names;
-        std::uint64_t floor = 0;  ///< no removed name had a higher version
-    };
+    /// By owner, '\0' and name: so they are in the order of list(). The owner is that of the name.
+    using Names = OwnedTable<NamedPointer>;
     using Changed = Guarded<bool>;
     struct State {
-        std::map<std::string, Shelf, std::less<>> shelves;
-        std::map<std::pair<std::string, std::string>, std::shared_ptr<Changed>> watched;
+        Names names;
+        std::map<std::string, std::uint64_t, std::less<>> floors;              ///< of an owner's removed versions
+        std::map<std::string, std::shared_ptr<Changed>, std::less<>> watched;  ///< by the same keys as the names
         TensorStoreStats stats;
         bool closed = false;
-
-        const NamedPointer* find(std::string_view owner, std::string_view name) const;
     };
-    std::optional<Refused> refusal(const State& state, const NamedPointer* old, std::uint64_t bytes,
+    std::optional<Refused> refusal(const State& state, const Names::Entry* old, std::uint64_t bytes,
                                    std::optional<std::uint64_t> if_version) const;
-    static std::shared_ptr<Changed> changed(State& state, std::string_view owner, std::string_view name);
+    static std::shared_ptr<Changed> changed(State& state, const std::string& key);
     static void tell(const std::shared_ptr<Changed>& changed);
 
     const NamedTensorLimits limits_;

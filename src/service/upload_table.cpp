@@ -134,29 +134,23 @@ UploadTable::Opened UploadTable::make(const UploadForm& form, const Payer& payer
 }
 
 bool UploadTable::has_room(const All& all, const std::string& account) const {
-    std::size_t open = 0, of_account = 0;
-    for (const auto& [key, upload] : all) {
-        if (upload->is_published()) continue;
-        ++open;
-        of_account += upload->account() == account ? 1 : 0;
-    }
-    return open < limits_.max_uploads && of_account < limits_.max_client_uploads();
+    return all.sums().entries - all.sums_of(kPublished).entries < limits_.max_uploads &&
+           all.sums_of(account).entries < limits_.max_client_uploads();
 }
 
 UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, const Payer& payer,
                                       const TakeBlock& take) {
-    const auto made = std::make_shared<Upload>(form, payer.account, now());
+    const SteadyTime now = clock_->now();
+    const auto made = std::make_shared<Upload>(form, payer.account, now);
     UploadPointer replaced;  // goes without the lock
     auto opened = all_.with([&](All& all) -> Opened {
-        const auto known = all.find(key);
-        if (known != all.end()) {
-            if (!known->second->is_published() || known->second->form() == form) return known->second;
-            replaced = std::exchange(known->second, made);
-            return made;
-        }
-        if (!has_room(all, payer.account))
+        if (All::Entry* const known = all.find(key)) {
+            if (!known->value->is_published() || known->value->form() == form) return known->value;
+            replaced = all.take(*known);
+        } else if (!has_room(all, payer.account)) {
             return Full{"as many uploads are under way as may be (--max-uploads, of one client half of it)"};
-        all.emplace(key, made);
+        }
+        all.add(key, payer.account, 0, now + limits_.ttl, made);
         return made;
     });
     const auto* upload = std::get_if<UploadPointer>(&opened);
@@ -175,36 +169,47 @@ UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, co
 
 UploadTable::UploadPointer UploadTable::find(const Key& key) const {
     return all_.with([&](const All& all) {
-        const auto found = all.find(key);
-        return found != all.end() ? found->second : nullptr;
+        const All::Entry* const found = all.find(key);
+        return found != nullptr ? found->value : nullptr;
     });
 }
 
 void UploadTable::published(const Key& key, const UploadPointer& upload, std::uint64_t version) {
     upload->published(version, now());
-    const bool too_many = all_.with([](const All& all) { return all.size() > kMostPublished; });
+    const bool too_many = all_.with([&](All& all) {
+        All::Entry* const found = all.find(key);
+        if (found != nullptr && found->value == upload) {
+            const SteadyTime end = found->deadline();
+            all.take(*found);
+            all.add(key, std::string(kPublished), 0, end, upload);
+        }
+        return all.sums().entries > kMostPublished;
+    });
     if (key.id.empty() || too_many) remove(key, upload);
 }
 
 bool UploadTable::remove(const Key& key, const UploadPointer& upload) {
     const bool was_there = all_.with([&](All& all) {
-        const auto found = all.find(key);
-        if (found == all.end() || found->second != upload) return false;
-        all.erase(found);  // the caller keeps it
+        All::Entry* const found = all.find(key);
+        if (found == nullptr || found->value != upload) return false;
+        all.take(*found);  // the caller keeps it
         return true;
     });
     return upload->give_up() && was_there;
 }
 
+/// A part puts the end of its upload off without this table's lock, so the deadlines here may be too early.
 void UploadTable::expire() {
-    const SteadyTime oldest = clock_->now() - limits_.ttl;
+    const SteadyTime now = clock_->now();
     std::vector<UploadPointer> ended;  // go without the lock
     all_.with([&](All& all) {
-        std::erase_if(all, [&](auto& one) {
-            if (one.second->last_used() > oldest) return false;
-            ended.push_back(one.second);
-            return true;
-        });
+        while (All::Entry* const found = all.first_due(now)) {
+            const SteadyTime end = found->value->last_used() + limits_.ttl;
+            if (end > now)
+                all.set_deadline(*found, end);
+            else
+                ended.push_back(all.take(*found));
+        }
     });
     for (const UploadPointer& upload : ended)
         upload->give_up();
@@ -212,10 +217,7 @@ void UploadTable::expire() {
 
 UploadTable::Stats UploadTable::stats() const {
     Stats stats;
-    all_.with([&](const All& all) {
-        for (const auto& [key, upload] : all)
-            stats.uploads += upload->is_published() ? 0 : 1;
-    });
+    stats.uploads = all_.with([](const All& all) { return all.sums().entries - all.sums_of(kPublished).entries; });
     stats.bytes = used_->with([](const Used& used) { return used.bytes; });
     return stats;
 }

@@ -5,11 +5,11 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -19,6 +19,7 @@
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 #include "util/memory_block.hpp"
+#include "util/owned_table.hpp"
 #include "util/range_set.hpp"
 
 namespace shared_tensor::service {
@@ -136,8 +137,10 @@ public:
     Stats stats() const;
 
 private:
-    using All = std::map<Key, UploadPointer>;
+    /// The owner is the account of an upload that is under way, and kPublished (which no account is called) after that.
+    using All = OwnedTable<UploadPointer, std::string, Key>;
     static constexpr std::size_t kMostPublished = 10'000;
+    static constexpr std::string_view kPublished{"\0published", 10};
     bool has_room(const All& all, const std::string& account) const;
     struct Used {
         std::uint64_t bytes = 0;
