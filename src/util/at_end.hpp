@@ -4,7 +4,7 @@
 
 namespace shared_tensor {
 
-/// Runs when it goes, whatever happens. `run` must not throw.
+/// Runs `run` in its destructor, on every way out of the scope. `run` must not throw.
 template <class Run>
 class AtEnd {
 public:

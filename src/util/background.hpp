@@ -13,29 +13,30 @@
 
 namespace shared_tensor {
 
-/// A thread for work that nobody should wait for (unmapping, telling others), done in order.
-/// Thread safety: all methods from any thread but the destructor.
+/// A background executor: one thread that runs posted work in order, for work that no caller should wait for (unmapping
+/// memory, messages to servers).
+/// Thread safety: all methods from any thread, except the destructor.
 class Background {
 public:
     explicit Background(const std::string& thread_name);
-    ~Background();  ///< does what waits, later work too, then ends
+    ~Background();  ///< runs all posted work, delayed work too without its delay, then ends the thread
 
-    /// `work` must not throw. Runs here and now where there is no memory to remember it.
+    /// `work` must not throw. Runs `work` on the calling thread if there is no memory to queue it.
     void post(std::function<void()> work) noexcept;
-    /// The same once that time has passed: whoever has more of the same meanwhile can add it.
+    /// Like post(), but runs `work` after `delay`. Until then the caller can add more to the same work.
     void post_after(std::chrono::milliseconds delay, std::function<void()> work) noexcept;
-    /// Blocks until what was posted before is done, but for later work. Not from work itself.
+    /// Blocks until the work posted before is done, except delayed work. Must not be called by posted work.
     void flush();
 
 private:
     struct State {
         std::deque<std::function<void()>> waiting;
         std::multimap<SteadyTime, std::function<void()>> later;
-        std::uint64_t changes = 0;  ///< of `later`
+        std::uint64_t changes = 0;  ///< number of additions to `later`
         bool closing = false;
     };
     void serve();
-    /// Blocks until there is some; empty at the end.
+    /// Blocks until work is due. Empty when the executor closes.
     std::function<void()> next();
 
     Guarded<State> state_;

@@ -8,12 +8,12 @@
 
 namespace shared_tensor {
 
-/// How much of something may be in use at once: bytes of request bodies, connections, descriptors. Thread-safe.
+/// Limits how much of a resource is in use at once: bytes of request bodies, connections, descriptors. Thread-safe.
 class Budget {
 public:
     explicit Budget(std::size_t limit) : limit_(limit) {}
 
-    /// A share of the budget; given back when it is destroyed. Outlives the server safely.
+    /// A part of the budget. Its destructor gives the amount back. A share may outlive its Budget.
     class Share {
     public:
         Share() = default;
@@ -36,11 +36,11 @@ public:
         std::size_t amount_ = 0;
     };
 
-    /// None when there is not that much left.
+    /// Nullopt when less than `amount` is left.
     std::optional<Share> take(std::size_t amount) {
         if (amount > limit_) return std::nullopt;
         std::size_t before = used_->load(std::memory_order_relaxed);
-        do {  // what does not fit is not there for a moment either: others would be refused for it
+        do {  // `used_` never exceeds the limit, even briefly: other takers would be rejected
             if (before > limit_ - amount) return std::nullopt;
         } while (!used_->compare_exchange_weak(before, before + amount, std::memory_order_relaxed));
         return Share(used_, amount);

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// Fresh pages on a huge-page boundary: without it the kernel could use none at either end.
+/// Maps fresh pages at a huge-page boundary. Without alignment the kernel could not use huge pages at the two ends.
 std::byte* map_huge(std::size_t capacity) {
     const std::size_t padded = capacity + kHugePage;
     void* raw = ::mmap(nullptr, padded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -62,7 +62,7 @@ void PooledBuffer::resize(std::size_t size) {
 struct BufferPool::Shelf : std::enable_shared_from_this<BufferPool::Shelf> {
     struct Idle {
         std::byte* data;
-        std::uint64_t stamp;  // the one unused for longest goes first
+        std::uint64_t stamp;  // the buffer with the lowest stamp is freed first: it is unused for longest
         SteadyTime since;
     };
     struct State {
@@ -82,21 +82,23 @@ struct BufferPool::Shelf : std::enable_shared_from_this<BufferPool::Shelf> {
         });
     }
 
-    /// The warmest idle buffer of `capacity` or up to half as much again; {nullptr, 0} when there is none.
+    /// The idle buffer used last whose capacity is at least `capacity` and at most 1.5 times it; {nullptr, 0} if there
+    /// is none.
     std::pair<std::byte*, std::size_t> take(std::size_t capacity);
     void put(std::byte* data, std::size_t capacity) noexcept;
-    /// What is there only because it was used just now goes: something else needs as much.
+    /// Frees the buffers beyond `idle_bytes`: a new buffer needs the memory.
     void let_go_of_warm() noexcept { trim(limits.idle_bytes, SteadyTime::max()); }
     void let_go_of_all() noexcept { trim(0, SteadyTime::max()); }
 
     const Limits limits;
-    const ProcessMark process;  // in a forked child a thread that is not there may hold the lock of `state`
+    const ProcessMark process;  // in a forked child, a thread that does not exist there may hold the lock of `state`
     Guarded<State> state;
 
 private:
     using Oldest = std::map<std::size_t, std::deque<Idle>>::iterator;
     static Oldest oldest(State& held);
-    /// Until there are `to` bytes; those that came back after `until` stay. Whether some of them did.
+    /// Frees the oldest buffers until `to` bytes are left, but none that came back after `until`. Returns whether such
+    /// a buffer was kept.
     bool trim(std::size_t to, SteadyTime until) noexcept;
     void trim_later() noexcept;
 };
@@ -127,7 +129,7 @@ void BufferPool::Shelf::put(std::byte* data, std::size_t capacity) noexcept {
     if (capacity > most || !process.is_here()) return release(data, capacity);
     const bool is_warm =
         capacity >= kHugePage && state.with([&](State& held) { return held.bytes + capacity > limits.idle_bytes; });
-    // Who writes to it again finds its pages, if nobody else needed them.
+    // The next user finds the pages still there if the system did not need them.
     if (is_warm) ::madvise(data, capacity, MADV_FREE);
     bool is_too_much = false, goes_later = false;
     try {
@@ -150,7 +152,7 @@ void BufferPool::Shelf::put(std::byte* data, std::size_t capacity) noexcept {
 
 bool BufferPool::Shelf::trim(std::size_t to, SteadyTime until) noexcept {
     for (;;) {
-        std::byte* data = nullptr;  // given back outside the lock: unmapping takes its time
+        std::byte* data = nullptr;  // freed outside the lock: unmapping is slow
         std::size_t capacity = 0;
         bool stays = false;
         state.with([&](State& held) {
@@ -169,19 +171,19 @@ bool BufferPool::Shelf::trim(std::size_t to, SteadyTime until) noexcept {
     }
 }
 
-/// Again and again, as long as something is there that came back meanwhile.
+/// Repeats itself while buffers are left that came back in the meantime.
 void BufferPool::Shelf::trim_later() noexcept try {
     closer().post_after(limits.warm_for, [weak = weak_from_this(), asked = real_clock().now()] {
         const auto self = weak.lock();
         if (self == nullptr) return;
         const SteadyTime now = real_clock().now();
-        const bool is_early = now < asked + self->limits.warm_for;  // there was no memory to wait
+        const bool is_early = now < asked + self->limits.warm_for;  // post_after() had no memory to queue this
         self->state.with([](State& held) { held.will_be_trimmed = false; });
         const bool stays = self->trim(self->limits.idle_bytes, is_early ? now : now - self->limits.warm_for);
         if (stays && !self->state.with([](State& held) { return std::exchange(held.will_be_trimmed, true); }))
             self->trim_later();
     });
-} catch (const std::exception&) {  // no memory, no thread
+} catch (const std::exception&) {  // no memory or no thread
     state.with([](State& held) { held.will_be_trimmed = false; });
     trim(limits.idle_bytes, SteadyTime::max());
 }
@@ -213,7 +215,7 @@ std::shared_ptr<PooledBuffer> BufferPool::take(std::size_t capacity) {
         if (wanted > shelf_->limits.idle_bytes) shelf_->let_go_of_warm();
         try {
             data = allocate(wanted);
-        } catch (const std::bad_alloc&) {  // idle buffers count where a process may not map more
+        } catch (const std::bad_alloc&) {  // idle buffers count where the memory of the process is limited
             shelf_->let_go_of_all();
             data = allocate(wanted);
         }

@@ -7,8 +7,8 @@
 
 namespace shared_tensor {
 
-/// One buffer of a BufferPool: 64-byte aligned bytes whose pages stay warm between uses.
-/// Not thread safe by itself; the owner decides who writes.
+/// A buffer of a BufferPool: 64-byte aligned bytes whose pages stay mapped between uses.
+/// Not thread-safe: the owner decides which thread writes.
 class PooledBuffer {
 public:
     virtual ~PooledBuffer() = default;
@@ -26,19 +26,19 @@ protected:
     std::size_t capacity_ = 0;
 };
 
-/// Keeps freed buffers for the next taker, because fresh pages cost more than the copy into them.
+/// Keeps freed buffers for the next take(), because fresh pages cost more than the copy into them.
 ///
-/// Capacities are those of size_class(); from 2 MiB on huge pages are advised.
-/// Unused buffers beyond Limits::idle_bytes stay for a moment, for who sends one big body sends more: fresh huge pages
-/// for one GiB took 0.15 s where the system had some, and 3 s where it had to move others together. Meanwhile the
-/// system may take their pages whenever it needs memory.
-/// A buffer outlives the pool safely. Thread safety: all methods from any thread; take() may block in mmap only.
+/// Capacities are those of size_class(). Huge pages are advised from 2 MiB on.
+/// Unused buffers beyond Limits::idle_bytes stay for a short time, since a client that sends one large body often sends
+/// more. Fresh huge pages for 1 GiB took 0.15 s where the system had some, and 3 s where it had to compact memory
+/// first. In that time the system may take the pages back whenever it needs memory.
+/// A buffer may outlive the pool. Thread safety: all methods from any thread; take() may block, but only in mmap.
 class BufferPool {
 public:
-    /// Of unused buffers; beyond them those unused for longest go back to the system.
+    /// Limits of unused buffers. Beyond them, the buffers unused for longest go back to the system.
     struct Limits {
         std::size_t idle_bytes = std::size_t{256} << 20;
-        std::size_t warm_bytes = std::size_t{2} << 30;  ///< more than those, as long as `warm_for`
+        std::size_t warm_bytes = std::size_t{2} << 30;  ///< bytes above `idle_bytes` that are kept for `warm_for`
         std::chrono::milliseconds warm_for{3'000};
     };
     BufferPool() : BufferPool(Limits{}) {}
@@ -47,12 +47,12 @@ public:
     /// A buffer of at least `capacity` bytes with size() == 0. Throws std::bad_alloc.
     std::shared_ptr<PooledBuffer> take(std::size_t capacity);
 
-    /// Moves `buffer` to one of at least `capacity` bytes, its contents kept. Throws std::bad_alloc.
+    /// Returns `buffer` or a larger copy of it, with room for at least `capacity` bytes. Throws std::bad_alloc.
     std::shared_ptr<PooledBuffer> grow(std::shared_ptr<PooledBuffer> buffer, std::size_t capacity);
 
     std::size_t idle_bytes() const;
 
-    struct Shelf;  // the idle buffers, owned jointly by the pool and the buffers that may come back
+    struct Shelf;  // the idle buffers; owned jointly by the pool and by its buffers, which return to it
 
 private:
     std::shared_ptr<Shelf> shelf_;

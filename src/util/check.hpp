@@ -5,7 +5,7 @@
 #include <string>
 #include <system_error>
 
-/// A bug in this program, not bad input: throws std::logic_error with the expression and the place.
+/// For bugs in this program, not for bad input: throws std::logic_error with the expression and its file and line.
 #define SHARED_TENSOR_CHECK(condition, message)                                                             \
     do {                                                                                                    \
         if (!(condition)) [[unlikely]] {                                                                    \
@@ -14,7 +14,7 @@
         }                                                                                                   \
     } while (false)
 
-/// A system call that failed (negative result): throws std::system_error with errno's text behind `what`.
+/// For system calls: a negative result throws std::system_error with `what` and the text of errno.
 #define SHARED_TENSOR_CHECK_ERRNO(call, what)                              \
     [&](auto result) {                                                     \
         if (result < 0) [[unlikely]]                                       \

@@ -7,16 +7,16 @@ namespace shared_tensor {
 using SteadyTime = std::chrono::steady_clock::time_point;
 using SystemTime = std::chrono::system_clock::time_point;
 
-/// Where time comes from. Injected, so that tests of expiry do not sleep.
+/// The source of time. Injected, so that tests of expiry do not sleep.
 /// Thread safety: implementations may be called from any thread.
 class Clock {
 public:
     virtual ~Clock() = default;
-    virtual SteadyTime now() const = 0;        ///< for durations: never set back
+    virtual SteadyTime now() const = 0;        ///< for durations: never goes back
     virtual SystemTime wall_time() const = 0;  ///< for people and protocol texts only
 };
 
-/// The machine's clocks.
+/// The system's clocks.
 class RealClock final : public Clock {
 public:
     SteadyTime now() const override { return std::chrono::steady_clock::now(); }

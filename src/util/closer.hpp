@@ -4,11 +4,11 @@
 
 namespace shared_tensor {
 
-/// For work that nobody waits for: one thread of the process, never destroyed, since the last owner of
-/// what it ends may be its own work. A forked process has none of its parent's threads, so it gets one of its own.
+/// The background executor of this process. It is never destroyed, because its own work may drop the last owner of an
+/// object that it would wait for. A forked child makes an executor of its own, since threads are not copied.
 Background& closer();
 
-/// The same for what asks a server, which may take its time.
+/// A second executor, for messages to servers: a server may be slow to answer.
 Background& messenger();
 
 }  // namespace shared_tensor

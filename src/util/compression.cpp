@@ -17,7 +17,7 @@ constexpr std::size_t kProbe = 64 << 10;
 constexpr std::size_t kWorthwhile = 1 << 10;
 constexpr std::size_t kPiece = 256 << 10;
 constexpr int kGzipFormat = 16 + MAX_WBITS;  // zlib.h: a gzip header instead of zlib's
-constexpr int kLargestWindowLog = 27;  // RFC 8878, section 3.1.1.1.2: what decoders should support, as zstd has it
+constexpr int kLargestWindowLog = 27;        // RFC 8878, section 3.1.1.1.2: what decoders should support; zstd's limit
 
 struct FreeZstd {
     void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
@@ -42,7 +42,7 @@ void for_each_in(std::string_view list, Use use) {
     }
 }
 
-/// "zstd;q=0" is a refusal (RFC 9110, section 12.4.2).
+/// "zstd;q=0" rejects a coding (RFC 9110, section 12.4.2).
 bool is_refused(std::string_view element) {
     const std::size_t weight = element.find("q=");
     return weight != std::string_view::npos && element.find_first_of("123456789", weight) == std::string_view::npos;
@@ -50,7 +50,7 @@ bool is_refused(std::string_view element) {
 
 bool is_smaller(std::size_t compressed, std::size_t plain) { return compressed <= plain - plain / 10; }
 
-/// One at a time for each thread: making one costs more than small bytes do.
+/// One encoder for each thread: to create an encoder costs more than to compress a few bytes.
 ZSTD_CCtx* zstd_encoder() {
     thread_local const std::unique_ptr<ZSTD_CCtx, FreeZstd> kContext(ZSTD_createCCtx());
     if (!kContext) throw std::bad_alloc();
@@ -103,7 +103,7 @@ Bytef* input_of(std::span<const std::byte> bytes) {
     return reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));  // zlib only reads it
 }
 
-/// As many bytes as it became; nothing when there is no room in `out`.
+/// Returns the compressed size, or nullopt when `out` is too small.
 std::optional<std::size_t> compress_zstd(std::span<const std::byte> bytes, int level, std::span<std::byte> out) {
     ZSTD_CCtx* context = zstd_encoder();
     const std::size_t size = ZSTD_compressCCtx(context, out.data(), out.size(), bytes.data(), bytes.size(), level);

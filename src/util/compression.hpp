@@ -14,13 +14,14 @@
 
 namespace shared_tensor {
 
-/// A content coding, by its name in HTTP (RFC 9110, section 8.4.1; RFC 8878).
+/// A content coding (RFC 9110, section 8.4.1; zstd: RFC 8878). The enumerators have the names that HTTP uses, except
+/// `none`.
 enum class Coding { none, zstd, gzip };
 std::string_view name_of(Coding coding);  ///< "identity", "zstd", "gzip"
-/// Nothing for a coding that is not known here. "x-gzip" is gzip.
+/// Nullopt for an unknown coding. "x-gzip" is gzip.
 std::optional<Coding> parse_coding(std::string_view name);
 
-/// How bytes are to be compressed: 1 is fast, 9 small, of either coding.
+/// A coding and its level: 1 is fast, 9 is small, for zstd and gzip alike.
 struct Compression {
     Coding coding = Coding::none;
     int level = 1;
@@ -47,23 +48,23 @@ struct CodingOffer {
     Compression for_tensors() const;
 };
 
-/// Bytes in memory of their own.
+/// Compressed bytes and the memory that owns them.
 struct CompressedBytes {
     std::shared_ptr<const std::byte[]> owner;
     std::size_t size = 0;
     std::span<const std::byte> bytes() const { return {owner.get(), size}; }
 };
 
-/// The bytes compressed, if that makes them smaller by a tenth at least: a probe of the first 64 KiB decides, so that
-/// random bytes cost little. Nothing for fewer than 1 KiB. Blocks: some hundred MB a second. Throws std::bad_alloc.
+/// Compresses `bytes`. Nullopt if that saves less than a tenth, or for fewer than 1 KiB. A probe of the first 64 KiB
+/// decides first, so that random bytes cost little. Blocks: a few hundred MB per second. Throws std::bad_alloc.
 std::optional<CompressedBytes> compress_if_smaller(std::span<const std::byte> bytes, Compression how);
 
-/// What was compressed, in both directions: as it crossed, and as it is.
+/// Bytes of compressed bodies in both directions: compressed, as they were sent, and uncompressed.
 struct CompressionCounts {
     std::uint64_t compressed_in = 0, uncompressed_in = 0, compressed_out = 0, uncompressed_out = 0;
 };
 
-/// The sum of many; thread-safe.
+/// Sums of many CompressionCounts. Thread-safe.
 class CompressionTotals {
 public:
     void add(const CompressionCounts& counts) {
@@ -84,13 +85,13 @@ private:
     std::atomic<std::uint64_t> compressed_in_{0}, uncompressed_in_{0}, compressed_out_{0}, uncompressed_out_{0};
 };
 
-/// What claims to be compressed is not, or is longer or shorter than it should be.
+/// The bytes are not valid in their coding, or their content is longer or shorter than expected.
 class BadCompression : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
 
-/// Longer than it may be.
+/// The content is longer than allowed.
 class TooLong : public BadCompression {
 public:
     using BadCompression::BadCompression;
@@ -100,8 +101,8 @@ public:
 /// whose size the input could choose.
 void decompress_zstd(std::span<const std::byte> bytes, std::span<std::byte> out);
 
-/// For bytes of unknown size, `most` at most. `grows` is called before more memory is taken, with how much there will
-/// be then; what it throws leaves here. Throws BadCompression, std::bad_alloc.
+/// Decompresses content of unknown size, at most `most` bytes. Calls `grows` with the new size before it takes more
+/// memory; an exception of `grows` is passed on. Throws BadCompression and std::bad_alloc.
 std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> bytes, std::size_t most,
                                   const std::function<void(std::size_t)>& grows = {});
 
@@ -116,9 +117,10 @@ public:
     Compressor(Compression how, std::uint64_t size);
     Compressor(Compressor&&) noexcept;
     ~Compressor();
-    /// Takes the next bytes, the last of them with `is_last`, and hands out what is ready, in pieces.
+    /// Receives a piece of compressed output; returns false to stop.
     using Take = std::function<bool(std::span<const std::byte>)>;
-    /// False when `take` was false.
+    /// Compresses the next bytes and calls `take` for each piece of output that is ready. `is_last` marks the end of
+    /// the stream. Returns false when `take` did.
     bool add(std::span<const std::byte> bytes, bool is_last, const Take& take);
 
 private:
@@ -126,7 +128,7 @@ private:
     std::unique_ptr<Impl> impl_;
 };
 
-/// Whether the first bytes of something larger become smaller by a tenth.
+/// Whether a probe of the first bytes of a larger body gets smaller by at least a tenth.
 bool is_worth_compressing(std::span<const std::byte> first, Compression how);
 
 }  // namespace shared_tensor

@@ -15,7 +15,7 @@ bool is_own_folder(const std::string& path) {
 
 namespace {
 
-/// XDG_RUNTIME_DIR, or where systemd would have it, else a folder in /tmp that nobody else can have made.
+/// A folder in XDG_RUNTIME_DIR or /run/user/<uid>, else in /tmp; the server checks it with is_own_folder().
 std::string runtime_folder() {
     const std::string uid = std::to_string(::getuid());
     if (const char* given = std::getenv("XDG_RUNTIME_DIR"); given != nullptr && is_own_folder(given))

@@ -7,12 +7,12 @@ namespace shared_tensor {
 /// Reads one variable of the environment; nullptr when it is not set.
 using Environment = std::function<const char*(const char* name)>;
 
-/// Where server and clients meet when nobody says: 2537 plus RANK, else plus LOCAL_RANK (one server a GPU). Empty
-/// variables count as unset. Throws std::invalid_argument for a rank that is no number, or that leaves the range of
-/// ports.
+/// The port of server and clients when none is given: 2537 plus RANK, else plus LOCAL_RANK (one server per GPU). Empty
+/// variables count as unset. Throws std::invalid_argument if the rank is not a number, or if the port would be above
+/// 65535.
 int default_port(const Environment& environment);
 
-/// Of this process.
+/// Reads the environment of this process.
 int default_port();
 
 }  // namespace shared_tensor

@@ -10,7 +10,7 @@ namespace shared_tensor {
 
 namespace {
 
-/// More than that the kernel does not give by default (fs.nr_open), and some programs walk through all of them.
+/// The kernel's default maximum (fs.nr_open). Some programs loop over all possible descriptors, so more would be slow.
 constexpr rlim_t kMost = rlim_t{1} << 20;
 
 rlimit limits() {
@@ -26,7 +26,7 @@ std::size_t descriptor_limit() { return static_cast<std::size_t>(std::min(limits
 std::size_t raise_descriptor_limit() {
     rlimit wanted = limits();
     wanted.rlim_cur = std::max(wanted.rlim_cur, std::min(wanted.rlim_max, kMost));
-    ::setrlimit(RLIMIT_NOFILE, &wanted);  // where that is not allowed the limit stays
+    ::setrlimit(RLIMIT_NOFILE, &wanted);  // if this is not allowed, the limit stays as it is
     return descriptor_limit();
 }
 

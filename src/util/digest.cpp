@@ -10,7 +10,7 @@ namespace {
 
 bool has_avx2() {
 #if defined(__x86_64__)
-    __builtin_cpu_init();  // for those who come before main()
+    __builtin_cpu_init();  // needed by code that runs before main()
     return __builtin_cpu_supports("avx2") != 0;
 #else
     return false;

@@ -6,11 +6,10 @@
 
 namespace shared_tensor {
 
-/// XXH3 with 128 bits over bytes that come piece by piece: finds what was damaged on the way, not what somebody
-/// forged. One thread at a time.
+/// XXH3 with 128 bits over bytes that arrive in pieces. It detects accidental damage, not forgery. Not thread-safe.
 class Digest {
 public:
-    using Value = std::array<std::byte, 16>;  ///< big endian: the canonical form of xxHash
+    using Value = std::array<std::byte, 16>;  ///< big endian, the canonical form of xxHash
 
     /// Throws std::bad_alloc.
     Digest();
@@ -19,10 +18,10 @@ public:
     ~Digest();
 
     void update(std::span<const std::byte> bytes);
-    /// Of all bytes so far.
+    /// The digest of all bytes so far.
     Value value() const;
 
-    /// Of one piece.
+    /// The digest of `bytes` alone.
     static Value of(std::span<const std::byte> bytes);
 
 private:

@@ -4,9 +4,9 @@
 
 namespace shared_tensor {
 
-/// XXH3 as the compiler made it for one kind of processor. `out` has 16 bytes.
+/// XXH3 as compiled for one kind of processor. `out` has 16 bytes.
 struct DigestKernel {
-    void* (*create)();  ///< null for want of memory
+    void* (*create)();  ///< returns null if there is no memory
     void (*destroy)(void* state);
     void (*update)(void* state, const void* data, std::size_t size);
     void (*value)(const void* state, unsigned char* out);
@@ -15,7 +15,7 @@ struct DigestKernel {
 
 /// For any processor.
 extern const DigestKernel kPlainDigest;
-/// For those that have AVX2, at twice the speed; where this is no x86-64, as the other.
+/// For processors with AVX2, at twice the speed. Outside x86-64 it is the same code as kPlainDigest.
 extern const DigestKernel kWideDigest;
 
 }  // namespace shared_tensor

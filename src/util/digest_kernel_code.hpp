@@ -1,9 +1,9 @@
 #pragma once
 
-// Included once by each of the files that are compiled for a kind of processor. Nothing of the standard library's
-// templates is used: what one of them made of a template could be what the others are linked with.
+// Included by one file for each kind of processor, which is compiled with flags of its own. It uses no template of the
+// standard library: the linker keeps one copy of a template for all files, perhaps one for the wrong processor.
 
-#define XXH_INLINE_ALL  // its headers alone: nothing to link
+#define XXH_INLINE_ALL  // headers only: nothing to link
 #include <xxhash.h>
 
 #include "util/digest_kernel.hpp"
@@ -11,7 +11,7 @@
 namespace shared_tensor {
 namespace {
 
-// NOLINTBEGIN(misc-definitions-in-headers): each file that includes it is meant to have its own
+// NOLINTBEGIN(misc-definitions-in-headers): each file that includes this one needs its own copy
 
 void write(XXH128_hash_t hash, unsigned char* out) {
     XXH128_canonical_t bytes;

@@ -1,4 +1,4 @@
-#include "util/digest_kernel_code.hpp"  // compiled for AVX2 where there is such a thing (CMakeLists.txt)
+#include "util/digest_kernel_code.hpp"  // compiled for AVX2 where the processor is x86-64 (CMakeLists.txt)
 
 namespace shared_tensor {
 

@@ -24,14 +24,13 @@
 
 namespace shared_tensor {
 
-/// Threads that come when no idle one is there and go after `idle_limit` without work. The one that was used last is
-/// used next, so that a short burst leaves no crowd of threads that are all used now and then. `Work` is something that
-/// can be null.
-/// Thread safety: submit(), threads() from any thread; stop() once.
+/// A pool that starts a thread when no thread is idle, and ends threads after `idle_limit` without work. The thread
+/// that was used last is used next: so the threads of a short burst become idle and end. `Work` can be null.
+/// Thread safety: submit(), hold(), release_hold() and threads() from any thread; stop() once.
 template <class Work>
 class ElasticPool {
 public:
-    /// What one thread does with the work that it is given; made in that thread.
+    /// What one thread of the pool needs to serve work. Made on that thread.
     class Worker {
     public:
         virtual ~Worker() = default;
@@ -39,7 +38,7 @@ public:
     };
     using MakeWorker = std::function<std::unique_ptr<Worker>()>;
 
-    /// `name` is that of the threads, for people: at most 15 characters.
+    /// `name` is the name of the threads, at most 15 characters.
     ElasticPool(std::string name, std::size_t max_threads, std::chrono::milliseconds idle_limit, MakeWorker make_worker)
         : name_(std::move(name)),
           max_threads_(max_threads),
@@ -47,8 +46,8 @@ public:
           make_worker_(std::move(make_worker)) {}
     ~ElasticPool() { stop(); }
 
-    /// Starts `reserve` threads, which stay until stop(): short work finds one of them whatever the limits of threads
-    /// are by then. Before the first submit(). Throws std::system_error when they cannot be started.
+    /// Starts `reserve` threads that stay until stop(), so that short work finds a thread even when no more can be
+    /// started. Call it before the first submit(). Throws std::system_error when the threads cannot be started.
     void start(std::size_t reserve) {
         std::unique_lock lock(mutex_);
         reserve_ = reserve;
@@ -56,8 +55,8 @@ public:
             add_thread();
     }
 
-    /// Asks whether this thread of the pool may be kept busy for long: true while `reserve` other threads are left for
-    /// short work, which takes a further thread where there are too few. Each true is followed by one release_hold().
+    /// Asks whether this thread of the pool may be busy for a long time. True if `reserve` other threads are left for
+    /// short work; starts more threads if there are too few. Each true needs one release_hold().
     bool hold() {
         const std::size_t held = held_.fetch_add(1) + 1;
         if (held + reserve_ <= size_.load()) return true;
@@ -72,8 +71,8 @@ public:
     }
     void release_hold() { held_.fetch_sub(1); }
 
-    /// Hands the work to a thread; it waits for one to become free when no more can be started. False when there is
-    /// none at all, or after stop().
+    /// Hands the work to an idle or new thread, or queues it when no more threads can be started. False when the pool
+    /// has no thread at all, or after stop().
     bool submit(Work work) {
         std::unique_lock hold(mutex_);
         if (stopping_) return false;
@@ -81,7 +80,7 @@ public:
             Seat* seat = idle_.back();
             idle_.pop_back();
             seat->work = std::move(work);
-            seat->called.notify_one();  // under the lock: the seat lives on the stack of the thread that it wakes
+            seat->called.notify_one();  // under the lock: the seat is on the stack of the thread that it wakes
             return true;
         }
         if (threads_.size() < max_threads_) start_thread();
@@ -90,7 +89,7 @@ public:
         return true;
     }
 
-    /// Waits until every thread ended; what waits for a thread is dropped.
+    /// Blocks until all threads have ended. Drops queued work.
     void stop() {
         std::unique_lock hold(mutex_);
         stopping_ = true;
@@ -100,7 +99,7 @@ public:
         auto running = std::move(threads_);
         threads_.clear();
         hold.unlock();
-        running.clear();  // jthread joins
+        running.clear();  // the destructors of the jthreads join
         join_finished();
     }
 
@@ -113,7 +112,7 @@ private:
     using Threads = std::list<std::jthread>;
     using Self = Threads::iterator;
 
-    /// An idle thread waits here; each has a condition of its own, so that the last one to come can be woken first.
+    /// Where an idle thread waits. Each thread has its own condition, so that the one that came last is woken first.
     struct Seat {
         std::condition_variable called;
         Work work{};
@@ -123,7 +122,7 @@ private:
     void add_thread() {
         const auto self = threads_.emplace(threads_.end());
         try {
-            *self = std::jthread([this, self] { run(self); });  // its first look for work waits for our lock
+            *self = std::jthread([this, self] { run(self); });  // run() waits for the lock that we hold
         } catch (...) {
             threads_.erase(self);
             throw;
@@ -131,22 +130,22 @@ private:
         size_.store(threads_.size());
     }
 
-    /// Under the lock. False when none can be started: warns once until one can be again.
+    /// Under the lock. False when no thread can be started; logs one warning until a start succeeds again.
     bool start_thread() {
         try {
-            if (!has_memory_reserve()) throw std::bad_alloc();  // its stack would take what errors are told with
+            if (!has_memory_reserve()) throw std::bad_alloc();  // the stack would use up the reserve for errors
             add_thread();
             complained_ = false;
             return true;
-        } catch (const std::exception& error) {  // no thread, or no memory for it
+        } catch (const std::exception& error) {  // no thread, or no memory for one
             if (!std::exchange(complained_, true))
                 log::warn("no further thread ", name_, " can be started beyond ", threads_.size(), ": ", error.what());
             return false;
         }
     }
 
-    /// Null for a thread that is to end: it is none of `threads_` then, so that no work waits for it. It joins
-    /// `ended_before`.
+    /// Null tells the thread to end. The thread has then left `threads_`, so no work waits for it. It joins the threads
+    /// in `ended_before`.
     Work next_work(Self self, Threads& ended_before) {
         std::unique_lock hold(mutex_);
         do {
@@ -168,10 +167,11 @@ private:
         return nullptr;
     }
 
-    /// Under the lock. Takes no memory: this is done when there is none, too. Each thread joins those that left before
-    /// it: else the stacks of ended threads, after a burst thousands, would stay until the next work comes.
+    /// Under the lock. Allocates no memory, since it also runs when there is none. Each thread joins those that ended
+    /// before it: otherwise the stacks of ended threads, thousands after a burst, would stay until the next work
+    /// arrives.
     void leave(Self self, Threads& ended_before) {
-        if (!stopping_) {  // else stop() has it
+        if (!stopping_) {  // else stop() owns the thread
             ended_before.splice(ended_before.end(), finished_);
             finished_.splice(finished_.end(), threads_, self);
         }
@@ -195,7 +195,7 @@ private:
         leave(self, ended_before);
     }
 
-    /// A thread cannot join itself: the next one that leaves, the next one with work, or stop() does it.
+    /// A thread cannot join itself. The next thread that leaves or gets work joins it, or stop() does.
     void join_finished() {
         Threads ended;
         std::unique_lock hold(mutex_);
@@ -209,9 +209,9 @@ private:
     const MakeWorker make_worker_;
     std::size_t reserve_ = 0;  // set by start()
     std::atomic<std::size_t> held_{0};
-    std::atomic<std::size_t> size_{0};  // of threads_, to be read without the lock
+    std::atomic<std::size_t> size_{0};  // size of threads_, to be read without the lock
 
-    mutable std::mutex mutex_;  // guards everything below; not Guarded<T>, whose one condition is not enough here
+    mutable std::mutex mutex_;  // guards all members below; not Guarded<T>, which has only one condition
     std::deque<Work> waiting_;
     std::vector<Seat*> idle_;
     Threads threads_;

@@ -7,15 +7,14 @@
 
 namespace shared_tensor {
 
-/// Notices that files were changed or replaced, by what stat() tells of them. Files that are gone count as changed too.
-/// Not thread-safe.
+/// Detects that files were changed, replaced or removed, by comparing results of stat(). Not thread-safe.
 class FileWatch {
 public:
-    /// Empty paths are left aside.
+    /// Empty paths are ignored.
     explicit FileWatch(std::vector<std::string> paths) : paths_(std::move(paths)), known_(look()), seen_(known_) {}
 
-    /// Whether they changed since the last time that it said so, and have stayed as they are since the last look: a
-    /// file that is just being written is not read.
+    /// Whether the files changed since the last call that returned true, and are the same as at the previous call. So a
+    /// file that is still being written does not count yet.
     bool changed() {
         auto now = look();
         const bool is_settled = now == seen_;

@@ -9,8 +9,8 @@ namespace shared_tensor {
 
 /// Data that lives inside its lock: the only way to the value is to hold the lock.
 ///
-/// Thread safety: everything here may be called from any thread. A lock is held for a few instructions:
-/// no user code, logging, I/O or second lock while an `Access` lives.
+/// Thread safety: all methods from any thread. Hold the lock for a few instructions only: no user code, logging, I/O or
+/// second lock while an `Access` lives.
 template <class T>
 class Guarded {
 public:
@@ -20,19 +20,19 @@ public:
     Guarded(const Guarded&) = delete;
     Guarded& operator=(const Guarded&) = delete;
 
-    /// The value while its lock is held; moves on no further than the scope that made it.
+    /// Holds the lock and gives access to the value. Keep it in the scope that made it.
     class Access {
     public:
         T& operator*() const { return *value_; }
         T* operator->() const { return value_; }
 
-        /// Blocks until `ready(value)` holds; the lock is given up meanwhile.
+        /// Blocks until `ready(value)` is true; the lock is released while it waits.
         template <class Ready>
         void wait(Ready ready) {
             changed_->wait(lock_, [&] { return ready(*value_); });
         }
 
-        /// The same, bounded; false when the deadline came first.
+        /// Like wait(), but false when the deadline comes first.
         template <class TimePoint, class Ready>
         bool wait_until(TimePoint deadline, Ready ready) {
             return changed_->wait_until(lock_, deadline, [&] { return ready(*value_); });

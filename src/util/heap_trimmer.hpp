@@ -7,18 +7,18 @@
 
 namespace shared_tensor {
 
-/// Gives freed heap memory back to the system when a burst of work is over. glibc has an arena for each few threads and
-/// keeps there what they freed: after 2,000 calls at once that was 130 MB. Not thread-safe: one thread tends it.
+/// Returns freed heap memory to the system when a burst of work is over. glibc keeps freed memory in arenas, each used
+/// by a few threads: after 2,000 calls at once, 130 MB stayed there. Not thread-safe: one thread calls tend().
 class HeapTrimmer {
 public:
-    /// `trim` gives back what is free; it takes some milliseconds.
+    /// `trim` returns the free memory; it takes a few milliseconds.
     explicit HeapTrimmer(std::function<void()> trim = &trim_heap) : trim_(std::move(trim)) {}
 
     struct Load {
-        std::uint64_t requests = 0;  ///< since the start
-        std::size_t threads = 0;     ///< that serve them now
+        std::uint64_t requests = 0;  ///< served since the start
+        std::size_t threads = 0;     ///< serving requests now
     };
-    /// Now and then. Trims when threads have ended, at most every 10 s, or 5 s after the last request.
+    /// Call it regularly. Trims when threads have ended, or 5 s after the last request; at most every 10 s.
     void tend(Load load, SteadyTime now);
 
 private:

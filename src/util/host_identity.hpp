@@ -4,11 +4,11 @@
 
 namespace shared_tensor {
 
-/// Which host this is, since it was started (/proc/sys/kernel/random/boot_id): equal in all its containers. Empty where
-/// the kernel does not tell.
+/// Identifies this host since its last boot (/proc/sys/kernel/random/boot_id). All containers of a host have the same
+/// id. Empty if the kernel does not tell.
 std::string boot_id();
 
-/// In which processes know each other's ids: "pid:[4026531836]". Empty where the kernel does not tell.
+/// The PID namespace, e.g. "pid:[4026531836]": process ids are valid within it. Empty if the kernel does not tell.
 std::string pid_namespace();
 
 }  // namespace shared_tensor

@@ -7,8 +7,7 @@
 
 namespace shared_tensor {
 
-/// Calls `tend` every `period` on a thread of its own until destroyed. `tend` must not throw (what it throws is
-/// logged).
+/// Calls `tend` every `period` on a thread of its own until destroyed. `tend` should not throw; exceptions are logged.
 class Housekeeper {
 public:
     Housekeeper(const std::string& thread_name, std::chrono::milliseconds period, std::function<void()> tend);

@@ -7,19 +7,19 @@
 
 namespace shared_tensor {
 
-/// `bytes` random bytes of the kernel as lower-case hexadecimal, e.g. random_hex(16) is 128 bits in 32 characters.
-/// Throws std::system_error when the kernel has none to give.
+/// `bytes` random bytes from the kernel as lower-case hexadecimal: random_hex(16) is 128 bits in 32 characters. Throws
+/// std::system_error when getrandom() fails.
 std::string random_hex(std::size_t bytes);
 
-/// A random 128-bit id behind a prefix that tells its kind: "t-" a task, "l-" a lease, "o-" an object, "s-" a session.
+/// A random 128-bit id after a prefix for its kind: "t-" a task, "l-" a lease, "o-" an object, "s-" a session.
 std::string random_id(std::string_view prefix);
 
-/// Random ids at a lower cost: asks the kernel for the bits of many at once. Not thread-safe, and not for use on both
-/// sides of a fork.
+/// Random ids at a lower cost: one system call fetches the bits of 16 ids. Not thread-safe. Must not be used on both
+/// sides of a fork, which would make the same ids.
 class RandomIds {
 public:
     explicit RandomIds(std::string_view prefix) : prefix_(prefix) {}
-    /// As random_id(); throws the same.
+    /// Like random_id(); throws the same.
     std::string next();
 
 private:
@@ -29,7 +29,7 @@ private:
     std::size_t used_ = kBytes * kAtOnce;
 };
 
-/// Compares secrets in a time that depends on the lengths only.
+/// Compares secrets in a time that depends only on their lengths.
 bool equal_in_constant_time(std::string_view a, std::string_view b);
 
 }  // namespace shared_tensor

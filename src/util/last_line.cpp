@@ -26,7 +26,7 @@ std::atomic<bool> installed{false};
 std::atomic<void (*)() noexcept> before_end{nullptr};
 std::atomic<bool> is_ending{false};
 
-/// Text in a fixed space: a handler must not allocate.
+/// Text of limited size: a signal handler must not allocate.
 class Line {
 public:
     void add(std::string_view text) noexcept {
@@ -56,7 +56,7 @@ std::string_view name_of(int signal) noexcept {
 
 extern "C" void on_fatal_signal(int signal) { end_by_signal(signal); }
 
-/// Of one thread, from its first use to its end.
+/// The signal stack of one thread, from its first use until the thread ends.
 class SignalStack {
 public:
     SignalStack() noexcept {
@@ -120,12 +120,12 @@ void end_by_signal(int signal, std::string_view reason) noexcept {
     const int errno_before = errno;
     if (!is_ending.exchange(true)) {
         if (auto* const work = before_end.load()) work();
-        ::poll(nullptr, 0, kLogMs);  // the log's thread still runs and writes what waits
+        ::poll(nullptr, 0, kLogMs);  // the log thread still runs and writes the queued lines
         write_last_line(reason);
     } else {
-        ::poll(nullptr, 0, 20 * kLogMs);  // another thread writes its line
+        ::poll(nullptr, 0, 20 * kLogMs);  // another thread writes its last line
     }
-    // A fault comes again when the handler returns; this covers signals that were sent.
+    // A fault occurs again when the handler returns. A signal that a process sent does not, so raise it here.
     (void)::signal(signal, SIG_DFL);
     ::raise(signal);
     errno = errno_before;

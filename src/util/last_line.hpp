@@ -4,23 +4,23 @@
 
 namespace shared_tensor {
 
-/// Writes to standard error why this process ends now, with the call that runs on this thread (current_call.hpp).
+/// Writes to standard error why this process ends, and the call that runs on this thread (current_call.hpp).
 /// Async-signal-safe; does not block.
 void write_last_line(std::string_view reason) noexcept;
 
-/// For programs, not for libraries: SIGSEGV, SIGABRT, SIGFPE and SIGILL end the process as before, after `before_end`
-/// (async-signal-safe work only) and a last line. A signal that has a handler already, of a sanitizer, keeps it.
-/// Threads that call have_signal_stack() write the line after an overflow of their stack too.
+/// For programs, not for libraries. SIGSEGV, SIGABRT, SIGFPE and SIGILL still end the process, but first run
+/// `before_end` (async-signal-safe code only) and write a last line. A signal that already has a handler, e.g. of a
+/// sanitizer, keeps it. A thread that called have_signal_stack() writes the line after a stack overflow too.
 void write_last_line_of_signals(void (*before_end)() noexcept) noexcept;
 
-/// Ends the process by this signal, inside its handler: `before_end`, the last line, then the default action once the
-/// handler returns. For handlers of other signals too.
+/// Call it in a signal handler. Runs `before_end`, writes the last line, and raises the signal with its default action,
+/// which ends the process when the handler returns. May be used for other signals too.
 void end_by_signal(int signal) noexcept;
-/// The same where more is known than the signal's name.
+/// Writes `reason` instead of the signal's name.
 void end_by_signal(int signal, std::string_view reason) noexcept;
 
-/// Gives this thread a stack for signal handlers until it ends, if write_last_line_of_signals() was called. Cheap
-/// after the first time.
+/// Gives this thread a stack for signal handlers until the thread ends, if write_last_line_of_signals() was called.
+/// Cheap after the first call on a thread.
 void have_signal_stack() noexcept;
 
 }  // namespace shared_tensor

@@ -6,7 +6,7 @@
 
 namespace shared_tensor {
 
-// Below 16 ns each value has a bucket; above, a bucket is the four bits behind the leading one.
+// Each value below 16 ns has its own bucket. Above that, the four bits after the leading bit select the bucket.
 std::size_t LatencyHistogram::bucket_of(std::uint64_t value) {
     if (value < kSteps) return value;
     const std::size_t power = static_cast<std::size_t>(std::bit_width(value)) - 1;
@@ -16,7 +16,7 @@ std::size_t LatencyHistogram::bucket_of(std::uint64_t value) {
 
 std::uint64_t LatencyHistogram::upper_end(std::size_t bucket) {
     if (bucket < kSteps) return bucket;
-    if (bucket == kBuckets - 1) return std::numeric_limits<std::uint64_t>::max();  // everything beyond, too
+    if (bucket == kBuckets - 1) return std::numeric_limits<std::uint64_t>::max();  // also counts all longer durations
     const std::size_t power = bucket / kSteps + 3;
     const std::uint64_t step = bucket % kSteps;
     return ((kSteps + step + 1) << (power - 4)) - 1;

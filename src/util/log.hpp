@@ -9,22 +9,22 @@ namespace shared_tensor::log {
 
 enum class Level { trace, debug, info, warn, error, off };
 
-/// Any thread; never blocks. A thread of the log writes "2026-01-02T03:04:05.678Z info   text" to standard error:
-/// control characters become spaces, a line ends after 4 KiB, and of equal lines within 10 s one is written, the others
-/// counted. Lines that cannot be written (nobody reads, full disk) are dropped, without an error or a signal. See
+/// Any thread; never blocks. The log thread writes "2026-01-02T03:04:05.678Z info   text" to standard error. Control
+/// characters become spaces and a line is cut at 4 KiB. Of equal lines within 10 s the first is written and the others
+/// are counted. Lines that cannot be written (closed pipe, full disk) are dropped without an error or a signal. See
 /// log_queue.hpp.
 void write(Level level, std::string_view text);
 
-/// Everything below `level` is dropped. Default: info.
+/// Drops all lines below `level`. Default: info.
 void set_level(Level level);
 Level level();
 inline bool enabled(Level wanted) { return wanted >= level(); }
 
-/// "trace" ... "off"; throws std::invalid_argument that names the choices.
+/// Parses "trace" ... "off". Throws std::invalid_argument that lists the names.
 Level parse_level(std::string_view name);
 
-/// Puts the parts together only when the level is on. A line that there is no memory for is left out: what is logged is
-/// often that very lack, by a thread that must go on.
+/// Formats the parts only if the level is enabled. If there is no memory for the line, it is dropped: the line often
+/// reports that very lack of memory, and its thread must go on.
 template <class... Parts>
 void line(Level wanted, const Parts&... parts) noexcept {
     if (!enabled(wanted)) return;

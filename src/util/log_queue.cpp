@@ -29,7 +29,7 @@ constexpr std::chrono::milliseconds kFlushAtExit{1'000};
 constexpr std::array<std::string_view, 6> kPadded = {"trace  ", "debug  ", "info   ", "warn   ", "error  ", "off    "};
 constexpr std::string_view kCut = "...";
 
-/// At most `size` bytes, and no half of a character.
+/// At most `size` bytes of `text`, without cutting a UTF-8 character in two.
 std::string_view shortened(std::string_view text, std::size_t size) {
     if (text.size() <= size) return text;
     while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80)
@@ -37,10 +37,10 @@ std::string_view shortened(std::string_view text, std::size_t size) {
     return text.substr(0, size);
 }
 
-/// A line break would fake a line, an escape would talk to the terminal.
+/// A line break would fake a log line; an escape sequence would control the terminal.
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
 
-/// "2026-01-02T03:04:05.678Z info   text" and a line break. PIPE_BUF bytes at most, which a pipe takes in one piece.
+/// "2026-01-02T03:04:05.678Z info   text" and a line break. At most PIPE_BUF bytes, which a pipe takes in one piece.
 std::string line_of(int level, std::string_view text, std::chrono::system_clock::time_point time) {
     std::string line = iso8601(time);
     line.append(" ").append(kPadded[static_cast<std::size_t>(level)]);
@@ -56,10 +56,10 @@ std::string line_now(Level level, std::string_view text) {
     return line_of(static_cast<int>(level), text, std::chrono::system_clock::now());
 }
 
-/// Writes on the one thread of the pool, so it needs no lock of its own.
+/// Called only by the one thread of the pool, so it needs no lock.
 class StandardErrorSink final : public spdlog::sinks::sink {
 public:
-    /// `dropped` tells how many lines the full queue has dropped so far.
+    /// `dropped` returns how many lines the full queue has dropped so far.
     void count_dropped_by(std::function<std::size_t()> dropped) { dropped_ = std::move(dropped); }
 
     void log(const spdlog::details::log_msg& message) override {
@@ -108,7 +108,8 @@ private:
     Guarded<std::uint64_t> flushes_{0U};
 };
 
-/// The signals of the program are for its own threads.
+/// Blocks all signals on this thread while it lives. The log thread inherits that: signals are for the program's own
+/// threads.
 class SignalsBlocked {
 public:
     SignalsBlocked() {
@@ -124,7 +125,7 @@ private:
     sigset_t before_{};
 };
 
-/// Of one process. Not in spdlog's registry, which belongs to the program that we are a library of.
+/// The log queue of one process. Not in spdlog's registry, which belongs to the program that uses this library.
 struct Queue {
     Queue() : sink(std::make_shared<StandardErrorSink>()) {
         const SignalsBlocked blocked;
@@ -134,7 +135,7 @@ struct Queue {
         logger = std::make_shared<spdlog::async_logger>("shared_tensor", sink, pool,
                                                         spdlog::async_overflow_policy::overrun_oldest);
         logger->set_level(spdlog::level::trace);
-        logger->set_error_handler([](const std::string&) {});  // spdlog's own prints to standard error, and may block
+        logger->set_error_handler([](const std::string&) {});  // spdlog's own prints to standard error, may block
     }
 
     const ProcessMark process;
@@ -145,13 +146,13 @@ struct Queue {
 
 std::atomic<Queue*> current{nullptr};
 
-/// Null if there is none in this process yet.
+/// Null if this process has no queue yet.
 Queue* existing() {
     Queue* const found = current.load();
     return found != nullptr && found->process.is_here() ? found : nullptr;
 }
 
-/// Never destroyed: its end would wait for a thread that may be blocked for ever.
+/// Never destroyed: the destructor would wait for a thread that may be blocked forever.
 Queue& queue() {
     if (Queue* const found = existing()) return *found;
     auto made = std::make_unique<Queue>();
@@ -168,17 +169,17 @@ Queue& queue() {
 
 void post(Level level, std::string_view text) noexcept {
     try {
-        const std::string_view kept = shortened(text, PIPE_BUF);  // more would be cut when it is written
+        const std::string_view kept = shortened(text, PIPE_BUF);  // more would be cut anyway when the line is written
         queue().logger->log(static_cast<spdlog::level::level_enum>(level),
                             spdlog::string_view_t(kept.data(), kept.size()));
         return;
     } catch (const std::exception&) {
-        // No thread or no memory: below.
+        // No thread or no memory: written below.
     }
     try {
         write_to_standard_error(line_now(level, text), IfFull::drop);
     } catch (const std::exception&) {
-        // No memory for the line either.
+        // There is no memory for the line either.
     }
 }
 

@@ -7,12 +7,12 @@
 
 namespace shared_tensor {
 
-/// Memory that tensors are put into. Aligned to 64 bytes.
+/// Memory for tensors, aligned to 64 bytes.
 struct MemoryBlock {
     std::byte* data = nullptr;
     std::shared_ptr<const void> owner;
 };
-/// At least so many bytes, more than 0. Throws std::bad_alloc.
+/// Returns a block of at least `bytes` bytes, which is more than 0. Throws std::bad_alloc.
 using TakeBlock = std::function<MemoryBlock(std::uint64_t bytes)>;
 
 }  // namespace shared_tensor

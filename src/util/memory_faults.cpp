@@ -16,8 +16,8 @@
 
 namespace shared_tensor {
 
-/// One place of the table. `version` is odd while the others change, and the handler passes over it then: the entry of
-/// the memory that a thread is using does not change.
+/// One entry of the table. `version` is odd while the other fields change; the handler skips the entry then. It never
+/// needs such an entry: the entry of memory in use does not change.
 struct GuardedMemory::Entry {
     std::atomic<bool> taken{false};
     std::atomic<std::uint64_t> version{0};
@@ -40,7 +40,7 @@ namespace {
 
 using Entry = GuardedMemory::Entry;
 
-/// The table grows by chunks that are never freed, so that the handler can walk it at any moment.
+/// The table grows in chunks that are never freed, so the handler can walk it at any time.
 struct Chunk {
     std::array<Entry, 64> entries;
     std::atomic<Chunk*> next{nullptr};
@@ -55,7 +55,7 @@ Entry* take_free(Chunk& chunk) noexcept {
     return nullptr;
 }
 
-/// Without a lock: a child that was forked while another thread is here can go on.
+/// Lock-free, so that it also works in a child that was forked while another thread was in here.
 Entry& take_entry() {
     for (Chunk* chunk = &first_chunk;;) {
         if (Entry* entry = take_free(*chunk)) return *entry;
@@ -90,22 +90,22 @@ Found find_entry(std::uintptr_t address) noexcept {
 
 std::uintptr_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
 
-// From here on: what the handler does. It calls async-signal-safe functions only.
+// The functions from here on run in the signal handler: they call async-signal-safe functions only.
 
-/// False when it was no fault in guarded memory, or there is no memory for zero pages.
+/// False if the fault was not in guarded memory, or if there is no memory for zero pages.
 bool replace_by_zeros(const siginfo_t& info) noexcept {
     const bool by_kernel = info.si_code > 0 && info.si_code != BUS_ADRALN;
     const Found found = by_kernel ? find_entry(number_of(info.si_addr)) : Found();
     if (found.entry == nullptr) return false;
-    // Before the zeros can be read: whoever read them finds the count changed.
+    // Count before the zeros can be read, so that any thread that read zeros finds the count changed.
     found.faults->add();
     found.entry->broken.store(true);
-    // Not the library's mmap: a sanitizer's is no work for a handler, and takes this for a write.
+    // A direct system call: the mmap of a sanitizer is not safe in a handler, and would count as a write.
     constexpr int kFlags = MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     return ::syscall(SYS_mmap, found.begin, found.size, PROT_READ | PROT_WRITE, kFlags, -1, 0) != -1;
 }
 
-struct sigaction previous;  // written before the handler can run
+struct sigaction previous;  // written before the handler is installed
 
 void end_by_default(int signal, const siginfo_t& info) noexcept {
     if (info.si_code <= 0) return end_by_signal(signal, "ended by SIGBUS, which a process sent");

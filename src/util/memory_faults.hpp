@@ -8,10 +8,10 @@
 
 namespace shared_tensor {
 
-/// Counts the faults (SIGBUS) in memory that one other process can take away. Lock-free: a signal handler adds to it.
+/// Counts SIGBUS faults in memory that another process can truncate. Lock-free: a signal handler adds to it.
 class FaultCount {
 public:
-    /// Of memory that this process made and that any other process may punch holes into.
+    /// The count for memory that this process made, into which other processes may punch holes.
     static const std::shared_ptr<FaultCount>& of_own_memory();
 
     void add() noexcept { count_.fetch_add(1); }
@@ -21,11 +21,11 @@ private:
     std::atomic<std::uint64_t> count_{0};
 };
 
-/// Tells whether memory of one process failed since the watch was made: what was read there may be zeros.
-/// A call makes one before it reads its arguments, and drops its result if the watch says so.
+/// Tells whether memory of a process failed since the watch was made: data read there may be zeros. A call makes a
+/// watch before it reads its arguments, and drops its result if failed() is true.
 class FaultWatch {
 public:
-    /// Watches the memory of this process only.
+    /// Watches only the memory that this process made.
     FaultWatch() = default;
     explicit FaultWatch(std::shared_ptr<const FaultCount> peer) : peer_(std::move(peer)), peer_before_(peer_->get()) {}
 
@@ -39,22 +39,22 @@ private:
     std::uint64_t peer_before_ = 0;
 };
 
-/// Installs a handler for SIGBUS, once in a process. A fault in GuardedMemory is counted, zero pages are mapped over
-/// all of it, and the thread goes on. Any other SIGBUS goes to the handler that was there before; where there was none,
-/// a line on standard error names the address, and the process ends by the signal.
+/// Installs a handler for SIGBUS, once in a process. The handler counts a fault in GuardedMemory and maps zero pages
+/// over all of that memory; the thread then goes on. Any other SIGBUS goes to the previous handler. If there is none, a
+/// line on standard error names the address and the process ends by the signal.
 void handle_memory_faults();
 
-/// Memory that the handler may replace by zero pages, from construction to destruction; unmap it after that.
-/// Thread safety: any thread may make one; the memory may be used by any thread meanwhile.
+/// Memory that the handler may replace by zero pages while this object lives. Unmap the memory after the destructor.
+/// Thread safety: any thread may create one; any thread may use the memory.
 class GuardedMemory {
 public:
-    /// `data` and `size` are whole pages of mappings that nothing else shares. Throws std::bad_alloc.
+    /// `data` and `size` cover whole pages, and those pages are used for nothing else. Throws std::bad_alloc.
     GuardedMemory(std::byte* data, std::size_t size, std::shared_ptr<FaultCount> faults);
     GuardedMemory(const GuardedMemory&) = delete;
     GuardedMemory& operator=(const GuardedMemory&) = delete;
     ~GuardedMemory();
 
-    /// The memory was replaced by zero pages: it shows nothing of the other process any more.
+    /// The memory was replaced by zero pages, so it no longer shows data of the other process.
     bool is_broken() const noexcept;
 
     struct Entry;
@@ -64,7 +64,7 @@ private:
     Entry& entry_;
 };
 
-/// Whether the address lies in GuardedMemory of this process. Takes some ns for each that there is.
+/// Whether the address is in GuardedMemory of this process. Takes a few ns per GuardedMemory that exists.
 bool is_guarded(const void* address) noexcept;
 
 }  // namespace shared_tensor

@@ -15,7 +15,7 @@ constexpr std::size_t kReserveBytes = std::size_t{16} << 20;
 std::atomic<void*> reserve{nullptr};
 std::atomic<bool> is_kept{false};
 
-/// Pages that nobody touches take no memory, only address space, which is what limits and overcommit rules count.
+/// Untouched pages use no memory, only address space; resource limits and overcommit rules count address space.
 bool take_reserve() noexcept {
     void* const pages = ::mmap(nullptr, kReserveBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return false;
@@ -24,7 +24,7 @@ bool take_reserve() noexcept {
     return true;
 }
 
-/// Called by `operator new`, which tries again when it returns.
+/// The std::new_handler: `operator new` tries again when it returns.
 void give_up_reserve() {
     void* const pages = reserve.exchange(nullptr);
     if (pages == nullptr) throw std::bad_alloc();

@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
 
-/// "max" and what is not there are no limit.
+/// "max" or a missing file means no limit.
 std::uint64_t limit_in(const std::string& file) {
     std::uint64_t limit = 0;
     return std::ifstream(file) >> limit ? limit : kNone;
 }
 
-/// A limit holds for all groups below it. In a container its own group may be mounted as the root: so that is asked
-/// too.
+/// A limit of a group holds for all groups below it. In a container the process's own group may be mounted as the root,
+/// so the root is read too.
 std::uint64_t least_limit(const std::string& mount, std::string group, const std::string& file) {
     std::uint64_t least = limit_in(mount + '/' + file);
     while (group.size() > 1) {
@@ -29,7 +29,7 @@ std::uint64_t least_limit(const std::string& mount, std::string group, const std
     return least;
 }
 
-/// Lines of /proc/self/cgroup: "0::/path" (v2), "9:memory:/path" (v1).
+/// Parses the lines of /proc/self/cgroup: "0::/path" (v2), "9:memory:/path" (v1).
 std::uint64_t cgroup_limit(const std::string& root) {
     std::ifstream groups(root + "/proc/self/cgroup");
     std::uint64_t least = kNone;

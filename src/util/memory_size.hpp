@@ -5,8 +5,8 @@
 
 namespace shared_tensor {
 
-/// Bytes of memory that this process may use at most: the machine's, or less where its cgroup (v1 or v2, or one above
-/// it) has a limit. `root` is put before /proc and /sys, for tests.
+/// Bytes of memory that this process may use: the memory of the machine, or the limit of its cgroup (v1 or v2) or of a
+/// group above it if that is less. `root` is put before /proc and /sys, for tests.
 std::uint64_t memory_size(const std::string& root = "");
 
 }  // namespace shared_tensor

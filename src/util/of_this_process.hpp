@@ -9,9 +9,9 @@
 
 namespace shared_tensor {
 
-/// A T for each process. A forked child never touches the copy of its parent's T: a thread of the parent may have held
-/// a lock in it, and its threads and connections are the parent's. The child makes a T of its own at the first use, and
-/// the copy stays in memory. Thread safety: get() and find() from any thread.
+/// A T for each process. A forked child never touches its copy of the parent's T: a thread of the parent may have held
+/// a lock in it, and its threads and connections belong to the parent. The child makes a T of its own at first use; the
+/// copy is leaked. Thread safety: get() and find() from any thread.
 template <class T>
 class OfThisProcess {
 public:
@@ -22,8 +22,8 @@ public:
         if (Made* const made = current_.load(); made != nullptr && made->process.is_here()) delete made;
     }
 
-    /// This process's T; `make` returns a std::unique_ptr<T> where there is none yet. Two threads may both make one:
-    /// the second is destroyed. What `make` throws is passed on.
+    /// The T of this process. If there is none, calls `make`, which returns a std::unique_ptr<T>. Two threads may both
+    /// make one; the second is destroyed. Exceptions of `make` are passed on.
     template <class Make>
     T& get(Make make) {
         Made* found = current_.load(std::memory_order_acquire);
@@ -33,7 +33,7 @@ public:
         }
         return *found->value;
     }
-    /// Null where this process has made none.
+    /// Null if this process has made none.
     T* find() const {
         Made* const found = current_.load(std::memory_order_acquire);
         return found != nullptr && found->process.is_here() ? found->value.get() : nullptr;
@@ -47,15 +47,15 @@ private:
     std::atomic<Made*> current_{nullptr};
 };
 
-/// For statics that the end of the process must not destroy: other statics may still use them.
+/// For statics that must not be destroyed at the end of the process, because other statics may still use them.
 template <class T>
 union NeverDestroyed {
     constexpr NeverDestroyed() : value() {}
-    ~NeverDestroyed() {}  // NOLINT(modernize-use-equals-default): that one would be deleted
+    ~NeverDestroyed() {}  // NOLINT(modernize-use-equals-default): a defaulted destructor would be deleted
     T value;
 };
 
-/// Deletes only in the process that made it. In a forked child the object stays in memory.
+/// Deletes the object only in the process that made it. A forked child leaks its copy.
 template <class T>
 class DeleteInItsProcess {
 public:

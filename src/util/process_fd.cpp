@@ -14,16 +14,16 @@ namespace {
 struct All {
     std::mutex mutex;
     ProcessFd* first = nullptr;
-    std::size_t no_forks = 0;  ///< that live
+    std::size_t no_forks = 0;  ///< number of living NoFork objects
 };
 constinit All all;
 
 }  // namespace
 
-/// Between prepare and the other two the forking thread holds the lock, so the child finds a whole list.
+/// The forking thread holds the lock from prepare() to parent() or child(), so the child finds a consistent list.
 class ForkHandlers {
 public:
-    /// Looks again and again: a condition variable on which another thread waits would be broken in the child.
+    /// Polls: a condition variable with waiting threads would be broken in the child.
     static void prepare() {
         for (all.mutex.lock(); all.no_forks > 0; all.mutex.lock()) {
             all.mutex.unlock();
@@ -31,7 +31,7 @@ public:
         }
     }
     static void parent() { all.mutex.unlock(); }
-    /// close() alone: shutdown() would end the connection for the parent too.
+    /// Only close(): shutdown() would end the connection of the parent too.
     static void child() {
         while (ProcessFd* const one = all.first) {
             ::close(one->fd_);
@@ -44,7 +44,7 @@ public:
 
 namespace {
 
-/// At the start of the program: a lazy one could be interrupted by a fork.
+/// Runs at program start. A fork could interrupt a lazy initialisation.
 [[maybe_unused]] const int kInstalled =
     ::pthread_atfork(&ForkHandlers::prepare, &ForkHandlers::parent, &ForkHandlers::child);
 
@@ -73,7 +73,7 @@ void ProcessFd::unlink() {
 
 void ProcessFd::reset() {
     if (fd_ < 0) return;
-    const std::scoped_lock lock(mutex());  // a fork between unlink and close would give the child a copy
+    const std::scoped_lock lock(mutex());  // a fork between unlink() and close() would give the child a copy
     unlink();
     ::close(std::exchange(fd_, -1));
 }

@@ -7,15 +7,16 @@
 
 namespace shared_tensor {
 
-/// A descriptor that a forked child does not keep: fork() closes the child's copy, and the child's get() is -1. So a
-/// child can neither use nor hold open a socket of its parent, and what a copied object does to its descriptor fails.
-/// Thread safety: as a UniqueFd; fork() may run on another thread at any time.
+/// A descriptor that a forked child does not keep: fork() closes the child's copy, and get() is -1 there. So a child
+/// can neither use a socket of its parent nor keep it open, and system calls on copied objects fail. Thread safety:
+/// like UniqueFd; fork() may run on another thread at any time.
 class ProcessFd {
 public:
     ProcessFd() = default;
-    // NOLINTNEXTLINE(google-explicit-constructor): a descriptor is handed over as it is
+    // NOLINTNEXTLINE(google-explicit-constructor): implicit conversion is wanted
     ProcessFd(UniqueFd fd) { take(fd.release()); }
-    /// `open` returns a descriptor or -1, and must not block: no fork comes between it and the moment that it is known.
+    /// `open` returns a descriptor or -1, and must not block. No fork can happen between `open` and the registration of
+    /// its descriptor.
     template <class Open>
     static ProcessFd opened(Open open) {
         ProcessFd made;
@@ -38,7 +39,7 @@ private:
     friend class ForkHandlers;
     static std::mutex& mutex();
     void take(int fd);
-    void link();  // under the lock, like the next
+    void link();  // under the lock, like unlink()
     void unlink();
 
     int fd_ = -1;
@@ -46,8 +47,8 @@ private:
     ProcessFd* previous_ = nullptr;
 };
 
-/// While one of these lives, a fork() on another thread waits: so that no lock of another library is held by a thread
-/// that the child does not have. For code that neither blocks nor forks.
+/// A fork() on another thread waits while one of these objects lives. So no thread that is missing in the child holds a
+/// lock of another library. For code that neither blocks nor forks.
 class NoFork {
 public:
     NoFork();

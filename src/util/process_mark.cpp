@@ -10,9 +10,9 @@ namespace {
 
 constinit std::atomic<std::uint64_t> forks{0};
 
-constinit std::atomic<std::uint64_t> begun{0}, done{0};  // forks that this process makes, several at once perhaps
+constinit std::atomic<std::uint64_t> begun{0}, done{0};  // forks of this process; several may run at once
 
-/// At the start of the program: a lazy one could be interrupted by a fork.
+/// Runs at program start. A fork could interrupt a lazy initialisation.
 [[maybe_unused]] const int kInstalled = ::pthread_atfork([] { begun.fetch_add(1); }, [] { done.fetch_add(1); },
                                                          [] {
                                                              forks.fetch_add(1);
@@ -25,7 +25,7 @@ ProcessMark::ProcessMark() noexcept : generation_(forks.load(std::memory_order_r
 
 bool ProcessMark::is_here() const noexcept { return generation_ == forks.load(std::memory_order_relaxed); }
 
-/// Of a fork under way nobody knows yet what its child will have: it counts as one to come.
+/// While a fork runs, nobody knows what its child will copy: it counts as a later fork.
 ForkMark::ForkMark() noexcept : forks_(done.load()) {}
 
 bool ForkMark::is_alone() const noexcept { return begun.load() == forks_; }

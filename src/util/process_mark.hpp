@@ -4,27 +4,27 @@
 
 namespace shared_tensor {
 
-/// The process that something was made in. A child that was forked has a copy of it, though neither the threads nor the
-/// other side of a connection.
-/// Forks are counted by pthread_atfork: a child of a raw clone() is not told from its parent. Costs no system call.
+/// Remembers the process that made an object. A forked child has a copy of the object, but not its threads or
+/// connections.
+/// Forks are counted by pthread_atfork, so a child of a raw clone() is not detected. Makes no system call.
 /// Thread safety: all methods from any thread.
 class ProcessMark {
 public:
     ProcessMark() noexcept;
-    /// Made in this process, not in one that it was forked from.
+    /// Whether the current process made this mark, rather than a process that it was forked from.
     bool is_here() const noexcept;
 
 private:
     std::uint64_t generation_;
 };
 
-/// A moment in the life of this process: a child that was forked later has a copy of all that was there by then, and
-/// goes on reading memory that this process has given back.
+/// Remembers a moment of this process. A child that is forked later has a copy of all memory mapped then, and may go on
+/// reading memory that this process has given back.
 /// Thread safety: all methods from any thread.
 class ForkMark {
 public:
     ForkMark() noexcept;
-    /// This process has not forked since, nor does it just now.
+    /// True if this process has not forked since, and is not forking now.
     bool is_alone() const noexcept;
 
 private:

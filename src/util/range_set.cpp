@@ -10,7 +10,7 @@ void RangeSet::insert(const NumberRange& range) {
     auto [first, end] = range;
     auto at = ends_.upper_bound(first);
     if (at != ends_.begin() && std::prev(at)->second >= first) --at;
-    while (at != ends_.end() && at->first <= end) {  // it touches
+    while (at != ends_.end() && at->first <= end) {  // overlaps or is adjacent
         first = std::min(first, at->first);
         end = std::max(end, at->second);
         count_ -= at->second - at->first;

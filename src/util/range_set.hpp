@@ -8,27 +8,27 @@
 
 namespace shared_tensor {
 
-/// Numbers from `first` up to `end`, which is not one of them.
+/// Numbers from `first` up to, but not including, `end`.
 struct NumberRange {
     std::uint64_t first = 0, end = 0;
     bool operator==(const NumberRange&) const = default;
 };
 
-/// A set of numbers that come in ranges, kept as the fewest ranges. Not thread safe by itself.
+/// A set of numbers, kept as the fewest ranges. Not thread-safe.
 class RangeSet {
 public:
-    /// What is there already stays.
+    /// Numbers that are already in the set stay.
     void insert(const NumberRange& range);
-    /// The parts of `within` that are not there, in order; `most` of them.
+    /// The parts of `within` that are not in the set, in order; at most `most` of them.
     std::vector<NumberRange> missing(const NumberRange& within,
                                      std::size_t most = std::numeric_limits<std::size_t>::max()) const;
-    /// Whether some of it is there, or its neighbours are: then to insert it makes no further range.
+    /// Whether the range overlaps or is adjacent to a range of the set. If so, insert() adds no further range.
     bool touches(const NumberRange& range) const;
-    std::uint64_t count() const { return count_; }  ///< of the numbers
+    std::uint64_t count() const { return count_; }  ///< how many numbers are in the set
     std::size_t ranges() const { return ends_.size(); }
 
 private:
-    std::map<std::uint64_t, std::uint64_t> ends_;  // by first; no two touch
+    std::map<std::uint64_t, std::uint64_t> ends_;  // first number to end; ranges neither overlap nor touch
     std::uint64_t count_ = 0;
 };
 

@@ -10,16 +10,16 @@
 
 namespace shared_tensor {
 
-/// A token bucket: so many a second on average, and a second's worth at once. What costs more than is left may still
-/// pass, and is paid for by those behind it: so one batch of many calls is possible, and costs what it should.
-/// Thread-safe.
+/// A token bucket: `per_second` tokens a second on average, at most one second's worth at once. A request that costs
+/// more than is left may still pass; later requests then wait until the debt is paid. So a large batch of calls is
+/// possible, and costs its full price. Thread-safe.
 class RateLimit {
 public:
-    /// 0: any number.
+    /// 0 means no limit.
     explicit RateLimit(std::size_t per_second, const Clock& clock = real_clock())
         : per_second_(static_cast<double>(per_second)), clock_(&clock), bucket_(Bucket{per_second_, clock.now()}) {}
 
-    /// Nothing when it may pass; else how long to wait for the next chance.
+    /// Nullopt if the request may pass; else how long to wait before the next try.
     std::optional<std::chrono::milliseconds> take(std::size_t cost = 1) {
         if (per_second_ == 0) return std::nullopt;
         const SteadyTime now = clock_->now();
@@ -33,7 +33,7 @@ public:
             return std::nullopt;
         });
     }
-    /// What passed turned out to cost more.
+    /// Charges more for a request that already passed.
     void charge(std::size_t cost) {
         if (per_second_ == 0 || cost == 0) return;
         bucket_.with([&](Bucket& bucket) { bucket.level -= static_cast<double>(cost); });

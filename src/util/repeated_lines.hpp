@@ -10,12 +10,12 @@
 
 namespace shared_tensor::log {
 
-/// Equal log lines are written once in kWindow; the others are counted.
-/// Thread safety: none.
+/// Writes equal log lines once per kWindow and counts the others.
+/// Not thread-safe.
 class RepeatedLines {
 public:
     static constexpr std::chrono::seconds kWindow{10};
-    static constexpr std::size_t kMaxTexts = 32;  ///< known at once; the oldest one is forgotten first
+    static constexpr std::size_t kMaxTexts = 32;  ///< known at once; the oldest text is forgotten first
 
     struct Count {
         int level;
@@ -23,9 +23,9 @@ public:
         std::size_t left_out;  ///< at least 1
     };
 
-    /// True if the line is to be written; false if it was counted instead.
+    /// True if the line is to be written; false if it was only counted.
     bool is_new(int level, std::string_view text, SteadyTime now);
-    /// The counts that are due: their window has ended, or their text makes room for a newer one. Each comes once.
+    /// The counts whose window has ended, or whose text makes room for a newer one. Each count is returned once.
     std::vector<Count> due(SteadyTime now);
     /// All counts, due or not. Afterwards every line is new.
     std::vector<Count> all();
@@ -35,7 +35,7 @@ private:
         Count count;
         SteadyTime since;
     };
-    std::vector<Known> known_;  // in the order in which their windows began
+    std::vector<Known> known_;  // ordered by the start of their windows
 };
 
 }  // namespace shared_tensor::log

@@ -8,7 +8,7 @@ namespace shared_tensor {
 
 using Sha256 = std::array<std::byte, 32>;
 
-/// OpenSSL's. Throws std::bad_alloc.
+/// SHA-256 by OpenSSL. Throws std::bad_alloc.
 Sha256 sha256_of(std::span<const std::byte> bytes);
 
 }  // namespace shared_tensor

@@ -12,7 +12,7 @@ std::size_t size_class(std::size_t wanted) {
     if (wanted > (std::size_t{1} << 62)) throw std::bad_alloc();
     const std::size_t power = std::bit_ceil(wanted);
     if (power <= kPowersUpTo) return power;
-    const std::size_t step = power / 8;  // a quarter of the power below
+    const std::size_t step = power / 8;  // a quarter of the next lower power
     return (wanted + step - 1) / step * step;
 }
 

@@ -19,9 +19,9 @@ bool one_core() {
     return ::sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) == 1;
 }
 
-/// How often the core is given away before we sleep.
+/// How often the thread yields its core before it sleeps.
 int patience() {
-    constexpr int kOneCore = 4;  // the peer, whom it calls, and back
+    constexpr int kOneCore = 4;  // enough for the peer, the thread that the peer calls, and the way back
     static const int kYields = one_core() ? kOneCore : std::numeric_limits<int>::max();
     return kYields;
 }

@@ -2,17 +2,17 @@
 
 namespace shared_tensor {
 
-/// Waking a thread that sleeps costs up to some 50 us where its core idles meanwhile, more than a small call. Whoever
-/// expects its word soon looks for it before it sleeps: for about what two such wakes cost, since between two calls of
-/// one client lie its own wake and ours.
+/// To wake a sleeping thread costs up to about 50 us if its core became idle, which is more than a small call costs. So
+/// a thread that expects a message soon spins before it sleeps. It spins for about two wake-ups, since between two
+/// calls of a client its thread wakes once and ours wakes once.
 inline constexpr int kSpinUs = 100;
 
-/// Where the process has one core only, looking again makes sense only for what the next threads in line do.
-/// Elsewhere until kSpinUs are over. One object per wait.
+/// One object per wait. If the process has one core, it yields only a few times, enough for the next threads in line.
+/// Otherwise it spins until kSpinUs are over.
 class Spin {
 public:
     Spin();
-    /// Gives the core to whoever wants it; false when it is time to sleep.
+    /// Yields the core to another thread. False when it is time to sleep.
     bool again();
 
 private:
@@ -20,7 +20,7 @@ private:
     int left_;
 };
 
-/// Whether `ready()` came to hold; it must be cheap. Takes about kSpinUs at most.
+/// Whether `ready()` became true within about kSpinUs. `ready` must be cheap.
 template <class Ready>
 bool spin_until(Ready ready) {
     Spin spin;

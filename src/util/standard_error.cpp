@@ -13,7 +13,7 @@ namespace shared_tensor {
 
 namespace {
 
-/// Keeps SIGPIPE off this thread, and takes it back if a write raised it.
+/// Blocks SIGPIPE on this thread. take_back() removes a SIGPIPE that a write raised.
 class NoSigpipe {
 public:
     NoSigpipe() noexcept {

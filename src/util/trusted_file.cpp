@@ -16,7 +16,7 @@ std::string fault_of_writers(const std::string& path) {
     struct stat of_file {
     }, of_folder{};
     if (::stat(file.c_str(), &of_file) != 0 || ::stat(file.parent_path().c_str(), &of_folder) != 0) return {};
-    // In a sticky folder, /tmp for one, nobody can replace a file of somebody else.
+    // In a sticky folder such as /tmp, a user cannot replace files of other users.
     const bool is_replaceable = (of_folder.st_mode & S_IWOTH) != 0 && (of_folder.st_mode & S_ISVTX) == 0;
     if ((of_file.st_mode & S_IWOTH) == 0 && !is_replaceable) return {};
     return "may be written to by everybody, or its folder may: chmod o-w";

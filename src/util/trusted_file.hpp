@@ -2,15 +2,15 @@
 
 #include <string>
 
-// Files that are as good as this program's own code.
+// Checks for files that run as this program's own code.
 
 namespace shared_tensor {
 
-/// Why such a file is not used: everybody may write to it, or replace it in its folder. Empty: it may be used, or is
-/// not there.
+/// Why a file must not be used: every user may write to it, or replace it in its folder. Empty if it may be used or
+/// does not exist.
 std::string fault_of_writers(const std::string& path);
 
-/// Whether it is of a user who is neither this one nor root: its code would run as this one.
+/// Whether the file belongs to a user other than this user and root: that user's code would run as this user.
 bool belongs_to_another(const std::string& path);
 
 }  // namespace shared_tensor

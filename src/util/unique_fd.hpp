@@ -6,7 +6,7 @@
 
 namespace shared_tensor {
 
-/// Owns one file descriptor and closes it. -1 owns nothing.
+/// Owns one file descriptor and closes it. -1 means that it owns none.
 class UniqueFd {
 public:
     UniqueFd() = default;

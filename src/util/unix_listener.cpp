@@ -18,15 +18,15 @@ namespace shared_tensor {
 
 namespace {
 
-constexpr int kBacklog = 4096;  // the kernel cuts it to net.core.somaxconn
+constexpr int kBacklog = 4096;  // the kernel reduces it to net.core.somaxconn
 constexpr int kFlags = SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 [[noreturn]] void fail(int error, const std::string& what) {
     throw std::system_error(error, std::generic_category(), what);
 }
 
-/// Two servers that start at once must not both take the other's fresh socket for a dead one: whoever looks and binds
-/// holds this lock. A stranger who holds it for long cannot keep us from starting.
+/// Two servers that start at once must not take each other's new socket for a dead one, so a server holds this lock
+/// while it checks and binds. It waits at most 1 s: another user who holds the lock cannot keep us from starting.
 UniqueFd lock_folder_of(const std::string& path) {
     const auto folder = std::filesystem::path(path).parent_path();
     UniqueFd fd(::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -37,12 +37,12 @@ UniqueFd lock_folder_of(const std::string& path) {
     return fd;
 }
 
-/// EPROTOTYPE: somebody listens there, with a socket of another type.
+/// EPROTOTYPE: a process listens there with a socket of another type.
 bool somebody_listens(const sockaddr_un& address) {
     const UniqueFd probe(::socket(AF_UNIX, SOCK_STREAM | kFlags, 0));
     if (!probe) return true;
     if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return true;
-    return errno != ECONNREFUSED && errno != ENOENT;  // EAGAIN: its queue is full, so it lives
+    return errno != ECONNREFUSED && errno != ENOENT;  // EAGAIN: the backlog is full, so the server lives
 }
 
 void remove_dead_socket(const std::string& path, const sockaddr_un& address) {
@@ -69,8 +69,8 @@ UnixListener::UnixListener(std::string path, int type) : path_(std::move(path)) 
     const std::string what = "cannot listen on unix socket " + path_;
     const sockaddr_un address = unix_address(path_);
     fd_ = UniqueFd(SHARED_TENSOR_CHECK_ERRNO(::socket(AF_UNIX, type | kFlags, 0), what));
-    // bind() gives the file the mode of the socket: it never exists with a wider one, and the umask of other threads
-    // is left alone.
+    // bind() gives the file the mode of the socket. So the file never has a wider mode, and the umask, which all
+    // threads share, is not changed.
     SHARED_TENSOR_CHECK_ERRNO(::fchmod(fd(), 0600), what);
     const UniqueFd lock = lock_folder_of(path_);
     remove_dead_socket(path_, address);
@@ -90,7 +90,7 @@ UnixListener::~UnixListener() {
 }
 
 std::size_t remove_dead_sockets(const std::string& folder) {
-    const UniqueFd lock = lock_folder_of(folder + "/x");  // none is between its bind and its listen
+    const UniqueFd lock = lock_folder_of(folder + "/x");  // no server is between bind() and listen()
     std::size_t removed = 0;
     std::error_code failed;
     for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
