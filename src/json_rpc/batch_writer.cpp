@@ -7,7 +7,7 @@
 namespace shared_tensor::json_rpc {
 namespace {
 
-constexpr std::size_t kSeparator = 1;  // the bracket or comma in front of an item
+constexpr std::size_t kSeparator = 1;  // the bracket or comma before an item
 
 }  // namespace
 

@@ -9,29 +9,29 @@
 
 namespace shared_tensor::json_rpc {
 
-/// Joins the answers of a batch and keeps them within a number of bytes, error answers included.
+/// Writes the response to a batch within a limit of bytes, error responses included.
 ///
-/// Announce the id of every item that will be answered, then add the answers in any order. Room for an error is kept
-/// free for each announced item: one big answer becomes -32003 for its own id, and never takes another's place. Only
-/// if not even the errors fit, the whole batch is answered by one -32003 with id null.
-/// Not thread-safe: one writer belongs to one batch. Throws nothing but std::bad_alloc, and what its text throws.
+/// First announce the id of every item that gets a response, then add the responses in any order. The writer keeps room
+/// for an error for each announced item: a response that is too large becomes error -32003 for its own id and never
+/// uses the room of another item. If not even the errors fit, the whole batch gets one -32003 with id null.
+/// Not thread-safe: one writer per batch. Throws std::bad_alloc, and exceptions of its LongText.
 class BatchWriter {
 public:
     static constexpr std::size_t kDefaultMaxBytes = 25'000'000;
 
-    /// Writes to `out`, which is empty and outlives it.
+    /// Writes to `out`, which must be empty and outlive the writer.
     explicit BatchWriter(LongText& out, std::size_t max_bytes = kDefaultMaxBytes) : max_bytes_(max_bytes), out_(out) {}
 
-    /// Announces an item with this id that add() will answer. All items come before the first add().
+    /// Announces an item that add() will answer. Announce all items before the first add().
     void expect(const Json& id);
 
-    /// `print` appends the answer of an announced item. Where that throws TextTooLong, for there is no room for it,
-    /// -32003 stands in its place.
+    /// `print` appends the response of an announced item. If it throws TextTooLong, because there is no room, error
+    /// -32003 replaces the response.
     void add(const Json& id, const std::function<void(LongText& out)>& print);
     void add(const Json& id, std::string_view printed);
 
-    /// Ends the array. Nothing is written when nothing was added: then nothing may be sent. The writer is spent
-    /// afterwards.
+    /// Ends the array. If no response was added, nothing is written and nothing may be sent. Do not use the writer
+    /// after this.
     void finish();
 
 private:
@@ -39,7 +39,7 @@ private:
     void begin_item();
 
     std::size_t max_bytes_;
-    std::size_t reserved_bytes_ = 1;  // the closing bracket, and an error for each item not yet added
+    std::size_t reserved_bytes_ = 1;  // the closing bracket, and an error for each item not added yet
     bool errors_fit_ = true;
     LongText& out_;
 };

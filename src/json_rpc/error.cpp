@@ -9,7 +9,7 @@ namespace {
 
 Error with_detail(ErrorCode code, std::string_view detail) { return make_error(code, {{"detail", detail}}); }
 
-/// Texts come from exceptions and from requests.
+/// Texts come from exceptions and requests, so they can be long.
 void bound_texts(Json& data) {
     if (data.is_structured()) {
         for (Json& member : data)
@@ -102,7 +102,7 @@ Error shutting_down() {
 
 Error input_failed(Json item) {
     Error error = make_error(ErrorCode::input_failed);
-    error.data = {{"item", std::move(item)}};  // an id is never cut
+    error.data = {{"item", std::move(item)}};  // an id is never shortened
     return error;
 }
 

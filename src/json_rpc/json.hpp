@@ -4,7 +4,7 @@
 
 namespace shared_tensor::json_rpc {
 
-/// Any JSON value. Write `Json(x)`, not `Json{x}`: braces make an array of one.
+/// Any JSON value. Write `Json(x)`, not `Json{x}`: braces make an array with one element.
 using Json = nlohmann::json;
 
 }  // namespace shared_tensor::json_rpc

@@ -18,7 +18,7 @@ bool convert(std::string_view literal, Json& out) {
     return true;
 }
 
-// A double that rounded to zero says nothing of what was sent.
+// Rejects numbers that are not zero but round to zero as a double.
 bool convert_float(std::string_view literal, Json& out) {
     if (!convert<double>(literal, out)) return false;
     const auto mantissa = literal.substr(0, literal.find_first_of("eE"));
@@ -93,7 +93,7 @@ bool JsonLexer::unicode_escape(std::string& out) {
     return true;
 }
 
-// Takes \uXXXX if that is next.
+// Consumes \uXXXX if it is next.
 std::optional<char32_t> JsonLexer::hex4() {
     constexpr std::size_t kSize = 6;
     if (rest_.size() < kSize || !rest_.starts_with("\\u")) return std::nullopt;

@@ -8,21 +8,21 @@
 
 namespace shared_tensor::json_rpc {
 
-/// Reads the tokens of a JSON text from front to back. Every reader consumes its token and returns true, or returns
-/// false and sets error(); then the lexer is spent. It looks at each byte once and copies nothing but strings.
+/// Reads the tokens of a JSON text in order. Each reader consumes its token and returns true, or sets error() and
+/// returns false; do not use the lexer after that. It reads each byte once and copies only strings.
 class JsonLexer {
 public:
     explicit JsonLexer(std::string_view text) : text_(text), rest_(text) {}
 
-    /// Skips whitespace and tells the next byte without taking it; '\0' also stands for the end, since no token may
-    /// begin with it.
+    /// Skips whitespace and returns the next byte without consuming it. Returns '\0' at the end; no token can begin
+    /// with '\0'.
     char peek();
-    /// Skips whitespace and takes the next byte if it is `byte`.
+    /// Skips whitespace and consumes the next byte if it is `byte`.
     bool take(char byte);
-    /// Whether nothing but whitespace is left.
+    /// Whether only whitespace is left.
     bool at_end();
 
-    /// These begin at the byte that peek() told.
+    /// Call these when the token begins at the byte that peek() returned.
     bool word(std::string_view expected);
     bool string(std::string& out);
     bool number(Json& out);

@@ -10,59 +10,59 @@
 #include "json_rpc/json.hpp"
 #include "json_rpc/long_text.hpp"
 
-// JSON text to values and back. Pure functions: they don't block, keep no state and may be called from any number of
-// threads. The only exception that leaves them is std::bad_alloc.
+// Converts between JSON text and values. Pure functions: they do not block, keep no state, and any number of threads
+// may call them. They throw only std::bad_alloc, and what appending to a LongText throws.
 
 namespace shared_tensor::json_rpc {
 
 using shared_tensor::JsonLimits;
 
-/// Why a text was refused.
+/// Why a text was rejected.
 enum class JsonFault {
-    syntax,         ///< not JSON by RFC 8259: also NUL bytes, invalid UTF-8, lone surrogates, anything after the value
+    syntax,         ///< not JSON by RFC 8259; also NUL bytes, invalid UTF-8, lone surrogates, text after the value
     too_large,      ///< more bytes than the limit
     too_deep,       ///< more levels of arrays and objects than the limit
-    number_range,   ///< an integer beyond 64 bits, or beyond what a double can hold: nothing becomes infinity or zero
+    number_range,   ///< an integer beyond 64 bits, or a number that a double turns into infinity or zero
     duplicate_key,  ///< an object with two equal keys, at any depth
 };
 
 struct JsonTextError {
     JsonFault fault = JsonFault::syntax;
-    /// What is wrong, in printable UTF-8 and bounded in length; bytes of the text are not quoted, except a short equal
+    /// Describes the error in printable UTF-8 of limited length. Quotes no bytes of the text, except a short duplicate
     /// key.
     std::string detail;
 };
 
-/// Reads one JSON text by RFC 8259, and refuses what JsonFault lists. A leading byte order mark is ignored. Takes time
-/// in proportion to the bytes, also to refuse them; limits are checked before the value that would break them is built;
-/// a value costs at most about 30 bytes of memory a byte of text.
+/// Parses one JSON text by RFC 8259 and rejects the cases of JsonFault. Ignores a leading byte order mark. Takes time
+/// proportional to the bytes, for rejected texts too. Checks limits before it builds the value that would exceed them.
+/// A value uses at most about 30 bytes of memory per byte of text.
 std::variant<Json, JsonTextError> parse_json(std::string_view text, const JsonLimits& limits = {});
 
-/// Appends the value to `out`, compact, in the same text for the same value on every machine and in every locale.
-/// Whatever the value holds, the text is JSON: NaN, infinities and binary values print as null, invalid UTF-8 as
-/// U+FFFD. Needs no call stack for depth. A number that parse_json read prints so that it reads back equal and with its
-/// type.
+/// Appends the value to `out` as compact JSON. The same value gives the same text on every machine and in every locale.
+/// The text is always valid JSON: NaN, infinities and binary values print as null, invalid UTF-8 as U+FFFD. Does not
+/// recurse. A number that parse_json read is printed so that parse_json reads an equal number of the same type.
 void print_json(const Json& value, std::string& out);
-/// Into a LongText, here and below: throws what appending to it throws.
+/// Prints into a LongText, like the overloads below: throws what appending to it throws.
 void print_json(const Json& value, LongText& out);
 
-/// Prints some objects in its own way.
+/// Prints some objects in a special form.
 class SpecialPrinter {
 public:
     enum class Did {
-        nothing,  ///< the object is printed as any other
-        all,      ///< it was appended
-        wrapper,  ///< as nothing, and the member's value is not asked for, but its members are
+        nothing,  ///< the object is printed in the normal form
+        all,      ///< the object was appended
+        wrapper,  ///< printed in the normal form; print() is called for its grandchildren, not for the value of its
+                  ///< member
     };
     virtual ~SpecialPrinter() = default;
-    /// Asked for each object of one member, from outside in. What it throws leaves `out` with half a text.
+    /// Called for each object with one member, outer objects first. If it throws, `out` holds an incomplete text.
     virtual Did print(const Json& object, LongText& out) = 0;
 };
 
-/// As above, but for the objects that `special` prints.
+/// Like print_json, but `special` prints some of the objects.
 void print_json(const Json& value, SpecialPrinter& special, LongText& out);
 
-/// Appends a JSON string, quotes included; invalid UTF-8 becomes U+FFFD.
+/// Appends a JSON string with its quotes; invalid UTF-8 becomes U+FFFD.
 void print_json_string(std::string_view text, std::string& out);
 void print_json_string(std::string_view text, LongText& out);
 

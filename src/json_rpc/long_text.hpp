@@ -8,25 +8,26 @@
 
 namespace shared_tensor::json_rpc {
 
-/// A text would become longer than its limit.
+/// A text would exceed its limit.
 class TextTooLong : public std::length_error {
 public:
     using std::length_error::length_error;
 };
 
-/// A text that is written from its beginning to its end. This one is a single string; a class derived from it may keep
-/// a long text in pieces, so that it is not moved when it grows, and bound it. Not thread-safe.
+/// A text that grows at its end. This class holds one string; a derived class may keep a long text in pieces, so that
+/// it is not moved when it grows, and may limit it. Not thread-safe.
 class LongText {
 public:
     static constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
 
-    /// Text that is appended goes behind `start`.
+    /// New text is appended after `start`.
     explicit LongText(std::string start = {}) : tail_(std::move(start)) {}
     LongText(LongText&&) = default;
     LongText& operator=(LongText&&) = default;
     virtual ~LongText() = default;
 
-    // Each throws TextTooLong beyond the limit, and what make_room() throws. Half of the text may be appended then.
+    // Each throws TextTooLong beyond the limit, and what make_room() throws. A part of the text may be appended by
+    // then.
     LongText& append(std::string_view text) {
         if (text.size() > room()) return append_in_pieces(text);
         tail_.append(text);
@@ -38,34 +39,34 @@ public:
     LongText& operator+=(std::string_view text) { return append(text); }
     LongText& operator+=(char c) { return append(std::string_view(&c, 1)); }
 
-    /// Throws TextTooLong when `bytes` more would pass the limit: before they are made.
+    /// Throws TextTooLong if `bytes` more bytes would exceed the limit. Call it before these bytes are made.
     void expect(std::size_t bytes) const;
-    /// How many bytes the text may have from now on.
+    /// Sets the maximum size of the whole text.
     void set_limit(std::size_t bytes) { limit_ = bytes; }
     std::size_t limit() const { return limit_; }
 
     std::size_t size() const { return full_bytes_ + tail_.size(); }
     bool is_one_piece() const { return full_.empty(); }
     char back() const { return tail_.empty() ? full_.back().back() : tail_.back(); }
-    /// Drops all behind the first `size` bytes.
+    /// Keeps the first `size` bytes.
     void truncate(std::size_t size);
 
-    /// The text, which is empty afterwards.
+    /// Returns the text and leaves this object empty.
     std::string take_whole();
-    /// The same in its pieces, none of them empty, and none for an empty text.
+    /// Returns the text as its non-empty pieces, and leaves this object empty. An empty text has no piece.
     std::vector<std::string> take_pieces();
 
 protected:
-    /// Bytes of the first piece and of each further one. A text in pieces begins empty.
+    /// Sizes in bytes of the first piece and of each further piece. A text in pieces starts empty.
     LongText(std::size_t first_piece, std::size_t piece)
         : piece_(piece), first_piece_(first_piece), tail_limit_(first_piece) {}
-    /// Called before memory for a further piece is taken; what it throws leaves append().
+    /// Called before memory for a further piece is allocated. Its exceptions leave append().
     virtual void make_room(std::size_t bytes) { static_cast<void>(bytes); }
-    /// Called when the last of these pieces was dropped.
+    /// Called when truncate() has dropped the last piece that make_room() was called for.
     virtual void give_back_room() {}
 
 private:
-    /// Bytes that fit into the last piece, and into the text.
+    /// Bytes that fit into both the last piece and the limit.
     std::size_t room() const {
         const std::size_t in_piece = tail_limit_ - tail_.size();
         const std::size_t in_text = limit_ < size() ? 0 : limit_ - size();

@@ -13,7 +13,7 @@ Json take(Members& members, std::string_view name) {
     return member == members.end() ? Json() : std::move(member->second);
 }
 
-// What keeps the members from being a request, or nothing. Members beyond these are ignored.
+// Why the members are not a valid request; empty if they are. Other members are ignored.
 std::string_view fault_of(const Members& members) {
     if (!says_version_2(members)) return "\"jsonrpc\" must be the string \"2.0\"";
     const Json* method = find_member(members, "method");

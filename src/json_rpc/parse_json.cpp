@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kLongestQuotedKey = 64;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
-// Builds the value where it will stay. Own stack instead of recursion: the limit of depth is the caller's choice.
+// Builds each value in its final place. Uses its own stack, not recursion: the caller chooses the depth limit.
 class JsonReader {
 public:
     JsonReader(std::string_view text, std::size_t max_depth) : lexer_(text), max_depth_(max_depth) { open_.reserve(8); }
@@ -26,8 +26,8 @@ public:
     }
 
 private:
-    // An array or object whose end was not yet read. Both live on the heap: they stay where they are when the Json
-    // that owns them moves.
+    // An array or object that is not complete yet. The pointers stay valid when the owning Json moves, since both
+    // containers are on the heap.
     struct Container {
         Json::array_t* items;
         Json::object_t* members;
@@ -57,7 +57,7 @@ private:
         return true;
     }
 
-    // Reads one element of the innermost container, or its end.
+    // Reads the next element of the innermost container, or its end.
     bool step() {
         Container& inner = open_.back();
         if (lexer_.take(inner.items ? ']' : '}')) {
@@ -75,7 +75,7 @@ private:
         std::string key;
         if (!lexer_.string(key)) return false;
         if (!lexer_.take(':')) return refuse("expected ':' after a key");
-        const auto [place, added] = members.try_emplace(std::move(key));  // leaves a key alone that is there already
+        const auto [place, added] = members.try_emplace(std::move(key));  // does not replace an existing key
         if (added) return value(place->second);
         const auto quoted = key.size() <= kLongestQuotedKey ? " \"" + key + '"' : "";
         return lexer_.refuse(JsonFault::duplicate_key, "an object has the key" + quoted + " twice");

@@ -10,7 +10,7 @@ constexpr std::string_view kEnvelope = R"({"jsonrpc":"2.0")";
 constexpr std::string_view kResult = R"(,"result":)";
 constexpr std::string_view kId = R"(,"id":)";
 
-// `Out` is std::string or LongText; `special...` is a SpecialPrinter& or nothing.
+// `Out` is std::string or LongText; `special...` is empty or a SpecialPrinter&.
 
 template <class Out, class... Special>
 void print_member(std::string_view prefix, const Json& value, Out& out, Special&... special) {

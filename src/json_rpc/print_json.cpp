@@ -9,12 +9,12 @@
 namespace shared_tensor::json_rpc {
 namespace {
 
-// A container being printed, and how far.
+// A container that is being printed, and its position.
 struct Frame {
     Json::const_iterator next;
     Json::const_iterator end;
     bool is_object;
-    bool is_wrapper;  // its member is not special
+    bool is_wrapper;  // `special` is not called for the value of its member
 };
 
 // `Out` is std::string or LongText.
@@ -33,8 +33,8 @@ void print_float(double value, Out& out) {
         return;
     }
     char text[40];
-    auto end = std::to_chars(text, text + 32, value).ptr;  // the shortest text that reads back equal
-    // A float stays one for the reader: 2 is an integer, 2.0 is not.
+    auto end = std::to_chars(text, text + 32, value).ptr;  // the shortest text that reads back as an equal double
+    // Keep a float a float for the reader: 2 is an integer, 2.0 is not.
     if (std::string_view(text, static_cast<std::size_t>(end - text)).find_first_of(".e") == std::string_view::npos) {
         *end++ = '.';
         *end++ = '0';
@@ -54,7 +54,7 @@ void print_scalar(const Json& value, Out& out) {
     }
 }
 
-// Own stack instead of recursion: a function may return a value deep enough to overflow the thread's.
+// Uses its own stack, not recursion: a function may return a value so deep that it would overflow the thread's stack.
 template <class Out>
 class Printer {
 public:
@@ -86,7 +86,7 @@ private:
             frames_.pop_back();
             return;
         }
-        // Right after the opening bracket no comma is due; nothing else that ends a value looks like one.
+        // No comma right after an opening bracket. No value ends with such a character.
         if (out_.back() != '[' && out_.back() != '{') out_ += ',';
         if (frame.is_object) {
             print_json_string(frame.next.key(), out_);
@@ -94,7 +94,8 @@ private:
         }
         const Json& value = *frame.next;
         ++frame.next;
-        begin(value, special_ != nullptr && !frame.is_wrapper);  // may move the frames
+        begin(value, special_ != nullptr && !frame.is_wrapper);  // may reallocate `frames_`: `frame` is invalid after
+                                                                 // this
     }
 
     SpecialPrinter* special_;

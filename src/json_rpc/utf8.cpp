@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::uint64_t in_all_bytes(std::uint64_t byte) { return byte * 0x0101010101010101; }
 
-/// Whether one of eight bytes is a control character, '"', '\\' or not ASCII. Of bytes below 0x80, x - n borrows from
-/// bit 7 just where x < n; no borrow reaches the next byte before one of these was found.
+/// Whether one of eight bytes is a control character, '"', '\\' or not ASCII. For bytes below 0x80, x - n borrows from
+/// bit 7 exactly if x < n. A borrow reaches the next byte only after such a byte was found.
 bool has_special(std::uint64_t eight) {
     const auto below = [](std::uint64_t bytes, std::uint64_t limit) { return bytes - in_all_bytes(limit); };
     const std::uint64_t found =
