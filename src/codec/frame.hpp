@@ -8,8 +8,9 @@
 
 namespace shared_tensor::codec {
 
-/// Content type of a message with tensors as bytes (docs/protocol.md): u64 little endian N, N bytes of JSON padded with
-/// spaces so that 8 + N is a multiple of 64, then the tensors, each at a multiple of 64 from the end of the JSON.
+/// Content type of a message whose tensors travel as bytes (docs/protocol.md): N as a little-endian u64; N bytes of
+/// JSON, padded with spaces so that 8 + N is a multiple of 64; then the tensors, each at a multiple of 64 from the end
+/// of the JSON.
 inline constexpr std::string_view kFrameContentType = "application/vnd.shared-tensor";
 inline constexpr std::size_t kFrameAlignment = 64;
 
@@ -18,12 +19,12 @@ struct Frame {
     std::span<const std::byte> tensors;
 };
 
-/// Views into `bytes`; nothing when the prefix does not fit the bytes or breaks the alignment. The JSON is not parsed.
+/// Views into `bytes`; nullopt if the prefix exceeds the bytes or breaks the alignment. Does not parse the JSON.
 std::optional<Frame> split_frame(std::span<const std::byte> bytes);
 
-/// Prefix and padded JSON, ready to be followed by the tensors.
+/// The prefix and the padded JSON. The tensors follow directly.
 std::string frame_head(std::string_view json);
-/// The same in parts, around a JSON text of that size.
+/// The parts of frame_head() before and after a JSON text of `json_size` bytes.
 std::string frame_prefix(std::size_t json_size);
 std::string_view frame_padding(std::size_t json_size);
 

@@ -20,20 +20,21 @@ Json finite_or_name(T value, double as_double) {
 
 constexpr std::string_view kLiteral = "$literal";
 
-/// The members of an object that was wrapped because of a key with '$'. One that was not has no such key, so what it
-/// looks like decides; nothing needs to be remembered, and lists of a million wrapped objects cost no more than others.
+/// The inner object of an object that was wrapped because of a key with '$', else null. An unwrapped object has no such
+/// key, so its form alone decides. Nothing has to be remembered, and a list of a million wrapped objects costs no more
+/// than other lists.
 Json* literal(Json& object) {
     if (object.size() != 1 || object.begin().key() != kLiteral) return nullptr;
     return &object.begin().value();
 }
 
-/// {key: value}, without the lists that an initialiser list goes through.
+/// Makes `node` the object {key: value}, without the cost of an initialiser list.
 void wrap(Json& node, const char* key, Json value) {
     node = Json::object();
     node.get_ref<Json::object_t&>().emplace(key, std::move(value));
 }
 
-/// The double whose shortest text is the shortest text of the float: 0.1f becomes 0.1, not 0.10000000149011612.
+/// The double with the same shortest text as the float: 0.1f becomes 0.1, not 0.10000000149011612.
 double shortest(float value) {
     if (!std::isfinite(value)) return 0;
     char text[32];

@@ -6,11 +6,11 @@
 
 namespace shared_tensor::codec {
 
-/// Collects what a function yields into a Value. Nodes are `Json*` inside that value, which must outlive the sink.
+/// Collects the result of a function into a Value. Nodes are `Json*` inside that Value, which must outlive the sink.
 class JsonSink final : public ValueSink {
 public:
     enum class References { refuse, write };
-    /// `port` wraps tensors; it must outlive the sink. Only a request may hold references.
+    /// `port` wraps tensors and must outlive the sink. Only requests may hold references.
     JsonSink(Value& value, TensorPort& port, References references = References::refuse)
         : value_(&value), port_(&port), references_(references) {}
 

@@ -8,20 +8,20 @@ namespace {
 
 /// Whether an object has a key that starts with '$'.
 bool is_marked(const Json& json) {
-    // Keys are sorted: the first one not below "$" decides.
+    // Keys are sorted: only the first key that is not less than "$" has to be checked.
     const auto& members = json.get_ref<const Json::object_t&>();
     const auto first = members.lower_bound("$");
     return first != members.end() && first->first.starts_with('$');
 }
 
-/// The only member of {"$word": ...}, or nullptr.
+/// The value of {"`word`": value} if that is the only member, else nullptr.
 const Json* marked(const Json& json, std::string_view word) {
     if (!json.is_object() || json.size() != 1) return nullptr;
     const auto member = json.begin();
     return member.key() == word ? &member.value() : nullptr;
 }
 
-/// A plain object as its members are seen: inside "$literal" if it is wrapped.
+/// The object with the members of a plain object: the inner one if it is wrapped in "$literal".
 const Json& plain(const Json& json) {
     const Json* inner = marked(json, "$literal");
     return inner != nullptr && inner->is_object() ? *inner : json;
@@ -35,7 +35,7 @@ Kind object_kind(const Json& json) {
     return literal != nullptr && literal->is_object() ? Kind::object : Kind::unknown;
 }
 
-/// A short beginning of a text, never half a character of it: the text goes into an answer, which is UTF-8.
+/// A short prefix of a text, never cut inside a character: it goes into a response, which is UTF-8.
 std::string quoted(const std::string& text) {
     constexpr std::size_t kShown = 40;
     std::size_t size = std::min(text.size(), kShown);
@@ -47,7 +47,8 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-/// What could not be had is kept as it is: the exception that passes through the user's codecs says less.
+/// Keeps the error of a reference that cannot be resolved. The exception that passes through the user's codecs tells
+/// less.
 template <class Resolve>
 auto JsonSource::resolved(Resolve resolve) const {
     try {
@@ -64,7 +65,8 @@ const Json& JsonSource::at(Node node) const {
     return name == nullptr ? json : follow(node, *name);
 }
 
-/// Its tensors and objects are found by their places from now on: nothing that came from outside can stand for them.
+/// Registers the tensors and objects of the referenced value by their JSON nodes. So input from outside cannot pose as
+/// one.
 const Json& JsonSource::follow(Node node, const Json& name) const {
     if (const auto known = followed_.find(node); known != followed_.end()) return known->second->json;
     const auto value = resolved([&] { return references_->value(name); });

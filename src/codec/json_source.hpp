@@ -13,12 +13,13 @@
 
 namespace shared_tensor::codec {
 
-/// Values received as JSON. Nodes are `const Json*` of a document that must outlive the source, or of values that the
-/// source holds because the document names them.
+/// Reads values from JSON. Nodes are `const Json*` of a document that must outlive the source, or of referenced values,
+/// which the source keeps alive.
 class JsonSource final : public ValueSource {
 public:
-    /// Tensors are imported, and references followed, when they are first read. Both must outlive the source; without
-    /// `references` nothing can be named. `placement`: of the function whose arguments they are.
+    /// Imports tensors and follows references when they are first read. `port` and `references` must outlive the
+    /// source; without `references`, a reference is an error. `placement` is the placement of the function that gets
+    /// the arguments.
     explicit JsonSource(TensorPort& port, References* references = nullptr, std::optional<Placement> placement = {})
         : port_(&port), references_(references), placement_(placement) {}
 
@@ -40,17 +41,17 @@ public:
     ObjectPointer handle(Node node, Access access) const override;
     std::string describe(Node node) const override;
 
-    /// What is read at that node: what a reference stands for, else the node itself.
+    /// The value to read at that node: the referenced value if it is a reference, else the node itself.
     const Json& at(Node node) const;
-    /// The tensor imported for that node, as it came; null if it was never read.
+    /// The tensor imported for that node, not converted; null if it was never read.
     TensorPointer imported(Node node) const;
-    /// Whether an object stands there that has no id, since it came with a reference.
+    /// Whether the node is an object inside a referenced value. Such an object has no id.
     bool is_inner_object(Node node) const { return objects_.contains(node); }
 
     using Use = std::pair<ObjectPointer, Access>;
-    /// The objects that were read so far, each as often as it was.
+    /// The objects that were read so far; an object is listed once per read.
     const std::vector<Use>& uses() const { return uses_; }
-    /// Why something that the document names could not be had: it explains an InvalidValue that was thrown here.
+    /// Why a reference could not be resolved. It explains an InvalidValue that this source threw.
     const std::optional<json_rpc::Error>& fault() const { return fault_; }
 
 private:
@@ -63,7 +64,7 @@ private:
     std::optional<Placement> placement_;
     mutable std::unordered_map<Node, TensorPointer> tensors_;
     mutable std::unordered_map<Node, std::shared_ptr<const Value>> followed_;
-    mutable std::unordered_map<Node, ObjectPointer> objects_;  ///< of values that were followed
+    mutable std::unordered_map<Node, ObjectPointer> objects_;  ///< objects of referenced values
     mutable std::vector<Use> uses_;
     mutable std::optional<json_rpc::Error> fault_;
 };

@@ -8,7 +8,7 @@
 namespace shared_tensor::codec {
 
 void LentForCall::add(std::vector<Memory> memory) {
-    constexpr std::size_t kMany = 256;  // a stream brings any number of them, and most are soon gone
+    constexpr std::size_t kMany = 256;  // a stream adds any number of them, and most expire soon
     memory_.with([&](std::vector<Memory>& held) {
         if (held.size() >= kMany) std::erase_if(held, [](const Memory& one) { return one.expired(); });
         held.insert(held.end(), std::make_move_iterator(memory.begin()), std::make_move_iterator(memory.end()));
@@ -27,7 +27,7 @@ std::vector<std::shared_ptr<LentMemory>> LentForCall::in_use() const {
 
 std::uint64_t LentForCall::take_over() const {
     std::uint64_t copied = 0;
-    std::exception_ptr failed;  // the others are taken over all the same
+    std::exception_ptr failed;  // the other tensors are taken over even if one fails
     for (const auto& memory : in_use()) {
         try {
             copied += memory->take_over();
