@@ -51,8 +51,7 @@ public:
     enum class Did {
         nothing,  ///< the object is printed in the normal form
         all,      ///< the object was appended
-        wrapper,  ///< printed in the normal form; print() is called for its grandchildren, not for the value of its
-                  ///< member
+        wrapper,  ///< like `nothing`, but print() is not called for the value of the object's member
     };
     virtual ~SpecialPrinter() = default;
     /// Called for each object with one member, outer objects first. If it throws, `out` holds an incomplete text.

@@ -62,7 +62,7 @@ protected:
         : piece_(piece), first_piece_(first_piece), tail_limit_(first_piece) {}
     /// Called before memory for a further piece is allocated. Its exceptions leave append().
     virtual void make_room(std::size_t bytes) { static_cast<void>(bytes); }
-    /// Called when truncate() has dropped the last piece that make_room() was called for.
+    /// Called each time truncate() drops the last piece: undoes the latest make_room().
     virtual void give_back_room() {}
 
 private:

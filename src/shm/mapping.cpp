@@ -21,8 +21,8 @@ namespace shared_tensor::shm {
 
 namespace {
 
-/// Memory in huge pages also takes seals, but the kernel promises no page: to write to a private mapping of it can end
-/// in SIGBUS.
+/// A memfd of huge pages also accepts seals, but the kernel does not guarantee its pages: a write to a private mapping
+/// of it can end in SIGBUS.
 bool is_plain_memory(const UniqueFd& descriptor) {
     struct statfs system {};
     return ::fstatfs(descriptor.get(), &system) == 0 && system.f_type == TMPFS_MAGIC;
@@ -32,15 +32,16 @@ bool has_no_hole(const UniqueFd& descriptor, std::size_t bytes) {
     return ::lseek(descriptor.get(), 0, SEEK_HOLE) == static_cast<off_t>(bytes);
 }
 
-/// Bytes of memory behind the descriptor. Pages beyond the end of the file count too, and can be freed at any time.
+/// Bytes of memory behind the descriptor. This includes pages beyond the end of the file, which can be freed at any
+/// time.
 std::uint64_t allocated_bytes(const UniqueFd& descriptor) {
     constexpr std::uint64_t kBlock = 512;  // of st_blocks
     struct stat found {};
     return ::fstat(descriptor.get(), &found) == 0 ? static_cast<std::uint64_t>(found.st_blocks) * kBlock : 0;
 }
 
-/// Pages that posix_fallocate() made and that nobody touched count as holes until they are read once. Ends when that
-/// makes pages: each of them would count as memory of this process.
+/// Pages that posix_fallocate() made but no process touched count as holes until they are read once. Stops if reading
+/// allocates pages: they would count as memory of this process.
 void touch_all(const UniqueFd& descriptor, std::size_t bytes, std::uint64_t allocated) {
     constexpr std::size_t kAtOnce = std::size_t{1} << 20;
     for (std::size_t at = 0; at < bytes && allocated_bytes(descriptor) <= allocated; at += kAtOnce) {
@@ -52,13 +53,13 @@ void touch_all(const UniqueFd& descriptor, std::size_t bytes, std::uint64_t allo
     }
 }
 
-/// A page that is not there would be made on the first touch, or not, and then the touch ends in SIGBUS.
+/// A missing page would be allocated on the first access; if that fails, the access ends in SIGBUS.
 bool has_all_pages(const UniqueFd& descriptor, std::size_t bytes) {
     const std::uint64_t before = allocated_bytes(descriptor);
     if (before < bytes) return false;
     if (has_no_hole(descriptor, bytes)) return true;
     touch_all(descriptor, bytes, before);
-    // More memory than before: there was a hole, and pages beyond the end had made up for it.
+    // If reading allocated memory, there was a hole, and pages beyond the end had hidden it.
     return has_no_hole(descriptor, bytes) && allocated_bytes(descriptor) <= before;
 }
 
@@ -99,7 +100,7 @@ Mapping::Mapping(Mapping&& other) noexcept
       guard_(std::move(other.guard_)) {}
 
 Mapping::~Mapping() {
-    guard_.reset();  // first: another mapping may get the addresses next
+    guard_.reset();  // first: a new mapping may reuse the addresses
     if (data_ != nullptr) ::munmap(data_, size_);
 }
 

@@ -11,22 +11,22 @@
 
 namespace shared_tensor::shm {
 
-/// A descriptor that came in is no segment that can be read without danger.
+/// A received descriptor is not a segment that can be read safely.
 class BadSegment : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
 
-/// Whether every page of a memfd is there, and none is a huge page: only then can no touch of them fail.
+/// Whether all pages of a memfd are allocated and none is a huge page: only then no access can fail.
 bool is_allocated(const UniqueFd& memory, std::size_t bytes);
 
-/// Another process's segment, mapped for us alone: what we write stays here and is seen by nobody else; or, of a
-/// writable one, by all.
-/// Not thread-safe by itself.
+/// A mapping of another process's segment. Writes to a read-only segment stay in this process; writes to a writable
+/// segment are seen by all processes.
+/// Not thread-safe.
 class Mapping {
 public:
-    /// Throws BadSegment unless it is sealed memory of exactly `bytes` bytes that are all there, not in huge pages: no
-    /// process can take a page of it away. Throws std::bad_alloc when it cannot be mapped.
+    /// Throws BadSegment unless the descriptor is sealed memory of exactly `bytes` bytes, all allocated and not in huge
+    /// pages: then no process can take a page away. Throws std::bad_alloc if it cannot be mapped.
     Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing = Sharing::read_only);
     Mapping(Mapping&& other) noexcept;
     Mapping& operator=(Mapping&&) = delete;
@@ -35,16 +35,18 @@ public:
     std::byte* data() const { return data_; }
     std::size_t size() const { return size_; }
 
-    /// From now on a page that cannot be had after all (the machine lost it) does not end the process: see
-    /// GuardedMemory. Counted in `faults`.
+    /// From now on a fault on a page that the machine lost does not end the process: see GuardedMemory. Counts faults
+    /// in `faults`.
     void survive_faults(std::shared_ptr<FaultCount> faults);
-    /// Such a fault happened: the mapping shows zeros for ever.
+    /// Such a fault happened: the mapping shows zeros from then on.
     bool is_broken() const { return guard_ != nullptr && guard_->is_broken(); }
 
-    /// Drops the pages that we wrote, and only those: the maker's bytes are seen again, and the other pages stay warm.
-    /// Nobody may use it meanwhile. Takes some 2 us per MiB: for a background thread.
+    /// Drops the pages that this process wrote, and only those: the maker's bytes are visible again, and the other
+    /// pages stay mapped. No other thread may use the mapping meanwhile. Takes about 2 us per MiB: call it on a
+    /// background thread.
     void forget_writes() const;
-    /// The same where it takes some us only: it is small, or little of it was touched. False where that is not so.
+    /// Like forget_writes(), but only if that takes a few us: the mapping is small or little of it was touched. Else
+    /// false.
     bool forget_writes_if_cheap() const;
 
 private:

@@ -11,10 +11,10 @@ namespace shared_tensor::shm {
 struct MappingCache::Shelf {
     struct Idle {
         std::unique_ptr<Mapping> mapping;
-        std::uint64_t stamp;  // when it came back: the one unused for longest goes first
+        std::uint64_t stamp;  // order of return: the lowest is unused for longest and is unmapped first
     };
     struct Entry {
-        std::vector<Idle> idle;  // in order of their return
+        std::vector<Idle> idle;  // in the order of their return
         std::size_t used = 0;
         bool forgotten = false;
     };
@@ -59,7 +59,7 @@ struct MappingCache::Shelf {
         if (entry->second.idle.empty() && entry->second.used == 0) held.segments.erase(entry);
     }
 
-    /// One that was counted as used is not, any more.
+    /// Undoes the count of a mapping as used.
     void release(const std::string& segment) {
         state.with([&](State& held) {
             --held.use.used;
@@ -99,7 +99,7 @@ std::unique_ptr<Mapping> MappingCache::take(const std::string& segment, const st
 
 void MappingCache::put_back(const std::string& segment, std::unique_ptr<Mapping> mapping, bool is_clean) {
     if (!is_clean && !mapping->is_broken()) mapping->forget_writes();
-    std::vector<std::unique_ptr<Mapping>> gone;  // unmapped outside the lock: it takes its time
+    std::vector<std::unique_ptr<Mapping>> gone;  // unmapped outside the lock: unmapping is slow
     shelf_->state.with([&](Shelf::State& held) {
         const auto entry = held.segments.find(segment);
         --held.use.used;
@@ -110,7 +110,7 @@ void MappingCache::put_back(const std::string& segment, std::unique_ptr<Mapping>
         }
         const std::size_t size = mapping->size();
         entry->second.idle.push_back({std::move(mapping), held.stamps++});
-        ++held.use.idle;  // only now: without memory for the list it is not kept
+        ++held.use.idle;  // counted after push_back(): if that throws, the mapping is not kept
         held.use.idle_bytes += size;
         while (shelf_->is_over(held))
             gone.push_back(Shelf::evict_oldest(held));

@@ -10,32 +10,32 @@
 namespace shared_tensor::shm {
 
 struct MappingLimits {
-    std::uint64_t max_idle_bytes = std::uint64_t{8} << 30;  ///< mapped though unused; costs page tables, not memory
+    std::uint64_t max_idle_bytes = std::uint64_t{8} << 30;  ///< mapped but unused; costs page tables, not memory
     std::size_t max_idle = 4096;
 };
 
-/// Mappings of other processes' segments, kept when they are not used: the first touch of a mapped page costs more than
-/// reading it. Of two tensors in one segment each has a mapping of its own while both live, so that neither sees what
-/// is written to the other.
+/// Mappings of other processes' segments. Unused mappings are kept, because the first access to a mapped page costs
+/// more than reading it. Two living tensors in one segment each have a mapping of their own, so that writes to one are
+/// not visible in the other.
 ///
 /// Thread safety: all methods from any thread.
 class MappingCache {
 public:
     explicit MappingCache(MappingLimits limits = {});
 
-    /// What a segment is, from its maker.
+    /// A segment as its maker sent it.
     struct Source {
         std::shared_ptr<const UniqueFd> descriptor;
         std::size_t bytes = 0;
         Sharing sharing = Sharing::read_only;
     };
-    /// A mapping nobody else uses: an idle one of that segment, or a new one of what `source()` gives (it may block;
-    /// what it throws is passed on). Returned with put_back().
+    /// A mapping for one user: an idle mapping of the segment, or a new mapping of the result of `source()`, which may
+    /// block; its exceptions are passed on. Return the mapping with put_back().
     std::unique_ptr<Mapping> take(const std::string& segment, const std::function<Source()>& source);
-    /// Its writes are forgotten first, unless that was done: for a background thread. A broken one is not kept.
+    /// Drops the mapping's writes unless `is_clean`: call it on a background thread. A broken mapping is not kept.
     void put_back(const std::string& segment, std::unique_ptr<Mapping> mapping, bool is_clean = false);
 
-    /// The maker has given up that segment: idle mappings go, used ones when they come back.
+    /// The maker has freed the segment: unmaps idle mappings now, and used mappings when they are put back.
     void forget(const std::string& segment);
 
     struct Use {

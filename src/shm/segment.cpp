@@ -43,12 +43,12 @@ std::size_t page_size() {
 
 Segment::Segment(std::size_t bytes, Sharing sharing) : id_(random_id("g-")), size_(bytes), sharing_(sharing) {
     SHARED_TENSOR_CHECK(bytes > 0 && bytes % page_size() == 0, "a segment has whole pages");
-    if (bytes > memory_size()) throw std::bad_alloc();  // the kernel would try, and kill somebody for want of memory
+    if (bytes > memory_size()) throw std::bad_alloc();  // else the kernel may kill a process to free memory
     descriptor_ = make_memory(bytes);
     void* mapped = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, descriptor_->get(), 0);
     if (mapped == MAP_FAILED) fail(errno, "mmap");
     data_ = static_cast<std::byte*>(mapped);
-    // After our own mapping: this one stays writable, no later one can be.
+    // After our own mapping: it stays writable, and no later mapping can be.
     const int seals = sharing == Sharing::writable ? kWritableSeals : kSeals;
     if (::fcntl(descriptor_->get(), F_ADD_SEALS, seals) != 0) {
         const int error = errno;
@@ -66,8 +66,8 @@ Segment::Segment(std::size_t bytes, Sharing sharing) : id_(random_id("g-")), siz
 
 bool Segment::seal() {
     if (sharing_ == Sharing::writable) return false;
-    // In the place of our shared mapping, which would keep the kernel from sealing: readers find the same bytes there.
-    // Made elsewhere first: when there is no memory for it, the old one is still there.
+    // Replaces our shared mapping, which would prevent the seal, at the same address: readers there find the same
+    // bytes. The new mapping is made elsewhere first, so that the old one stays if there is no memory.
     void* const sealed =
         ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor_->get(), 0);
     if (sealed == MAP_FAILED) return false;
@@ -75,13 +75,13 @@ bool Segment::seal() {
         ::munmap(sealed, size_);
         return false;
     }
-    (void)::fcntl(descriptor_->get(), F_ADD_SEALS, kFinalSeals);  // it fails where it is sealed so already
+    (void)::fcntl(descriptor_->get(), F_ADD_SEALS, kFinalSeals);  // fails if it is sealed already
     const int seals = ::fcntl(descriptor_->get(), F_GET_SEALS);
     return seals >= 0 && (seals & F_SEAL_WRITE) != 0;
 }
 
 Segment::~Segment() {
-    guard_.reset();  // first: another mapping may get the addresses next
+    guard_.reset();  // first: a new mapping may reuse the addresses
     ::munmap(data_, size_);
 }
 

@@ -11,42 +11,43 @@
 
 namespace shared_tensor::shm {
 
-/// What those who are given a segment may do with it. What they write to a private mapping is theirs alone in any case.
+/// How receivers of a segment may use it. What they write to a private mapping is visible only to them in any case.
 enum class Sharing : std::uint8_t { read_only, writable };
 
-/// Memory that other processes may map and, unless it was made writable, nobody but its maker can write: a memfd,
-/// mapped, then sealed against shrinking, growing and further writable mappings. It has no name in any file system: it
-/// is gone with the last process that holds its descriptor or a mapping.
+/// Memory that other processes may map. Only its maker can write to it, unless it was made writable. It is a memfd that
+/// is mapped, then sealed against shrinking, growing and further writable mappings. It has no name in any file system
+/// and is freed with the last descriptor or mapping.
 ///
-/// The bytes are shared by whoever holds the pointer; who may write when is the holders' business.
+/// All holders of the pointer share the bytes and must agree who writes when.
 class Segment {
 public:
-    /// `bytes` is a multiple of the page size. All pages are there at once: a later write cannot run out of memory.
-    /// Throws std::bad_alloc beyond the memory of the machine or the cgroup, std::system_error for lack of descriptors.
-    /// Below that bound the kernel may run out all the same and end processes: see PoolLimits::max_bytes.
+    /// `bytes` is a multiple of the page size. All pages are allocated at once, so later writes cannot run out of
+    /// memory. Throws std::bad_alloc beyond the memory of the machine or the cgroup, std::system_error if there are no
+    /// descriptors. Even below that bound the kernel may run out of memory and kill processes: see
+    /// PoolLimits::max_bytes.
     explicit Segment(std::size_t bytes, Sharing sharing = Sharing::read_only);
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
     ~Segment();
 
-    const std::string& id() const { return id_; }  ///< 128 random bits behind "g-"
+    const std::string& id() const { return id_; }  ///< "g-" and 128 random bits
     std::byte* data() const { return data_; }
     std::size_t size() const { return size_; }
     const std::shared_ptr<const UniqueFd>& descriptor() const { return descriptor_; }
     Sharing sharing() const { return sharing_; }
 
-    /// From now on nobody can write to these bytes, its maker neither: what this process still writes to data() is not
-    /// seen by others, so nobody here should. False where that cannot be had: then nothing has changed for others, and
-    /// what is written to data() is not seen by them all the same. False at once for a writable segment.
+    /// Makes the bytes immutable for all processes. This process must not write to data() any more: others do not see
+    /// such writes. False if the kernel cannot seal the memory: nothing changes for other processes then, but they do
+    /// not see later writes to data() either. Always false for a writable segment.
     bool seal();
 
 private:
     std::string id_;
     std::size_t size_;
     Sharing sharing_;
-    std::shared_ptr<const UniqueFd> descriptor_;  ///< shared with packets on their way
+    std::shared_ptr<const UniqueFd> descriptor_;  ///< shared with packets being sent
     std::byte* data_ = nullptr;
-    std::optional<GuardedMemory> guard_;  ///< of a writable one: others may punch holes into it
+    std::optional<GuardedMemory> guard_;  ///< for a writable segment: others may punch holes into it
 };
 
 std::size_t page_size();

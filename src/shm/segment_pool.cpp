@@ -20,7 +20,7 @@ namespace {
 
 using Idle = std::unique_ptr<Segment>;
 
-/// Segments that go back to the system once the lock was given up: unmapping takes its time.
+/// Frees segments after the lock is released: unmapping is slow.
 class Doomed {
 public:
     explicit Doomed(const SegmentPool::Gone& gone) : gone_(gone) {}
@@ -43,9 +43,9 @@ private:
 
 constexpr std::size_t kSmallestPlace = 256;
 constexpr std::size_t kSmallestSlab = 64 << 10;
-constexpr std::size_t kPlacesOfSlab = 16;  // at least
+constexpr std::size_t kPlacesOfSlab = 16;  // minimum
 
-/// A segment that holds places of one size.
+/// A segment that is divided into places of one size.
 struct Slab {
     Slab(std::shared_ptr<SegmentPool::Shelf> the_shelf, PooledSegmentPointer segment, std::size_t bytes)
         : shelf(std::move(the_shelf)), whole(std::move(segment)), place_bytes(bytes) {}
@@ -57,11 +57,11 @@ struct Slab {
     const PooledSegmentPointer whole;
     const std::size_t place_bytes;
     std::atomic<bool> retired{false};
-    const ForkMark made;           // a child that was forked since may read all that lay here then
+    const ForkMark made;           // a child forked since then may read all bytes that were here at the fork
     std::vector<std::byte*> free;  // guarded by the shelf's state
 };
 
-/// A place in a slab.
+/// One place of a slab.
 class SlabPlace final : public PooledSegment {
 public:
     SlabPlace() = default;
@@ -73,13 +73,13 @@ public:
     std::byte* data() const override { return start; }
     std::shared_ptr<PooledSegment> whole() override { return slab->whole; }
     const std::string& principal() const override { return slab->whole->principal(); }
-    bool seal() override { return false; }  // others write to the segment
+    bool seal() override { return false; }  // other places of the segment are still written to
     void retire() override {
         slab->retired.store(true);
         slab->whole->retire();
     }
 
-    std::shared_ptr<Slab> slab;  // set once, by find_room()
+    std::shared_ptr<Slab> slab;  // set once by find_room()
     std::byte* start = nullptr;
 };
 
@@ -88,13 +88,13 @@ public:
 struct SegmentPool::Shelf {
     struct Entry {
         Idle segment;
-        std::uint64_t stamp;  // when it came back: the one unused for longest goes first
+        std::uint64_t stamp;  // order of return: the lowest is unused for longest and is freed first
     };
     using Key = std::pair<std::string, std::size_t>;  // principal and size
     struct State {
-        std::map<Key, std::vector<Entry>> idle;  // in order of their return
+        std::map<Key, std::vector<Entry>> idle;  // in the order of their return
         std::map<const std::byte*, std::pair<std::size_t, std::weak_ptr<PooledSegment>>> used;
-        std::map<Key, std::vector<std::weak_ptr<Slab>>> with_room;  // by the size of their places
+        std::map<Key, std::vector<std::weak_ptr<Slab>>> with_room;  // keyed by principal and place size
         PoolUse use;
         std::uint64_t stamps = 0;
     };
@@ -104,11 +104,11 @@ struct SegmentPool::Shelf {
     static PooledSegmentPointer take(const std::shared_ptr<Shelf>& shelf, std::size_t bytes, std::string_view principal,
                                      Sharing sharing);
     Idle take_idle(const Key& key);
-    /// Counts a segment that is about to be made. Throws std::bad_alloc.
+    /// Counts a segment before it is made. Throws std::bad_alloc.
     void reserve(std::size_t size);
     void release(std::size_t size);
     void note_used(const PooledSegmentPointer& segment);
-    /// Puts `place` into a slab that has room; false when there is none.
+    /// Puts `place` into a slab with a free place; false if there is none.
     bool find_room(const Key& key, const std::shared_ptr<SlabPlace>& place);
     void add(const Key& key, const std::shared_ptr<Slab>& slab);
     void give_back(const std::shared_ptr<Slab>& slab, std::byte* place) noexcept;
@@ -129,7 +129,7 @@ public:
         : shelf_(std::move(shelf)), segment_(std::move(segment)), principal_(std::move(principal)) {}
     Used(const Used&) = delete;
     Used& operator=(const Used&) = delete;
-    /// A forked child's copy is only unmapped there: the pool, and the segment's next use, are its parent's.
+    /// A forked child only unmaps its copy: the pool and the later use of the segment belong to the parent.
     ~Used() override {
         if (!shelf_->process.is_here()) return;
         const bool reusable = !retired_.load() && segment_->sharing() == Sharing::read_only && made_.is_alone();
@@ -230,7 +230,7 @@ void SegmentPool::Shelf::note_used(const PooledSegmentPointer& segment) {
 }
 
 bool SegmentPool::Shelf::find_room(const Key& key, const std::shared_ptr<SlabPlace>& place) {
-    std::vector<std::shared_ptr<Slab>> passed;  // the last owner of one must not let it go under the lock
+    std::vector<std::shared_ptr<Slab>> passed;  // keeps slabs alive: a last owner must not be destroyed under the lock
     return state.with([&](State& held) {
         const auto found = held.with_room.find(key);
         if (found == held.with_room.end()) return false;
@@ -265,7 +265,7 @@ void SegmentPool::Shelf::give_back(const std::shared_ptr<Slab>& slab, std::byte*
     try {
         state.with([&](State& held) {
             held.used.erase(place);
-            slab->free.push_back(place);  // there is room in it
+            slab->free.push_back(place);  // does not allocate: add() reserved the room
             if (slab->free.size() == 1) held.with_room[{slab->whole->principal(), slab->place_bytes}].push_back(slab);
         });
     } catch (const std::bad_alloc&) {  // then its free places are not used again
@@ -285,7 +285,7 @@ Slab::~Slab() {
             std::erase_if(found->second, [](const auto& slab) { return slab.expired(); });
             if (found->second.empty()) held.with_room.erase(found);
         });
-    } catch (const std::bad_alloc&) {  // the next look for room passes over what is left of it
+    } catch (const std::bad_alloc&) {  // find_room() skips expired slabs
     }
 }
 
@@ -304,7 +304,7 @@ void SegmentPool::Shelf::put(Idle segment, const std::string& principal, bool re
             while (held.use.idle_bytes > limits.max_idle_bytes)
                 doomed.add(evict_oldest(held));
         });
-    } catch (const std::bad_alloc&) {  // then it is not kept
+    } catch (const std::bad_alloc&) {  // then the segment is not kept
     }
 }
 
@@ -312,7 +312,7 @@ SegmentPool::SegmentPool(PoolLimits limits, Gone gone) : shelf_(std::make_shared
 
 PooledSegmentPointer SegmentPool::Shelf::take(const std::shared_ptr<Shelf>& shelf, std::size_t bytes,
                                               std::string_view principal, Sharing sharing) {
-    if (!shelf->process.is_here()) throw std::bad_alloc();  // its parent's: what is taken here is taken there too
+    if (!shelf->process.is_here()) throw std::bad_alloc();  // the parent could take the same segment
     const std::size_t size = size_class(bytes);
     std::string owner(principal);
     Idle segment = sharing == Sharing::read_only ? shelf->take_idle({owner, size}) : nullptr;
@@ -326,7 +326,7 @@ PooledSegmentPointer SegmentPool::Shelf::take(const std::shared_ptr<Shelf>& shel
         shelf->release(size);
         throw;
     }
-    if (reused) std::memset(used->data() + bytes, 0, size - bytes);  // whoever maps it sees all of it
+    if (reused) std::memset(used->data() + bytes, 0, size - bytes);  // every process that maps it sees these bytes
     return used;
 }
 
@@ -341,7 +341,7 @@ PooledSegmentPointer SegmentPool::take_place(std::size_t bytes, std::string_view
     const std::size_t place_bytes = std::bit_ceil(std::max(bytes, kSmallestPlace));
     const Shelf::Key key{std::string(principal), place_bytes};
     const auto place = std::make_shared<SlabPlace>();
-    std::shared_ptr<Slab> fresh;  // until there is a place in it
+    std::shared_ptr<Slab> fresh;  // kept alive until a place is in it
     while (!shelf_->find_room(key, place)) {
         try {
             const std::size_t size = std::max(kSmallestSlab, kPlacesOfSlab * place_bytes);
@@ -349,7 +349,7 @@ PooledSegmentPointer SegmentPool::take_place(std::size_t bytes, std::string_view
             fresh = std::make_shared<Slab>(shelf_, std::move(whole), place_bytes);
             shelf_->add(key, fresh);
         } catch (const PoolFull&) {
-            return take(bytes, principal);  // a segment of its own is smaller
+            return take(bytes, principal);  // a segment for this tensor alone is smaller
         }
     }
     std::memset(place->start + bytes, 0, place_bytes - bytes);

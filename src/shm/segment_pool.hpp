@@ -15,20 +15,21 @@
 namespace shared_tensor::shm {
 
 struct PoolLimits {
-    std::uint64_t max_bytes = std::uint64_t{8} << 30;       ///< of all segments that exist, in use and idle
-    std::uint64_t max_idle_bytes = std::uint64_t{1} << 30;  ///< kept warm; those unused for longest go first
-    std::size_t max_segments = 16'384;                      ///< each holds a descriptor and a mapping
-    std::size_t max_together = 0;  ///< bytes that take_place() puts into one segment with others; 0: none
+    std::uint64_t max_bytes = std::uint64_t{8} << 30;       ///< of all segments, in use and idle
+    std::uint64_t max_idle_bytes = std::uint64_t{1} << 30;  ///< of idle segments that are kept; those unused for
+                                                            ///< longest are freed first
+    std::size_t max_segments = 16'384;                      ///< each uses a descriptor and a mapping
+    std::size_t max_together = 0;  ///< take_place() puts tensors up to this size into shared segments; 0: none
 };
 
-/// A limit of the pool is reached; what() names it, for people.
+/// A limit of the pool is reached; what() explains which, for people.
 class PoolFull : public std::bad_alloc {
 public:
     explicit PoolFull(std::string reason) : reason_(std::make_shared<const std::string>(std::move(reason))) {}
     const char* what() const noexcept override { return reason_->c_str(); }
 
 private:
-    std::shared_ptr<const std::string> reason_;  // exceptions are copied without a throw
+    std::shared_ptr<const std::string> reason_;  // shared, so that copying the exception does not throw
 };
 
 struct PoolUse {
@@ -38,48 +39,47 @@ struct PoolUse {
     std::uint64_t idle_bytes = 0;
 };
 
-/// A segment in use, or a place in one, shared by the tensors that lie in it and the leases on it. When the last holder
-/// is gone it goes back to its pool, or, if it was retired, away.
+/// A segment in use, or a place in one, shared by its tensors and the leases on it. When the last holder releases it,
+/// it returns to its pool, or is freed if it was retired.
 class PooledSegment {
 public:
     virtual ~PooledSegment() = default;
     virtual const Segment& segment() const = 0;
-    /// Where its bytes begin: the segment's, or, of a place among others, its own.
+    /// The first byte of the segment or of the place.
     virtual std::byte* data() const = 0;
     std::uint64_t offset() const { return static_cast<std::uint64_t>(data() - segment().data()); }
-    /// What keeps the segment: itself, or, of a place among others, what they share.
+    /// The whole segment: this object, or the segment that contains this place.
     virtual std::shared_ptr<PooledSegment> whole() = 0;
-    /// Whose it is: once theirs, its bytes are theirs alone, now and after its return to the pool.
+    /// The owner of the bytes: after its first use a segment is only ever reused for the same principal.
     virtual const std::string& principal() const = 0;
-    /// Somebody may go on reading it who will not say when he has done: its bytes must never become another's.
+    /// Call this if a process may go on reading the bytes without telling when it is done: they are never reused.
     virtual void retire() = 0;
-    /// Segment::seal(). It is never used for other bytes, sealed or not.
+    /// Calls Segment::seal(). The segment is never reused, whether that succeeds or not.
     virtual bool seal() = 0;
 };
 using PooledSegmentPointer = std::shared_ptr<PooledSegment>;
 
-/// Makes segments and keeps returned ones for the next taker of the same principal: fresh pages cost more than the copy
-/// into them, and old bytes are nobody else's business.
+/// Makes segments and keeps returned ones for the same principal: fresh pages cost more than the copy into them, and no
+/// other principal may see old bytes.
 ///
-/// Segments outlive the pool safely. Thread safety: all methods from any thread.
+/// Segments may outlive the pool. Thread safety: all methods from any thread.
 class SegmentPool {
 public:
-    /// Told of the id of a segment that went back to the system, on the thread where that happened and without a lock;
-    /// must not throw.
+    /// Called with the id of a segment that was freed, on the thread that freed it and without a lock. Must not throw.
     using Gone = std::function<void(const std::string& id)>;
     explicit SegmentPool(PoolLimits limits = {}, Gone gone = {});
 
-    /// One that others may write to is new and never used again: somebody may hold on to his mapping of it.
-    /// At least `bytes` (more than 0); what lies behind them is zero, the rest is undefined. Throws PoolFull beyond the
-    /// limits, std::bad_alloc out of memory, std::system_error for lack of descriptors.
+    /// A segment of at least `bytes` bytes (more than 0). Bytes after the first `bytes` are zero, the others undefined.
+    /// A writable segment is always new and never reused: another process may keep its mapping. Throws PoolFull beyond
+    /// the limits, std::bad_alloc without memory, std::system_error without descriptors.
     PooledSegmentPointer take(std::size_t bytes, std::string_view principal, Sharing sharing = Sharing::read_only);
-    /// The same, but small ones lie in one segment with others of their principal, as PoolLimits says: one descriptor
-    /// does for all of them. When one of them is retired, the whole segment is.
+    /// Like take(), but puts small tensors of one principal into a shared segment (PoolLimits::max_together), which
+    /// needs one descriptor for all. Retiring one of them retires the whole segment.
     PooledSegmentPointer take_place(std::size_t bytes, std::string_view principal);
-    /// Why there can be no further segment, whatever its size; empty: there can.
+    /// Why the pool can make no further segment of any size; empty if it can.
     std::string full() const;
 
-    /// Where an address lies that points into a segment in use.
+    /// A segment in use and the offset of an address in it.
     struct Place {
         PooledSegmentPointer segment;
         std::uint64_t offset = 0;
@@ -88,10 +88,10 @@ public:
 
     PoolUse use() const;
     const PoolLimits& limits() const;
-    /// Gives all idle segments back to the system.
+    /// Frees all idle segments.
     void trim();
 
-    struct Shelf;  // owned jointly by the pool and the segments that may come back
+    struct Shelf;  // owned jointly by the pool and its segments, which return to it
 
 private:
     std::shared_ptr<Shelf> shelf_;

@@ -27,14 +27,14 @@ namespace {
 
 void drop(std::byte* data, std::size_t bytes) { ::madvise(data, bytes, MADV_DONTNEED); }
 
-/// The file of this process, opened once. Empty where there is none.
+/// /proc/self/pagemap of this process, opened once. Empty if it cannot be opened.
 const ProcessFd& pagemap() {
-    static constinit NeverDestroyed<OfThisProcess<ProcessFd>> current;  // it may be asked for at any time
+    static constinit NeverDestroyed<OfThisProcess<ProcessFd>> current;  // may be used at any time
     return current.value.get(
         [] { return std::make_unique<ProcessFd>(UniqueFd(::open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC))); });
 }
 
-// The kernel's interface (Documentation/admin-guide/mm/pagemap.rst), for headers that are older than it.
+// The kernel's interface (Documentation/admin-guide/mm/pagemap.rst), since headers may be older than the kernel.
 
 struct PageRegion {
     std::uint64_t start, end, categories;
@@ -44,7 +44,7 @@ struct ScanArguments {
     std::uint64_t size = sizeof(ScanArguments);
     std::uint64_t flags = 0;
     std::uint64_t start = 0, end = 0;
-    std::uint64_t walk_end = 0;  ///< out: how far it came
+    std::uint64_t walk_end = 0;  ///< out: the address where the scan stopped
     std::uint64_t regions = 0, region_count = 0;
     std::uint64_t max_pages = 0;
     std::uint64_t inverted = 0, all_of = 0, any_of = 0, returned = 0;  ///< categories
@@ -55,8 +55,8 @@ constexpr std::uint64_t kFilePage = 1 << 2, kPresentPage = 1 << 3, kSwappedPage 
 
 std::uint64_t address(const std::byte* at) { return reinterpret_cast<std::uintptr_t>(at); }
 
-/// Those pages of `from` to `end` that are there and no pages of a file, as far as `regions` can hold them. Moves
-/// `from` to where it stopped. Nothing where the kernel does not know how.
+/// The present pages from `from` to `end` that are not pages of the file (or all present pages, with `of_file_too`), as
+/// many as `regions` can hold. Moves `from` to where the scan stopped. Nullopt if the kernel does not support the call.
 std::optional<std::span<const PageRegion>> scan(std::byte*& from, std::byte* end, std::span<PageRegion> regions,
                                                 std::uint64_t max_pages, bool of_file_too) {
     ScanArguments arguments;
@@ -103,15 +103,15 @@ bool drop_few_scanned(std::byte* data, std::size_t bytes) {
     return true;
 }
 
-// The same by reading: bits of an entry.
+// The same by reading pagemap entries. These are bits of an entry.
 constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
 constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62;
 constexpr std::uint64_t kOfFile = std::uint64_t{1} << 61;
 
-/// A page of a private mapping that was written is no page of the file any more.
+/// A written page of a private mapping is no longer a page of the file.
 bool is_ours(std::uint64_t entry) { return (entry & (kPresent | kSwapped)) != 0 && (entry & kOfFile) == 0; }
 
-/// Of the pages from there on. False where they cannot be had.
+/// Reads the entries of the pages from `from` on. False if they cannot be read.
 bool read_entries(const std::byte* from, std::span<std::uint64_t> entries) {
     const auto at = static_cast<off_t>(address(from) / page_size() * sizeof(std::uint64_t));
     const ProcessFd& file = pagemap();
@@ -144,7 +144,7 @@ void drop_read(std::byte* data, std::size_t bytes) {
 constexpr std::size_t kFirstPages = 64;
 constexpr std::size_t kSamples = 8;
 
-/// None of the samples among these pages is there.
+/// Whether none of the sampled pages is present.
 bool is_sparse(const std::byte* data, std::size_t pages) {
     for (std::size_t i = 0; i < kSamples; ++i) {
         const std::size_t page = (2 * i + 1) * pages / (2 * kSamples);
@@ -161,12 +161,12 @@ bool drop_few_read(std::byte* data, std::size_t bytes) {
     const std::size_t left = bytes - first * page_size();
     if (left > 0 && !is_sparse(rest, left / page_size())) return false;
     drop_read(data, first * page_size());
-    // What is not there costs nothing to drop, and what was written between the samples must go.
+    // Dropping missing pages is free, and pages written between the samples must be dropped.
     if (left > 0) drop(rest, left);
     return true;
 }
 
-/// Of one page, whatever it is.
+/// Tries a scan of one page.
 bool can_scan() {
     void* page = ::mmap(nullptr, page_size(), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return false;
@@ -180,7 +180,7 @@ bool can_scan() {
 }  // namespace
 
 PageTable best_page_table() {
-    // No lazy constant: a process that forks while one of its threads makes it would leave a child that waits for ever.
+    // Not a lazy static: a fork while a thread initialises it would leave a child that waits forever.
     static constinit std::atomic<int> known{-1};
     int scanned = known.load(std::memory_order_relaxed);
     if (scanned < 0) {
@@ -211,7 +211,7 @@ std::span<std::byte> pages_of(std::byte* data, std::size_t bytes) {
 
 void own_pages(std::byte* data, std::size_t bytes) {
 #ifndef MADV_POPULATE_WRITE
-    constexpr int MADV_POPULATE_WRITE = 23;  // of Linux 5.14, younger than some C libraries
+    constexpr int MADV_POPULATE_WRITE = 23;  // since Linux 5.14; some C libraries are older
 #endif
     const std::span<std::byte> pages = pages_of(data, bytes);
     int failed = 0;
@@ -223,7 +223,7 @@ void own_pages(std::byte* data, std::size_t bytes) {
     own_pages_by_touch(data, bytes);  // the kernel is older, or a page is lost: see GuardedMemory
 }
 
-/// A byte is replaced by itself in one step: what another thread writes meanwhile stays.
+/// Atomically replaces a byte by itself: concurrent writes of other threads are kept.
 void own_pages_by_touch(std::byte* data, std::size_t bytes) {
     const std::span<std::byte> pages = pages_of(data, bytes);
     for (std::size_t at = 0; at < pages.size(); at += page_size()) {
