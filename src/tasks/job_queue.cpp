@@ -10,7 +10,7 @@ namespace shared_tensor::tasks {
 
 namespace {
 
-/// One order for all jobs, and each group once: two impatient jobs cannot hold what the other waits for.
+/// Sorts the groups in one order for all jobs, without duplicates: so impatient jobs cannot deadlock.
 void arrange(Groups& groups) {
     std::sort(groups.begin(), groups.end(), [](const Claim& a, const Claim& b) {
         return a.get() != b.get() ? std::less<>()(a.get(), b.get()) : a.places > b.places;
@@ -23,14 +23,14 @@ const Claim& claim_on(const Group& group, const Job& job) {
     return *std::find_if(job.groups.begin(), job.groups.end(), [&](const Claim& one) { return one.get() == &group; });
 }
 
-/// Room for that job, and nobody who came earlier waits for it.
+/// The group has room for the job, and no earlier job waits for it.
 bool is_open(const Claim& claim, const Job& job) {
     const JobMap& parked = claim->parked;
     return claim->has_room(claim) && (parked.empty() || parked.begin()->first > job.notes.sequence);
 }
 
-/// Of the first `count` groups, the one with room for its first parked job, whose first parked job came earliest;
-/// nullptr when all are settled.
+/// Of the first `count` groups: the group that has room for its first parked job, and whose first parked job is the
+/// earliest. Nullptr if no parked job can go on.
 Group* first_to_wake(const Groups& groups, std::size_t count) {
     Group* first = nullptr;
     for (std::size_t i = 0; i < count; ++i) {
@@ -79,7 +79,7 @@ bool JobQueue::withdraw(Job& job) noexcept {
         ready_.erase(job.notes.sequence);
     }
     release(job.groups, std::exchange(job.notes.held, 0));
-    if (parked_at != nullptr) wake(job.groups, job.groups.size());  // those behind it may want less
+    if (parked_at != nullptr) wake(job.groups, job.groups.size());  // jobs parked after this one may need fewer places
     return true;
 }
 
@@ -108,7 +108,7 @@ void JobQueue::wake(const Groups& groups, std::size_t count) noexcept {
     }
 }
 
-/// Takes the job's places; or the full group that it has to wait for.
+/// Takes the job's places. If a group is full, returns it: the job has to wait for it.
 Group* JobQueue::acquire(Job& job, std::size_t patience) noexcept {
     if (job.notes.passed_over < patience) {
         for (const Claim& claim : job.groups) {

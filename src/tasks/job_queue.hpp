@@ -11,7 +11,7 @@
 
 namespace shared_tensor::tasks {
 
-/// Jobs in the order in which they came.
+/// Jobs by their sequence number, which is the order of submission.
 using JobMap = std::map<std::uint64_t, std::shared_ptr<Job>>;
 
 class Group {
@@ -22,31 +22,31 @@ public:
 
     // Guarded by the lock of the pool that uses it.
     const std::size_t limit;
-    std::size_t taken = 0;  ///< by jobs that run, are about to, or wait impatiently
-    JobMap parked;          ///< jobs that wait for room here: there is none for the first of them
+    std::size_t taken = 0;  ///< places of jobs that run, are ready, or are impatient
+    JobMap parked;          ///< jobs waiting for a place here; there is no room for the first
 };
 
-/// The order in which waiting jobs run, without threads or locks: one thread at a time.
+/// The order in which waiting jobs run. Has no threads or locks: not thread-safe.
 ///
-/// A job is ready once it has taken its place in all of its groups at once; until then it is parked at one that is
-/// full. So no step looks at jobs that cannot go on. A job that was passed over often, because its groups never had
-/// room at the same time, becomes impatient: it keeps the places that it can get, in one global order of groups (so two
-/// impatient jobs cannot wait for each other), and thus starts after all.
+/// A job is ready when it has taken its places in all of its groups at once; until then it is parked at a group that is
+/// full. So no step looks at jobs that cannot go on. A job that was passed over many times, because its groups never
+/// had room at the same time, becomes impatient: it keeps each place that it can get, so it starts in the end. All
+/// impatient jobs take places in one global order of groups, so they cannot deadlock.
 class JobQueue {
 public:
     static constexpr std::size_t kPatience = 16;
     explicit JobQueue(std::size_t patience = kPatience) : patience_(patience) {}
 
-    /// Strong guarantee when memory runs out; nothing else here allocates.
+    /// Strong exception guarantee when memory runs out. No other method allocates.
     void push(std::shared_ptr<Job> job);
-    /// The earliest ready job, null without one. Its places in its groups are taken until release().
+    /// The earliest ready job, or null. Its places in its groups stay taken until release().
     std::shared_ptr<Job> pop() noexcept;
-    /// Takes a waiting job out; false when it does not wait.
+    /// Removes a waiting job; false if it does not wait.
     bool withdraw(Job& job) noexcept;
 
     static bool has_room(const Groups& groups);
     static void take(const Groups& groups);
-    /// Gives back one place in each group and makes those ready that waited for it, earliest first.
+    /// Frees the job's places in its groups, and makes jobs that waited for them ready, earliest first.
     void release(const Groups& groups) noexcept { release(groups, groups.size()); }
 
     bool any_ready() const { return !ready_.empty(); }

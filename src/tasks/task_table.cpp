@@ -30,7 +30,7 @@ struct Hash {
 template <class T>
 using ByText = std::unordered_map<std::string, T, Hash, std::equal_to<>>;
 
-/// At most kMaxMessageBytes, and no half of a character.
+/// At most kMaxMessageBytes bytes, without cutting a UTF-8 character in two.
 std::string_view shortened(std::string_view message) {
     if (message.size() <= kMaxMessageBytes) return message;
     std::size_t size = kMaxMessageBytes;
@@ -39,7 +39,7 @@ std::string_view shortened(std::string_view message) {
     return message.substr(0, size);
 }
 
-/// The number behind which the page starts; 0, before all, for a text that list() did not make.
+/// The task number that the page starts after; 0 for text that list() cannot have made, so the page is empty.
 std::uint64_t parse_cursor(std::string_view text) {
     if (text.empty()) return std::numeric_limits<std::uint64_t>::max();
     std::uint64_t number = 0;
@@ -60,7 +60,7 @@ std::optional<TaskState> parse_task_state(std::string_view name) {
 class TaskTable::Impl {
 public:
     Impl(TaskLimits limits, const Clock& clock) : limits_(limits), clock_(clock) {
-        constexpr std::size_t kMostReserved = 100'000;  // growing a full table would hold everybody up
+        constexpr std::size_t kMostReserved = 100'000;  // a table that grows when it is large would block all threads
         state_.with([&](State& state) { state.tasks.reserve(std::min(limits.max_tasks, kMostReserved)); });
     }
 
@@ -80,7 +80,8 @@ public:
 
 private:
     struct State;
-    /// What a change took out of the table: told to waiters, called and destroyed when the lock is no longer held.
+    /// The effects of a change that must happen without the lock: waiters are notified, callbacks called, tasks
+    /// destroyed.
     struct Aftermath {
         std::vector<std::unique_ptr<Task>> gone;
         std::function<void()> cancel;
@@ -174,7 +175,7 @@ void TaskTable::Impl::State::end(Task& task, TaskState to, SystemTime at, Steady
 }
 
 void TaskTable::Impl::State::remove(Task& task, Aftermath& after) {
-    after.gone.emplace_back();  // may run out of memory: before anything is changed
+    after.gone.emplace_back();  // first, since it may run out of memory
     by_end.erase(task.ended);
     by_expiry.erase({task.expires_at, task.ended});
     everybody.remove(task);
@@ -364,7 +365,7 @@ void TaskTable::Impl::close() {
 
 void TaskTable::Impl::expire() {
     const SteadyTime now = clock_.now();
-    constexpr std::size_t kBatch = 256;  // so that nobody waits for the lock for long
+    constexpr std::size_t kBatch = 256;  // so that the lock is never held for long
     const auto remove_some = [&](State& state, Aftermath& after) {
         while (!state.by_expiry.empty() && state.by_expiry.begin()->first.first <= now) {
             if (after.gone.size() == kBatch) return true;

@@ -20,7 +20,7 @@ std::string_view to_string(TaskState state);
 std::optional<TaskState> parse_task_state(std::string_view name);
 constexpr bool is_terminal(TaskState state) { return state >= TaskState::completed; }
 
-/// What a task ended with. The rooms above know what is inside; this one counts its bytes.
+/// The outcome of a task. The modules above define its contents; this module only counts its bytes.
 class Outcome {
 public:
     virtual ~Outcome() = default;
@@ -35,9 +35,9 @@ struct TaskInfo {
     TaskState state = TaskState::pending;
     SystemTime created_at, updated_at;
     std::chrono::milliseconds ttl{0};
-    std::optional<double> fraction;  ///< progress, none before the first report
+    std::optional<double> fraction;  ///< progress; nullopt before the first report
     std::string message;
-    OutcomePointer outcome;  ///< of completed and failed tasks
+    OutcomePointer outcome;  ///< for completed and failed tasks
 };
 
 using shared_tensor::TaskLimits;
@@ -45,18 +45,18 @@ using shared_tensor::TaskLimits;
 struct NewTask {
     std::string method, owner;
     std::optional<std::chrono::milliseconds> ttl;
-    std::function<void()> cancel;  ///< called at most once, without a lock, when the task is cancelled before its end
+    std::function<void()> cancel;  ///< called at most once, without a lock, if the task is cancelled before its end
 };
 
 struct TaskFilter {
-    std::optional<std::string> owner;  ///< none: everybody's
+    std::optional<std::string> owner;  ///< nullopt: tasks of all owners
     std::optional<TaskState> state;
-    std::string cursor;       ///< of the page before; empty: from the newest; an invented one finds nothing
-    std::size_t limit = 100;  ///< from 1 to 1000, else cut to that
+    std::string cursor;       ///< next_cursor of the previous page; empty: from the newest; invalid: no tasks
+    std::size_t limit = 100;  ///< limited to 1..1000
 };
 struct TaskPage {
     std::vector<TaskInfo> tasks;  ///< newest first
-    std::string next_cursor;      ///< empty: no more
+    std::string next_cursor;      ///< empty if there are no more tasks
 };
 
 struct TaskStats {
@@ -64,51 +64,52 @@ struct TaskStats {
     std::uint64_t host_bytes = 0, device_bytes = 0, evicted = 0;
 };
 
-/// The tasks of a daemon. A terminal state is final: what comes after it is dropped.
+/// The tasks of a daemon. A terminal state is final: later changes are ignored.
 ///
-/// Retention: finished tasks go when their ttl is over, and the longest finished ones first when there are too many or
-/// their outcomes hold too many bytes (the newest outcome is kept even if it alone is over the bound); unfinished ones
-/// never. Waiting costs only the waiters of that task. Ids are 128 random bits behind "t-". Every step takes a time
-/// that grows with the logarithm of the number of tasks at most. Thread safety: all methods from any thread; only
-/// wait() blocks.
+/// Retention: a finished task is removed when its ttl is over. If there are too many tasks, or their outcomes take too
+/// many bytes, the tasks that finished first are removed first. The newest outcome is kept even if it alone exceeds the
+/// limit of bytes. Unfinished tasks are never removed. A change wakes only threads that wait for that task. An id is
+/// "t-" and 128 random bits. Each step takes at most logarithmic time in the number of tasks. Thread safety: all
+/// methods from any thread; only wait() blocks.
 class TaskTable {
 public:
     explicit TaskTable(TaskLimits limits = {}, const Clock& clock = real_clock());
     ~TaskTable();
 
-    /// The id, or nothing when max_tasks unfinished tasks are there already, or after close().
+    /// Returns the id; nullopt if there are max_tasks unfinished tasks, or after close().
     std::optional<std::string> create(NewTask task);
 
-    /// `changed` is called after a task has started, reported, ended or been cancelled, where that happens, without a
-    /// lock; it must not block. Before the first task.
+    /// Sets a callback, called after a task has started, reported progress, ended or been cancelled. It runs on the
+    /// thread of that change, without a lock, and must not block. Set it before the first task.
     void on_changed(std::function<void(std::string_view id)> changed);
 
     void started(std::string_view id);
-    /// `fraction` is cut to 0..1 (NaN leaves it as it was), `message` after 1 KiB.
+    /// `fraction` is limited to 0..1 (NaN changes nothing), `message` to 1 KiB.
     void progress(std::string_view id, double fraction, std::string_view message);
-    /// `outcome` is not null; whether it failed decides between completed and failed.
+    /// `outcome` must not be null. Its failed() selects the state: failed or completed.
     void finish(std::string_view id, OutcomePointer outcome);
 
-    /// Nothing for an unknown, expired or (when `owner` is given) somebody else's task: the three look alike.
+    /// Nullopt for an unknown task, an expired task, and (if `owner` is given) a task of another owner: callers cannot
+    /// tell which.
     std::optional<TaskInfo> get(std::string_view id, const std::optional<std::string>& owner) const;
     TaskPage list(const TaskFilter& filter) const;
 
-    /// Blocks until the task is in a terminal state, `deadline` (on the machine's steady clock), or give_up() returns
-    /// true (asked twice a second, without a lock); then as get(). Those who waited see the end even of a task whose
-    /// ttl is 0.
+    /// Blocks until the task is in a terminal state, the deadline (real steady clock) is over, or give_up() returns
+    /// true. Calls give_up() twice a second, without a lock. Returns as get() does, but a thread that waited gets the
+    /// end of the task even if its ttl is 0.
     std::optional<TaskInfo> wait(std::string_view id, const std::optional<std::string>& owner, SteadyTime deadline,
                                  const std::function<bool()>& give_up = {}) const;
 
-    /// Cancelled at once and for good; a task that has ended stays as it is. As get().
+    /// Cancels the task at once and for good; a task that has ended does not change. Returns as get() does.
     std::optional<TaskInfo> cancel(std::string_view id, const std::optional<std::string>& owner);
 
-    /// Takes back a create() whose run was refused before it began: the task was never there. Its cancel is not called.
+    /// Undoes create() if the run was rejected before it began: the task disappears. Does not call its cancel.
     void forget(std::string_view id);
 
-    /// Shutdown: unfinished tasks are cancelled, so all waiters wake, and no new one is taken.
+    /// For shutdown: cancels unfinished tasks, which wakes all waiters, and rejects new tasks.
     void close();
 
-    void expire();  ///< housekeeping, about once a second: frees what get() does not show any more
+    void expire();  ///< maintenance, about once a second: frees expired tasks
     TaskStats stats() const;
 
 private:

@@ -20,7 +20,7 @@ void run_job(Job& job) noexcept {
     } catch (...) {
         log::error("a job threw, which it must not");
     }
-    job.run = nullptr;  // what it owns is gone before the pool counts it as done
+    job.run = nullptr;  // destroys what it owns before the pool counts the job as done
 }
 
 }  // namespace

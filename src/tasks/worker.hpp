@@ -12,30 +12,30 @@
 
 namespace shared_tensor::tasks {
 
-/// A thread that runs jobs put into its mailbox, one at a time.
+/// A thread that runs the jobs in its mailbox, one at a time.
 class Worker {
 public:
     struct Next {
         std::shared_ptr<Job> job;
         bool leave = false;
     };
-    /// Asked by the worker after each job, on its thread; must not throw.
+    /// Called on the worker's thread after each job; returns its next job, if any. Must not throw.
     using Finished = std::function<Next(Worker&, Job&)>;
 
-    /// Throws std::system_error when the system has no thread to give.
+    /// Throws std::system_error if the thread cannot be started.
     Worker(const std::string& name, Finished finished);
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
     ~Worker();  ///< waits for a running job
 
-    /// To an idle worker only, and by the thread that took it out of the idle ones.
+    /// Call it only for an idle worker, from the thread that removed it from the idle workers.
     void post(std::shared_ptr<Job> job);
-    /// It ends once it is idle.
+    /// Ends the thread when it is idle.
     void leave();
     void join() { thread_.join(); }
 
-    // The pool's own, guarded by its lock.
-    std::shared_ptr<Job> assigned;  ///< chosen under the lock, posted after it
+    // Used by the pool, guarded by its lock.
+    std::shared_ptr<Job> assigned;  ///< chosen under the lock, posted after it is released
     Worker* next_assigned = nullptr;
     Job* current = nullptr;
     SteadyTime started_at{};
@@ -50,8 +50,8 @@ private:
 
     const Finished finished_;
     Guarded<Mail> mail_;
-    std::atomic<bool> posted_{false};  ///< there is mail: what it looks for before it sleeps
-    std::jthread thread_;              // last: everything above is there when it starts
+    std::atomic<bool> posted_{false};  ///< mail was posted; the worker spins on it before it sleeps
+    std::jthread thread_;              // last, so that all other members exist when it starts
 };
 
 }  // namespace shared_tensor::tasks

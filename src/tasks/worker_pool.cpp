@@ -19,14 +19,14 @@ using Workers = std::vector<std::unique_ptr<Worker>>;
 
 struct State {
     JobQueue queue;
-    Workers workers;            // those that may get work, and those that are abandoned
-    Workers left;               // their threads have ended, or are about to
-    std::vector<Worker*> idle;  // the last one first: its caches, and its thread pools inside libtorch, are warm
-    std::size_t busy = 0;       // at most options.workers; an idle worker is there whenever it is less
+    Workers workers;            // workers that may get jobs, and abandoned workers
+    Workers left;               // workers whose threads have ended or are about to end
+    std::vector<Worker*> idle;  // the last is used first: its caches and libtorch's thread-local pools are warm
+    std::size_t busy = 0;       // at most options.workers; while it is less, there is an idle worker
     std::size_t replaced = 0;
     std::size_t named = 0;
-    bool draining = false;  // nothing new
-    bool closing = false;   // nothing that waits either
+    bool draining = false;  // rejects new jobs
+    bool closing = false;   // also drops waiting jobs
     double mean_run_ns = 0;
     std::uint64_t finished = 0;
     std::uint64_t refused = 0;
@@ -34,7 +34,7 @@ struct State {
     bool quiet() const { return busy == 0 && replaced == 0 && (closing || queue.size() == 0); }
 };
 
-/// Recent runs count more; the first one sets it.
+/// An exponential average, so recent runs count more. The first run sets it.
 void note_run(State& state, SteadyTime::duration run) {
     const double ns = std::chrono::duration<double, std::nano>(run).count();
     constexpr double kWeight = 1.0 / 16;
@@ -100,20 +100,20 @@ WorkerPool::Impl::~Impl() {
         state->draining = state->closing = true;
         drop_waiting(*state, dropped);
         state.wait([](const State& held) { return held.quiet(); });
-        drop_waiting(*state, dropped);  // those that waited for a group of a job that has ended now
+        drop_waiting(*state, dropped);  // jobs that waited for a place of a job that has ended now
         workers.swap(state->workers);
         left.swap(state->left);
     }
     for (const auto& worker : workers)
         worker->leave();
-    // All of them before any is destroyed: one may still be handing over to another.
+    // Join all workers before any is destroyed: one may still be posting a job to another.
     for (const auto* threads : {&workers, &left}) {
         for (const auto& worker : *threads)
             worker->join();
     }
 }
 
-/// Dropping a ready job makes room for parked ones, which become ready: in the end none is left, once nothing runs.
+/// To drop a ready job makes room for parked jobs, which become ready. Once no job runs, this drops all jobs.
 void WorkerPool::Impl::drop_waiting(State& state, std::vector<std::shared_ptr<Job>>& dropped) {
     while (auto job = state.queue.pop()) {
         state.queue.release(job->groups);
@@ -150,7 +150,8 @@ void WorkerPool::Impl::start(Worker& worker, Job& job, SteadyTime now) {
     worker.started_at = now;
 }
 
-/// Chooses idle workers for jobs that may run. They are posted to after the lock was given up: a chain of them.
+/// Chooses idle workers for the ready jobs. Returns them as a linked list, since jobs are posted after the lock is
+/// released.
 Worker* WorkerPool::Impl::assign(State& state, SteadyTime now) const {
     Worker* chain = nullptr;
     while (state.busy < limits_.workers && state.queue.any_ready()) {
@@ -166,7 +167,8 @@ Worker* WorkerPool::Impl::assign(State& state, SteadyTime now) const {
 
 void WorkerPool::Impl::post(Worker* assigned) {
     while (assigned != nullptr) {
-        Worker* next = assigned->next_assigned;  // read first: once it has its job, others may assign to it again
+        Worker* next = assigned->next_assigned;  // read first: after post() other threads may assign to this worker
+                                                 // again
         assigned->post(std::move(assigned->assigned));
         assigned = next;
     }
@@ -202,7 +204,7 @@ Worker::Next WorkerPool::Impl::finished(Worker& worker, Job& job) {
     return next;
 }
 
-/// The thread of `worker` is about to end: tend() joins it.
+/// Called when the thread of `worker` is about to end; tend() joins it.
 void WorkerPool::Impl::retire(State& state, Worker& worker) {
     const auto found =
         std::find_if(state.workers.begin(), state.workers.end(), [&](const auto& one) { return one.get() == &worker; });
@@ -216,7 +218,7 @@ bool WorkerPool::Impl::withdraw(Job& job) {
     bool wake_waiters = false;
     const bool withdrawn = state_.with([&](State& state) {
         if (!state.queue.withdraw(job)) return false;
-        assigned = assign(state, now);  // it may have held a place that another one waits for
+        assigned = assign(state, now);  // it may have held a place that another job waits for
         wake_waiters = state.draining;
         return true;
     });
@@ -270,7 +272,7 @@ Worker* WorkerPool::Impl::to_replace(const State& state, SteadyTime now) const {
     return nullptr;
 }
 
-/// Puts `fresh` in the place of an overdue worker; false when there is none any more.
+/// Replaces an overdue worker by `fresh`; false if no worker is overdue.
 bool WorkerPool::Impl::replace_one(std::unique_ptr<Worker>& fresh, SteadyTime now) {
     Worker* assigned = nullptr;
     const bool replaced = state_.with([&](State& state) {
@@ -290,7 +292,7 @@ bool WorkerPool::Impl::replace_one(std::unique_ptr<Worker>& fresh, SteadyTime no
 
 void WorkerPool::Impl::tend() {
     const SteadyTime now = clock_.now();
-    Workers left;  // destroyed, that is joined, without the lock
+    Workers left;  // destroyed, and so joined, without the lock
     const auto next_number = [&](State& state) { return to_replace(state, now) != nullptr ? ++state.named : 0; };
     state_.with([&](State& state) {
         for (auto& worker : state.left)
@@ -323,7 +325,7 @@ std::chrono::milliseconds WorkerPool::Impl::retry_after() const {
     using std::chrono::milliseconds;
     const SteadyTime now = clock_.now();
     const double wait_ns = state_.with([&](const State& state) {
-        double running_ns = 0;  // what runs now may take longer than what has ended
+        double running_ns = 0;  // running jobs may take longer than those that ended
         for (const auto& worker : state.workers) {
             if (worker->current == nullptr || worker->replaced) continue;
             running_ns += std::chrono::duration<double, std::nano>(now - worker->started_at).count();
@@ -365,7 +367,7 @@ WorkerPool::Submitted WorkerPool::submit(std::shared_ptr<Job> job) { return impl
 bool WorkerPool::withdraw(const std::shared_ptr<Job>& job) { return impl_->withdraw(*job); }
 
 std::optional<WorkerPool::Place> WorkerPool::try_enter(const Groups& groups) {
-    Groups held = groups;  // copied before anything is taken: it may run out of memory
+    Groups held = groups;  // copied before places are taken: it may run out of memory
     if (!impl_->enter(held, true)) return std::nullopt;
     return Place(*this, std::move(held), true);
 }

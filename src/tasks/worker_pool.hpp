@@ -15,13 +15,13 @@
 
 namespace shared_tensor::tasks {
 
-/// Bounds how many jobs that carry it run at once (a function's concurrency, the share of tasks, one session's state).
-/// Shared by the jobs and whoever made it; its count belongs to the pool, and to one pool only.
+/// Limits how many jobs of the group run at once (a function's concurrency, the share of tasks, the state of a
+/// session). Shared by its jobs and its maker. Its counter is guarded by one pool: use it with that pool only.
 class Group;
-/// `limit` is at least 1 (else std::logic_error).
+/// `limit` is at least 1, else throws std::logic_error.
 std::shared_ptr<Group> make_group(std::size_t limit);
 
-/// What a job takes of a group while it runs: one place, or all of them.
+/// How many places of a group a job takes while it runs: usually one, or all.
 struct Claim {
     static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
     Claim(std::shared_ptr<Group> of, std::size_t so_many = 1)  // NOLINT(google-explicit-constructor): mostly one place
@@ -30,23 +30,23 @@ struct Claim {
     Group* operator->() const { return group.get(); }
 
     std::shared_ptr<Group> group;
-    std::size_t places;  ///< more than there are: all
+    std::size_t places;  ///< if there are fewer places, all of them
 };
 using Groups = std::vector<Claim>;
 
-/// One piece of work, submitted once. `run` must not throw (what it throws is logged and dropped); it is destroyed on
-/// the worker right after it ran, so it may own the call that owns the job.
+/// A piece of work, submitted once. `run` must not throw; exceptions are logged and dropped. The worker destroys `run`
+/// right after it ran, so it may own the call that owns the job.
 struct Job {
     Groups groups;  ///< the pool sorts them
     std::function<void()> run;
     bool is_task = false;  ///< leaves WorkerLimits::kept_for_calls() places in the queue free
 
-    /// The pool's own, guarded by its lock.
+    /// Used by the pool, guarded by its lock.
     struct Notes {
         std::uint64_t sequence = 0;  ///< 0 before submit()
         bool waits = false;
-        Group* parked_at = nullptr;  ///< the full group that it waits for, null when it could run
-        std::size_t held = 0;        ///< places taken, of the first so many groups
+        Group* parked_at = nullptr;  ///< the full group that it waits for; null if it is ready
+        std::size_t held = 0;        ///< its places in the first `held` groups are taken
         std::size_t passed_over = 0;
         std::optional<SteadyTime> abandoned_at;
     } notes{};
@@ -61,39 +61,39 @@ struct SpareWorkers {
 };
 
 struct PoolStats {
-    std::size_t workers = 0;  ///< as configured; replacements and those they replace come on top
-    std::size_t busy = 0;     ///< of these: run a job, or their place is taken by a Place
+    std::size_t workers = 0;  ///< as configured, without replacements and the workers they replace
+    std::size_t busy = 0;     ///< of `workers`: those that run a job or are taken by a Place
     std::size_t queued = 0;
-    std::size_t replaced = 0;    ///< abandoned jobs that go on beside their replacement
+    std::size_t replaced = 0;    ///< abandoned jobs that still run, with a replacement for their worker
     std::uint64_t finished = 0;  ///< jobs and Places
-    std::uint64_t refused = 0;   ///< submit() that said full
+    std::uint64_t refused = 0;   ///< calls of submit() that returned `full`
 };
 
-/// A fixed pool of workers behind a bounded queue.
+/// A fixed number of workers and a bounded queue.
 ///
-/// A job beyond a group's limit waits in the queue, never in a worker. Of the jobs whose groups have room the earliest
-/// starts first: waiting jobs of one group keep their order (one that wants all of its places is not overtaken by those
-/// that want one), and a blocked group holds up no other job. A job that was
-/// passed over 16 times because its groups never had room at once is served before later ones. The worker that became
-/// idle last gets the next job. Thread safety: all methods from any thread.
+/// A job whose group is full waits in the queue and never blocks a worker. The earliest job whose groups have room
+/// starts first. Waiting jobs of one group keep their order, so a job that needs all places of a group is not overtaken
+/// by jobs that need one. A full group does not delay jobs of other groups. A job that was passed over 16 times,
+/// because its groups never had room at the same time, is served before later jobs. The worker that became idle last
+/// gets the next job. Thread safety: all methods from any thread.
 class WorkerPool {
 public:
     explicit WorkerPool(WorkerLimits limits, const Clock& clock = real_clock(), SpareWorkers spare = {});
     WorkerPool(const WorkerPool&) = delete;
     WorkerPool& operator=(const WorkerPool&) = delete;
-    /// Stops: waiting jobs are dropped without a run, running ones waited for. Places are given back before, and no
-    /// other thread is inside a method.
+    /// Drops waiting jobs without running them, and waits for running jobs. Destroy all Places before, and let no other
+    /// thread be inside a method.
     ~WorkerPool();
 
-    /// Full only when the job would have to wait and the queue is at its limit, for a task without the places that are
-    /// kept for calls. A rejected job may be submitted again.
+    /// `full` only if the job would have to wait and the queue is full; for a task, the places kept for calls count as
+    /// used. A rejected job may be submitted again.
     enum class Submitted { accepted, full, stopping };
     Submitted submit(std::shared_ptr<Job> job);
 
-    /// Takes a job out of the queue; false when it runs already or is done.
+    /// Removes a job from the queue; false if it already runs or has ended.
     bool withdraw(const std::shared_ptr<Job>& job);
 
-    /// A worker's place for the calling thread to run something itself; given back when it is destroyed, on any thread.
+    /// A worker's place, for work on the calling thread. The destructor frees it, on any thread.
     class Place {
     public:
         Place(Place&& other) noexcept;
@@ -107,25 +107,26 @@ public:
         Groups groups_;
         bool of_worker_;
     };
-    /// Nothing unless a worker is free, nothing waits, and no group (each given once) is at its limit.
+    /// Nullopt unless a worker is free and all groups have room, with no job waiting for one of them. Give each group
+    /// once.
     std::optional<Place> try_enter(const Groups& groups);
-    /// Room in the groups only, for a thread that waits more than it works: workers are not asked for. Nothing when one
-    /// is at its limit.
+    /// Takes places in the groups, but no worker: for a thread that mostly waits. Nullopt if a group has no room.
     std::optional<Place> try_hold(const Groups& groups);
 
     /// Nobody waits for this running job any more: once it has gone on for SpareWorkers::after, tend() replaces its
     /// worker. Its places in its groups stay taken until it really ends; then the surplus worker leaves.
     void abandon(const std::shared_ptr<Job>& job);
-    /// Housekeeping, about once a second, by one thread.
+    /// Maintenance: call it about once a second, from one thread.
     void tend();
-    /// False when all spare workers are in use and every worker is abandoned.
+    /// False when all spare workers are in use and all workers are abandoned.
     bool healthy() const;
 
-    /// How long a caller who was refused should wait: from the mean run time and the queue's length, 1 ms to 30 s.
+    /// How long a rejected caller should wait: 1 ms to 30 s, from the mean run time, current runs and the queue's
+    /// length.
     std::chrono::milliseconds retry_after() const;
 
-    /// Accepts no more; waits until the running and queued jobs are done (abandoned ones too) or the deadline, on the
-    /// machine's steady clock, is past (false).
+    /// Rejects new jobs, then blocks until all running (abandoned ones too) and queued jobs are done. False if the
+    /// deadline (real steady clock) passes first.
     bool drain(SteadyTime deadline);
 
     PoolStats stats() const;
