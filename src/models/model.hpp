@@ -13,64 +13,64 @@
 
 namespace shared_tensor::models {
 
-/// What a session's instance of a model has for itself.
+/// The part of a model's state that each session's instance has for itself.
 enum class State {
-    copied,  ///< all tensors but the parameters, and all other attributes (default)
-    deep,    ///< the parameters too: for models that change those
-    shared,  ///< attributes only; tensors that are replaced are its own, tensors changed in place are everybody's
-    none,    ///< nothing: the model keeps no state, calls of all sessions run at once on one instance
+    copied,  ///< all tensors except parameters, and all other attributes (default)
+    deep,    ///< the parameters too: for models that change them
+    shared,  ///< attributes only: a replaced tensor is the session's own, a tensor changed in place is shared
+    none,    ///< nothing: the model has no state; calls of all sessions run at once on one instance
 };
 
 struct LoadOptions {
     State state = State::copied;
-    std::size_t max_instances = 256;  ///< sessions with an instance at a time; a further one's call fails
-    std::string device{};             ///< where it is, and its arguments are put: "cpu", "cuda:1"; empty: host memory
-    std::string dtype{};  ///< of its floating-point parameters, and such arguments: "float16"; empty: as they are
-    bool grad = false;    ///< calls record for autograd
+    std::size_t max_instances = 256;  ///< sessions with an instance at a time; calls of further ones fail
+    std::string device{};             ///< device of the model and its arguments: "cpu", "cuda:1"; empty: host memory
+    std::string dtype{};              ///< type of floating-point parameters and arguments: "float16"; empty: unchanged
+    bool grad = false;                ///< calls record for autograd
 };
 
-/// Whether there is a session of that token: where it ended meanwhile, no instance is kept for it.
+/// Whether a session with that token is open. No instance is kept for a session that has ended.
 using SessionIsOpen = std::function<bool(const std::string& session)>;
 
-/// Of all parameters and buffers, each tensor once, as they were loaded: instances may have more.
+/// Size of all parameters and buffers, each tensor counted once, as loaded. Instances may use more memory.
 struct ModelSize {
-    std::size_t parameters = 0;  ///< numbers in them
+    std::size_t parameters = 0;  ///< number of elements
     std::uint64_t bytes = 0;
 };
 
 /// A model whose public methods are shared functions NAME.METHOD.
 ///
-/// State: each session (Context::caller().session) has an instance of its own, made at its first call and kept until
-/// session_closed(); calls of one session are to run one after another (FunctionOptions::stateful tells the
-/// dispatcher; an instance waits for its previous call in any case). Without a session every call starts from the
-/// state that was loaded. The parameters are shared by all instances.
-/// An instance may also be an object (model.create): a call that names it as `instance` runs on that one, and needs no
+/// State: each session (Context::caller().session) has its own instance, made at its first call and kept until
+/// session_closed(). Calls of one session must run one after another: FunctionOptions::stateful tells the dispatcher,
+/// and an instance also waits for its previous call. A call without a session starts from the loaded state. All
+/// instances share the parameters, unless the state is deep.
+/// An instance may also be an object (model.create): a call that passes it as `instance` runs on it and needs no
 /// session.
-/// The functions keep the module alive, so they may outlive the Model. Thread safety: all methods from any thread.
+/// The functions keep the model alive, so they may outlive the Model. Thread safety: all methods from any thread.
 class Model {
 public:
     virtual ~Model() = default;
     virtual const std::vector<std::shared_ptr<const SharedFunction>>& functions() const = 0;
-    /// An instance of its own, as a server's object; its type is "model.NAME".
+    /// Makes an instance as an object of the server; its type is "model.NAME".
     virtual ObjectPointer create() const = 0;
 
-    /// Methods that are not shared, with the reason: "forward: a parameter of type Any can't cross".
+    /// Methods that are not shared, with reasons: "forward: a parameter of type Any can't cross".
     virtual const std::vector<std::string>& left_out() const = 0;
 
     virtual ModelSize size() const = 0;
 
-    /// Frees that session's instance; a call that runs on it ends as if nothing had happened.
+    /// Frees the session's instance. A call that runs on it ends normally.
     virtual void session_closed(std::string_view session) = 0;
     virtual std::size_t instances() const = 0;
 };
 
-/// A file that is no model, or cannot be one here.
+/// The file is not a model, or the model cannot be loaded here.
 class [[gnu::visibility("default")]] LoadError : public std::runtime_error {
 public:
     enum class Kind { file, no_memory };
     LoadError(const std::string& model, const std::string& path, const std::string& why, Kind kind = Kind::file)
         : std::runtime_error("model " + model + ": " + path + ' ' + why), why_(why), kind_(kind) {}
-    const std::string& why() const { return why_; }  ///< without the path, in words that follow the file's name
+    const std::string& why() const { return why_; }  ///< the reason, without the path, to follow the file's name
     Kind kind() const { return kind_; }
 
 private:
@@ -78,16 +78,16 @@ private:
     Kind kind_;
 };
 
-/// An AOTInductor package, by its name: it holds native code, so it counts as a plugin.
+/// Whether the path names an AOTInductor package. It holds native code, so it counts as a plugin.
 inline bool is_compiled(std::string_view path) { return path.ends_with(".pt2"); }
 
-/// Reads a file. Only for paths that the operator gave: such a file is a program. Throws LoadError. Without `is_open`
-/// all sessions are open until they are closed.
+/// Loads a model file. Only for paths given by the operator: such a file is a program. Throws LoadError. Without
+/// `is_open`, sessions count as open until they are closed.
 using LoadModel = std::function<std::shared_ptr<Model>(const std::string& name, const std::string& path,
                                                        const LoadOptions& options, const SessionIsOpen& is_open)>;
 
-/// "name=path" or "name=path?stateful=deep&device=cuda:0&dtype=float16&grad=no", as it stands on the command line;
-/// stateful is yes, deep, shared or no.
+/// "name=path" or "name=path?stateful=deep&device=cuda:0&dtype=float16&grad=no", as on the command line. stateful is
+/// yes, deep, shared or no.
 struct ModelArgument {
     std::string name, path;
     LoadOptions options;

@@ -24,7 +24,7 @@ bool parse_grad(std::string_view word, const std::string& argument) {
     throw std::invalid_argument("model \"" + argument + "\": grad is yes or no");
 }
 
-/// What stands behind the last '?', if all of it are options: a path may hold one too.
+/// Parses the text after the last '?' if all of it are options: a path may contain a '?' too.
 void take_options(ModelArgument& result, const std::string& argument) {
     const std::size_t start = result.path.rfind('?');
     if (start == std::string::npos) return;

@@ -6,20 +6,22 @@
 
 namespace shared_tensor::models {
 
-/// Folders whose TorchScript files may be loaded on request. Such a file is a program, so the operator names them.
+/// Folders whose TorchScript files may be loaded on request. Such a file is a program, so the operator chooses the
+/// folders.
 /// Thread safety: all methods from any thread.
 class ModelFolders {
 public:
-    /// Throws std::invalid_argument for one that is not there, or that everybody may write to.
+    /// Throws std::invalid_argument for a folder that does not exist or that every user may write to.
     explicit ModelFolders(const std::vector<std::string>& folders);
 
     bool empty() const { return folders_.empty(); }
     struct Found {
-        std::string path;   ///< empty: none
-        std::string fault;  ///< why not; "" where there is none of that name
+        std::string path;   ///< empty: no such file, or rejected
+        std::string fault;  ///< why the file is rejected; empty if there is no such file
     };
-    /// `file`, "bottom.pt" or "v2/bottom.pt", in the first folder that has it. What lies outside, by "..", by being
-    /// absolute, or behind a link, is not there; what everybody may write to, or a folder above it, is refused.
+    /// Finds `file`, e.g. "bottom.pt" or "v2/bottom.pt", in the first folder that has it. Files outside the folders
+    /// ("..", absolute paths, links) are not found. A file is rejected if every user may write to it or to a folder on
+    /// its path.
     Found find(std::string_view file) const;
 
 private:

@@ -11,7 +11,7 @@ namespace shared_tensor::models {
 
 namespace {
 
-/// What stands before the methods' names; the rest of what makes these good is seen when they are shared.
+/// Checks the prefix of the methods' names. The other rules are checked when the methods are shared.
 bool is_name(std::string_view name) {
     constexpr std::size_t kMaxBytes = 100;
     return !name.empty() && name.size() <= kMaxBytes && name.front() != '.';
@@ -24,7 +24,7 @@ Refusal bad_name(const std::string& name) {
 
 }  // namespace
 
-/// Others are kept from a name while it is there.
+/// Reserves a name while it lives: no other thread can load or unload a model of that name.
 class ModelTable::Hand {
 public:
     Hand(Guarded<State>& state, std::string name) : state_(&state), name_(std::move(name)) {}
@@ -81,13 +81,14 @@ std::shared_ptr<Model> ModelTable::load_model(const std::string& name, const std
     return load_model_(name, path, options, is_open_);
 }
 
-/// In one step with its functions: nobody else has the name in hand. Sessions that end meanwhile are told to it.
+/// Publishes the model and its functions in one step. The caller has reserved the name. Sessions that end meanwhile are
+/// reported to the model.
 ModelTable::Info ModelTable::put(const std::string& name, Entry entry) {
     Info info = info_of(name, entry);
     const std::shared_ptr<Model> before = find(name), model = entry.model;
     state_.with([&](State& state) {
         state.coming.reserve(state.coming.size() + 1);
-        state.models.try_emplace(name);  // so that nothing can fail once its functions are there
+        state.models.try_emplace(name);  // so that nothing can fail after its functions are published
         state.coming.push_back(model);
     });
     const auto end_coming = [&](State& state) { std::erase(state.coming, model); };
@@ -107,9 +108,9 @@ ModelTable::Info ModelTable::put(const std::string& name, Entry entry) {
     for (const std::string& method : info.left_out)
         log::warn("model ", name, ": not shared: ", method);
     return info;
-}  // the model of before goes here, or with its last call
+}  // frees the previous model, unless calls still use it
 
-/// Why nobody may load it now.
+/// Why the model cannot be loaded now; nullopt if it can.
 std::optional<Refusal> ModelTable::fault_of(const State& state, const Wanted& wanted) const {
     const auto known = state.models.find(wanted.name);
     if (known != state.models.end() && !wanted.replace) {
@@ -119,7 +120,7 @@ std::optional<Refusal> ModelTable::fault_of(const State& state, const Wanted& wa
     std::size_t others = 0;
     for (const auto& [name, entry] : state.models)
         others += name != wanted.name && !entry.file.empty() ? 1 : 0;
-    for (const std::string& name : state.in_hand) {  // they may become such
+    for (const std::string& name : state.in_hand) {  // these names may become such models
         const auto found = state.models.find(name);
         others += found == state.models.end() || found->second.file.empty() ? 1 : 0;
     }
@@ -158,7 +159,7 @@ std::variant<ModelTable::Info, Refusal> ModelTable::load(const Wanted& wanted) {
     return load_file(wanted, found.path);
 }
 
-/// By who has the name in hand.
+/// The caller has reserved the name.
 std::variant<ModelTable::Info, Refusal> ModelTable::load_file(const Wanted& wanted, const std::string& path) {
     try {
         auto model = load_model(wanted.name, path, wanted.options);

@@ -18,16 +18,17 @@
 
 namespace shared_tensor::models {
 
-/// Why a model was not loaded or unloaded, in words for whoever asked for it. Names no path.
+/// Why a request to load or unload a model was rejected, as text for the client. Contains no path.
 struct Refusal {
     enum class Kind { request, busy, no_memory, closed };
     Kind kind = Kind::request;
-    std::string parameter{}, expected{}, got{};  ///< of a fault of the request; `got` of no_memory too
+    std::string parameter{}, expected{}, got{};  ///< set for Kind::request; `got` for no_memory too
 };
 
-/// The models of a server. They come and go while their functions are called: a call that runs ends on the model that
-/// it began with.
-/// Thread safety: all methods from any thread. load() and load_argument() block while a file is read; nothing else.
+/// The models of a server. Models can be loaded, replaced and unloaded while their functions are called: a running call
+/// ends on the model that it began with.
+/// Thread safety: all methods from any thread. load() and load_argument() block while they read a file;
+/// wait_for_loads() blocks; no other method does.
 class ModelTable {
 public:
     /// Loaded on request, without those of the command line: each holds its weights in memory.
@@ -38,19 +39,20 @@ public:
                std::size_t max_models, SessionIsOpen is_open = {}, const Clock& clock = real_clock());
 
     struct Info {
-        std::string name, file;  ///< file: as it was asked for; empty for one of the command line
+        std::string name, file;  ///< file: as requested; empty for models of the command line
         LoadOptions options;
         std::vector<std::string> functions, left_out;
         ModelSize size;
-        std::size_t sessions;  ///< that have an instance
+        std::size_t sessions;  ///< sessions that have an instance
         SystemTime loaded_at;
     };
 
-    /// "NAME=PATH?..." of the operator, from anywhere. Throws std::exception in one line that names both.
+    /// Loads "NAME=PATH?..." of the operator; the path may be anywhere. Throws a std::exception whose one-line text
+    /// names both.
     Info load_argument(const std::string& argument);
 
-    /// What a request asks for: a file of the operator's folders. Without `replace` a name that is taken is refused;
-    /// with it the new model is loaded first, and takes the place of the other in one step.
+    /// A request for a file in the operator's folders. A name that is in use is rejected unless `replace` is set. Then
+    /// the new model is loaded first and replaces the old one in one step.
     struct Wanted {
         std::string name, file;
         LoadOptions options;
@@ -58,14 +60,14 @@ public:
     };
     std::variant<Info, Refusal> load(const Wanted& wanted);
     std::optional<Refusal> unload(const std::string& name);
-    /// From now on nothing is loaded or unloaded.
+    /// Rejects all later loads and unloads.
     void close() { closed_.store(true); }
-    /// Waits for loads that have begun; false if they went on at `deadline`.
+    /// Blocks until running loads and unloads are done; false if they still run at `deadline`.
     bool wait_for_loads(SteadyTime deadline);
     bool loads_on_request() const { return !folders_.empty(); }
 
     std::vector<Info> list() const;
-    /// An instance of its own, as a server's object; null where there is no such model.
+    /// Makes an instance as an object of the server; null if there is no such model.
     ObjectPointer create(std::string_view name) const;
     void session_closed(std::string_view session);
 
@@ -77,9 +79,9 @@ private:
         SystemTime loaded_at;
     };
     struct State {
-        std::map<std::string, Entry, std::less<>> models;  ///< without a Model: of one that is coming
-        std::vector<std::shared_ptr<Model>> coming;        ///< may be called already, or soon
-        std::set<std::string> in_hand;                     ///< names that somebody is loading or unloading
+        std::map<std::string, Entry, std::less<>> models;  ///< an Entry without a Model: the model is being published
+        std::vector<std::shared_ptr<Model>> coming;        ///< being published: may be called already
+        std::set<std::string> in_hand;                     ///< names that a thread is loading or unloading
     };
     using FunctionList = std::vector<service::FunctionPointer>;
     class Hand;

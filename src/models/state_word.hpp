@@ -7,7 +7,7 @@
 
 namespace shared_tensor::models {
 
-/// "yes", "deep", "shared" or "no", as the option `stateful` has it; nothing for other words.
+/// Parses "yes", "deep", "shared" or "no", the values of the option `stateful`; nullopt for other words.
 std::optional<State> parse_state(std::string_view word);
 std::string_view word_of(State state);
 

@@ -33,7 +33,7 @@ std::string last_error() {
     return why != nullptr ? why : "no reason given";
 }
 
-/// Of the torch in that folder, as a file there says: "2.11.0"; empty where none does.
+/// The version of the torch in that folder, read from a file there: "2.11.0"; empty if there is no such file.
 std::string version_in(const fs::path& folder) {
     constexpr std::string_view kBegin = "__version__ = '";
     std::ifstream of_python(folder / "version.py"), of_archive(folder / "build-version");
@@ -46,7 +46,7 @@ std::string version_in(const fs::path& folder) {
     return line.substr(0, line.find('+'));
 }
 
-/// lib/python3.x/site-packages/torch below a prefix, and as Debian has it.
+/// Adds PREFIX/lib/python3.x/site-packages/torch, and dist-packages as Debian uses.
 void add_python_folders(const fs::path& prefix, std::vector<std::string>& folders) {
     std::error_code error;
     for (const char* const library : {"lib", "lib64"}) {
@@ -58,8 +58,8 @@ void add_python_folders(const fs::path& prefix, std::vector<std::string>& folder
     }
 }
 
-/// A libtorch that is built for CUDA needs two libraries of it, which Python's packages bring along; others take those
-/// of the system's toolkit.
+/// A libtorch built for CUDA needs these two CUDA libraries. Python packages include them; otherwise they come from the
+/// system's CUDA toolkit.
 void load_cuda_toolkit() {
     const fs::path toolkit = "/usr/local/cuda";
     for (const char* const version : {".13", ".12"}) {
@@ -69,7 +69,7 @@ void load_cuda_toolkit() {
     }
 }
 
-/// Loads the libtorch of that folder; the reason where it cannot be used.
+/// Loads the libtorch of that folder. Returns the reason if it cannot be used, else an empty string.
 std::string load_from(const fs::path& folder, bool is_named) {
     const fs::path file = folder / "lib" / "libtorch_cpu.so";
     std::error_code error;
@@ -85,7 +85,7 @@ std::string load_from(const fs::path& folder, bool is_named) {
     return ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr ? "" : why;
 }
 
-/// Throws std::runtime_error that says where it was looked for.
+/// Throws std::runtime_error that lists the folders tried.
 void load_libtorch(const std::string& named) {
     std::string looked;
     for (const std::string& folder : named.empty() ? torch_folders() : std::vector{named}) {
@@ -99,7 +99,7 @@ void load_libtorch(const std::string& named) {
         "; name its folder with --libtorch (python3 -c \"import torch; print(torch.__path__[0])\")");
 }
 
-/// Throws std::runtime_error where this process has another one than it was built for.
+/// Throws std::runtime_error if this process has another libtorch than it was built for.
 void check_libtorch() {
     const Libtorch loaded = loaded_libtorch();
     if (loaded.version.empty() || loaded.version == SHARED_TENSOR_TORCH_VERSION) return;
@@ -113,11 +113,12 @@ fs::path library_path() {
     std::error_code error;
     fs::path program = fs::read_symlink("/proc/self/exe", error);
     const auto* const started_as = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
-    if (error && started_as != nullptr) program = fs::absolute(started_as, error);  // no /proc here
+    if (error && started_as != nullptr) program = fs::absolute(started_as, error);  // /proc is not mounted
     return (program.parent_path() / ".." / SHARED_TENSOR_LIBRARY_FOLDER / kLibrary).lexically_normal();
 }
 
-/// Finds libtorch by itself where it says where that is, as in a build tree, or where the process has it already.
+/// The library finds libtorch by its own RUNPATH (in a build tree) or if the process has loaded it already. Otherwise
+/// loads libtorch first.
 void* open_library(const fs::path& file, const std::string& libtorch) {
     const auto open = [&] { return ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL); };
     void* library = libtorch.empty() ? open() : nullptr;
@@ -159,7 +160,7 @@ const TorchModels& load_library(const std::string& libtorch) {
     return *models;
 }
 
-/// Of this process; a forked child has its parent's libraries.
+/// One for each process; a forked child has its parent's libraries.
 constinit NeverDestroyed<OfThisProcess<Guarded<const TorchModels*>>> known;
 
 std::string text_of_version(std::uint64_t abi_version) {
@@ -176,7 +177,7 @@ Libtorch loaded_libtorch() {
     Libtorch loaded{kName};
     const link_map* map = nullptr;
     if (::dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0) loaded.path = map->l_name;
-    // Major, minor and patch in its three highest bytes (torch/headeronly/version.h).
+    // Major, minor and patch are its three highest bytes (torch/headeronly/version.h).
     using Version = std::uint64_t (*)();
     if (const auto version = reinterpret_cast<Version>(::dlsym(library, "aoti_torch_abi_version")))
         loaded.version = text_of_version(version());
@@ -201,7 +202,7 @@ std::vector<std::string> torch_folders() {
 
 const TorchModels& load_torch(const std::string& folder) {
     auto& held = known.value.get([] { return std::make_unique<Guarded<const TorchModels*>>(nullptr); });
-    auto loaded = held.lock();  // who comes meanwhile waits
+    auto loaded = held.lock();  // other threads wait until it is loaded
     if (*loaded == nullptr) *loaded = &load_library(folder);
     return **loaded;
 }

@@ -167,8 +167,7 @@ Worker* WorkerPool::Impl::assign(State& state, SteadyTime now) const {
 
 void WorkerPool::Impl::post(Worker* assigned) {
     while (assigned != nullptr) {
-        Worker* next = assigned->next_assigned;  // read first: after post() other threads may assign to this worker
-                                                 // again
+        Worker* next = assigned->next_assigned;  // read first: after post() it may be assigned again
         assigned->post(std::move(assigned->assigned));
         assigned = next;
     }
