@@ -22,8 +22,8 @@ namespace {
 
 using Loader = torch::inductor::AOTIModelPackageLoader;
 
-/// The compiled code is linked to libtorch.so, which holds nothing but the names of others: the loader must have it
-/// already, for it knows no folder to look in. Throws std::runtime_error.
+/// The compiled code is linked to libtorch.so, which only refers to other libraries. The code has no path to it, so
+/// libtorch.so must be loaded before. Throws std::runtime_error.
 void load_libtorch_beside_us() {
     Dl_info torch{};
     if (::dladdr(reinterpret_cast<const void*>(&at::set_num_threads), &torch) == 0) return;
@@ -34,7 +34,7 @@ void load_libtorch_beside_us() {
     throw std::runtime_error(why != nullptr ? why : file);
 }
 
-/// The compiled code, and what it takes and gives.
+/// The compiled code with the types of its arguments and result.
 struct Package {
     explicit Package(const std::string& path) : loader(path) {
         const std::vector<std::string> specs = loader.get_call_spec();
@@ -56,7 +56,8 @@ struct Package {
     CallSpec result;
 };
 
-/// NAME.forward. The compiled code has one set of buffers: calls run one after another, and wait in the queue.
+/// The function NAME.forward. The compiled code has one set of buffers, so calls run one after another; later ones wait
+/// in the queue.
 class CompiledFunction final : public SharedFunction {
 public:
     CompiledFunction(const std::string& model, std::shared_ptr<Package> package, const LoadOptions& load)
@@ -149,8 +150,8 @@ private:
 
 std::shared_ptr<Model> load_compiled_model(const std::string& name, const std::string& path,
                                            const LoadOptions& options) {
-    // The code then holds its inputs against the dtypes and shapes that it was compiled for; else it would read beyond
-    // the end of a smaller one.
+    // Makes the code check the dtypes and shapes of its inputs. Otherwise it would read beyond the end of an input that
+    // is too small.
     ::setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 1);
     try {
         load_libtorch_beside_us();

@@ -7,8 +7,8 @@
 
 namespace shared_tensor::models {
 
-/// An AOTInductor package (torch._inductor.aoti_compile_and_package, a .pt2 file), shared as NAME.forward. It holds
-/// native code, which runs as this process.
+/// Loads an AOTInductor package (a .pt2 file by torch._inductor.aoti_compile_and_package); it is shared as
+/// NAME.forward. It holds native code, which runs in this process.
 std::shared_ptr<Model> load_compiled_model(const std::string& name, const std::string& path,
                                            const LoadOptions& options);
 

@@ -6,7 +6,7 @@ namespace shared_tensor::models {
 
 namespace {
 
-/// All tensors that hang on attributes of the module and of its parts, containers not looked into.
+/// All tensor attributes of the module and its submodules. Does not look into containers.
 void collect_tensors(const torch::jit::Module& module, std::vector<at::Tensor>& tensors) {
     for (const torch::jit::Module& part : module.modules()) {
         for (const c10::IValue& slot : part._ivalue()->slots()) {
@@ -34,7 +34,7 @@ Instances::Instances(torch::jit::Module loaded, LoadOptions options, SessionIsOp
       common_(common_tensors(loaded_, options_.state)) {}
 
 torch::jit::Module Instances::fresh() const {
-    // What the memo knows already is taken as it is instead of copied.
+    // deepcopy() uses tensors of the memo instead of copying them.
     c10::IValue::HashIdentityIValueMap memo;
     for (const at::Tensor& tensor : common_)
         memo.emplace(tensor, tensor);
@@ -55,7 +55,7 @@ std::shared_ptr<Instance> Instances::find_or_make(std::string_view session) {
     if (session.empty()) return make();
     if (auto known = find(session)) return known;
     auto kept = keep(session, make());  // made without the lock: it copies tensors
-    // Its session may have ended before it was there to be erased: a call may wait longer than its session lives.
+    // A call can outlive its session, so the session may have ended before keep(): erase() found no instance then.
     if (is_open_ && !is_open_(std::string(session))) erase(session);
     return kept;
 }
@@ -73,7 +73,7 @@ std::shared_ptr<Instance> Instances::keep(std::string_view session, std::shared_
 }
 
 void Instances::erase(std::string_view session) {
-    std::shared_ptr<Instance> last;  // destroyed after the lock is given up
+    std::shared_ptr<Instance> last;  // destroyed after the lock is released
     auto sessions = sessions_.lock();
     const auto found = sessions->find(session);
     if (found == sessions->end()) return;

@@ -14,29 +14,29 @@
 
 namespace shared_tensor::models {
 
-/// The module of one session, and its turn. The lock is held while the model runs, against the house's rule: the turn
-/// is what it is there for, and the dispatcher has made it free already.
-/// Shared by the session or the handles that it belongs to, and by calls.
+/// The module of one session, and the mutex that calls take in turn. The mutex is held while the model runs, against
+/// the house rule: that is its purpose, and the dispatcher starts no two calls of a session at once.
+/// Shared by its session or its handles, and by calls.
 struct Instance {
     Instance(torch::jit::Module fresh, std::shared_ptr<const void> whose)
         : module(std::move(fresh)), kin(std::move(whose)) {}
     std::mutex turn;
     torch::jit::Module module;
-    const std::shared_ptr<const void> kin;  ///< that of the Instances which made it, and of no others
+    const std::shared_ptr<const void> kin;  ///< identifies the Instances object that made it
 };
 
-/// The instances of a model. Thread safety: all methods from any thread; none waits for a running model.
+/// The instances of a model. Thread safety: all methods from any thread; no method waits for a running model.
 class Instances {
 public:
-    /// `loaded` is never run unless the state is none.
+    /// `loaded` is never run, unless the state is none.
     Instances(torch::jit::Module loaded, LoadOptions options, SessionIsOpen is_open);
 
-    /// That of the session; a fresh one for an empty session. Throws std::runtime_error beyond max_instances.
+    /// The instance of the session; a new one if `session` is empty. Throws std::runtime_error beyond max_instances.
     std::shared_ptr<Instance> find_or_make(std::string_view session);
     void erase(std::string_view session);
-    /// One that belongs to no session.
+    /// Makes an instance that belongs to no session.
     std::shared_ptr<Instance> make() const;
-    /// Whether it is one of this model, and not of another one that was loaded by its name before.
+    /// Whether this object made the instance, rather than an earlier model of the same name.
     bool made(const Instance& instance) const { return instance.kin == kin_; }
     std::size_t size() const;
     bool stateless() const { return options_.state == State::none; }

@@ -7,7 +7,7 @@
 
 namespace shared_tensor::models {
 
-/// A LoadModel for TorchScript files (torch.jit.save), in evaluation mode.
+/// Implements LoadModel for TorchScript files (torch.jit.save), in evaluation mode, and for compiled models (.pt2).
 std::shared_ptr<Model> load_model(const std::string& name, const std::string& path, const LoadOptions& options = {},
                                   const SessionIsOpen& is_open = {});
 

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kTraceBegins = "The following operation failed in the TorchScript interpreter.";
 
-/// The interpreter puts its trace first and the error itself on the last lines.
+/// The interpreter writes its trace first and the error itself on the last lines.
 void cut_trace(CallFailure& failure) {
     static constexpr std::string_view kMark = "\nRuntimeError: ";
     std::string& text = failure.message;
@@ -47,13 +47,14 @@ CallFailure current_script_failure() noexcept {
             throw;
         } catch (const torch::jit::JITException& error) {
             return raised(error);
-        } catch (const InvalidValue& error) {  // the result's: no fault of the caller
+        } catch (const InvalidValue& error) {  // an invalid result: not the caller's fault
             CallFailure failure;
             failure.type = "shared_tensor::InvalidValue";
             failure.message = error.what();
             return failure;
         } catch (...) {
-            CallFailure failure = detail::current_failure({}, std::string::npos);  // the error stands at its end
+            CallFailure failure = detail::current_failure({}, std::string::npos);  // the error is at the end of the
+                                                                                   // text
             cut_trace(failure);
             return failure;
         }

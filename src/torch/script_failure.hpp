@@ -4,8 +4,8 @@
 
 namespace shared_tensor::models {
 
-/// Describes the exception that is being handled, as shared functions describe theirs: what a script raised with its
-/// Python type and its own message, without the trace through the model's source. Call it inside a catch clause only.
+/// Describes the current exception as shared functions do. A script's exception is described by its Python type and
+/// message, without the trace through the model's source. Call it only inside a catch clause.
 CallFailure current_script_failure() noexcept;
 
 }  // namespace shared_tensor::models

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kInstance = "instance";
 
-constexpr std::size_t kSelf = 1;  // a method's first argument
+constexpr std::size_t kSelf = 1;  // index of the first argument after self
 
 bool is_optional(const c10::Argument& argument) { return argument.type()->kind() == c10::TypeKind::OptionalType; }
 
@@ -86,7 +86,7 @@ public:
 
 private:
     c10::IValue call(std::string_view session) {
-        // Not InferenceMode, which is a little faster: tensors made under it can't be used freely afterwards.
+        // Not InferenceMode, which is a little faster: its tensors have restrictions afterwards.
         const at::AutoGradMode grad(instances_->options().grad);
         if (instances_->stateless()) return invoke(instances_->loaded());
         const auto instance = instance_ != nullptr ? instance_ : instances_->find_or_make(session);
@@ -101,7 +101,7 @@ private:
     std::shared_ptr<Instances> instances_;
     torch::jit::Function* method_;
     torch::jit::Stack arguments_;
-    std::shared_ptr<Instance> instance_;  // that the caller named; null: its session's
+    std::shared_ptr<Instance> instance_;  // passed by the caller; null: the instance of its session
 };
 
 ScriptFunction::ScriptFunction(const std::string& model, torch::jit::Function& method,

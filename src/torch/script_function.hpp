@@ -12,14 +12,14 @@
 
 namespace shared_tensor::models {
 
-/// An instance of that model, with a state of its own, as an object of the server.
+/// Makes an instance of the model, with its own state, as an object of the server.
 ObjectPointer as_object(const std::string& model, const Instances& instances);
 
-/// Why a method can't be shared, empty if it can.
+/// Why a method cannot be shared; empty if it can.
 std::string obstacle(const c10::FunctionSchema& schema);
 
-/// One method of a model. `schema` has no obstacle. Its last parameter is `instance`, which may be left out; a method
-/// that has one of that name itself gets none.
+/// One method of a model; obstacle() of its schema must be empty. Has an additional optional last parameter `instance`,
+/// unless the method itself has a parameter of that name.
 class ScriptFunction final : public SharedFunction {
 public:
     ScriptFunction(const std::string& model, torch::jit::Function& method, std::shared_ptr<Instances> instances);
@@ -42,11 +42,11 @@ private:
     bool takes_instance() const { return parameters_.size() > own_parameters_; }
 
     std::string name_, where_, doc_;
-    std::string object_type_;         // of its model's instances
-    std::size_t own_parameters_ = 0;  // of the method; one more may name an instance
+    std::string object_type_;         // of the model's instances
+    std::size_t own_parameters_ = 0;  // parameters of the method, without `instance`
     FunctionOptions options_;
     std::vector<ParameterInfo> parameters_;
-    std::shared_ptr<Instances> instances_;  // with the functions of all methods; holds the code of the module too
+    std::shared_ptr<Instances> instances_;  // shared by the functions of all methods; also owns the module's code
     torch::jit::Function* method_;
 };
 

@@ -28,7 +28,7 @@ void add(ModelSize& size, const at::Tensor& tensor) {
 
 ModelSize size_of(const torch::jit::Module& module) {
     ModelSize size;
-    std::unordered_set<const c10::TensorImpl*> seen;  // weights may be tied
+    std::unordered_set<const c10::TensorImpl*> seen;  // several parameters may be the same tensor
     const auto add_all = [&](const auto& tensors) {
         for (const at::Tensor& tensor : tensors) {
             if (!tensor.defined() || !seen.insert(tensor.unsafeGetTensorImpl()).second) continue;
@@ -79,7 +79,7 @@ private:
     std::vector<std::string> left_out_;
 };
 
-/// The first line that says something: some messages of libtorch begin with empty ones.
+/// The first line that is not empty: some messages of libtorch begin with empty lines.
 std::string first_line(const std::string& text) {
     const auto begin = text.find_first_not_of(" \t\r\n");
     return begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
@@ -89,7 +89,7 @@ std::string first_line(const std::string& text) {
     throw LoadError(name, path, why);
 }
 
-/// What libtorch would say in many words.
+/// Detects common errors, which libtorch would report at great length.
 void check_file(const std::string& name, const std::string& path) {
     std::error_code error;
     const auto status = std::filesystem::status(path, error);
@@ -102,7 +102,7 @@ void check_file(const std::string& name, const std::string& path) {
         refuse(name, path, "is no TorchScript file: torch.jit.save makes one");
 }
 
-/// Module::to() would make indices and masks into such numbers too.
+/// Converts floating-point tensors only. Module::to() would convert indices and masks too.
 void convert(torch::jit::Module& module, at::ScalarType dtype) {
     const at::NoGradGuard no_grad;
     const auto all = [&](const auto& tensors) {
@@ -114,7 +114,7 @@ void convert(torch::jit::Module& module, at::ScalarType dtype) {
     all(module.buffers());
 }
 
-/// Where it is to run, and in which numbers.
+/// Moves the module to the device and converts it to the dtype of `options`.
 void place(torch::jit::Module& module, const LoadOptions& options) {
     if (!options.device.empty()) module.to(c10::Device(options.device));
     if (const auto dtype = options.dtype.empty() ? std::nullopt : parse_dtype(options.dtype))
