@@ -33,7 +33,7 @@ bool Inbox::put(NodeMessage::Content message) {
 }
 
 std::optional<NodeMessage> Inbox::take(std::chrono::milliseconds timeout) {
-    constexpr std::chrono::hours kLongest(24 * 365);  // more would overflow the clock
+    constexpr std::chrono::hours kLongest(24 * 365);  // longer times would overflow the clock
     const SteadyTime deadline = real_clock().now() + std::clamp<SteadyTime::duration>(timeout, {}, kLongest);
     auto state = state_.lock();
     (void)state.wait_until(deadline, [](const State& now) { return now.closed || !now.waiting.empty(); });
@@ -45,7 +45,7 @@ std::optional<NodeMessage> Inbox::take(std::chrono::milliseconds timeout) {
 }
 
 void Inbox::close() {
-    decltype(State::waiting) dropped;  // without the lock
+    decltype(State::waiting) dropped;  // destroyed without the lock
     state_.with([&](State& state) {
         state.closed = true;
         state.bytes = 0;

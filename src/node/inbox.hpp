@@ -22,17 +22,17 @@ struct NodeMessage::Content {
 
 namespace node {
 
-/// Messages that wait for somebody. Thread safety: all methods from any thread; only take() blocks.
+/// A bounded queue of messages. Thread safety: all methods from any thread; only take() blocks.
 class Inbox {
 public:
     Inbox(std::size_t max_messages, std::uint64_t max_bytes) : max_messages_(max_messages), max_bytes_(max_bytes) {}
 
-    /// False when it is full, or closed. One message is taken into an empty inbox however large it is.
+    /// False if the inbox is full or closed. An empty inbox accepts one message of any size.
     bool put(NodeMessage::Content message);
-    /// Whether put() would take so many bytes now.
+    /// Whether put() would accept a message of `bytes` bytes now.
     bool has_room(std::uint64_t bytes) const;
     std::optional<NodeMessage> take(std::chrono::milliseconds timeout);
-    /// Nobody waits any more; what is there is dropped.
+    /// Wakes all threads in take(), drops all messages and rejects new ones.
     void close();
 
     std::size_t size() const;

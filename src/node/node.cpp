@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char *kDeliver = "node.deliver", *kHasRoom = "node.has_room";
 constexpr std::size_t kLongestName = 255;
-constexpr std::chrono::milliseconds kFirstPause{2}, kLongestPause{200};  // while an inbox is full
+constexpr std::chrono::milliseconds kFirstPause{2}, kLongestPause{200};  // between tries while an inbox is full
 constexpr std::chrono::milliseconds kDrainTime{1000};
 constexpr std::chrono::milliseconds kShortestTry{1000}, kLongestTimeout{std::chrono::hours(24)};
 
@@ -50,7 +50,7 @@ public:
         server.start();
     }
 
-    /// Everything that may be in flight when the node ends.
+    /// Runs `act` and counts it. Throws ShuttingDown if the node was shut down before or meanwhile.
     template <class Do>
     auto guarded(std::atomic<std::uint64_t>& count, Do act) {
         if (stopped) throw shut_down();
@@ -68,7 +68,8 @@ public:
         }
     }
 
-    /// Who calls it meanwhile waits for the end. In a forked child it ends the child's calls; the rest is its parent's.
+    /// A concurrent call waits until the first one is done. In a forked child it only ends the child's calls: the rest
+    /// belongs to the parent.
     void stop() {
         if (!process.is_here()) {
             stopped = true;
@@ -82,12 +83,12 @@ public:
         });
     }
 
-    /// Clients of other nodes; a forked child has its own.
+    /// Clients of other nodes. A forked child makes its own.
     node::Peers& peers() {
         return peers_.get([this] { return std::make_unique<node::Peers>(options.client, options.max_peers); });
     }
 
-    /// Where this process reaches its own server.
+    /// The URL at which this process can reach its own server.
     std::string own_url() const {
         const std::string& host = options.server.host;
         if (host != "0.0.0.0" && host != "::") return server.url();
@@ -126,7 +127,7 @@ Node::Node(NodeOptions options, Registry registry)
     : impl_(std::make_unique<Impl>(std::move(options), std::move(registry))) {}
 Node::~Node() {
     shutdown();
-    if (!impl_->process.is_here()) static_cast<void>(impl_.release());  // the inbox and the server are its parent's
+    if (!impl_->process.is_here()) static_cast<void>(impl_.release());  // the inbox and the server belong to the parent
 }
 
 std::string Node::url() const { return impl_->server.url(); }
@@ -150,7 +151,7 @@ NamedTensor Node::pull(const std::string& url, std::string_view name, const Pull
     });
 }
 
-/// A full inbox is asked for room before the tensor is sent once more.
+/// After a full inbox rejected the tensor, asks for room before it sends the tensor again.
 void Node::push(const std::string& url, std::string_view name, const TensorRef& tensor) const {
     impl_->guarded(impl_->pushed, [&] {
         const auto peer = impl_->peers().at(url);
@@ -163,7 +164,7 @@ void Node::push(const std::string& url, std::string_view name, const TensorRef& 
         };
         bool has_room = true;
         for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
-            // A key of its own: what is repeated after a break is delivered once.
+            // A new idempotency key for each try: a request that is repeated after a lost connection is delivered once.
             if (has_room && client(random_hex(16)).call<bool>(kDeliver, named("name", name), named("tensor", tensor)))
                 return true;
             if (impl_->stopped) throw shut_down();

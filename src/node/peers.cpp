@@ -17,13 +17,13 @@ bool shares_memory(const Client& client) {
 
 }  // namespace
 
-/// It is among those that shutdown() ends before anything is asked of it.
+/// Registers the client before it sends anything, so that shutdown() reaches it.
 std::shared_ptr<Peers::Peer> Peers::find_or_make(const std::string& url) {
     ClientOptions options = options_;
     options.url = url;
     auto made = std::make_shared<Peer>(Client(options));
     const SteadyTime now = real_clock().now();
-    std::shared_ptr<Peer> gone;  // without the lock
+    std::shared_ptr<Peer> gone;  // destroyed without the lock
     bool closed = false;
     auto peer = state_.with([&](State& state) {
         closed = state.closed;

@@ -14,7 +14,7 @@
 
 namespace shared_tensor::node {
 
-/// Clients of other nodes, each made when it is first asked for; beyond the bound the longest unused goes, but none
+/// Clients of other nodes, each made at first use. Beyond `most`, the client unused for longest is dropped, but none
 /// that is in use. Thread safety: all methods from any thread.
 class Peers {
 public:
@@ -24,13 +24,13 @@ public:
         explicit Peer(Client made) : client(std::move(made)) {}
         const Client client;
         std::once_flag looked;
-        bool is_near = false;  ///< memory is shared with it; set by at()
+        bool is_near = false;  ///< whether it shares memory with this process; set by at()
     };
     using PeerPointer = std::shared_ptr<const Peer>;
-    /// Blocks for a few round trips where it is not known yet. Throws std::invalid_argument for a url that is none, and
-    /// RpcError's children.
+    /// Blocks for a few round trips at the first use of a url. Throws std::invalid_argument for an invalid url, and the
+    /// RpcErrors of its client.
     PeerPointer at(const std::string& url);
-    /// Ends all that is in flight; those made from now on are shut down as well.
+    /// Aborts all requests in flight. Clients made later are shut down too.
     void shutdown();
     std::size_t size() const;
     std::map<std::string, ClientStatistics> statistics() const;
