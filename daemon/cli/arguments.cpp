@@ -16,7 +16,7 @@ bool is_name_character(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/// "factor" of "factor=3"; empty for a plain value.
+/// The name in "factor=3"; empty if the word is a plain value.
 std::string_view name_in(std::string_view word) {
     const auto equals = word.find('=');
     if (equals == std::string_view::npos || equals == 0) return {};

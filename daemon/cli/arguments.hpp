@@ -10,21 +10,21 @@
 
 namespace shared_tensor::cli {
 
-/// Arguments as a person types them.
+/// The arguments of a call, parsed from words of the command line.
 class TypedArguments final : public detail::Arguments {
 public:
-    /// Each word is a value, or all are name=value. Reads the files that they name. Throws UsageError.
+    /// Either all words are values, or all are name=value. Reads the files that they name. Throws UsageError.
     explicit TypedArguments(const std::vector<std::string>& words);
 
     bool empty() const override { return values_.empty(); }
     void write(ValueWriter params) const override;
 
 private:
-    std::vector<std::pair<std::string, Dynamic>> values_;  // the names are empty by position
+    std::vector<std::pair<std::string, Dynamic>> values_;  // names are empty for arguments by position
     bool by_name_ = false;
 };
 
-/// "3", "[1, 2]", "word", "@file.npy", "@file.json", "@-". Throws UsageError.
+/// Parses "3", "[1, 2]", "word", "@file.npy", "@file.json" or "@-". Throws UsageError.
 Dynamic read_value(const std::string& word);
 
 }  // namespace shared_tensor::cli

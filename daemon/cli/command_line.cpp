@@ -48,7 +48,7 @@ Exit codes: 0 it worked; 1 the server answered with an error; 2 the command line
   3 the server cannot be reached or gave no answer; 4 the time was over; 5 the call or task was cancelled.
 )";
 
-/// Stands before a negative number, which would be taken for an option.
+/// Prefix for negative numbers, which cxxopts would parse as options.
 constexpr char kMark = '\x01';
 
 bool is_negative_number(std::string_view word) {
@@ -201,7 +201,7 @@ CommandLine parse_command_line(int argc, const char* const* argv) {
         if (reader.has("help")) line.print = options.help({"Server", "Call", "Output", "Other"}) + kEnd;
         if (line.print) return line;
         read_options(reader, line);
-        line.words = parsed.unmatched();  // as they are: a list option would be cut at its commas
+        line.words = parsed.unmatched();  // not a list option, which would be split at commas
     } catch (const cxxopts::exceptions::exception& error) {
         throw UsageError(error.what());
     }

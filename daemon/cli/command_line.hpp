@@ -12,7 +12,7 @@
 
 namespace shared_tensor::cli {
 
-/// The command line, a value on it, or a file that it names is not right.
+/// The command line, a value in it, or a file that it names is invalid.
 class UsageError : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
@@ -30,20 +30,20 @@ enum Exit : int {
 
 struct CommandLine {
     std::string command;
-    std::vector<std::string> words;  ///< behind the command
+    std::vector<std::string> words;  ///< the words after the command
     ClientOptions client;
     CallOptions call;
-    std::string output;                       ///< file, empty: the terminal
-    std::string state;                        ///< of tasks
-    std::size_t limit = 100;                  ///< of tasks
-    std::size_t count = 1;                    ///< of ping
-    std::string name;                         ///< of put; empty: that of the file
-    std::optional<std::uint64_t> if_version;  ///< of put and delete
-    std::optional<std::uint64_t> after;       ///< of watch; none: the version of now
+    std::string output;                       ///< file; empty: the terminal
+    std::string state;                        ///< tasks: only those in this state
+    std::size_t limit = 100;                  ///< tasks: maximum number
+    std::size_t count = 1;                    ///< ping: number of round trips
+    std::string name;                         ///< put: the name; empty: the name of the file
+    std::optional<std::uint64_t> if_version;  ///< put, delete
+    std::optional<std::uint64_t> after;       ///< watch; nullopt: the current version
     bool json = false;
     bool as_task = false;
     bool names = false;
-    std::optional<std::string> print;  ///< --help or --version: text to print instead
+    std::optional<std::string> print;  ///< text to print instead of a command (--help, --version)
 };
 
 /// Throws UsageError.

@@ -49,7 +49,7 @@ int functions(const CommandLine& line) {
     return kOk;
 }
 
-/// "shm: no, this version hands CPU tensors over by body"
+/// One line per transport, e.g. "shm: no, this version hands CPU tensors over by body".
 std::string ways_text(const codec::Json& ways) {
     std::string text;
     for (const auto& [name, way] : ways.items()) {

@@ -6,16 +6,16 @@
 
 namespace shared_tensor::cli {
 
-/// Does what the command line says and returns the exit code. Throws UsageError, and what the client throws.
+/// Runs the command and returns the exit code. Throws UsageError and the exceptions of the client.
 int run(const CommandLine& line);
 
-/// A client as the command line wants it.
+/// A client with the options of the command line.
 Client connect(const CommandLine& line);
 
-/// Exactly so many words behind the command; `what` says what they are.
+/// Throws UsageError unless `least` to `most` words follow the command; `what` is the correct usage.
 void require_words(const CommandLine& line, std::size_t least, std::size_t most, const char* what);
 
-// Each a command.
+// Each function runs the command of its name (remove_tensor: delete).
 int call_as_task(const CommandLine& line);
 int submit(const CommandLine& line);
 int status(const CommandLine& line);

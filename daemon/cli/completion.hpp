@@ -2,7 +2,8 @@
 
 namespace shared_tensor::cli {
 
-/// The script for bash: completes commands, options, files behind '@', and names of functions by asking the server.
+/// The completion script for bash. Completes commands, options, files after '@', and names of functions, tasks and
+/// tensors, which it gets from the server.
 extern const char* const kBashCompletion;
 
 }  // namespace shared_tensor::cli

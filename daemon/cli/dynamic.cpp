@@ -14,7 +14,7 @@ namespace shared_tensor::cli {
 
 namespace {
 
-/// Tensors that stay in this process: {"$tensor": i} is the i-th of a value.
+/// For tensors in this process: {"$tensor": i} is tensor i of a value.
 class LocalPort final : public codec::TensorPort {
 public:
     explicit LocalPort(const codec::Value& value) : value_(&value) {}
@@ -30,7 +30,7 @@ private:
 
 codec::Json handle_of(const ObjectPointer& object) { return {{"id", object->id}, {"type", object->type}}; }
 
-/// Objects of a value of this process: {"$object": i} is the i-th.
+/// For objects in this process: {"$object": i} is object i of a value.
 class OwnHandles final : public codec::References {
 public:
     explicit OwnHandles(const codec::Value& value) : value_(&value) {}
@@ -43,7 +43,7 @@ private:
     const codec::Value* value_;
 };
 
-/// Handles as a person types them, {"$object": {"id": "o-..."}}: named, not owned.
+/// For handles typed by the user, {"$object": {"id": "o-..."}}. They refer to objects and do not own them.
 class TypedHandles final : public codec::References {
 public:
     std::shared_ptr<const codec::Value> value(const codec::Json&) override {

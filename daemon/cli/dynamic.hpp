@@ -9,23 +9,23 @@
 
 namespace shared_tensor::cli {
 
-/// A value of any shape, tensors anywhere inside.
+/// A value of any shape; tensors may be anywhere inside.
 struct Dynamic {
     codec::Value value;
 };
 
-/// What JSON text says in the protocol's words: {"$tensor": {"data": [1, 2]}} is a tensor. Throws InvalidValue.
+/// Reads a value in the JSON form of the protocol: {"$tensor": {"data": [1, 2]}} is a tensor. Throws InvalidValue.
 Dynamic from_json(const codec::Json& json);
 
-/// The same words with tensors as data or base64: for programs.
+/// The same JSON form for programs, with tensors as data or base64.
 codec::Json to_json(const Dynamic& value);
 
 Dynamic from_tensor(codec::TensorPointer tensor);
 
-/// The tensor, if that is all there is; else null.
+/// The tensor if the value is one tensor, else null.
 codec::TensorPointer only_tensor(const Dynamic& value);
 
-/// The tensors by name, if it is an object of tensors and nothing else; one tensor goes by the name "tensor".
+/// The tensors by name if the value is an object that holds only tensors; a single tensor gets the name "tensor".
 std::optional<tensor::TensorMap> tensors_of(const Dynamic& value);
 
 }  // namespace shared_tensor::cli

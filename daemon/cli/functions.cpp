@@ -34,7 +34,8 @@ std::string joined(const Json& list, const char* separator, Text text) {
     return result;
 }
 
-/// The schema of an optional is a choice between something and null; that of a number allows the names of NaN.
+/// The schema of an optional value is a choice of a type and null; the schema of a number also allows the names of NaN
+/// and infinities.
 std::string choice_text(const Json& choices) {
     Json others = Json::array();
     bool null = false;
@@ -72,7 +73,7 @@ std::string object_text(const Json& schema) {
     return "object";
 }
 
-/// Of the daemon itself: listed only when asked for by name.
+/// A method of the daemon itself: listed only if its name is given.
 bool is_own(const Json& method) {
     const Json& mark = member(method, "x-builtin");
     return mark.is_boolean() && mark.get<bool>();

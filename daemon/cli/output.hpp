@@ -7,13 +7,13 @@
 
 namespace shared_tensor::cli {
 
-/// Throws UsageError for a file that no result could be written to: before anything is called.
+/// Throws UsageError if the suffix of the file is not supported. Called before any call is made.
 void check_output(const std::string& path);
 
-/// The result to the file or the terminal, as the command line asks. Throws UsageError.
+/// Writes the result to the file or the terminal, as the command line says. Throws UsageError.
 void write_result(const CommandLine& line, const Dynamic& result);
 
-/// A line to standard output. Throws UsageError when it cannot be written.
+/// Prints a line to standard output. Throws UsageError if it cannot be written.
 void print_line(const std::string& text);
 
 }  // namespace shared_tensor::cli

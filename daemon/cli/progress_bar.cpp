@@ -19,7 +19,7 @@ std::size_t terminal_width() {
     return size.ws_col;
 }
 
-/// The function's own words, which may hold anything: they must not steer the terminal.
+/// Removes control characters, which would control the terminal: the text comes from the function.
 std::string printable(const std::string& text) {
     std::string result = text;
     std::replace_if(
@@ -43,7 +43,7 @@ std::string bar_text(const TaskStatus& status, std::size_t width) {
     text += printable(status.message);
     std::size_t end = std::min(text.size(), width);
     while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
-        --end;  // not inside a character
+        --end;  // do not cut a UTF-8 character in two
     return text.substr(0, end);
 }
 

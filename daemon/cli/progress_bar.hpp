@@ -6,10 +6,10 @@
 
 namespace shared_tensor::cli {
 
-/// "[#########           ]  45 %  sleeping"; cut to `width` characters.
+/// "[#########           ]  45 %  sleeping", cut to `width` bytes.
 std::string bar_text(const TaskStatus& status, std::size_t width);
 
-/// A line on standard error that tells how far a task is; nothing where that is no terminal.
+/// A line on standard error with the progress of a task. Shows nothing if standard error is not a terminal.
 class ProgressBar {
 public:
     ProgressBar();

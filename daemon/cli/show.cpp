@@ -13,7 +13,7 @@ namespace {
 
 using codec::Json;
 
-constexpr std::size_t kLine = 100;  // characters that count as short
+constexpr std::size_t kLine = 100;  // maximum length of a short value in characters
 constexpr std::size_t kStep = 2;
 
 class Printer {
@@ -74,7 +74,7 @@ std::string compact(const Json& json) {
 std::string show(const Dynamic& value) {
     const Json& json = value.value.json;
     if (json.is_string()) return json.get<std::string>();
-    if (!value.value.objects.empty()) return show_json(to_json(value));  // with its handles
+    if (!value.value.objects.empty()) return show_json(to_json(value));  // shows the handles of objects too
     const Json* plain = &json;
     if (json.is_object() && json.size() == 1 && json.begin().key() == "$literal") plain = &json.begin().value();
     return Printer(value.value.tensors).print(*plain);

@@ -7,7 +7,7 @@
 
 namespace shared_tensor::cli {
 
-/// A value for people: a string as it is, short JSON in one line, tensors with dtype, shape and some elements.
+/// A value for people: a string without quotes, short JSON in one line, tensors with dtype, shape and some elements.
 std::string show(const Dynamic& value);
 
 /// JSON for people: one line if it is short, else indented.

@@ -1,5 +1,5 @@
-// shared-tensor stream: a function that streams, at the terminal. What it reads comes from standard input, a JSON value
-// a line; what it writes is printed as it comes.
+// The command shared-tensor stream: calls a streaming function from the terminal. Sends the lines of standard input, a
+// JSON value each, to the function's input stream; prints the items of its output streams as they come.
 
 #include <poll.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace shared_tensor::cli {
 namespace {
 
 struct StreamNames {
-    std::vector<std::string> read, written;  ///< by the function
+    std::vector<std::string> read, written;  ///< streams that the function reads, and streams that it writes
 };
 
 StreamNames streams_of(const Client& client, const std::string& name) {
@@ -42,10 +42,10 @@ StreamNames streams_of(const Client& client, const std::string& name) {
     return names;
 }
 
-/// The lines of standard input, until its end or until `stop` is asked for.
+/// The lines of standard input, until its end or until `stop` is requested.
 class InputLines {
 public:
-    /// False at the end.
+    /// False at the end of the input.
     bool next(std::string& line, const std::stop_token& stop) {
         while (true) {
             if (const auto end = buffer_.find('\n'); end != std::string::npos) {
@@ -78,7 +78,7 @@ private:
     bool ended_ = false;
 };
 
-/// A failure is kept for the end of the command.
+/// Keeps a failure in `failed`; the command rethrows it at its end.
 void write_lines(Writer<Dynamic>& items, const std::stop_token& stop, std::exception_ptr& failed) {
     try {
         InputLines lines;
@@ -87,7 +87,7 @@ void write_lines(Writer<Dynamic>& items, const std::stop_token& stop, std::excep
             if (!items.write(read_value(line))) return;
         }
         items.end();
-    } catch (const RpcError&) {  // the call's own: its result tells
+    } catch (const RpcError&) {  // the call failed: result() throws
     } catch (...) {
         failed = std::current_exception();
     }
@@ -100,7 +100,7 @@ public:
         const std::string text = json_    ? compact({{"stream", stream}, {"item", to_json(value)}})
                                  : named_ ? stream + ": " + show(value)
                                           : show(value);
-        const std::lock_guard lock(mutex_);  // whole lines of several streams
+        const std::lock_guard lock(mutex_);  // so that lines of several streams do not mix
         print_line(text);
     }
     void result(const Dynamic& value) const {
@@ -141,7 +141,7 @@ int stream(const CommandLine& line) {
             try {
                 for (const Dynamic& item : items)
                     printer.item(written, item);
-            } catch (const RpcError&) {  // the call's own: its result tells
+            } catch (const RpcError&) {  // the call failed: result() throws
             }
         });
     }

@@ -20,7 +20,7 @@ std::string submitted(const Client& client, const CommandLine& line) {
     return client.submit_task(line.words.front(), arguments);
 }
 
-/// The timeout of the command line is for the waiting, not for each question on the way.
+/// The timeout of the command line limits the whole wait, not each request.
 Client patient(const CommandLine& line) {
     CommandLine other = line;
     other.call.timeout.reset();
@@ -45,7 +45,7 @@ std::string task_line(const codec::Json& task) {
            padded(text("updated_at"), 26) + text("method");
 }
 
-/// The task as the server shows it, by "task.get", "task.cancel".
+/// Calls "task.get" or "task.cancel" for the task of the command line and returns the server's JSON.
 codec::Json ask(const CommandLine& line, const char* method) {
     detail::ResultOf<Dynamic> slot;
     connect(line).call_into(method, detail::ArgumentsOf(named("id", line.words.front())), slot);
@@ -68,7 +68,7 @@ int exit_of(const std::string& state) {
     return kOk;
 }
 
-/// False when the time was over first.
+/// False if the timeout passed first.
 bool wait_with_bar(const Client& client, const std::string& id, const CommandLine& line) {
     ProgressBar bar;
     auto task = client.task(id);

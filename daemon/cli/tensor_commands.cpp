@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kForEver{std::chrono::hours(24 * 365)};
 
-/// Files are not right in many ways; all of them are the caller's to mend.
+/// Turns runtime errors of a file operation into UsageErrors: the user has to correct the file.
 template <class Use>
 auto with_file(const std::string& path, Use use) {
     try {
@@ -102,7 +102,7 @@ void write_named(const CommandLine& line, const NamedTensor& named) {
     if (!line.json) std::cerr << line.output << ": " << named.name() << ", version " << named.version() << '\n';
 }
 
-/// No memory is shared with the server: files go in parallel parts then, unless a way is required.
+/// The client shares no memory with the server, and no transport is required: files are then sent in parallel parts.
 bool is_far(const CommandLine& line, const Client& client) {
     if (!line.call.require.empty()) return false;
     const auto ways = client.ways();
@@ -192,7 +192,7 @@ int remove_tensor(const CommandLine& line) {
 int watch(const CommandLine& line) {
     require_words(line, 1, 1, "watch NAME [--after VERSION]");
     const std::string& name = line.words.front();
-    CommandLine patient = line;  // the timeout is for the waiting, not for each question on the way
+    CommandLine patient = line;  // the timeout limits the whole wait, not each request
     patient.call.timeout.reset();
     const NamedTensors names(connect(patient));
     const auto now = std::chrono::milliseconds(0);

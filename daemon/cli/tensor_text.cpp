@@ -13,15 +13,15 @@ namespace shared_tensor::cli {
 
 namespace {
 
-constexpr std::uint64_t kShownWhole = 60;  // elements
+constexpr std::uint64_t kShownWhole = 60;  // maximum number of elements that are all shown
 constexpr std::int64_t kEdge = 3;
 
-/// What a descriptor with its bytes says about a tensor.
+/// The properties and bytes of a tensor, from its descriptor.
 struct Look {
     tensor::DType dtype;
     tensor::Shape shape;
     std::span<const std::byte> bytes;  // contiguous
-    tensor::TensorExchange exchange;   // keeps the bytes
+    tensor::TensorExchange exchange;   // keeps the bytes alive
 };
 
 Look look_at(const codec::TensorPointer& tensor) {
@@ -46,7 +46,7 @@ public:
         std::uint64_t elements = 1;
         for (const auto size : look.shape)
             elements *= static_cast<std::uint64_t>(size);
-        short_ = elements > kShownWhole || elements == 0;  // an empty one may have many empty rows
+        short_ = elements > kShownWhole || elements == 0;  // an empty tensor may have many empty rows
     }
 
     std::string print() {
@@ -57,10 +57,10 @@ public:
 private:
     void print_element(std::int64_t index) {
         const std::byte* at = look_->bytes.data() + static_cast<std::size_t>(index) * item_;
-        if (codec_ == nullptr) {  // pairs of tiny numbers: their byte
+        if (codec_ == nullptr) {  // two small numbers in a byte: shows the byte
             text_ += std::to_string(std::to_integer<unsigned>(*at));
         } else if (const auto json = codec_->print(at); json.is_string()) {
-            text_ += json.get_ref<const std::string&>();  // NaN and its like
+            text_ += json.get_ref<const std::string&>();  // e.g. NaN
         } else {
             json_rpc::print_json(json, text_);
         }
