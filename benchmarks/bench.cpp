@@ -1,4 +1,4 @@
-// What the library costs, each figure beside a peer or a physical limit in the same run. See README.md.
+// Measures the cost of the library, each figure beside a peer or a physical limit in the same run. See README.md.
 
 #include <sys/resource.h>
 
@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kOneCore = "one core";
 constexpr const char* kAllCores = "all cores";
 
-/// A folder of its own for sockets, gone with its object.
+/// A temporary folder for sockets; the destructor removes it.
 class Folder {
 public:
     Folder() : path_((std::filesystem::temp_directory_path() / "shared_tensor_bench.XXXXXX").string()) {
@@ -38,7 +38,7 @@ private:
     std::string path_;
 };
 
-/// 1,000 connections need more descriptors than many a shell allows at first.
+/// 1,000 connections need more descriptors than many shells allow by default.
 void raise_descriptor_limit() {
     rlimit limit{};
     ::getrlimit(RLIMIT_NOFILE, &limit);

@@ -9,7 +9,7 @@ namespace bench {
 
 /// Sizes of the tensors that are sent.
 inline constexpr std::size_t kTensorBytes[] = {std::size_t{4} << 10, std::size_t{1} << 20, std::size_t{64} << 20};
-/// And of the large one (--large).
+/// Size of the additional tensor of --large.
 inline constexpr std::size_t kLargeTensorBytes = std::size_t{1} << 30;
 
 inline void fill(std::uint8_t* data, std::size_t size) {
@@ -23,7 +23,7 @@ inline std::vector<std::uint8_t> filled(std::size_t size) {
     return bytes;
 }
 
-/// Of a few places and the size: shows that an answer is whole at next to no cost.
+/// A checksum of the size and four bytes: checks that a tensor is complete, at almost no cost.
 inline std::int64_t fingerprint(const void* data, std::size_t size) {
     if (size == 0) return 0;
     const auto* bytes = static_cast<const std::uint8_t*>(data);

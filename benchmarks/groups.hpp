@@ -7,13 +7,13 @@
 namespace bench {
 
 struct Settings {
-    double seconds = 2;  ///< of each small measurement
+    double seconds = 2;  ///< duration of each small measurement
     std::string folder;  ///< for Unix sockets
-    std::string python;  ///< an interpreter that has torch, ray or pyarrow; empty: without these peers
-    bool large = false;  ///< tensors of 1 GiB too
+    std::string python;  ///< interpreter with torch, ray or pyarrow; empty: without these peers
+    bool large = false;  ///< also measure tensors of 1 GiB
 };
 
-/// The groups of rows; each prints its targets behind them.
+/// The groups of rows. Each prints its rows, then its targets.
 void small_calls(Report& report, const Settings& settings);
 void throughput(Report& report, const Settings& settings);
 void tensors(Report& report, const Settings& settings);

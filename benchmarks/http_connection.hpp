@@ -9,21 +9,21 @@
 
 namespace bench {
 
-/// One HTTP/1.1 connection that sends prepared bytes and takes an answer with Content-Length, as cheaply as can be: the
-/// same client for every HTTP server, so that the servers are compared.
+/// An HTTP/1.1 connection that sends prepared bytes and reads an answer with Content-Length, at the least cost. It is
+/// the same client for all HTTP servers, so only the servers differ.
 class HttpConnection {
 public:
-    /// Takes the connected socket over.
+    /// Takes ownership of the connected socket.
     explicit HttpConnection(int fd) : socket_(fd), buffer_(64 << 10, '\0') {}
 
     void send(std::string_view request) { write_all(socket_.fd(), request.data(), request.size()); }
-    /// The body of the next answer, until the next call. Throws when the status is not 200.
+    /// The body of the next answer; valid until the next call. Throws if the status is not 200.
     std::string_view receive();
     std::string_view round_trip(std::string_view request) {
         send(request);
         return receive();
     }
-    /// Of the last answer, head and body.
+    /// Size of the last answer: head and body.
     std::size_t answer_bytes() const { return used_; }
     int fd() const { return socket_.fd(); }
 
@@ -35,18 +35,18 @@ private:
     std::size_t used_ = 0;
 };
 
-/// Where an HTTP server listens: a TCP port of this machine, or the path of a Unix socket.
+/// The address of an HTTP server: a TCP port of this machine, or the path of a Unix socket.
 struct Endpoint {
     int port = 0;
     std::string path{};  ///< empty: TCP
 
     int connect() const { return path.empty() ? connect_tcp(port) : connect_unix(path); }
     std::string host() const { return path.empty() ? "127.0.0.1:" + std::to_string(port) : "localhost"; }
-    /// A POST of /jsonrpc.
+    /// An HTTP request: POST /jsonrpc with this body.
     std::string post(std::string_view body) const;
 };
 
-/// A call that is made once and again: every answer has to be the one that was understood at first.
+/// A call that is made again and again: each answer must equal the first, which was checked.
 struct HttpCall {
     Endpoint endpoint;
     std::string request;           ///< head and body
@@ -54,7 +54,7 @@ struct HttpCall {
     std::size_t answer_bytes = 0;  ///< head and body
 };
 
-/// Makes the call once; `understood` tells whether its answer is right.
+/// Makes the call once; `understood` checks its answer.
 HttpCall prepare_call(Endpoint endpoint, std::string_view body,
                       const std::function<bool(std::string_view)>& understood);
 

@@ -14,7 +14,7 @@ namespace bench {
 
 namespace {
 
-constexpr std::size_t kThreads = 80;  // cpp-httplib holds one for every connection
+constexpr std::size_t kThreads = 80;  // cpp-httplib needs a thread for each connection
 constexpr const char* kJson = "application/json";
 
 void answer_echo(const httplib::Request& request, httplib::Response& response) {

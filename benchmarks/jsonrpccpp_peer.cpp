@@ -30,9 +30,9 @@ private:
 bool have_jsonrpccpp() { return true; }
 
 int serve_jsonrpccpp() {
-    const int port = free_port();  // it takes no port 0
-    // Its connections are shared out to the threads, and one with more than its share of 1,020 closes some: few
-    // threads.
+    const int port = free_port();  // it does not support port 0
+    // It divides its limit of 1,020 connections among the threads, and closes connections of a thread that exceeds its
+    // share: so use few threads.
     jsonrpc::HttpServer connector(port, "", "", 8);
     EchoServer server(connector);
     if (!server.StartListening()) return 1;

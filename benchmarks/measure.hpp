@@ -13,7 +13,7 @@ inline double micros_since(Clock::time_point start) {
     return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-/// Figures of one kind; latencies are in microseconds.
+/// Values of one kind; latencies are in microseconds.
 struct Sample {
     std::vector<double> values;
 
@@ -28,7 +28,7 @@ struct Sample {
     void append(const Sample& more) { values.insert(values.end(), more.values.begin(), more.values.end()); }
 };
 
-/// Calls once and again for `seconds`, after a tenth of it unmeasured.
+/// Calls again and again for `seconds`; does not record the first tenth of that time.
 template <class Call>
 Sample time_calls(double seconds, Call&& call) {
     const auto begin = Clock::now();

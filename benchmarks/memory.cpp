@@ -17,9 +17,9 @@
 #include "servers.hpp"
 #include "sockets.hpp"
 
-// A tensor that one process holds, until another has its first element, and until it has summed all of them. Everything
-// is warm: who can keep a mapping has kept it. Letting go of the tensor comes after the time was taken, with all peers
-// alike; what it costs ours stands in rows of its own, from one call of a row of calls to the next.
+// One process holds a tensor. Measures the time until another process has read its first element, and until it has
+// summed all elements. Everything is warm: peers that can keep a mapping have kept it. For all peers, the release of
+// the tensor is not in that time; for shared_tensor, separate rows include it: the mean of a row of calls.
 
 namespace bench {
 
@@ -38,7 +38,7 @@ constexpr const char* kCopy = "memcpy, warm";
 constexpr const char* kFresh = "shared_tensor, fresh result";
 constexpr const char* kBorn = "shared_tensor, fresh result born in shared memory";
 
-/// What is read of the tensor.
+/// How much of the tensor is read.
 enum class Read { first, all };
 
 std::int64_t read(const std::int64_t* values, std::size_t count, Read what) {
@@ -49,12 +49,12 @@ std::int64_t read(const std::int64_t* values, std::size_t count, Read what) {
     return sum;
 }
 
-/// As filled by the servers: all ones.
+/// The servers fill tensors with ones.
 std::int64_t expected(std::size_t count, Read what) {
     return what == Read::first ? 1 : static_cast<std::int64_t>(count);
 }
 
-/// Microseconds of one hand-over.
+/// Makes one hand-over and returns its microseconds.
 using Measured = std::function<double(Read)>;
 
 template <class Work>
@@ -69,7 +69,7 @@ Measured timed(std::size_t size, Work work) {
     };
 }
 
-/// The server holds a sealed memfd; asked, it answers where the tensor lies in it.
+/// The server holds a memfd and answers each question with the offset of the tensor in it.
 Measured kept_mapping(const ServerProcess& server, std::size_t size) {
     const auto socket = std::make_shared<Socket>(connect_unix(server.address()));
     const int descriptor = receive_descriptor(socket->fd());
@@ -99,7 +99,7 @@ Measured ours(const ClientPointer& client, const char* function, std::size_t siz
     };
 }
 
-/// With the release of each: of one call in a row of them.
+/// Includes the release of each tensor: the mean of several calls in a row.
 Measured rounds_of_ours(const ClientPointer& client, std::size_t size) {
     const Measured one = ours(client, "held", size);
     return [=](Read what) {
@@ -111,7 +111,7 @@ Measured rounds_of_ours(const ClientPointer& client, std::size_t size) {
     };
 }
 
-/// A call of the same server that brings a number: what a call costs at least.
+/// A call to the same server that returns a number: the minimum cost of a call.
 Measured small_call(const ClientPointer& client) {
     return [=](Read) {
         const auto start = Clock::now();
@@ -123,11 +123,11 @@ Measured small_call(const ClientPointer& client) {
 struct Row {
     std::string name;
     Measured measured;
-    Measured before = measured;  ///< what comes right before, not counted: it wakes whoever slept
+    Measured before = measured;  ///< runs right before, unmeasured: wakes sleeping threads
 };
 using Rows = std::vector<Row>;
 
-/// All of them once in every round: their ratios are of the same moments.
+/// Measures all rows once in each round, so that ratios compare the same moments.
 std::map<std::string, Sample> measure(const Rows& rows, Read what, int rounds) {
     std::map<std::string, Sample> samples;
     for (int round = -3; round < rounds; ++round) {
@@ -163,9 +163,8 @@ void held(Report& report, const Settings& settings, const Clients& clients, std:
     const ServerProcess mapping({"mapping", settings.folder + "/mapping" + std::to_string(size), std::to_string(size)});
     const Measured small = small_call(clients.tcp), small_unix = small_call(clients.unix_);
     const Measured one = ours(clients.tcp, "held", size), one_unix = ours(clients.unix_, "held", size);
-    // Both after the same calls, of both kinds: the server is as awake for the one as for the other, and the
-    // instructions of both are in the caches. How much dearer a tensor is where only those of a small call are, a row
-    // of its own says.
+    // Small call and tensor both run after the same calls of both kinds: so the server's threads are equally awake, and
+    // the instructions of both are in the caches. The row kHeldFirst shows the cost of a tensor after small calls only.
     const auto both = [](const Measured& call, const Measured& tensor) -> Measured {
         return [=](Read what) { return call(what) + tensor(what) + call(what); };
     };

@@ -27,7 +27,7 @@ std::unique_ptr<st::Node> make_node(const char* local_socket) {
     return std::make_unique<st::Node>(options);
 }
 
-/// One thread a message at a time, or eight; each push returns when the message is in the other's inbox.
+/// One thread with one message at a time, or eight threads. A push returns when the message is in the receiver's inbox.
 std::vector<Contestant> contestants(const st::Node& near, const st::Node& far, const std::string& url,
                                     const std::string& grpc, std::size_t bytes, int threads) {
     const auto pushes = [=](const st::Node& node) {

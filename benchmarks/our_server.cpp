@@ -52,7 +52,7 @@ at::Tensor ones(std::int64_t size) {
     return tensor;
 }
 
-/// The same tensor for every call.
+/// Returns the same tensor for each call.
 at::Tensor held(std::int64_t size) {
     static std::mutex mutex;
     static std::map<std::int64_t, at::Tensor> all;
@@ -62,13 +62,13 @@ at::Tensor held(std::int64_t size) {
     return tensor;
 }
 
-/// From ordinary memory, copied for every call.
+/// Returns a tensor in ordinary memory, which is copied for each call.
 at::Tensor fresh(std::int64_t size) {
     static const at::Tensor source = at::ones({size / 8}, at::kLong);
     return source;
 }
 
-/// Copied into shared memory by the function itself.
+/// The function itself copies the tensor into shared memory.
 at::Tensor born(std::int64_t size) {
     static const at::Tensor source = at::ones({size / 8}, at::kLong);
     at::Tensor tensor = st::empty_shared({size / 8}, at::kLong);

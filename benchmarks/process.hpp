@@ -8,11 +8,12 @@
 
 namespace bench {
 
-/// This program in a server's role, in a process of its own: started, asked for where it listens, ended with its
-/// object.
+/// A process that runs this program in the role of a server. Reads the server's address at the start; the destructor
+/// kills the process.
 class ServerProcess {
 public:
-    /// `role` with its arguments. Waits until it has printed one line on its standard output: its address.
+    /// `role` is the role and its arguments. Blocks until the process has printed its address as one line on standard
+    /// output.
     explicit ServerProcess(const std::vector<std::string>& role);
     ~ServerProcess();
     ServerProcess(const ServerProcess&) = delete;
@@ -26,11 +27,11 @@ private:
     std::string address_;
 };
 
-/// Runs `work` in a child process and waits for it: what it starts (threads of libraries) ends with it, and its
-/// processor affinity is its own. Returns whether it did not throw. Call it before there are threads.
+/// Runs `work` in a child process and waits for it. So threads that libraries start end with it, and it has its own
+/// processor affinity. Returns false if `work` threw or the child was killed. Call it before there are threads.
 bool in_child(const std::function<void()>& work);
 
-/// This process and its future children on the first of the cores that it may use.
+/// Pins this process and its later children to the first core that it may use.
 void pin_to_one_core();
 
 }  // namespace bench

@@ -23,7 +23,7 @@ std::string read_line(int fd) {
 
 [[noreturn]] void become(const std::string& python, const std::string& role, std::size_t size, int in, int out) {
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    ::setpgid(0, 0);  // what it starts ends with it
+    ::setpgid(0, 0);  // so that processes that it starts end with it
     ::dup2(in, STDIN_FILENO);
     ::dup2(out, STDOUT_FILENO);
     const std::string bytes = std::to_string(size);

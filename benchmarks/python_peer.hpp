@@ -8,17 +8,18 @@
 
 namespace bench {
 
-/// A peer that is written in Python (python_peers.py), in processes of its own: one hand-over for each round that it is
-/// asked for, timed by itself.
+/// A peer in Python (python_peers.py), in its own processes. Each round() makes one hand-over, which the peer times
+/// itself.
 class PythonPeer {
 public:
-    /// `role` is torch or ray. Null where Python, or the peer's package, is not there.
+    /// `role` is torch, ray or flight. Null if Python or the peer's package is missing.
     static std::shared_ptr<PythonPeer> start(const std::string& python, const std::string& role, std::size_t size);
     ~PythonPeer();
     PythonPeer(const PythonPeer&) = delete;
     PythonPeer& operator=(const PythonPeer&) = delete;
 
-    /// "first" or "all". Microseconds. Throws when the peer has ended.
+    /// `what` is "first" or "all"; for flight "take", "give" or "both". Returns microseconds. Throws if the peer has
+    /// ended.
     double round(const std::string& what);
 
 private:

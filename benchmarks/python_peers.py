@@ -2,8 +2,10 @@
 
     python python_peers.py torch|ray|flight BYTES
 
-Prints "ready" once another process holds a tensor (array) of so many bytes, all ones. Then, for each line "first" or "all" on standard
-input: has it handed over, reads its first element or the sum of all, and prints how many microseconds that took.
+Prints "ready" once another process holds a tensor (array) of BYTES bytes, all ones. Then, for each line "first" or
+"all" on standard input, gets the tensor from that process, reads its first element or sums all elements, and prints
+how many microseconds that took. For flight the lines are "take", "give" and "both": the array goes to the server,
+comes from it, or both.
 """
 
 import os

@@ -13,14 +13,14 @@ namespace bench {
 
 namespace {
 
-/// One client after the other.
+/// Serves one client after another.
 [[noreturn]] void serve_each(int listener, const std::function<void(int)>& serve) {
     for (;;) {
         const Socket client(::accept(listener, nullptr, nullptr));
         try {
             serve(client.fd());
         } catch (const std::runtime_error&) {
-            // the client left
+            // the client disconnected
         }
     }
 }
@@ -34,7 +34,7 @@ std::function<void(int)> ping_pong(std::size_t in, std::size_t out) {
     };
 }
 
-/// Reads so many bytes and answers with so many; a fingerprint of what came where nothing else is to be sent.
+/// Reads `in` bytes and answers with `out` bytes, or with a fingerprint of the input if `out` is 0.
 class Copier {
 public:
     void operator()(int fd) {

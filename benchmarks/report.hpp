@@ -11,7 +11,7 @@ namespace bench {
 
 using Figures = std::vector<std::pair<std::string, double>>;
 
-/// What a ratio of two rows should be.
+/// A bound for the ratio of two rows.
 struct Target {
     std::string text;  ///< "inline / bare httplib"
     double value = 0;
@@ -21,10 +21,10 @@ struct Target {
     bool reached() const;
 };
 
-/// Rows as they are measured: a table for people on standard output, JSON lines for programs in a file.
+/// Writes rows as they are measured: a table for people to standard output, and JSON lines for programs to a file.
 class Report {
 public:
-    /// Appends to the file; no file without a path. `where` goes into every line.
+    /// Appends to the file; without a path, writes no file. `where` is written into each line.
     Report(const std::string& json_lines_path, std::string where);
 
     void group(const std::string& title);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kIdle = 1000;
 constexpr int kTasks = 100'000;
-constexpr int kPart = 5000;  ///< of the tasks: the second and the last so many are compared, when all is warm
+constexpr int kPart = 5000;  ///< compares the second 5,000 tasks with the last 5,000: by the second, all is warm
 
 constexpr const char* kTen = "10 functions";
 constexpr const char* kControl = "10 functions, another process of the same";
@@ -28,7 +28,7 @@ nlohmann::json ask(const Endpoint& server, HttpConnection& connection, const std
     return nlohmann::json::parse(connection.round_trip(server.post(request.dump()))).at("result");
 }
 
-/// Connections that made a call and stay open.
+/// Connections that made one call and stay open.
 std::vector<HttpConnection> idle_connections(const Endpoint& server) {
     std::vector<HttpConnection> idle;
     for (int i = 0; i < kIdle; ++i) {
@@ -47,7 +47,7 @@ struct Submitted {
     Sample few, many;
 };
 
-/// Tasks are submitted one after another; those that find the queue full are submitted again.
+/// Submits tasks one after another; tasks that were rejected because the queue was full are submitted again.
 Submitted finish_tasks(const Endpoint& server) {
     HttpConnection connection(server.connect());
     const std::string submit = server.post(

@@ -46,7 +46,7 @@ Contestant raw(const Endpoint& endpoint, const HttpCall& like) {
             }};
 }
 
-/// Our server and its peers, all on TCP or all on Unix sockets.
+/// Our server and its peers, all over TCP or all over Unix sockets.
 class Servers {
 public:
     Servers(const Settings& settings, bool on_unix)

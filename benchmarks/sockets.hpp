@@ -5,21 +5,21 @@
 
 namespace bench {
 
-/// Plain blocking sockets: the measure that everything else is held against. Errors throw std::runtime_error.
+/// Plain blocking sockets, the baseline for all figures. Errors throw std::runtime_error.
 int listen_tcp(int& port);
 int listen_unix(const std::string& path);
 int connect_tcp(int port);
 int connect_unix(const std::string& path);
-/// Before any data: reno instead of the machine's congestion control, which may pace even loopback.
+/// Selects reno instead of the machine's congestion control, which may pace even loopback. Call it before data is sent.
 void use_reno(int fd);
 void read_all(int fd, void* data, std::size_t size);
 void write_all(int fd, const void* data, std::size_t size);
 
-/// Over a Unix socket, with one byte.
+/// Sends a descriptor over a Unix socket, with one byte.
 void send_descriptor(int fd, int descriptor);
 int receive_descriptor(int fd);
 
-/// A TCP port that was free a moment ago.
+/// A TCP port that was free at the time of the call.
 int free_port();
 
 /// Closes its file descriptor.

@@ -35,7 +35,7 @@ constexpr const char* kFlight = "Arrow Flight (pyarrow), TCP";
 
 std::int64_t fingerprint_of(const at::Tensor& tensor) { return fingerprint(tensor.const_data_ptr(), tensor.nbytes()); }
 
-/// Three calls over one connection, from and into buffers that are written already.
+/// Calls over one connection, from and into buffers whose pages were touched before.
 TensorCallers raw_copies(int fd, std::size_t size) {
     const auto socket = std::make_shared<Socket>(fd);
     static const auto out = std::make_shared<std::vector<std::uint8_t>>(filled(size));  // one size, one call at a time
@@ -74,7 +74,7 @@ TensorCallers our_calls(const std::string& url, std::size_t size) {
     };
 }
 
-/// A named tensor as a file, in parallel parts and ranges.
+/// Transfers a named tensor as a file, in parallel parts and ranges.
 TensorCallers our_files(const std::string& url, std::size_t size, bool verify) {
     shared_tensor::ClientOptions options;
     options.url = url;
@@ -100,7 +100,7 @@ struct Servers {
     std::optional<ServerProcess> grpc;
 };
 
-/// Flight's code is C++; Python hands it over.
+/// Flight itself is C++; Python only calls it.
 TensorCallers flight_calls(const std::shared_ptr<PythonPeer>& peer) {
     return {[=] { peer->round("take"); }, [=] { peer->round("give"); }, [=] { peer->round("both"); }};
 }
@@ -108,8 +108,8 @@ TensorCallers flight_calls(const std::shared_ptr<PythonPeer>& peer) {
 using Named = std::vector<std::pair<std::string, TensorCallers>>;
 using Field = std::vector<const char*>;
 
-/// Who is measured in one go. Each of them keeps its bytes on both sides: of large ones the memory holds some at a
-/// time, each time beside the same raw copy.
+/// The groups of contestants that are measured together. Each contestant keeps its bytes on both sides. Memory holds
+/// only some contestants with large tensors at a time, so each group has the same raw copy to compare with.
 std::vector<Field> fields(std::size_t size) {
     if (size < kLargeTensorBytes) {
         return {{kRawTcp, kRawReno, kOursTcp, kOursRanges, kOursTrusting, kRawUnix, kOursUnix, kGrpc, kGrpcChunks,
@@ -151,19 +151,20 @@ Named callers(const Field& field, const Servers& servers, std::size_t size, cons
     return all;
 }
 
-/// How often they take turns, and how many calls each makes when it is its turn.
+/// How many rounds there are, and how many calls each contestant makes in a round.
 struct Turns {
     int rounds, calls;
 };
 
-/// The first call of a turn finds caches that the others have filled: for small tensors that would be what is measured.
+/// The first call of a turn finds caches filled by the others. For small tensors that would dominate, so turns are
+/// longer.
 Turns turns_of(std::size_t size) {
     if (size >= kLargeTensorBytes) return {3, 1};
     if (size > (std::size_t{16} << 20)) return {20, 1};
     return {50, 10};
 }
 
-/// All of them in every round: their ratios are of the same moments.
+/// Measures all contestants in each round, so that ratios compare the same moments.
 std::map<std::string, Sample> measure(const Named& callers, Caller TensorCallers::*way, Turns turns) {
     std::map<std::string, Sample> samples;
     for (int round = -2; round < turns.rounds; ++round) {
@@ -206,11 +207,11 @@ void measure_way(Report& report, const Named& callers, Caller TensorCallers::*wa
     if (size >= kTensorBytes[2] && way != &TensorCallers::both) print_targets(report, samples);
 }
 
-/// In a process of its own, whose memory goes with it.
+/// Runs in a child process, so that its memory is freed afterwards.
 void measure_field(Report& report, const Field& field, const Settings& settings, std::size_t size) {
     const Servers servers(settings.folder);
     const Named all = callers(field, servers, size, settings.python);
-    if (all.size() < field.size() && size >= kLargeTensorBytes) return;  // the peer that it is about is not here
+    if (all.size() < field.size() && size >= kLargeTensorBytes) return;  // the peer of this group is missing
     measure_way(report, all, &TensorCallers::take, "to the server", size);
     measure_way(report, all, &TensorCallers::give, "from the server", size);
     measure_way(report, all, &TensorCallers::both, "there and back", size);

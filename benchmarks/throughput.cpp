@@ -20,8 +20,8 @@ constexpr const char* kInlineOwn = "shared_tensor, inline function, own clients"
 constexpr const char* kWorkerOwn = "shared_tensor, worker function, own clients";
 constexpr const char* kGrpc = "gRPC C++ unary, its own clients";
 
-/// Connections that each send the next request when the answer is there, driven by one thread with epoll so that the
-/// load costs little.
+/// Connections that each send the next request when the answer has arrived. One thread drives them with epoll, so that
+/// the load generator costs little.
 class Crowd {
 public:
     Crowd(const HttpCall& call, int size) : call_(call), poller_(::epoll_create1(EPOLL_CLOEXEC)) {
