@@ -1,4 +1,4 @@
-// The same four calls one after another, by futures, by callbacks, and as a task that tells how far it is.
+// The same four calls one after another, with futures, with callbacks, and as a task that reports its progress.
 //
 //     shared-tensor-server --load libexample_plugin.so &
 //     async_vs_sync
@@ -48,7 +48,7 @@ void by_callbacks(const AsyncClient& client) {
     left.wait();
 }
 
-/// A task runs in the server while nobody waits: its result is kept for whoever asks.
+/// A task runs in the server even if no client waits; its result is kept until a client asks for it.
 void as_a_task(const Client& client) {
     Task<double> task = client.submit<double>("sleep", 2 * kSeconds);
     task.on_progress([](const TaskStatus& status) {

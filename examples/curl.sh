@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The protocol by hand: a call, an error, a batch, a notification, a task and a tensor, with curl only.
+# The protocol without a client library: a call, an error, a batch, a notification, a task and a tensor, with curl only.
 #
 #     shared-tensor-server --load libexample_plugin.so &
 #     examples/curl.sh
 #
-# docs/protocol.md has the whole of it. With --unix-socket PATH: curl --unix-socket PATH http://localhost/jsonrpc
+# docs/protocol.md describes the whole protocol. With --unix-socket PATH: curl --unix-socket PATH http://localhost/jsonrpc
 set -euo pipefail
 url=${SHARED_TENSOR_URL:-http://127.0.0.1:2537}
 

@@ -1,4 +1,4 @@
-// What can go wrong, how a client learns of it, and when a call is repeated.
+// Which errors a call can have, how a client gets them, and when a call is repeated.
 //
 //     shared-tensor-server --load libexample_plugin.so &
 //     errors_and_retries
@@ -15,7 +15,7 @@ namespace {
 using namespace shared_tensor;  // NOLINT(google-build-using-namespace): an example
 using namespace std::chrono_literals;
 
-// Errors of the server are RpcError's children, with its code, message and data.
+// Errors of the server are classes derived from RpcError, with the server's code, message and data.
 void errors(const Client& client) {
     try {
         client.call<double>("add", "one", 2);
@@ -39,7 +39,7 @@ void errors(const Client& client) {
     }
 }
 
-// A deadline holds for the call with all its tries. The server gets it too, and cancels what nobody waits for.
+// A timeout limits the call with all its tries. The server gets it too, and cancels a call that no client waits for.
 void deadline(const Client& client) {
     CallOptions options;
     options.timeout = 200ms;
@@ -50,7 +50,7 @@ void deadline(const Client& client) {
     }
 }
 
-// Nothing was sent, so it may be tried again: here three times, by a strategy of our own that also tells about it.
+// No request was sent, so the call may be tried again: here three times, by our own strategy, which also prints.
 void no_server() {
     ClientOptions options;
     options.url = "http://127.0.0.1:1";
@@ -68,8 +68,8 @@ void no_server() {
     std::printf("retries: %llu\n", static_cast<unsigned long long>(client.statistics().retries));
 }
 
-// A connection that breaks after the call was sent: repeated only when that does no harm. Either the function is known
-// to be harmless (`idempotent`), or a key lets the server run it once and give every repeat the first one's result.
+// The connection breaks after the call was sent: the call is repeated only if that is safe. Either the function may run
+// twice (`idempotent`), or a key makes the server run it once and answer each repeat with the first result.
 void safe_to_repeat(const Client& client) {
     CallOptions harmless;
     harmless.idempotent = true;

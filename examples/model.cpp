@@ -1,10 +1,10 @@
-// A stateful TorchScript model, called directly: what a session is for.
+// A stateful TorchScript model, called directly. Shows why sessions exist.
 //
 //     shared-tensor-server --model vad=silero_vad.jit &
 //     model
 //
-// The Silero voice-activity model takes 512 samples at 16 kHz at a time, answers how likely they are speech, and keeps
-// state from call to call. voice_activity/ does this with real recordings.
+// The Silero voice-activity model takes 512 samples at 16 kHz per call, returns the probability of speech, and keeps
+// state between calls. voice_activity/ does this with real recordings.
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -52,11 +52,11 @@ void show(const char* who, const std::vector<float>& answers) {
 int main() {
     try {
         const Client client;
-        // Without a session every call begins with the state that the model was loaded with.
+        // Without a session, each call starts from the state that was loaded.
         const auto without = probabilities(client);
         show("without a session", without);
 
-        // With one, calls follow each other; two sessions do not disturb each other.
+        // In a session, each call starts from the state of the previous one. Sessions do not affect each other.
         const Client anna = client.new_session(), ben = client.new_session();
         const auto first = probabilities(anna);
         show("Anna's session", first);

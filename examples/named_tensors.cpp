@@ -1,4 +1,4 @@
-// Processes that share a model's weights: a trainer publishes them, readers use them where they lie.
+// Processes that share a model's weights: a trainer publishes them, and readers use them without a copy.
 //
 //     shared-tensor-server --load libexample_plugin.so &
 //     named_tensors
@@ -45,7 +45,7 @@ double first_of(const NamedTensor& weights) {
     return at::linear(x, weights["fc.weight"], weights["fc.bias"])[0][0].item<double>();
 }
 
-/// Another process: uses a version, waits for the next, and uses that.
+/// Runs in another process: uses a version, waits for the next version, and uses that.
 void read(const char* who) {
     const NamedTensors names((Client()));
     if (!names.watch("example.weights", 0, 30s)) throw std::runtime_error("nobody published any weights");

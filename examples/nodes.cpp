@@ -1,5 +1,6 @@
-// Nodes: a server and a client in one process, each. One publishes, the others pull; messages go from one to another.
-// Over TLS with a token they are as good between hosts: here both are in one program, as if they were on two.
+// Nodes: each is a server and a client in one process. One node publishes tensors and others pull them; nodes push
+// messages to each other. With TLS and a token this works between hosts too: here both nodes are in one program, as if
+// on two.
 //
 //     nodes
 
@@ -27,7 +28,7 @@ NodeOptions options() {
     NodeOptions options;
     options.server.tokens = {{"nodes", "a secret that all nodes of this group share"}};
     options.client.token = options.server.tokens.front().secret;
-    options.client.local_socket = "none";  // as on another host: no memory is shared
+    options.client.local_socket = "none";  // as on another host: no shared memory
     return options;
 }
 
@@ -41,7 +42,7 @@ void pull(const Node& publisher, const Node& reader) {
     std::printf("three rows of it: %lld\n", static_cast<long long>(rows.tensor().as<at::Tensor>().numel()));
 }
 
-/// What is pushed before anybody receives waits in the inbox.
+/// Messages that arrive before receive() is called wait in the inbox.
 void push(const Node& sender, const Node& receiver) {
     std::jthread sending([&] {
         for (int i = 0; i < 100; ++i)

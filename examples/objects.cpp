@@ -1,4 +1,4 @@
-// Objects that stay in the server, and batches whose items need each other.
+// Objects that stay in the server, and batches whose items use results of other items.
 //
 //     shared-tensor-server --load libexample_plugin.so --model vad=silero_vad.jit &
 //     objects
@@ -29,27 +29,28 @@ void check(bool right, const char* what) {
     std::printf("%s\n", what);
 }
 
-/// The function makes a C++ object that has no form on the wire; what comes is a handle, which other functions take.
+/// The function makes a C++ object that cannot be sent. Its result is a handle, which other functions take as an
+/// argument.
 void share_a_vocabulary(const Client& client) {
     const auto words = client.call<Object>("vocabulary.make", Words{"the", "cat", "sat"});
     std::printf("a handle of type %s\n", std::string(words.type()).c_str());
     check(client.call<std::vector<int>>("vocabulary.numbers", words, Words{"sat", "dog"}) == std::vector<int>{2, -1},
           "sat is 2, dog is unknown");
 
-    // This one takes Shared<Vocabulary>, so it has the object for itself; others wait in the queue meanwhile.
+    // This function takes Shared<Vocabulary>, so it has exclusive access; other calls wait in the queue meanwhile.
     check(client.call<int>("vocabulary.add", words, "dog") == 4, "four words now");
     check(client.call<std::vector<int>>("vocabulary.numbers", words, Words{"dog"})[0] == 3, "dog is 3");
 
-    // A handle of something else is refused before anything runs.
+    // A handle of another type is rejected before the function runs.
     try {
         client.call("vocabulary.add", client.call<Object>("model.create", "vad"), "word");
         throw std::runtime_error("a model was taken for a vocabulary");
     } catch (const shared_tensor::InvalidParams& error) {
         std::printf("%s\n", error.what());
     }
-}  // the last copy of the handle goes: the server ends the object
+}  // the last copy of the handle is destroyed: the server destroys the object
 
-/// A stateful model: each instance hears its own sound.
+/// A stateful model: each instance processes its own sound.
 void listen_twice(const Client& client) {
     const at::Tensor sound = (at::arange(512, at::TensorOptions().dtype(at::kFloat)).sin() * 0.3).unsqueeze(0);
     const auto heard = [&](const Object& instance) {
@@ -63,7 +64,7 @@ void listen_twice(const Client& client) {
     check(heard(ben) == first && heard(ben) == second, "another one has its own");
 }
 
-/// An item of a batch as the argument of a later one: the tensor in between does not leave the server.
+/// The result of a batch item is an argument of a later item: the tensor does not leave the server.
 void chain_calls(const Client& client) {
     const at::Tensor x = at::arange(1 << 20, at::TensorOptions().dtype(at::kFloat));
     auto batch = client.batch();

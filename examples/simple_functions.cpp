@@ -1,9 +1,8 @@
-// One program that shares functions, serves them and calls them: what a server of your own looks like.
+// One program that shares functions, serves them and calls them: an example of your own server.
 //
 //     simple_functions
 //
-// Elsewhere the three parts live apart: functions in a plugin, the server in shared-tensor-server, the calls in
-// clients.
+// Usually the three parts are separate: functions in a plugin, the server in shared-tensor-server, calls in clients.
 
 #include <cstdio>
 #include <exception>
@@ -37,7 +36,7 @@ std::map<std::string, int> count_words(const std::string& text) {
 }
 SHARE_AS("count_words", count_words, arg("text"));
 
-// A struct of your own, with an optional field: {"item": "tea", "count": 2} or with "note".
+// Your own struct, with an optional field: {"item": "tea", "count": 2}, with or without "note".
 struct Order {
     std::string item;
     int count = 1;
@@ -62,7 +61,7 @@ void call_all(const Client& client) {
     for (const auto& [word, count] : client.call<std::map<std::string, int>>("count_words", "to be or not to be"))
         std::printf("count_words: %s %d\n", word.c_str(), count);
 
-    // By position, or by name; what has a default may be left out.
+    // Arguments by position, or by name. Arguments with a default may be left out.
     const shop::Order order{"tea", 2, "hot"};
     std::printf("describe: %s\n", client.call<std::string>("shop.describe", order).c_str());
     const auto named_call =
@@ -76,13 +75,13 @@ void call_all(const Client& client) {
 int main() {
     try {
         Registry registry = Registry::from_shared();
-        // Not only functions: a lambda with what it holds.
+        // Shares a lambda with captured data: not only functions can be shared.
         const double factor = 3;
         registry.add(
             "times", [factor](double x) { return factor * x; }, arg("x"));
 
         ServerOptions options;
-        options.port = 0;  // the kernel chooses
+        options.port = 0;  // the kernel chooses a free port
         Server server(std::move(registry), options);
         server.start();
         call_all(Client(server.url()));

@@ -1,4 +1,4 @@
-// Streams: values that go while the function runs, one way, the other, and both at once.
+// Streams: values that are sent while the function runs, in one direction, in the other, and in both at once.
 //
 // Needs a daemon with the example plugin (plugin/streams.cpp has the functions).
 
@@ -25,7 +25,7 @@ void from_the_function(const Client& client) {
     Reader<std::int64_t> numbers = call.reader<std::int64_t>();
     while (sum < 100)
         sum += numbers.next().value();
-    numbers = {};  // enough: the function is told
+    numbers = {};  // ends the stream: write() in the function returns false
     std::printf("took the first numbers up to a sum of %lld; the function stopped early: %s\n",
                 static_cast<long long>(sum), call.result() < 1'000'000'000 ? "yes" : "no");
 }
@@ -36,11 +36,11 @@ void to_the_function(const Client& client) {
         Writer<double> numbers = call.writer<double>();
         for (int i = 1; i <= 1000; ++i)
             numbers.write(i);
-    }  // the end of the Writer is the end of the stream
+    }  // the destructor of the Writer ends the stream
     std::printf("the sum of 1 to 1000: %.0f\n", call.result());
 }
 
-/// Tensors both ways at once: one thread writes, another reads. Neither gets ahead of the other by more than a window.
+/// Tensors in both directions at once: one thread writes, another reads. The sender is at most one window ahead.
 void both_ways(const Client& client) {
     auto call = client.stream<std::int64_t>("scale_each", named("factor", 3.0));
     auto tensors = call.writer<at::Tensor>();

@@ -1,4 +1,4 @@
-// A plugin: functions that any process may call once the server has loaded it.
+// A plugin: functions that any process can call once a server has loaded it.
 //
 //     shared-tensor-server --load libexample_plugin.so
 //     shared-tensor call add 1 2
@@ -31,7 +31,7 @@ nlohmann::json echo(nlohmann::json value) { return value; }
 
 double add(double a, double b) { return a + b; }
 
-/// Sleeps in small steps, so that a cancellation ends it soon and callers see how far it is.
+/// Sleeps in small steps, so that it can be cancelled soon and callers see its progress.
 double sleep_for(shared_tensor::Context& context, double seconds) {
     using Seconds = std::chrono::duration<double>;
     const auto start = std::chrono::steady_clock::now();
@@ -50,20 +50,20 @@ void fail(const std::string& message) { throw std::runtime_error(message); }
 
 at::Tensor scale(const at::Tensor& x, double factor) { return at::mul(x, factor); }
 
-/// Written where the caller maps it: handing it over copies nothing.
+/// The tensor is made in shared memory, so returning it copies nothing.
 at::Tensor ramp(std::int64_t count) {
     at::Tensor numbers = shared_tensor::empty_shared({count}, at::kFloat);
     return at::arange_out(numbers, count);
 }
 
-/// at::mul makes its result itself: the scope has it made there.
+/// at::mul allocates its own result; the scope makes it allocate in shared memory.
 at::Tensor scaled_ramp(std::int64_t count, double factor) {
     const at::Tensor numbers = at::arange(count, at::kFloat);
     const shared_tensor::SharedAllocationScope scope;
     return at::mul(numbers, factor);
 }
 
-/// The same tensor for every caller: it stays in the daemon.
+/// Returns the same tensor to each caller; it stays in the daemon.
 at::Tensor held_ramp(std::int64_t count) {
     static std::mutex mutex;
     static std::map<std::int64_t, at::Tensor> held;
@@ -73,7 +73,7 @@ at::Tensor held_ramp(std::int64_t count) {
     return numbers;
 }
 
-/// Written to by all who got it: a board that processes of one user share.
+/// A tensor that all its receivers can write to: processes of one user share it as a board.
 at::Tensor board(std::int64_t count) {
     static std::mutex mutex;
     static std::map<std::int64_t, at::Tensor> boards;
@@ -83,15 +83,15 @@ at::Tensor board(std::int64_t count) {
     return numbers;
 }
 
-/// Thinks about its argument for a while.
+/// A slow function that can be cancelled.
 double slow_sum(shared_tensor::Context& context, const at::Tensor& x, double seconds) {
     context.sleep_for(std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds)));
     context.check_cancelled();
     return at::sum(x).item<double>();
 }
 
-// An object that stays in the server. Numbers are looked up by any number of calls at once; a call that adds a word has
-// the vocabulary for itself.
+// An object that stays in the server. Any number of calls can look up numbers at once; a call that adds a word has
+// exclusive access.
 using example::Vocabulary;
 using shared_tensor::Shared;
 

@@ -1,4 +1,4 @@
-// Functions that stream: what they read and write goes on while they run.
+// Functions that stream: they read and write values while they run.
 //
 //     StreamCall<double> call = client.stream<double>("running_sum");
 //     curl -N -H 'Accept: text/event-stream' ... '{"jsonrpc":"2.0","id":1,"method":"count","params":[5]}'
@@ -23,7 +23,7 @@ using shared_tensor::Context;
 using shared_tensor::Reader;
 using shared_tensor::Writer;
 
-/// 1, 2, 3, ... to its caller, until that wants no more.
+/// Sends 1, 2, 3, ... to the caller, until `up_to` or until the caller ends the stream.
 std::int64_t count(Context& context, Writer<std::int64_t> numbers, std::int64_t up_to, double seconds_between) {
     const auto pause =
         std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(seconds_between));
@@ -35,7 +35,7 @@ std::int64_t count(Context& context, Writer<std::int64_t> numbers, std::int64_t 
     return sent;
 }
 
-/// From its caller.
+/// Reads numbers from the caller.
 double sum_of(Reader<double> numbers) {
     double sum = 0;
     for (const double number : numbers)
@@ -43,7 +43,7 @@ double sum_of(Reader<double> numbers) {
     return sum;
 }
 
-/// Both at once: the sum so far for each number.
+/// Reads and writes at once: sends the sum so far for each number.
 double running_sum(Reader<double> numbers, Writer<double> sums) {
     double sum = 0;
     for (const double number : numbers)
@@ -51,7 +51,7 @@ double running_sum(Reader<double> numbers, Writer<double> sums) {
     return sum;
 }
 
-/// Tensors in both directions; how many there were.
+/// Tensors in both directions. Returns how many there were.
 std::int64_t scale_each(Reader<at::Tensor> tensors, Writer<at::Tensor> scaled, double factor) {
     std::int64_t count = 0;
     for (const at::Tensor& tensor : tensors) {
@@ -61,7 +61,8 @@ std::int64_t scale_each(Reader<at::Tensor> tensors, Writer<at::Tensor> scaled, d
     return count;
 }
 
-/// One float32 tensor after another, as a model's tokens come. Fails after `fail_after`, where that is not negative.
+/// Sends small float32 tensors one after another, like the tokens of a model. Fails after `fail_after` tensors, unless
+/// that is negative.
 void tokens(Writer<at::Tensor> out, std::int64_t count, std::int64_t width, std::int64_t fail_after) {
     for (std::int64_t i = 0; i < count; ++i) {
         if (i == fail_after) throw std::runtime_error("there is no token " + std::to_string(i));
@@ -69,7 +70,7 @@ void tokens(Writer<at::Tensor> out, std::int64_t count, std::int64_t width, std:
     }
 }
 
-/// Reads and keeps nothing.
+/// Reads the tensors and keeps none.
 double drain(Reader<at::Tensor> tensors) {
     double sum = 0;
     for (const at::Tensor& tensor : tensors)

@@ -8,7 +8,7 @@
 
 namespace example {
 
-/// Words and their numbers. It stays in the server: callers hold handles of it.
+/// Words and their numbers. Stays in the server; callers hold handles of it.
 class Vocabulary {
 public:
     explicit Vocabulary(std::vector<std::string> words) : words_(std::move(words)) {}

@@ -1,4 +1,4 @@
-// The network: here in C++, as it would be cut and saved in Python with torch.jit.save.
+// The network. Here it is made in C++; in Python it would be split and saved with torch.jit.save.
 
 #include "parts.hpp"
 
@@ -14,7 +14,7 @@ namespace split_model {
 
 namespace {
 
-/// Weights that are the same everywhere, and of no simple pattern.
+/// Weights that are equal on all machines and have no simple pattern.
 at::Tensor weights(std::int64_t rows, std::int64_t columns, double phase) {
     return at::arange(rows * columns, at::kFloat).add(phase).mul(0.7).sin().reshape({rows, columns}).mul(0.1);
 }

@@ -7,10 +7,10 @@
 
 namespace split_model {
 
-/// Writes bottom.pt, trunk.pt and top.pt, TorchScript files, into that folder: the parts of one small network.
+/// Writes the parts of a small network into that folder as TorchScript files: bottom.pt, trunk.pt and top.pt.
 void write_parts(const std::string& folder);
 
-/// What the three do one after another, in this process.
+/// Runs the three parts one after another in this process.
 at::Tensor run_parts(const std::string& folder, at::Tensor x);
 
 }  // namespace split_model

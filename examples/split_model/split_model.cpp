@@ -1,11 +1,11 @@
-// One network in three daemons, each with a part of it, as split learning does: the client holds the data and the
-// chain, and says which host loads which part; each host has only its own weights.
+// Split learning: one network in three daemons, each with a part of it. The client holds the data, tells each host
+// which part to load, and chains the calls; each host has only the weights of its part.
 //
 //     split_model write FOLDER                                     # the parts, as TorchScript files
 //     shared-tensor-server --model-folder FOLDER --service-name bottom ... &   # one on each host
 //     split_model run FOLDER URL_OF_BOTTOM URL_OF_TRUNK URL_OF_TOP
 //
-// examples/split_model/run does all of that on one machine, over TCP.
+// examples/split_model/run does all of this on one machine, over TCP.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -37,7 +37,7 @@ at::Tensor batch(int number) { return at::arange(32 * 64, at::kFloat).add(number
 Client connect(const char* url) {
     shared_tensor::ClientOptions options;
     options.url = url;
-    options.local_socket = "none";  // as from another host
+    options.local_socket = "none";  // as if from another host
     return Client(options);
 }
 
@@ -54,7 +54,7 @@ void show(const Client& client) {
                 succeeded, microseconds(statistics.compute.p50), microseconds(statistics.network.p50));
 }
 
-/// Into the place of what was loaded there before. The daemon takes files of its operator's folders only.
+/// Loads the part; it replaces the part loaded before. The daemon only loads files from its operator's folders.
 void load(const Client& client, const std::string& part) {
     const auto model = client.call<nlohmann::json>("model.load", named("name", "part"), named("file", part + ".pt"),
                                                    named("stateful", "no"), named("replace", true));

@@ -6,19 +6,19 @@
 
 #include "wav.hpp"
 
-constexpr int kSampleRate = 16000;    // what the model was trained for
-constexpr std::size_t kWindow = 512;  // samples that it looks at
+constexpr int kSampleRate = 16000;    // the sample rate of the model
+constexpr std::size_t kWindow = 512;  // samples per window of the model
 
 struct Stretch {
     double start, end;  ///< seconds
 };
 
-/// The model's own rule (its get_speech_timestamps): speech begins at 0.5 and ends after 100 ms below 0.35; stretches
-/// shorter than 250 ms don't count. One probability a window.
+/// The rule of the model's get_speech_timestamps: speech begins at 0.5 and ends after 100 ms below 0.35; stretches
+/// shorter than 250 ms are dropped. Takes one probability per window.
 std::vector<Stretch> stretches(const std::vector<float>& probabilities);
 
-/// Silence up to a whole window.
+/// Appends silence up to a whole window.
 void pad(Recording& recording);
 
-/// Prints them.
+/// Prints the stretches.
 void report(const std::string& path, const std::vector<Stretch>& found);

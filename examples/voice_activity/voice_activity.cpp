@@ -1,4 +1,4 @@
-// Finds the stretches of speech in recordings with the Silero voice-activity model that a shared-tensor-server holds:
+// Finds speech in recordings with the Silero voice-activity model in a shared-tensor-server:
 //
 //     shared-tensor-server --model vad=silero_vad.jit &
 //     voice_activity --url http://127.0.0.1:2537 Front_Center.wav Noise.wav

@@ -1,5 +1,6 @@
-// Streams a recording, window by window, to the voice-activity model and hears what it thinks while the recording goes
-// on. Needs a daemon with the plugin of voice_stream_plugin.cpp, and with the model as "vad" to compare with.
+// Streams a recording, window by window, to the voice-activity model, and receives the probabilities while the
+// recording goes on. Needs a daemon with the plugin of voice_stream_plugin.cpp, and with the model as "vad" to compare
+// with.
 //
 //     voice_activity_stream Front_Center.wav
 
@@ -25,7 +26,7 @@ at::Tensor window_of(Recording& recording, std::size_t at) {
     return at::from_blob(&recording.samples[at], {1, kWindow}, at::TensorOptions().dtype(at::kFloat));
 }
 
-/// As a microphone would: a window goes out when it is there, and its probability is known before the next one.
+/// Like a microphone: sends each window as soon as it is complete, and gets its probability before the next window.
 std::vector<float> streamed(const Client& client, Recording& recording) {
     auto call = client.stream("voice_activity", kSampleRate);
     auto windows = call.writer<at::Tensor>();
@@ -44,7 +45,7 @@ std::vector<float> streamed(const Client& client, Recording& recording) {
     return probabilities;
 }
 
-/// A call for each window, in a session of their own.
+/// The same with one call per window, in a session of their own.
 std::vector<float> called(const Client& client, Recording& recording) {
     const Client session = client.new_session();
     std::vector<float> probabilities;

@@ -2,7 +2,7 @@
 //
 //     VOICE_ACTIVITY_MODEL=silero_vad.jit shared-tensor-server --load libvoice_stream.so
 //
-// Each call has a copy of the model, which shares the weights and has its state for itself.
+// Each call has its own copy of the model: the weights are shared, the state is not.
 
 #include <torch/csrc/jit/serialization/import.h>
 
@@ -21,7 +21,7 @@
 
 namespace {
 
-/// The operator says which file, never a caller.
+/// The operator chooses the file, never a caller.
 torch::jit::Module own_model() {
     static const torch::jit::Module kModel = [] {
         const char* path = std::getenv("VOICE_ACTIVITY_MODEL");
