@@ -4,7 +4,7 @@
 #     shared-tensor-server --load libexample_plugin.so &
 #     examples/curl.sh
 #
-# docs/protocol.md describes the whole protocol. With --unix-socket PATH: curl --unix-socket PATH http://localhost/jsonrpc
+# docs/protocol.md is the full description. With --unix-socket PATH: curl --unix-socket PATH http://localhost/jsonrpc
 set -euo pipefail
 url=${SHARED_TENSOR_URL:-http://127.0.0.1:2537}
 

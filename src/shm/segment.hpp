@@ -36,9 +36,9 @@ public:
     const std::shared_ptr<const UniqueFd>& descriptor() const { return descriptor_; }
     Sharing sharing() const { return sharing_; }
 
-    /// Makes the bytes immutable for all processes. This process must not write to data() any more: others do not see
-    /// such writes. False if the kernel cannot seal the memory: nothing changes for other processes then, but they do
-    /// not see later writes to data() either. Always false for a writable segment.
+    /// Makes the bytes immutable for all processes. This process must not write to data() any more: other processes do
+    /// not see such writes. False if the memory cannot be sealed: the bytes stay as they are, and other processes may
+    /// or may not see later writes to data(). Always false for a writable segment.
     bool seal();
 
 private:

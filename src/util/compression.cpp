@@ -17,7 +17,7 @@ constexpr std::size_t kProbe = 64 << 10;
 constexpr std::size_t kWorthwhile = 1 << 10;
 constexpr std::size_t kPiece = 256 << 10;
 constexpr int kGzipFormat = 16 + MAX_WBITS;  // zlib.h: a gzip header instead of zlib's
-constexpr int kLargestWindowLog = 27;        // RFC 8878, section 3.1.1.1.2: what decoders should support; zstd's limit
+constexpr int kLargestWindowLog = 27;        // RFC 8878, section 3.1.1.1.2: the window that decoders should support
 
 struct FreeZstd {
     void operator()(ZSTD_CCtx* context) const { ZSTD_freeCCtx(context); }
