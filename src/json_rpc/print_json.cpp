@@ -94,8 +94,7 @@ private:
         }
         const Json& value = *frame.next;
         ++frame.next;
-        begin(value, special_ != nullptr && !frame.is_wrapper);  // may reallocate `frames_`: `frame` is invalid after
-                                                                 // this
+        begin(value, special_ != nullptr && !frame.is_wrapper);  // may reallocate: `frame` is invalid then
     }
 
     SpecialPrinter* special_;

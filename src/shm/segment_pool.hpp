@@ -16,8 +16,7 @@ namespace shared_tensor::shm {
 
 struct PoolLimits {
     std::uint64_t max_bytes = std::uint64_t{8} << 30;       ///< of all segments, in use and idle
-    std::uint64_t max_idle_bytes = std::uint64_t{1} << 30;  ///< of idle segments that are kept; those unused for
-                                                            ///< longest are freed first
+    std::uint64_t max_idle_bytes = std::uint64_t{1} << 30;  ///< of idle segments; the longest unused are freed first
     std::size_t max_segments = 16'384;                      ///< each uses a descriptor and a mapping
     std::size_t max_together = 0;  ///< take_place() puts tensors up to this size into shared segments; 0: none
 };

@@ -53,8 +53,7 @@ CallFailure current_script_failure() noexcept {
             failure.message = error.what();
             return failure;
         } catch (...) {
-            CallFailure failure = detail::current_failure({}, std::string::npos);  // the error is at the end of the
-                                                                                   // text
+            CallFailure failure = detail::current_failure({}, std::string::npos);  // the error is at its end
             cut_trace(failure);
             return failure;
         }
