@@ -34,8 +34,8 @@ std::string LeaseTable::full() const {
 std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const Lessee& lessee,
                                                        std::uint64_t bytes) const {
     if (state.leases.sums().entries >= limits_.max_leases) return Refused{too_many()};
-    const bool fits = state.unwatched_bytes <= limits_.max_kept_bytes &&
-                      bytes <= limits_.max_kept_bytes - state.unwatched_bytes;
+    const bool fits =
+        state.unwatched_bytes <= limits_.max_kept_bytes && bytes <= limits_.max_kept_bytes - state.unwatched_bytes;
     if (!lessee.watched && !fits) {
         return Refused{"tensors of " + std::to_string(state.unwatched_bytes) +
                        " bytes are kept for clients without a local channel, and at most " +
