@@ -2,15 +2,38 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
-#include "http/listener.hpp"
 #include "http/message.hpp"
+#include "http/poller.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 #include "util/process_fd.hpp"
+#include "util/unix_listener.hpp"
 
 namespace shared_tensor::http {
+
+/// A listening socket, non-blocking.
+class Listener {
+public:
+    /// `host` is an address or a name; port 0 lets the kernel choose. No SO_REUSEPORT: two servers on one port are an
+    /// error. Throws std::system_error that names address and port.
+    static Listener tcp(const std::string& host, int port);
+
+    /// See UnixListener.
+    static Listener unix_socket(const std::string& path);
+
+    int fd() const { return unix_ ? unix_->fd() : tcp_.get(); }
+    int port() const { return port_; }  ///< 0 for a Unix socket
+    bool is_unix() const { return unix_.has_value(); }
+
+private:
+    Listener() = default;
+    ProcessFd tcp_;
+    int port_ = 0;
+    std::optional<UnixListener> unix_;
+};
 
 /// A client that was let in.
 struct Accepted {
@@ -24,32 +47,29 @@ struct Accepted {
 /// clients wait in the kernel's queue. Thread safety: close() from any thread, the rest from the poller's thread.
 class Acceptor {
 public:
-    explicit Acceptor(std::vector<Listener> listeners);
+    /// The poller tells of each listener by its index.
+    Acceptor(std::vector<Listener> listeners, Poller& poller);
 
-    std::size_t count() const { return count_; }
-    int fd(std::size_t index) const;  ///< -1 after close()
-
-    enum class Outcome {
-        drained,  ///< nobody waits any more
-        more,     ///< there may be more; come back after other work
-        rest,     ///< take this listener out of epoll and come back after kRest
-    };
+    using Take = std::function<void(Accepted)>;
     /// `turn_away` gets clients that were let in by the last descriptor: it has to close them at once.
-    Outcome accept_some(std::size_t index, const std::function<void(Accepted)>& take,
-                        const std::function<void(Accepted)>& turn_away);
+    void accept_from(std::size_t index, const Take& take, const Take& turn_away);
+
+    /// Goes on with listeners that have rested; when it wants to be called again.
+    SteadyTime resume(SteadyTime now);
 
     /// Closes the listeners; a Unix socket's file is removed.
     void close();
 
-    static constexpr std::chrono::milliseconds kRest{50};
-
 private:
+    int fd(std::size_t index) const;  ///< -1 after close()
+    bool accept_some(std::size_t index, const Take& take, const Take& turn_away);
     ProcessFd accept_one(std::size_t index, Accepted& accepted);
-    bool accept_by_spare(std::size_t index, const std::function<void(Accepted)>& turn_away);
+    bool accept_by_spare(std::size_t index, const Take& turn_away);
 
-    const std::size_t count_;
+    Poller& poller_;
     Guarded<std::vector<Listener>> listeners_;
-    UniqueFd spare_;  // the poller's
+    std::vector<SteadyTime> resting_until_;
+    UniqueFd spare_;
     bool complained_ = false;
 };
 

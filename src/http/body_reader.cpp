@@ -1,22 +1,15 @@
 #include "http/body_reader.hpp"
 
-#include <optional>
 #include <utility>
-
-#include "http/body_clock.hpp"
-#include "http/chunked_body.hpp"
 
 namespace shared_tensor::http {
 
 namespace {
 
-constexpr HeadFault kTooLarge{413, "the body is larger than this server takes"};
-constexpr HeadFault kNoBudget{503, "too many bytes of requests are in flight; try again later"};
-constexpr HeadFault kLate{408, "the body did not arrive in time"};
-
-BodyClock clock_of(const ServerOptions& options, const BodyPlan& plan) {
-    if (plan.binary) return BodyClock::keep_moving(options.body_timeout, options.min_bytes_per_second);
-    return BodyClock::until(std::chrono::steady_clock::now() + options.body_timeout);
+Pace pace_of(const ServerOptions& options, const BodyPlan& plan) {
+    const auto now = Pace::Clock::now();
+    if (plan.binary) return {now, options.body_timeout, options.min_bytes_per_second};
+    return Pace::until(now + options.body_timeout);
 }
 
 /// `body` with its share of the budget tied to its lifetime.
@@ -29,69 +22,47 @@ std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, Sha
     return {std::make_shared<Held>(Held{std::move(body), std::move(share)}), plain};
 }
 
-BodyResult read_sized(ServerContext& context, Wire& wire, InputBuffer& input, std::size_t length,
-                      const BodyPlan& plan) {
-    auto body = take_body_buffer(context, plan.client_budget.get(), length);
-    if (body == nullptr) return kNoBudget;
-    body->resize(length);
-    auto* to = reinterpret_cast<char*>(body->data());
-    BodyClock clock = clock_of(context.options, plan);
-    ReadFailure failure = ReadFailure::none;
-    for (std::size_t done = 0; done < length;) {
-        done += read_some(wire, input, to + done, length - done, clock, failure);
-        if (failure == ReadFailure::late) return kLate;
-        if (failure != ReadFailure::none) return PeerGone{};
-    }
-    return body;
-}
-
-BodyResult explain(ChunkedFault fault) {
+BodyResult explain(BodyFault fault) {
     switch (fault) {
-        case ChunkedFault::malformed: return HeadFault{400, "the chunked body is malformed"};
-        case ChunkedFault::too_large: return kTooLarge;
-        case ChunkedFault::too_many_chunks: return HeadFault{413, "the body comes in too many chunks"};
-        case ChunkedFault::no_budget: return kNoBudget;
-        case ChunkedFault::late: return kLate;
-        case ChunkedFault::gone: break;
+        case BodyFault::malformed: return HeadFault{400, "the chunked body is malformed"};
+        case BodyFault::too_large: return HeadFault{413, "the body is larger than this server takes"};
+        case BodyFault::too_many_chunks: return HeadFault{413, "the body comes in too many chunks"};
+        case BodyFault::not_allowed: return HeadFault{503, "too many bytes of requests are in flight; try again later"};
+        case BodyFault::late: return HeadFault{408, "the body did not arrive in time"};
+        case BodyFault::cut: break;
     }
     return PeerGone{};
 }
 
-BodyResult read_chunked(ServerContext& context, Wire& wire, InputBuffer& input, const BodyPlan& plan) {
+}  // namespace
+
+BodyResult read_body(ServerContext& context, Wire& wire, InputBuffer& input, const Framing& framing,
+                     const BodyPlan& plan) {
     Shares share;
     const auto allow = [&](std::size_t capacity) {
         auto larger = take_shares(context, plan.client_budget.get(), capacity);
         if (larger) share = std::move(*larger);
         return larger.has_value();
     };
-    BodyClock clock = clock_of(context.options, plan);
-    auto result =
-        read_chunked_body(context.buffers, wire, input, clock, {plan.max_bytes, context.options.max_chunks, allow});
-    if (const auto* fault = std::get_if<ChunkedFault>(&result)) return explain(*fault);
+    Framing ends = framing;
+    if (!ends.chunked) ends.length = ends.length.value_or(0);
+    auto result = read_body(wire, input, ends, pace_of(context.options, plan),
+                            {plan.max_bytes, context.options.max_chunks, allow}, context.buffers);
+    if (const auto* fault = std::get_if<BodyFault>(&result)) return explain(*fault);
     return with_share(std::move(std::get<std::shared_ptr<PooledBuffer>>(result)), std::move(share));
 }
 
-}  // namespace
-
-std::optional<Shares> take_shares(ServerContext& context, BodyBudget* client, std::size_t bytes) {
-    auto of_client = client != nullptr ? client->take(bytes) : std::optional(BodyBudget::Share());
+std::optional<Shares> take_shares(ServerContext& context, Budget* client, std::size_t bytes) {
+    auto of_client = client != nullptr ? client->take(bytes) : std::optional(Budget::Share());
     if (!of_client) return std::nullopt;
     auto of_all = context.body_budget.take(bytes);
     if (!of_all) return std::nullopt;
     return Shares{std::move(*of_all), std::move(*of_client)};
 }
 
-std::shared_ptr<PooledBuffer> take_body_buffer(ServerContext& context, BodyBudget* client, std::size_t bytes) {
+std::shared_ptr<PooledBuffer> take_body_buffer(ServerContext& context, Budget* client, std::size_t bytes) {
     auto share = take_shares(context, client, bytes);
     return share ? with_share(context.buffers.take(bytes), std::move(*share)) : nullptr;
-}
-
-BodyResult read_body(ServerContext& context, Wire& wire, InputBuffer& input, const Framing& framing,
-                     const BodyPlan& plan) {
-    if (framing.chunked) return read_chunked(context, wire, input, plan);
-    const std::uint64_t length = framing.length.value_or(0);
-    if (length > plan.max_bytes) return kTooLarge;
-    return read_sized(context, wire, input, length, plan);
 }
 
 }  // namespace shared_tensor::http

@@ -3,12 +3,10 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 #include <vector>
 
-#include "http/body_clock.hpp"
-#include "http/chunked_body.hpp"
+#include "http/body.hpp"
 #include "http/text.hpp"
 
 namespace shared_tensor::http {
@@ -26,9 +24,13 @@ constexpr int kInterimAnswers = 16;  // "100 Continue" and its like before the r
 
 [[noreturn]] void refuse(std::string_view text) { throw TransportError(Kind::protocol, false, std::string(text)); }
 
-[[noreturn]] void fail(ReadFailure failure) {
-    if (failure == ReadFailure::late) fail(Kind::timeout, "the answer did not arrive in time");
-    fail(Kind::broken, "the server closed the connection before its answer was whole");
+[[noreturn]] void fail(BodyFault fault) {
+    switch (fault) {
+        case BodyFault::late: fail(Kind::timeout, "the answer did not arrive in time");
+        case BodyFault::too_large: fail(Kind::too_large, "the answer is larger than this client takes");
+        case BodyFault::cut: fail(Kind::broken, "the server closed the connection before its answer was whole");
+        default: fail(Kind::protocol, "the chunked answer is malformed");
+    }
 }
 
 std::size_t body_size(const ClientRequest& request) {
@@ -39,8 +41,7 @@ std::size_t body_size(const ClientRequest& request) {
 }
 
 void check_field(std::string_view name, std::string_view value) {
-    const auto printable = [](unsigned char c) { return (c >= 0x20 && c != 0x7f) || c == '\t'; };
-    if (is_token(name) && std::all_of(value.begin(), value.end(), printable)) return;
+    if (is_token(name) && is_field_value(value)) return;
     refuse("a header field of the request holds characters that it must not");
 }
 
@@ -175,79 +176,26 @@ ResponseFrame ClientConnection::read_head(Deadline deadline) {
     fail(Kind::protocol, "the server sends interim answers without end");
 }
 
-std::shared_ptr<PooledBuffer> ClientConnection::read_sized(std::size_t length, Deadline deadline, BufferPool& buffers) {
-    auto body = buffers.take(length);
-    body->resize(length);
-    auto* to = reinterpret_cast<char*>(body->data());
-    BodyClock clock = BodyClock::until(deadline);
-    ReadFailure failure = ReadFailure::none;
-    for (std::size_t done = 0; done < length;) {
-        done += read_some(*wire_, input_, to + done, length - done, clock, failure);
-        if (failure != ReadFailure::none) fail(failure);
-    }
-    bytes_in_ += length;
-    return body;
-}
-
-void ClientConnection::read_in_place(const ResponseFrame& frame, BodyPlace& place, Deadline deadline) {
-    const std::size_t length = place.memory.size();
-    if (frame.framing.length != length) fail(Kind::protocol, "the answer does not have the length that was asked for");
-    auto* to = reinterpret_cast<char*>(place.memory.data());
-    BodyClock clock = BodyClock::until(deadline);
-    ReadFailure failure = ReadFailure::none;
-    for (place.filled = 0; place.filled < length;) {
-        const std::size_t got = read_some(*wire_, input_, to + place.filled, length - place.filled, clock, failure);
-        place.filled += got;
-        bytes_in_ += got;
-        if (failure != ReadFailure::none) fail(failure);
-    }
-}
-
-std::shared_ptr<PooledBuffer> ClientConnection::read_chunked(Deadline deadline, BufferPool& buffers) {
-    BodyClock clock = BodyClock::until(deadline);
-    const ChunkedLimits limits{max_response_bytes_, std::numeric_limits<std::size_t>::max(), nullptr};
-    auto result = read_chunked_body(buffers, *wire_, input_, clock, limits);
-    if (const auto* fault = std::get_if<ChunkedFault>(&result)) {
-        if (*fault == ChunkedFault::late) fail(ReadFailure::late);
-        if (*fault == ChunkedFault::gone) fail(ReadFailure::gone);
-        if (*fault == ChunkedFault::too_large) fail(Kind::too_large, "the answer is larger than this client takes");
-        fail(Kind::protocol, "the chunked answer is malformed");
-    }
-    auto& body = std::get<std::shared_ptr<PooledBuffer>>(result);
-    bytes_in_ += body->size();
-    return std::move(body);
-}
-
-std::shared_ptr<PooledBuffer> ClientConnection::read_to_end(Deadline deadline, BufferPool& buffers) {
-    auto body = buffers.take(kInputBytes);
-    BodyClock clock = BodyClock::until(deadline);
-    ReadFailure failure = ReadFailure::none;
-    while (true) {
-        const std::size_t more = body->capacity() * 2;
-        if (body->size() == body->capacity()) body = buffers.grow(std::move(body), more);
-        auto* to = reinterpret_cast<char*>(body->data()) + body->size();
-        const std::size_t got = read_some(*wire_, input_, to, body->capacity() - body->size(), clock, failure);
-        if (failure == ReadFailure::ended) break;
-        if (failure != ReadFailure::none) fail(failure);
-        body->resize(body->size() + got);
-        if (body->size() > max_response_bytes_) fail(Kind::too_large, "the answer is larger than this client takes");
-    }
-    bytes_in_ += body->size();
-    return body;
-}
-
 std::shared_ptr<PooledBuffer> ClientConnection::read_body(const ResponseFrame& frame, Deadline deadline,
                                                           BufferPool& buffers) {
     try {
-        if (frame.framing.chunked) return read_chunked(deadline, buffers);
-        if (!frame.framing.length) return read_to_end(deadline, buffers);
-        if (*frame.framing.length > max_response_bytes_) {
-            fail(Kind::too_large, "the answer is larger than this client takes");
-        }
-        return read_sized(*frame.framing.length, deadline, buffers);
+        auto result =
+            http::read_body(*wire_, input_, frame.framing, Pace::until(deadline), {max_response_bytes_}, buffers);
+        if (const auto* fault = std::get_if<BodyFault>(&result)) fail(*fault);
+        auto& body = std::get<std::shared_ptr<PooledBuffer>>(result);
+        bytes_in_ += body->size();
+        return std::move(body);
     } catch (const std::bad_alloc&) {
         fail(Kind::too_large, "there is no memory for the answer");
     }
+}
+
+void ClientConnection::read_in_place(const ResponseFrame& frame, BodyPlace& place, Deadline deadline) {
+    if (frame.framing.length != place.memory.size())
+        fail(Kind::protocol, "the answer does not have the length that was asked for");
+    const auto fault = read_exactly(*wire_, input_, Pace::until(deadline), place.memory, place.filled);
+    bytes_in_ += place.filled;
+    if (fault) fail(*fault);
 }
 
 /// A request that was cut off while it was sent may have an answer all the same ("too large"). Without one, nothing

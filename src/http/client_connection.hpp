@@ -47,9 +47,6 @@ private:
     void read_more(Deadline deadline);
     std::shared_ptr<PooledBuffer> read_body(const ResponseFrame& frame, Deadline deadline, BufferPool& buffers);
     void read_in_place(const ResponseFrame& frame, BodyPlace& place, Deadline deadline);
-    std::shared_ptr<PooledBuffer> read_sized(std::size_t length, Deadline deadline, BufferPool& buffers);
-    std::shared_ptr<PooledBuffer> read_chunked(Deadline deadline, BufferPool& buffers);
-    std::shared_ptr<PooledBuffer> read_to_end(Deadline deadline, BufferPool& buffers);
 
     std::unique_ptr<Wire> wire_;
     const std::string authority_;

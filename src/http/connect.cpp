@@ -103,7 +103,7 @@ std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, Deadline deadline) {
         SHARED_TENSOR_CHECK(endpoint.tls_client != nullptr, "https needs a TlsClient");
         return endpoint.tls_client->connect(std::move(fd), endpoint.host, deadline);
     }
-    return std::make_unique<SocketWire>(std::move(fd));
+    return std::make_unique<Wire>(std::move(fd));
 }
 
 }  // namespace shared_tensor::http

@@ -14,9 +14,9 @@
 
 namespace shared_tensor::http {
 
-/// One client's connection. It is either parked (the poller waits for its next byte and for its deadline) or active
-/// (one thread of the pool serves it); only the present owner touches the plain members. The hand-over is `state`
-/// followed by epoll_ctl one way, and the one-shot event the other way.
+/// One client's connection. It is either parked (epoll waits for its next byte, the poller for its deadline) or active
+/// (one thread serves it, or closes it); only the present owner touches the plain members. It is handed over by
+/// `state`: whoever parks it stores `parked` and arms its descriptor for one event, whoever wants it calls take().
 class Connection : public std::enable_shared_from_this<Connection> {
 public:
     enum class State { parked, active };
@@ -29,27 +29,35 @@ public:
     Connection(std::uint64_t number, std::unique_ptr<Wire> bytes, Peer who)
         : id(number), wire(std::move(bytes)), peer(std::move(who)) {}
 
+    /// Makes the caller the owner of a parked connection; false when it is active already.
+    bool take() {
+        State parked = State::parked;
+        return state.compare_exchange_strong(parked, State::active, std::memory_order_acq_rel);
+    }
+    bool is_parked() const { return state.load(std::memory_order_acquire) == State::parked; }
+
     const std::uint64_t id;
     const std::unique_ptr<Wire> wire;
     std::atomic<State> state{State::parked};
+    // Written by the owner; the poller looks at them before it takes a connection whose time is over.
+    std::atomic<Waiting> waiting{Waiting::idle};
+    std::atomic<SteadyTime> deadline{};  ///< of being parked
 
     Peer peer;
-    std::string
-        source;  ///< by which connections of one client are counted: its address, and its user where that is known
+    /// By which connections of one client are counted: its address, and its user where that is known.
+    std::string source;
     bool trusted = true;                ///< takes no place of those for clients that have not shown who they are
     std::shared_ptr<Budget> principal;  ///< of the client of its last request: `place` counts there
     Budget::Share place;
     bool certificate_pending = true;  ///< the peer's certificate is looked at before the first request
-    Waiting waiting = Waiting::idle;
-    SteadyTime deadline{};       ///< of being parked
-    SteadyTime head_deadline{};  ///< set by the first byte of a request
-    std::string leftover;        ///< the part of a head that was read before it was parked
+    SteadyTime head_deadline{};       ///< set by the first byte of a request
+    std::string leftover;             ///< the part of a head that was read before it was parked
     HeadScan scan;
     bool empty_line_skipped = false;
     std::size_t goodbye_bytes = 0;
     bool refused = false;  ///< one too many: takes no place from those that are served, and is told so
 
-    GoneWatch gone_watch;  ///< of the poller, for Exchange::on_client_gone
+    GoneWatch gone_watch;  ///< for Exchange::on_client_gone
 };
 
 }  // namespace shared_tensor::http

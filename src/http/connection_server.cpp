@@ -1,5 +1,7 @@
 #include "http/connection_server.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "http/text.hpp"
@@ -9,54 +11,76 @@ namespace shared_tensor::http {
 
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr std::size_t kInputBytes = 64 << 10;
-
-/// Says that one more thread waits on a busy connection, if there may be one more.
-class SpinPermit {
-public:
-    SpinPermit(std::atomic<std::size_t>& spinning, std::size_t limit) : spinning_(spinning) {
-        granted_ = spinning_.fetch_add(1, std::memory_order_relaxed) < limit;
-    }
-    SpinPermit(const SpinPermit&) = delete;
-    SpinPermit& operator=(const SpinPermit&) = delete;
-    ~SpinPermit() { spinning_.fetch_sub(1, std::memory_order_relaxed); }
-    bool granted() const { return granted_; }
-
-private:
-    std::atomic<std::size_t>& spinning_;
-    bool granted_;
-};
+constexpr milliseconds kBetweenRequests{1};      // that a thread waits for the next connection
+constexpr std::uint32_t kSlow = 2;               // ticks of the poller that a request lasted
+constexpr std::size_t kGoodbyeBytes = 16 << 20;  // of a body that are thrown away after an answer that left it unread
 
 }  // namespace
 
-ConnectionServer::ConnectionServer(ServerContext& context, ConnectionKeeper& keeper)
-    : context_(context), keeper_(keeper), input_(kInputBytes), runner_(context) {}
+ConnectionServer::ConnectionServer(ServerContext& context) : context_(context), thread_(context), input_(kInputBytes) {}
 
-/// Only memory that has run out gets here; that must cost this connection and not the thread.
-void ConnectionServer::serve(std::shared_ptr<Connection> connection) {
+void ConnectionServer::serve(Poller* poller) {
+    thread_.begin();
+    const milliseconds wait = context_.options.spin.count() > 0 ? kBetweenRequests : milliseconds(0);
+    while (const auto ready = poller->take(wait)) {
+        look_at(*ready);
+        if (!thread_.takes()) return;
+    }
+    thread_.keep_to_one();
+}
+
+/// Only memory that has run out throws; that must cost this connection and not the thread.
+void ConnectionServer::look_at(const ReadyConnection& ready) {
+    const auto connection = context_.connections.find(ready.id);
+    if (connection == nullptr) return;
+    if (!connection->take()) {
+        if (ready.hung_up) connection->gone_watch.report();
+        return;
+    }
+    if (connection->waiting.load() == Connection::Waiting::goodbye) return drop_unread(connection);
     try {
-        serve_while_busy(connection);
+        serve_while_busy(connection, ready.alone);
     } catch (const std::exception& error) {
         log::error("a connection is given up: ", error.what());
         connection->wire->shutdown();
-        keeper_.drop(connection);
+        context_.connections.drop(connection);
     }
 }
 
-void ConnectionServer::serve_while_busy(const std::shared_ptr<Connection>& connection) {
+void ConnectionServer::serve_while_busy(const std::shared_ptr<Connection>& connection, bool alone) {
     input_.assign(std::exchange(connection->leftover, {}));
-    while (true) {
+    const std::uint32_t begun = context_.poller.ticks();
+    do {
         const WireStatus status = read_more(*connection);
-        if (status == WireStatus::again) {
-            if (!input_.empty()) connection->leftover = input_.view();
-            const bool idle = input_.empty() && !connection->wire->awaits_rest() && !connection->refused;
-            if (idle) connection->head_deadline = {};
-            if (idle && context_.draining.load(std::memory_order_relaxed)) return keeper_.drop(connection);
-            return keeper_.park(connection, idle ? Connection::Waiting::idle : Connection::Waiting::head);
-        }
-        if (status != WireStatus::ok) return keeper_.drop(connection);
+        if (status == WireStatus::again) break;
+        if (status != WireStatus::ok) return context_.connections.drop(connection);
         if (const After after = serve_buffered(*connection); after != After::keep) return end(connection, after);
-    }
+    } while (may_stay(*connection, alone, begun));
+    park(connection);
+}
+
+/// Whether the thread waits for the next request of this connection, or leaves it to epoll. It waits where it cannot
+/// take others meanwhile, where there are none, or where its request lasted, so that more threads take than there are
+/// cores.
+bool ConnectionServer::may_stay(const Connection& connection, bool alone, std::uint32_t begun) {
+    if (!thread_.takes() || connection.wire->holds_bytes()) return true;
+    const Poller& poller = context_.poller;
+    const bool surplus = poller.ticks() - begun >= kSlow && poller.takers() > Poller::cores();
+    const std::size_t most = std::min(context_.options.max_spinning, Poller::cores());
+    if (!surplus && !(alone && context_.spinning.load(std::memory_order_relaxed) < most)) return false;
+    thread_.keep_to_one();
+    return true;
+}
+
+void ConnectionServer::park(const std::shared_ptr<Connection>& connection) {
+    if (!input_.empty()) connection->leftover = input_.view();
+    const bool idle = input_.empty() && !connection->wire->awaits_rest() && !connection->refused;
+    if (idle) connection->head_deadline = {};
+    if (idle && context_.draining.load(std::memory_order_relaxed)) return context_.connections.drop(connection);
+    context_.connections.park(connection, idle ? Connection::Waiting::idle : Connection::Waiting::head);
 }
 
 /// An idle connection is waited for a moment, since on a busy one the next request comes soon; a head in pieces is not.
@@ -67,9 +91,11 @@ WireStatus ConnectionServer::read_more(Connection& connection) {
         input_.filled(got.bytes);
         return got.status;
     };
-    if (!input_.empty()) return read(Wire::Wait::none);
-    const SpinPermit permit(context_.spinning, context_.options.max_spinning);
-    return read(permit.granted() ? Wire::Wait::linger : Wire::Wait::none);
+    if (!input_.empty() || thread_.takes()) return read(Wire::Wait::none);
+    const bool may_wait = context_.spinning.fetch_add(1, std::memory_order_relaxed) < context_.options.max_spinning;
+    const WireStatus status = read(may_wait ? Wire::Wait::linger : Wire::Wait::none);
+    context_.spinning.fetch_sub(1, std::memory_order_relaxed);
+    return status;
 }
 
 /// RFC 9112 2.2: one empty line before a request is skipped.
@@ -87,9 +113,11 @@ After ConnectionServer::serve_buffered(Connection& connection) {
     while (!input_.empty()) {
         if (skip_empty_line(connection)) continue;
         const auto first = static_cast<unsigned char>(input_.view().front());
-        if (!is_token_char(first) && first != '\r') return runner_.refuse(connection, {400, "this is not HTTP"});
+        if (!is_token_char(first) && first != '\r')
+            return refuse_request(context_, thread_, connection, {400, "this is not HTTP"});
         const auto scanned = connection.scan.advance(input_.view(), limits);
-        if (const auto* fault = std::get_if<HeadFault>(&scanned)) return runner_.refuse(connection, *fault);
+        if (const auto* fault = std::get_if<HeadFault>(&scanned))
+            return refuse_request(context_, thread_, connection, *fault);
         if (std::holds_alternative<std::monostate>(scanned)) return After::keep;
         connection.scan = {};
         connection.empty_line_skipped = false;
@@ -104,14 +132,25 @@ After ConnectionServer::serve_one(Connection& connection, std::size_t head_bytes
     auto parsed = parse_request_head(input_.view().substr(0, head_bytes));
     input_.consume(head_bytes);
     Counters::add(context_.counters.bytes_in, head_bytes);
-    if (const auto* fault = std::get_if<HeadFault>(&parsed)) return runner_.refuse(connection, *fault);
-    return runner_.run(connection, input_, std::move(std::get<RequestFrame>(parsed)));
+    if (const auto* fault = std::get_if<HeadFault>(&parsed))
+        return refuse_request(context_, thread_, connection, *fault);
+    return run_request(context_, thread_, connection, input_, std::move(std::get<RequestFrame>(parsed)));
 }
 
 void ConnectionServer::end(const std::shared_ptr<Connection>& connection, After after) {
-    if (after == After::close) return keeper_.drop(connection);
+    if (after == After::close) return context_.connections.drop(connection);
     connection->wire->finish_writing();
-    keeper_.park(connection, Connection::Waiting::goodbye);
+    context_.connections.park(connection, Connection::Waiting::goodbye);
+}
+
+/// Throws away what the client still sends, until it has read our answer and closes.
+void ConnectionServer::drop_unread(const std::shared_ptr<Connection>& connection) {
+    input_.clear();
+    const WireResult got = connection->wire->read(input_.room(), input_.room_size(), Wire::Wait::none);
+    connection->goodbye_bytes += got.bytes;
+    const bool more = got.status == WireStatus::again || got.status == WireStatus::ok;
+    if (!more || connection->goodbye_bytes > kGoodbyeBytes) return context_.connections.drop(connection);
+    context_.connections.park(connection, Connection::Waiting::goodbye);
 }
 
 }  // namespace shared_tensor::http

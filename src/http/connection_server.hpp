@@ -1,44 +1,40 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "http/input_buffer.hpp"
 #include "http/request_runner.hpp"
 #include "http/server_context.hpp"
-#include "util/elastic_pool.hpp"
 
 namespace shared_tensor::http {
 
-/// Where a connection goes when no thread serves it. Called from the threads of the pool.
-class ConnectionKeeper {
-public:
-    virtual ~ConnectionKeeper() = default;
-    /// Gives the connection to the poller; `connection` is no longer the caller's to touch.
-    virtual void park(const std::shared_ptr<Connection>& connection, Connection::Waiting waiting) = 0;
-    virtual void drop(const std::shared_ptr<Connection>& connection) = 0;
-};
-
-using ConnectionPool = ElasticPool<std::shared_ptr<Connection>>;
-
-/// What a thread does with a connection: reads and answers requests as long as they come without a pause, then parks
-/// it. A head that is incomplete is parked too, so a client that sends byte after byte holds no thread.
+/// What a thread of the pool does: takes ready connections from the poller, one after another, and answers the requests
+/// that are there. A head that is incomplete is parked, so a client that sends byte after byte holds no thread.
+///
+/// A thread that has to wait for a request leaves the other connections to other threads, and so does one that was
+/// given the only connection that is ready. It keeps to its connection as long as requests come there without a pause,
+/// which saves the way through epoll.
 class ConnectionServer final : public ConnectionPool::Worker {
 public:
-    ConnectionServer(ServerContext& context, ConnectionKeeper& keeper);
-    void serve(std::shared_ptr<Connection> connection) override;
+    explicit ConnectionServer(ServerContext& context);
+    void serve(Poller* poller) override;
 
 private:
-    void serve_while_busy(const std::shared_ptr<Connection>& connection);
+    void look_at(const ReadyConnection& ready);
+    void serve_while_busy(const std::shared_ptr<Connection>& connection, bool alone);
+    bool may_stay(const Connection& connection, bool alone, std::uint32_t begun);
+    void park(const std::shared_ptr<Connection>& connection);
     After serve_buffered(Connection& connection);
     After serve_one(Connection& connection, std::size_t head_bytes);
     bool skip_empty_line(Connection& connection);
     WireStatus read_more(Connection& connection);
     void end(const std::shared_ptr<Connection>& connection, After after);
+    void drop_unread(const std::shared_ptr<Connection>& connection);
 
     ServerContext& context_;
-    ConnectionKeeper& keeper_;
+    ServingThread thread_;
     InputBuffer input_;
-    RequestRunner runner_;
 };
 
 }  // namespace shared_tensor::http

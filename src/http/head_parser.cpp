@@ -18,11 +18,6 @@ std::string_view take_line(std::string_view& rest) {
     return line;
 }
 
-bool is_field_value(std::string_view value) {
-    return std::all_of(value.begin(), value.end(),
-                       [](unsigned char c) { return (c >= 0x20 && c != 0x7f) || c == '\t'; });
-}
-
 std::optional<std::string_view> read_fields(std::string_view rest, Headers& headers) {
     for (std::string_view line = take_line(rest); !line.empty(); line = take_line(rest)) {
         if (line.front() == ' ' || line.front() == '\t') return "a header line starts with a blank";
@@ -130,6 +125,11 @@ std::optional<HeadFault> read_expectation(RequestFrame& frame) {
 }
 
 }  // namespace
+
+bool is_field_value(std::string_view value) {
+    return std::all_of(value.begin(), value.end(),
+                       [](unsigned char c) { return (c >= 0x20 && c != 0x7f) || c == '\t'; });
+}
 
 std::optional<HeadFault> HeadScan::check_line(std::size_t length, const HeadLimits& limits) const {
     if (length <= limits.line_bytes + 2) return std::nullopt;  // its CRLF is not counted

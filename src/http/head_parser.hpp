@@ -21,6 +21,9 @@ struct HeadLimits {
     std::size_t head_bytes = 64 << 10;
 };
 
+/// Without control characters but tabs.
+bool is_field_value(std::string_view value);
+
 /// Why a head is refused: the status of the answer and one sentence for people.
 struct HeadFault {
     int status;

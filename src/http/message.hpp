@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "http/text.hpp"
 #include "util/buffer_pool.hpp"
 
 namespace shared_tensor::http {
@@ -20,9 +21,17 @@ class Headers {
 public:
     void add(std::string name, std::string value) { fields_.emplace_back(std::move(name), std::move(value)); }
     /// The first value of that name.
-    std::optional<std::string_view> find(std::string_view name) const;
-    /// How often the name occurs: a field that may come once only is refused when it comes twice.
-    std::size_t count(std::string_view name) const;
+    std::optional<std::string_view> find(std::string_view name) const {
+        for (const auto& [key, value] : fields_) {
+            if (same_token(key, name)) return value;
+        }
+        return std::nullopt;
+    }
+    /// How often the name occurs: a field that may come once only is rejected when it comes twice.
+    std::size_t count(std::string_view name) const {
+        const auto is_named = [&](const auto& field) { return same_token(field.first, name); };
+        return static_cast<std::size_t>(std::count_if(fields_.begin(), fields_.end(), is_named));
+    }
     auto begin() const { return fields_.begin(); }
     auto end() const { return fields_.end(); }
 
@@ -61,7 +70,9 @@ struct RequestHead {
 struct Request {
     RequestHead head;
     std::shared_ptr<PooledBuffer> body;
-    std::string_view text() const;
+    std::string_view text() const {
+        return body ? std::string_view(reinterpret_cast<const char*>(body->data()), body->size()) : std::string_view();
+    }
 };
 
 /// Bytes of a body that are made when they are sent, a bounded piece at a time.

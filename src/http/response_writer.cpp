@@ -5,8 +5,8 @@
 #include <exception>
 #include <vector>
 
+#include "http/head_parser.hpp"
 #include "http/text.hpp"
-#include "util/clock.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::http {
@@ -26,13 +26,8 @@ void append_number(std::string& text, std::size_t number) {
     text.append(digits, end);
 }
 
-bool printable(std::string_view value) {
-    return std::all_of(value.begin(), value.end(),
-                       [](unsigned char c) { return (c >= 0x20 && c != 0x7f) || c == '\t'; });
-}
-
 void append_field(std::string& head, std::string_view name, std::string_view value) {
-    if (!is_token(name) || !printable(value)) return;
+    if (!is_token(name) || !is_field_value(value)) return;
     head.append(name).append(": ").append(value).append("\r\n");
 }
 
@@ -80,8 +75,7 @@ WriteOutcome write_source(Wire& wire, const BodyPart& part, const WriteLimits& l
     const auto reading = part.source->read(part.offset, part.count);
     for (auto piece = reading->next(); !piece.empty(); piece = reading->next()) {
         iovec place{const_cast<std::byte*>(piece.data()), piece.size()};
-        const WriteOutcome outcome =
-            write_all(wire, {&place, 1}, limits.stall, limits.min_rate, SteadyTime::max(), limits.may_wait);
+        const WriteOutcome outcome = write_all(wire, {&place, 1}, limits);
         if (outcome != WriteOutcome::done) return outcome;
     }
     return WriteOutcome::done;
@@ -107,7 +101,7 @@ WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm f
     places.push_back({head.data(), head.size()});
     bytes_out += head.size();
     const bool has_body = !form.head_only && may_have_body(response.status);
-    if (!has_body) return write_all(wire, places, limits.stall, limits.min_rate, SteadyTime::max(), limits.may_wait);
+    if (!has_body) return write_all(wire, places, limits);
     bytes_out += body_size(response);
     // sendmsg only reads through iov_base
     if (!response.text.empty()) places.push_back({const_cast<char*>(response.text.data()), response.text.size()});
@@ -117,14 +111,12 @@ WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm f
             places.push_back({const_cast<std::byte*>(part.bytes.data()), part.bytes.size()});
             continue;
         }
-        WriteOutcome outcome =
-            write_all(wire, places, limits.stall, limits.min_rate, SteadyTime::max(), limits.may_wait);
+        WriteOutcome outcome = write_all(wire, places, limits);
         places.clear();
         if (outcome == WriteOutcome::done) outcome = try_source(wire, part, limits);
         if (outcome != WriteOutcome::done) return outcome;
     }
-    if (places.empty()) return WriteOutcome::done;
-    return write_all(wire, places, limits.stall, limits.min_rate, SteadyTime::max(), limits.may_wait);
+    return places.empty() ? WriteOutcome::done : write_all(wire, places, limits);
 }
 
 }  // namespace shared_tensor::http

@@ -20,12 +20,6 @@ std::string render_response_head(const Response& response, ResponseForm form);
 /// The head and a text body in one string, for answers that are written without waiting.
 std::string render_response(const Response& response, ResponseForm form);
 
-struct WriteLimits {
-    std::chrono::milliseconds stall;
-    std::size_t min_rate;
-    MayWait may_wait{};  ///< see write_all()
-};
-
 /// Head and body in one system call if the socket takes them. `bytes_out` grows by what was to be written.
 WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm form, const WriteLimits& limits,
                             std::size_t& bytes_out);

@@ -11,10 +11,10 @@
 
 #include <shared_tensor/limits.hpp>
 
-#include "http/body_budget.hpp"
 #include "http/message.hpp"
 #include "http/tls.hpp"
 #include "http/web_socket.hpp"
+#include "util/budget.hpp"
 
 namespace shared_tensor::http {
 
@@ -33,8 +33,9 @@ struct ServerOptions : HttpLimits {
     /// which leaves most places to those who may call.
     std::size_t max_untrusted_connections = 0;
     std::size_t reserved_threads = 4;    ///< started at once and kept for short requests, whatever else has to wait
-    std::chrono::microseconds spin{50};  ///< a busy connection keeps its thread for so long (rounded up to the kernel's
-                                         ///< tick) before it is parked; 0: parked at once
+    /// A thread waits so long (rounded up to the kernel's tick) for the next request of the connection it keeps to; 0:
+    /// not at all.
+    std::chrono::microseconds spin{50};
     std::size_t max_spinning = 64;       ///< threads that may wait like this; further connections park at once
 };
 
@@ -42,7 +43,7 @@ struct ServerOptions : HttpLimits {
 struct BodyPlan {
     std::size_t max_bytes;
     bool binary = false;                           ///< body_timeout is the longest time between two reads
-    std::shared_ptr<BodyBudget> client_budget{};   ///< the client's own share of what may be in flight; null: all of it
+    std::shared_ptr<Budget> client_budget{};   ///< the client's own share of what may be in flight; null: all of it
     std::shared_ptr<Budget> client_connections{};  ///< counts the client's connections, each as 1; null: nothing
     bool takes_long = false;                       ///< handle() may keep its thread: 503 where no thread can be spared
 };
@@ -59,6 +60,10 @@ public:
     /// To be asked before handle() waits or works for long: false when no thread can be spared for that, and the
     /// request has to be answered at once (busy). Does not block.
     virtual bool may_take_long() { return true; }
+
+    /// To be called before handle() waits for something, even for a moment: connections that its thread would serve
+    /// next are left to other threads. Does not block.
+    virtual void about_to_wait() {}
 
     /// Begins the answer, whose body comes by write(), as it is made: of `head` the status, the headers and the content
     /// type count. What handle() returns is left aside then. False where that cannot be, or the client is gone.
@@ -78,7 +83,7 @@ struct WebSocketPlan {
     WebSocketLimits limits;
     /// Runs it to its end, on a connection thread. Whoever keeps the socket beyond that can send no more.
     std::function<void(const std::shared_ptr<WebSocket>& socket)> serve;
-    std::shared_ptr<BodyBudget> client_budget{};   ///< as of BodyPlan
+    std::shared_ptr<Budget> client_budget{};       ///< as of BodyPlan
     std::shared_ptr<Budget> client_connections{};  ///< likewise
 };
 
@@ -121,10 +126,10 @@ struct ServerStats {
     std::size_t connections = 0, parked = 0, threads = 0;
 };
 
-/// The HTTP/1.1 transport: own accept loop and connection layer around cpp-httplib's request processing.
+/// The HTTP/1.1 transport.
 ///
-/// An idle kept-alive connection holds no thread: it is parked in epoll, and handed to a thread of an elastic pool
-/// when it becomes readable. Every request has a deadline for its headers and for the whole.
+/// An idle kept-alive connection holds no thread: it is parked in epoll, from which the threads of an elastic pool take
+/// those that are readable. Every request has a deadline for its headers and for the whole.
 class Server {
 public:
     /// `handler` must outlive the server.
@@ -148,7 +153,7 @@ public:
     BufferPool& buffers();  ///< where request bodies are read into
     /// So many bytes more of what requests hold, of all clients and of one (null: of nobody), as long as what is
     /// returned lives; null when there are not so many left. Any thread.
-    std::shared_ptr<const void> hold_bytes(BodyBudget* client, std::size_t bytes);
+    std::shared_ptr<const void> hold_bytes(Budget* client, std::size_t bytes);
 
 private:
     class Impl;

@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "http/client.hpp"
-#include "http/tls_wire.hpp"
+#include "http/tls_session.hpp"
 
 namespace shared_tensor::http {
 
@@ -116,8 +116,8 @@ void expect_host(SSL* ssl, const std::string& host) {
     if (set != 1) throw std::bad_alloc();  // any certificate would do then
 }
 
-[[noreturn]] void fail(const TlsWire& wire, const std::string& host) {
-    const TlsWire::Failure failure = wire.failure();
+[[noreturn]] void fail(const TlsSession& session, const std::string& host) {
+    const TlsSession::Failure failure = session.failure();
     if (failure.untrusted) {
         throw TransportError(Kind::untrusted, false, "the certificate of " + host + " is not trusted: " + failure.text);
     }
@@ -140,7 +140,7 @@ std::shared_ptr<const TlsServer> TlsServer::load(const TlsOptions& files) {
     if (!files.authorities.empty()) {
         trust(context.get(), files.authorities);
         SSL_CTX_set_client_CA_list(context.get(), SSL_load_client_CA_file(files.authorities.c_str()));
-        SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, &TlsWire::note_bad_certificate);
+        SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, &TlsSession::note_bad_certificate);
     }
     return std::shared_ptr<const TlsServer>(new TlsServer(std::move(context)));
 }
@@ -148,7 +148,7 @@ std::shared_ptr<const TlsServer> TlsServer::load(const TlsOptions& files) {
 std::unique_ptr<Wire> TlsServer::accept(ProcessFd fd, const std::string& plain_answer) const {
     SslPointer ssl = make_ssl(context_.get());
     SSL_set_accept_state(ssl.get());
-    return std::make_unique<TlsWire>(std::move(fd), std::move(ssl), &plain_answer);
+    return std::make_unique<Wire>(std::move(fd), std::make_unique<TlsSession>(std::move(ssl), &plain_answer));
 }
 
 std::shared_ptr<const TlsClient> TlsClient::load(const TlsOptions& files) {
@@ -171,18 +171,21 @@ std::unique_ptr<Wire> TlsClient::connect(ProcessFd fd, const std::string& host,
         SslPointer ssl = make_ssl(context_.get());
         SSL_set_connect_state(ssl.get());
         expect_host(ssl.get(), host);
-        return std::make_unique<TlsWire>(std::move(fd), std::move(ssl), nullptr);
+        return std::make_unique<TlsSession>(std::move(ssl), nullptr);
     };
-    const auto shake_hands = [](TlsWire& wire) {
+    auto made = begin();
+    TlsSession& session = *made;
+    auto wire = std::make_unique<Wire>(std::move(fd), std::move(made));
+    const auto shake_hands = [&session] {
         const NoFork meanwhile;  // a handshake takes locks of the context, which children share
-        return wire.shake_hands();
+        return session.shake_hands();
     };
-    auto wire = begin();
+    using Step = TlsSession::Step;
     while (true) {
-        const TlsWire::Step step = shake_hands(*wire);
-        if (step == TlsWire::Step::done) return wire;
-        if (step == TlsWire::Step::failed) fail(*wire, host);
-        if (wait_ready(wire->fd(), step == TlsWire::Step::reads ? POLLIN : POLLOUT, deadline) == 0)
+        const Step step = shake_hands();
+        if (step == Step::done) return wire;
+        if (step == Step::failed) fail(session, host);
+        if (wait_ready(wire->fd(), step == Step::reads ? POLLIN : POLLOUT, deadline) == 0)
             throw TransportError(Kind::timeout, false, host + " did not finish the TLS handshake in time");
     }
 }

@@ -9,6 +9,9 @@
 #include <climits>
 #include <ctime>
 #include <optional>
+#include <utility>
+
+#include "http/tls_session.hpp"
 
 namespace shared_tensor::http {
 
@@ -21,14 +24,26 @@ WireResult failed() {
 
 }  // namespace
 
-WireResult SocketWire::read(void* to, std::size_t size, Wait wait) {
+Wire::Wire(ProcessFd fd) : fd_(std::move(fd)) {}
+Wire::Wire(ProcessFd fd, std::unique_ptr<TlsSession> tls) : fd_(std::move(fd)), tls_(std::move(tls)) {
+    tls_->attach(*this);
+}
+Wire::~Wire() = default;
+
+WireResult Wire::read(void* to, std::size_t size, Wait wait) {
+    return tls_ != nullptr ? tls_->read(to, size, wait) : receive(to, size, wait);
+}
+
+WireResult Wire::write(std::span<const iovec> parts) { return tls_ != nullptr ? tls_->write(parts) : send(parts); }
+
+WireResult Wire::receive(void* to, std::size_t size, Wait wait) {
     const int flags = wait == Wait::linger && lingers_ ? 0 : MSG_DONTWAIT;
     const ssize_t got = ::recv(fd_.get(), to, size, flags);
     if (got > 0) return {WireStatus::ok, static_cast<std::size_t>(got)};
     return got == 0 ? WireResult{WireStatus::end} : failed();
 }
 
-WireResult SocketWire::write(std::span<const iovec> parts) {
+WireResult Wire::send(std::span<const iovec> parts) {
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(parts.data());  // sendmsg only reads it
     message.msg_iovlen = std::min<std::size_t>(parts.size(), IOV_MAX);
@@ -36,17 +51,29 @@ WireResult SocketWire::write(std::span<const iovec> parts) {
     return sent >= 0 ? WireResult{WireStatus::ok, static_cast<std::size_t>(sent)} : failed();
 }
 
-void SocketWire::set_linger(std::chrono::microseconds duration) {
+void Wire::set_linger(std::chrono::microseconds duration) {
     lingers_ = duration.count() > 0;
     const timeval limit{static_cast<time_t>(duration.count() / 1'000'000),
                         static_cast<suseconds_t>(duration.count() % 1'000'000)};
     if (lingers_) lingers_ = ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0;
 }
 
-void SocketWire::shutdown() { ::shutdown(fd_.get(), SHUT_RDWR); }
-void SocketWire::finish_writing() { ::shutdown(fd_.get(), SHUT_WR); }
+void Wire::shutdown() { ::shutdown(fd_.get(), SHUT_RDWR); }
 
-void SocketWire::abandon_unsent() {
+void Wire::finish_writing() {
+    if (tls_ != nullptr) tls_->finish();
+    ::shutdown(fd_.get(), SHUT_WR);
+}
+
+bool Wire::holds_bytes() const { return tls_ != nullptr && tls_->holds_bytes(); }
+bool Wire::awaits_rest() const { return tls_ != nullptr && tls_->awaits_rest(); }
+
+std::optional<PeerCertificate> Wire::certificate() const {
+    return tls_ != nullptr ? tls_->certificate() : std::nullopt;
+}
+
+void Wire::abandon_unsent() {
+    if (tls_ != nullptr) tls_->abandon();
     const linger at_once{1, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
@@ -87,8 +114,7 @@ std::span<iovec> skip_written(std::span<iovec> parts, std::size_t bytes) {
     return parts;
 }
 
-WriteOutcome write_all(Wire& wire, std::span<iovec> parts, std::chrono::milliseconds stall, std::size_t min_rate,
-                       std::chrono::steady_clock::time_point deadline, const MayWait& may_wait) {
+WriteOutcome write_all(Wire& wire, std::span<iovec> parts, const WriteLimits& limits) {
     std::optional<Pace> pace;  // the clock is asked only when something does not fit at once
     while (true) {
         const WireResult result = wire.write(parts);
@@ -97,13 +123,11 @@ WriteOutcome write_all(Wire& wire, std::span<iovec> parts, std::chrono::millisec
         if (parts.empty()) return WriteOutcome::done;
         const auto now = Pace::Clock::now();
         if (!pace) {
-            if (may_wait && !may_wait()) return WriteOutcome::timeout;
-            pace.emplace(now, stall, min_rate);
+            if (limits.may_wait && !limits.may_wait()) return WriteOutcome::timeout;
+            pace.emplace(now, limits.stall, limits.min_rate);
         }
         if (result.bytes > 0) pace->moved(result.bytes, now);
-        if (wait_ready(wire.fd(), POLLOUT, std::min(pace->deadline(), deadline)) == 0) {
-            return WriteOutcome::timeout;
-        }
+        if (wait_ready(wire.fd(), POLLOUT, pace->deadline()) == 0) return WriteOutcome::timeout;
     }
 }
 

@@ -16,6 +16,7 @@ constexpr std::chrono::milliseconds kUnwatched{20};
 service::OutcomePointer ClientWatch::wait(const std::shared_ptr<service::Execution::Waiter>& waiter,
                                           SteadyTime deadline) {
     if (auto outcome = waiter->execution()->outcome()) return outcome;
+    exchange_->about_to_wait();
     if (!armed_) {
         if (auto outcome = waiter->wait_until(std::min(deadline, real_clock().now() + kUnwatched))) return outcome;
         arm();

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "http/body_budget.hpp"
+#include "util/budget.hpp"
 #include "util/rate_limit.hpp"
 
 namespace shared_tensor::server {
@@ -33,13 +33,13 @@ struct ClientUse {
     };
     explicit ClientUse(const Limits& most)
         : requests(most.requests_per_second),
-          bytes_in_flight(std::make_shared<http::BodyBudget>(most.bytes)),
+          bytes_in_flight(std::make_shared<Budget>(most.bytes)),
           connections(std::make_shared<Budget>(most.connections)),
           sessions(most.sessions),
           channels(most.channels),
           segments(most.segments) {}
     RateLimit requests;
-    const std::shared_ptr<http::BodyBudget> bytes_in_flight;
+    const std::shared_ptr<Budget> bytes_in_flight;
     const std::shared_ptr<Budget> connections;  ///< each counts as 1, as do the following
     Budget sessions;                            ///< without a local channel
     Budget channels;                            ///< local ones

@@ -159,6 +159,7 @@ public:
         : inner_(inner), head_(head), access_(access) {}
     void on_client_gone(std::function<void()> gone) override { inner_.on_client_gone(std::move(gone)); }
     bool may_take_long() override { return inner_.may_take_long(); }
+    void about_to_wait() override { inner_.about_to_wait(); }
     bool begin(const http::Response& head) override {
         http::Response readable = head;
         let_page_read(head_, access_, readable);

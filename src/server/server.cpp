@@ -159,7 +159,7 @@ public:
                   epoch_,
                   CodingOffer::parse(options_.compression.codings, options_.compression.level),
                   [this](const Principal& who, std::size_t bytes) {
-                      http::BodyBudget* const own = who.use != nullptr ? who.use->bytes_in_flight.get() : nullptr;
+                      Budget* const own = who.use != nullptr ? who.use->bytes_in_flight.get() : nullptr;
                       return transport_.hold_bytes(own, bytes);
                   },
                   options_.replies.max_data_elements},

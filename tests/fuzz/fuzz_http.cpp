@@ -31,7 +31,7 @@ void require(bool holds, const char* property) {
 /// A peer that sends `bytes`, at most `piece` of them at once, and no more.
 class PiecewiseWire final : public Wire {
 public:
-    PiecewiseWire(std::string_view bytes, std::size_t piece) : rest_(bytes), piece_(piece) {}
+    PiecewiseWire(std::string_view bytes, std::size_t piece) : Wire(ProcessFd()), rest_(bytes), piece_(piece) {}
     WireResult read(void* to, std::size_t size, Wait) override {
         if (rest_.empty()) return {WireStatus::end};
         const std::size_t got = rest_.copy(static_cast<char*>(to), std::min(size, piece_));
@@ -39,11 +39,6 @@ public:
         return {WireStatus::ok, got};
     }
     WireResult write(std::span<const iovec>) override { return {WireStatus::broken}; }
-    int fd() const override { return -1; }
-    void set_linger(std::chrono::microseconds) override {}
-    void shutdown() override {}
-    void finish_writing() override {}
-    void abandon_unsent() override {}
 
 private:
     std::string_view rest_;

@@ -30,6 +30,30 @@ TEST_CASE("control methods answer while all workers are busy", "[server]") {
         CHECK(pending.response().contains("result"));
 }
 
+TEST_CASE("none of 64 busy connections waits for a call that lasts", "[server]") {
+    Daemon daemon(with_plugins());
+    const int port = daemon.port();
+    const std::string name = fresh_name();
+    const std::string quick = call_object("release", {fresh_name()}).dump();  // runs on the connection's thread
+    const std::string slow = call_object("hold", {name}).dump();
+    std::vector<HttpPeer> peers;
+    for (int i = 0; i < 64; ++i)
+        peers.emplace_back(port);
+    HttpPeer& lasts = peers[20];
+    for (int round = 0; round < 50; ++round) {
+        for (HttpPeer& one : peers) {
+            if (&one != &lasts) one.request("POST", "/jsonrpc", quick);
+            if (&one == &lasts && round == 10) one.request("POST", "/jsonrpc", slow);
+        }
+        for (HttpPeer& one : peers) {
+            if (&one != &lasts) REQUIRE(one.read().status == 200);  // or it waits until somebody releases `name`
+        }
+    }
+    CHECK(until(port, name, "started", 1));
+    call(port, "release", {name});
+    CHECK(lasts.read().status == 200);
+}
+
 TEST_CASE("tasks never take the last worker", "[server]") {
     Daemon daemon(with_plugins({"--workers", "2"}));
     const int port = daemon.port();

@@ -73,7 +73,7 @@ TEST_CASE("more bytes of the client do not count as going away", "[http]") {
     CHECK_FALSE(gone);
 }
 
-http::Connection some_connection() { return http::Connection(1, std::make_unique<http::SocketWire>(UniqueFd()), {}); }
+http::Connection some_connection() { return http::Connection(1, std::make_unique<http::Wire>(UniqueFd()), {}); }
 
 TEST_CASE("nobody is told after the watch ended", "[http]") {
     http::Connection connection = some_connection();

@@ -10,24 +10,20 @@
 #include <thread>
 #include <vector>
 
-#include "http/connection_server.hpp"
 #include "test_server.hpp"
 
 namespace shared_tensor::test {
 namespace {
 
-using http::Connection;
-using Pool = http::ConnectionPool;
+using Pool = ElasticPool<std::shared_ptr<int>>;
 using std::chrono::milliseconds;
 
-std::shared_ptr<Connection> some_work() {
-    return std::make_shared<Connection>(1, std::make_unique<http::SocketWire>(UniqueFd()), http::Peer{});
-}
+std::shared_ptr<int> some_work() { return std::make_shared<int>(1); }
 
 class Calls final : public Pool::Worker {
 public:
     explicit Calls(std::function<void()> act) : act_(std::move(act)) {}
-    void serve(std::shared_ptr<Connection>) override { act_(); }
+    void serve(std::shared_ptr<int>) override { act_(); }
 
 private:
     std::function<void()> act_;

@@ -12,6 +12,8 @@ namespace shared_tensor::test {
 /// Takes what a test allows, and keeps it.
 class HandWire final : public http::Wire {
 public:
+    HandWire() : Wire(ProcessFd()) {}
+
     std::string taken;
     std::size_t room = 0;  ///< bytes that it still takes
     std::size_t at_once = 1 << 30;
@@ -32,11 +34,6 @@ public:
         return bytes > 0 ? http::WireResult{http::WireStatus::ok, bytes} : http::WireResult{http::WireStatus::again};
     }
     http::WireResult read(void*, std::size_t, Wait) override { return {http::WireStatus::again}; }
-    int fd() const override { return -1; }
-    void set_linger(std::chrono::microseconds) override {}
-    void shutdown() override {}
-    void finish_writing() override {}
-    void abandon_unsent() override {}
 };
 
 }  // namespace shared_tensor::test

@@ -1,4 +1,4 @@
-#include "http/listener.hpp"
+#include "http/acceptor.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -12,7 +12,6 @@
 namespace shared_tensor::test {
 namespace {
 
-using http::BodyBudget;
 using http::BodyPlan;
 using http::Response;
 
@@ -95,7 +94,7 @@ TEST_CASE("a Unix socket has no address to count", "[http]") {
 struct SharingServer {
     explicit SharingServer(std::size_t limit) {
         for (const char* name : {"ann", "ben"})
-            budgets[name] = std::make_shared<BodyBudget>(limit);
+            budgets[name] = std::make_shared<Budget>(limit);
         under_test.handler.on_admit = [this](const http::RequestHead& head) {
             const auto name = head.headers.find("X-Client");
             return BodyPlan{std::size_t{1} << 30, false, name ? budgets.at(std::string(*name)) : nullptr};
@@ -112,7 +111,7 @@ struct SharingServer {
         return client.read_answer().status;
     }
 
-    std::map<std::string, std::shared_ptr<BodyBudget>> budgets;
+    std::map<std::string, std::shared_ptr<Budget>> budgets;
     Guarded<std::vector<std::shared_ptr<PooledBuffer>>> kept;
     TestServer under_test;
 };
@@ -154,7 +153,7 @@ TEST_CASE("a body in chunks counts against its client's budget", "[http]") {
 TEST_CASE("a refused body costs the budget of all nothing", "[http]") {
     http::ServerOptions options;
     options.max_bytes_in_flight = 1000;
-    const auto budget = std::make_shared<BodyBudget>(10'000);
+    const auto budget = std::make_shared<Budget>(10'000);
     TestServer under_test(options);
     under_test.handler.plan = {std::size_t{1} << 30, false, budget};
     under_test.start();
@@ -170,7 +169,7 @@ TEST_CASE("a refused body costs the budget of all nothing", "[http]") {
 }
 
 TEST_CASE("a message of a WebSocket counts against its client's budget", "[http]") {
-    const auto budget = std::make_shared<BodyBudget>(1000);
+    const auto budget = std::make_shared<Budget>(1000);
     Guarded<std::vector<std::shared_ptr<PooledBuffer>>> kept;
     TestServer under_test;
     under_test.handler.on_upgrade = [&](const http::RequestHead&) {
@@ -197,7 +196,7 @@ TEST_CASE("a message of a WebSocket counts against its client's budget", "[http]
 }
 
 TEST_CASE("a budget gives out what it has, whoever asks for more meanwhile", "[http]") {
-    BodyBudget budget(1000);
+    Budget budget(1000);
     std::atomic<bool> stop{false};
     std::jthread greedy([&] {
         while (!stop)

@@ -1,4 +1,4 @@
-#include "http/tls_wire.hpp"
+#include "http/tls_session.hpp"
 
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
@@ -56,26 +56,27 @@ std::string fingerprint(X509* certificate) {
 
 }  // namespace
 
-const BIO_METHOD* TlsWire::pipe_method() {
+const BIO_METHOD* TlsSession::pipe_method() {
     static const BIO_METHOD* const kMethod = [] {
         BIO_METHOD* method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "shared_tensor wire");
         if (method == nullptr) throw std::bad_alloc();
-        BIO_meth_set_read(method, &TlsWire::pipe_read);
-        BIO_meth_set_write(method, &TlsWire::pipe_write);
-        BIO_meth_set_ctrl(method, &TlsWire::pipe_control);
+        BIO_meth_set_read(method, &TlsSession::pipe_read);
+        BIO_meth_set_write(method, &TlsSession::pipe_write);
+        BIO_meth_set_ctrl(method, &TlsSession::pipe_control);
         return method;
     }();
     return kMethod;
 }
 
-int TlsWire::pipe_read(BIO* bio, char* to, int size) {
+int TlsSession::pipe_read(BIO* bio, char* to, int size) {
     auto& pipe = *static_cast<Pipe*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
     if (pipe.sealed.size() - pipe.sent > kMostUnsent) {  // it asks for answers, new keys above all, and takes none
         pipe.broken = true;
         return -1;
     }
-    const WireResult got = pipe.socket.read(to, static_cast<std::size_t>(size), std::exchange(pipe.wait, Wait::none));
+    const WireResult got =
+        pipe.wire->receive(to, static_cast<std::size_t>(size), std::exchange(pipe.wait, Wire::Wait::none));
     if (got.status == WireStatus::ok) return static_cast<int>(got.bytes);
     if (got.status == WireStatus::again) BIO_set_retry_read(bio);
     pipe.ended |= got.status == WireStatus::end;
@@ -84,7 +85,7 @@ int TlsWire::pipe_read(BIO* bio, char* to, int size) {
 }
 
 /// Takes everything: who fills it looks at its size.
-int TlsWire::pipe_write(BIO* bio, const char* from, int size) {
+int TlsSession::pipe_write(BIO* bio, const char* from, int size) {
     auto& pipe = *static_cast<Pipe*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
     try {
@@ -95,13 +96,13 @@ int TlsWire::pipe_write(BIO* bio, const char* from, int size) {
     return size;
 }
 
-long TlsWire::pipe_control(BIO* bio, int command, long, void*) {
+long TlsSession::pipe_control(BIO* bio, int command, long, void*) {
     if (command == BIO_CTRL_EOF) return static_cast<Pipe*>(BIO_get_data(bio))->ended ? 1 : 0;
     return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-TlsWire::TlsWire(ProcessFd fd, SslPointer ssl, const std::string* plain_answer)
-    : pipe_(std::move(fd)), ssl_(std::move(ssl)), plain_answer_(plain_answer) {
+TlsSession::TlsSession(SslPointer ssl, const std::string* plain_answer)
+    : ssl_(std::move(ssl)), plain_answer_(plain_answer) {
     BIO* bio = BIO_new(pipe_method());
     if (bio == nullptr) throw std::bad_alloc();
     BIO_set_data(bio, &pipe_);
@@ -109,39 +110,37 @@ TlsWire::TlsWire(ProcessFd fd, SslPointer ssl, const std::string* plain_answer)
     SSL_set_bio(ssl_.get(), bio, bio);
 }
 
-TlsWire::~TlsWire() { say_goodbye(); }
+TlsSession::~TlsSession() { say_goodbye(); }
 
 /// So that the other side knows that nothing was cut off.
-void TlsWire::say_goodbye() {
+void TlsSession::say_goodbye() {
     if (failed_ || pipe_.broken || SSL_is_init_finished(ssl_.get()) != 1 || std::exchange(said_goodbye_, true)) return;
     ERR_clear_error();
     SSL_shutdown(ssl_.get());
     send_sealed();
 }
 
-void TlsWire::finish_writing() {
+void TlsSession::finish() {
     const std::lock_guard lock(mutex_);
     say_goodbye();
-    pipe_.socket.finish_writing();
 }
 
-void TlsWire::abandon_unsent() {
+void TlsSession::abandon() {
     const std::lock_guard lock(mutex_);
     said_goodbye_ = true;
-    pipe_.socket.abandon_unsent();
 }
 
-bool TlsWire::holds_bytes() const {
+bool TlsSession::holds_bytes() const {
     const std::lock_guard lock(mutex_);
     return holds_;
 }
 
-bool TlsWire::awaits_rest() const {
+bool TlsSession::awaits_rest() const {
     const std::lock_guard lock(mutex_);
     return SSL_is_init_finished(ssl_.get()) != 1 || SSL_has_pending(ssl_.get()) == 1;
 }
 
-int TlsWire::note_bad_certificate(int is_good, X509_STORE_CTX* store) {
+int TlsSession::note_bad_certificate(int is_good, X509_STORE_CTX* store) {
     if (is_good == 1) return 1;
     auto* ssl = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
     static char mark = 1;
@@ -150,7 +149,7 @@ int TlsWire::note_bad_certificate(int is_good, X509_STORE_CTX* store) {
     return 1;
 }
 
-std::optional<PeerCertificate> TlsWire::certificate() const {
+std::optional<PeerCertificate> TlsSession::certificate() const {
     const std::lock_guard lock(mutex_);
     X509* certificate = SSL_get0_peer_certificate(ssl_.get());
     if (certificate == nullptr) return std::nullopt;
@@ -161,10 +160,10 @@ std::optional<PeerCertificate> TlsWire::certificate() const {
 }
 
 /// False when something is left, or the connection is broken.
-bool TlsWire::send_sealed() {
+bool TlsSession::send_sealed() {
     while (pipe_.sent < pipe_.sealed.size()) {
         const iovec rest{pipe_.sealed.data() + pipe_.sent, pipe_.sealed.size() - pipe_.sent};
-        const WireResult result = pipe_.socket.write({&rest, 1});
+        const WireResult result = pipe_.wire->send({&rest, 1});
         pipe_.sent += result.bytes;
         pipe_.broken |= result.status == WireStatus::broken;
         if (result.status != WireStatus::ok) return false;
@@ -178,7 +177,7 @@ bool TlsWire::send_sealed() {
     return true;
 }
 
-bool TlsWire::seal(const void* from, std::size_t size) {
+bool TlsSession::seal(const void* from, std::size_t size) {
     ERR_clear_error();
     if (SSL_write(ssl_.get(), from, static_cast<int>(size)) == static_cast<int>(size)) return true;
     failed_ = true;
@@ -186,7 +185,7 @@ bool TlsWire::seal(const void* from, std::size_t size) {
 }
 
 /// Encrypts the next of `parts`, behind the first `skipped` bytes; small ones share a record. How many bytes.
-std::size_t TlsWire::seal_some(std::span<const iovec> parts, std::size_t skipped) {
+std::size_t TlsSession::seal_some(std::span<const iovec> parts, std::size_t skipped) {
     std::array<char, kRecord> gathered;
     std::size_t used = 0, done = 0;
     const auto seal_gathered = [&] {
@@ -225,7 +224,7 @@ std::size_t TlsWire::seal_some(std::span<const iovec> parts, std::size_t skipped
     return done;
 }
 
-WireResult TlsWire::write(std::span<const iovec> parts) {
+WireResult TlsSession::write(std::span<const iovec> parts) {
     const std::lock_guard lock(mutex_);
     if (failed_ || said_goodbye_ || SSL_is_init_finished(ssl_.get()) != 1) return {WireStatus::broken};
     if (!send_sealed()) return {pipe_.broken ? WireStatus::broken : WireStatus::again};
@@ -244,7 +243,7 @@ WireResult TlsWire::write(std::span<const iovec> parts) {
     return {WireStatus::ok, done};
 }
 
-WireResult TlsWire::read_status(int result) {
+WireResult TlsSession::read_status(int result) {
     const int error = SSL_get_error(ssl_.get(), result);
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return {WireStatus::again};
     if (error == SSL_ERROR_ZERO_RETURN) return {WireStatus::end};
@@ -252,12 +251,12 @@ WireResult TlsWire::read_status(int result) {
     const bool is_plain = ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST;
     if (is_plain && plain_answer_ != nullptr) {
         const iovec words{const_cast<char*>(plain_answer_->data()), plain_answer_->size()};
-        pipe_.socket.write({&words, 1});
+        pipe_.wire->send({&words, 1});
     }
     return {pipe_.ended && !started_ ? WireStatus::end : WireStatus::broken};
 }
 
-WireResult TlsWire::read(void* to, std::size_t size, Wait wait) {
+WireResult TlsSession::read(void* to, std::size_t size, Wire::Wait wait) {
     const std::lock_guard lock(mutex_);
     if (failed_) return {WireStatus::broken};
     pipe_.wait = wait;
@@ -279,7 +278,7 @@ WireResult TlsWire::read(void* to, std::size_t size, Wait wait) {
     return got > 0 ? WireResult{WireStatus::ok, got} : status;
 }
 
-TlsWire::Step TlsWire::shake_hands() {
+TlsSession::Step TlsSession::shake_hands() {
     const std::lock_guard lock(mutex_);
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_.get());
@@ -293,7 +292,7 @@ TlsWire::Step TlsWire::shake_hands() {
     return Step::failed;
 }
 
-TlsWire::Failure TlsWire::failure() const {
+TlsSession::Failure TlsSession::failure() const {
     const std::lock_guard lock(mutex_);
     const long verdict = SSL_get_verify_result(ssl_.get());
     if (verdict != X509_V_OK) return {X509_verify_cert_error_string(verdict), true, false};

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "http/wire.hpp"
-#include "util/process_fd.hpp"
 
 namespace shared_tensor::http {
 
@@ -17,29 +16,32 @@ struct FreeSsl {
 };
 using SslPointer = std::unique_ptr<SSL, FreeSsl>;
 
-/// A TCP socket with TLS on it. One thread may read while another one writes.
+/// TLS on a Wire: all that makes an encrypted connection another one than a plain one. One thread may read while
+/// another one writes.
 ///
 /// What is encrypted and did not fit into the socket waits in `sealed`, up to a bound. write() then counts the last of
 /// its bytes as not written: so its caller comes back with it, and is done only when nothing waits any more. So
 /// OpenSSL itself never has to be called again with the same bytes.
-class TlsWire final : public Wire {
+class TlsSession {
 public:
     /// `ssl` has its side, and nothing else, behind it. `plain_answer` is for clients without TLS, null: they get none.
-    TlsWire(ProcessFd fd, SslPointer ssl, const std::string* plain_answer);
-    TlsWire(const TlsWire&) = delete;
-    TlsWire& operator=(const TlsWire&) = delete;
-    ~TlsWire() override;
+    TlsSession(SslPointer ssl, const std::string* plain_answer);
+    TlsSession(const TlsSession&) = delete;
+    TlsSession& operator=(const TlsSession&) = delete;
+    ~TlsSession();
+    /// Once, by the wire that it belongs to.
+    void attach(Wire& wire) { pipe_.wire = &wire; }
 
-    WireResult read(void* to, std::size_t size, Wait wait) override;
-    WireResult write(std::span<const iovec> parts) override;
-    int fd() const override { return pipe_.socket.fd(); }
-    void set_linger(std::chrono::microseconds duration) override { pipe_.socket.set_linger(duration); }
-    void shutdown() override { pipe_.socket.shutdown(); }
-    void finish_writing() override;
-    void abandon_unsent() override;
-    bool holds_bytes() const override;
-    bool awaits_rest() const override;
-    std::optional<PeerCertificate> certificate() const override;
+    // As of Wire:
+    WireResult read(void* to, std::size_t size, Wire::Wait wait);
+    WireResult write(std::span<const iovec> parts);
+    bool holds_bytes() const;
+    bool awaits_rest() const;
+    std::optional<PeerCertificate> certificate() const;
+    /// Tells the other side that no more comes.
+    void finish();
+    /// The other side is told nothing at the end.
+    void abandon();
 
     /// One step of a client's handshake.
     enum class Step { done, reads, writes, failed };
@@ -58,9 +60,8 @@ public:
 private:
     /// What OpenSSL reads from and writes to.
     struct Pipe {
-        explicit Pipe(ProcessFd fd) : socket(std::move(fd)) {}
-        SocketWire socket;
-        Wait wait = Wait::none;  ///< of the next read
+        Wire* wire = nullptr;
+        Wire::Wait wait = Wire::Wait::none;  ///< of the next read
         bool ended = false, broken = false;
         std::string sealed;    ///< encrypted, not sent
         std::size_t sent = 0;  ///< of it

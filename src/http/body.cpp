@@ -1,0 +1,184 @@
+#include "http/body.hpp"
+
+#include <httplib.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace shared_tensor::http {
+
+namespace {
+
+constexpr std::chrono::milliseconds kLingerAtMost{20};  // see Wire::set_linger; what a blocking read may overshoot
+constexpr std::size_t kFirstBuffer = 64 << 10;          // of a body whose length is not known
+
+/// Up to `size` bytes as soon as some are there, first from `input`, then straight from the socket. `again`: none came
+/// in time.
+WireResult read_some(Wire& wire, InputBuffer& input, char* to, std::size_t size, Pace& pace) {
+    if (!input.empty()) {
+        const std::size_t there = std::min(size, input.size());
+        std::memcpy(to, input.view().data(), there);
+        input.consume(there);
+        return {WireStatus::ok, there};
+    }
+    while (true) {
+        // One system call where the bytes come soon; where time is short, or they do not, the exact wait of ppoll.
+        const auto deadline = pace.deadline();
+        const bool short_of_time = deadline - Pace::Clock::now() < kLingerAtMost;
+        const WireResult got = wire.read(to, size, short_of_time ? Wire::Wait::none : Wire::Wait::linger);
+        if (got.status == WireStatus::ok) pace.moved(got.bytes, Pace::Clock::now());
+        if (got.status != WireStatus::again || wait_ready(wire.fd(), POLLIN, deadline) == 0) return got;
+    }
+}
+
+BodyFault fault_of(WireStatus status) { return status == WireStatus::again ? BodyFault::late : BodyFault::cut; }
+
+/// What httplib's decoder reads from. Small reads (chunk sizes, line ends) fill the buffer, large ones go straight
+/// from the socket to their place.
+class ChunkStream final : public httplib::Stream {
+public:
+    ChunkStream(Wire& wire, InputBuffer& input, Pace& pace) : wire_(wire), input_(input), pace_(pace) {}
+
+    /// Of the last read that failed; ok: none did.
+    WireStatus status() const { return status_; }
+
+    ssize_t read(char* to, size_t size) override {
+        constexpr std::size_t kSmall = 16 << 10;
+        if (size < kSmall && input_.empty() && !fill()) return -1;
+        const WireResult got = read_some(wire_, input_, to, size, pace_);
+        return note(got) ? static_cast<ssize_t>(got.bytes) : 0;
+    }
+    ssize_t write(const char*, size_t) override { return -1; }
+
+    // Line readers of newer versions scan these bytes in one pass; older ones know neither: so no `override`.
+    // NOLINTBEGIN(modernize-use-override,clang-diagnostic-inconsistent-missing-override)
+    const char* buffered_data(size_t& size) const {
+        size = input_.size();
+        return size > 0 ? input_.view().data() : nullptr;
+    }
+    void consume_buffered(size_t size) { input_.consume(size); }
+    // NOLINTEND(modernize-use-override,clang-diagnostic-inconsistent-missing-override)
+
+    bool is_readable() const override { return !input_.empty(); }
+    bool wait_readable() const override { return true; }
+    bool wait_writable() const override { return false; }
+    void get_remote_ip_and_port(std::string&, int&) const override {}
+    void get_local_ip_and_port(std::string&, int&) const override {}
+    socket_t socket() const override { return wire_.fd(); }
+    time_t duration() const override { return 0; }
+
+private:
+    bool note(const WireResult& got) {
+        status_ = got.status;
+        return got.status == WireStatus::ok;
+    }
+    bool fill() {
+        InputBuffer nothing(1);
+        char* room = input_.room();
+        const WireResult got = read_some(wire_, nothing, room, input_.room_size(), pace_);
+        input_.filled(got.bytes);
+        return note(got);
+    }
+
+    Wire& wire_;
+    InputBuffer& input_;
+    Pace& pace_;
+    WireStatus status_ = WireStatus::ok;
+};
+
+/// The next bytes of a body whose length is not known: 0 at its end.
+using NextBytes = std::variant<std::size_t, BodyFault>;
+
+class Chunks {
+public:
+    Chunks(Wire& wire, InputBuffer& input, Pace& pace, std::size_t max_chunks)
+        : stream_(wire, input, pace), max_chunks_(max_chunks) {}
+
+    NextBytes next(char* to, std::size_t room) {
+        std::size_t offset = 0, total = 0;
+        const ssize_t got = decoder_.read_payload(to, room, offset, total);
+        if (got < 0) return fault();
+        if (got == 0) return read_trailers();
+        if (offset == 0 && ++chunks_ > max_chunks_) return BodyFault::too_many_chunks;
+        return static_cast<std::size_t>(got);
+    }
+
+private:
+    NextBytes read_trailers() {
+        httplib::Headers trailers;
+        if (decoder_.parse_trailers_into(trailers, {})) return std::size_t{0};
+        return fault();
+    }
+    BodyFault fault() const {
+        return stream_.status() == WireStatus::ok ? BodyFault::malformed : fault_of(stream_.status());
+    }
+
+    ChunkStream stream_;
+    httplib::detail::ChunkedDecoder decoder_{stream_};
+    const std::size_t max_chunks_;
+    std::size_t chunks_ = 0;
+};
+
+/// Calls `next(to, room)` until the end, with a buffer that grows.
+template <class Next>
+std::variant<std::shared_ptr<PooledBuffer>, BodyFault> collect(const BodyLimits& limits, BufferPool& buffers,
+                                                               Next next) {
+    std::shared_ptr<PooledBuffer> body;
+    std::size_t size = 0;
+    while (true) {
+        if (body == nullptr || size == body->capacity()) {
+            const std::size_t wanted = body != nullptr ? size * 2 : kFirstBuffer;
+            if (limits.allow && !limits.allow(wanted)) return BodyFault::not_allowed;
+            body = body != nullptr ? buffers.grow(std::move(body), wanted) : buffers.take(wanted);
+        }
+        // One byte beyond the limit is read, so that a body of exactly max_bytes passes.
+        const std::size_t room = std::min(body->capacity() - size, limits.max_bytes - size + 1);
+        const NextBytes got = next(reinterpret_cast<char*>(body->data()) + size, room);
+        if (const auto* fault = std::get_if<BodyFault>(&got)) return *fault;
+        const std::size_t more = std::get<std::size_t>(got);
+        if (more == 0) return body;
+        if (more > limits.max_bytes - size) return BodyFault::too_large;
+        body->resize(size += more);
+    }
+}
+
+}  // namespace
+
+std::optional<BodyFault> read_exactly(Wire& wire, InputBuffer& input, Pace pace, std::span<std::byte> to,
+                                      std::size_t& filled) {
+    filled = 0;
+    while (filled < to.size()) {
+        auto* const place = reinterpret_cast<char*>(to.data()) + filled;
+        const WireResult got = read_some(wire, input, place, to.size() - filled, pace);
+        if (got.status != WireStatus::ok) return fault_of(got.status);
+        filled += got.bytes;
+    }
+    return std::nullopt;
+}
+
+std::variant<std::shared_ptr<PooledBuffer>, BodyFault> read_body(Wire& wire, InputBuffer& input, const Framing& framing,
+                                                                 Pace pace, const BodyLimits& limits,
+                                                                 BufferPool& buffers) {
+    if (framing.chunked) {
+        Chunks chunks(wire, input, pace, limits.max_chunks);
+        return collect(limits, buffers, [&](char* to, std::size_t room) { return chunks.next(to, room); });
+    }
+    if (!framing.length) {
+        return collect(limits, buffers, [&](char* to, std::size_t room) -> NextBytes {
+            const WireResult got = read_some(wire, input, to, room, pace);
+            if (got.status == WireStatus::ok || got.status == WireStatus::end) return got.bytes;
+            return fault_of(got.status);
+        });
+    }
+    if (*framing.length > limits.max_bytes) return BodyFault::too_large;
+    if (limits.allow && !limits.allow(*framing.length)) return BodyFault::not_allowed;
+    auto body = buffers.take(*framing.length);
+    body->resize(*framing.length);
+    std::size_t filled = 0;
+    if (auto fault = read_exactly(wire, input, pace, {body->data(), body->size()}, filled)) return *fault;
+    return body;
+}
+
+}  // namespace shared_tensor::http
