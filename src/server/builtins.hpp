@@ -7,13 +7,13 @@
 #include <unordered_map>
 #include <utility>
 
+#include <shared_tensor/detail/signature.hpp>
+
 #include "server/call_meta.hpp"
 #include "server/client_watch.hpp"
+#include "server/parameters.hpp"
 #include "server/principal.hpp"
-#include "server/sessions.hpp"
-#include "server/ways.hpp"
-#include "service/dispatcher.hpp"
-#include "service/open_rpc.hpp"
+#include "service/outcome.hpp"
 
 namespace shared_tensor::server {
 
@@ -23,58 +23,75 @@ struct BuiltinCall {
     const CallMeta& meta;
     const Principal& principal;
     ClientWatch& client;
-    codec::TensorPort& port;           ///< reads tensors of task.submit's params
+    codec::TensorPort& port;           ///< reads tensors of params
     SteadyTime wait_end;               ///< until when it may wait: one bound for all items of a batch
     const std::string& state_session;  ///< of a task's calls of stateful functions; empty: none
-    codec::References& references;     ///< what params may name, for a JsonSource of them
+    codec::References& references;     ///< what params may name
     const FaultWatch& memory;          ///< of the memory that tensors of params may lie in
 };
 
 using Outcome = service::OutcomePointer;
 
-/// Whose tasks somebody may see: everybody's (nothing) or their own.
+/// Whose tasks, leases and objects somebody may see: everybody's (nothing) or their own.
 std::optional<std::string> owner_filter(const Principal& principal);
-
-/// What the daemon's own methods work on.
-struct BuiltinParts {
-    service::Dispatcher& dispatcher;
-    Sessions& sessions;
-    std::function<json_rpc::Json()> server_info;
-    std::function<WayFacts()> way_facts;
-    const service::OpenRpc& open_rpc;
-    std::string epoch;
-    std::chrono::milliseconds max_wait;  ///< of task.wait and task.result that name no time
-};
 
 /// The daemon's own methods: run on the connection's thread, so they answer while all workers are busy.
 /// Thread-safe once all methods are there.
 class Builtins {
+    template <class Result, class... P>
+    struct Types;
+    template <class Result, class... P>
+    struct Types<Result, const BuiltinCall&, P...> : Parameters<std::remove_cvref_t<P>...> {
+        using Parameters<std::remove_cvref_t<P>...>::Parameters;
+    };
+    template <class Run>
+    using TypesOf = typename detail::Signature<Run>::template Apply<Types>;
+
 public:
-    explicit Builtins(BuiltinParts parts);
+    /// `max_wait`: of methods that wait and name no time.
+    explicit Builtins(std::chrono::milliseconds max_wait) : max_wait_(max_wait) {}
+
+    /// What rpc.discover says of a method beside its parameters.
+    struct Description {
+        std::string_view name;  ///< a literal
+        std::string_view summary;
+        json_rpc::Json result;  ///< a JSON Schema
+    };
+    /// Adds a method, before the first call. `run` takes the BuiltinCall and then the parameters, whose types are read
+    /// and described by their codecs, and whose names are `names`. It returns Json or an Outcome, or throws
+    /// MethodError.
+    template <class Run>
+    void add(Description description, const typename TypesOf<Run>::Names& names, Run run) {
+        const TypesOf<Run> parameters(names);
+        insert(std::move(description), parameters.describe(),
+               [parameters, run = std::move(run)](const BuiltinCall& call) {
+                   const codec::JsonSource source(call.port, &call.references);
+                   auto values = parameters.read(source, call.params);
+                   Outcome outcome;
+                   reading_from(source, [&] {
+                       outcome =
+                           std::apply([&](auto&... value) { return answer(run(call, std::move(value)...)); }, values);
+                   });
+                   return outcome;
+               });
+    }
 
     using Method = std::function<Outcome(const BuiltinCall&)>;
-    /// Before the first call. `name` is a literal.
-    void add(std::string_view name, Method method) { methods_[name] = std::move(method); }
     /// nullptr when the daemon has no such method.
     const Method* find(std::string_view name) const;
-    std::chrono::milliseconds max_wait() const { return parts_.max_wait; }
+    /// All methods as OpenRPC describes methods, each marked with "x-builtin": true, in the order in which they were
+    /// added. docs/protocol.md has the same list for people.
+    const json_rpc::Json& descriptions() const { return descriptions_; }
+    std::chrono::milliseconds max_wait() const { return max_wait_; }
 
 private:
-    void add_task_methods();
-    void add_session_methods();
+    static Outcome answer(json_rpc::Json json) { return service::make_outcome(codec::Value{std::move(json), {}, {}}); }
+    static Outcome answer(Outcome outcome) { return outcome; }
+    void insert(Description description, json_rpc::Json parameters, Method method);
 
-    Outcome submit(const BuiltinCall& call) const;
-    Outcome get(const BuiltinCall& call) const;
-    Outcome list(const BuiltinCall& call) const;
-    Outcome wait(const BuiltinCall& call) const;
-    Outcome result(const BuiltinCall& call) const;
-    Outcome cancel(const BuiltinCall& call) const;
-    std::optional<tasks::TaskInfo> wait_for(const BuiltinCall& call, const std::string& id,
-                                            std::chrono::milliseconds timeout) const;
-    Outcome unknown_task() const;
-
-    BuiltinParts parts_;
+    const std::chrono::milliseconds max_wait_;
     std::unordered_map<std::string_view, Method> methods_;  // names are literals
+    json_rpc::Json descriptions_ = json_rpc::Json::array();
 };
 
 }  // namespace shared_tensor::server

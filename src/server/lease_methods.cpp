@@ -1,11 +1,8 @@
-#include "server/lease_methods.hpp"
-
 #include <algorithm>
-#include <functional>
-#include <optional>
 #include <vector>
 
-#include "server/builtin_params.hpp"
+#include "server/method_schema.hpp"
+#include "server/methods.hpp"
 #include "server/url_media.hpp"
 
 namespace shared_tensor::server {
@@ -16,11 +13,10 @@ using service::make_outcome;
 
 namespace {
 
-constexpr std::size_t kMaxIds = 10'000;
-constexpr std::int64_t kMaxPage = 1'000;
+using schema::list_of;
+using schema::object;
 
-Outcome answer(Json json) { return make_outcome(codec::Value{std::move(json), {}}); }
-
+using Ids = Texts<10'000>;
 using Clients = std::vector<std::string>;
 
 Json to_json(const LeaseInfo& info, const Clients& callers) {
@@ -36,53 +32,68 @@ Json to_json(const LeaseInfo& info, const Clients& callers) {
     return json;
 }
 
+Json lease_schema() {
+    return object({{"id", "string"},
+                   {"way", "string"},
+                   {"bytes", "integer"},
+                   {"age_ms", "integer"},
+                   {"confirmed", "boolean"},
+                   {"owner", "string"},
+                   {"mine", "boolean"},
+                   {"pid?", "integer"},
+                   {"expires_in_ms?", "integer"}});
+}
+
 class LeaseMethods {
 public:
-    explicit LeaseMethods(const LeaseParts& parts) : parts_(parts) {}
+    explicit LeaseMethods(const LeaseMethodParts& parts) : parts_(parts) {}
 
-    Outcome list(const BuiltinCall& call) const {
-        const BuiltinParams params(call.params, {"cursor", "limit"});
-        const std::string cursor = params.optional_text("cursor").value_or("");
-        const auto limit = static_cast<std::size_t>(params.optional_integer("limit", 1, kMaxPage).value_or(100));
-        const auto all = call.principal.admin ? parts_.leases.list() : parts_.leases.list(call.principal.name);
-        auto next = std::upper_bound(all.begin(), all.end(), cursor,
+    Json list(const BuiltinCall& call, const std::optional<std::string>& cursor,
+              const std::optional<PageSize>& limit) const {
+        const auto most = static_cast<std::size_t>(limit.value_or(PageSize{100}).value);
+        const auto all = parts_.leases.list(owner_filter(call.principal));
+        auto next = std::upper_bound(all.begin(), all.end(), cursor.value_or(""),
                                      [](const std::string& id, const LeaseInfo& info) { return id < info.id; });
         const auto callers = clients_of(call);
         Json page = Json::array();
-        for (; next != all.end() && page.size() < limit; ++next)
+        for (; next != all.end() && page.size() < most; ++next)
             page.push_back(to_json(*next, callers));
         Json json{{"leases", std::move(page)}};
         if (next != all.end()) json["next_cursor"] = std::prev(next)->id;
-        return answer(std::move(json));
+        return json;
     }
 
-    Outcome get(const BuiltinCall& call) const {
-        const BuiltinParams params(call.params, {"lease"});
-        codec::TensorPointer tensor = parts_.leases.tensor(params.text("lease"), call.principal.name);
-        if (tensor == nullptr) return make_outcome(json_rpc::unknown_or_expired("lease", parts_.epoch));
+    Outcome get(const BuiltinCall& call, const std::string& lease) const {
+        codec::TensorPointer tensor = parts_.leases.tensor(lease, call.principal.name);
+        if (tensor == nullptr) throw MethodError(json_rpc::unknown_or_expired("lease", parts_.epoch));
         return make_outcome(codec::Value{Json{{"$tensor", 0}}, {std::move(tensor)}});
     }
 
-    Outcome renew(const BuiltinCall& call) const {
-        const BuiltinParams params(call.params, {"leases", "ttl_ms"});
-        const auto ttl = params.optional_ms("ttl_ms", service::LeaseLimits::kMaxTtl);
+    Json renew(const BuiltinCall& call, const Ids& leases, const std::optional<Milliseconds>& ttl_ms) const {
+        const auto most = service::LeaseLimits::kMaxTtl.count();
+        if (ttl_ms && ttl_ms->value > most) {
+            throw MethodError(json_rpc::invalid_params("ttl_ms", "integer from 0 to " + std::to_string(most),
+                                                       std::to_string(ttl_ms->value)));
+        }
+        std::optional<std::chrono::milliseconds> ttl;
+        if (ttl_ms) ttl.emplace(ttl_ms->value);
         const auto callers = clients_of(call);
-        return each(params, [&](const std::string& id) {
+        return each(leases, [&](const std::string& id) {
             return any(callers, [&](const auto& caller) { return parts_.leases.renew(caller, {&id, 1}, ttl) == 1; });
         });
     }
 
-    Outcome release(const BuiltinCall& call) const {
+    Json release(const BuiltinCall& call, const Ids& leases) const {
         const auto callers = clients_of(call);
         const auto process = process_of(call);
-        return each({call.params, {"leases"}}, [&](const std::string& id) {
+        return each(leases, [&](const std::string& id) {
             if (process != nullptr) process->devices().closed({id});
             return any(callers, [&](const auto& caller) { return parts_.leases.release(caller, {&id, 1}) == 1; });
         });
     }
 
-    Outcome revoke(const BuiltinCall& call) const {
-        return each({call.params, {"leases"}}, [&](const std::string& id) {
+    Json revoke(const BuiltinCall& call, const Ids& leases) const {
+        return each(leases, [&](const std::string& id) {
             const auto info = parts_.leases.find(id);
             if (!info || (info->principal != call.principal.name && !call.principal.admin)) return false;
             return parts_.leases.revoke({&id, 1}) == 1;
@@ -110,31 +121,38 @@ private:
     }
 
     /// What was done, and which ids are none that it could be done with.
-    Outcome each(const BuiltinParams& params, const std::function<bool(const std::string& id)>& act) const {
-        const auto ids = params.texts("leases", kMaxIds);
+    template <class Act>
+    Json each(const Ids& ids, Act act) const {
         Json unknown = Json::array();
-        for (const std::string& id : ids) {
+        for (const std::string& id : ids.list) {
             if (!act(id)) unknown.push_back(id);
         }
-        if (!ids.empty() && unknown.size() == ids.size())
-            return make_outcome(json_rpc::unknown_or_expired("lease", parts_.epoch));
-        Json json{{"leases", ids.size() - unknown.size()}};
+        if (!ids.list.empty() && unknown.size() == ids.list.size())
+            throw MethodError(json_rpc::unknown_or_expired("lease", parts_.epoch));
+        Json json{{"leases", ids.list.size() - unknown.size()}};
         if (!unknown.empty()) json["unknown"] = std::move(unknown);
-        return answer(std::move(json));
+        return json;
     }
 
-    const LeaseParts parts_;
+    const LeaseMethodParts parts_;
 };
 
 }  // namespace
 
-void add_lease_methods(Builtins& builtins, const LeaseParts& parts) {
+void add_lease_methods(Builtins& builtins, const LeaseMethodParts& parts) {
     const auto methods = std::make_shared<const LeaseMethods>(parts);
-    builtins.add("lease.list", [methods](const BuiltinCall& call) { return methods->list(call); });
-    builtins.add("lease.get", [methods](const BuiltinCall& call) { return methods->get(call); });
-    builtins.add("lease.renew", [methods](const BuiltinCall& call) { return methods->renew(call); });
-    builtins.add("lease.release", [methods](const BuiltinCall& call) { return methods->release(call); });
-    builtins.add("lease.revoke", [methods](const BuiltinCall& call) { return methods->revoke(call); });
+    const Json done = object({{"leases", "integer"}, {"unknown?", list_of("string")}});
+    builtins.add({"lease.list", "Leases of tensors' memory, by id.",
+                  object({{"leases", list_of(lease_schema())}, {"next_cursor?", "string"}})},
+                 {"cursor", "limit"}, member(methods, &LeaseMethods::list));
+    builtins.add({"lease.get", "The tensor that a lease holds.", schema::tensor()}, {"lease"},
+                 member(methods, &LeaseMethods::get));
+    builtins.add({"lease.renew", "Leases last for ttl_ms from now.", done}, {"leases", "ttl_ms"},
+                 member(methods, &LeaseMethods::renew));
+    builtins.add({"lease.release", "Ends leases of one's own.", done}, {"leases"},
+                 member(methods, &LeaseMethods::release));
+    builtins.add({"lease.revoke", "Ends anybody's leases. Needs an admin.", done}, {"leases"},
+                 member(methods, &LeaseMethods::revoke));
 }
 
 }  // namespace shared_tensor::server

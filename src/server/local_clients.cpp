@@ -8,7 +8,7 @@
 
 #include "json_rpc/parse.hpp"
 #include "json_rpc/print.hpp"
-#include "server/builtin_params.hpp"
+#include "server/parameters.hpp"
 #include "tensor/devices/devices.hpp"
 #include "util/log.hpp"
 
@@ -25,13 +25,17 @@ struct LocalClients::Question {
     local::Packet packet;
     std::vector<std::shared_ptr<const UniqueFd>> descriptors;
 
-    BuiltinParams params(std::initializer_list<std::string_view> names) const { return {request.params, names}; }
+    /// The parameters of the request, which are of types T.
+    template <class... T>
+    std::tuple<T...> params(const typename Parameters<T...>::Names& names) const {
+        return Parameters<T...>(names).read(request.params);
+    }
 };
 
 namespace {
 
-constexpr std::int64_t kMaxSegmentBytes = std::int64_t{1} << 46;
-constexpr std::size_t kMaxIds = local::kMaxPacketBytes;  // of one packet: its size bounds them already
+using SegmentBytes = Integer<1, std::int64_t{1} << 46>;
+using Ids = Texts<local::kMaxPacketBytes>;  // the size of the packet bounds them already
 
 /// The request of a packet, or the answer to one that holds none.
 std::variant<json_rpc::Request, json_rpc::Response> read_item(const std::string& text) {
@@ -184,7 +188,7 @@ LocalClients::Answer LocalClients::answer(Question& question) {
         if (method == "segment.offer") return offer_segment(question);
         if (method == "segment.recycle") return recycle_segments(question);
         if (method == "segment.gone") {
-            for (const std::string& segment : question.params({"segments"}).texts("segments", kMaxIds))
+            for (const auto [segments] = question.params<Ids>({"segments"}); const std::string& segment : segments.list)
                 question.who.client->withdraw(segment);
             return Json::object();
         }
@@ -192,7 +196,7 @@ LocalClients::Answer LocalClients::answer(Question& question) {
             return end_leases(question);
         if (method == "lease.recall") return recall_leases(question);
         return json_rpc::method_not_found(method);
-    } catch (const BadParameter& bad) {
+    } catch (const MethodError& bad) {
         return bad.error();
     } catch (const std::exception& error) {  // for want of memory or descriptors: who asked would wait for ever
         log::error("the local channel: ", question.request.method, ": ", error.what());
@@ -201,16 +205,15 @@ LocalClients::Answer LocalClients::answer(Question& question) {
 }
 
 LocalClients::Answer LocalClients::open_session(Question& question) {
-    const BuiltinParams params =
-        question.params({"token", "keeps_state", "boot_id", "pid_namespace", "devices", "accept"});
-    ClientFacts facts = ClientFacts::read(params);
-    facts.on_local_channel = true;
-    const auto checked = parts_.access.check_local(question.who.peer.uid, params.optional_text("token").value_or(""));
+    using Text = std::optional<std::string>;
+    using List = std::optional<ClientFacts::List>;
+    auto [shown, keeps_state, boot_id, pid_namespace, devices, accept] =
+        question.params<Text, std::optional<bool>, Text, Text, List, List>(
+            {"token", "keeps_state", "boot_id", "pid_namespace", "devices", "accept"});
+    const ClientFacts facts{std::move(boot_id), std::move(pid_namespace), devices, std::move(accept), true};
+    const auto checked = parts_.access.check_local(question.who.peer.uid, shown.value_or(""));
     if (const auto* refusal = std::get_if<Refusal>(&checked)) return json_rpc::not_authorised(refusal->reason);
     const std::string& principal = std::get<Principal>(checked).name;
-    const Json* keeps_state = params.find("keeps_state");
-    if (keeps_state != nullptr && !keeps_state->is_boolean())
-        return json_rpc::invalid_params("keeps_state", "boolean", keeps_state->type_name());
     if (question.who.client != nullptr && question.who.client->lessee().principal != principal)
         return json_rpc::not_authorised("this channel belongs to another token: connect anew");
     auto place = question.who.place;
@@ -223,8 +226,7 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         }
         place = std::make_shared<const Budget::Share>(std::move(*taken));
     }
-    const auto token =
-        parts_.sessions.open(principal, {question.channel, keeps_state != nullptr && keeps_state->get<bool>()});
+    const auto token = parts_.sessions.open(principal, {question.channel, keeps_state.value_or(false)});
     if (!token) return json_rpc::busy(std::chrono::seconds(1));
     const auto& grant = std::get<Principal>(checked).grant;
     network_->clients.with([&](auto& clients) {
@@ -237,19 +239,19 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         return json_rpc::not_authorised("the token is not valid any more");
     }
     if (question.who.client == nullptr) {
-        auto seen = params.find("devices") != nullptr ? params.texts("devices", kMaxIds) : std::vector<std::string>();
+        auto seen = devices ? std::move(devices->list) : std::vector<std::string>();
         const auto client = make_client(question, std::get<Principal>(checked),
                                         {principal, *token, question.who.peer.pid, true}, std::move(seen));
         network_->clients.with([&](auto& clients) { clients[question.channel].client = client; });
     }
     if (const auto server = network_->server.with([](const auto& held) { return held; }))
         server->settled(question.channel);
-    Json devices = Json::array();
+    Json own_devices = Json::array();
     for (const tensor::DeviceInfo& device : tensor::Devices::of_process().list())
-        devices.push_back(device.uuid);
+        own_devices.push_back(device.uuid);
     return Json{{"session", *token},
                 {"epoch", parts_.epoch},
-                {"devices", std::move(devices)},
+                {"devices", std::move(own_devices)},
                 {"ways", describe_ways(parts_.way_facts(), &facts)}};
 }
 
@@ -268,7 +270,8 @@ std::shared_ptr<LocalClient> LocalClients::make_client(const Question& question,
 }
 
 LocalClients::Answer LocalClients::get_segment(Question& question) const {
-    const auto source = question.who.client->lent_segment(question.params({"segment"}).text("segment"));
+    const auto [segment] = question.params<std::string>({"segment"});
+    const auto source = question.who.client->lent_segment(segment);
     if (!source) return json_rpc::unknown_or_expired("segment", parts_.epoch);
     question.descriptors.push_back(source->descriptor);
     Json answer{{"size", source->bytes}};
@@ -277,10 +280,7 @@ LocalClients::Answer LocalClients::get_segment(Question& question) const {
 }
 
 LocalClients::Answer LocalClients::offer_segment(Question& question) {
-    const BuiltinParams params = question.params({"segment", "size"});
-    const std::string segment = params.text("segment");
-    const auto size = params.optional_integer("size", 1, kMaxSegmentBytes);
-    if (!size) return json_rpc::invalid_params("size", "integer, in bytes", "nothing");
+    const auto [segment, size] = question.params<std::string, SegmentBytes>({"segment", "size"});
     if (question.packet.lost_descriptors) {
         return json_rpc::busy(std::chrono::seconds(1),
                               "the server has no descriptor left for the segment: its limit of open files (ulimit -n)");
@@ -290,7 +290,7 @@ LocalClients::Answer LocalClients::offer_segment(Question& question) {
                                         std::to_string(question.packet.descriptors.size()));
     }
     auto descriptor = std::make_shared<const UniqueFd>(std::move(question.packet.descriptors.front()));
-    switch (question.who.client->offer(segment, std::move(descriptor), static_cast<std::uint64_t>(*size))) {
+    switch (question.who.client->offer(segment, std::move(descriptor), static_cast<std::uint64_t>(size.value))) {
         case LocalClient::Offer::taken: return Json::object();
         case LocalClient::Offer::known: return json_rpc::invalid_params("segment", "a new one", "one that is known");
         case LocalClient::Offer::full: break;
@@ -302,14 +302,15 @@ LocalClients::Answer LocalClients::offer_segment(Question& question) {
 
 LocalClients::Answer LocalClients::recycle_segments(const Question& question) {
     Json free = Json::array();
-    for (const std::string& segment : question.params({"segments"}).texts("segments", kMaxIds)) {
+    for (const auto [segments] = question.params<Ids>({"segments"}); const std::string& segment : segments.list) {
         if (question.who.client->recycle(segment)) free.push_back(segment);
     }
     return Json{{"free", std::move(free)}};
 }
 
 LocalClients::Answer LocalClients::end_leases(const Question& question) {
-    const auto ids = question.params({"leases"}).texts("leases", kMaxIds);
+    const auto [leases] = question.params<Ids>({"leases"});
+    const std::vector<std::string>& ids = leases.list;
     const std::string& client = question.who.client->lessee().client;
     using After = service::LeaseTable::After;
     const bool confirm = question.request.method == "lease.confirm";
@@ -320,13 +321,8 @@ LocalClients::Answer LocalClients::end_leases(const Question& question) {
 }
 
 LocalClients::Answer LocalClients::recall_leases(const Question& question) {
-    const BuiltinParams params = question.params({"leases", "lost"});
-    const Json* lost = params.find("lost");
-    Json free = Json::array();
-    for (const std::string& id : question.who.client->devices().recall(params.texts("leases", kMaxIds),
-                                                                       lost != nullptr && lost->is_boolean() && *lost))
-        free.push_back(id);
-    return Json{{"free", std::move(free)}};
+    const auto [leases, lost] = question.params<Ids, std::optional<bool>>({"leases", "lost"});
+    return Json{{"free", question.who.client->devices().recall(leases.list, lost.value_or(false))}};
 }
 
 }  // namespace shared_tensor::server

@@ -1,28 +1,23 @@
-#include "server/model_methods.hpp"
+#include <array>
 
 #include "models/state_word.hpp"
-#include "server/builtin_params.hpp"
+#include "server/method_schema.hpp"
+#include "server/methods.hpp"
 #include "util/time_text.hpp"
 
 namespace shared_tensor::server {
 
 using json_rpc::Json;
 using models::ModelTable;
-using models::State;
-using service::make_outcome;
 
 namespace {
 
-Outcome answer(Json json) { return make_outcome(codec::Value{std::move(json)}); }
+using schema::object;
+using Text = std::optional<std::string>;
 
 constexpr std::chrono::milliseconds kRetryAfter{500};
-
-State read_state(const BuiltinParams& params) {
-    const auto given = params.optional_text("stateful");
-    const auto state = given ? models::parse_state(*given) : State::copied;
-    if (!state) throw BadParameter(json_rpc::invalid_params("stateful", "yes, deep, shared or no", *given));
-    return *state;
-}
+constexpr std::array<std::string_view, 4> kStates = {"yes", "deep", "shared", "no"};
+using State = Word<kStates>;
 
 Json to_json(const ModelTable::Info& info) {
     Json json{{"name", info.name},
@@ -40,6 +35,21 @@ Json to_json(const ModelTable::Info& info) {
     return json;
 }
 
+Json model_schema() {
+    return object({{"name", "string"},
+                   {"functions", schema::list_of("string")},
+                   {"left_out", schema::list_of("string")},
+                   {"stateful", "string"},
+                   {"device", "string"},
+                   {"grad", "boolean"},
+                   {"parameters", "integer"},
+                   {"bytes", "integer"},
+                   {"sessions", "integer"},
+                   {"loaded_at", "string"},
+                   {"dtype?", "string"},
+                   {"file?", "string"}});
+}
+
 json_rpc::Error to_error(const models::Refusal& refusal) {
     using Kind = models::Refusal::Kind;
     if (refusal.kind == Kind::busy) return json_rpc::busy(kRetryAfter);  // somebody loads or unloads it just now
@@ -48,63 +58,57 @@ json_rpc::Error to_error(const models::Refusal& refusal) {
     return json_rpc::invalid_params(refusal.parameter, refusal.expected, refusal.got);
 }
 
-/// Empty: this one may load and unload.
-std::string reason_against_change(const BuiltinCall& call, const ModelTable& models) {
-    if (!call.principal.admin) return "loading and unloading models needs an admin";
+void check_may_change(const BuiltinCall& call, const ModelTable& models) {
+    if (!call.principal.admin)
+        throw MethodError(json_rpc::not_authorised("loading and unloading models needs an admin"));
     if (!models.loads_on_request())
-        return "this server loads and unloads no models on request: start it with --model-folder";
-    return {};
-}
-
-Outcome load(const BuiltinCall& call, ModelTable& models) {
-    if (const auto reason = reason_against_change(call, models); !reason.empty())
-        return make_outcome(json_rpc::not_authorised(reason));
-    const BuiltinParams params(call.params, {"name", "file", "stateful", "device", "dtype", "grad", "replace"});
-    ModelTable::Wanted wanted;
-    wanted.name = params.text("name");
-    wanted.file = params.text("file");
-    wanted.options.state = read_state(params);
-    wanted.options.device = params.optional_text("device").value_or("");
-    wanted.options.dtype = params.optional_text("dtype").value_or("");
-    wanted.options.grad = params.flag("grad");
-    wanted.replace = params.flag("replace");
-    auto loaded = models.load(wanted);
-    if (const auto* refusal = std::get_if<models::Refusal>(&loaded)) return make_outcome(to_error(*refusal));
-    return answer(to_json(std::get<ModelTable::Info>(loaded)));
-}
-
-Outcome unload(const BuiltinCall& call, ModelTable& models) {
-    if (const auto reason = reason_against_change(call, models); !reason.empty())
-        return make_outcome(json_rpc::not_authorised(reason));
-    const BuiltinParams params(call.params, {"name"});
-    const std::string name = params.text("name");
-    if (const auto refusal = models.unload(name)) return make_outcome(to_error(*refusal));
-    return answer({{"unloaded", name}});
-}
-
-Outcome list(const BuiltinCall& call, const ModelTable& models) {
-    const BuiltinParams none(call.params, {});
-    Json all = Json::array();
-    for (const auto& info : models.list())
-        all.push_back(to_json(info));
-    return answer({{"models", std::move(all)}});
-}
-
-Outcome create(const BuiltinCall& call, const ModelTable& models) {
-    const BuiltinParams params(call.params, {"model"});
-    const std::string name = params.text("model");
-    ObjectPointer instance = models.create(name);
-    if (instance == nullptr) throw BadParameter(json_rpc::invalid_params("model", "the name of a loaded model", name));
-    return make_outcome(codec::Value{{{"$object", 0}}, {}, {std::move(instance)}});
+        throw MethodError(json_rpc::not_authorised(
+            "this server loads and unloads no models on request: start it with --model-folder"));
 }
 
 }  // namespace
 
 void add_model_methods(Builtins& builtins, models::ModelTable& models) {
-    builtins.add("model.list", [&models](const BuiltinCall& call) { return list(call, models); });
-    builtins.add("model.create", [&models](const BuiltinCall& call) { return create(call, models); });
-    builtins.add("model.load", [&models](const BuiltinCall& call) { return load(call, models); });
-    builtins.add("model.unload", [&models](const BuiltinCall& call) { return unload(call, models); });
+    builtins.add(
+        {"model.list", "TorchScript models that are loaded.", object({{"models", schema::list_of(model_schema())}})},
+        {}, [&models](const BuiltinCall&) {
+            Json all = Json::array();
+            for (const auto& info : models.list())
+                all.push_back(to_json(info));
+            return Json{{"models", std::move(all)}};
+        });
+    builtins.add({"model.create", "A handle of an instance with a state of its own.",
+                  object({{"$object", object({{"id", "string"}, {"type?", "string"}})}})},
+                 {"model"}, [&models](const BuiltinCall&, const std::string& model) {
+                     ObjectPointer instance = models.create(model);
+                     if (instance == nullptr)
+                         throw MethodError(json_rpc::invalid_params("model", "the name of a loaded model", model));
+                     return service::make_outcome(codec::Value{{{"$object", 0}}, {}, {std::move(instance)}});
+                 });
+    builtins.add(
+        {"model.load", "Loads a file of a model folder. Needs an admin.", model_schema()},
+        {"name", "file", "stateful", "device", "dtype", "grad", "replace"},
+        [&models](const BuiltinCall& call, std::string name, std::string file, const std::optional<State>& stateful,
+                  const Text& device, const Text& dtype, std::optional<bool> grad, std::optional<bool> replace) {
+            check_may_change(call, models);
+            ModelTable::Wanted wanted;
+            wanted.name = std::move(name);
+            wanted.file = std::move(file);
+            wanted.options.state = stateful ? *models::parse_state(stateful->text) : models::State::copied;
+            wanted.options.device = device.value_or("");
+            wanted.options.dtype = dtype.value_or("");
+            wanted.options.grad = grad.value_or(false);
+            wanted.replace = replace.value_or(false);
+            auto loaded = models.load(wanted);
+            if (const auto* refusal = std::get_if<models::Refusal>(&loaded)) throw MethodError(to_error(*refusal));
+            return to_json(std::get<ModelTable::Info>(loaded));
+        });
+    builtins.add({"model.unload", "Unloads a model. Needs an admin.", object({{"unloaded", "string"}})}, {"name"},
+                 [&models](const BuiltinCall& call, const std::string& name) {
+                     check_may_change(call, models);
+                     if (const auto refusal = models.unload(name)) throw MethodError(to_error(*refusal));
+                     return Json{{"unloaded", name}};
+                 });
 }
 
 }  // namespace shared_tensor::server

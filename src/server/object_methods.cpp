@@ -1,21 +1,13 @@
-#include "server/object_methods.hpp"
-
-#include "server/builtin_params.hpp"
+#include "server/method_schema.hpp"
+#include "server/methods.hpp"
 
 namespace shared_tensor::server {
 
 using json_rpc::Json;
-using service::make_outcome;
 
 namespace {
 
-Outcome answer(Json json) { return make_outcome(codec::Value{std::move(json)}); }
-
-/// Admins see everybody's.
-std::optional<std::string_view> visible_to(const Principal& principal) {
-    if (principal.admin) return std::nullopt;
-    return principal.name;
-}
+using schema::object;
 
 /// Without the session: its token is a secret.
 Json to_json(const service::HandleInfo& info) {
@@ -26,41 +18,42 @@ Json to_json(const service::HandleInfo& info) {
     return json;
 }
 
-/// {"id": "o-..."} or {"ids": [...]}.
-std::vector<std::string> ids_of(const BuiltinCall& call) {
-    const BuiltinParams params(call.params, {"ids", "id"});
-    std::vector<std::string> ids;
-    if (const auto one = params.optional_text("id")) ids.push_back(*one);
-    const Json* list = params.find("ids");
-    const auto fail = [&] { throw BadParameter(json_rpc::invalid_params("ids", "array of ids", "something else")); };
-    if (list == nullptr && ids.empty()) fail();
-    if (list == nullptr) return ids;
-    if (!list->is_array()) fail();
-    for (const Json& id : *list) {
-        if (!id.is_string()) fail();
-        ids.push_back(id.get<std::string>());
-    }
-    return ids;
+Json handle_schema() {
+    return object({{"id", "string"},
+                   {"type", "string"},
+                   {"owner", "string"},
+                   {"handles", "integer"},
+                   {"uses", "integer"},
+                   {"age_ms", "integer"},
+                   {"pid?", "integer"},
+                   {"expires_in_ms?", "integer"}});
 }
 
 }  // namespace
 
 void add_object_methods(Builtins& builtins, service::ObjectTable& objects, const std::string& epoch) {
-    builtins.add("object.list", [&objects](const BuiltinCall& call) {
-        const BuiltinParams none(call.params, {});
-        Json list = Json::array();
-        for (const auto& info : objects.list(visible_to(call.principal)))
-            list.push_back(to_json(info));
-        return answer({{"objects", std::move(list)}});
-    });
-    builtins.add("object.info", [&objects, epoch](const BuiltinCall& call) {
-        const BuiltinParams params(call.params, {"id"});
-        const auto info = objects.info(params.text("id"), visible_to(call.principal));
-        return info ? answer(to_json(*info)) : make_outcome(json_rpc::unknown_or_expired("object", epoch));
-    });
-    builtins.add("object.release", [&objects](const BuiltinCall& call) {
-        return answer({{"released", objects.release(ids_of(call), visible_to(call.principal))}});
-    });
+    builtins.add(
+        {"object.list", "Handles of objects in the server.", object({{"objects", schema::list_of(handle_schema())}})},
+        {}, [&objects](const BuiltinCall& call) {
+            Json list = Json::array();
+            for (const auto& info : objects.list(owner_filter(call.principal)))
+                list.push_back(to_json(info));
+            return Json{{"objects", std::move(list)}};
+        });
+    builtins.add({"object.info", "One handle.", handle_schema()}, {"id"},
+                 [&objects, &epoch](const BuiltinCall& call, const std::string& id) {
+                     const auto info = objects.info(id, owner_filter(call.principal));
+                     if (!info) throw MethodError(json_rpc::unknown_or_expired("object", epoch));
+                     return to_json(*info);
+                 });
+    builtins.add({"object.release", "Ends handles: ids, or one id.", object({{"released", "integer"}})}, {"ids", "id"},
+                 [&objects](const BuiltinCall& call, std::optional<std::vector<std::string>> ids,
+                            const std::optional<std::string>& id) {
+                     if (!ids && !id) throw MethodError(json_rpc::invalid_params("ids", "array of ids", "nothing"));
+                     if (!ids) ids.emplace();
+                     if (id) ids->push_back(*id);
+                     return Json{{"released", objects.release(*ids, owner_filter(call.principal))}};
+                 });
 }
 
 }  // namespace shared_tensor::server

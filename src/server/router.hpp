@@ -10,6 +10,7 @@
 #include "server/socket_endpoint.hpp"
 #include "server/tensor_endpoint.hpp"
 #include "server/upload_endpoint.hpp"
+#include "service/open_rpc.hpp"
 
 namespace shared_tensor::server {
 

@@ -6,7 +6,6 @@
 
 #include "codec/frame.hpp"
 #include "json_rpc/print.hpp"
-#include "server/builtin_params.hpp"
 #include "server/rpc_item.hpp"
 #include "util/log.hpp"
 
@@ -199,7 +198,7 @@ service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, c
     try {
         return method({item.request.params, item.to.meta, message.principal, message.client, message.exchange,
                        message.wait_end, item.to.state_session, message.references, item.to.memory});
-    } catch (const BadParameter& bad) {
+    } catch (const MethodError& bad) {
         return make_outcome(bad.error());
     } catch (const std::bad_alloc&) {
         return make_outcome(json_rpc::out_of_memory("the method needed more memory than there is"));

@@ -1,9 +1,8 @@
 // Tasks that a WebSocket watches.
 
 #include "json_rpc/print.hpp"
-#include "server/builtin_params.hpp"
+#include "server/methods.hpp"
 #include "server/rpc_socket.hpp"
-#include "server/task_json.hpp"
 
 namespace shared_tensor::server {
 
@@ -21,7 +20,7 @@ void RpcSocket::watch_task(const json_rpc::Request& request) {
     if (request.is_notification()) return;
     const Json id = *request.id;
     try {
-        const std::string task = BuiltinParams(request.params, {"id"}).text("id");
+        const std::string task = std::get<0>(Parameters<std::string>({"id"}).read(request.params));
         const auto owner = owner_filter(principal_);
         const auto watch =
             parts_.watches.watch(task, owner, [weak = weak_from_this(), out = out_, task](const tasks::TaskInfo* info) {
@@ -45,7 +44,7 @@ void RpcSocket::watch_task(const json_rpc::Request& request) {
         std::string text;
         json_rpc::print_result(id, to_json(*info), text);
         out_->say(std::move(text));
-    } catch (const BadParameter& bad) {
+    } catch (const MethodError& bad) {
         answer_with(id, bad.error());
     }
 }
@@ -64,12 +63,12 @@ void RpcSocket::unwatch_task(const json_rpc::Request& request) {
     if (request.is_notification()) return;
     const Json id = *request.id;
     try {
-        const std::string task = BuiltinParams(request.params, {"id"}).text("id");
+        const std::string task = std::get<0>(Parameters<std::string>({"id"}).read(request.params));
         forget_watch(task);
         std::string text;
         json_rpc::print_result(id, {{"watched", false}}, text);
         out_->say(std::move(text));
-    } catch (const BadParameter& bad) {
+    } catch (const MethodError& bad) {
         answer_with(id, bad.error());
     }
 }

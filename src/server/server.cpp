@@ -7,17 +7,14 @@
 
 #include "models/torch_library.hpp"
 #include "server/credentials.hpp"
-#include "server/lease_methods.hpp"
 #include "server/local_clients.hpp"
 #include "server/local_socket.hpp"
-#include "server/model_methods.hpp"
+#include "server/method_schema.hpp"
+#include "server/methods.hpp"
 #include "server/named_tensors.hpp"
-#include "server/object_methods.hpp"
 #include "server/option_table.hpp"
-#include "server/own_methods.hpp"
 #include "server/router.hpp"
 #include "server/server_info.hpp"
-#include "server/tensor_methods.hpp"
 #include "server/url_media.hpp"
 #include "service/open_rpc.hpp"
 #include "tensor/cuda/cuda_device.hpp"
@@ -152,7 +149,7 @@ public:
           models_(dispatcher_.functions(), torch_ != nullptr ? models::LoadModel(torch_->load) : nullptr,
                   options_.model_folders, models::ModelTable::kMaxLoaded,
                   [this](const std::string& session) { return sessions_.is_open(session); }),
-          open_rpc_(dispatcher_.functions(), SHARED_TENSOR_VERSION, {own_methods(), {{"Tensor", tensor_schema()}}}),
+          open_rpc_(dispatcher_.functions(), SHARED_TENSOR_VERSION, {{}, {{"Tensor", schema::tensor_component()}}}),
           values_{objects_,
                   leases_,
                   named_values(),
@@ -164,8 +161,7 @@ public:
                   },
                   options_.replies.max_data_elements},
           recipients_(sessions_, local_, values_),
-          builtins_({dispatcher_, sessions_, [this] { return info(); }, [this] { return way_facts(); }, open_rpc_,
-                     epoch_, options_.max_wait}),
+          builtins_(options_.max_wait),
           streams_{dispatcher_, recipients_, values_, ways_, StreamWindow(), options_.replies.max_json_bytes},
           rpc_(dispatcher_, builtins_, recipients_, values_, ways_, streams_, options_.requests, options_.replies),
           sockets_({rpc_, streams_, watches_, epoch_, options_.replies, options_.sockets, web_socket_limits(options_)}),
@@ -186,10 +182,7 @@ public:
             framework->prepare(options_.torch_threads);
         switch_on_devices(options_, frameworks);
         dispatcher_.tasks().on_changed([this](std::string_view id) { watches_.changed(id); });
-        add_lease_methods(builtins_, {leases_, sessions_, local_, epoch_});
-        add_tensor_methods(builtins_, names_, epoch_);
-        add_object_methods(builtins_, objects_, epoch_);
-        add_model_methods(builtins_, models_);
+        add_methods();
         for (const std::string& model : options_.models)
             models_.load_argument(model);
         sessions_.on_closed([this](std::string_view session) {
@@ -264,6 +257,17 @@ public:
     void on_session_closed(std::function<void(std::string_view)> closed) { session_closed_ = std::move(closed); }
 
 private:
+    void add_methods() {
+        add_server_methods(builtins_, {dispatcher_, sessions_, [this] { return info(); },
+                                       [this] { return way_facts(); }, open_rpc_, epoch_});
+        add_task_methods(builtins_, dispatcher_, epoch_);
+        add_object_methods(builtins_, objects_, epoch_);
+        add_model_methods(builtins_, models_);
+        add_tensor_methods(builtins_, names_, epoch_);
+        add_lease_methods(builtins_, {leases_, sessions_, local_, epoch_});
+        open_rpc_.set_methods(builtins_.descriptions());
+    }
+
     /// A function that wants a device which is not there fails here, and not at its first call.
     void check_placements() const {
         for (const auto& entry : dispatcher_.functions().all()) {
@@ -327,7 +331,7 @@ private:
     TaskWatches watches_;  ///< before the dispatcher, whose tasks tell it how they go to the last
     service::Dispatcher dispatcher_;
     models::ModelTable models_;
-    const service::OpenRpc open_rpc_;
+    service::OpenRpc open_rpc_;
     const ServerValues values_;
     const Recipients recipients_;
     Builtins builtins_;

@@ -12,13 +12,6 @@ using tensor::Way;
 
 namespace {
 
-constexpr std::size_t kMaxFacts = 64;
-
-std::optional<std::vector<std::string>> optional_texts(const BuiltinParams& params, std::string_view name) {
-    if (params.find(name) == nullptr) return std::nullopt;
-    return params.texts(name, kMaxFacts);
-}
-
 bool other_host(const ClientFacts& client) { return client.boot_id && *client.boot_id != boot_id(); }
 
 constexpr const char* kOtherHost =
@@ -43,13 +36,13 @@ std::string cuda_refusal(const WayFacts& server, const ClientFacts* client) {
     const auto shared = [&](const std::string& uuid) {
         return std::find(server.devices.begin(), server.devices.end(), uuid) != server.devices.end();
     };
-    const bool any = std::any_of(client->devices->begin(), client->devices->end(), shared);
+    const bool any = std::any_of(client->devices->list.begin(), client->devices->list.end(), shared);
     return any ? "" : "the client sees none of the server's devices (CUDA_VISIBLE_DEVICES)";
 }
 
 std::string refusal(Way way, const WayFacts& server, const ClientFacts* client) {
     if (client != nullptr && client->accept) {
-        const auto& accept = *client->accept;
+        const auto& accept = client->accept->list;
         if (std::find(accept.begin(), accept.end(), tensor::name_of(way)) == accept.end())
             return "the client does not accept it";
     }
@@ -61,15 +54,6 @@ std::string refusal(Way way, const WayFacts& server, const ClientFacts* client) 
 }
 
 }  // namespace
-
-ClientFacts ClientFacts::read(const BuiltinParams& params) {
-    ClientFacts facts;
-    facts.boot_id = params.optional_text("boot_id");
-    facts.pid_namespace = params.optional_text("pid_namespace");
-    facts.devices = optional_texts(params, "devices");
-    facts.accept = optional_texts(params, "accept");
-    return facts;
-}
 
 Json describe_ways(const WayFacts& server, const ClientFacts* client) {
     Json ways = Json::object();

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "codec/value.hpp"
-#include "server/builtin_params.hpp"
+#include "server/parameters.hpp"
 
 namespace shared_tensor::server {
 
@@ -19,13 +19,11 @@ struct WayFacts {
 
 /// What a client says of itself in session.open; all of it may be missing.
 struct ClientFacts {
+    using List = Texts<64>;
     std::optional<std::string> boot_id, pid_namespace;
-    std::optional<std::vector<std::string>> devices;  ///< UUIDs of those that it can use
-    std::optional<std::vector<std::string>> accept;
+    std::optional<List> devices;  ///< UUIDs of those that it can use
+    std::optional<List> accept;
     bool on_local_channel = false;
-
-    /// boot_id, pid_namespace, devices, accept. Throws BadParameter.
-    static ClientFacts read(const BuiltinParams& params);
 };
 
 /// For each way, {"usable": true} or {"usable": false, "reason"}: what the server offers, or, given the facts of a

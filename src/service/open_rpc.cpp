@@ -3,6 +3,7 @@
 #include <array>
 
 #include "codec/json_sink.hpp"
+#include "codec/no_tensor_port.hpp"
 #include "json_rpc/error.hpp"
 #include "json_rpc/json_text.hpp"
 
@@ -12,18 +13,10 @@ namespace {
 
 using codec::Json;
 
-/// Schemas hold no tensors; a default value that does is shown as null.
-class NoTensors final : public codec::TensorPort {
-public:
-    codec::TensorPointer import(const Json&) override { return nullptr; }
-    codec::TensorPointer wrap(const TensorRef&) override { return nullptr; }
-    void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
-};
-
 template <class Write>
 Json written(Write write) {
     codec::Value value;
-    NoTensors port;
+    codec::NoTensorPort port;  // a default value that is a tensor is shown as null
     codec::JsonSink sink(value, port);
     write(ValueWriter(sink, sink.root()));
     return codec::encode(value, port);
@@ -39,12 +32,17 @@ Json unwrapped(Json schema) {
     return schema;
 }
 
+template <class Write>
+Json schema_of(Write write) {
+    return unwrapped(written(write));
+}
+
 Json parameters_of(const SharedFunction& function) {
     auto list = Json::array();
     const auto parameters = function.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         if (parameters[i].flow != Flow::value) continue;
-        Json schema = unwrapped(written([&](ValueWriter writer) { function.parameter_schema(i, writer); }));
+        Json schema = schema_of([&](ValueWriter writer) { function.parameter_schema(i, writer); });
         if (!parameters[i].required) {
             schema["default"] = written([&](ValueWriter writer) { function.default_value(i, writer); });
         }
@@ -60,7 +58,7 @@ Json streams_of(const SharedFunction& function) {
     const auto parameters = function.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         if (parameters[i].flow == Flow::value) continue;
-        Json schema = unwrapped(written([&](ValueWriter writer) { function.parameter_schema(i, writer); }));
+        Json schema = schema_of([&](ValueWriter writer) { function.parameter_schema(i, writer); });
         list.push_back({{"name", parameters[i].name},
                         {"flow", parameters[i].flow == Flow::reader ? "in" : "out"},
                         {"schema", std::move(schema)}});
@@ -96,8 +94,7 @@ Json method_of(const SharedFunction& function) {
         {"paramStructure", "either"},
         {"params", parameters_of(function)},
         {"errors", errors()},
-        {"result",
-         {{"name", "result"}, {"schema", unwrapped(written([&](ValueWriter w) { function.result_schema(w); }))}}},
+        {"result", {{"name", "result"}, {"schema", schema_of([&](ValueWriter w) { function.result_schema(w); })}}},
         {"x-execution", place(options.runs)},
         {"x-idempotent", options.idempotent || options.cached}};
     if (Json streams = streams_of(function); !streams.empty()) method["x-streams"] = std::move(streams);
@@ -109,6 +106,8 @@ Json method_of(const SharedFunction& function) {
 }
 
 }  // namespace
+
+Json written_schema(void (*write)(ValueWriter)) { return schema_of(write); }
 
 Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std::string& server_version,
                        const ServerParts& server) {

@@ -18,6 +18,9 @@ struct ServerParts {
     codec::Json schemas = codec::Json::object();  ///< by name: "Tensor"
 };
 
+/// The JSON Schema that a Codec's schema() writes.
+codec::Json written_schema(void (*write)(ValueWriter));
+
 /// The OpenRPC 1.3 document of functions: each with parameter names, JSON Schemas, defaults, documentation and errors;
 /// then the server's own methods.
 codec::Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std::string& server_version,
@@ -34,6 +37,8 @@ public:
         codec::Json json;
         std::string text;
     };
+    /// Before the first document().
+    void set_methods(codec::Json methods) { server_.methods = std::move(methods); }
     std::shared_ptr<const Document> document() const;
 
 private:
@@ -43,7 +48,7 @@ private:
     };
     const FunctionTable* functions_;
     std::string server_version_;
-    const ServerParts server_;
+    ServerParts server_;
     mutable Guarded<Made> made_;
 };
 

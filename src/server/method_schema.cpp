@@ -1,11 +1,12 @@
+#include "server/method_schema.hpp"
+
 #include <array>
-#include <initializer_list>
+#include <string>
 #include <utility>
 
-#include "server/own_methods.hpp"
 #include "tensor/dtype.hpp"
 
-namespace shared_tensor::server {
+namespace shared_tensor::server::schema {
 
 using json_rpc::Json;
 
@@ -64,9 +65,26 @@ Json members() {
         {"url", {{"type", "string"}, {"description", "Of results only: GET it."}}}};
 }
 
+Json schema_of(Json given) { return given.is_string() ? Json{{"type", std::move(given)}} : given; }
+
 }  // namespace
 
-Json tensor_schema() {
+Json list_of(Json items) { return {{"type", "array"}, {"items", schema_of(std::move(items))}}; }
+Json map_of(Json values) { return {{"type", "object"}, {"additionalProperties", schema_of(std::move(values))}}; }
+Json tensor() { return {{"$ref", "#/components/schemas/Tensor"}}; }
+
+Json object(std::initializer_list<Member> members) {
+    Json properties = Json::object(), required = Json::array();
+    for (const Member& member : members) {
+        const bool may_be_left_out = member.name.ends_with('?');
+        const std::string name(member.name.substr(0, member.name.size() - (may_be_left_out ? 1 : 0)));
+        properties[name] = schema_of(member.schema);
+        if (!may_be_left_out) required.push_back(name);
+    }
+    return {{"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
+}
+
+Json tensor_component() {
     Json inner{{"type", "object"}, {"properties", members()}, {"anyOf", places()}, {"additionalProperties", false}};
     return {{"type", "object"},
             {"description", "A tensor. One of data, base64, body, shm, cuda_ipc and url says where its elements are."},
@@ -75,4 +93,4 @@ Json tensor_schema() {
             {"additionalProperties", false}};
 }
 
-}  // namespace shared_tensor::server
+}  // namespace shared_tensor::server::schema

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "models/model_table.hpp"
+#include "server/builtins.hpp"
+#include "server/local_clients.hpp"
+#include "server/named_tensors.hpp"
+#include "server/sessions.hpp"
+#include "server/ways.hpp"
+#include "service/dispatcher.hpp"
+#include "service/lease_table.hpp"
+#include "service/object_table.hpp"
+#include "service/open_rpc.hpp"
+
+namespace shared_tensor::server {
+
+// The daemon's own methods, one function for each group of them. What they are given outlives `builtins`.
+
+/// What rpc.discover, server.*, cache.clear and session.* work on.
+struct ServerMethodParts {
+    service::Dispatcher& dispatcher;
+    Sessions& sessions;
+    std::function<json_rpc::Json()> server_info;
+    std::function<WayFacts()> way_facts;
+    const service::OpenRpc& open_rpc;
+    const std::string& epoch;
+};
+void add_server_methods(Builtins& builtins, const ServerMethodParts& parts);
+
+void add_task_methods(Builtins& builtins, service::Dispatcher& dispatcher, const std::string& epoch);
+
+/// A task as it goes on the wire: {id, method, state, created_at, updated_at, ttl_ms, poll_interval_ms, progress?,
+/// error?}.
+json_rpc::Json to_json(const tasks::TaskInfo& info);
+
+void add_object_methods(Builtins& builtins, service::ObjectTable& objects, const std::string& epoch);
+void add_model_methods(Builtins& builtins, models::ModelTable& models);
+void add_tensor_methods(Builtins& builtins, NamedTensors& names, const std::string& epoch);
+
+struct LeaseMethodParts {
+    service::LeaseTable& leases;
+    Sessions& sessions;
+    const LocalClients& local;
+    const std::string& epoch;
+};
+/// A lease is released or renewed only by the client that holds it: nobody else knows whether its tensor is still read.
+/// Its principal, and an admin, may revoke it: the memory then goes back to the system and to nobody else.
+void add_lease_methods(Builtins& builtins, const LeaseMethodParts& parts);
+
+}  // namespace shared_tensor::server
