@@ -6,11 +6,11 @@
 #include "client/failure.hpp"
 #include "client/shared_memory.hpp"
 #include "json_rpc/error.hpp"
-#include "tensor/descriptor_text.hpp"
 #include "tensor/devices/devices.hpp"
 #include "tensor/exchange.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
+#include "tensor/shm_medium.hpp"
 #include "util/clock.hpp"
 #include "util/log.hpp"
 

@@ -7,14 +7,11 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <thread>
 #include <utility>
 
 #include "util/check.hpp"
-#include "util/process_fd.hpp"
-#include "util/process_mark.hpp"
+#include "util/clock.hpp"
 #include "util/unix_listener.hpp"
 
 namespace shared_tensor::local {
@@ -33,80 +30,57 @@ ProcessFd connect_to(const std::string& path) {
 
 }  // namespace
 
-class Channel::Impl {
-public:
-    Impl(const std::string& path, Events events)
-        : events_(std::move(events)), socket_(connect_to(path)), peer_(peer_of(socket_.get())) {
-        stop_ = UniqueFd(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"));
-        thread_ = std::make_unique<std::jthread>([this] { receive(); });
-        ::pthread_setname_np(thread_->native_handle(), "st-channel");
-    }
+Channel::Channel(const std::string& path, Events events)
+    : events_(std::move(events)), socket_(connect_to(path)), peer_(peer_of(socket_.get())) {
+    stop_ = UniqueFd(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd"));
+    thread_ = std::make_unique<std::jthread>([this] { receive(); });
+    ::pthread_setname_np(thread_->native_handle(), "st-channel");
+}
 
-    /// In a forked child there is no thread to join or to detach: what its handle names may be another's by now.
-    ~Impl() {
-        close();
-        if (!process_.is_here()) static_cast<void>(thread_.release());
-    }
+/// In a forked child there is no thread to join or to detach: what its handle names may be another's by now.
+Channel::~Channel() {
+    close();
+    if (!process_.is_here()) static_cast<void>(thread_.release());
+}
 
-    void close() {
-        if (!process_.is_here()) return;
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof one);
-        if (thread_->joinable()) thread_->join();
-        gone_.store(true);
-        ::shutdown(socket_.get(), SHUT_RDWR);
-    }
-
-    bool send(const OutgoingPacket& packet, std::chrono::milliseconds patience) {
-        if (!process_.is_here()) return false;
-        const SteadyTime deadline = real_clock().now() + patience;
-        while (!gone_.load()) {
-            switch (send_packet(socket_.get(), packet)) {
-                case Sent::yes: return true;
-                case Sent::gone: return false;
-                case Sent::not_now: break;
-            }
-            const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - real_clock().now());
-            if (left.count() <= 0) return false;
-            pollfd writable{socket_.get(), POLLOUT, 0};
-            ::poll(&writable, 1, static_cast<int>(left.count()));
-        }
-        return false;
-    }
-
-    const Peer& peer() const { return peer_; }
-
-private:
-    void receive() {
-        for (;;) {
-            std::array<pollfd, 2> polled{{{stop_.get(), POLLIN, 0}, {socket_.get(), POLLIN, 0}}};
-            if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) break;
-            if (polled[0].revents != 0) return;
-            Packet packet;
-            const Got got = receive_packet(socket_.get(), packet);
-            if (got == Got::end || got == Got::too_big || packet.lost_descriptors) break;
-            if (got == Got::packet && events_.received) events_.received(std::move(packet));
-        }
-        gone_.store(true);
-        if (events_.ended) events_.ended();
-    }
-
-    const Events events_;
-    const ProcessMark process_;
-    ProcessFd socket_;
-    const Peer peer_;
-    ProcessFd stop_;
-    std::atomic<bool> gone_{false};
-    std::unique_ptr<std::jthread> thread_;
-};
-
-Channel::Channel(const std::string& path, Events events) : impl_(std::make_unique<Impl>(path, std::move(events))) {}
-Channel::~Channel() = default;
+void Channel::close() {
+    if (!process_.is_here()) return;
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(stop_.get(), &one, sizeof one);
+    if (thread_->joinable()) thread_->join();
+    gone_.store(true);
+    ::shutdown(socket_.get(), SHUT_RDWR);
+}
 
 bool Channel::send(const OutgoingPacket& packet, std::chrono::milliseconds patience) {
-    return impl_->send(packet, patience);
+    if (!process_.is_here()) return false;
+    const SteadyTime deadline = real_clock().now() + patience;
+    while (!gone_.load()) {
+        switch (send_packet(socket_.get(), packet)) {
+            case Sent::yes: return true;
+            case Sent::gone: return false;
+            case Sent::not_now: break;
+        }
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - real_clock().now());
+        if (left.count() <= 0) return false;
+        pollfd writable{socket_.get(), POLLOUT, 0};
+        ::poll(&writable, 1, static_cast<int>(left.count()));
+    }
+    return false;
 }
-void Channel::close() { impl_->close(); }
-const Peer& Channel::peer() const { return impl_->peer(); }
+
+void Channel::receive() {
+    for (;;) {
+        std::array<pollfd, 2> polled{{{stop_.get(), POLLIN, 0}, {socket_.get(), POLLIN, 0}}};
+        if (::poll(polled.data(), polled.size(), -1) < 0 && errno != EINTR) break;
+        if (polled[0].revents != 0) return;
+        Packet packet;
+        const Got got = receive_packet(socket_.get(), packet);
+        if (got == Got::end || got == Got::too_big || packet.lost_descriptors) break;
+        if (got == Got::packet && events_.received) events_.received(std::move(packet));
+    }
+    gone_.store(true);
+    if (events_.ended) events_.ended();
+}
 
 }  // namespace shared_tensor::local

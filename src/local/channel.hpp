@@ -1,13 +1,16 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "local/packet.hpp"
 #include "local/peer.hpp"
-#include "util/clock.hpp"
+#include "util/process_fd.hpp"
+#include "util/process_mark.hpp"
 
 namespace shared_tensor::local {
 
@@ -29,11 +32,18 @@ public:
     /// No event is told after it returns. Not to be called by an event.
     void close();
     /// The process that listens.
-    const Peer& peer() const;
+    const Peer& peer() const { return peer_; }
 
 private:
-    class Impl;
-    std::unique_ptr<Impl> impl_;
+    void receive();
+
+    const Events events_;
+    const ProcessMark process_;
+    ProcessFd socket_;
+    const Peer peer_;
+    ProcessFd stop_;
+    std::atomic<bool> gone_{false};
+    std::unique_ptr<std::jthread> thread_;
 };
 
 }  // namespace shared_tensor::local

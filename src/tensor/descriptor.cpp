@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <limits>
 #include <optional>
+#include <system_error>
+#include <utility>
 
 #include <shared_tensor/value.hpp>
 
 #include "tensor/data_shape.hpp"
+#include "tensor/shm_medium.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -103,36 +107,33 @@ void read_type_and_shape(const Json& json, Descriptor& descriptor) {
     descriptor.dtype = named ? *named : dtype_of_data(*descriptor.content, descriptor.shape.size());
 }
 
-void read_strides(const Json& json, Descriptor& descriptor) {
-    const Json* member = find(json, "strides");
-    if (member == nullptr) return;
-    Shape strides = read_counts(*member, "strides");
-    if (strides.size() != descriptor.shape.size()) {
-        fail("strides", "array of " + std::to_string(descriptor.shape.size()) + " integers, as many as shape has",
-             member);
-    }
-    if (!extent_of(descriptor.shape, strides, size_of(descriptor.dtype))) {
-        fail("strides", "strides that reach less than 2^63 bytes", member);
-    }
-    if (is_contiguous(descriptor.shape, strides)) return;
-    if (descriptor.way == Way::data || descriptor.way == Way::base64) {
-        fail("strides",
-             "those of a contiguous tensor, or none: " + std::string(name_of(descriptor.way)) +
-                 " holds the elements in order",
-             member);
-    }
-    descriptor.strides = std::move(strides);
-}
-
-void measure(Descriptor& descriptor, const DescriptorLimits& limits, const Json* shape) {
+/// `shown`: what a message shows of them; null where there is no JSON.
+void measure(Descriptor& descriptor, const DescriptorLimits& limits, const Json* shown) {
     const auto extent = extent_of(descriptor.shape, descriptor.strides, size_of(descriptor.dtype));
-    if (!extent) fail("shape", "sizes whose product is less than 2^63 bytes", shape);
+    if (!extent) fail("shape", "sizes whose product is less than 2^63 bytes", shown);
     descriptor.extent = *extent;
     if (extent->bytes > extent->reach && extent->bytes > limits.max_expanded_bytes) {
         throw InvalidValue("strides",
                            "at most " + std::to_string(limits.max_expanded_bytes) + " bytes of repeated elements",
                            std::to_string(extent->bytes) + " bytes");
     }
+}
+
+void set_strides(Descriptor& descriptor, Shape strides, const Json* shown) {
+    if (strides.size() != descriptor.shape.size()) {
+        fail("strides", "array of " + std::to_string(descriptor.shape.size()) + " integers, as many as shape has",
+             shown);
+    }
+    if (!extent_of(descriptor.shape, strides, size_of(descriptor.dtype)))
+        fail("strides", "strides that reach less than 2^63 bytes", shown);
+    if (is_contiguous(descriptor.shape, strides)) return;
+    if (descriptor.way == Way::data || descriptor.way == Way::base64) {
+        fail("strides",
+             "those of a contiguous tensor, or none: " + std::string(name_of(descriptor.way)) +
+                 " holds the elements in order",
+             shown);
+    }
+    descriptor.strides = std::move(strides);
 }
 
 void check_size(const Descriptor& descriptor, const Region& region) {
@@ -144,6 +145,74 @@ void check_size(const Descriptor& descriptor, const Region& region) {
                            ? std::to_string(extent.bytes) + " (shape x item size)"
                            : "at least " + std::to_string(extent.reach) + " (what the strides reach)",
                        std::to_string(region.size));
+}
+
+bool is_plain(char byte) {
+    return (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+           byte == '-' || byte == '_' || byte == '.';
+}
+
+/// Takes one piece after the other; false where something else comes.
+class Scanner {
+public:
+    explicit Scanner(std::string_view rest) : rest_(rest) {}
+
+    bool take(std::string_view expected) {
+        if (!rest_.starts_with(expected)) return false;
+        rest_.remove_prefix(expected.size());
+        return true;
+    }
+
+    /// What stands before the next quote, if it needs no escape.
+    bool word(std::string_view& word) {
+        const auto end = std::find_if_not(rest_.begin(), rest_.end(), is_plain);
+        word = rest_.substr(0, static_cast<std::size_t>(end - rest_.begin()));
+        rest_.remove_prefix(word.size());
+        return !word.empty() && take("\"");
+    }
+
+    bool natural(std::int64_t& value) {
+        if (rest_.empty() || rest_[0] < '0' || rest_[0] > '9') return false;
+        if (rest_[0] == '0' && rest_.size() > 1 && rest_[1] >= '0' && rest_[1] <= '9') return false;
+        const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+        if (error != std::errc()) return false;
+        rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+        return true;
+    }
+
+    bool counts(Shape& counts) {
+        if (take("[]")) return true;
+        char before = '[';
+        while (take(std::string_view(&before, 1))) {
+            if (counts.size() == kMaxRank || !natural(counts.emplace_back())) return false;
+            before = ',';
+        }
+        return !counts.empty() && take("]");
+    }
+
+    bool at_end() const { return rest_.empty(); }
+
+private:
+    std::string_view rest_;
+};
+
+/// The members that are in the text, unchecked.
+bool scan(Scanner text, Descriptor& descriptor, std::optional<Shape>& strides) {
+    std::string_view dtype, lease, segment;
+    std::int64_t offset = 0, size = 0;
+    if (!text.take(R"({"device":"cpu","dtype":")") || !text.word(dtype)) return false;
+    if (!text.take(R"(,"lease":")") || !text.word(lease)) return false;
+    if (!text.take(R"(,"shape":)") || !text.counts(descriptor.shape)) return false;
+    if (text.take(R"(,"strides":)") && !text.counts(strides.emplace())) return false;
+    if (!text.take(R"(,"shm":{"segment":")") || !text.word(segment)) return false;
+    if (!text.take(R"(,"offset":)") || !text.natural(offset)) return false;
+    if (!text.take(R"(,"size":)") || !text.natural(size) || !text.take("}}") || !text.at_end()) return false;
+    const auto known = parse_dtype(dtype);
+    if (!known) return false;
+    descriptor.dtype = *known;
+    descriptor.lease = lease;
+    descriptor.place = {std::string(segment), {static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(size)}};
+    return true;
 }
 
 }  // namespace
@@ -161,8 +230,26 @@ Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
     read_type_and_shape(json, descriptor);
     const Json* shape = find(json, "shape");
     measure(descriptor, limits, shape != nullptr ? shape : descriptor.content);
-    read_strides(json, descriptor);
-    measure(descriptor, limits, shape);
+    if (const Json* strides = find(json, "strides")) {
+        set_strides(descriptor, read_counts(*strides, "strides"), strides);
+        measure(descriptor, limits, shape);
+    }
+    return descriptor;
+}
+
+std::optional<Descriptor> read_shm_descriptor(std::string_view text, const DescriptorLimits& limits) {
+    Descriptor descriptor;
+    descriptor.way = Way::shm;
+    std::optional<Shape> strides;
+    if (!scan(Scanner(text), descriptor, strides)) return std::nullopt;
+    try {
+        measure(descriptor, limits, nullptr);
+        if (strides) set_strides(descriptor, std::move(*strides), nullptr);
+        if (!descriptor.strides.empty()) measure(descriptor, limits, nullptr);
+    } catch (const InvalidValue&) {
+        return std::nullopt;
+    }
+    if (descriptor.extent.elements == 0) return std::nullopt;
     return descriptor;
 }
 

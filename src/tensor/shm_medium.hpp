@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "shm/segment_pool.hpp"
 #include "tensor/medium.hpp"
@@ -51,6 +52,11 @@ public:
 /// CPU tensors through sealed memory of one host: no copy where the elements lie in a segment already, one otherwise.
 /// Made for one peer, which must outlive it.
 std::unique_ptr<Medium> make_shm_medium(ShmPeer& peer);
+
+/// Reads the descriptor of a leased tensor in shared memory in the very form in which TensorExchange writes it, without
+/// a tree of JSON, which costs most where a result is handed over without a copy. Nothing for any other text, right or
+/// wrong: parse_descriptor judges it. The same rules for shape and strides hold for both.
+std::optional<Descriptor> read_shm_descriptor(std::string_view text, const DescriptorLimits& limits = {});
 
 /// In the place of the above for a message whose sender has no such peer, with the reason.
 std::unique_ptr<Medium> make_absent_medium(Way way, std::string reason);

@@ -20,7 +20,6 @@
 
 #include "codec/frame.hpp"
 #include "codec/json_source.hpp"
-#include "tensor/descriptor_text.hpp"
 #include "tensor/devices/device_peer.hpp"
 #include "tensor/exchange.hpp"
 #include "tensor/handle.hpp"

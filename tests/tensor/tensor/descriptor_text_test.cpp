@@ -1,4 +1,3 @@
-#include "tensor/descriptor_text.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <optional>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "tensor/descriptor.hpp"
+#include "tensor/shm_medium.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
