@@ -32,18 +32,18 @@ struct ServerOptions : HttpLimits {
     /// Of clients that Handler::trusts() not, until a request of theirs is admitted; 0: a quarter of max_connections,
     /// which leaves most places to those who may call.
     std::size_t max_untrusted_connections = 0;
-    std::size_t reserved_threads = 4;    ///< started at once and kept for short requests, whatever else has to wait
+    std::size_t reserved_threads = 4;  ///< started at once and kept for short requests, whatever else has to wait
     /// A thread waits so long (rounded up to the kernel's tick) for the next request of the connection it keeps to; 0:
     /// not at all.
     std::chrono::microseconds spin{50};
-    std::size_t max_spinning = 64;       ///< threads that may wait like this; further connections park at once
+    std::size_t max_spinning = 64;  ///< threads that may wait like this; further connections park at once
 };
 
 /// How the body of an admitted request is to be read.
 struct BodyPlan {
     std::size_t max_bytes;
     bool binary = false;                           ///< body_timeout is the longest time between two reads
-    std::shared_ptr<Budget> client_budget{};   ///< the client's own share of what may be in flight; null: all of it
+    std::shared_ptr<Budget> client_budget{};       ///< the client's own share of what may be in flight; null: all of it
     std::shared_ptr<Budget> client_connections{};  ///< counts the client's connections, each as 1; null: nothing
     bool takes_long = false;                       ///< handle() may keep its thread: 503 where no thread can be spared
 };
