@@ -172,11 +172,11 @@ void RpcSocket::take_word(json_rpc::Request request, Message message) {
     last_item_.keep(message.json, word);
     const std::uint64_t cost = message.bytes->size() + word.elsewhere_bytes;
     streams::Item item{std::move(word.value), message.tensors, std::move(message.bytes), cost};
-    hear(std::move(word), std::move(item));
+    hear(word, std::move(item));
 }
 
-/// Words of a call that is over are nothing: they were on their way. Before it is ready it can only be cancelled.
-void RpcSocket::hear(streams::Word word, streams::Item item) {
+/// Messages for a finished call are ignored: they were on their way. Before a call is ready it can only be cancelled.
+void RpcSocket::hear(const streams::Word& word, streams::Item item) {
     const std::string key = text_of(word.call);
     std::shared_ptr<StreamCall> call;
     std::shared_ptr<service::Execution> execution;
@@ -197,7 +197,7 @@ void RpcSocket::hear(streams::Word word, streams::Item item) {
         return;
     }
     if (word.kind == streams::Word::Kind::ready) return break_off("stream.ready is the server's to say");
-    const std::string fault = call->take(std::move(word), std::move(item));
+    const std::string fault = call->take(word, std::move(item));
     if (!fault.empty()) break_off(fault);
 }
 
@@ -238,8 +238,8 @@ void RpcSocket::answer(Message message) {
             open_stream(take_request(message), message);
         } else {
             Exchange exchange(shared_from_this());
-            out_->answer(parts_.rpc.answer({std::move(message.parsed), {message.tensors, message.bytes}}, headers_,
-                                           principal_, exchange));
+            out_->answer_whole(parts_.rpc.answer({std::move(message.parsed), {message.tensors, message.bytes}},
+                                                 headers_, principal_, exchange));
         }
     } catch (const std::bad_alloc&) {
         answer_with(id, json_rpc::out_of_memory("the call needed more memory than there is"));
@@ -304,20 +304,8 @@ void RpcSocket::leave(const std::string& key) {
 /// The end of its streams, and the answer. What the function says later of them is not heard.
 void RpcSocket::finish_stream(StreamCall& call, const service::CallOutcome& outcome) {
     leave(text_of(call.id()));
-    call.cancelled();
     try {
-        const Recipient& to = call.recipient();
-        tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
-        HandleGrants grants = parts_.opener.recipients.grants(principal_, to);
-        ReplyText json(parts_.opener.values, principal_);
-        if (outcome.failed()) {
-            print_outcome(call.id(), *service::make_outcome(call.explained(*outcome.error())), exchange, grants,
-                          to.memory, parts_.replies, json);
-        } else {
-            print_outcome(call.id(), outcome, exchange, grants, to.memory, parts_.replies, json);
-        }
-        parts_.opener.ways.add(exchange);
-        out_->answer_soon(finish_reply(std::move(json), exchange));
+        call.finish(outcome, parts_.replies);
     } catch (const std::exception& error) {
         log::error("an answer could not be made: ", error.what());
         out_->give_up();  // its client hears that there is none

@@ -65,7 +65,7 @@ private:
     void receive(http::WebSocketMessage bytes);
     void refuse(const json_rpc::Request* request, const json_rpc::Error& error);
     void take_word(json_rpc::Request request, Message message);
-    void hear(streams::Word word, streams::Item item);
+    void hear(const streams::Word& word, streams::Item item);
     void start(Message message);
     void answer(Message message);
     void call_ended();

@@ -12,7 +12,7 @@
 
 namespace shared_tensor::server {
 
-/// What calls say on a WebSocket. Thread-safe.
+/// Sends messages of calls on a WebSocket. Thread-safe.
 class SocketOut final : public MessageOut {
 public:
     explicit SocketOut(std::shared_ptr<http::WebSocket> socket) : socket_(std::move(socket)) {}
@@ -30,32 +30,26 @@ public:
             parts.push_back({part.bytes, part.owner});
         return socket_->send_from(std::move(head), std::move(parts));
     }
-    bool say(std::string json) override { return socket_->send(false, {part_of(std::move(json))}); }
+    bool say(std::string json) override { return socket_->send(false, {http::text_part(std::move(json))}); }
+    bool answer(ReplyText json, const tensor::TensorExchange& tensors) override {
+        http::Response response = finish_reply(std::move(json), tensors);
+        const bool is_frame = response.content_type == codec::kFrameContentType;
+        return socket_->send(is_frame, parts_of(response));
+    }
     void give_up() noexcept override { socket_->abort(); }
     std::shared_ptr<http::WebSocket> socket() const override { return socket_; }
 
-    /// What POST would have answered. Blocks until the peer's system has it: then the next call may come.
-    void answer(http::Response response) {
-        if (!response.parts.empty()) {
-            socket_->send_whole(is_frame(response), std::move(response.parts));
-        } else if (!response.text.empty()) {
-            socket_->send_whole(false, {part_of(std::move(response.text))});
-        }
-    }
-    /// The same without blocking: of calls that stream there are few.
-    void answer_soon(http::Response response) {
-        if (!response.parts.empty()) {
-            socket_->send(is_frame(response), std::move(response.parts));
-        } else {
-            say(std::move(response.text));
-        }
+    /// What POST would have answered, nothing for a notification. Blocks until the peer's system has it: then the next
+    /// call may come.
+    void answer_whole(http::Response response) {
+        const bool is_frame = response.content_type == codec::kFrameContentType;
+        if (auto parts = parts_of(response); !parts.empty()) socket_->send_whole(is_frame, std::move(parts));
     }
 
 private:
-    static bool is_frame(const http::Response& response) { return response.content_type == codec::kFrameContentType; }
-    static http::BodyPart part_of(std::string text) {
-        const auto kept = std::make_shared<const std::string>(std::move(text));
-        return {std::as_bytes(std::span(*kept)), kept};
+    static std::vector<http::BodyPart> parts_of(http::Response& response) {
+        if (response.parts.empty() && !response.text.empty()) return {http::text_part(std::move(response.text))};
+        return std::move(response.parts);
     }
 
     const std::shared_ptr<http::WebSocket> socket_;

@@ -31,9 +31,9 @@ public:
     bool send(ReplyText json, const tensor::OutgoingBody&) override { return send_event(json.take_parts()); }
     bool say(std::string json) override { return send_event({view_of(json)}); }
 
-    /// The answer of the call, and nothing after it: what is left of the function has no exchange any more.
-    bool answer(ReplyText json, const tensor::TensorExchange& tensors) {
-        const bool sent = send(std::move(json), tensors.body());
+    /// What is left of the function has no exchange any more then.
+    bool answer(ReplyText json, const tensor::TensorExchange&) override {
+        const bool sent = send_event(json.take_parts());
         const std::lock_guard turn(turn_);
         exchange_ = nullptr;
         return sent;
@@ -96,17 +96,7 @@ std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request
     exchange.on_client_gone([execution] { execution->cancel(); });
     if (!exchange.begin(head)) execution->cancel();
     run.run();
-    call->cancelled();  // for what the function left behind
-    const Recipient& to = call->recipient();
-    tensor::TensorExchange result({}, to.meta.policy, {}, to.media());
-    HandleGrants grants = opener_->recipients.grants(principal, to);
-    ReplyText json(opener_->values, principal);
-    const service::OutcomePointer outcome = execution->outcome();
-    const service::OutcomePointer told =
-        outcome->failed() ? service::make_outcome(call->explained(*outcome->error())) : outcome;
-    print_outcome(id, *told, result, grants, to.memory, replies_, json);
-    opener_->ways.add(result);
-    if (!out->answer(std::move(json), result)) grants.take_back();
+    call->finish(*execution->outcome(), replies_);
     return std::nullopt;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-#include <exception>
+#include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,9 +14,7 @@
 #include "server/reply.hpp"
 #include "server/way_totals.hpp"
 #include "service/execution.hpp"
-#include "streams/inflow.hpp"
-#include "streams/outflow.hpp"
-#include "streams/word.hpp"
+#include "streams/ends.hpp"
 
 namespace shared_tensor::server {
 
@@ -28,15 +27,20 @@ public:
     virtual bool send(ReplyText json, const tensor::OutgoingBody& tensors) = 0;
     /// The same without tensors, and without blocking.
     virtual bool say(std::string json) = 0;
-    /// Nothing more can be said as it has to be: the connection ends. Does not block.
+    /// A message could not be sent: ends the connection. Does not block.
     virtual void give_up() noexcept {}
-    /// What brings the caller's items, where it is one; null otherwise.
+    /// The answer of the call, and nothing after it. Does not block on a WebSocket. False when there is nobody any
+    /// more.
+    virtual bool answer(ReplyText json, const tensor::TensorExchange& tensors) = 0;
+    /// The WebSocket that brings the caller's items; null for events.
     virtual std::shared_ptr<http::WebSocket> socket() const { return nullptr; }
 };
 
-/// One call that streams: its flows on this side. The function uses it through its Readers and Writers, on the thread
-/// that runs it; what the client says comes from whichever thread reads it.
-class StreamCall final : public detail::CallStreams, public std::enable_shared_from_this<StreamCall> {
+/// One call that streams, on this side. The function uses it through its Readers and Writers, on the thread that runs
+/// it; messages of the client come from whichever thread reads them.
+class StreamCall final : public detail::CallStreams,
+                         public streams::Call,
+                         public std::enable_shared_from_this<StreamCall> {
 public:
     struct Setup {
         json_rpc::Json id;
@@ -57,39 +61,43 @@ public:
     std::shared_ptr<detail::ItemSource> source(std::size_t parameter) override;
     std::shared_ptr<detail::ItemSink> sink(std::size_t parameter) override;
 
-    const json_rpc::Json& id() const { return setup_.id; }
+    const json_rpc::Json& id() const override { return setup_.id; }
     const Principal& principal() const { return setup_.principal; }
     const Recipient& recipient() const { return setup_.recipient; }
     std::vector<streams::StreamInfo> infos() const;
     const streams::Window& window() const { return setup_.window; }
-    /// What its items, and its arguments, lie in.
+    /// Keeps the memory of its items and its arguments.
     const std::shared_ptr<codec::LentForCall>& lent() const { return lent_; }
 
-    /// What the client said of one of its streams; `item` where it is one. Why it cannot be, empty when it can. Does
-    /// not block.
-    std::string take(streams::Word word, streams::Item item);
+    /// A message of the client about one of its streams; `item` where it is one. Returns how it breaks the rules, empty
+    /// where it does not. Does not block.
+    std::string take(const streams::Word& word, streams::Item item);
     /// The call is over, or to end: all that is read and written from now on throws CancelledError.
     void cancelled();
-    /// What the caller is told of a failure: where an item could not be sent and the function let that out, why.
-    json_rpc::Error explained(const json_rpc::Error& error) const;
+    /// The call is over: ends its streams and sends the answer. Throws where that cannot be made.
+    void finish(const service::CallOutcome& outcome, const ReplyLimits& limits);
 
 private:
-    class Source;
-    class Sink;
-    struct Flow {
-        streams::StreamInfo info;
-        std::size_t parameter;
-        std::shared_ptr<streams::Inflow> in{};    // of what the function reads
-        std::shared_ptr<streams::Outflow> out{};  // of what it writes
-    };
-    Flow* find(std::string_view name);
-    const Flow& at(std::size_t parameter) const;
+    // streams::Call
+    std::shared_ptr<http::WebSocket> socket() const override { return setup_.out->socket(); }
+    void check() const override { throw CancelledError(); }
+    void say(std::string json) override { setup_.out->say(std::move(json)); }
+    void abandon() noexcept override { setup_.out->give_up(); }
+    void read(const streams::Flow& flow, streams::Item item, const Read& read) override;
+    void send(const streams::Flow& flow, std::string text_before, const Write& write) override;
+    void give_up(const std::deque<streams::Item>&) noexcept override {}  // it has taken nothing of them
+    void leave(const streams::Flow&, bool) noexcept override {}  // the end of the call is the end of its streams
 
-    void note_unsent(std::exception_ptr thrown, json_rpc::Error error);
+    const streams::Flow& at(std::size_t parameter) const;
+    std::uint64_t print(const Write& write, tensor::TensorExchange& exchange, HandleGrants& grants,
+                        ReplyText& json) const;
+    void note_unsent();
+    json_rpc::Error explained(const json_rpc::Error& error) const;
 
     const Setup setup_;
     const std::shared_ptr<codec::LentForCall> lent_ = std::make_shared<codec::LentForCall>();
-    std::vector<Flow> flows_;
+    std::vector<std::size_t> parameters_;  ///< of these:
+    std::vector<streams::Flow> flows_;
     struct Unsent {
         std::string type;  ///< of what was thrown
         json_rpc::Error error;

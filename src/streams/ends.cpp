@@ -1,0 +1,126 @@
+#include "streams/ends.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "json_rpc/json_text.hpp"
+#include "util/at_end.hpp"
+
+namespace shared_tensor::streams {
+
+Flow Flow::make(StreamInfo info, bool reads_here, const Window& in, const Window& out) {
+    if (reads_here) return {std::move(info), std::make_shared<Inflow>(in)};
+    return {std::move(info), nullptr, std::make_shared<Outflow>(out)};
+}
+
+std::deque<Item> Flow::close(bool then_read) const {
+    if (out != nullptr) out->close();
+    return in != nullptr ? in->close(then_read) : std::deque<Item>();
+}
+
+const Flow* find(const std::vector<Flow>& flows, std::string_view name) {
+    const auto found = std::find_if(flows.begin(), flows.end(), [&](const Flow& one) { return one.info.name == name; });
+    return found == flows.end() ? nullptr : &*found;
+}
+
+Heard hear(const Flow& flow, const Word& word, Item item) {
+    using Kind = Word::Kind;
+    const bool to_reader = word.kind == Kind::item || word.kind == Kind::end;
+    const bool to_writer = word.kind == Kind::taken || word.kind == Kind::stop;
+    if (to_reader && flow.in == nullptr) return {"it sends items of a stream that is its own to read"};
+    if (to_writer && flow.out == nullptr) return {"it takes items of a stream that is its own to write"};
+    if (word.kind == Kind::item) {
+        const Inflow::Added added = flow.in->add(std::move(item));
+        const bool refused = added == Inflow::Added::refused;
+        return {refused ? "the stream has ended, or the item is beyond its window" : "", added == Inflow::Added::kept};
+    }
+    if (word.kind == Kind::end) flow.in->end();
+    if (word.kind == Kind::taken && !flow.out->taken(word.taken)) return {"it took more items than were sent"};
+    if (word.kind == Kind::stop) flow.out->stop();
+    return {};
+}
+
+codec::Value print_item(const detail::ItemSink::Write& write, codec::TensorPort& port,
+                        codec::JsonSink::References references, const codec::DescribeObject& describe,
+                        json_rpc::LongText& out) {
+    codec::Value value;
+    codec::JsonSink sink(value, port, references);
+    write(ValueWriter(sink, sink.root()));
+    codec::PlaceholderPrinter placeholders(value, port, describe);
+    json_rpc::print_json(value.json, placeholders, out);
+    return value;
+}
+
+std::uint64_t bytes_elsewhere(const codec::Value& value, std::uint64_t in_message) {
+    std::uint64_t bytes = 0;
+    for (const codec::TensorPointer& tensor : value.tensors)
+        bytes += tensor->bytes();
+    return bytes - std::min(bytes, in_message);
+}
+
+std::string place_of(const Flow& flow, std::uint64_t item, const std::string& inside) {
+    const bool needs_dot = !inside.empty() && inside.front() != '[';
+    return flow.info.name + '[' + std::to_string(item) + ']' + (needs_dot ? "." : "") + inside;
+}
+
+/// The other side is told of taken items once this one is read: it may use the item's memory for the next one then.
+bool Source::next(const Read& read) {
+    call_->check_process();
+    turns_.before_wait([this] { return flow_.in->has_next(); });
+    Inflow::Next next = flow_.in->next();
+    const AtEnd told([&] {
+        if (next.taken) tell(*next.taken);
+    });
+    if (next.item) {
+        call_->read(flow_, std::move(*next.item), read);
+        return true;
+    }
+    if (next.closed) call_->check();
+    ended_ = true;
+    return false;
+}
+
+void Source::tell(std::uint64_t taken) const noexcept {
+    try {
+        call_->say(streams::taken(call_->id(), flow_.info.name, taken));
+    } catch (const std::exception&) {  // no memory
+        call_->abandon();
+    }
+}
+
+void Source::stop() noexcept {
+    if (std::exchange(ended_, true)) return;
+    try {
+        call_->check_process();
+        const bool over = flow_.in->is_closed();
+        call_->give_up(flow_.in->close(false));
+        if (!over) call_->say(streams::stop(call_->id(), flow_.info.name));
+    } catch (const std::exception&) {  // no memory: the stream stops when its window is full
+    }
+}
+
+bool Sink::put(const Write& write) {
+    call_->check_process();
+    if (ended_) throw std::logic_error("the stream " + flow_.info.name + " was ended: nothing can be written to it");
+    if (flow_.out->is_full()) {
+        if (const auto socket = call_->socket()) socket->stop_reading_here();
+    }
+    const Outflow::Room room = flow_.out->wait();
+    if (room == Outflow::Room::over) call_->check();
+    if (room != Outflow::Room::free) return false;
+    call_->send(flow_, start_, write);
+    return true;
+}
+
+void Sink::end() {
+    call_->check_process();
+    if (!std::exchange(ended_, true)) call_->say(streams::end(call_->id(), flow_.info.name));
+}
+
+void Sink::leave(bool thrown) noexcept {
+    if (!std::exchange(ended_, true)) call_->leave(flow_, thrown);
+}
+
+}  // namespace shared_tensor::streams
