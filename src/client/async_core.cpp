@@ -54,7 +54,7 @@ public:
     void run() override {
         std::exception_ptr error;
         try {
-            owner_->core_.exchange(request_, options_).result(*slot_);
+            owner_->core_.send(request_, options_).result(*slot_);
         } catch (...) {
             error = owner_->reason(std::current_exception());
         }
@@ -80,7 +80,7 @@ public:
         }
         StatusSlot slot;
         try {
-            owner_->core_.exchange(request_, of_submission(task_->options)).result(slot);
+            owner_->core_.send(request_, of_submission(task_->options)).result(slot);
         } catch (...) {
             return finish(*task_->slot, owner_->reason(std::current_exception()));
         }

@@ -58,7 +58,7 @@ void BatchState::send() {
     sent_ = true;
     if (request_.size() == 0) return;  // the protocol has no empty batch
     request_.finish();
-    answer_ = core_->exchange(request_, options_);
+    answer_ = core_->send(request_, options_);
 }
 
 void BatchState::result(std::size_t index, detail::ResultSlot& slot) const {

@@ -41,7 +41,7 @@ client::Incoming ask(client::Core& core, std::string_view method, const CallOpti
     auto request = core.compose(client::Outgoing::Form::single);
     request.call(method, detail::ArgumentsOf<>());
     request.finish();
-    return core.exchange(request, options);
+    return core.send(request, options);
 }
 
 /// Options in this process: a client with a session has another one in a forked child.

@@ -26,7 +26,7 @@ constexpr milliseconds kLongestPing{5'000};
 
 /// Nothing of the request ran: it names memory of a session that has ended.
 struct Core::MemoryGone {
-    json_rpc::Error refusal;
+    json_rpc::Error rejection;
 };
 
 SteadyTime later(SteadyTime now, milliseconds wait) {
@@ -55,48 +55,41 @@ Outgoing Core::compose(Outgoing::Form form, std::size_t calls, const CallOptions
     return {form, here().next_id.fetch_add(calls, std::memory_order_relaxed), ports(), options.require};
 }
 
-Incoming Core::exchange(const Outgoing& request, const CallOptions& options, Receipt* receipt) {
+Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt* receipt) {
     Times times = times_of(options);
     times.receipt = receipt;
     if (receipt != nullptr) receipt->request_id = std::to_string(request.first_id());
     const AtEnd timed([&] {
         if (receipt != nullptr) receipt->total = clock().now() - times.start;
     });
-    return counted(times.start, [&] { return exchange_or_send_again(request, options, times); });
-}
-
-/// What the server cannot open, or lay in memory of a session that has ended, is sent another way, once: nothing ran.
-Incoming Core::exchange_or_send_again(const Outgoing& request, const CallOptions& options, const Times& times) {
-    try {
-        return exchange_with_retries(request, options, times);
-    } catch (const InvalidParams& error) {
-        if (!request.has_tensors() || !goes_another_way(error, request)) throw;
-        return exchange_with_retries(request.again(), options, times);
-    } catch (const MemoryGone& gone) {
-        if (!request.has_tensors()) throw_error(gone.refusal, request.method());
-        return exchange_anew(request, options, times, gone);
-    }
-}
-
-/// Without the memory of the session that has ended; as long as there is no other, that may not be allowed.
-Incoming Core::exchange_anew(const Outgoing& request, const CallOptions& options, const Times& times,
-                             const MemoryGone& gone) {
-    try {
-        return exchange_with_retries(request.again(), options, times);
-    } catch (const MemoryGone&) {
-    } catch (const TransportNotPossible&) {
-    }
-    throw_error(gone.refusal, request.method());
+    const auto send_as = [&](const Outgoing& form) {
+        return retried(options, times, [&] { return send_once(form, options, times); });
+    };
+    return counted(times.start, [&] {
+        std::optional<json_rpc::Error> gone;
+        try {
+            return send_as(request);
+        } catch (const InvalidParams& error) {  // nothing ran: the server could not open a tensor
+            if (!request.has_tensors() || !goes_another_way(error, request)) throw;
+        } catch (const MemoryGone& memory) {
+            gone = memory.rejection;
+            if (!request.has_tensors()) throw_error(*gone, request.method());
+        }
+        try {
+            return send_as(request.again());
+        } catch (const MemoryGone& memory) {
+            if (!gone) gone = memory.rejection;
+        } catch (const TransportNotPossible&) {  // as long as there is no other memory, that may not be allowed
+            if (!gone) throw;
+        }
+        throw_error(*gone, request.method());
+    });
 }
 
 /// That of the memory it names, even where the client has another by now.
 std::string Core::session_for(const Outgoing& request) const {
     std::string named = request.memory();
     return named.empty() ? ports().session() : named;
-}
-
-Incoming Core::exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times) {
-    return retried(options, times, [&] { return attempt(request, options, times); });
 }
 
 /// When a try that failed is to be made again; nothing: not at all.
@@ -125,10 +118,10 @@ std::optional<milliseconds> Core::pause_after(const RpcError& error, const CallO
     if (!options_.retry || !is_safe_to_repeat(error, options)) return std::nullopt;
     const auto pause = options_.retry(FailedTry{tries, error});
     if (!pause || !here().budget.spend()) return std::nullopt;
-    return *pause + retry_after(error);
+    return *pause + details_of(error).retry_after;
 }
 
-Incoming Core::attempt(const Outgoing& request, const CallOptions& options, const Times& times) {
+Incoming Core::send_once(const Outgoing& request, const CallOptions& options, const Times& times) {
     const SteadyTime now = clock().now();
     if (now >= times.deadline) throw_late(request.method(), url());
     const std::string shared = session_for(request);
@@ -150,7 +143,7 @@ Incoming Core::attempt(const Outgoing& request, const CallOptions& options, cons
     try {
         return Incoming::read(response, request, ports(), url(),
                               {shared, own_session, objects_of_answers(),
-                               request.method() == kFetch ? Fetch() : fetch_of(response, options)});
+                               [&]() -> Fetch { return request.method() == kFetch ? Fetch() : fetches(options); }});
     } catch (const SessionRefused& refused) {
         forget_session(shared, request, refused);
     }
@@ -285,28 +278,24 @@ void Core::call(std::string_view method, const detail::Arguments& arguments, det
     Outgoing request = compose(Outgoing::Form::single, 1, options);
     request.call(method, arguments);
     request.finish();
-    exchange(request, options, receipt).result(slot);
+    send(request, options, receipt).result(slot);
 }
 
 /// Whether the server could not open what an argument named, and its next sending will name nothing.
 bool Core::goes_another_way(const InvalidParams& error, const Outgoing& request) const {
-    const auto data = json_rpc::Json::parse(error.data(), nullptr, false);
-    const auto text = [&](const char* member) {
-        return data.is_object() && data.contains(member) && data[member].is_string() ? data[member].get<std::string>()
-                                                                                     : std::string();
-    };
-    const std::string parameter = text("parameter"), named = request.memory();
+    const ErrorDetails& details = details_of(error);
+    const std::string &parameter = details.parameter, named = request.memory();
     const bool is_lent = parameter.ends_with(".shm") || parameter.find(".shm.") != std::string::npos ||
                          parameter.ends_with(".cuda_ipc") || parameter.find(".cuda_ipc.") != std::string::npos;
     if (is_lent && !named.empty() && named != ports().session()) return true;  // it ended meanwhile
-    return ports().goes_another_way(parameter, text("got"));
+    return ports().goes_another_way(parameter, details.got);
 }
 
 void Core::notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options) {
     Outgoing request = compose(Outgoing::Form::single, 1, options);
     request.notify(method, arguments);
     request.finish();
-    exchange(request, options);
+    send(request, options);
 }
 
 void Core::shutdown() {

@@ -63,10 +63,12 @@ public:
     /// An empty request with ids of its own.
     Outgoing compose(Outgoing::Form form, std::size_t calls = 1, const CallOptions& options = {});
 
-    /// Blocks until the answer is there. `request` is finished; `receipt` may be null. Throws RpcError's children.
-    Incoming exchange(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
+    /// Blocks until the answer is there: tries until one succeeds (retried), each of which is one HTTP request
+    /// (send_once). What the server cannot open is sent once more, another way. `request` is finished; `receipt` may be
+    /// null. Throws RpcError's children.
+    Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
 
-    /// compose, exchange, read.
+    /// compose, send, read.
     void call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
               const CallOptions& options, Receipt* receipt = nullptr);
     void notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
@@ -125,13 +127,9 @@ public:
 
 private:
     struct MemoryGone;
-    Incoming exchange_anew(const Outgoing& request, const CallOptions& options, const Times& times,
-                           const MemoryGone& gone);
     std::optional<SteadyTime> next_try(const RpcError& error, const CallOptions& options, const Times& times,
                                        int& tries);
-    Incoming exchange_or_send_again(const Outgoing& request, const CallOptions& options, const Times& times);
-    Incoming exchange_with_retries(const Outgoing& request, const CallOptions& options, const Times& times);
-    Incoming attempt(const Outgoing& request, const CallOptions& options, const Times& times);
+    Incoming send_once(const Outgoing& request, const CallOptions& options, const Times& times);
     http::ClientRequest try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
                                SteadyTime now, const Times& times) const;
     [[noreturn]] void forget_session(const std::string& session, const Outgoing& request,
@@ -147,7 +145,6 @@ private:
 
     http::Headers headers_of(const CallOptions& options, const std::string& shared) const;
     std::shared_ptr<Objects> objects();
-    Fetch fetch_of(const http::ClientResponse& response, const CallOptions& options);
     codec::TensorPointer fetch(const NotOpened& lost, const std::string& require,
                                std::optional<std::chrono::milliseconds> timeout);
     std::shared_ptr<PooledBuffer> fetch(const ByUrl& there, CallOptions options);

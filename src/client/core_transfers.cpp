@@ -72,7 +72,7 @@ Uploaded Core::upload(const UploadFile& file, const UploadForm& form, const Call
 bool Core::tries_again(const RpcError& error, int number, const Times& times) {
     if (is_shut_down() || clock().now() >= times.deadline) return false;
     const auto asked_to_wait =
-        dynamic_cast<const ServerBusy*>(&error) != nullptr ? retry_after(error) : milliseconds(0);
+        dynamic_cast<const ServerBusy*>(&error) != nullptr ? details_of(error).retry_after : milliseconds(0);
     if (asked_to_wait.count() > 0) {  // the server is well, and asks for patience: that costs nothing
         const SteadyTime next = later(clock().now(), asked_to_wait + milliseconds(here().next_id.fetch_add(1) % 16));
         if (next >= times.deadline) return false;
@@ -105,16 +105,6 @@ Fetch Core::fetches(const CallOptions& options) {
     return fetch;
 }
 
-/// For answers that may need it.
-Fetch Core::fetch_of(const http::ClientResponse& response, const CallOptions& options) {
-    const auto ways = response.headers.find("Shared-Tensor-Transport");
-    if (!ways) return {};
-    Fetch fetch = fetches(options);
-    if (ways->find("cuda_ipc;") == std::string_view::npos) fetch.another_way = nullptr;
-    if (ways->find("url;") == std::string_view::npos) fetch.by_url = nullptr;
-    return fetch;
-}
-
 /// Its lease is given up without waiting for long: it ends by itself too.
 std::shared_ptr<PooledBuffer> Core::fetch(const ByUrl& there, CallOptions options) {
     options.timeout.reset();  // that of the call, which has been answered
@@ -143,7 +133,7 @@ codec::TensorPointer Core::fetch(const NotOpened& lost, const std::string& requi
     request.call(kFetch, detail::ArgumentsOf(named("lease", lost.lease)));
     request.finish();
     try {
-        return exchange(request, options).tensor();
+        return send(request, options).tensor();
     } catch (const UnknownOrExpired& error) {
         throw TensorExpired(error.code(), error.message(), error.data(), error.what());
     } catch (const RpcError& error) {

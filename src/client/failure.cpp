@@ -72,6 +72,37 @@ std::string text_for_people(const json_rpc::Error& error, std::string_view metho
     return text;
 }
 
+std::string data_text(const Json& data) {
+    std::string text;
+    if (!data.is_null()) json_rpc::print_json(data, text);
+    return text;
+}
+
+ErrorDetails details_in(const Json& data) {
+    ErrorDetails details;
+    if (!data.is_object()) return details;
+    const auto read_text = [&](const char* member, std::string& text) {
+        const auto found = data.find(member);
+        if (found != data.end() && found->is_string()) text = found->get<std::string>();
+    };
+    read_text("parameter", details.parameter);
+    read_text("got", details.got);
+    read_text("kind", details.kind);
+    constexpr std::uint64_t kLongest = 60'000;
+    if (const auto hint = data.find("retry_after_ms"); hint != data.end() && hint->is_number_unsigned())
+        details.retry_after = std::chrono::milliseconds(std::min(hint->get<std::uint64_t>(), kLongest));
+    return details;
+}
+
+/// An error of the public header, with what its data says.
+template <class Base>
+class ServerError final : public Base, public ErrorDetails {
+public:
+    ServerError(const json_rpc::Error& error, std::string_view method)
+        : Base(error.code, error.message, data_text(error.data), text_for_people(error, method)),
+          ErrorDetails(details_in(error.data)) {}
+};
+
 std::string prefix(std::string_view method) { return method.empty() ? std::string() : std::string(method) + ": "; }
 
 std::string advice(const http::TransportError& error) {
@@ -90,24 +121,27 @@ std::string advice(const http::TransportError& error) {
 
 }  // namespace
 
+const ErrorDetails& details_of(const RpcError& error) {
+    static const ErrorDetails kNone;
+    const auto* details = dynamic_cast<const ErrorDetails*>(&error);
+    return details != nullptr ? *details : kNone;
+}
+
 void throw_error(const json_rpc::Error& error, std::string_view method) {
-    std::string data;
-    if (!error.data.is_null()) json_rpc::print_json(error.data, data);
-    const std::string text = text_for_people(error, method);
     switch (static_cast<ErrorCode>(error.code)) {
-        case ErrorCode::method_not_found: throw MethodNotFound(error.code, error.message, data, text);
-        case ErrorCode::invalid_params: throw InvalidParams(error.code, error.message, data, text);
-        case ErrorCode::function_failed: throw FunctionFailed(error.code, error.message, data, text);
-        case ErrorCode::busy: throw ServerBusy(error.code, error.message, data, text);
-        case ErrorCode::deadline_exceeded: throw DeadlineExceeded(error.code, error.message, data, text);
-        case ErrorCode::cancelled: throw Cancelled(error.code, error.message, data, text);
-        case ErrorCode::unknown_or_expired: throw UnknownOrExpired(error.code, error.message, data, text);
-        case ErrorCode::transport_not_possible: throw TransportNotPossible(error.code, error.message, data, text);
-        case ErrorCode::not_authorised: throw NotAuthorised(error.code, error.message, data, text);
-        case ErrorCode::out_of_memory: throw ServerOutOfMemory(error.code, error.message, data, text);
-        case ErrorCode::shutting_down: throw ShuttingDown(error.code, error.message, data, text);
-        case ErrorCode::input_failed: throw InputFailed(error.code, error.message, data, text);
-        default: throw RpcError(error.code, error.message, data, text);
+        case ErrorCode::method_not_found: throw ServerError<MethodNotFound>(error, method);
+        case ErrorCode::invalid_params: throw ServerError<InvalidParams>(error, method);
+        case ErrorCode::function_failed: throw ServerError<FunctionFailed>(error, method);
+        case ErrorCode::busy: throw ServerError<ServerBusy>(error, method);
+        case ErrorCode::deadline_exceeded: throw ServerError<DeadlineExceeded>(error, method);
+        case ErrorCode::cancelled: throw ServerError<Cancelled>(error, method);
+        case ErrorCode::unknown_or_expired: throw ServerError<UnknownOrExpired>(error, method);
+        case ErrorCode::transport_not_possible: throw ServerError<TransportNotPossible>(error, method);
+        case ErrorCode::not_authorised: throw ServerError<NotAuthorised>(error, method);
+        case ErrorCode::out_of_memory: throw ServerError<ServerOutOfMemory>(error, method);
+        case ErrorCode::shutting_down: throw ServerError<ShuttingDown>(error, method);
+        case ErrorCode::input_failed: throw ServerError<InputFailed>(error, method);
+        default: throw ServerError<RpcError>(error, method);
     }
 }
 
@@ -169,17 +203,6 @@ bool is_safe_to_repeat(const RpcError& error, const CallOptions& options) {
 
 bool is_about_session(const json_rpc::Error& error) {
     return error.is(json_rpc::ErrorCode::unknown_or_expired) && text_of(error.data, "kind") == "session";
-}
-
-std::chrono::milliseconds retry_after(const RpcError& error) {
-    if (error.data().empty()) return std::chrono::milliseconds(0);
-    const auto data = json_rpc::parse_json(error.data());
-    const auto* json = std::get_if<Json>(&data);
-    if (json == nullptr || !json->is_object()) return std::chrono::milliseconds(0);
-    const auto hint = json->find("retry_after_ms");
-    if (hint == json->end() || !hint->is_number_unsigned()) return std::chrono::milliseconds(0);
-    constexpr std::uint64_t kLongest = 60'000;
-    return std::chrono::milliseconds(std::min(hint->get<std::uint64_t>(), kLongest));
 }
 
 }  // namespace shared_tensor::client

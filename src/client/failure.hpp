@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 #include <string_view>
 
 #include <shared_tensor/client_options.hpp>
@@ -13,7 +14,18 @@
 
 namespace shared_tensor::client {
 
-/// Throws the child of RpcError that stands for the code. `method` leads the text for people; it may be empty.
+/// What the data of a server's error says, as far as the client acts on it. Read once, when the error is thrown.
+struct ErrorDetails {
+    std::string parameter, got;                ///< of -32602; else empty
+    std::string kind;                          ///< of -32005: "session", "task", "lease" ...; else empty
+    std::chrono::milliseconds retry_after{0};  ///< how long the server wants to be left alone; a minute at most
+};
+
+/// Of an error that throw_error() did not throw: nothing.
+const ErrorDetails& details_of(const RpcError& error);
+
+/// Throws the child of RpcError that stands for the code, with ErrorDetails. `method` leads the text for people; it may
+/// be empty.
 [[noreturn]] void throw_error(const json_rpc::Error& error, std::string_view method);
 
 /// What the transport could not do: TransportFailure (of it ProtocolFailure); a timeout is the call's deadline,
@@ -38,8 +50,5 @@ bool is_safe_to_repeat(const RpcError& error, const CallOptions& options);
 
 /// Whether what the server does not know (-32005) is the session.
 bool is_about_session(const json_rpc::Error& error);
-
-/// How long the server wants to be left alone, zero if it did not say.
-std::chrono::milliseconds retry_after(const RpcError& error);
 
 }  // namespace shared_tensor::client

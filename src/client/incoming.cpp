@@ -10,7 +10,6 @@
 #include <variant>
 
 #include "client/failure.hpp"
-#include "client/receipts.hpp"
 #include "codec/frame.hpp"
 #include "codec/json_source.hpp"
 #include "json_rpc/parse_responses.hpp"
@@ -135,14 +134,14 @@ private:
 
 namespace {
 
-/// How many tensors came with a lease.
-std::size_t leased_in(std::string_view transports) {
-    std::size_t sum = 0;
-    for (const Receipt::Transport& transport : read_transports(transports)) {
-        if (transport.name == "shm" || transport.name == "cuda_ipc" || transport.name == "url")
-            sum += transport.tensors;
-    }
-    return sum;
+/// How many tensors of a result came under a lease.
+std::size_t leased_in(const json_rpc::Json& result) {
+    std::size_t leased = 0;
+    codec::for_each_placeholder(result, [&](const codec::Json& place) {
+        const codec::Json& descriptor = place.begin().value();
+        leased += descriptor.is_object() && descriptor.contains("lease") ? 1 : 0;
+    });
+    return leased;
 }
 
 bool is_frame(const http::ClientResponse& response) {
@@ -248,9 +247,11 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
     if (around.own_session && nothing_ran(incoming.responses_, request))
         throw SessionRefused{*incoming.responses_.front().error()};
     if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
-    const auto ways = response.headers.find("Shared-Tensor-Transport");
-    incoming.port_ = std::make_unique<Parsed>(ports, std::move(around.session), frame->tensors, response.body,
-                                              ways ? leased_in(*ways) : 0, std::move(around.fetch));
+    std::size_t leased = 0;
+    for (const json_rpc::Response& answer : incoming.responses_)
+        leased += answer.result() != nullptr ? leased_in(*answer.result()) : 0;
+    incoming.port_ = std::make_unique<Parsed>(ports, std::move(around.session), frame->tensors, response.body, leased,
+                                              leased > 0 && around.fetch ? around.fetch() : Fetch());
     if (!request.is_batch() && request.wants_answer()) {
         const auto& answer = incoming.responses_.front();
         if (answer.id != request.first_id()) throw_foreign(url, response, "its id is that of another request");
@@ -262,16 +263,10 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
 Incoming Incoming::of_value(std::shared_ptr<const json_rpc::Json> value, std::span<const std::byte> tensors,
                             std::shared_ptr<const void> owner, const TensorPorts& ports, Surrounding around) {
     Incoming incoming;
-    std::size_t leased = 0;
-    if (value->is_structured()) {
-        codec::for_each_placeholder(*value, [&](const codec::Json& place) {
-            const codec::Json& descriptor = place.begin().value();
-            leased += descriptor.is_object() && descriptor.contains("lease") ? 1 : 0;
-        });
-    }
+    const std::size_t leased = leased_in(*value);
     incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(around.objects));
     incoming.port_ = std::make_unique<Parsed>(ports, std::move(around.session), tensors, std::move(owner), leased,
-                                              std::move(around.fetch));
+                                              leased > 0 && around.fetch ? around.fetch() : Fetch());
     incoming.value_ = std::move(value);
     return incoming;
 }

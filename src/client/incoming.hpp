@@ -40,7 +40,7 @@ struct Surrounding {
     std::string session{};     ///< whose memory it may name; empty: none
     bool own_session = false;  ///< the client chose it by itself
     ObjectsOf objects{};
-    Fetch fetch{};
+    std::function<Fetch()> fetch{};  ///< asked where a tensor comes under a lease; empty: nothing can be fetched
 };
 
 /// The answer to one request. Belongs to one thread at a time; tensors read from it may live longer. What is read twice

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/core.hpp"
+#include "client/failure.hpp"
 #include "client/named_tensors.hpp"
 #include "http/text.hpp"
 #include "tensor/handle.hpp"
@@ -19,8 +20,7 @@ namespace shared_tensor {
 namespace {
 
 bool is_about(const InvalidParams& error, std::string_view parameter) {
-    const auto data = nlohmann::json::parse(error.data(), nullptr, false);
-    return data.is_object() && data.contains("parameter") && data["parameter"] == parameter;
+    return client::details_of(error).parameter == parameter;
 }
 
 std::string path_of(std::string_view name, std::string_view suffix, const PullOptions& options) {

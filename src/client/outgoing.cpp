@@ -82,10 +82,7 @@ Outgoing Outgoing::again() const {
 
 void Outgoing::finish() {
     if (is_batch()) text_ += ']';
-    if (const OutgoingTensors* tensors = port_->used()) {
-        text_ = codec::frame_head(text_);
-        tensors_ = tensors->parts();
-    }
+    if (port_->used() != nullptr) text_ = codec::frame_head(text_);
     head_ = std::make_shared<const std::string>(std::move(text_));
 }
 
@@ -105,11 +102,10 @@ std::string_view Outgoing::content_type() const {
     return port_->used() != nullptr ? codec::kFrameContentType : std::string_view("application/json");
 }
 
-std::vector<http::BodyPart> Outgoing::body() const {
-    std::vector<http::BodyPart> parts;
-    parts.reserve(1 + tensors_.size());
-    parts.push_back({std::as_bytes(std::span(*head_)), head_});
-    parts.insert(parts.end(), tensors_.begin(), tensors_.end());
+std::vector<BodyPart> Outgoing::body() const {
+    std::vector<BodyPart> parts{{std::as_bytes(std::span(*head_)), head_}};
+    if (const OutgoingTensors* tensors = port_->used())
+        parts.insert(parts.end(), tensors->parts().begin(), tensors->parts().end());
     return parts;
 }
 

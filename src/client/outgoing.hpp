@@ -12,7 +12,6 @@
 #include <shared_tensor/detail/call.hpp>
 
 #include "client/tensor_ports.hpp"
-#include "http/message.hpp"
 #include "json_rpc/json.hpp"
 
 namespace shared_tensor::client {
@@ -58,7 +57,7 @@ public:
     bool has_tensors() const { return written_ != nullptr; }
 
     /// The whole body, viewing what is kept here: shared, so a try that is given up harms no later one.
-    std::vector<http::BodyPart> body() const;
+    std::vector<BodyPart> body() const;
 
 private:
     struct Written;
@@ -75,7 +74,6 @@ private:
     std::unique_ptr<OutgoingPort> port_;
     std::shared_ptr<const Written> written_;  // a single call with tensors
     std::shared_ptr<const std::string> head_;
-    std::vector<http::BodyPart> tensors_;
     std::vector<ObjectPointer> objects_;  // whose handles it names
 };
 

@@ -21,7 +21,7 @@ Json meta_of(const CallOptions& call, const ClientOptions& client) {
 /// The session was the client's own choice, and the server does not know it any more.
 bool is_own_session_lost(const RpcError& error, const std::string& shared, const CallOptions& options) {
     if (!options.session.empty() || shared.empty()) return false;
-    return is_about_session({error.code(), error.message(), Json::parse(error.data(), nullptr, false)});
+    return error.is(ErrorCode::unknown_or_expired) && details_of(error).kind == "session";
 }
 
 }  // namespace

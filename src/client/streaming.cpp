@@ -232,7 +232,7 @@ void Streaming::read(const streams::Flow& flow, streams::Item item, const Read& 
 void Streaming::read_value(streams::Item item, detail::ResultSlot& slot) const {
     Core& core = *setup_.core;
     Incoming::of_value(std::move(item.value), item.tensors, std::move(item.owner), core.ports(),
-                       {setup_.memory, false, core.objects_of_answers(), core.fetches(setup_.options)})
+                       {setup_.memory, false, core.objects_of_answers(), [&] { return core.fetches(setup_.options); }})
         .result(slot);
 }
 

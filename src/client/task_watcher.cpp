@@ -208,7 +208,7 @@ void TaskWatcher::look(std::vector<WatchedPointer> due) {
         CallOptions options;
         options.idempotent = true;
         options.timeout = std::chrono::seconds(10);
-        answer = core_->exchange(request, options);
+        answer = core_->send(request, options);
     } catch (...) {
         if (core_->is_shut_down()) return keep(std::move(due));
         for (auto& task : due)

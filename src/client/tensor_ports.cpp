@@ -60,13 +60,7 @@ public:
         }
     }
 
-    std::vector<http::BodyPart> parts() const override {
-        std::vector<http::BodyPart> parts;
-        parts.reserve(exchange_.body().parts().size());
-        for (const auto& part : exchange_.body().parts())
-            parts.push_back({part.bytes, part.owner});
-        return parts;
-    }
+    const std::vector<BodyPart>& parts() const override { return exchange_.body().parts(); }
     bool names_memory() const override { return exchange_.holds_memory(); }
     std::string session() const override { return memory_ != nullptr ? memory_->session() : std::string(); }
     std::uint64_t copied() const override {

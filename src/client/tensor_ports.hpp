@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "codec/value.hpp"
-#include "http/message.hpp"
+#include "util/body_part.hpp"
 #include "util/compression.hpp"
 
 namespace shared_tensor::client {
@@ -19,7 +19,7 @@ namespace shared_tensor::client {
 class OutgoingTensors : public codec::TensorPort {
 public:
     /// Their bytes as the descriptors say, to be written behind the JSON.
-    virtual std::vector<http::BodyPart> parts() const = 0;
+    virtual const std::vector<BodyPart>& parts() const = 0;
     /// One of them lies in memory that is shared with the server in the session `session()`.
     virtual bool names_memory() const { return false; }
     virtual std::string session() const { return {}; }

@@ -176,8 +176,7 @@ private:
         try {
             throw_refusal(response, path_);
         } catch (const InvalidParams& error) {
-            const auto data = nlohmann::json::parse(error.data(), nullptr, false);
-            if (data.is_object() && data.contains("parameter") && data["parameter"] == "Content-Digest")
+            if (details_of(error).parameter == "Content-Digest")
                 throw_odd(path_, "a part was damaged on the way each time");
             throw;
         }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "http/text.hpp"
+#include "util/body_part.hpp"
 #include "util/buffer_pool.hpp"
 
 namespace shared_tensor::http {
@@ -65,46 +66,25 @@ struct RequestHead {
     Peer peer;
 };
 
+/// What a handler found out when it admitted a request (Handler::admit), for itself when it handles the request.
+class Admission {
+public:
+    virtual ~Admission() = default;
+};
+
 /// A request whose body was read whole into a pooled buffer (64-byte aligned, its size() is the body's size).
 /// The buffer may be kept beyond the request: it returns to its pool with its last owner.
 struct Request {
     RequestHead head;
     std::shared_ptr<PooledBuffer> body;
+    std::shared_ptr<const Admission> admission{};  ///< as the handler gave it in the BodyPlan
     std::string_view text() const {
         return body ? std::string_view(reinterpret_cast<const char*>(body->data()), body->size()) : std::string_view();
     }
 };
 
-/// Bytes of a body that are made when they are sent, a bounded piece at a time.
-class BodySource {
-public:
-    class Reading {
-    public:
-        virtual ~Reading() = default;
-        /// The next piece, valid until the next call; empty at the end. May block. What it throws cuts the answer off.
-        virtual std::span<const std::byte> next() = 0;
-    };
-
-    virtual ~BodySource() = default;
-    /// `count` bytes from `offset` on, which are there. The source outlives what is returned.
-    virtual std::unique_ptr<Reading> read(std::uint64_t offset, std::uint64_t count) const = 0;
-};
-
-/// Bytes that are written from where they lie, kept alive by `owner` until they are written; or `count` bytes of a
-/// source.
-struct BodyPart {
-    std::span<const std::byte> bytes{};
-    std::shared_ptr<const void> owner{};
-    std::shared_ptr<const BodySource> source{};
-    std::uint64_t offset = 0, count = 0;
-
-    std::uint64_t size() const { return source != nullptr ? count : bytes.size(); }
-    /// `n` bytes of it from `first` on, which are there.
-    BodyPart part(std::uint64_t first, std::uint64_t n) const {
-        if (source != nullptr) return {{}, {}, source, offset + first, n};
-        return {bytes.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(n)), owner};
-    }
-};
+using shared_tensor::BodyPart;
+using shared_tensor::BodySource;
 
 /// Calls `use` with one piece of them after another, of bounded size where they have to be made, until it is false.
 template <class Use>

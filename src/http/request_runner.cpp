@@ -69,7 +69,7 @@ private:
     std::optional<WebSocketPlan> upgrade(const RequestFrame& frame);
     After serve_web_socket(InputBuffer& input, const RequestFrame& frame, const WebSocketPlan& plan);
     BodyResult receive_body(InputBuffer& input, const RequestFrame& frame, const BodyPlan& plan);
-    After handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body);
+    After handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body, std::shared_ptr<const Admission> admission);
     After answer(const Response& response);
     After answer_unread(InputBuffer& input, const Framing& framing, const Response& response);
     After finish(const Response& response);
@@ -265,10 +265,11 @@ void RequestRun::look_at_peer() {
         connection_.peer.certificate = connection_.wire->certificate();
 }
 
-After RequestRun::handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body) {
+After RequestRun::handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body,
+                         std::shared_ptr<const Admission> admission) {
     Counters::add(context_.counters.bytes_in, body->size());
     const Response response = guarded("handle a request", bare_500(), [&] {
-        return context_.handler.handle({std::move(frame.head), std::move(body)}, *this);
+        return context_.handler.handle({std::move(frame.head), std::move(body), std::move(admission)}, *this);
     });
     if (begun_) return finish(response);
     return answer(response);
@@ -297,7 +298,7 @@ After RequestRun::run(InputBuffer& input, RequestFrame frame) {
     auto body = receive_body(input, frame, plan);
     if (std::holds_alternative<PeerGone>(body)) return After::close;
     if (const auto* fault = std::get_if<HeadFault>(&body)) return refuse(*fault, &frame.head);
-    return handle(frame, std::move(std::get<std::shared_ptr<PooledBuffer>>(body)));
+    return handle(frame, std::move(std::get<std::shared_ptr<PooledBuffer>>(body)), plan.admission);
 }
 
 }  // namespace

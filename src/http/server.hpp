@@ -46,6 +46,7 @@ struct BodyPlan {
     std::shared_ptr<Budget> client_budget{};       ///< the client's own share of what may be in flight; null: all of it
     std::shared_ptr<Budget> client_connections{};  ///< counts the client's connections, each as 1; null: nothing
     bool takes_long = false;                       ///< handle() may keep its thread: 503 where no thread can be spared
+    std::shared_ptr<const Admission> admission{};  ///< handle() gets it with the request
 };
 
 /// One request on its way, as the handler sees it. Lives until the handler returned.

@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cstring>
 #include <stdexcept>
 
+#include "http/text.hpp"
 #include "util/ids.hpp"
 
 namespace shared_tensor::server {
@@ -14,19 +17,13 @@ namespace {
 
 constexpr std::size_t kMinSecretBytes = 16;
 
-std::string lower(std::string_view text) {
-    std::string result(text);
-    std::transform(result.begin(), result.end(), result.begin(),
-                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-    return result;
-}
-
 /// "Bearer x" -> "x"; the scheme compares without case.
 std::optional<std::string_view> bearer(const http::Headers& headers) {
     const auto value = headers.find("Authorization");
     if (!value || headers.count("Authorization") != 1) return std::nullopt;
     constexpr std::string_view kScheme = "bearer ";
-    if (value->size() <= kScheme.size() || lower(value->substr(0, kScheme.size())) != kScheme) return std::nullopt;
+    if (value->size() <= kScheme.size() || !http::same_token(value->substr(0, kScheme.size()), kScheme))
+        return std::nullopt;
     std::string_view secret = value->substr(kScheme.size());
     while (secret.starts_with(' '))
         secret.remove_prefix(1);
@@ -82,8 +79,6 @@ Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Cl
                                         origin + '"');
     }
     use_tokens(std::move(tokens));
-    for (std::string& host : hosts_)
-        host = lower(host);
 }
 
 std::shared_ptr<const Access::Tokens> Access::tokens() const {
@@ -125,7 +120,7 @@ std::optional<Refusal> Access::check_place(const http::RequestHead& head) const 
     }
     if (!head.peer.unix_socket && (loopback_ || !hosts_.empty())) {
         const auto host = head.headers.find("Host");
-        if (!host || head.headers.count("Host") != 1 || !host_is_ours(lower(*host))) {
+        if (!host || head.headers.count("Host") != 1 || !host_is_ours(*host)) {
             return Refusal{
                 403, "Host must be 127.0.0.1, localhost or [::1] with this server's port, or one of --allowed-host"};
         }
@@ -159,12 +154,16 @@ std::variant<Principal, Refusal> Access::check_local(uid_t uid, std::string_view
 }
 
 bool Access::host_is_ours(std::string_view host) const {
-    if (std::find(hosts_.begin(), hosts_.end(), host) != hosts_.end()) return true;
+    const auto is_host = [&](const std::string& allowed) { return http::same_token(host, allowed); };
+    if (std::any_of(hosts_.begin(), hosts_.end(), is_host)) return true;
     if (!loopback_) return false;
     const int bound = port_.load();
-    const std::string port = std::string(1, ':').append(std::to_string(bound));  // gcc 12 warns falsely about ":" + ...
+    std::array<char, 16> digits{};
+    const std::string_view own_port(digits.data(), std::to_chars(digits.data(), digits.end(), bound).ptr);
     for (const std::string_view name : {"127.0.0.1", "localhost", "[::1]"}) {
-        if (host == std::string(name) + port || (bound == 80 && host == name)) return true;
+        if (!http::same_token(host.substr(0, name.size()), name)) continue;
+        const std::string_view port = host.substr(name.size());
+        return port.empty() ? bound == 80 : port.front() == ':' && port.substr(1) == own_port;
     }
     return false;
 }

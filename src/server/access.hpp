@@ -13,7 +13,6 @@
 #include <shared_tensor/server.hpp>
 
 #include "http/message.hpp"
-#include "server/clients.hpp"
 #include "server/principal.hpp"
 #include "util/guarded.hpp"
 

@@ -9,10 +9,10 @@
 
 #include <shared_tensor/detail/signature.hpp>
 
-#include "server/call_meta.hpp"
 #include "server/client_watch.hpp"
 #include "server/parameters.hpp"
 #include "server/principal.hpp"
+#include "server/recipient.hpp"
 #include "service/outcome.hpp"
 
 namespace shared_tensor::server {

@@ -71,17 +71,12 @@ void compress(Compression how, CompressionTotals& totals, http::Response& respon
 
 }  // namespace
 
-std::optional<Coding> coding_of(const http::Headers& headers) {
+Coding known_coding(const http::Headers& headers) {
     const auto field = headers.find("Content-Encoding");
     if (!field) return Coding::none;
-    return headers.count("Content-Encoding") == 1 ? parse_coding(http::trim(*field)) : std::nullopt;
-}
-
-Coding known_coding(const http::Headers& headers) {
-    const auto coding = coding_of(headers);
+    const auto coding = headers.count("Content-Encoding") == 1 ? parse_coding(http::trim(*field)) : std::nullopt;
     if (coding) return *coding;
-    throw Refused{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none",
-                                                headers.find("Content-Encoding").value_or("several"))};
+    throw Refused{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none", *field)};
 }
 
 Decoded decoded(const http::Request& request, Coding coding, std::size_t most, CompressionTotals& totals,

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -16,9 +15,7 @@ namespace shared_tensor::server {
 
 // Content codings of HTTP (RFC 9110, section 8.4): of what comes, and of what goes to those who accept them.
 
-/// That of a request's body; `none` without one. Nothing for a coding, or several, that nobody knows here.
-std::optional<Coding> coding_of(const http::Headers& headers);
-/// The same; throws Refused (415) in place of nothing.
+/// That of a request's body; `none` without one. Throws Refused (415) for another coding, or several.
 Coding known_coding(const http::Headers& headers);
 
 struct Decoded {
@@ -30,7 +27,7 @@ struct Decoded {
 Decoded decoded(const http::Request& request, Coding coding, std::size_t most, CompressionTotals& totals,
                 const std::function<std::shared_ptr<const void>(std::size_t bytes)>& hold);
 
-/// The answer to what decoded() and coding_of() refused: 415 names the codings that there are.
+/// The answer to what decoded() and known_coding() refused: 415 names the codings that there are.
 http::Response coding_refusal(const Refused& refused);
 
 /// Compresses an answer of text, if its reader accepts that and it becomes smaller. A long one is compressed as it is

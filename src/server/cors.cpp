@@ -19,8 +19,8 @@ constexpr const char* kRemembered = "600";  // seconds
 }  // namespace
 
 std::optional<http::Response> answer_preflight(const http::RequestHead& head, const Access& access) {
-    const auto origin = head.headers.find("Origin");
-    if (head.method != "OPTIONS" || !origin || !head.headers.find("Access-Control-Request-Method")) return std::nullopt;
+    if (head.method != "OPTIONS") return std::nullopt;
+    if (!head.headers.find("Origin") || !head.headers.find("Access-Control-Request-Method")) return std::nullopt;
     if (access.check_place(head)) return std::nullopt;
     http::Response response;
     response.status = 204;

@@ -5,9 +5,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "util/budget.hpp"
+#include "util/guarded.hpp"
 #include "util/rate_limit.hpp"
 
 namespace shared_tensor::server {
@@ -65,5 +67,29 @@ using HoldBytes = std::function<std::shared_ptr<const void>(const Principal& who
 
 /// Why a call is refused of a principal that may not make it.
 std::string reason_against(std::string_view method);
+
+/// What the clients of a server have in use, by who they are. Thread-safe.
+class Clients {
+public:
+    struct Limits {
+        std::size_t requests_per_second = 0;  ///< 0: any number
+        // Of one that is not the server's own user; 0: any number.
+        std::size_t bytes_in_flight = 0, connections = 0, sessions = 0, channels = 0, segments = 0;
+    };
+    explicit Clients(Limits limits) : limits_(limits) {}
+
+    /// `is_own`: the server's own user, or root.
+    std::shared_ptr<ClientUse> of(const std::string& who, bool is_own);
+    /// Forgets those that have nothing in use; housekeeping.
+    void tend();
+
+private:
+    struct Entry {
+        std::shared_ptr<ClientUse> use;
+        SteadyTime last{};
+    };
+    const Limits limits_;
+    Guarded<std::unordered_map<std::string, Entry>> clients_;
+};
 
 }  // namespace shared_tensor::server

@@ -1,19 +1,70 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
+#include "http/message.hpp"
 #include "json_rpc/message.hpp"
-#include "server/call_meta.hpp"
-#include "server/handle_grants.hpp"
 #include "server/local_clients.hpp"
 #include "server/message_references.hpp"
 #include "server/principal.hpp"
 #include "server/sessions.hpp"
 #include "server/url_media.hpp"
+#include "service/object_table.hpp"
+#include "streams/window.hpp"
+#include "tensor/exchange.hpp"
 
 namespace shared_tensor::server {
+
+/// What comes with a call beside its parameters: HTTP headers, overridden by the request object's "meta".
+struct CallMeta {
+    tensor::ExportPolicy policy;
+    std::optional<std::chrono::milliseconds> timeout;
+    std::string idempotency_key;
+    std::string session;
+    streams::Window stream_window;  ///< of the streams that the caller reads
+};
+
+/// What the headers of a request, or of a WebSocket's handshake, say for all calls that come with it. An error is the
+/// answer to each message.
+using CallDefaults = std::variant<CallMeta, json_rpc::Error>;
+CallDefaults read_headers(const http::Headers& headers);
+
+/// The id of a request as the log shows it, shortened; empty for a notification.
+std::string id_text(const std::optional<json_rpc::Json>& id);
+
+/// One item's own, into `result`, which is the defaults: what its "meta" says instead. The error, if there is one.
+std::optional<json_rpc::Error> read_meta(const json_rpc::Json& meta, CallMeta& result);
+
+/// The reader of an answer may not have a further handle.
+class TooManyHandles : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// The handles that one answer gives to its reader. One thread at a time.
+class HandleGrants {
+public:
+    HandleGrants(service::ObjectTable& objects, Sessions& sessions, service::HandleOwner owner)
+        : objects_(&objects), sessions_(&sessions), owner_(std::move(owner)) {}
+
+    /// What stands behind "$object" in the answer. Throws TooManyHandles.
+    codec::Json describe(const ObjectPointer& object);
+    /// The answer does not go out: nobody will know of them.
+    void take_back();
+
+private:
+    service::ObjectTable* objects_;
+    Sessions* sessions_;
+    service::HandleOwner owner_;
+    std::vector<std::string> granted_;
+};
 
 /// Who gets the answer to a request, and how tensors and objects cross between them and us.
 struct Recipient {

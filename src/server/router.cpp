@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "codec/frame.hpp"
+#include "http/text.hpp"
 #include "http/web_socket_handshake.hpp"
 #include "json_rpc/json_text.hpp"
-#include "server/call_meta.hpp"
 #include "server/content_coding.hpp"
 #include "server/cors.hpp"
 #include "server/refused.hpp"
@@ -63,9 +63,8 @@ http::Response too_many(std::chrono::milliseconds wait) {
     return response;
 }
 
-/// What a token must allow for a path, as if it were that method; empty: nothing.
+/// What a token must allow for a path under /tensors/, as if it were that method; empty: nothing.
 std::string_view method_of_path(const http::RequestHead& head) {
-    if (!is_tensor_path(head.path)) return {};
     const bool is_lease = head.path.starts_with("/tensors/l-");  // names begin otherwise; it is the caller's own
     if (is_lease && (head.method == "GET" || head.method == "HEAD")) return {};
     const bool reads = head.method == "GET" || (head.method == "HEAD" && !is_about_upload(head));
@@ -88,56 +87,92 @@ http::Response not_upgraded(const http::RequestHead& head) {
 
 }  // namespace
 
+/// Found out once, from the head of the request, and valid until it is answered.
+struct Router::Admission final : http::Admission {
+    enum class Path { rpc, tensor, socket, other };
+    Admission(Path the_path, Principal principal) : path(the_path), who(std::move(principal)) {}
+
+    const Path path;
+    const Principal who;    // with its permissions, and the budgets that it draws on
+    bool is_frame = false;  // JSON with tensors behind it; else only JSON (Path::rpc)
+};
+
+namespace {
+
+/// "Application/JSON; charset=utf-8" is "Application/JSON".
+std::string_view media_type_in(const http::Headers& headers) {
+    const std::string_view value = headers.find("Content-Type").value_or("");
+    return http::trim(value.substr(0, value.find(';')));
+}
+
+bool is_json(std::string_view media_type) {
+    constexpr std::array<std::string_view, 3> kJson = {"application/json", "application/json-rpc",
+                                                       "application/jsonrequest"};
+    return std::any_of(kJson.begin(), kJson.end(),
+                       [&](std::string_view json) { return http::same_token(media_type, json); });
+}
+
+}  // namespace
+
 Router::Router(Parts parts) : parts_(std::move(parts)) {}
 
 std::variant<http::BodyPlan, http::Response> Router::admit(const http::RequestHead& head) {
     if (auto preflight = answer_preflight(head, parts_.access)) return std::move(*preflight);
     auto verdict = plan(head);
-    if (auto* refused = std::get_if<http::Response>(&verdict)) let_page_read(head, parts_.access, *refused);
+    if (auto* rejection = std::get_if<http::Response>(&verdict)) let_page_read(head, parts_.access, *rejection);
     return verdict;
 }
 
-std::variant<http::BodyPlan, http::Response> Router::plan(const http::RequestHead& head) const {
-    const auto checked = parts_.access.check(head);
+std::variant<http::BodyPlan, http::Response> Router::plan(const http::RequestHead& head) {
+    using Path = Admission::Path;
+    auto checked = parts_.access.check(head);
     if (const auto* refused = std::get_if<Refusal>(&checked)) return turn_away(*refused);
-    const Principal& who = std::get<Principal>(checked);
+    const Path path = head.path == kRpcPath                ? Path::rpc
+                      : is_tensor_path(head.path)          ? Path::tensor
+                      : head.path == SocketEndpoint::kPath ? Path::socket
+                                                           : Path::other;
+    const auto admission = std::make_shared<Admission>(path, std::move(std::get<Principal>(checked)));
+    const Principal& who = admission->who;
+    if (auto rejection = reject(head, *admission)) return std::move(*rejection);
     http::BodyPlan plan{0, false};
+    plan.admission = admission;
     if (who.use != nullptr) plan.client_connections = who.use->connections;
-    if (auto refused = refuse(head, who)) return std::move(*refused);
-    if (head.path != kRpcPath && !is_tensor_path(head.path)) return plan;
+    if (path == Path::other) return plan;
     if (who.use != nullptr) plan.client_budget = who.use->bytes_in_flight;
-    plan.takes_long = head.path != kRpcPath;
-    if (is_tensor_path(head.path) && head.method == "PUT") {
-        if (auto refused = parts_.uploads.refuse_head(head, who)) return std::move(*refused);
+    if (path == Path::tensor) {
+        plan.takes_long = true;
+        if (head.method != "PUT") return plan;
+        if (auto rejection = parts_.uploads.refuse_head(head, who)) return std::move(*rejection);
         plan.max_bytes = parts_.max_body_bytes;
         plan.binary = true;
-    }
-    if (head.path != kRpcPath) return plan;
-    const std::string type = media_type(head.headers);
-    plan.binary = type == codec::kFrameContentType;
-    plan.max_bytes = plan.binary ? parts_.max_body_bytes : parts_.max_json_bytes;
-    if (plan.binary || type == "application/json" || type == "application/json-rpc" ||
-        type == "application/jsonrequest")
         return plan;
+    }
+    const std::string_view type = media_type_in(head.headers);
+    admission->is_frame = plan.binary = http::same_token(type, codec::kFrameContentType);
+    plan.max_bytes = plan.binary ? parts_.max_body_bytes : parts_.max_json_bytes;
+    if (plan.binary || is_json(type)) return plan;
     return refusal(415,
                    json_rpc::invalid_request("Content-Type must be application/json or application/vnd.shared-tensor"));
 }
 
-std::optional<http::Response> Router::refuse(const http::RequestHead& head, const Principal& who) const {
-    if (const std::string_view method = method_of_path(head); !method.empty() && !who.may_call(method))
-        return refusal(403, not_permitted(reason_against(method)));
-    if (head.path != "/healthz" && head.path != "/readyz") {
+std::optional<http::Response> Router::reject(const http::RequestHead& head, const Admission& admission) {
+    const Principal& who = admission.who;
+    if (admission.path == Admission::Path::tensor) {
+        if (const std::string_view method = method_of_path(head); !method.empty() && !who.may_call(method))
+            return refusal(403, not_permitted(reason_against(method)));
+    }
+    if (!is_about_health(head)) {
         if (const auto wait = who.use != nullptr ? who.use->requests.take() : std::nullopt) return too_many(*wait);
     }
-    if (head.path == kRpcPath) {
-        if (head.method != "POST") return wrong_method("POST");
-        return std::nullopt;
-    }
-    if (head.path == SocketEndpoint::kPath) return not_upgraded(head);
-    if (is_tensor_path(head.path)) {
-        const bool taken = head.method == "GET" || head.method == "HEAD" || head.method == "PUT" ||
-                           (head.method == "DELETE" && is_about_upload(head));
-        return taken ? std::nullopt : std::optional(wrong_method("GET, HEAD, PUT"));
+    switch (admission.path) {
+        case Admission::Path::rpc: return head.method == "POST" ? std::nullopt : std::optional(wrong_method("POST"));
+        case Admission::Path::socket: return not_upgraded(head);
+        case Admission::Path::tensor: {
+            const bool taken = head.method == "GET" || head.method == "HEAD" || head.method == "PUT" ||
+                               (head.method == "DELETE" && is_about_upload(head));
+            return taken ? std::nullopt : std::optional(wrong_method("GET, HEAD, PUT"));
+        }
+        case Admission::Path::other: break;
     }
     if (!is_get_path(head.path)) return not_found();
     if (head.method != "GET" && head.method != "HEAD") return wrong_method("GET, HEAD");
@@ -183,18 +218,20 @@ http::Response Router::handle(http::Request request, http::Exchange& exchange) {
 }
 
 http::Response Router::answer(http::Request request, http::Exchange& exchange) const {
-    const bool is_tensor = is_tensor_path(request.head.path);
-    if (!is_tensor && request.head.path != kRpcPath) return get(request.head.path);
-    const auto checked = parts_.access.check(request.head);
-    if (const auto* refused = std::get_if<Refusal>(&checked)) return turn_away(*refused);
-    const Principal& who = std::get<Principal>(checked);
-    if (is_tensor) return tensor(request, who, exchange);
-    return rpc(std::move(request), who, exchange);
+    using Path = Admission::Path;
+    const auto held = std::static_pointer_cast<const Admission>(std::move(request.admission));
+    const Admission& admission = *held;
+    if (admission.path == Path::other) return get(request.head.path);
+    if (admission.who.is_revoked())
+        return turn_away(
+            {401, "this server wants a token, and the one of this request was taken back while the request came"});
+    if (admission.path == Path::tensor) return tensor(request, admission.who, exchange);
+    return rpc(std::move(request), admission, exchange);
 }
 
-http::Response Router::rpc(http::Request request, const Principal& who, http::Exchange& exchange) const try {
-    decode(request, who);
-    http::Response response = parts_.rpc.answer(request, who, exchange);
+http::Response Router::rpc(http::Request request, const Admission& admission, http::Exchange& exchange) const try {
+    decode(request, admission);
+    http::Response response = parts_.rpc.answer(request, admission.is_frame, admission.who, exchange);
     const CodingOffer& offer = parts_.values.compression;
     const bool tells = request.head.headers.find("Shared-Tensor-Coding").has_value();
     if (tells && offer.for_tensors()) response.headers.add("Shared-Tensor-Coding", "zstd");
@@ -210,17 +247,12 @@ http::Response Router::rpc(http::Request request, const Principal& who, http::Ex
 }
 
 /// A body that came compressed becomes what it was.
-void Router::decode(http::Request& request, const Principal& who) const {
-    const auto coding = coding_of(request.head.headers);
+void Router::decode(http::Request& request, const Admission& admission) const {
+    const Coding coding = known_coding(request.head.headers);
     if (coding == Coding::none) return;
-    if (!coding) {
-        throw Refused{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none",
-                                                    request.head.headers.find("Content-Encoding").value_or("several"))};
-    }
-    const bool is_frame = media_type(request.head.headers) == codec::kFrameContentType;
     const Decoded plain =
-        decoded(request, *coding, is_frame ? parts_.max_body_bytes : parts_.max_json_bytes, parts_.compression,
-                [&](std::size_t bytes) { return parts_.values.hold(who, bytes); });
+        decoded(request, coding, admission.is_frame ? parts_.max_body_bytes : parts_.max_json_bytes, parts_.compression,
+                [&](std::size_t bytes) { return parts_.values.hold(admission.who, bytes); });
     struct Held {
         std::shared_ptr<PooledBuffer> buffer;
         std::shared_ptr<const void> share;

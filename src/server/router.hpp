@@ -44,13 +44,14 @@ public:
 
 private:
     class PageExchange;
-    std::variant<http::BodyPlan, http::Response> plan(const http::RequestHead& head) const;
-    std::optional<http::Response> refuse(const http::RequestHead& head, const Principal& who) const;
+    struct Admission;  // what admit() found out of a request, for handle()
+    std::variant<http::BodyPlan, http::Response> plan(const http::RequestHead& head);
+    std::optional<http::Response> reject(const http::RequestHead& head, const Admission& admission);
     http::Response answer(http::Request request, http::Exchange& exchange) const;
     http::Response get(const std::string& path) const;
     http::Response tensor(const http::Request& request, const Principal& who, http::Exchange& exchange) const;
-    http::Response rpc(http::Request request, const Principal& who, http::Exchange& exchange) const;
-    void decode(http::Request& request, const Principal& who) const;
+    http::Response rpc(http::Request request, const Admission& admission, http::Exchange& exchange) const;
+    void decode(http::Request& request, const Admission& admission) const;
 
     Parts parts_;
     mutable BufferPool buffers_;  ///< of bodies that came compressed

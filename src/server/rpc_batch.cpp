@@ -118,7 +118,7 @@ private:
     /// The first of the daemon's own methods whose result somebody waits for; false when there is none.
     bool run_builtin(bool waiting_ones) {
         for (Item& item : *items_) {
-            const bool next = item.wanted && item.started && item.builtin != nullptr && item.outcome == nullptr;
+            const bool next = item.wanted && item.started && item.builtin() != nullptr && item.outcome == nullptr;
             if (!next || may_wait(item.request.method) != waiting_ones) continue;
             endpoint_->finish(*message_, item);
             return true;

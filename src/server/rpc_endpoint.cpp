@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
 #include "codec/frame.hpp"
 #include "json_rpc/print.hpp"
@@ -17,12 +16,11 @@ using service::make_outcome;
 
 namespace {
 
+/// With three digits behind the point.
 void append_milliseconds(std::string& text, std::chrono::nanoseconds time) {
-    std::array<char, 32> digits{};
-    const double milliseconds = static_cast<double>(time.count()) / 1e6;
-    const auto end =
-        std::to_chars(digits.data(), digits.data() + digits.size(), milliseconds, std::chars_format::fixed, 3);
-    text.append(digits.data(), end.ptr);
+    const auto microseconds = std::chrono::round<std::chrono::microseconds>(time).count();
+    const std::string digits = std::to_string(1000 + microseconds % 1000);
+    text.append(std::to_string(microseconds / 1000)).append(1, '.').append(digits, 1);
 }
 
 /// For Server-Timing (W3C): milliseconds.
@@ -41,15 +39,25 @@ bool takes_long(std::string_view method) {
     return std::find(kLong.begin(), kLong.end(), method) != kLong.end();
 }
 
-std::variant<codec::Frame, Error> split(const http::Request& request) {
-    if (media_type(request.head.headers) != codec::kFrameContentType) return codec::Frame{request.text(), {}};
+std::variant<codec::Frame, Error> split(const http::Request& request, bool is_frame) {
+    if (!is_frame) return codec::Frame{request.text(), {}};
     const auto frame = codec::split_frame(request.body->bytes());
     if (frame) return *frame;
     return json_rpc::parse_error(
         "the body is no frame: 8 bytes little endian N, N bytes of JSON with 8 + N a multiple of 64, tensors");
 }
 
+/// Null for a batch, and for what is no request.
+const json_rpc::Request* only_request(const json_rpc::Message& message) {
+    return message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
+}
+
 }  // namespace
+
+RpcEndpoint::Target RpcEndpoint::find(std::string_view method) const {
+    if (const Builtins::Method* builtin = builtins_->find(method)) return {builtin, nullptr};
+    return {nullptr, dispatcher_->find(method)};
+}
 
 std::variant<json_rpc::Message, json_rpc::Response> RpcEndpoint::parse(std::string_view json) const {
     if (json.size() <= parsing_.json.max_bytes) return json_rpc::parse(json, parsing_);
@@ -58,33 +66,32 @@ std::variant<json_rpc::Message, json_rpc::Response> RpcEndpoint::parse(std::stri
                                        " bytes: send tensors as application/vnd.shared-tensor")};
 }
 
-http::Response RpcEndpoint::answer(const http::Request& request, const Principal& principal,
+http::Response RpcEndpoint::answer(const http::Request& request, bool is_frame, const Principal& principal,
                                    http::Exchange& exchange) const {
-    const auto frame = split(request);
+    const auto frame = split(request, is_frame);
     if (const auto* error = std::get_if<Error>(&frame)) return error_reply(nullptr, *error);
     const auto& [json, tensors] = std::get<codec::Frame>(frame);
     auto parsed = parse(json);
     if (const auto* refused = std::get_if<json_rpc::Response>(&parsed))
         return error_reply(refused->id, *refused->error());
-    auto& message = std::get<json_rpc::Message>(parsed);
-    if (const auto* streaming = streaming_request(message, request.head.headers)) {
-        auto refused = streaming_.run(*streaming, {tensors, request.body}, request.head.headers, principal, exchange);
+    Received received{std::move(std::get<json_rpc::Message>(parsed)), {tensors, request.body}};
+    const CallDefaults defaults = read_headers(request.head.headers);
+    const json_rpc::Request* only = only_request(received.message);
+    if (only != nullptr) received.target = find(only->method);
+    if (only != nullptr && received.target->streams() && StreamAnswer::is_accepted(request.head.headers)) {
+        auto refused = streaming_.run(*only, received.target->function, std::move(received.tensors), defaults,
+                                      principal, exchange);
         return refused ? std::move(*refused) : http::Response();
     }
-    return answer({std::move(message), {tensors, request.body}}, request.head.headers, principal, exchange);
+    return answer(std::move(received), defaults, principal, exchange);
 }
 
-/// The only request of a message, of a function that streams, by a client that takes such an answer; else null.
-const json_rpc::Request* RpcEndpoint::streaming_request(const json_rpc::Message& message,
-                                                        const http::Headers& headers) const {
-    const auto* request = message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
-    if (request == nullptr || !dispatcher_->streams(request->method)) return nullptr;
-    return StreamAnswer::is_accepted(headers) ? request : nullptr;
-}
-
-http::Response RpcEndpoint::answer(Received received, const http::Headers& headers, const Principal& principal,
+http::Response RpcEndpoint::answer(Received received, const CallDefaults& defaults, const Principal& principal,
                                    http::Exchange& exchange) const {
-    const auto defaults = read_headers(headers);
+    if (const auto* error = std::get_if<Error>(&defaults)) {
+        const auto* only = only_request(received.message);
+        return error_reply(only != nullptr ? only->id.value_or(nullptr) : nullptr, *error);
+    }
     const SteadyTime now = real_clock().now();
     received.tensors.hold = values_->holder(principal);
     Message message{principal,
@@ -93,15 +100,11 @@ http::Response RpcEndpoint::answer(Received received, const http::Headers& heade
                     MessageReferences(*values_, principal),
                     now,
                     now + builtins_->max_wait()};
-    auto& items = received.message;
-    if (const auto* error = std::get_if<Error>(&defaults)) {
-        const auto* only = items.is_batch ? nullptr : std::get_if<json_rpc::Request>(&items.items.front());
-        return error_reply(only != nullptr ? only->id.value_or(nullptr) : nullptr, *error);
-    }
-    return answer_message(message, std::move(items), std::get<CallMeta>(defaults));
+    return answer_items(message, std::move(received), std::get<CallMeta>(defaults));
 }
 
-http::Response RpcEndpoint::answer_message(Message& message, json_rpc::Message parsed, const CallMeta& defaults) const {
+http::Response RpcEndpoint::answer_items(Message& message, Received received, const CallMeta& defaults) const {
+    json_rpc::Message& parsed = received.message;
     if (parsed.items.size() > 1 && message.principal.use != nullptr)
         message.principal.use->requests.charge(parsed.items.size() - 1);
     if (parsed.is_batch && !defaults.idempotency_key.empty()) {
@@ -124,6 +127,7 @@ http::Response RpcEndpoint::answer_message(Message& message, json_rpc::Message p
         start_all(message, items, defaults);
         response = answer_batch(message, items);
     } else {
+        items.front().target = std::move(received.target);
         if (items.front().outcome == nullptr) start(message, items.front(), defaults);
         response = answer_one(message, items.front());
     }
@@ -143,13 +147,14 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
     if (item.to.client != nullptr) message.client.watch_process(item.to.client);
     message.exchange.set_media(item.to.media());
     message.exchange.set_borrow(false);
-    item.builtin = builtins_->find(item.request.method);
-    const bool waits = item.builtin != nullptr ? takes_long(item.request.method) : !item.request.is_notification();
+    if (!item.target) item.target = find(item.request.method);
+    const bool is_builtin = item.builtin() != nullptr;
+    const bool waits = is_builtin ? takes_long(item.request.method) : !item.request.is_notification();
     if (waits && !message.client.may_take_long()) {
         item.outcome = make_outcome(no_thread());
         return;
     }
-    if (item.builtin != nullptr) return;
+    if (is_builtin) return;
     // Before it runs: a client that gets -32001 may call again.
     if (const std::string reason = item.to.busy(); !reason.empty()) {
         item.outcome = make_outcome(json_rpc::busy(std::chrono::seconds(1), reason));
@@ -166,8 +171,8 @@ bool RpcEndpoint::may_borrow(const FunctionOptions& options, const Item& item) {
 }
 
 void RpcEndpoint::start_call(Message& message, Item& item) const {
-    const service::FunctionPointer function = dispatcher_->find(item.request.method);
-    message.exchange.set_borrow(function != nullptr && may_borrow(function->options(), item));
+    const auto& function = item.target->function;
+    message.exchange.set_borrow(function != nullptr && may_borrow(function->shared->options(), item));
     auto timeout = item.to.meta.timeout;
     if (timeout && !item.inputs.empty()) {  // it waited for them: its time began with the message
         *timeout -= std::chrono::duration_cast<std::chrono::milliseconds>(real_clock().now() - message.begun);
@@ -182,7 +187,8 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
                                       &message.references,
                                       item.to.memory,
                                       {},
-                                      item.request.is_notification()});
+                                      item.request.is_notification(),
+                                      function});
     if (auto* error = std::get_if<Error>(&started)) {
         item.outcome = make_outcome(std::move(*error));
         return;
@@ -210,8 +216,8 @@ service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, c
 
 void RpcEndpoint::finish(Message& message, Item& item) const {
     if (item.outcome) return;
-    if (item.builtin != nullptr) {
-        item.outcome = run_builtin(message, item, *item.builtin);
+    if (const Builtins::Method* builtin = item.builtin()) {
+        item.outcome = run_builtin(message, item, *builtin);
         return;
     }
     if (item.waiter == nullptr) return;  // a notification that goes on by itself

@@ -27,16 +27,27 @@ public:
           parsing_(parsing),
           replies_(replies) {}
 
-    http::Response answer(const http::Request& request, const Principal& principal, http::Exchange& exchange) const;
+    /// `is_frame`: the body is JSON with tensors behind it; else it is JSON.
+    http::Response answer(const http::Request& request, bool is_frame, const Principal& principal,
+                          http::Exchange& exchange) const;
 
-    /// A message that came another way than POST, and the bytes of its tensors.
+    /// What the method of a request names: a method of the daemon's own, a shared function, or nothing.
+    struct Target {
+        const Builtins::Method* builtin = nullptr;
+        service::FunctionTable::EntryPointer function{};
+        bool streams() const { return function != nullptr && function->streams; }
+    };
+    Target find(std::string_view method) const;
+
+    /// A message, and the bytes of its tensors.
     struct Received {
         json_rpc::Message message;
         tensor::Incoming tensors;
+        std::optional<Target> target{};  ///< of its only request, where the caller has looked it up
     };
     std::variant<json_rpc::Message, json_rpc::Response> parse(std::string_view json) const;
-    /// `headers` are its defaults. The answer's status is of no meaning there, but for 204: there is none.
-    http::Response answer(Received received, const http::Headers& headers, const Principal& principal,
+    /// For a message on a WebSocket the answer's status has no meaning, but for 204: there is no answer.
+    http::Response answer(Received received, const CallDefaults& defaults, const Principal& principal,
                           http::Exchange& exchange) const;
 
 private:
@@ -44,8 +55,7 @@ private:
     struct Message;  // what its items share
     class Flow;      // of a batch whose items need each other
 
-    const json_rpc::Request* streaming_request(const json_rpc::Message& message, const http::Headers& headers) const;
-    http::Response answer_message(Message& message, json_rpc::Message parsed, const CallMeta& defaults) const;
+    http::Response answer_items(Message& message, Received received, const CallMeta& defaults) const;
     http::Response answer_one(Message& message, Item& item) const;
     http::Response answer_batch(Message& message, std::vector<Item>& items) const;
     void start_all(Message& message, std::vector<Item>& items, const CallMeta& defaults) const;

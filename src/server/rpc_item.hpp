@@ -24,7 +24,7 @@ struct RpcEndpoint::Message {
 struct RpcEndpoint::Item {
     json_rpc::Request request{};
     Recipient to{};
-    const Builtins::Method* builtin = nullptr;
+    std::optional<Target> target{};                        // none until it is looked up
     std::shared_ptr<service::Execution::Waiter> waiter{};  // shared with the watch of the client
     SteadyTime deadline{};
     service::OutcomePointer outcome{};
@@ -33,6 +33,7 @@ struct RpcEndpoint::Item {
     bool started = false;
     std::chrono::nanoseconds queue{0}, compute{0};  // how long it waited to run, and what its function took
 
+    const Builtins::Method* builtin() const { return target ? target->builtin : nullptr; }
     json_rpc::Json id() const { return request.id.value_or(nullptr); }
 };
 

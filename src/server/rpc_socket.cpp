@@ -33,7 +33,8 @@ struct RpcSocket::Message {
     json_rpc::Message parsed;
     std::span<const std::byte> tensors{};
     std::shared_ptr<PooledBuffer> bytes{};
-    std::string_view json{};  ///< in these
+    std::string_view json{};       ///< in these
+    RpcEndpoint::Target target{};  ///< of the only request
 };
 
 /// The only one.
@@ -72,12 +73,12 @@ private:
 };
 
 RpcSocket::RpcSocket(const SocketParts& parts, Threads& threads, std::shared_ptr<http::WebSocket> socket,
-                     http::Headers headers, Principal principal)
+                     const http::Headers& headers, Principal principal)
     : parts_(parts),
       threads_(threads),
       socket_(std::move(socket)),
       out_(std::make_shared<SocketOut>(socket_)),
-      headers_(std::move(headers)),
+      defaults_(read_headers(headers)),
       principal_(std::move(principal)) {}
 
 void RpcSocket::run() {
@@ -214,7 +215,8 @@ void RpcSocket::start(Message message) {
     const bool is_silent = request != nullptr && request->is_notification();
     if (verdict == Verdict::draining) return refuse(request, json_rpc::shutting_down());
     if (verdict == Verdict::busy) return refuse(request, json_rpc::busy(std::chrono::milliseconds(100)));
-    const bool streams = request != nullptr && parts_.opener.dispatcher.streams(request->method);
+    if (request != nullptr) message.target = parts_.rpc.find(request->method);
+    const bool streams = message.target.streams();
     if (streams) calls_.with([&](Calls& calls) { calls.opening.emplace(text_of(id), false); });
     const auto shared = std::make_shared<Message>(std::move(message));
     const bool taken = threads_.submit([self = shared_from_this(), shared] { self->answer(std::move(*shared)); });
@@ -234,12 +236,14 @@ void RpcSocket::answer(Message message) {
     const json_rpc::Request* request = only_request(message.parsed);
     const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
     try {
-        if (request != nullptr && parts_.opener.dispatcher.streams(request->method)) {
+        if (message.target.streams()) {
             open_stream(take_request(message), message);
         } else {
             Exchange exchange(shared_from_this());
-            out_->answer_whole(parts_.rpc.answer({std::move(message.parsed), {message.tensors, message.bytes}},
-                                                 headers_, principal_, exchange));
+            auto target = request != nullptr ? std::optional(std::move(message.target)) : std::nullopt;
+            out_->answer_whole(
+                parts_.rpc.answer({std::move(message.parsed), {message.tensors, message.bytes}, std::move(target)},
+                                  defaults_, principal_, exchange));
         }
     } catch (const std::bad_alloc&) {
         answer_with(id, json_rpc::out_of_memory("the call needed more memory than there is"));
@@ -260,16 +264,15 @@ void RpcSocket::open_stream(const json_rpc::Request& request, const Message& mes
     });
     if (id.is_null())
         return answer_with(id, json_rpc::invalid_request("a call that streams needs an id: its items name it"));
-    const auto defaults = read_headers(headers_);
-    if (const auto* error = std::get_if<Error>(&defaults)) return answer_with(id, *error);
-    auto made = parts_.opener.make(request, std::get<CallMeta>(defaults), principal_, out_);
+    if (const auto* error = std::get_if<Error>(&defaults_)) return answer_with(id, *error);
+    auto made = parts_.opener.make(request, message.target.function, std::get<CallMeta>(defaults_), principal_, out_);
     if (const auto* error = std::get_if<Error>(&made)) return answer_with(id, *error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
     if (!threads_.hold()) return answer_with(id, no_thread());
     const AtEnd released([&] { threads_.release_hold(); });
     entered = enter(call);
     if (!entered) return answer_with(id, json_rpc::invalid_request("a call with that id streams already"));
-    auto opened = parts_.opener.open(call, request, {message.tensors, message.bytes});
+    auto opened = parts_.opener.open(call, request, message.target.function, {message.tensors, message.bytes});
     if (const auto* error = std::get_if<Error>(&opened)) return answer_with(id, *error);
     auto& run = std::get<service::StreamRun>(opened);
     const bool gone = calls_.with([&](Calls& calls) {

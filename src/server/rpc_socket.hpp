@@ -35,9 +35,9 @@ class RpcSocket final : public std::enable_shared_from_this<RpcSocket> {
 public:
     using Work = std::function<void()>;
     using Threads = ElasticPool<Work>;
-    /// `headers` are those of the handshake: the defaults of its messages.
+    /// `headers` are those of the handshake.
     RpcSocket(const SocketParts& parts, Threads& threads, std::shared_ptr<http::WebSocket> socket,
-              http::Headers headers, Principal principal);
+              const http::Headers& headers, Principal principal);
 
     /// Until the end of the socket; then all of its calls are cancelled.
     void run();
@@ -85,7 +85,7 @@ private:
     Threads& threads_;
     const std::shared_ptr<http::WebSocket> socket_;
     const std::shared_ptr<SocketOut> out_;
-    const http::Headers headers_;
+    const CallDefaults defaults_;  ///< of its messages: what the headers of the handshake say
     const Principal principal_;
     streams::LastItem last_item_;  ///< of whichever thread reads
     Guarded<Calls> calls_;

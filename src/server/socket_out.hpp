@@ -26,8 +26,7 @@ public:
         } else {
             parts = json.take_frame();
         }
-        for (const tensor::BodyPart& part : tensors.parts())
-            parts.push_back({part.bytes, part.owner});
+        parts.insert(parts.end(), tensors.parts().begin(), tensors.parts().end());
         return socket_->send_from(std::move(head), std::move(parts));
     }
     bool say(std::string json) override { return socket_->send(false, {http::text_part(std::move(json))}); }

@@ -65,26 +65,23 @@ bool StreamAnswer::is_accepted(const http::Headers& headers) {
     return false;
 }
 
-std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request, tensor::Incoming tensors,
-                                                const http::Headers& headers, const Principal& principal,
+std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request,
+                                                const StreamOpener::Function& function, tensor::Incoming tensors,
+                                                const CallDefaults& defaults, const Principal& principal,
                                                 http::Exchange& exchange) const {
     const json_rpc::Json id = request.id.value_or(nullptr);
-    const service::FunctionPointer function = opener_->dispatcher.find(request.method);
-    if (function == nullptr) return error_reply(id, json_rpc::method_not_found(request.method));
-    if (!only_writes(*function)) {
+    if (!only_writes(*function->shared)) {
         return error_reply(
             id, json_rpc::invalid_request("this function reads a stream: call it over a WebSocket (GET /ws)"));
     }
     if (id.is_null()) return error_reply(id, json_rpc::invalid_request("a call that streams needs an id"));
-    auto defaults = read_headers(headers);
     if (const auto* error = std::get_if<Error>(&defaults)) return error_reply(id, *error);
-    auto& meta = std::get<CallMeta>(defaults);
     const auto out = std::make_shared<Out>(exchange);
-    auto made = opener_->make(request, meta, principal, out);
+    auto made = opener_->make(request, function, std::get<CallMeta>(defaults), principal, out);
     if (const auto* error = std::get_if<Error>(&made)) return error_reply(id, *error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
     if (!exchange.may_take_long()) return error_reply(id, no_thread());
-    auto opened = opener_->open(call, request, std::move(tensors));
+    auto opened = opener_->open(call, request, function, std::move(tensors));
     if (const auto* error = std::get_if<Error>(&opened)) return error_reply(id, *error);
     auto& run = std::get<service::StreamRun>(opened);
 

@@ -17,9 +17,9 @@ public:
     /// Whether the client accepts events.
     static bool is_accepted(const http::Headers& headers);
     /// Runs the call to its end, here. The answer is returned where it was not begun: an error.
-    std::optional<http::Response> run(const json_rpc::Request& request, tensor::Incoming tensors,
-                                      const http::Headers& headers, const Principal& principal,
-                                      http::Exchange& exchange) const;
+    std::optional<http::Response> run(const json_rpc::Request& request, const StreamOpener::Function& function,
+                                      tensor::Incoming tensors, const CallDefaults& defaults,
+                                      const Principal& principal, http::Exchange& exchange) const;
 
 private:
     class Out;

@@ -29,12 +29,11 @@ std::optional<json_rpc::Error> leave_out_bodies(tensor::ExportPolicy& policy) {
 }  // namespace
 
 std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> StreamOpener::make(const json_rpc::Request& request,
+                                                                              const Function& function,
                                                                               const CallMeta& defaults,
                                                                               const Principal& principal,
                                                                               std::shared_ptr<MessageOut> out) const {
     if (!principal.may_call(request.method)) return json_rpc::not_authorised(reason_against(request.method));
-    auto function = dispatcher.find(request.method);
-    if (function == nullptr) return json_rpc::method_not_found(request.method);
     Recipient recipient;
     if (auto error = recipients.find(principal, defaults, request.meta, recipient)) return std::move(*error);
     const bool events = out->socket() == nullptr;
@@ -43,13 +42,14 @@ std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> StreamOpener::make(co
         if (auto error = leave_out_bodies(recipient.meta.policy)) return std::move(*error);
     }
     return std::make_shared<StreamCall>(
-        StreamCall::Setup{request.id.value_or(nullptr), std::move(function), principal, std::move(recipient),
-                          recipients, values, ways, max_item_json, window, std::move(out)},
+        StreamCall::Setup{request.id.value_or(nullptr), function->shared, principal, std::move(recipient), recipients,
+                          values, ways, max_item_json, window, std::move(out)},
         client_window);
 }
 
 std::variant<service::StreamRun, json_rpc::Error> StreamOpener::open(const std::shared_ptr<StreamCall>& call,
                                                                      const json_rpc::Request& request,
+                                                                     const Function& function,
                                                                      tensor::Incoming tensors) const {
     const Recipient& recipient = call->recipient();
     tensors.hold = values.holder(call->principal());
@@ -65,7 +65,9 @@ std::variant<service::StreamRun, json_rpc::Error> StreamOpener::open(const std::
                                           arguments,
                                           &references,
                                           recipient.memory,
-                                          call->lent()},
+                                          call->lent(),
+                                          false,
+                                          function},
                                          call, [call] { call->cancelled(); });
     ways.add(arguments);
     return opened;

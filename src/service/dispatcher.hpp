@@ -14,9 +14,11 @@
 #include "codec/json_source.hpp"
 #include "codec/lent_memory.hpp"
 #include "codec/references.hpp"
+#include "service/call_groups.hpp"
 #include "service/execution.hpp"
 #include "service/function_table.hpp"
 #include "service/idempotency.hpp"
+#include "service/kept_calls.hpp"
 #include "service/result_cache.hpp"
 #include "tasks/task_table.hpp"
 #include "tasks/worker_pool.hpp"
@@ -40,6 +42,7 @@ struct CallSpec {
     FaultWatch memory{};                               ///< of the memory that the arguments may lie in
     std::shared_ptr<codec::LentForCall> lent{};        ///< of a call whose streams bring more; null: made if needed
     bool is_notification = false;                      ///< answered before it has run
+    FunctionTable::EntryPointer function{};            ///< of that method; null: it is looked up by its name
 };
 
 struct StartedCall {
@@ -88,15 +91,10 @@ public:
     FunctionTable& functions() { return functions_; }
     const FunctionTable& functions() const { return functions_; }
     /// Null when no function has that name.
-    FunctionPointer find(std::string_view name) const {
-        const FunctionTable::EntryPointer entry = functions_.find(name);
-        return entry == nullptr ? nullptr : entry->shared;
-    }
+    FunctionTable::EntryPointer find(std::string_view name) const { return functions_.find(name); }
 
     std::variant<StartedCall, json_rpc::Error> call(const CallSpec& spec);
-    /// Whether the function of that name takes streams; false where there is none.
-    bool streams(std::string_view name) const;
-    /// The same for a function that does. Its deadline is `spec.timeout`, else the function's own, else none.
+    /// The same for a function that streams. Its deadline is `spec.timeout`, else the function's own, else none.
     /// `cancelled` is called once when the run is not wanted any more: it must not block.
     std::variant<StreamRun, json_rpc::Error> open_stream(const CallSpec& spec,
                                                          std::shared_ptr<detail::CallStreams> streams,
@@ -133,7 +131,18 @@ public:
 
 private:
     enum class Kind { call, task, stream };
-    struct Prepared;  // a call whose arguments are read
+    /// A call whose arguments are read and found good, on its way to the queue.
+    struct Prepared {
+        FunctionTable::EntryPointer function;
+        std::unique_ptr<BoundCall> call;
+        std::string arguments;  ///< the text of arguments_key(), where a policy needs it
+        std::string cache_key;  ///< empty: not cached
+        std::chrono::milliseconds timeout;
+        std::vector<codec::JsonSource::Use> objects{};
+        FaultWatch memory{};  ///< see CallSpec
+        std::shared_ptr<codec::LentForCall> lent{};
+        bool kept = false;  ///< see Execution::Setup
+    };
 
     using WaiterPointer = std::unique_ptr<Execution::Waiter>;
 
@@ -141,7 +150,8 @@ private:
     void set_keys(Prepared& prepared, const CallSpec& spec, Kind kind, const std::vector<ValueSource::Node>& arguments,
                   const codec::JsonSource& source) const;
     static std::optional<json_rpc::Error> refuse(const FunctionTable::Entry& function, Kind kind);
-    std::shared_ptr<Execution> make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline);
+    std::shared_ptr<Execution> make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline,
+                                              std::shared_ptr<detail::CallStreams> streams = nullptr);
     std::variant<WaiterPointer, json_rpc::Error> start(Prepared& prepared, const CallOwner& owner, SteadyTime deadline,
                                                        bool as_task);
     std::variant<WaiterPointer, json_rpc::Error> join_or_start(Prepared& prepared, const CallOwner& owner,
@@ -156,23 +166,8 @@ private:
                                            const CallOwner& owner, bool as_task);
     json_rpc::Error busy() const;
     json_rpc::Error queue_full(bool for_task) const;
-    std::shared_ptr<tasks::Group> session_group(const std::string& session);
-    tasks::Groups groups_of(const Prepared& prepared, const CallOwner& owner);
-    std::shared_ptr<tasks::Group> object_group(const ObjectPointer& object);
     void keep_result(Execution& execution, const Prepared& prepared);
-    void keep_until(WaiterPointer waiter, SteadyTime deadline);
     void follow_as_task(Execution& execution, const std::string& id);
-    void end_overdue();
-
-    /// A wish for an outcome that no connection holds: a task's, a notification's, a key's.
-    using Wish = Guarded<WaiterPointer>;
-    static void give_up(Wish& wish);
-    struct Limit {
-        SteadyTime deadline;
-        std::weak_ptr<Wish> wish;
-        std::string task;                   ///< its id, empty for others
-        std::weak_ptr<Execution> stream{};  ///< in the place of the wish
-    };
 
     DispatcherOptions options_;
     WrapTensor wrap_;
@@ -181,10 +176,9 @@ private:
     std::shared_ptr<tasks::Group> task_group_;
     std::atomic<bool> draining_{false};
 
-    Guarded<std::unordered_map<std::string, std::weak_ptr<tasks::Group>>> session_groups_;
-    Guarded<std::unordered_map<const void*, std::weak_ptr<tasks::Group>>> object_groups_;  ///< by the object's address
-    Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;         ///< cached functions, by key
-    Guarded<std::vector<Limit>> limits_;
+    CallGroups groups_;
+    KeptCalls kept_calls_;
+    Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;  ///< cached functions, by key
     std::shared_ptr<Guarded<std::size_t>> streams_ = std::make_shared<Guarded<std::size_t>>(0);  ///< that run
     Guarded<std::unordered_map<const Execution*, std::weak_ptr<Execution>>> live_;
     ResultCache cache_;

@@ -1,7 +1,6 @@
 // Calls that stream.
 
 #include "service/dispatcher.hpp"
-#include "service/prepared_call.hpp"
 
 namespace shared_tensor::service {
 
@@ -31,17 +30,15 @@ std::variant<StreamRun, Error> Dispatcher::open_stream(const CallSpec& spec,
     auto& ready = std::get<Prepared>(prepared);
     std::shared_ptr<void> counted = count_stream();
     if (counted == nullptr) return busy();
-    auto place = pool_.try_hold(groups_of(ready, spec.owner));
+    auto place = pool_.try_hold(groups_.of(*ready.function, ready.objects, spec.owner.session));
     if (!place) return busy();
     const bool bounded = spec.timeout || ready.function->shared->options().timeout.count() > 0;
     const SteadyTime deadline = bounded ? clock_->now() + ready.timeout : SteadyTime::max();
-    const auto execution = std::make_shared<Execution>(Execution::Setup{
-        ready.function->shared, std::move(ready.call), spec.owner, deadline, wrap_, ready.function->run_time,
-        options_.memory, std::move(streams), ready.memory, options_.own_result, ready.lent, ready.kept});
+    const auto execution = make_execution(ready, spec.owner, deadline, std::move(streams));
     execution->on_cancelled(std::move(cancelled));
     StreamRun run(execution, execution->join(), std::move(*place), std::move(counted));
     count_as_live(execution);
-    if (bounded) limits_.with([&](auto& limits) { limits.push_back({deadline, {}, {}, execution}); });
+    if (bounded) kept_calls_.end_stream_at(deadline, execution);
     return run;
 }
 

@@ -1,7 +1,6 @@
 // Calls that run as tasks.
 
 #include "service/dispatcher.hpp"
-#include "service/prepared_call.hpp"
 
 namespace shared_tensor::service {
 
@@ -13,9 +12,9 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
     auto& ready = std::get<Prepared>(prepared);
 
-    const auto wish = std::make_shared<Wish>();  // the task's, given up by task.cancel and by its end
-    const auto id =
-        tasks_.create({std::string(spec.method), spec.owner.principal, options.ttl, [wish] { give_up(*wish); }});
+    const auto keeper = std::make_shared<KeptCalls::Keeper>();  // given up by task.cancel, and when the task ends
+    const auto id = tasks_.create(
+        {std::string(spec.method), spec.owner.principal, options.ttl, [keeper] { KeptCalls::give_up(*keeper); }});
     if (!id) return draining_.load() ? json_rpc::shutting_down() : busy();
     const auto created = tasks_.get(*id, std::nullopt);
     const std::string key =
@@ -39,17 +38,15 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     }
     auto& waiter = std::get<WaiterPointer>(started);
     const std::shared_ptr<Execution> execution = waiter->execution();
-    wish->with([&](auto& held) { held = std::move(waiter); });
+    keeper->with([&](auto& held) { held = std::move(waiter); });
     follow_as_task(*execution, *id);
     if (!spec.idempotency_key.empty()) {
         execution->observe({{}, {}, [this, key](const OutcomePointer&) { keys_.ended(key, 0); }});
     }
     const auto info = tasks_.get(*id, std::nullopt);
     if (info && info->state == tasks::TaskState::cancelled)
-        give_up(*wish);  // cancelled before there was anything to give up
-    if (options.deadline) {
-        limits_.with([&](auto& limits) { limits.push_back({deadline, wish, *id}); });
-    }
+        KeptCalls::give_up(*keeper);  // cancelled before there was anything to give up
+    if (options.deadline) kept_calls_.end_task_at(deadline, keeper, *id);
     return info ? info : created;  // with a ttl of 0 it may be gone with its end
 }
 

@@ -14,6 +14,7 @@
 #include "tensor/descriptor.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/way.hpp"
+#include "util/body_part.hpp"
 #include "util/compression.hpp"
 
 namespace shared_tensor::tensor {
@@ -26,12 +27,6 @@ struct Incoming {
     /// Asked before memory is taken for tensors that came compressed: what counts them as long as it lives, null where
     /// there may be no more of them. Empty: they are not counted.
     std::function<std::shared_ptr<const void>(std::uint64_t bytes)> hold{};
-};
-
-/// Bytes that go out as they lie; `owner` keeps them alive until they are written.
-struct BodyPart {
-    std::span<const std::byte> bytes;
-    std::shared_ptr<const void> owner;
 };
 
 /// What goes out beside the JSON: the tensors, each at a multiple of 64 bytes from the first.

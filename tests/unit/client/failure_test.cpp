@@ -72,16 +72,16 @@ TEST_CASE("Data of any form does no harm", "[client]") {
          {"1", "[]", "\"x\"", "{\"parameter\":1}", "{\"type\":[]}", "{\"retry_after_ms\":\"x\"}", "{\"detail\":{}}"}) {
         for (const int code : {-32602, -32000, -32001, -32005, -32006, -32010, 5}) {
             const auto error = thrown_for<RpcError>({code, "m", Json::parse(data)});
-            CHECK(client::retry_after(error) == std::chrono::milliseconds(0));
+            CHECK(client::details_of(error).retry_after == std::chrono::milliseconds(0));
         }
     }
 }
 
 TEST_CASE("A hint of the server when to come back is bounded", "[client]") {
-    const ServerBusy wild(-32001, "m", R"({"retry_after_ms":18446744073709551615})");
-    CHECK(client::retry_after(wild) == std::chrono::milliseconds(60'000));
-    const ServerBusy negative(-32001, "m", R"({"retry_after_ms":-5})");
-    CHECK(client::retry_after(negative) == std::chrono::milliseconds(0));
+    const auto wild = thrown_for<ServerBusy>({-32001, "m", Json::parse(R"({"retry_after_ms":18446744073709551615})")});
+    CHECK(client::details_of(wild).retry_after == std::chrono::milliseconds(60'000));
+    const auto negative = thrown_for<ServerBusy>({-32001, "m", Json::parse(R"({"retry_after_ms":-5})")});
+    CHECK(client::details_of(negative).retry_after == std::chrono::milliseconds(0));
 }
 
 TEST_CASE("A server that is not there is named, with what to do", "[client]") {

@@ -38,13 +38,14 @@ public:
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         out += codec::Json{{"name", name_in(tensor->tensor())}, {"copied", copied_}}.dump();
     }
-    std::vector<http::BodyPart> parts() const override { return {}; }
+    const std::vector<BodyPart>& parts() const override { return parts_; }
     bool names_memory() const override { return !session_.empty(); }
     std::string session() const override { return session_; }
 
 private:
     const bool copied_;
     const std::string session_;
+    const std::vector<BodyPart> parts_{};
 };
 
 class OtherWay final : public client::TensorPorts {
