@@ -44,7 +44,7 @@ struct ClientOptions {
     TlsOptions tls{};
     /// "zstd": tensors and files are compressed on their way to other hosts and back, where the server knows zstd and
     /// they become smaller by a tenth. It is for slow networks: zstd compresses some hundred MB a second. Or "none".
-    CompressionOptions compression{.codings = "none"};
+    CompressionOptions compression{};
 
     std::size_t connections = 8;                       ///< at once; further calls wait for one
     std::chrono::milliseconds idle_limit{50'000};      ///< an unused connection is kept for so long

@@ -25,8 +25,8 @@ struct TlsOptions {
 
 /// How bodies are compressed for the other side, if it can read that.
 struct CompressionOptions {
-    std::string codings;  ///< "zstd", "gzip" or both, in order of choice; "none"
-    int level = 1;        ///< of what this side sends: 1 (fast) to 9 (small)
+    std::string codings = "none";  ///< "zstd", "gzip" or both, in order of choice; "none"
+    int level = 1;                 ///< of what this side sends: 1 (fast) to 9 (small)
 };
 
 /// How much of a stream may be on its way to its reader and not read yet. The writer waits while both are used up.

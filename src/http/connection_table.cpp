@@ -33,7 +33,7 @@ void add_to_both(List& list, Table& table, const std::shared_ptr<Connection>& co
 /// Behind a proxy, and on loopback, many clients have one address.
 std::size_t ConnectionTable::most_of_source(const Peer& peer, bool loopback) const {
     if (peer.unix_socket) return options_.max_connections;
-    if (options_.max_client_connections > 0) return options_.max_connections_of_address;
+    if (options_.max_client_connections > 0) return options_.max_client_connections;
     return loopback ? options_.max_connections : std::max<std::size_t>(1, options_.max_connections / 2);
 }
 
