@@ -240,10 +240,9 @@ void RpcSocket::answer(Message message) {
             open_stream(take_request(message), message);
         } else {
             Exchange exchange(shared_from_this());
-            auto target = request != nullptr ? std::optional(std::move(message.target)) : std::nullopt;
-            out_->answer_whole(
-                parts_.rpc.answer({std::move(message.parsed), {message.tensors, message.bytes}, std::move(target)},
-                                  defaults_, principal_, exchange));
+            RpcEndpoint::Received received{std::move(message.parsed), {message.tensors, message.bytes}, {}};
+            if (request != nullptr) received.target.emplace(std::move(message.target));
+            out_->answer_whole(parts_.rpc.answer(std::move(received), defaults_, principal_, exchange));
         }
     } catch (const std::bad_alloc&) {
         answer_with(id, json_rpc::out_of_memory("the call needed more memory than there is"));
