@@ -30,6 +30,13 @@ struct CallOptions {
     std::optional<std::chrono::milliseconds> task_ttl{}, task_deadline{};
 };
 
+namespace detail {
+
+/// A function, since gcc 12 warns of uninitialised memory where the default itself stands in the struct.
+inline CompressionOptions no_compression() { return {}; }
+
+}  // namespace detail
+
 /// Of a client. Zero means "none" only where it says so.
 struct ClientOptions {
     /// "http://host:port", "https://host:port" or "unix:/path/of/socket". Empty: the environment's SHARED_TENSOR_URL,
@@ -44,7 +51,7 @@ struct ClientOptions {
     TlsOptions tls{};
     /// "zstd": tensors and files are compressed on their way to other hosts and back, where the server knows zstd and
     /// they become smaller by a tenth. It is for slow networks: zstd compresses some hundred MB a second. Or "none".
-    CompressionOptions compression{};
+    CompressionOptions compression = detail::no_compression();
 
     std::size_t connections = 8;                       ///< at once; further calls wait for one
     std::chrono::milliseconds idle_limit{50'000};      ///< an unused connection is kept for so long
