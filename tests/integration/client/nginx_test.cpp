@@ -151,7 +151,7 @@ TEST_CASE("TLS ends at nginx, or goes on behind it", "[client][nginx][tls]") {
                                              .server_authorities = tls_behind ? authority.ca() : std::string()});
     ClientOptions wanted;
     wanted.url = nginx.url();
-    wanted.tls_ca = authority.ca();
+    wanted.tls.authorities = authority.ca();
     wanted.local_socket = "none";
     const auto with_token = [&](const std::string& token) {
         wanted.token = token;

@@ -103,10 +103,10 @@ TEST_CASE("nodes speak TLS with each other", "[security][tls][node]") {
     Authority authority;
     const auto options = [&] {
         NodeOptions node;
-        node.server.tls_certificate = authority.server_certificate();
-        node.server.tls_key = authority.server_key();
+        node.server.tls.certificate = authority.server_certificate();
+        node.server.tls.key = authority.server_key();
         node.server.tokens = {{"nodes", std::string(32, 'n')}};
-        node.client.tls_ca = authority.ca();
+        node.client.tls.authorities = authority.ca();
         node.client.token = std::string(32, 'n');
         node.client.local_socket = "none";
         return node;
@@ -131,7 +131,7 @@ TEST_CASE("a node that listens everywhere with TLS publishes to itself", "[secur
     options.server.tls.certificate = authority.server_certificate();
     options.server.tls.key = authority.server_key();
     options.server.tokens = {{"nodes", std::string(32, 'n')}};
-    options.client.tls_ca = authority.ca();
+    options.client.tls.authorities = authority.ca();
     options.client.token = std::string(32, 'n');
     const Node node(options), other(options);
     node.publish("x", numbers(1000));
@@ -211,9 +211,9 @@ TEST_CASE("a client's certificate says who it is, and without one there is nothi
     const std::string health = server.url() + "/healthz", ca = server.authority.ca();
     CHECK(curl({"--cacert", ca, health}) == 401);
     const ClientOptions bad = options_with(others.sign("alice"));
-    CHECK(curl({"--cacert", ca, "--cert", bad.tls_certificate, "--key", bad.tls_key, health}) == 403);
+    CHECK(curl({"--cacert", ca, "--cert", bad.tls.certificate, "--key", bad.tls.key, health}) == 403);
     const ClientOptions good = options_with(clients.sign("alice"));
-    CHECK(curl({"--cacert", ca, "--cert", good.tls_certificate, "--key", good.tls_key, health}) == 200);
+    CHECK(curl({"--cacert", ca, "--cert", good.tls.certificate, "--key", good.tls.key, health}) == 200);
 }
 
 TEST_CASE("what belongs to one certificate does not belong to another", "[security][tls]") {

@@ -139,7 +139,7 @@ TEST_CASE("nobody listens beyond loopback for everybody by mistake", "[server]")
     insecure.insecure = true;
     CHECK_NOTHROW(Fixture(insecure));
     auto with_certificates = remote();
-    with_certificates.tls_client_ca = "ca.pem";
+    with_certificates.tls.authorities = "ca.pem";
     CHECK_NOTHROW(Fixture(with_certificates));
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("what a token allows goes with whom it let in", "[server]") {
 TEST_CASE("where certificates are wanted, one must be shown and good, and a token too where there are some",
           "[server]") {
     auto options = remote();
-    options.tls_client_ca = "ca.pem";
+    options.tls.authorities = "ca.pem";
     const auto showing = [&](bool is_good, const std::string& authorization = "") {
         auto head = request("anything", authorization);
         head.peer.certificate = http::PeerCertificate{"alice", is_good};

@@ -323,7 +323,7 @@ TEST_CASE("the handler learns whose certificate a client showed, and whether it 
     issue("late", false, -3600);
     issue("", false, 3600);
     auto server_files = files.server_files();
-    server_files.client_ca = files.ca();
+    server_files.authorities = files.ca();
     TestServer under_test(with_tls(http::TlsServer::load(server_files)));
     under_test.handler.on_handle = [](http::Request request, http::Exchange&) {
         return Response::json(200, certificate_of(request));

@@ -111,8 +111,14 @@ TEST_CASE("what is compressed piece by piece is one whole", "[compression]") {
         }
         CHECK((decompress(coding, all, plain.size()) == plain));
         if (coding == Coding::zstd) CHECK(size_before_zstd(all) == plain.size());
-        all[all.size() / 2] ^= std::byte{1};
-        CHECK_THROWS_AS(decompress(coding, all, plain.size()), BadCompression);
+        for (std::size_t at = 0; at < all.size(); at += 1 + all.size() / 100) {
+            Bytes damaged = all;
+            damaged[at] ^= std::byte{1};
+            try {  // some bits tell nothing: the bytes are right then
+                CHECK((decompress(coding, damaged, plain.size()) == plain));
+            } catch (const BadCompression&) {
+            }
+        }
         Compressor stopped({coding, 1}, plain.size());
         CHECK_FALSE(stopped.add(plain, true, [](std::span<const std::byte>) { return false; }));
     }
