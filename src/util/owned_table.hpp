@@ -54,15 +54,25 @@ public:
         typename Deadlines::iterator place_{};
     };
 
-    /// `key` must be new.
+    /// `key` must be new. Throws std::bad_alloc, and leaves the table as it was.
     Entry& add(Key key, const Owner& owner, std::uint64_t bytes, SteadyTime deadline, Value value) {
         const auto placed = entries_.try_emplace(std::move(key), std::move(value)).first;
         Entry& entry = placed->second;
         entry.key_ = &placed->first;
-        entry.owner_ = owners_.try_emplace(owner).first;
-        entry.owner_->second.entries.insert(&entry);
+        entry.owner_ = owners_.end();
+        try {
+            entry.owner_ = owners_.try_emplace(owner).first;
+            entry.owner_->second.entries.insert(&entry);
+            set_deadline(entry, deadline);
+        } catch (...) {  // no memory: nothing of the entry stays
+            if (entry.owner_ != owners_.end()) {
+                entry.owner_->second.entries.erase(&entry);
+                if (entry.owner_->second.entries.empty()) owners_.erase(entry.owner_);
+            }
+            entries_.erase(placed);
+            throw;
+        }
         set_bytes(entry, bytes);
-        set_deadline(entry, deadline);
         return entry;
     }
 
@@ -72,10 +82,12 @@ public:
         entry.bytes_ = bytes;
     }
 
+    /// Throws std::bad_alloc, and keeps the old deadline.
     void set_deadline(Entry& entry, SteadyTime deadline) {
+        const auto place = deadline != kNever ? deadlines_.emplace(deadline, &entry) : deadlines_.end();
         if (entry.deadline_ != kNever) deadlines_.erase(entry.place_);
         entry.deadline_ = deadline;
-        if (deadline != kNever) entry.place_ = deadlines_.emplace(deadline, &entry);
+        entry.place_ = place;
     }
 
     /// Removes the entry.

@@ -74,12 +74,13 @@ TEST_CASE("A client with as many leases as it may have gets bytes", "[memory][li
     held.push_back(other.call<at::Tensor>("ramp", kBig));
     CHECK(shm_of(client)["tensors"] == 4);
 
-    RawChannel channel(server.daemon.port());
+    const ExampleDaemon unused({"--max-leases", "6"});
+    RawChannel channel(unused.daemon.port());
     const std::string session = channel.open();
     const HeaderList headers{{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}};
     for (int i = 0; i < 3; ++i)
-        (void)call(server.daemon.port(), "ramp", {kBig}, headers);
-    CHECK(refused(server.daemon.port(), session).find("this client holds 3 leases") != std::string::npos);
+        (void)call(unused.daemon.port(), "ramp", {kBig}, headers);
+    CHECK(refused(unused.daemon.port(), session).find("this client holds 3 leases") != std::string::npos);
 }
 
 TEST_CASE("There are at most so many leases in all", "[memory][limits]") {

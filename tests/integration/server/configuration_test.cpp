@@ -71,7 +71,7 @@ TEST_CASE("no token is shown by --print-config", "[server]") {
     CHECK(configured({"--token-file", file}).dump().find(secret) == std::string::npos);
 }
 
-TEST_CASE("--print-config shows what is in force, as server.info does", "[server]") {
+TEST_CASE("What --print-config shows is in force, and server.info says the same", "[server]") {
     const Json config = configured({"--port", "0", "--max-tasks", "77"});
     CHECK(config["max-tasks"] == 77);
     for (const char* name : {"workers", "torch-threads", "max-bytes-in-flight", "max-shared-bytes", "max-segments",
@@ -98,8 +98,9 @@ TEST_CASE("an option that is gone, or was never there, is named", "[server]") {
     CHECK(ended.err.find("--help-all") != std::string::npos);
 }
 
-TEST_CASE("--help fits on two screens, and every option that --print-config shows is explained by --help-all",
-          "[server]") {
+TEST_CASE(
+    "The text of --help fits on two screens, and every option that --print-config shows is explained by --help-all",
+    "[server]") {
     const auto lines_of = [](const std::string& text) {
         std::vector<std::string> lines;
         std::istringstream stream(text);

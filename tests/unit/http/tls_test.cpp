@@ -375,7 +375,7 @@ TEST_CASE("a new certificate is for new connections while the old ones go on", "
     http::Client late(under_test.options_of_client());
     CHECK(failure_of(late).kind == TransportError::Kind::untrusted);
     auto options = under_test.options_of_client();
-    options.endpoint.tls_client = http::TlsClient::load({under_test.other_ca(), "", ""});
+    options.endpoint.tls_client = http::TlsClient::load({.authorities = under_test.other_ca()});
     http::Client fresh(options);
     CHECK(fresh.send(text_request("c")).text() == "c");
 }

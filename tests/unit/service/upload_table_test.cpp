@@ -106,7 +106,9 @@ TEST_CASE("Uploads are bounded in bytes and number, and those that are done do n
         return found == nullptr ? "" : found->for_ever ? "for ever: " + found->reason : found->reason;
     };
     CHECK(full("ann", "big", 101).find("for ever: a file of at most 100 bytes") == 0);
-    const auto first = table.open("a", 60);
+    CHECK(full("ann", "a", 60).empty());
+    const auto first = table.table.find({"ann", "x", "a"});
+    REQUIRE(first != nullptr);
     CHECK(full("ann", "b", 41).find("60 bytes are under way") != std::string::npos);
     CHECK(table.table.stats().uploads == 1);  // what was refused is not there
     CHECK(full("ann", "b", 40).empty());
