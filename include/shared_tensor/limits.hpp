@@ -29,7 +29,7 @@ struct CompressionOptions {
     int level = 1;                 ///< of what this side sends: 1 (fast) to 9 (small)
 };
 
-/// How much of a stream may be on its way to its reader and not read yet. The writer waits while both are used up.
+/// How much of a stream may be on its way to its reader and not read yet. The writer waits while one is used up.
 struct StreamWindow {
     static constexpr std::size_t kUnbounded = static_cast<std::size_t>(-1);  ///< items, where no reader reports
     std::size_t items = 1024;

@@ -415,8 +415,8 @@ TEST_CASE("files that cannot be used are named, with what is wrong with them", "
     std::filesystem::permissions(files.path("no.key"), std::filesystem::perms::owner_read);
     CHECK_THAT(why(pem, files.path("no.key"), ""), ContainsSubstring(files.path("no.key") + ": "));
     CHECK_THAT(why(pem, key, key), ContainsSubstring(key + ": ") && ContainsSubstring("PEM"));
-    CHECK_THROWS_WITH(http::TlsClient::load({missing, "", ""}), ContainsSubstring(missing + ": "));
-    CHECK_THROWS_WITH(http::TlsClient::load({"", pem, missing}), ContainsSubstring(missing + ": "));
+    CHECK_THROWS_WITH(http::TlsClient::load({.authorities = missing}), ContainsSubstring(missing + ": "));
+    CHECK_THROWS_WITH(http::TlsClient::load({pem, missing, ""}), ContainsSubstring(missing + ": "));
 }
 
 }  // namespace
