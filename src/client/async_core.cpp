@@ -185,9 +185,9 @@ void AsyncCore::fetch_result(const WatchedPointer& task) {
 }
 
 void AsyncCore::stop() {
-    core_.shutdown();  // ends what is in flight; from now on every reason is the end of the client
+    core_.shutdown();  // ends requests in flight; from now on reason() returns Cancelled
     Threads* const threads = local_.find();
-    if (threads == nullptr) return;  // a forked child that has called nothing
+    if (threads == nullptr) return;  // a forked child that has made no call
     threads->queue.close();
     for (const auto& job : threads->queue.join())
         job->give_up(ended());

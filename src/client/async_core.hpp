@@ -12,8 +12,8 @@
 
 namespace shared_tensor::client {
 
-/// What the callers of one AsyncClient share. A forked child has threads of its own from its first call on, and none of
-/// its parent's calls. Thread safety: all methods from any thread.
+/// The implementation that all callers of one AsyncClient share. A forked child starts its own threads with its first
+/// call, and has none of its parent's calls. Thread safety: all methods from any thread.
 class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
 public:
     AsyncCore(AsyncOptions options, Surroundings surroundings);
@@ -25,11 +25,11 @@ public:
                               std::unique_ptr<detail::AsyncSlot> slot, CallOptions options);
     void cancel(WatchedTask& task);
 
-    /// Everything that has not ended fails with Cancelled; blocks until the threads are gone.
+    /// Ends the client: unfinished calls and tasks fail with Cancelled. Blocks until the threads have ended.
     void stop();
 
     Core& core() { return core_; }
-    /// `error`, or Cancelled when the end of the client is what caused it.
+    /// Returns `error`, or Cancelled if the client has ended, because its end is then the cause.
     std::exception_ptr reason(std::exception_ptr error) const;
 
 private:
@@ -50,12 +50,12 @@ private:
     }
 
     const std::size_t max_waiting_, threads_;
-    const std::shared_ptr<Core> shared_core_;  // with the handles of objects that it was given
+    const std::shared_ptr<Core> shared_core_;  // shared with the handles of received objects
     Core& core_;
     OfThisProcess<Threads> local_;
 };
 
-/// Hands the outcome over; what the user's callback throws is logged.
+/// Delivers the outcome. An exception of the user's callback is logged.
 void finish(detail::AsyncSlot& slot, std::exception_ptr error) noexcept;
 
 }  // namespace shared_tensor::client

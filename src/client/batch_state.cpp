@@ -11,7 +11,7 @@ namespace shared_tensor::client {
 
 namespace {
 
-constexpr std::uint64_t kIds = 1 << 20;  // more than any server takes in one batch
+constexpr std::uint64_t kIds = 1 << 20;  // more than any server accepts in one batch
 
 json_rpc::Json meta_of(const CallOptions& options) {
     json_rpc::Json meta;
@@ -43,7 +43,7 @@ void BatchState::append_notification(std::string_view method, const detail::Argu
     request_.notify(method, arguments);
 }
 
-/// What it names may be its parent's memory, and its items are results of its parent.
+/// In a forked child the batch may name memory of the parent, and its items are results of the parent.
 void BatchState::check_process() const {
     if (!process_.is_here()) throw_of_parent("this batch", "make another one here by Client::batch()");
 }

@@ -13,7 +13,7 @@
 
 namespace shared_tensor::client {
 
-/// A batch from its first item to the reading of its answers. Shared by the Batch and its items.
+/// A batch, from its first item until its answers are read. The Batch and its items share it.
 class BatchState {
 public:
     BatchState(std::shared_ptr<Core> core, CallOptions options);
@@ -30,7 +30,7 @@ public:
 private:
     struct Item {
         std::uint64_t id;
-        std::string method;  // for messages
+        std::string method;  // for error texts
     };
     void require_open() const;
     void check_process() const;

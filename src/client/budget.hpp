@@ -9,7 +9,7 @@
 
 namespace shared_tensor::client {
 
-/// What RetryBudget says, counted. Thread safety: all methods from any thread.
+/// Counts the retries that a RetryBudget allows. Thread safety: all methods from any thread.
 class Budget {
 public:
     explicit Budget(RetryBudget limits) : limits_(limits), saved_(limits.saved) {
@@ -21,7 +21,7 @@ public:
     void earn() {
         saved_.with([&](double& saved) { saved = std::min(limits_.saved, saved + limits_.per_call); });
     }
-    /// False when there is not enough left for a retry.
+    /// Takes one retry from the budget. Returns false if the budget is exhausted.
     bool spend() {
         return saved_.with([](double& saved) {
             if (saved < 1) return false;

@@ -17,8 +17,8 @@ using json_rpc::Json;
 
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};  // a server that lives answers at once
-/// A promise that was broken: the channel ended meanwhile.
+constexpr std::chrono::seconds kPatience{10};  // a live server answers at once
+/// A broken promise means that the channel has ended.
 template <class T>
 T result_of(std::future<T>& future) {
     try {
@@ -86,7 +86,7 @@ void ChannelClient::received(local::Packet packet) {
     auto responses = json_rpc::parse_responses(packet.text, kLimits);
     auto* list = std::get_if<std::vector<json_rpc::Response>>(&responses);
     if (list == nullptr || list->size() != 1 || !list->front().id.is_number_unsigned()) {
-        log::warn("the local channel brought what is neither an answer nor a notification");
+        log::warn("the local channel received a message that is neither an answer nor a notification");
         return;
     }
     json_rpc::Response& response = list->front();
@@ -108,7 +108,7 @@ void ChannelClient::end() {
         state.gone = true;
         waiting.swap(state.waiting);
     });
-    waiting.clear();  // whoever asked finds a broken promise
+    waiting.clear();  // breaks the promises, so result_of() throws in the waiting threads
     if (ended_) ended_();
 }
 

@@ -16,18 +16,19 @@
 
 namespace shared_tensor::client {
 
-/// The local channel cannot be had, or is gone, with the reason for people.
+/// The local channel could not be opened, or has ended. what() gives the reason.
 class ChannelGone : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
 
-/// JSON-RPC over the local channel: questions with answers, and notifications in both directions.
+/// JSON-RPC over the local channel: requests to the server, and notifications in both directions.
 /// Thread safety: all methods from any thread, but none from `heard`.
 class ChannelClient {
 public:
     using Heard = std::function<void(const json_rpc::Request&)>;
-    /// Throws ChannelGone. `heard` is told of notifications on the channel's thread, `ended` once of its end.
+    /// Connects. Throws ChannelGone. On the channel's thread, `heard` is called for each notification, and `ended` once
+    /// when the channel ends.
     ChannelClient(const std::string& path, Heard heard, std::function<void()> ended);
     ~ChannelClient();
 
@@ -35,11 +36,11 @@ public:
         json_rpc::Json result;
         std::vector<UniqueFd> descriptors;
     };
-    /// Blocks until the answer is there. Throws ChannelGone, also when none came in time, and the server's error as
-    /// json_rpc::Error.
+    /// Sends a request and returns its answer. Blocks, for about 10 s at most. Throws ChannelGone if no answer came,
+    /// and the server's error as json_rpc::Error.
     Answer ask(const std::string& method, json_rpc::Json params,
                std::vector<std::shared_ptr<const UniqueFd>> descriptors = {});
-    /// False when the channel is gone.
+    /// Sends a notification. Returns false if the channel has ended.
     bool tell(const std::string& method, json_rpc::Json params);
     bool is_gone() const;
     /// The server's process.
@@ -58,7 +59,7 @@ private:
     const Heard heard_;
     const std::function<void()> ended_;
     Guarded<State> state_;
-    std::unique_ptr<local::Channel> channel_;  // last: its thread uses the rest
+    std::unique_ptr<local::Channel> channel_;  // last: its thread uses the other members
 };
 
 }  // namespace shared_tensor::client

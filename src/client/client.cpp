@@ -29,14 +29,14 @@ ClientOptions at(std::string url) {
     return options;
 }
 
-/// Of what the client itself asks: any number of times does no harm.
+/// The options of the client's own requests, which may be repeated.
 CallOptions repeatable(CallOptions options) {
     options.idempotent = true;
     options.idempotency_key.clear();
     return options;
 }
 
-/// A method of the server's own, without parameters.
+/// Calls one of the server's own methods, without parameters.
 client::Incoming ask(client::Core& core, std::string_view method, const CallOptions& options) {
     auto request = core.compose(client::Outgoing::Form::single);
     request.call(method, detail::ArgumentsOf<>());
@@ -44,7 +44,7 @@ client::Incoming ask(client::Core& core, std::string_view method, const CallOpti
     return core.send(request, options);
 }
 
-/// Options in this process: a client with a session has another one in a forked child.
+/// The options of a call in this process: in a forked child, a client with a session uses the child's session.
 class Here {
 public:
     Here(const CallOptions& options, const client::Session* session) : options_(&options) {
@@ -143,7 +143,7 @@ std::vector<WayInfo> Client::ways() const {
                                                 named("pid_namespace", pid_namespace()));
         once.call("session.close", named("session", text_member(opened, "session")));
         told = std::move(opened["ways"]);
-        // Where the server has a channel, what is missing is on this side.
+        // If the server has a channel, the reason for missing shared memory is on this side.
         if (opened.contains("local_socket")) no_memory = ports.no_memory_reason();
     }
     std::vector<WayInfo> ways;

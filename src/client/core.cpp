@@ -19,12 +19,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // that a server takes
+constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // servers reject longer timeouts
 constexpr milliseconds kLongestPing{5'000};
 
 }  // namespace
 
-/// Nothing of the request ran: it names memory of a session that has ended.
+/// The server rejected the request, which names memory of a session that has ended. No part of it ran.
 struct Core::MemoryGone {
     json_rpc::Error rejection;
 };
@@ -79,20 +79,20 @@ Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt
             return send_as(request.again());
         } catch (const MemoryGone& memory) {
             if (!gone) gone = memory.rejection;
-        } catch (const TransportNotPossible&) {  // as long as there is no other memory, that may not be allowed
+        } catch (const TransportNotPossible&) {  // without new memory, `require` may forbid all transports
             if (!gone) throw;
         }
         throw_error(*gone, request.method());
     });
 }
 
-/// That of the memory it names, even where the client has another by now.
+/// A request that names memory needs the session of that memory, even if the client has a new session by now.
 std::string Core::session_for(const Outgoing& request) const {
     std::string named = request.memory();
     return named.empty() ? ports().session() : named;
 }
 
-/// When a try that failed is to be made again; nothing: not at all.
+/// Returns when to repeat a failed try; nothing if it must not be repeated.
 std::optional<SteadyTime> Core::next_try(const RpcError& error, const CallOptions& options, const Times& times,
                                          int& tries) {
     const auto pause = is_start(error, times) ? kStartPause : pause_after(error, options, tries++);
@@ -107,7 +107,7 @@ Core::Times Core::times_of(const CallOptions& options) const {
             later(start, options_.wait_for_server), nullptr};
 }
 
-/// Whether the server is still to come up, as the options allow it.
+/// True if the server was never reached, and the options allow more time for its start.
 bool Core::is_start(const RpcError& error, const Times& times) const {
     const auto* failure = dynamic_cast<const TransportFailure*>(&error);
     return failure != nullptr && !failure->may_have_run() && !here().reached.load(std::memory_order_relaxed) &&
@@ -149,19 +149,19 @@ Incoming Core::send_once(const Outgoing& request, const CallOptions& options, co
     }
 }
 
-/// The server was started anew, or the local channel is another one's: nothing ran. A request that names memory of that
-/// session cannot be sent again as it is.
+/// The server does not know the session: it was restarted, or the local channel belongs to another server. Nothing ran.
+/// A request that names memory of the session cannot be sent again unchanged.
 void Core::forget_session(const std::string& session, const Outgoing& request, const SessionRefused& refused) const {
     ports().session_refused(session);
     if (!request.memory().empty()) throw MemoryGone{refused.error};
     throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
 }
 
-/// Tensors are compressed once the server has said that it knows zstd.
+/// Tensors are compressed only after the server has said that it supports zstd.
 void Core::note_coding(const http::ClientResponse& response) {
     if (!compression_ || here().coding_known.load(std::memory_order_relaxed)) return;
     const auto known = response.headers.find("Shared-Tensor-Coding");
-    if (!known && response.status != 200 && response.status != 204) return;  // of a refusal, or a proxy
+    if (!known && response.status != 200 && response.status != 204) return;  // a rejection, or from a proxy
     ports().compress(accepts(known.value_or(""), Coding::zstd) ? compression_ : Compression());
     here().coding_known.store(true, std::memory_order_relaxed);
 }
@@ -227,7 +227,7 @@ std::shared_ptr<http::WebSocket> Core::connect_web_socket(std::string_view metho
         if (auto* socket = std::get_if<std::shared_ptr<http::WebSocket>>(&connected)) return std::move(*socket);
         throw_refusal(std::get<http::ClientResponse>(connected), method, url());
     } catch (const http::TransportError& error) {
-        throw_failure({error.kind, false, error.what()}, method, url());  // a handshake has no effect
+        throw_failure({error.kind, false, error.what()}, method, url());  // not sent: a handshake has no effect
     }
 }
 
@@ -281,13 +281,14 @@ void Core::call(std::string_view method, const detail::Arguments& arguments, det
     send(request, options, receipt).result(slot);
 }
 
-/// Whether the server could not open what an argument named, and its next sending will name nothing.
+/// True if the server could not open memory that an argument named, and the request will not name that memory when it
+/// is sent again.
 bool Core::goes_another_way(const InvalidParams& error, const Outgoing& request) const {
     const ErrorDetails& details = details_of(error);
     const std::string &parameter = details.parameter, named = request.memory();
     const bool is_lent = parameter.ends_with(".shm") || parameter.find(".shm.") != std::string::npos ||
                          parameter.ends_with(".cuda_ipc") || parameter.find(".cuda_ipc.") != std::string::npos;
-    if (is_lent && !named.empty() && named != ports().session()) return true;  // it ended meanwhile
+    if (is_lent && !named.empty() && named != ports().session()) return true;  // the session has ended meanwhile
     return ports().goes_another_way(parameter, details.got);
 }
 

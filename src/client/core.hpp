@@ -29,99 +29,106 @@
 
 namespace shared_tensor::client {
 
-/// The world that a client lives in. Tests give another.
+/// The dependencies of a client. Tests replace them.
 struct Surroundings {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<TensorPorts> ports;
     const Clock* clock = &real_clock();
-    /// Waits until that time; none: really, but no longer than until shutdown().
+    /// Blocks until the given time. Empty: the core waits by itself, and shutdown() ends the wait.
     std::function<void(SteadyTime)> sleep_until;
-    /// Another one of the same kind, for a forked child. None: a child cannot use this client.
+    /// Makes equal dependencies for a forked child. Empty: a forked child cannot use the client.
     std::function<Surroundings()> anew{};
 };
 
-/// The real one. Throws std::invalid_argument for a url that is none.
+/// The dependencies of a client outside tests. Throws std::invalid_argument for an invalid url, other invalid options,
+/// or an unusable TLS file.
 Surroundings real_surroundings(const ClientOptions& options);
 
-/// So long after `now`; a wait of years would overflow the clock.
+/// Returns `now` + `wait`, with `wait` limited to 0 to 365 days: a longer wait could overflow the clock.
 SteadyTime later(SteadyTime now, std::chrono::milliseconds wait);
 
-/// Between tries to reach a server that has not been there yet.
+/// The pause between tries as long as the server was never reached.
 inline constexpr std::chrono::milliseconds kStartPause{50};
 
-/// By which the client asks for a result that it cannot open in another way.
+/// The method that asks for a result again, by another transport, if the client could not open it.
 inline constexpr const char* kFetch = "lease.get";
 
-/// What the handles of one client share: sends requests, repeats them where that is safe, and counts. Objects in the
-/// server are results only for one that is owned by a shared_ptr: their handles keep it.
-/// Connections, shared memory, locks and counters are of one process: a forked child has others (struct Local).
+/// The implementation that all copies of a client share: sends requests, repeats them where that is safe, and counts
+/// them.
+/// Results can be objects in the server only if a shared_ptr owns the core, because the handles of objects keep it
+/// alive.
+/// Connections, shared memory, locks and counters belong to one process: a forked child makes its own (struct Local).
 /// Thread safety: all methods from any thread.
 class Core : public std::enable_shared_from_this<Core> {
 public:
     Core(ClientOptions options, Surroundings surroundings);
 
-    /// An empty request with ids of its own.
+    /// Returns an empty request with `calls` unused ids.
     Outgoing compose(Outgoing::Form form, std::size_t calls = 1, const CallOptions& options = {});
 
-    /// Blocks until the answer is there: tries until one succeeds (retried), each of which is one HTTP request
-    /// (send_once). What the server cannot open is sent once more, another way. `request` is finished; `receipt` may be
-    /// null. Throws RpcError's children.
+    /// Sends a finished request and returns its answer. Blocks. Each try is one HTTP request (send_once); tries are
+    /// repeated as the options allow (retried). If the server cannot open a tensor of the request, the request is sent
+    /// once more with another transport. `receipt` may be null. Throws subclasses of RpcError.
     Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
 
-    /// compose, send, read.
+    /// Composes a call, sends it, and reads its result into `slot`.
     void call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
               const CallOptions& options, Receipt* receipt = nullptr);
     void notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
 
-    /// A file of the server's. Of `options` the timeout and the session count: it is safe to repeat. See download().
+    /// Downloads a file from the server, see client::download(). Uses only the timeout and the session of `options`: a
+    /// download may always be repeated.
     Downloaded download(const std::string& path, const DownloadForm& form, const CallOptions& options);
-    /// The same for a file to the server. See upload().
+    /// Uploads a file to the server, see client::upload(). Uses the same members of `options`.
     Uploaded upload(const UploadFile& file, const UploadForm& form, const CallOptions& options);
 
-    /// The session on the local channel that a request goes with, empty where there is none.
+    /// Returns the session on the local channel with which to send `request`; empty if there is none.
     std::string session_for(const Outgoing& request) const;
 
-    /// A WebSocket with the headers of a request; `session` is that of the ports, "" for none. Throws as calls do.
+    /// Opens a WebSocket with the header fields of a request. `session` is the session on the local channel, "" for
+    /// none. `method` is for error texts. Blocks, until `deadline` at most. Throws as calls do.
     std::shared_ptr<http::WebSocket> connect_web_socket(std::string_view method, const CallOptions& options,
                                                         const std::string& session, SteadyTime deadline);
-    /// For what comes on it.
+    /// The table that adopts the object handles of answers.
     ObjectsOf objects_of_answers();
+    /// The functions that fetch tensors which did not come with an answer.
     Fetch fetches(const CallOptions& options);
-    /// Called once at shutdown(), at once if that was before, unless what is returned went before. `ended` must not
-    /// block.
+    /// Registers `ended` to be called at shutdown(), or at once if the core is shut down already. Destroying the result
+    /// removes the registration. `ended` must not block, and must tolerate a second call.
     std::shared_ptr<const void> on_shutdown(std::function<void()> ended);
     const ClientOptions& options() const { return options_; }
-    /// One request of the statistics, whatever it takes.
+    /// Calls `run`, and counts it as one request in the statistics.
     template <class Run>
     auto counted(SteadyTime start, Run run);
 
     const TensorPorts& ports() const { return *here().surroundings.ports; }
 
-    /// Ends all waits: what is in flight fails with TransportFailure, and so does everything after it.
+    /// Ends all waits: requests in flight and all later requests fail with TransportFailure.
     void shutdown();
     bool is_shut_down() const;
 
-    /// Asks the server whether it knows zstd, if that is of interest and nobody knows yet. Blocks for a call, 5
-    /// s at most.
+    /// Asks the server whether it supports zstd, if tensors may be compressed and the answer is not known yet. Blocks
+    /// for one call, at most 5 s.
     void agree_on_coding(std::optional<std::chrono::milliseconds> timeout);
 
-    /// A session on the local channel, or nothing where there is none.
+    /// Opens a session that keeps state on the local channel. Returns nothing if there is no channel. Blocks.
     std::optional<std::string> open_stateful_session() const { return ports().open_stateful_session(); }
 
-    /// See TensorPorts.
+    /// See TensorPorts::take_shared().
     SharedBytes take_shared(std::uint64_t bytes) const { return ports().take_shared(bytes); }
 
     const std::string& url() const { return options_.url; }
     ClientStatistics statistics() const;
     const Clock& clock() const { return *here().surroundings.clock; }
 
-    /// Of one request.
+    /// The times of one request.
     struct Times {
         SteadyTime start, deadline, start_of_server;
-        Receipt* receipt = nullptr;  ///< where to tell of each try
+        Receipt* receipt = nullptr;  ///< counts the tries; may be null
     };
     Times times_of(const CallOptions& options) const;
-    /// Tries until `attempt()` does not throw, as often as the options allow.
+    /// Calls `attempt()` until it does not throw RpcError, as often as the options and `times` allow. Blocks between
+    /// tries.
     template <class Attempt>
     auto retried(const CallOptions& options, const Times& times, Attempt attempt);
 
@@ -152,19 +159,19 @@ private:
     void release(const std::vector<std::string>& ids);
 
     using Ended = std::function<void()>;
-    /// What belongs to one process.
+    /// The state that belongs to one process.
     struct Local {
         Local(Surroundings the_surroundings, RetryBudget limits)
             : surroundings(std::move(the_surroundings)), budget(limits) {}
         const Surroundings surroundings;
         Budget budget;
         std::atomic<bool> coding_known{false};
-        CompressionTotals compression;  ///< of files
+        CompressionTotals compression;  ///< of uploads and downloads
         LatencyHistogram latency, compute, network;
-        Guarded<std::weak_ptr<Objects>> objects;  ///< there while handles are, and then keep the core
+        Guarded<std::weak_ptr<Objects>> objects;  ///< alive as long as handles exist; keeps the core alive
         Guarded<bool> shut_down{false};
         Guarded<std::vector<std::weak_ptr<const Ended>>> at_end;
-        std::atomic<bool> reached{false};  ///< the server has been there once
+        std::atomic<bool> reached{false};  ///< the server was reached once
         std::atomic<std::uint64_t> next_id{1}, requests{0}, failures{0}, retries{0};
     };
     Local& here() const {
@@ -173,9 +180,9 @@ private:
     std::unique_ptr<Local> make_local(Surroundings surroundings) const;
 
     const ClientOptions options_;
-    const Compression compression_;  // of tensors on their way to servers of other hosts
+    const Compression compression_;  // of tensors sent to servers on other hosts
     const std::function<Surroundings()> anew_;
-    http::Headers headers_;               // of every request
+    http::Headers headers_;               // in every request
     std::atomic<bool> shut_down_{false};  // also for children that are forked later
     mutable OfThisProcess<Local> local_;
 };

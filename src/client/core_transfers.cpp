@@ -1,4 +1,4 @@
-// What a client fetches and sends as files, beside its calls.
+// Core: uploads, downloads, and tensors that did not come with their answer.
 
 #include <algorithm>
 #include <utility>
@@ -16,7 +16,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Those of a list but cuda_ipc.
+/// The transports in `list` except cuda_ipc.
 std::string other_ways(std::string_view list) {
     std::string others;
     while (!list.empty()) {
@@ -40,7 +40,7 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
         for (const auto& [name, value] : headers_)
             request.headers.add(name, value);
         if (!options.session.empty()) request.headers.add("Shared-Tensor-Session", options.session);
-        if (request.deadline == SteadyTime::max())  // it has none of its own
+        if (request.deadline == SteadyTime::max())  // it has no deadline of its own
             request.deadline = std::min(times.deadline, later(clock().now(), options_.answer_limit));
         http::ClientResponse response = here().surroundings.transport->send(request);
         here().reached.store(true, std::memory_order_relaxed);
@@ -68,12 +68,12 @@ Uploaded Core::upload(const UploadFile& file, const UploadForm& form, const Call
     return transfer(file.path, options, [&](const TransferPort& port) { return client::upload(port, file, id, form); });
 }
 
-/// Of a transfer. What goes on costs nothing of the budget.
+/// Decides about the next try of a transfer. A try after progress costs nothing of the budget.
 bool Core::tries_again(const RpcError& error, int number, const Times& times) {
     if (is_shut_down() || clock().now() >= times.deadline) return false;
     const auto asked_to_wait =
         dynamic_cast<const ServerBusy*>(&error) != nullptr ? details_of(error).retry_after : milliseconds(0);
-    if (asked_to_wait.count() > 0) {  // the server is well, and asks for patience: that costs nothing
+    if (asked_to_wait.count() > 0) {  // the server works, and asks for a delay: this costs nothing of the budget
         const SteadyTime next = later(clock().now(), asked_to_wait + milliseconds(here().next_id.fetch_add(1) % 16));
         if (next >= times.deadline) return false;
         sleep_until(next);
@@ -105,9 +105,9 @@ Fetch Core::fetches(const CallOptions& options) {
     return fetch;
 }
 
-/// Its lease is given up without waiting for long: it ends by itself too.
+/// Waits only a short time for the release of the lease, because the lease also ends by itself.
 std::shared_ptr<PooledBuffer> Core::fetch(const ByUrl& there, CallOptions options) {
-    options.timeout.reset();  // that of the call, which has been answered
+    options.timeout.reset();  // it was for the call, which has been answered
     auto elements = download(there.url + ".raw", {.connections = options_.connections}, options).bytes;
     try {
         options.timeout = std::chrono::seconds(5);
@@ -115,12 +115,13 @@ std::shared_ptr<PooledBuffer> Core::fetch(const ByUrl& there, CallOptions option
         options.idempotency_key.clear();
         notify("lease.release", detail::ArgumentsOf(named("leases", std::vector{there.lease})), options);
     } catch (const RpcError& error) {
-        log::debug("the lease of a tensor that was fetched ends by itself: ", error.what());
+        log::debug("the lease of a downloaded tensor could not be released, so it ends after its time limit: ",
+                   error.what());
     }
     return elements;
 }
 
-/// The call that brought the result has run, whatever becomes of this one.
+/// The call itself has run, so no failure here may say that it has not.
 codec::TensorPointer Core::fetch(const NotOpened& lost, const std::string& require,
                                  std::optional<milliseconds> timeout) {
     CallOptions options;
@@ -137,8 +138,9 @@ codec::TensorPointer Core::fetch(const NotOpened& lost, const std::string& requi
     } catch (const UnknownOrExpired& error) {
         throw TensorExpired(error.code(), error.message(), error.data(), error.what());
     } catch (const RpcError& error) {
-        throw TransportFailure(
-            "the result cannot be opened here (" + lost.reason + "), nor be had in another way: " + error.what(), true);
+        throw TransportFailure("the result cannot be opened here (" + lost.reason +
+                                   "), and no other transport delivered it: " + error.what(),
+                               true);
     }
 }
 

@@ -8,18 +8,19 @@
 
 namespace shared_tensor::client {
 
-/// SHARED_TENSOR_URL, else default_port() of this host. An empty variable counts as unset. Throws
-/// std::invalid_argument for a rank that is no number.
+/// Returns SHARED_TENSOR_URL, or else the url of default_port() on this host. An empty variable counts as unset. Throws
+/// as default_port() does.
 std::string default_url(const Environment& environment);
 
-/// Of this process.
+/// Reads the environment of this process.
 std::string default_url();
 
-/// A url that a caller gives. Throws std::invalid_argument for an empty one: the server of the environment is not
-/// meant.
+/// Returns `url`, which a caller gave. Throws std::invalid_argument if it is empty: an empty url does not stand for the
+/// server of the environment.
 std::string checked_url(std::string url);
 
-/// With the environment's url where there is none. Throws std::invalid_argument for options that cannot be.
+/// Adds the environment's url, token and certificate authorities if `options` has no url. Throws std::invalid_argument
+/// for invalid options.
 ClientOptions completed(ClientOptions options);
 
 }  // namespace shared_tensor::client

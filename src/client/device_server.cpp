@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kEndTakes{1'000};
 
-/// Apart from those of a server in the same process.
+/// Ids that differ from the ids of a server in the same process.
 std::uint64_t next_owner() {
     static std::atomic<std::uint64_t> last{std::uint64_t{1} << 63};
     return ++last;
@@ -26,7 +26,7 @@ std::uint64_t next_owner() {
 
 }  // namespace
 
-/// A message that names a tensor of ours.
+/// A message that names a tensor of this client.
 class DeviceServer::InFlight final : public tensor::Hold {
 public:
     InFlight(DeviceServer& server, std::string lease)
@@ -42,7 +42,7 @@ public:
 
 private:
     DeviceServer* const server_;
-    const std::shared_ptr<const void> channel_;  // keeps the server
+    const std::shared_ptr<const void> channel_;  // keeps `server_` alive
     const std::string lease_;
     bool answered_ = false;
 };
@@ -83,7 +83,7 @@ tensor::Viability DeviceServer::viable() const {
         if (!state.refused.empty()) return {state.refused};
         if (state.devices.empty()) return {"the server shares no device"};
         if (state.process != nullptr) return {};
-        return {"the server lives in another PID namespace: its end would not be seen, nor would its handles open"};
+        return {"the server lives in another PID namespace: its end cannot be detected, nor its handles opened"};
     });
 }
 
@@ -110,20 +110,21 @@ tensor::DevicePeer::Lent DeviceServer::lend(std::shared_ptr<const tensor::LentBl
     return {lease, std::make_shared<InFlight>(*this, lease)};
 }
 
-/// The server has read the message, or nobody knows: it says when it does not use the tensor any more.
+/// Called when the server has read the message, or when it is unknown whether it has. Asks whether the server still
+/// uses the tensor; if it does, the server reports the end later.
 void DeviceServer::finished(const std::string& lease, bool answered) {
     try {
         released(channel_.recall({lease}, !answered));
     } catch (const std::exception& error) {
-        log::debug("a tensor stays with the server: ", error.what());
+        log::debug("could not ask the server for a tensor: ", error.what());
     } catch (const json_rpc::Error& error) {
-        log::debug("a tensor stays with the server: ", error.message);
+        log::debug("could not ask the server for a tensor: ", error.message);
     }
 }
 
-/// On the background thread: what is let go here may be the last owner of the channel.
+/// Runs on the background executor, because it may destroy the last owner of the channel.
 void DeviceServer::released(const std::vector<std::string>& leases) {
-    std::vector<Lending> gone;  // without the lock
+    std::vector<Lending> gone;  // destroyed outside the lock
     state_.with([&](State& state) {
         for (const std::string& lease : leases) {
             const auto found = state.lent.find(lease);
@@ -149,7 +150,7 @@ void DeviceServer::ended() {
     if (lent->empty()) return;
     channel_.in_background([lent = std::move(lent), process = std::move(process)]() mutable {
         lent.reset();
-        // As a rule the channel ends because its process does: a moment later what it had open is ours again.
+        // The channel usually ends because the server's process ends. A moment later memory that it had open is free.
         pollfd end{process != nullptr ? process->get() : -1, POLLIN, 0};
         if (::poll(&end, 1, static_cast<int>(kEndTakes.count())) > 0) tensor::Devices::of_process().quarantine().tend();
     });

@@ -16,30 +16,34 @@
 
 namespace shared_tensor::client {
 
-/// Device memory between us and one server: what we lend it for its calls, and what of its own we read.
+/// The device memory shared with one server: blocks that this client lends to the server, and blocks of the server that
+/// this client reads.
 /// Thread safety: all methods from any thread, after connected().
 class DeviceServer final : public tensor::DevicePeer {
 public:
-    /// How the server is spoken to.
+    /// The functions that send messages to the server.
     struct Channel {
-        std::function<void(const std::string&lease)> confirm, release;  ///< soon; must not block
-        /// Which of these it does not use any more; it says of the others later. Blocks. Throws what it likes.
+        std::function<void(const std::string&lease)> confirm, release;  ///< send soon; must not block
+        /// Asks which of `leases` the server no longer uses, and returns them; the server reports the others later.
+        /// `lost`: the message that named the leases was not answered, so the server must reject them from now on.
+        /// Blocks. Throws std::exception, json_rpc::Error.
         std::function<std::vector<std::string>(const std::vector<std::string>& leases, bool lost)> recall;
         std::function<void(std::function<void()>)> in_background;
-        /// Keeps the channel open, and us: tensors of the server live no longer than that.
+        /// The result keeps the channel and this object alive: tensors of the server live only as long as the channel.
         std::function<std::shared_ptr<const void>()> keep;
     };
     explicit DeviceServer(Channel channel);
 
-    /// `process`: the server's. `devices`: those that it sees, by UUID.
+    /// `process`: the server's process id. `devices`: the UUIDs of the devices that the server sees.
     void connected(pid_t process, const std::vector<std::string>& devices);
 
-    /// Memory of the server's was opened here: what cannot be opened later has a reason of its own.
+    /// Called when this process has opened memory of the server. Later failures then concern single blocks only.
     void opened();
-    /// The first thing that was tried could not be opened, here or there: nothing is shared any more, and viable() says
-    /// why. After opened() nothing changes: it may be this one block.
+    /// Called when a block could not be opened, by the server (`by_server`) or by this process. Before opened() this
+    /// ends the sharing of device memory, and viable() returns the reason. After opened() it changes nothing, because
+    /// only this block may be affected.
     void not_opened(const std::string& reason, bool by_server);
-    /// Why nothing is shared, if that was found out so; else empty.
+    /// The reason why not_opened() has ended the sharing; empty if it has not.
     std::string refused() const;
 
     // tensor::DevicePeer
@@ -50,16 +54,16 @@ public:
     bool keeps_unopened() const override { return true; }
     Lent lend(std::shared_ptr<const tensor::LentBlock> block) override;
 
-    /// The server has closed these tensors of ours.
+    /// Called when the server has closed these tensors of the client.
     void released(const std::vector<std::string>& leases);
-    /// The channel is gone: what the server had is kept until its process is gone too.
+    /// Called when the channel has ended. Memory that the server had is kept until the server's process has ended too.
     void ended();
 
 private:
     class InFlight;
     struct Lending {
         std::shared_ptr<const tensor::LentBlock> block;
-        std::shared_ptr<const void> channel;  ///< on which the server will say that it closed it
+        std::shared_ptr<const void> channel;  ///< on which the server will report that it closed the block
     };
     using LendingMap = std::unordered_map<std::string, Lending>;
     struct State {

@@ -18,21 +18,21 @@ namespace shared_tensor::client {
 
 namespace {
 
-/// It is copied to its place where the file is longer, for the size is not known before. A tensor of 1 MiB and a header
-/// of up to 64 KiB come at once.
+/// Size of the first range. The size of the file is not known before, so the first range of a longer file is copied to
+/// its place. One request is enough for a tensor of 1 MiB with a header of up to 64 KiB.
 constexpr std::size_t kFirstRange = (std::size_t{1} << 20) + (std::size_t{64} << 10);
-constexpr std::size_t kWorthwhile = 4096;  // a connection that brought as much may be followed by another at once
-constexpr int kTriesInRanges = 2;          // of a file that changes; then it is asked for by one request
+constexpr std::size_t kWorthwhile = 4096;  // after this many bytes the next try may follow at once
+constexpr int kTriesInRanges = 2;          // of a file that changes; later tries use one request
 constexpr int kMostTries = 8;
 constexpr std::size_t kAll = std::numeric_limits<std::int64_t>::max();
 constexpr const char* kOtherRange = "the server sent another range than the one that was asked for";
 
-/// The file is another one now.
+/// The file was replaced during the download.
 struct Changed {};
 
 class Download {
 public:
-    /// `first_bytes`: of the first request.
+    /// The first request asks for `first_bytes` bytes.
     Download(const TransferPort& port, const std::string& path, const DownloadForm& form, std::size_t first_bytes)
         : port_(port), path_(path), form_(form), first_bytes_(first_bytes) {}
 
@@ -61,8 +61,8 @@ private:
         return part;
     }
 
-    /// The whole file by one answer, which the server compresses if that makes it smaller. False where the connection
-    /// broke, or the bytes are damaged: such an answer cannot be resumed, ranges can.
+    /// Requests the whole file in one answer, which the server compresses if that makes it smaller. Returns false if
+    /// the connection broke or the bytes are damaged: a compressed answer cannot be resumed, ranges can.
     bool fetch_compressed() {
         bool is_whole = true;
         until_it_holds(port_, path_, [&](int) {
@@ -80,7 +80,7 @@ private:
                 return check(first_.headers, first_.body->bytes());
             is_whole = decompress_first();
         });
-        if (!is_whole) log::debug(path_, ": the compressed file came broken or damaged; it is fetched in ranges");
+        if (!is_whole) log::debug(path_, ": the compressed file was cut off or damaged; it is downloaded in ranges");
         return is_whole;
     }
 
@@ -107,7 +107,7 @@ private:
             try {
                 first_ = port_.send(request_of({0, wanted}));
             } catch (const http::TransportError& error) {
-                // Nothing of it was kept: less may come through.
+                // No byte of the answer was kept. A smaller range may succeed.
                 if (error.sent && error.kind == http::TransportError::Kind::broken)
                     wanted = wanted > kFirstRange ? kFirstRange : std::max<std::size_t>(wanted / 8, 1);
                 throw;
@@ -147,8 +147,8 @@ private:
                    });
     }
 
-    /// The digest is that of the first answer, which had all of the range before it; what breaks off is completed by
-    /// others.
+    /// Downloads a range. If the connection breaks, further requests complete the range. The digest comes with the
+    /// first answer, which was to contain the whole range.
     void fetch(const http::ByteRange& range) {
         const std::span<std::byte> memory(first_.body->data() + range.first, static_cast<std::size_t>(range.count));
         std::size_t done = 0;
@@ -174,7 +174,7 @@ private:
                 throw;
             }
             keep();
-            done = 0;  // if it is damaged
+            done = 0;  // if the bytes are damaged, the next try starts again
             check(head, memory);
         });
     }
@@ -183,7 +183,7 @@ private:
         const auto range = http::parse_content_range(field_of(place.headers, "Content-Range"));
         const bool is_it =
             place.status == 206 && range && range->part.first == wanted.first && range->part.count == wanted.count;
-        if (is_it && field_of(place.headers, "ETag") != etag_) throw Changed();  // it may have another size
+        if (is_it && field_of(place.headers, "ETag") != etag_) throw Changed();  // the new file may have another size
         if (!is_it || range->size != size_) throw_odd(path_, kOtherRange);
     }
 
@@ -201,7 +201,7 @@ private:
     const std::string& path_;
     const DownloadForm& form_;
     const std::size_t first_bytes_;
-    http::ClientResponse first_;  // its body is that of the whole file in the end
+    http::ClientResponse first_;  // its body becomes the body of the whole file
     std::string etag_;
     std::uint64_t size_ = 0;
 };
@@ -211,11 +211,11 @@ private:
 Downloaded download(const TransferPort& port, const std::string& path, const DownloadForm& form) {
     for (int tries = 0; tries < kMostTries; ++tries) {
         try {
-            // The server sends one answer of one version, however often the name is published meanwhile.
+            // One answer contains one version, even if new versions are published meanwhile.
             const bool in_ranges = tries < kTriesInRanges;
             return Download(port, path, form, in_ranges ? std::min(kFirstRange, form.range_bytes) : kAll).run();
         } catch (const Changed&) {
-            log::debug(path, " has changed while it was fetched: begun anew");
+            log::debug(path, " changed during the download, which starts again");
         }
     }
     throw TensorExpired(static_cast<int>(json_rpc::ErrorCode::unknown_or_expired), "Unknown or expired", {},

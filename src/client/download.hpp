@@ -10,23 +10,25 @@
 namespace shared_tensor::client {
 
 struct DownloadForm {
-    std::size_t connections = 4;                     ///< at once
-    std::size_t range_bytes = std::size_t{4} << 20;  ///< of one request
-    bool verify = true;                              ///< each range is held against its digest
+    std::size_t connections = 4;                     ///< used at the same time
+    std::size_t range_bytes = std::size_t{4} << 20;  ///< requested at once
+    bool verify = true;                              ///< checks the digest of each range
 };
 
-/// A file of the server's as it was at one moment.
+/// A file of the server; all its bytes belong to one version.
 struct Downloaded {
     std::shared_ptr<PooledBuffer> bytes;
     http::Headers headers;  ///< of the first answer
 };
 
-/// Fetches `path`. Where the port compresses: by one request for the whole file, compressed. Else, or where that broke
-/// off, in ranges as they are, several at a time on threads of their own: the first request tells the size. What a
-/// broken connection brought is kept, and the rest asked for again. A file that changes meanwhile is begun anew, at
-/// last by one request for all of it; TensorExpired if it changed each time all the same. Blocks. Throws what the
-/// server answered as RpcError's child (UnknownOrExpired for 404), TransportFailure for bytes that were damaged on the
-/// way each time, and what `port` throws.
+/// Downloads `path`. Blocks.
+/// If the port compresses, one request asks for the whole file, compressed. Otherwise, or if the compressed answer was
+/// cut off or damaged, the file comes in uncompressed ranges, several at a time on separate threads; the first request
+/// tells the size. Bytes that arrived before a connection broke are kept, and only the rest is requested again. If the
+/// file changes meanwhile, the download starts again; the last tries ask for the whole file in one request.
+/// Throws TensorExpired if the file changed in every try, the server's error as a subclass of RpcError
+/// (UnknownOrExpired for 404), TransportFailure if bytes were damaged on the way in every try, and the exceptions of
+/// `port`.
 Downloaded download(const TransferPort& port, const std::string& path, const DownloadForm& form);
 
 }  // namespace shared_tensor::client

@@ -38,10 +38,10 @@ std::string thrown(const Json& data) {
 std::string forgotten(const Json& data) {
     const std::string kind = text_of(data, "kind");
     return (kind.empty() ? "it" : "the " + kind) +
-           " never was there, belongs to somebody else, was kept no longer, or the server was started anew";
+           " does not exist, belongs to another client, has expired, or the server was restarted";
 }
 
-/// What the error's data tells a person.
+/// The cause of an error, from its data, for the text of the exception.
 std::string cause(const json_rpc::Error& error) {
     const Json& data = error.data;
     std::string text;
@@ -94,7 +94,7 @@ ErrorDetails details_in(const Json& data) {
     return details;
 }
 
-/// An error of the public header, with what its data says.
+/// An exception class of the public header, with the details from the error's data.
 template <class Base>
 class ServerError final : public Base, public ErrorDetails {
 public:
@@ -194,7 +194,7 @@ void throw_of_parent(std::string_view what, std::string_view instead) {
 }
 
 bool is_safe_to_repeat(const RpcError& error, const CallOptions& options) {
-    // Refused before anything ran. A server that shuts down is often back soon.
+    // Rejected before anything ran. A server that shuts down is often back soon.
     if (error.is(ErrorCode::busy) || error.is(ErrorCode::shutting_down)) return true;
     const auto* failure = dynamic_cast<const TransportFailure*>(&error);
     if (failure == nullptr) return false;

@@ -10,45 +10,48 @@
 #include "http/client.hpp"
 #include "json_rpc/error.hpp"
 
-// Everything that can go wrong in a call, as the exceptions of <shared_tensor/error.hpp>.
+// Turns every failure of a call into an exception of <shared_tensor/error.hpp>.
 
 namespace shared_tensor::client {
 
-/// What the data of a server's error says, as far as the client acts on it. Read once, when the error is thrown.
+/// The members of a server error's `data` that the client acts on. Read once, when the error is thrown.
 struct ErrorDetails {
-    std::string parameter, got;                ///< of -32602; else empty
-    std::string kind;                          ///< of -32005: "session", "task", "lease" ...; else empty
-    std::chrono::milliseconds retry_after{0};  ///< how long the server wants to be left alone; a minute at most
+    std::string parameter, got;                ///< with -32602; else empty
+    std::string kind;                          ///< with -32005: "session", "task", "lease" ...; else empty
+    std::chrono::milliseconds retry_after{0};  ///< the server's minimum delay before a retry; a minute at most
 };
 
-/// Of an error that throw_error() did not throw: nothing.
+/// The details of an error that throw_error() threw; empty details for other errors.
 const ErrorDetails& details_of(const RpcError& error);
 
-/// Throws the child of RpcError that stands for the code, with ErrorDetails. `method` leads the text for people; it may
-/// be empty.
+/// Throws the subclass of RpcError for the error's code, with ErrorDetails. The text starts with `method`, which may be
+/// empty.
 [[noreturn]] void throw_error(const json_rpc::Error& error, std::string_view method);
 
-/// What the transport could not do: TransportFailure (of it ProtocolFailure); a timeout is the call's deadline,
-/// DeadlineExceeded; an answer beyond the client's limit is -32003.
+/// Throws the exception for an error of the HTTP client: DeadlineExceeded for a timeout, RpcError -32003 for an answer
+/// beyond the client's limit, NotAuthorised for an untrusted certificate, ProtocolFailure for an answer that breaks
+/// HTTP, else TransportFailure.
 [[noreturn]] void throw_failure(const http::TransportError& error, std::string_view method, std::string_view url);
 
-/// An answer that is none of a call's: the error that it holds, else ProtocolFailure.
+/// Throws the error in the body of a rejection (an HTTP answer that does not answer the call itself). If there is no
+/// error in the body, throws as throw_foreign() does.
 [[noreturn]] void throw_refusal(const http::ClientResponse& response, std::string_view method, std::string_view url);
 
-/// What no server of ours answers, with the reason: ProtocolFailure, or TransportFailure where it is a proxy's word
-/// that it reached none.
+/// Throws for an HTTP answer that no shared-tensor-server gives. Throws TransportFailure for 502, 503 and 504, because
+/// they come from a proxy that did not reach the server, else ProtocolFailure with the reason `why`. The text starts
+/// with `who`.
 [[noreturn]] void throw_foreign(std::string_view who, int status, const std::string& why, bool may_have_run);
 
-/// The client's own deadline has passed.
+/// Throws DeadlineExceeded, because the client's own deadline has passed.
 [[noreturn]] void throw_late(std::string_view method, std::string_view url);
 
-/// `what` was made before a fork, and is used in the child: TransportFailure. `instead` says what to do.
+/// Throws TransportFailure, because `what` was made before a fork and is used in the child. `instead` says what to do.
 [[noreturn]] void throw_of_parent(std::string_view what, std::string_view instead);
 
-/// Whether a call that failed like this may be sent again without the danger that it runs twice.
+/// True if the call may be sent again after `error`: it did not run, it is idempotent, or it has an idempotency key.
 bool is_safe_to_repeat(const RpcError& error, const CallOptions& options);
 
-/// Whether what the server does not know (-32005) is the session.
+/// True for -32005 about a session.
 bool is_about_session(const json_rpc::Error& error);
 
 }  // namespace shared_tensor::client

@@ -18,13 +18,13 @@
 
 namespace shared_tensor::client {
 
-/// The tensors of an answer, and the leases that they came with.
+/// The tensors of an answer, and their leases.
 class Incoming::Port : public codec::TensorPort {
 public:
-    /// `session` is that of TensorPorts::incoming.
+    /// `session` is as in TensorPorts::incoming.
     Port(const TensorPorts& ports, std::string session) : ports_(&ports), session_(std::move(session)) {}
     virtual bool has_unread() const = 0;
-    /// The leases of those, to `leases`; `result` is one of the results of the answer.
+    /// Appends the leases of unread tensors in `result`, which is one of the answer's results, to `leases`.
     virtual void add_unread(const codec::Json& result, std::vector<std::string>& leases) const = 0;
     void give_up(const std::vector<std::string>& leases) const { ports_->give_up(leases); }
 
@@ -39,7 +39,7 @@ private:
     const std::string session_;
 };
 
-/// Tensors that stand in JSON, some with their bytes behind it. What imports them is made for the first that is read.
+/// The tensors of an answer that was parsed as JSON. The real port is made for the first tensor that is read.
 class Incoming::Parsed final : public Port {
 public:
     /// `leased`: how many tensors came with a lease.
@@ -51,7 +51,7 @@ public:
           leased_(leased),
           fetch_(std::move(fetch)) {}
 
-    /// A lease ends with the tensor that was read by it: one that is read again must be the same.
+    /// A lease ends with the tensor that was read under it. So a second read must return the same tensor.
     codec::TensorPointer import(const codec::Json& descriptor) override {
         if (leased_ == 0) return opened_or_fetched(descriptor);
         if (const auto known = read_.find(&descriptor); known != read_.end()) return known->second;
@@ -104,10 +104,10 @@ private:
     const std::size_t leased_;
     const Fetch fetch_;
     std::unique_ptr<codec::TensorPort> real_;
-    std::unordered_map<const codec::Json*, codec::TensorPointer> read_;  // by their descriptors, which stay in place
+    std::unordered_map<const codec::Json*, codec::TensorPointer> read_;  // by their descriptors, which do not move
 };
 
-/// The whole answer is a tensor that was not read as JSON: any placeholder stands for it.
+/// An answer that is a single tensor and was not parsed as JSON: every placeholder stands for this tensor.
 class Incoming::Whole final : public Port {
 public:
     Whole(const TensorPorts& ports, std::string session, std::unique_ptr<const LeasedTensor> leased)
@@ -134,7 +134,7 @@ private:
 
 namespace {
 
-/// How many tensors of a result came under a lease.
+/// The number of tensors in a result that came with a lease.
 std::size_t leased_in(const json_rpc::Json& result) {
     std::size_t leased = 0;
     codec::for_each_placeholder(result, [&](const codec::Json& place) {
@@ -149,13 +149,14 @@ bool is_frame(const http::ClientResponse& response) {
     return type && type->starts_with(codec::kFrameContentType);
 }
 
-/// JSON and tensors of an answer; nothing when it breaks the frame's form.
+/// Splits an answer into JSON and tensors. Returns nothing if its frame is malformed.
 std::optional<codec::Frame> split(const http::ClientResponse& response) {
     if (is_frame(response)) return codec::split_frame(response.body->bytes());
     return codec::Frame{response.text(), {}};
 }
 
-/// Where a tensor in shared memory is all there is: what is handed over in no time should not be parsed for long.
+/// Reads an answer that is a single tensor in shared memory without parsing its JSON, which would take longer than the
+/// hand-over. Returns null for any other answer.
 std::unique_ptr<const LeasedTensor> whole_tensor(std::string_view json, const Outgoing& request,
                                                  const TensorPorts& ports, const std::string& session) {
     constexpr std::string_view kStart = R"({"$tensor":)", kEnd = "}";
@@ -170,7 +171,7 @@ const json_rpc::Json& tensor_placeholder() {
     return kPlaceholder;
 }
 
-/// The answer was read within the client's own limit of bytes; results may nest deeper than requests.
+/// The client's limit of bytes was checked when the answer was received. Results may nest deeper than requests.
 json_rpc::ParseLimits limits_of(std::size_t bytes) {
     json_rpc::ParseLimits limits;
     limits.json.max_depth = 500;
@@ -183,8 +184,9 @@ json_rpc::ParseLimits limits_of(std::size_t bytes) {
     client::throw_foreign(url, response.status, "and " + why, true);
 }
 
-/// The session was refused, before anything else was looked at. One call of a batch may have a session of its own, and
-/// a call about a session names one.
+/// True if the server rejected the session, before anything ran. All answers must be that error, because one call of a
+/// batch may have its own session. Calls of session.* do not count, because their error may be about a session that
+/// they name.
 bool nothing_ran(const std::vector<json_rpc::Response>& responses, const Outgoing& request) {
     if (responses.empty() || request.method().starts_with("session.")) return false;
     return std::all_of(responses.begin(), responses.end(), [](const json_rpc::Response& answer) {
@@ -213,7 +215,7 @@ Incoming& Incoming::operator=(Incoming&& other) noexcept {
 
 Incoming::~Incoming() { give_up_unread(); }
 
-/// Those that are lost for want of memory end after a minute: they were never confirmed.
+/// Leases that cannot be released for lack of memory end after a minute, because they were never confirmed.
 void Incoming::give_up_unread() noexcept {
     if (port_ == nullptr || !port_->has_unread()) return;
     try {
@@ -224,7 +226,8 @@ void Incoming::give_up_unread() noexcept {
         }
         port_->give_up(leases);
     } catch (const std::exception& error) {
-        log::debug("leases of tensors that nobody read end by themselves: ", error.what());
+        log::debug("leases of unread tensors could not be released, so they end after their time limit: ",
+                   error.what());
     }
 }
 

@@ -18,55 +18,57 @@
 
 namespace shared_tensor::client {
 
-/// Nothing of the request ran.
+/// The server does not know the session that the client chose. No part of the request ran.
 struct SessionRefused {
     json_rpc::Error error;
 };
 
-/// Asks the server for the tensor under a lease in another way than the one that NotOpened speaks of. Throws what calls
-/// throw.
+/// Requests the tensor of a lease again, by a transport other than the one that failed (see NotOpened). Throws as calls
+/// do.
 using FetchTensor = std::function<codec::TensorPointer(const NotOpened& lost)>;
-/// Fetches the elements of a tensor that stayed in the server, and gives its lease up. Throws what calls throw.
+/// Downloads the elements of a tensor that stayed in the server, and releases its lease. Throws as calls do.
 using FetchByUrl = std::function<std::shared_ptr<PooledBuffer>(const ByUrl& there)>;
 
-/// For tensors that did not come with the answer. Empty where that cannot be.
+/// Functions that fetch tensors which did not come with the answer. A function is empty if its kind of tensor cannot be
+/// fetched.
 struct Fetch {
     FetchTensor another_way{};
     FetchByUrl by_url{};
 };
 
-/// What surrounds an answer.
+/// What is needed to read an answer, beside its bytes.
 struct Surrounding {
-    std::string session{};     ///< whose memory it may name; empty: none
-    bool own_session = false;  ///< the client chose it by itself
+    std::string session{};     ///< whose memory the answer may name; empty: no memory
+    bool own_session = false;  ///< the client chose the session, not its user
     ObjectsOf objects{};
-    std::function<Fetch()> fetch{};  ///< asked where a tensor comes under a lease; empty: nothing can be fetched
+    std::function<Fetch()> fetch{};  ///< called if the answer has leases; empty: nothing can be fetched
 };
 
-/// The answer to one request. Belongs to one thread at a time; tensors read from it may live longer. What is read twice
-/// is the same tensor twice; the leases of those that nobody has read end with it.
+/// The answer to one request. Belongs to one thread at a time; tensors that were read from it may live longer. Reading
+/// a tensor twice returns the same tensor. The destructor releases the leases of tensors that were not read.
 class Incoming {
 public:
     Incoming(Incoming&&) noexcept;
     Incoming& operator=(Incoming&&) noexcept;
     ~Incoming();
 
-    /// Throws the server's error for the whole request, or ProtocolFailure for what is no answer to `request`; where
-    /// the client chose the session by itself, SessionRefused when the server does not know it.
+    /// Reads the answer to `request`. Throws the server's error for the whole request, ProtocolFailure if `response` is
+    /// not an answer to `request`, and SessionRefused if the client chose the session and the server does not know it.
     static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
                          std::string_view url, Surrounding around = {});
 
-    /// A value that came otherwise, with the bytes of its tensors.
+    /// Wraps a value that did not come as an HTTP answer, with the bytes of its tensors.
     static Incoming of_value(std::shared_ptr<const json_rpc::Json> value, std::span<const std::byte> tensors,
                              std::shared_ptr<const void> owner, const TensorPorts& ports, Surrounding around);
 
     /// The result of a single call.
     void result(detail::ResultSlot& slot) const;
-    /// The same as it came, no tensor or literal looked for; {"$tensor": null} where that is all there is.
+    /// The JSON of the result of a single call, without reading tensors and literals in it. {"$tensor": null} if the
+    /// answer is a single tensor that was not parsed as JSON.
     const json_rpc::Json& raw_result() const;
-    /// The tensor that the result of a single call is. Throws ResultMismatch where it is none.
+    /// The result of a single call as a tensor. Throws ResultMismatch if it is not a tensor.
     codec::TensorPointer tensor() const;
-    /// The result of the call with that id; throws its error. `method` is for messages.
+    /// Reads the result of the call with that id, or throws its error. `method` is for error texts.
     void result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const;
 
 private:
@@ -78,8 +80,8 @@ private:
 
     void give_up_unread() noexcept;
 
-    std::vector<json_rpc::Response> responses_;    ///< none where a value or a tensor is all there is
-    std::shared_ptr<const json_rpc::Json> value_;  ///< of one that came otherwise
+    std::vector<json_rpc::Response> responses_;    ///< empty if the answer is a single value or tensor
+    std::shared_ptr<const json_rpc::Json> value_;  ///< from of_value(); else null
     std::unique_ptr<Port> port_;
     std::unique_ptr<AnsweredObjects> objects_;
 };

@@ -12,10 +12,10 @@ namespace shared_tensor::client {
 namespace {
 
 constexpr std::size_t kAtOnce = 1000;  // an id has 34 characters, a packet 64 KiB
-/// Nothing waits for this word: a thread that is woken for it each time would take its time from the calls that bring
-/// the leases. A lease that is not confirmed ends, after a minute unless the server was told otherwise.
+/// No call waits for a confirmation. Waking a thread for each lease would take its time from the calls that bring the
+/// leases. An unconfirmed lease ends after a minute, unless the server has another limit.
 constexpr std::chrono::seconds kConfirmWithin{2};
-/// What waits meanwhile is little: in that time nobody fills much memory anew.
+/// A client cannot fill much memory in this time, so little memory waits for its release.
 constexpr std::chrono::milliseconds kReleaseWithin{2};
 
 }  // namespace
@@ -34,13 +34,13 @@ void LeaseWords::add(Waiting State::*to, const std::string& lease, std::chrono::
     if (!first) return;
     try {
         later_(delay, [this, to] { tell(to); });
-    } catch (...) {  // no memory, no thread: the next one tries again
+    } catch (...) {  // no memory or no thread: the next lease tries again
         state_.with([&](State& state) { (state.*to).will_be_told = false; });
         throw;
     }
 }
 
-/// What else waits goes with what is due.
+/// Sends all waiting leases, not only the leases that are due.
 void LeaseWords::tell(Waiting State::*due) noexcept {
     std::vector<std::string> confirmed, released, retired;
     state_.with([&](State& state) {
@@ -56,7 +56,7 @@ void LeaseWords::tell(Waiting State::*due) noexcept {
         send("lease.release", released);
         send("lease.retire", retired);
     } catch (const std::exception& error) {
-        log::debug("leases end with their channel only: ", error.what());
+        log::debug("leases were not confirmed or released, so they end with their channel: ", error.what());
     }
 }
 

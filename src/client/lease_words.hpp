@@ -11,29 +11,30 @@
 
 namespace shared_tensor::client {
 
-/// What a server is told of its leases: which ones we have, and which ones we have done with. Many at once and a little
-/// later: each message costs both processes a system call and a hand-over between threads.
+/// Sends lease acknowledgements to a server: which leases the client has, and which leases it no longer needs. It sends
+/// many in one message and a little later, because each message costs both processes a system call and a hand-over
+/// between threads.
 /// Thread safety: confirm() and release() from any thread; neither blocks.
 class LeaseWords {
 public:
-    /// Runs the work after that time on some thread, unless the owner of these words is gone by then.
+    /// Runs `work` after `delay` on some thread, unless the owner of the LeaseWords is gone by then.
     using Later = std::function<void(std::chrono::milliseconds delay, std::function<void()> work)>;
-    /// Sends one message. Throws what it likes: these leases end with their channel only.
+    /// Sends one message. If it throws a std::exception, the leases end only with their channel.
     using Tell = std::function<void(const char* method, std::span<const std::string> leases)>;
 
     LeaseWords(Later later, Tell tell) : later_(std::move(later)), tell_(std::move(tell)) {}
 
-    /// Within 2 s; not at all where it is released before. Throws std::bad_alloc, and what Later throws.
+    /// Confirms a lease within 2 s, unless it is released before. Throws std::bad_alloc, and the exceptions of Later.
     void confirm(const std::string& lease);
-    /// Within 2 ms. Throws the same.
+    /// Releases a lease within 2 ms. Throws as confirm() does.
     void release(const std::string& lease);
-    /// The same, of a lease whose memory must never be used again.
+    /// Ends a lease whose memory must never be used again, within 2 ms. Throws as confirm() does.
     void retire(const std::string& lease);
 
 private:
     struct Waiting {
         std::vector<std::string> leases;
-        bool will_be_told = false;  ///< with all that come until then
+        bool will_be_told = false;  ///< a message is scheduled; it includes leases that are added until then
     };
     struct State {
         Waiting confirmed, released, retired;

@@ -16,13 +16,13 @@ namespace {
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 
-constexpr milliseconds kLongestWait{20'000};  // of one request: below the server's bound
-constexpr milliseconds kAnswerTime{10'000};   // beyond the time that a request waits in the server
+constexpr milliseconds kLongestWait{20'000};  // in one request: below the server's limit
+constexpr milliseconds kAnswerTime{10'000};   // in addition to the time that a request waits in the server
 constexpr milliseconds kForEver{std::chrono::hours(24 * 365)};
 
 using Metadata = std::map<std::string, std::string>;
 
-/// tensor.put: what all its forms have in common.
+/// The parameters that all forms of tensor.put have.
 class PutArguments : public detail::Arguments {
 public:
     PutArguments(std::string_view name, const PutOptions& options) : name_(name), options_(&options) {}
@@ -203,7 +203,7 @@ Published NamedTensors::put(std::string_view name, const TensorRef& tensor, cons
 
 namespace {
 
-/// Memory that is shared with the server where that can be: then nothing is copied on the way there.
+/// Takes memory that is shared with the server if possible, so that the tensors are sent without a copy.
 tensor::TakeBlock block_from(const client::Core& core) {
     return [&core](std::uint64_t bytes) {
         try {

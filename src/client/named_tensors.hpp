@@ -10,16 +10,16 @@
 
 namespace shared_tensor {
 
-/// What was read of one version.
+/// The content of one version of a named tensor.
 struct NamedTensor::Content {
     std::string name;
     std::uint64_t version = 0;
     std::map<std::string, std::string> metadata;
-    codec::TensorPointer tensor;  ///< null: a set
-    tensor::TensorMap members;    ///< of a set; all of them keep its one allocation
+    codec::TensorPointer tensor;  ///< null for a set
+    tensor::TensorMap members;    ///< of a set; each member keeps the single allocation of the set
 };
 
-/// `members` are pairs of a name and a tensor. Throws std::invalid_argument for a name that comes twice.
+/// `members` are pairs of a name and a tensor. Throws std::invalid_argument for a name that occurs twice.
 template <class Members>
 tensor::TensorMap by_name(const Members& members) {
     tensor::TensorMap tensors;

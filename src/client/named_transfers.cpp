@@ -1,4 +1,4 @@
-// Named tensors as files, in parallel ranges and parts.
+// NamedTensors: pull() and push(), which transfer named tensors as files, in parallel ranges and parts.
 
 #include <memory>
 #include <span>
@@ -48,7 +48,7 @@ client::DownloadForm form_of(const PullOptions& options) {
     return {options.connections, options.range_bytes, options.verify};
 }
 
-/// "[2,3]" and "float32", as the header fields of a raw file say.
+/// Reads a raw file. Its header fields contain the shape ("[2,3]") and the dtype ("float32").
 void read_raw(const client::Downloaded& file, const client::TensorPorts& ports, NamedTensor::Content& content) {
     const auto dtype = file.headers.find("Shared-Tensor-Dtype"), shape = file.headers.find("Shared-Tensor-Shape");
     auto sizes = nlohmann::json::parse(shape.value_or(""), nullptr, false);
@@ -64,7 +64,7 @@ void read_safetensors(const client::Downloaded& file, NamedTensor::Content& cont
     for (const auto& [name, place] : read.set.manifest)
         content.members.emplace_hint(content.members.end(), name, tensor::member_of(read.set, place));
     if (!file.headers.find("Shared-Tensor-Dtype")) return;  // a set
-    if (content.members.size() != 1) throw tensor::SafetensorsError("it has not the one tensor that it should have");
+    if (content.members.size() != 1) throw tensor::SafetensorsError("it does not contain exactly one tensor");
     content.tensor = content.members.begin()->second;
     content.members.clear();
 }
@@ -107,7 +107,7 @@ client::UploadForm form_of(const PushOptions& options) {
     return {options.connections, options.part_bytes, options.verify, options.resume && !options.put.if_version};
 }
 
-/// `file` must outlive what is made of it.
+/// `file` must outlive the result.
 client::UploadFile to_send(std::string_view name, const tensor::TensorFile& file, tensor::FileForm form,
                            const PushOptions& options) {
     client::UploadFile sent;
@@ -141,7 +141,7 @@ Published NamedTensors::push(std::string_view name, const TensorRef& tensor, con
     const client::UploadForm form = form_of(options);
     codec::TensorPointer handle = tensor::make_handle(tensor);
     if (tensor::ElementReader(handle).data() == nullptr) handle = tensor::copy_tensor(handle, tensor::plain_block);
-    // Metadata has its place in safetensors only, which lacks some dtypes.
+    // Only safetensors has metadata, but it lacks some dtypes.
     const bool is_raw = options.put.metadata.empty();
     const auto file_form = is_raw ? tensor::FileForm::raw : tensor::FileForm::safetensors;
     const auto file =

@@ -12,7 +12,7 @@ namespace shared_tensor::client {
 
 namespace {
 
-constexpr std::size_t kAtOnce = 1000;  // of an id's 34 characters each
+constexpr std::size_t kAtOnce = 1000;  // ids in one request; an id has 34 characters
 
 }  // namespace
 
@@ -24,7 +24,7 @@ ObjectPointer Objects::adopt(std::string id, std::string type) {
             }};
 }
 
-/// One that is lost for want of memory ends with its session, or when it was not used for a time.
+/// A handle that cannot be queued for lack of memory ends with its session, or after some time without use.
 void Objects::release_later(std::string id) noexcept {
     if (!process_.is_here()) return;
     try {
@@ -51,15 +51,15 @@ void Objects::tell() noexcept {
             release_(std::vector<std::string>(first, first + count));
         }
     } catch (const std::exception& error) {
-        log::debug("handles of objects were left to the end of their session: ", error.what());
+        log::debug("handles of objects could not be released, so they end with their session: ", error.what());
     }
 }
 
 std::shared_ptr<const codec::Value> AnsweredObjects::value(const codec::Json&) {
-    throw InvalidValue({}, "a result", "a name of one");
+    throw InvalidValue({}, "a result", "a reference to a result");
 }
 
-/// Results may be read twice: the handle is still one.
+/// A result may be read twice: both reads return the same handle.
 ObjectPointer AnsweredObjects::object(const codec::Json& handle) {
     const bool is_handle = handle.is_object() && handle.contains("id") && handle["id"].is_string();
     const auto objects = is_handle && objects_ ? objects_() : nullptr;

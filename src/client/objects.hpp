@@ -12,11 +12,12 @@
 
 namespace shared_tensor::client {
 
-/// The handles of objects that a client was given: each is released when the last copy of its Object goes, many in one
-/// request, on a thread of its own. Thread safety: all methods from any thread.
+/// The handles of objects that a client received. A handle is released when the last copy of its Object is destroyed. A
+/// background thread releases handles, many in one request. Thread safety: all methods from any thread.
 class Objects : public std::enable_shared_from_this<Objects> {
 public:
-    /// Asks the server to release handles; may block, must not throw. What it holds stays while there are Objects.
+    /// Asks the server to release handles. May block. If it throws, the handles end with their session. Its captures
+    /// live as long as any Object.
     using Release = std::function<void(const std::vector<std::string>& ids)>;
     explicit Objects(Release release) : release_(std::move(release)) {}
 
@@ -25,20 +26,20 @@ public:
 private:
     struct State {
         std::vector<std::string> waiting;
-        bool telling = false;  ///< it is on its way
+        bool telling = false;  ///< tell() is scheduled
     };
     void release_later(std::string id) noexcept;
     void tell() noexcept;
 
-    const ProcessMark process_;  ///< one that was forked off has copies of our handles, and no say in their end
+    const ProcessMark process_;  ///< a forked child has copies of the handles, and must not release them
     const Release release_;
     Guarded<State> state_;
 };
 
-/// Of the client that got an answer; null when it is gone.
+/// Returns the handles of the client that received an answer; null if the client is gone.
 using ObjectsOf = std::function<std::shared_ptr<Objects>()>;
 
-/// Reads the handles of an answer: each belongs to who reads it first, and is given back when that goes.
+/// Reads the handles in an answer. The first read of a handle adopts it. Later reads return the same Object.
 class AnsweredObjects final : public codec::References {
 public:
     explicit AnsweredObjects(ObjectsOf objects) : objects_(std::move(objects)) {}

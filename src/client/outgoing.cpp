@@ -11,7 +11,7 @@
 
 namespace shared_tensor::client {
 
-/// What its text was made from.
+/// The request and its parameters, kept to write the text again.
 struct Outgoing::Written {
     json_rpc::Request request;
     codec::Value params;
@@ -64,7 +64,7 @@ void Outgoing::print(const Written& item) {
         }
         objects_.insert(objects_.end(), item.params.objects.begin(), item.params.objects.end());
     } catch (...) {
-        text_.resize(start);  // the others of a batch may still be sent
+        text_.resize(start);  // the other items of a batch may still be sent
         throw;
     }
     ++items_;

@@ -18,45 +18,47 @@ namespace shared_tensor::client {
 
 class OutgoingPort;
 
-/// One request being made: a call, a notification, or a batch of both. Holds the arguments' tensors by reference and
-/// may be sent again and again. Belongs to one thread at a time.
+/// A request to the server: a call, a notification, or a batch of both. Holds the arguments' tensors by reference. May
+/// be sent repeatedly. Belongs to one thread at a time.
 class Outgoing {
 public:
     enum class Form { single, batch };
-    /// Ids count up from `first_id`. `ports` must outlive it. `require` is that of CallOptions.
+    /// The first call gets the id `first_id`, each further call the next number. `ports` must outlive the request.
+    /// `require` is CallOptions::require.
     Outgoing(Form form, std::uint64_t first_id, const TensorPorts& ports, std::string require = {});
     Outgoing(Outgoing&&) noexcept;
     ~Outgoing();
 
-    /// Writes a call; its id. Throws TransportNotPossible for a tensor that cannot go as it is required to. `meta` is
-    /// the request's own member of that name, null for none.
+    /// Appends a call and returns its id. `meta` is the request's member "meta", null for none. Throws
+    /// TransportNotPossible for a tensor that cannot cross as required.
     std::uint64_t call(std::string_view method, const detail::Arguments& arguments, json_rpc::Json meta = nullptr);
     void notify(std::string_view method, const detail::Arguments& arguments);
 
-    /// The end: nothing may be added after it.
+    /// Completes the request: nothing may be added afterwards.
     void finish();
 
     bool is_batch() const { return form_ == Form::batch; }
     bool wants_answer() const { return calls_ > 0; }
     std::size_t size() const { return items_; }
-    /// Of a single call; of the first call of a batch.
+    /// The id of a single call, or of the first call of a batch.
     std::uint64_t first_id() const { return first_id_; }
-    /// For messages: the only call's, empty for a batch.
+    /// The method of a single request, for error texts; empty for a batch.
     const std::string& method() const { return method_; }
 
-    /// The server has read it.
+    /// Called when the server has read the request.
     void answered() const noexcept;
-    /// The session in whose memory a tensor of it lies; empty where none does.
+    /// The session in whose shared memory a tensor of the request lies; empty if no tensor does.
     std::string memory() const;
 
     std::string_view content_type() const;
-    /// The same single call, written anew: its tensors go as they would go now. Throws as call() does.
+    /// Writes the same single call again: its tensors use the transports that are possible now. Throws as call() does.
     Outgoing again() const;
-    /// Bytes that were copied for its tensors.
+    /// Bytes that were copied for the tensors of the request.
     std::uint64_t copied() const;
     bool has_tensors() const { return written_ != nullptr; }
 
-    /// The whole body, viewing what is kept here: shared, so a try that is given up harms no later one.
+    /// The whole body. Its parts view and share memory of the request, so an abandoned try does not disturb later
+    /// tries.
     std::vector<BodyPart> body() const;
 
 private:
@@ -74,7 +76,7 @@ private:
     std::unique_ptr<OutgoingPort> port_;
     std::shared_ptr<const Written> written_;  // a single call with tensors
     std::shared_ptr<const std::string> head_;
-    std::vector<ObjectPointer> objects_;  // whose handles it names
+    std::vector<ObjectPointer> objects_;  // their handles are in the request
 };
 
 }  // namespace shared_tensor::client

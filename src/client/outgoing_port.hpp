@@ -9,7 +9,8 @@
 
 namespace shared_tensor::client {
 
-/// The tensors of one message to the server. Most have none: what carries them is made for the first one.
+/// The tensors of one message to the server. The real port is made for the first tensor, because most messages have
+/// none.
 class OutgoingPort final : public codec::TensorPort {
 public:
     OutgoingPort(const TensorPorts& ports, std::string require) : ports_(&ports), require_(std::move(require)) {}
@@ -21,7 +22,7 @@ public:
     }
 
     std::unique_ptr<OutgoingPort> another() const { return std::make_unique<OutgoingPort>(*ports_, require_); }
-    /// Null when there was none.
+    /// Null if the message has no tensor.
     const OutgoingTensors* used() const { return real_.get(); }
     std::unique_ptr<OutgoingTensors> take() { return std::move(real_); }
     void answered() noexcept {
@@ -38,7 +39,8 @@ private:
     std::unique_ptr<OutgoingTensors> real_;
 };
 
-/// What stands for an object in what is sent. Throws std::invalid_argument for one that came from nowhere.
+/// The handle of an object, as messages contain it. Throws std::invalid_argument if the object did not come from a
+/// server.
 inline codec::Json handle_of(const ObjectPointer& object) {
     if (object->id.empty())
         throw std::invalid_argument("an object that did not come from a server cannot be passed to one");

@@ -27,7 +27,7 @@ std::optional<Number> number_in(std::string_view text) {
     return read.ec == std::errc() ? std::optional(number) : std::nullopt;
 }
 
-/// "name;first=1;second=2": calls `use` with each member and its text.
+/// Reads "name;first=1;second=2": calls `use` with each member and its text, and returns the name.
 template <class Use>
 std::string_view read_members(std::string_view entry, Use use) {
     std::string_view name;

@@ -12,18 +12,18 @@
 
 namespace shared_tensor::client {
 
-/// What a server says of the times of a call, in Server-Timing. None: it said nothing.
+/// The times of a call in the server, from Server-Timing. A time is empty if the field did not contain it.
 struct ServerTimes {
     std::optional<std::chrono::nanoseconds> queue, compute;
 };
 
-/// Reads the field's value: "queue;dur=0.012, compute;dur=1.250", in milliseconds. Passes over what it does not know.
+/// Reads the field's value: "queue;dur=0.012, compute;dur=1.250", in milliseconds. Skips unknown entries.
 ServerTimes read_server_times(std::string_view field);
 
 /// Reads the value of Shared-Tensor-Transport: "shm;tensors=2;copied=0, body;tensors=1;copied=400".
 std::vector<Receipt::Transport> read_transports(std::string_view field);
 
-/// Notes what an answer says. `copied`: bytes that the client copied for its request.
+/// Fills `receipt` from the header fields of an answer. `copied`: bytes that the client copied for the request.
 void note_answer(Receipt& receipt, const http::Headers& headers, std::uint64_t copied);
 
 }  // namespace shared_tensor::client

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 double random_fraction() {
     thread_local std::minstd_rand generator{std::random_device{}()};
     thread_local ProcessMark process;
-    if (!process.is_here()) {  // else all forked children wait for the same times
+    if (!process.is_here()) {  // otherwise all forked children would wait for the same times
         generator.seed(std::random_device{}());
         process = ProcessMark();
     }

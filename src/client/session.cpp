@@ -41,7 +41,7 @@ Session::Opened::~Opened() {
     try {
         core.notify("session.close", detail::ArgumentsOf<>(), options);
     } catch (const std::exception& error) {
-        log::debug("a session was left to the server's time limit: ", error.what());
+        log::debug("a session could not be closed, so it ends after the server's time limit: ", error.what());
     }
 }
 

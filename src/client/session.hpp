@@ -8,21 +8,21 @@
 
 namespace shared_tensor::client {
 
-/// A session in the server, closed at its end. Shared by the copies of a Client. A forked child has a session of its
-/// own, opened when it first needs one, and closes only that one.
+/// A session in the server; the destructor closes it. The copies of a Client share it. A forked child opens its own
+/// session when it first needs one, and closes only that session.
 /// Thread safety: token() from any thread.
 class Session {
 public:
-    /// Opens it. Blocks. Throws as calls do.
+    /// Opens the session. Blocks. Throws as calls do.
     explicit Session(std::shared_ptr<Core> core);
 
-    /// Its name in this process. In a forked child the first call opens the child's session: it blocks then, and throws
-    /// as calls do.
+    /// The token of this process's session. In a forked child the first call opens the child's session: it blocks, and
+    /// throws as calls do.
     const std::string& token() const;
 
 private:
-    /// That of one process. The end of it blocks for a short time; if the server can't be told, it ends the session by
-    /// itself some minutes later.
+    /// The session of one process. The destructor blocks for 2 s at most. If it cannot reach the server, the server
+    /// ends the session by itself some minutes later.
     struct Opened {
         explicit Opened(Core& owner);
         Opened(const Opened&) = delete;

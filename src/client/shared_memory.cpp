@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kOfParent = "the local channel belongs to the process that this one was forked from";
 
-/// The texts of a list that is a member; none where it is something else.
+/// The strings in the list `object[member]`; empty if it is not a list.
 std::vector<std::string> texts_of(const Json& object, const char* member) {
     std::vector<std::string> result;
     const auto list = object.is_object() ? object.find(member) : object.end();
@@ -45,7 +45,7 @@ Json list_of(std::span<const std::string> texts) {
 
 }  // namespace
 
-/// A message that names a segment of ours.
+/// A message that names a segment of this client.
 class SharedMemory::Use final : public tensor::Hold {
 public:
     Use(std::shared_ptr<SharedMemory> memory, std::string segment)
@@ -98,7 +98,7 @@ SharedMemory::SharedMemory(const std::string& path, std::string token)
     }
 }
 
-/// The channel ends first: none of its events may find the rest gone.
+/// The channel ends first, because its events use the other members.
 SharedMemory::~SharedMemory() {
     channel_.reset();
     ended();
@@ -116,7 +116,7 @@ std::string SharedMemory::open_session(bool keeps_state) {
     const auto answer = channel_->ask("session.open", std::move(params));
     const auto session = answer.result.is_object() ? answer.result.find("session") : answer.result.end();
     if (session == answer.result.end() || !session->is_string())
-        throw ChannelGone("the local channel belongs to something that is no shared-tensor-server");
+        throw ChannelGone("the process on the local channel is not a shared-tensor-server");
     if (const auto ways = answer.result.find("ways"); ways_.is_null() && ways != answer.result.end()) ways_ = *ways;
     devices_.connected(channel_->peer().pid, texts_of(answer.result, "devices"));
     return session->get<std::string>();
@@ -133,7 +133,7 @@ json_rpc::Json SharedMemory::ways() const {
 
 std::string SharedMemory::accepted() const { return media_.viable(tensor::Way::cuda_ipc) ? "cuda_ipc, shm" : "shm"; }
 
-/// Its words go out with ours.
+/// The lease messages for devices are sent together with those for segments.
 DeviceServer::Channel SharedMemory::device_channel() {
     return {[this](const std::string& lease) { words_.confirm(lease); },
             [this](const std::string& lease) { words_.release(lease); },
@@ -171,16 +171,16 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
     const std::size_t size = mapping->size();
     std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment, lease,
                                                             made = ForkMark()](shm::Mapping* done) {
-        if (!self->process_.is_here()) {  // a forked child's copy: the lease is its parent's
+        if (!self->process_.is_here()) {  // a forked child's copy: the lease belongs to the parent
             delete done;                  // NOLINT(cppcoreguidelines-owning-memory): unmaps it here
             return;
         }
-        if (!made.is_alone()) {  // a forked child may read it still
+        if (!made.is_alone()) {  // a forked child may still read it
             const std::unique_ptr<shm::Mapping> ended(done);
             return self->leave(segment, lease);
         }
-        // A hand-over to the closer costs more than this. The end of the channel, if we are its last owner, does
-        // not.
+        // This costs less than a hand-over to the closer. But if `self` is the last owner, the channel would end here,
+        // which costs more.
         if (self.use_count() > 1 && done->forget_writes_if_cheap())
             return self->give_back(segment, lease, std::unique_ptr<shm::Mapping>(done), true);
         auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
@@ -189,7 +189,7 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
     return {data, size, std::move(owner)};
 }
 
-/// What cannot be mapped is not read: its lease is given back at once, not left to run out.
+/// If the segment cannot be mapped, its lease is released at once, because the tensor will not be read.
 std::unique_ptr<shm::Mapping> SharedMemory::map(const std::string& segment, const std::string& lease) {
     try {
         return mappings_.take(segment, [&] { return ask_for(segment); });
@@ -199,7 +199,7 @@ std::unique_ptr<shm::Mapping> SharedMemory::map(const std::string& segment, cons
     } catch (const std::bad_alloc&) {
         words_.release(lease);
         throw RpcError(static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
-                       "this process has no room to map the result: let go of other tensors, ask for less at a time, "
+                       "this process has no room to map the result: release other tensors, ask for less at a time, "
                        "or raise its limit (ulimit -v)");
     }
 }
@@ -228,10 +228,10 @@ TensorExpired SharedMemory::expired(std::string_view why) {
     return {static_cast<int>(ErrorCode::unknown_or_expired),
             "Unknown or expired",
             {},
-            "the result's memory cannot be had any more: " + std::string(why) + "; call again"};
+            "the result's memory is no longer available: " + std::string(why) + "; call again"};
 }
 
-/// The server may use the memory for something else as soon as it is told: not before our writes are forgotten.
+/// The server may use the memory again as soon as it knows of the release, so this process drops its writes first.
 void SharedMemory::give_back(const std::string& segment, const std::string& lease,
                              std::unique_ptr<shm::Mapping> mapping, bool is_clean) noexcept {
     try {
@@ -239,17 +239,17 @@ void SharedMemory::give_back(const std::string& segment, const std::string& leas
         if (!viable()) mappings_.forget(segment);
         words_.release(lease);
     } catch (const std::exception& error) {
-        log::debug("a lease ends with its channel only: ", error.what());
+        log::debug("a lease could not be released, so it ends with its channel: ", error.what());
     }
 }
 
-/// The server gives this memory to nobody: somebody reads it who will not say when he has done.
+/// Retires the lease: a forked child may read the memory without a time limit, so the server must not use it again.
 void SharedMemory::leave(const std::string& segment, const std::string& lease) noexcept {
     try {
         mappings_.forget(segment);
         words_.retire(lease);
     } catch (const std::exception& error) {
-        log::debug("a lease ends with its channel only: ", error.what());
+        log::debug("a lease could not be released, so it ends with its channel: ", error.what());
     }
 }
 
@@ -263,7 +263,7 @@ shm::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {
     }
 }
 
-/// When its last tensor goes, the server is asked whether it has done with it too.
+/// When the last tensor in the memory ends, the server is asked whether it still uses the memory.
 TensorRef SharedMemory::make_tensor(std::span<const std::int64_t> shape, DType dtype) {
     struct Born {
         shm::PooledSegmentPointer segment;
@@ -316,7 +316,7 @@ tensor::ShmPeer::Lent SharedMemory::lend(shm::PooledSegmentPointer segment, std:
             known.set_value();
         } catch (...) {
             known.set_exception(std::current_exception());
-            state_.with([&](State& state) { state.offered[id].known = {}; });  // a later tensor there may try again
+            state_.with([&](State& state) { state.offered[id].known = {}; });  // a later tensor in it may try again
         }
     }
     try {
@@ -348,7 +348,7 @@ void SharedMemory::finished(const std::string& segment, bool answered) {
         });
 }
 
-/// Segments that nobody here uses any more: the server says when nobody there does.
+/// Asks for the segments that this process no longer uses. The server reports when it no longer uses them either.
 void SharedMemory::ask_back() {
     std::vector<std::string> wanted;
     std::vector<shm::PooledSegmentPointer> lost;
@@ -363,21 +363,21 @@ void SharedMemory::ask_back() {
         }
     });
     for (const auto& one : lost)
-        one->retire();  // the pool tells the server that it is gone
+        one->retire();  // the pool then reports to the server that the segment is gone
     lost.clear();
     if (wanted.empty()) return;
     try {
         const auto answer = channel_->ask("segment.recycle", {{"segments", list_of(wanted)}});
         came_back(texts_of(answer.result, "free"));
     } catch (const std::exception& error) {
-        log::debug("segments stay with the server: ", error.what());
+        log::debug("could not ask the server for segments: ", error.what());
     } catch (const json_rpc::Error& error) {
-        log::debug("segments stay with the server: ", error.message);
+        log::debug("could not ask the server for segments: ", error.message);
     }
 }
 
 void SharedMemory::came_back(const std::vector<std::string>& segments) {
-    std::vector<shm::PooledSegmentPointer> back;  // into the pool without the lock
+    std::vector<shm::PooledSegmentPointer> back;  // goes back into the pool outside the lock
     state_.with([&](State& state) {
         for (const std::string& id : segments) {
             const auto found = state.offered.find(id);

@@ -20,32 +20,35 @@
 
 namespace shared_tensor::client {
 
-/// Memory shared with one server: its segments that we have mapped, ours that it may map, memory of devices, and the
-/// local channel on which all is arranged. Tensors that view the server's memory keep it alive.
+/// The memory shared with one server: the server's segments that this client has mapped, the client's segments that the
+/// server may map, device memory, and the local channel that manages them. Tensors that view the server's memory keep
+/// this object alive.
 /// Thread safety: all methods from any thread.
 class SharedMemory final : public tensor::ShmPeer, public std::enable_shared_from_this<SharedMemory> {
 public:
-    /// Throws ChannelGone with the reason: nobody listens there, another user's, refused.
+    /// Connects to the server. Throws ChannelGone with the reason: no process listens at `path`, the process belongs to
+    /// another user, or it rejected the client.
     static std::shared_ptr<SharedMemory> connect(const std::string& path, const std::string& token);
     ~SharedMemory() override;
 
-    /// Names us in HTTP requests; keeps no state between calls.
+    /// The session that names this client in HTTP requests. It keeps no state between calls.
     const std::string& session() const { return session_; }
-    /// A session that does, tied to the same channel. Throws ChannelGone, json_rpc::Error.
+    /// Opens a session that keeps state, bound to the same channel. Blocks. Throws ChannelGone, json_rpc::Error.
     std::string open_stateful_session();
     const tensor::Media& media() const { return media_; }
-    /// For each way that tensors can go yes or why not, as the server said, and as was found out since.
+    /// For each transport whether it is usable, else the reason: as the server listed it, updated by failures since
+    /// then.
     json_rpc::Json ways() const;
-    /// Device memory between us and the server.
+    /// The device memory shared with the server.
     DeviceServer& devices() { return devices_; }
-    /// Into `made`: an uninitialised tensor in memory of ours that the server may map.
+    /// Returns an uninitialised tensor in memory that the server may map, or in ordinary memory if that is exhausted.
     TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype);
-    /// Nobody has read the tensors of these leases, and nobody will.
+    /// Releases leases whose tensors will not be read.
     void give_up(const std::vector<std::string>& leases);
     void confirm(const std::vector<std::string>& leases);
-    /// For a result in memory of a channel that is gone.
+    /// The error for a result in memory of a channel that has ended.
     static TensorExpired expired(std::string_view why);
-    /// In words of Shared-Tensor-Accept: what such memory can carry.
+    /// The transports that this memory offers, as Shared-Tensor-Accept lists them.
     std::string accepted() const;
 
     // tensor::ShmPeer
@@ -57,13 +60,14 @@ public:
 
 private:
     class Use;
-    /// A segment of ours that the server has, or is getting, until it goes back to the system.
+    /// A segment of this client that the server has or is about to get. It stays listed until it goes back to the
+    /// system.
     struct Offered {
         shm::PooledSegmentPointer keep;  ///< null while it is idle in the pool
-        std::shared_future<void> known;  ///< to the server
+        std::shared_future<void> known;  ///< ready when the server knows the segment
         std::size_t in_flight = 0;       ///< messages that name it
         bool asked_back = false;
-        bool uncertain = false;  ///< a message that names it may reach the server at any time
+        bool uncertain = false;  ///< a message that names it may still reach the server
     };
     struct State {
         bool gone = false;

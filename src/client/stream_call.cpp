@@ -18,7 +18,7 @@ Json meta_of(const CallOptions& call, const ClientOptions& client) {
     return meta;
 }
 
-/// The session was the client's own choice, and the server does not know it any more.
+/// True if the client chose the session itself, and the server does not know it any more.
 bool is_own_session_lost(const RpcError& error, const std::string& shared, const CallOptions& options) {
     if (!options.session.empty() || shared.empty()) return false;
     return error.is(ErrorCode::unknown_or_expired) && details_of(error).kind == "session";
@@ -36,7 +36,7 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
         request.call(method, arguments, meta_of(options, core->options()));
         request.finish();
         const std::string shared = core->session_for(request);
-        CallOptions later = options;  // of what its messages fetch
+        CallOptions later = options;  // for requests that fetch tensors of the call's messages
         later.timeout.reset();
         const auto call = shared_in_its_process(
             new Streaming({core, session, std::move(later), request.first_id(), std::string(method), shared,

@@ -12,8 +12,8 @@ namespace shared_tensor::client {
 class Core;
 struct Session;
 
-/// Starts a call that streams, on a WebSocket of its own; returns when the server is about to run it. `session` is kept
-/// as long as the call. Throws as calls do.
+/// Starts a call that streams, on its own WebSocket. Blocks until the server is about to run the function. The call
+/// keeps `session`. Throws as calls do.
 std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& core, std::shared_ptr<Session> session,
                                                    std::string_view method, const detail::Arguments& arguments,
                                                    const CallOptions& options);

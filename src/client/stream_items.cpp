@@ -22,11 +22,11 @@ void give_up(const streams::Item& item, Core& core) noexcept {
     try {
         if (const auto leases = leases_in(item); !leases.empty()) core.ports().give_up(leases);
         if (item.value == nullptr || !item.value->is_structured()) return;
-        AnsweredObjects objects(core.objects_of_answers());  // what it has is released with it
+        AnsweredObjects objects(core.objects_of_answers());  // its destructor releases what it has adopted
         codec::for_each_placeholder(*item.value, [&](const codec::Json& place) {
             if (place.begin().key() == "$object") objects.object(place.begin().value());
         });
-    } catch (const std::exception&) {  // no memory, or no handle: it ends with the session
+    } catch (const std::exception&) {  // no memory, or not a handle: the object ends with its session
     }
 }
 
@@ -35,7 +35,7 @@ void LentItems::add(std::string stream, std::uint64_t item, std::unique_ptr<Outg
 }
 
 void LentItems::taken(std::string_view stream, std::uint64_t items) {
-    std::vector<Lent> done;  // goes outside the lock
+    std::vector<Lent> done;  // destroyed outside the lock
     lent_.with([&](std::vector<Lent>& lent) {
         const auto first = std::stable_partition(
             lent.begin(), lent.end(), [&](const Lent& one) { return one.stream != stream || one.item >= items; });

@@ -12,18 +12,18 @@
 
 namespace shared_tensor::client {
 
-/// The leases of the tensors that an item brought.
+/// The leases of the tensors in an item.
 std::vector<std::string> leases_in(const streams::Item& item);
-/// An item that will not be read: gives its tensors and objects back to the server.
+/// Releases the tensors and objects of an item that will not be read.
 void give_up(const streams::Item& item, Core& core) noexcept;
 
-/// Tensors in shared memory that items named and the server has not taken yet. Thread-safe.
+/// The tensors in shared memory of items that were sent and that the server has not taken yet. Thread-safe.
 class LentItems {
 public:
     void add(std::string stream, std::uint64_t item, std::unique_ptr<OutgoingTensors> tensors);
-    /// The server has taken the first `items` of that stream.
+    /// Called when the server has taken the first `items` items of `stream`.
     void taken(std::string_view stream, std::uint64_t items);
-    /// The function has returned: it reads none of them any more.
+    /// Called when the function has returned: it reads no more items.
     void all_taken();
 
 private:

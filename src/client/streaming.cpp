@@ -15,7 +15,7 @@ namespace {
 
 using json_rpc::Json;
 
-/// What comes from a server may nest deeper than requests.
+/// Messages of a server may nest deeper than requests.
 json_rpc::ParseLimits limits_of(std::size_t bytes) {
     json_rpc::ParseLimits limits;
     limits.json.max_depth = 500;
@@ -70,12 +70,13 @@ std::optional<streams::Flow> Streaming::flow_of(std::string_view name) const {
     });
 }
 
-/// The stream of that name, or the only one of that direction.
+/// The stream of that name, or the only stream in that direction.
 streams::Flow Streaming::give(std::string_view name, bool written) {
     std::string known;
     std::vector<streams::Flow> fitting;
     const auto reject = [&](const std::string& why) {
-        throw std::invalid_argument(setup_.method + (written ? ": no Writer" : ": no Reader") + " can be had: " + why);
+        throw std::invalid_argument(setup_.method + (written ? ": no Writer" : ": no Reader") +
+                                    " is available: " + why);
     };
     for (streams::Flow& flow : flows()) {
         if (flow.info.reads != written) continue;
@@ -88,7 +89,7 @@ streams::Flow Streaming::give(std::string_view name, bool written) {
     if (fitting.size() > 1) reject("name one of " + known);
     const std::string& chosen = fitting.front().info.name;
     if (!state_.with([&](State& now) { return now.given.insert(chosen).second; }))
-        reject(chosen + " was given already");
+        reject("there is one for " + chosen + " already");
     return fitting.front();
 }
 
@@ -157,15 +158,15 @@ void Streaming::hear(const streams::Word& word, streams::Item item) {
     if (word.call != setup_.id) return;
     if (word.kind == Kind::ready) {
         const bool again = state_.with([](const State& now) { return now.ready; });
-        return again ? break_off("it says twice that it is ready") : become_ready(word);
+        return again ? break_off("it reports twice that it is ready") : become_ready(word);
     }
     const auto flow = flow_of(word.stream);
-    if (!flow || word.kind == Kind::cancel) return break_off("it speaks of a stream that there is not");
+    if (!flow || word.kind == Kind::cancel) return break_off("it names a stream that does not exist");
     item.value = word.value;
     item.cost += word.elsewhere_bytes;
     if (word.kind == Kind::item) {
         if (const auto leases = leases_in(item); !leases.empty())
-            setup_.core->ports().confirm(leases);  // it may be long until it is read
+            setup_.core->ports().confirm(leases);  // it may be read much later
     }
     const streams::Item unread{item.value};
     const streams::Heard heard = streams::hear(*flow, word, std::move(item));
@@ -200,7 +201,7 @@ void Streaming::take_answer(json_rpc::Response answer, streams::Item item) {
     setup_.socket->close(http::CloseCode::normal, "");
 }
 
-/// The first outcome stays.
+/// Only the first outcome counts.
 void Streaming::finish(StreamOutcome outcome, bool then_read) {
     const bool first = state_.with([&](State& now) {
         if (now.outcome) return false;
@@ -255,7 +256,7 @@ void Streaming::send(const streams::Flow& flow, std::string text_before, const W
     if (!setup_.socket->send_from(codec::frame_head(json), std::move(parts))) check();
 }
 
-/// The server reads the items by the session that the call was made with: memory of a later one would be foreign.
+/// The server reads the items with the session of the call, so memory of a later session cannot be used.
 std::string Streaming::required() const {
     const bool other = setup_.core->ports().session() != setup_.memory;
     return other && setup_.options.require.empty() ? "body" : setup_.options.require;
@@ -266,12 +267,12 @@ void Streaming::give_up(const std::deque<streams::Item>& items) noexcept {
         client::give_up(item, *setup_.core);
 }
 
-/// A Writer that goes while something is thrown has not written all: the call is cancelled.
+/// A Writer that an exception destroys has not written all items, so the call is cancelled.
 void Streaming::leave(const streams::Flow& flow, bool thrown) noexcept {
     if (!process_.is_here()) return;
     try {
         if (!thrown) return say(streams::end(setup_.id, flow.info.name));
-    } catch (const std::exception&) {  // no memory to say that it is whole
+    } catch (const std::exception&) {  // no memory for the message that the stream is complete
     }
     cancel();
 }

@@ -28,14 +28,14 @@
 
 namespace shared_tensor::client {
 
-/// What came of a call: its result as it came, or why there is none.
+/// The outcome of a call: its result, not read yet, or its error.
 struct StreamOutcome {
     streams::Item result{};
     std::exception_ptr error{};
 };
 
-/// The call, and the thread that reads its socket, unless one that waits for an item does. The ends of its streams keep
-/// it.
+/// A call that streams, and the thread that reads its socket. A thread that waits for an item may read instead (inline
+/// read). The ends of the call's streams keep it alive.
 class Streaming final : public detail::CallerStreams,
                         public streams::Call,
                         public std::enable_shared_from_this<Streaming> {
@@ -61,7 +61,8 @@ public:
         client::give_up(take_result(), *setup_.core);
     }
 
-    /// Sends the request and waits for the server to be ready. Throws what it answered instead.
+    /// Sends the request and blocks until the server is ready. Throws the error that the server answered instead, and
+    /// DeadlineExceeded.
     void open(const Outgoing& request, SteadyTime deadline);
 
     std::shared_ptr<detail::ItemSource> source(std::string_view name) override {
@@ -77,9 +78,9 @@ public:
 
 private:
     struct State {
-        bool ready = false;                       ///< the server is about to run it
-        std::vector<streams::Flow> flows{};       ///< known when it is ready
-        std::unordered_set<std::string> given{};  ///< streams that a Reader or Writer was given for
+        bool ready = false;                       ///< the server is about to run the function
+        std::vector<streams::Flow> flows{};       ///< known once `ready`
+        std::unordered_set<std::string> given{};  ///< names of the streams that have a Reader or Writer
         std::optional<StreamOutcome> outcome{};
     };
 
@@ -116,8 +117,8 @@ private:
     Guarded<State> state_;
     LentItems lent_;
     std::shared_ptr<const void> end_of_client_;
-    streams::LastItem last_item_;  ///< of whichever thread reads
-    std::jthread thread_;          // last: it uses all of the above
+    streams::LastItem last_item_;  ///< used only by the thread that reads
+    std::jthread thread_;          // last: it uses the other members
 };
 
 }  // namespace shared_tensor::client

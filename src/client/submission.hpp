@@ -10,10 +10,10 @@
 
 namespace shared_tensor::client {
 
-/// The parameters of task.submit around those of the call.
+/// The parameters of task.submit, which contain the parameters of the call.
 class SubmitArguments final : public detail::Arguments {
 public:
-    /// Views; the idempotency key and the task's times are taken from `options`.
+    /// Refers to all arguments. The idempotency key and the task's times are taken from `options`.
     SubmitArguments(std::string_view method, const detail::Arguments& inner, const CallOptions& options)
         : method_(method), inner_(&inner), options_(&options) {}
 
@@ -26,16 +26,16 @@ private:
     const CallOptions* options_;
 };
 
-/// With a key of its own if it has none: a submission whose answer was lost can then be repeated without harm.
+/// Adds an idempotency key if there is none, so that a submission whose answer was lost can be repeated without harm.
 CallOptions with_key(CallOptions options);
 
-/// Of the submission itself: its key stands in the parameters.
+/// The options of the request that submits the task. Its idempotency key is in the parameters, not in a header field.
 CallOptions of_submission(CallOptions options);
 
-/// Reads a task object. Throws InvalidValue when it is none.
+/// Reads a task object. Throws InvalidValue if the value is not a task object.
 TaskStatus task_status(const ValueReader& reader);
 
-/// Whether a watcher would want to hear about it.
+/// True if the state or the progress differs.
 bool is_news(const TaskStatus& before, const TaskStatus& now);
 
 class StatusSlot final : public detail::ResultSlot {

@@ -2,13 +2,14 @@
 #include "client/default_url.hpp"
 #include "util/default_local_socket.hpp"
 
-// Apart from core.cpp, so that a test of the core links neither sockets nor libtorch.
+// Separate from core.cpp, so that a test of the core links neither sockets nor shared memory.
 
 namespace shared_tensor::client {
 
 namespace {
 
-/// Of the server at that url, if it may be one of this host.
+/// The path of the server's local channel; empty if the server is not on this host, or if the options exclude the
+/// channel.
 std::string local_socket_of(const ClientOptions& options) {
     if (options.local_socket == "none") return {};
     if (options.local_socket != "auto") return options.local_socket;
@@ -18,7 +19,7 @@ std::string local_socket_of(const ClientOptions& options) {
     return here ? default_local_socket(server.port) : std::string();
 }
 
-/// `http` keeps what was read from the files of TLS: a forked child may not be able to read them.
+/// `http` holds the content of the TLS files, because a forked child may not be able to read the files.
 Surroundings made_of(const ClientOptions& options, const http::ClientOptions& http) {
     Surroundings made{http_transport(http),
                       tensor_ports(local_socket_of(options), options.token, options.devices, options.min_shared_bytes),

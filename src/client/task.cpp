@@ -18,13 +18,14 @@ namespace {
 using std::chrono::milliseconds;
 using Steady = std::chrono::steady_clock;
 
-constexpr milliseconds kLongestWait{20'000};   // of one request: below the server's bound
-constexpr milliseconds kReportInterval{250};   // while somebody wants to see progress
-constexpr milliseconds kAnswerTime{10'000};    // beyond the time that a request waits in the server
-constexpr milliseconds kAskAllTheSame{5'000};  // where nothing is told
+constexpr milliseconds kLongestWait{20'000};   // in one request: below the server's limit
+constexpr milliseconds kReportInterval{250};   // while progress is reported
+constexpr milliseconds kAnswerTime{10'000};    // in addition to the time that a request waits in the server
+constexpr milliseconds kAskAllTheSame{5'000};  // polls after this time without a report
 constexpr milliseconds kForEver{std::chrono::hours(24 * 365)};
 
-/// Of questions about the task; none of them changes anything when it is asked twice.
+/// The options of requests about the task. All of them may be repeated. `waits`: how long the request waits in the
+/// server.
 CallOptions question(const Client& client, milliseconds waits = milliseconds(0)) {
     CallOptions options;
     options.idempotent = true;
@@ -60,8 +61,8 @@ TaskStatus TaskHandle::cancel() const {
 
 bool TaskHandle::wait_for(milliseconds time) const { return wait(time).ended(); }
 
-/// Reports what the server tells, until the task has ended or the time is over; nothing where it does not tell, or not
-/// any more.
+/// Reports the states that the server sends, until the task has ended or the time is over. Returns the last state;
+/// nothing if the server does not report the task or the connection has ended.
 std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
     struct Heard {
         std::deque<TaskStatus> news;
@@ -89,7 +90,7 @@ std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
             news.swap(access->news);
             broken = access->broken;
         }
-        if (news.empty() && !broken) news.push_back(this->status());  // its end may have been missed
+        if (news.empty() && !broken) news.push_back(this->status());  // the report of its end may be lost
         for (TaskStatus& told : news) {
             if (!last || client::is_news(*last, told)) report_(told);
             last = std::move(told);

@@ -20,7 +20,7 @@ std::unique_ptr<TaskLine> TaskLine::open(Core& core, Ears ears) {
         auto socket = core.connect_web_socket("task.watch", {}, {}, deadline);
         return std::unique_ptr<TaskLine>(new TaskLine(core, std::move(socket), std::move(ears)));
     } catch (const std::exception& error) {
-        log::debug("tasks are asked for, since the server does not tell of them: ", error.what());
+        log::debug("tasks are polled, because the server cannot report them: ", error.what());
         return nullptr;
     }
 }
@@ -36,7 +36,7 @@ TaskLine::TaskLine(Core& core, std::shared_ptr<http::WebSocket> socket, Ears ear
 
 TaskLine::~TaskLine() { socket_->abort(); }
 
-/// Its request has the task's id as its own.
+/// The request uses the task's id as its own id, so that an error names the task.
 bool TaskLine::watch(const std::string& id) {
     std::string text;
     json_rpc::print({"task.watch", {{"id", id}}, id, nullptr}, text);
@@ -48,12 +48,13 @@ void TaskLine::run() {
     try {
         socket_->run([this](const http::WebSocketMessage& message) { receive(message); });
     } catch (const std::exception& error) {
-        log::warn("the server's word on tasks: ", error.what());
+        log::warn("the connection on which the server reports tasks failed: ", error.what());
     }
     ears_.ended();
 }
 
-/// A task, as the answer to task.watch or in task.changed. What is neither is left aside: who asks will know.
+/// Reads a task from the answer to task.watch or from task.changed. Other messages are ignored, because polling still
+/// finds the state of the task.
 void TaskLine::receive(const http::WebSocketMessage& message) {
     auto parsed = json_rpc::parse_json(message.text());
     auto* json = std::get_if<json_rpc::Json>(&parsed);
@@ -70,7 +71,7 @@ void TaskLine::receive(const http::WebSocketMessage& message) {
         Incoming::of_value(std::make_shared<const json_rpc::Json>(std::move(*task)), {}, nullptr, core_->ports(), {})
             .result(slot);
     } catch (const ResultMismatch& error) {
-        log::debug("the server told of a task in a way that nobody knows: ", error.what());
+        log::debug("the server reported a task in an unknown form: ", error.what());
         return;
     }
     ears_.told(std::move(slot.status));

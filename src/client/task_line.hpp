@@ -12,24 +12,26 @@
 
 namespace shared_tensor::client {
 
-/// A WebSocket on which a server tells how tasks go, so that nobody has to ask. Thread-safe.
+/// A task subscription: a WebSocket on which the server reports the states of tasks, so that no client has to poll.
+/// Thread-safe.
 class TaskLine {
 public:
-    /// Called on the line's own thread; must neither block nor throw. A task is told of with what it is when watch()
-    /// comes, when it changes, and at its end.
+    /// Called with the state of a task: after watch(), after each change, and at its end. Called on the subscription's
+    /// own thread; must neither block nor throw.
     using Told = std::function<void(TaskStatus status)>;
     struct Ears {
         Told told;
-        std::function<void(const std::string& id)> refused;  ///< the server does not tell of that task; likewise
-        std::function<void()> ended;                         ///< the line broke; once, likewise
+        std::function<void(const std::string& id)> refused;  ///< the server does not report that task; same rules
+        std::function<void()> ended;                         ///< the connection has ended; once; same rules
     };
-    /// Null where it cannot be had: the server has no room for it, or knows no WebSockets. `core` must outlive it.
+    /// Connects. Returns null if the server has no free WebSocket or does not support them. `core` must outlive the
+    /// result.
     static std::unique_ptr<TaskLine> open(Core& core, Ears ears);
     TaskLine(const TaskLine&) = delete;
     TaskLine& operator=(const TaskLine&) = delete;
     ~TaskLine();
 
-    /// False when the line has ended.
+    /// Subscribes to a task. Returns false if the connection has ended.
     bool watch(const std::string& id);
 
 private:
@@ -41,7 +43,7 @@ private:
     const std::shared_ptr<http::WebSocket> socket_;
     const Ears ears_;
     const std::shared_ptr<const void> end_of_client_;
-    std::jthread thread_;  // last: it uses all of the above
+    std::jthread thread_;  // last: it uses the other members
 };
 
 }  // namespace shared_tensor::client

@@ -12,10 +12,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMostAtOnce = 200;  // tasks asked for in one request
+constexpr std::size_t kMostAtOnce = 200;  // tasks polled in one request
 constexpr milliseconds kShortest{5}, kLongest{250};
-constexpr std::chrono::seconds kToldOf{5};     // between questions for a task that the server tells of
-constexpr std::chrono::seconds kNextLine{10};  // after one that could not be had, or broke
+constexpr std::chrono::seconds kToldOf{5};     // between polls of a task that the server reports
+constexpr std::chrono::seconds kNextLine{10};  // before a new connection, after the last one failed or broke
 
 void schedule(WatchedTask& task, SteadyTime now) {
     if (task.told_of) {
@@ -26,7 +26,7 @@ void schedule(WatchedTask& task, SteadyTime now) {
     task.next_look = now + std::clamp(tenth, kShortest, kLongest);
 }
 
-/// Calls the user's function if there is something new for it.
+/// Calls the user's function if the status is new to it.
 void report(WatchedTask& task, const TaskStatus& status) {
     const auto callback = task.seen.with([&](WatchedTask::Seen& seen) -> std::function<void(const TaskStatus&)> {
         if (!seen.report || (seen.reported && !is_news(*seen.reported, status))) return {};
@@ -80,7 +80,7 @@ void TaskWatcher::watch() {
     line_.reset();
 }
 
-/// Has the server tell of those that it does not tell of yet.
+/// Subscribes to the tasks that are not announced yet.
 void TaskWatcher::announce() {
     const SteadyTime now = real_clock().now();
     const bool wanted = state_.with([](const State& state) {
@@ -159,7 +159,7 @@ bool TaskWatcher::is_stirred(const State& state) {
     return state.line_broken || !state.news.empty() || !state.refused.empty();
 }
 
-/// Takes tasks out of the list; nothing at the end.
+/// Blocks until there is work. Takes due tasks out of the list. At the end returns only `over`.
 TaskWatcher::Due TaskWatcher::wait_for_due() {
     auto state = state_.lock();
     for (;;) {
@@ -186,7 +186,7 @@ TaskWatcher::Due TaskWatcher::wait_for_due() {
         }
         if (state->tasks.size() != known) return {};
     }
-    // Those that are due soon come along: one request instead of several.
+    // Tasks that are due soon are included: one request instead of several.
     const SteadyTime soon = core_->clock().now() + kShortest;
     auto end = state->tasks.begin();
     while (end != state->tasks.end() && (*end)->next_look <= soon)

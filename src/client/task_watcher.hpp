@@ -23,7 +23,7 @@ namespace shared_tensor::client {
 
 class AsyncCore;
 
-/// A task of an AsyncClient. Shared by the handle that the user has and by whoever works on it: one at a time.
+/// A task of an AsyncClient. The user's handle shares it with the job or thread that works on it (one at a time).
 struct WatchedTask {
     struct Seen {
         std::string id;          // empty: not submitted yet
@@ -32,27 +32,28 @@ struct WatchedTask {
         std::optional<TaskStatus> reported;
     };
     Guarded<Seen> seen;
-    std::weak_ptr<AsyncCore> client;  // outlived by handles
+    std::weak_ptr<AsyncCore> client;  // handles may outlive the client
     const ProcessMark process{};
     /// Throws TransportFailure in a forked child.
     void check_process() const {
         if (!process.is_here()) throw_of_parent("this task of an AsyncClient", "start another one here");
     }
 
-    // Of whoever works on it:
+    // Used only by the job or thread that works on the task:
     std::unique_ptr<detail::AsyncSlot> slot;
     CallOptions options;
     SteadyTime submitted{}, next_look{};
-    std::string id;                           // once the server has it
-    bool announced = false, told_of = false;  // to the server; and it tells how it goes
+    std::string id;                           // set once the server has accepted the task
+    bool announced = false, told_of = false;  // the server was asked to report the task; it does report it
 };
 using WatchedPointer = std::shared_ptr<WatchedTask>;
 
-/// What became of a task: its end (completed, failed or cancelled), or why nothing can be known about it.
+/// Called when a task has ended (completed, failed or cancelled), with `error` null, or when its state cannot be
+/// determined, with the reason.
 using TaskEnd = std::function<void(WatchedPointer task, std::exception_ptr error)>;
 
-/// One thread that knows the states of all tasks in flight. The server tells of them over a WebSocket. Where it does
-/// not, it is asked: for those that are due in one request, each after a tenth of its age, between 5 ms and 250 ms.
+/// Watches all unfinished tasks on one thread. The server reports their states over a WebSocket. Tasks that it does not
+/// report are polled: all due tasks in one request, each task after a tenth of its age, between 5 ms and 250 ms.
 /// Thread safety: all methods from any thread.
 class TaskWatcher {
 public:
@@ -60,20 +61,22 @@ public:
     TaskWatcher(Core& core, TaskEnd end) : core_(&core), end_(std::move(end)) {}
     ~TaskWatcher() { stop(); }
 
-    /// Starts the thread with the first task. False after stop(): then the task is the caller's.
+    /// Watches a task. The first task starts the thread. Returns false after stop(): the task then stays with the
+    /// caller.
     bool add(WatchedPointer task);
-    /// Ends the thread and returns the tasks that were still watched. The core is shut down, or this waits for it.
+    /// Ends the thread and returns the tasks that were still watched. Blocks for a request in flight, unless the core
+    /// is shut down.
     std::vector<WatchedPointer> stop();
 
 private:
     struct State {
         std::vector<WatchedPointer> tasks;
-        std::vector<TaskStatus> news;      ///< that the server told
-        std::vector<std::string> refused;  ///< ids that it does not tell of
+        std::vector<TaskStatus> news;      ///< reported by the server
+        std::vector<std::string> refused;  ///< ids of tasks that the server does not report
         bool line_broken = false;
         bool stopped = false;
     };
-    /// What there is to do; nothing of it where a task has come.
+    /// The work that is due. Empty if a task was added meanwhile.
     struct Due {
         std::vector<WatchedPointer> tasks{};
         std::vector<TaskStatus> news{};
@@ -88,14 +91,14 @@ private:
     void ask_for(const std::vector<std::string>& ids);
     void lose_line();
     void look(std::vector<WatchedPointer> due);
-    /// False when the task has ended.
+    /// Reports the status to the user, and an end to `end_`. Returns false if the task has ended.
     bool take(const WatchedPointer& task, const TaskStatus& status);
     void keep(std::vector<WatchedPointer> tasks);
 
     Core* core_;
     TaskEnd end_;
     Guarded<State> state_;
-    std::unique_ptr<TaskLine> line_;  ///< the watching thread's, like the next
+    std::unique_ptr<TaskLine> line_;  ///< used only by the watching thread, like `no_line_before_`
     SteadyTime no_line_before_{};
     Guarded<std::jthread> thread_;
 };

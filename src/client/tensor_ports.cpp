@@ -21,15 +21,15 @@ namespace {
 constexpr std::chrono::seconds kTryAgain{1};
 
 using Memory = std::shared_ptr<SharedMemory>;
-using Totals = std::shared_ptr<CompressionTotals>;  // ports and the tensors of their messages
+using Totals = std::shared_ptr<CompressionTotals>;  // shared by the ports and the tensors of their messages
 
-/// As bytes behind the JSON, if not in shared memory: the server takes them so.
+/// Tensors that cannot use shared memory go as bytes behind the JSON, which the server accepts.
 tensor::ExportPolicy request_policy(const Memory& memory, std::string_view require, Compression compression,
                                     std::uint64_t min_shared_bytes) {
     tensor::ExportPolicy policy;
     policy.shm_min_bytes = min_shared_bytes;
     policy.compression = memory == nullptr ? compression : Compression();
-    policy.require = tensor::parse_ways(require).ways;  // words that are none are the server's to refuse
+    policy.require = tensor::parse_ways(require).ways;  // the server rejects unknown transports
     policy.accept = {tensor::Way::body};
     if (memory != nullptr) policy.accept.insert(policy.accept.begin(), {tensor::Way::cuda_ipc, tensor::Way::shm});
     return policy;
@@ -79,7 +79,7 @@ private:
 
 class Inbound final : public codec::TensorPort {
 public:
-    /// `session_ended`: it was to have memory.
+    /// `session_ended`: the session whose memory the message may name has ended.
     Inbound(Memory memory, tensor::Incoming incoming, Totals totals, bool session_ended = false)
         : memory_(std::move(memory)),
           totals_(std::move(totals)),
@@ -104,7 +104,7 @@ public:
             return descriptor.lease.empty() ? tensor
                                             : tensor::make_handle(tensor->tensor().with_lease(descriptor.lease));
         } catch (const InvalidValue&) {
-            if (is_lent) check_session();  // it may have ended just now
+            if (is_lent) check_session();  // the session may have ended just now
             throw;
         }
     }
@@ -140,7 +140,7 @@ private:
     }
 
     const Memory memory_;
-    const Totals totals_;  // null: of a tensor that came without bytes
+    const Totals totals_;  // null for a tensor that came without bytes
     const bool session_ended_;
     tensor::TensorExchange exchange_;
 };
@@ -166,7 +166,7 @@ public:
           min_shared_bytes_(min_shared_bytes) {
         if (local_socket_.empty())
             state_.with(
-                [](State& state) { state.reason = "no local channel is looked for (ClientOptions::local_socket)"; });
+                [](State& state) { state.reason = "the client uses no local channel (ClientOptions::local_socket)"; });
     }
 
     std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const override {
@@ -212,7 +212,7 @@ public:
         return shared != nullptr ? shared->accepted() : "shm";
     }
     void session_refused(const std::string& session) const override {
-        Memory gone;  // let go without the lock
+        Memory gone;  // destroyed outside the lock
         state_.with([&](State& state) {
             if (state.memory == nullptr || state.memory->session() != session) return;
             gone.swap(state.memory);
@@ -259,12 +259,13 @@ public:
 private:
     struct State {
         Memory memory;
-        SteadyTime try_at{};  ///< not before
+        SteadyTime try_at{};  ///< no connection is tried before
         std::string reason;   ///< why the last try failed, or why none is made
         bool connecting = false;
     };
 
-    /// The server's, as far as it can be had: nobody waits for somebody else's attempt.
+    /// The server's memory; null if it cannot be shared now. Connects if needed, but does not wait for an attempt of
+    /// another thread.
     Memory memory() const {
         if (local_socket_.empty()) return nullptr;
         Memory gone;
@@ -277,7 +278,8 @@ private:
         return connect ? connected() : known;
     }
 
-    /// Waits for another thread's attempt: a session that was opened without the channel can never use its memory.
+    /// Like memory(), but waits for an attempt of another thread: a session that was opened without the channel can
+    /// never use its memory.
     Memory settled_memory() const {
         if (Memory known = memory()) return known;
         auto state = state_.lock();
@@ -285,7 +287,8 @@ private:
         return state->memory;
     }
 
-    /// What an answer names lies in the memory of the session that was asked, not of a later one.
+    /// The memory of `session`; null if it has ended. An answer names memory of the session that its request named, not
+    /// of a later session.
     Memory memory_of(const std::string& session) const {
         if (session.empty()) return nullptr;
         Memory shared = memory();

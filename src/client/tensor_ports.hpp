@@ -18,18 +18,18 @@ namespace shared_tensor::client {
 /// The tensors of one request.
 class OutgoingTensors : public codec::TensorPort {
 public:
-    /// Their bytes as the descriptors say, to be written behind the JSON.
+    /// The bytes to send behind the JSON, at the offsets in the descriptors.
     virtual const std::vector<BodyPart>& parts() const = 0;
-    /// One of them lies in memory that is shared with the server in the session `session()`.
+    /// True if a tensor lies in memory that is shared with the server in the session `session()`.
     virtual bool names_memory() const { return false; }
     virtual std::string session() const { return {}; }
-    /// Bytes that were copied for those described so far.
+    /// Bytes that were copied for the tensors described so far.
     virtual std::uint64_t copied() const { return 0; }
-    /// The server has read the request.
+    /// Called when the server has read the request.
     virtual void answered() noexcept {}
 };
 
-/// A tensor in memory that is shared with the server, as an answer names it. Its lease waits to be used or given up.
+/// A tensor of an answer in memory that is shared with the server. Its reader must import it or release its lease.
 class LeasedTensor {
 public:
     virtual ~LeasedTensor() = default;
@@ -38,86 +38,89 @@ public:
     virtual codec::TensorPointer import() const = 0;
 };
 
-/// A tensor of an answer lies in memory that cannot be opened here. It can be asked for by its lease, which is the
-/// reader's to give up.
+/// Thrown if this process cannot open the memory of a tensor in an answer. The reader can request the tensor again by
+/// its lease, and must release the lease.
 struct NotOpened {
     std::string lease, reason;
 };
 
-/// A tensor of an answer stayed in the server, under a lease, and can be fetched as a file.
+/// Thrown if a tensor of an answer stayed in the server under a lease. It can be downloaded as a file.
 struct ByUrl {
     std::string url;  ///< a path
     std::string lease;
 };
 
-/// Memory that is shared with the server of now; null: none is.
+/// Memory that is shared with the current server; null if no memory is shared.
 struct SharedBytes {
     std::byte* data = nullptr;
     std::shared_ptr<const void> owner;
 };
 
-/// How the tensors of messages cross: a seam, so that the rules of calls can be tested without libtorch.
+/// The transports for tensors in a client's messages. An interface, so that the rules of calls can be tested without
+/// them.
 /// Thread safety: all methods from any thread.
 class TensorPorts {
 public:
     virtual ~TensorPorts() = default;
-    /// `require` is that of CallOptions. What is to be sent throws TransportNotPossible (of shared_tensor) then.
+    /// `require` is CallOptions::require. With it, describing a tensor that cannot cross as required throws
+    /// shared_tensor::TransportNotPossible.
     virtual std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const = 0;
-    /// `bytes` are those behind the JSON of an answer in frame form; tensors that view them keep `owner`. Its import()
-    /// throws NotOpened and ByUrl besides. `session` is the one whose memory the answer may name, "" for none: where it
-    /// has ended, what lies there throws TensorExpired.
+    /// Reads the tensors of an answer. `bytes` are the bytes behind the JSON of a framed answer; tensors that view them
+    /// keep `owner`. The answer may name memory of `session` ("": of no session); if that session has ended, import()
+    /// of a tensor in its memory throws TensorExpired. import() also throws NotOpened and ByUrl.
     virtual std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
                                                         std::shared_ptr<const void> owner,
                                                         const std::string& session) const = 0;
 
-    /// What stands behind "$tensor", read from its text; null: read it as JSON, with `incoming`.
+    /// Reads the value of "$tensor" from its text. Returns null if it must be read as JSON, with `incoming`.
     virtual std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor, const std::string& session) const {
         (void)descriptor;
         (void)session;
         return nullptr;
     }
 
-    /// The server could not read that parameter of a request: whether it can be sent again, since what it named goes
-    /// another way from now on.
+    /// Called after the server could not read `parameter` of a request. Returns true if the request can be sent again,
+    /// because its tensor will now use another transport.
     virtual bool goes_another_way(std::string_view parameter, const std::string& reason) const {
         (void)parameter;
         (void)reason;
         return false;
     }
 
-    /// Leases that came with an answer and that nobody has read: their memory may be used again.
+    /// Releases leases whose tensors will not be read: the server may use their memory again.
     virtual void give_up(const std::vector<std::string>& leases) const { (void)leases; }
 
-    /// Leases that came and will be read later: they do not end for want of a word.
+    /// Confirms leases whose tensors will be read later, so that the leases do not expire.
     virtual void confirm(const std::vector<std::string>& leases) const { (void)leases; }
 
-    /// The token by which the server knows whose memory requests and answers name; empty: none is shared.
+    /// The token of the session whose memory requests and answers may name; empty if no memory is shared.
     virtual std::string session() const { return {}; }
-    /// The ways that are taken beside those of the options where one is shared, in order of wish.
+    /// The transports that are accepted in addition to those of the options if memory is shared, the preferred
+    /// transport first.
     virtual std::string accepted() const { return "shm"; }
-    /// The server does not know that token: it was started anew, or is another one.
+    /// Called when the server does not know the session: it was restarted, or it is another server.
     virtual void session_refused(const std::string& session) const { (void)session; }
-    /// For tensors that are to be sent: what lies in it is not copied on the way. Throws std::bad_alloc.
+    /// Memory for tensors that will be sent: they are sent without a copy. Throws tensor::CannotLend.
     virtual SharedBytes take_shared(std::uint64_t bytes) const {
         (void)bytes;
         return {};
     }
-    /// A session that keeps state and lets memory be shared, or nothing where none is shared.
+    /// Opens a session that keeps state and can share memory. Returns nothing if no memory is shared. Blocks.
     virtual std::optional<std::string> open_stateful_session() const { return std::nullopt; }
-    /// Tensors that go as bytes are compressed from now on, if that makes them smaller.
+    /// From now on, tensors that are sent as bytes are compressed with `how` if that makes them smaller.
     virtual void compress(Compression how) const { (void)how; }
-    /// Of tensors in messages.
+    /// Counts of the tensors in messages.
     virtual CompressionCounts compression() const { return {}; }
-    /// What the server said on the local channel of the ways that tensors can go, null where there is none.
+    /// The server's list of transports, as received on the local channel; null if there is no channel.
     virtual codec::Json ways() const { return nullptr; }
-    /// Why memory is not shared just now; empty where it is, or nobody has tried yet.
+    /// Why no memory is shared now; empty if memory is shared, or if no connection was tried yet.
     virtual std::string no_memory_reason() const { return {}; }
-    /// Into `made`: an uninitialised tensor, in shared memory if it can be had.
+    /// Returns an uninitialised tensor, in shared memory if possible.
     virtual TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const = 0;
 };
 
-/// Those of src/tensor. `local_socket` is the path of the server's local channel, empty for none. `devices` is as in
-/// ClientOptions, and so is `min_shared_bytes`. Throws std::invalid_argument.
+/// The ports with the transports of src/tensor. `local_socket` is the path of the server's local channel, empty for
+/// none. `devices` and `min_shared_bytes` are as in ClientOptions. Throws std::invalid_argument.
 std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token,
                                           const std::string& devices = "auto",
                                           std::uint64_t min_shared_bytes = 32 << 10);

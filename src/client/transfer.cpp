@@ -49,7 +49,7 @@ void on_threads(std::size_t threads, const std::function<void(const std::functio
         try {
             while (others.size() + 1 < threads)
                 others.emplace_back(guarded);
-        } catch (const std::system_error& error) {  // it goes on with fewer
+        } catch (const std::system_error& error) {  // the transfer goes on with fewer threads
             log::debug("no more threads for a transfer: ", error.what());
         }
         guarded();

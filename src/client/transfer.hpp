@@ -12,33 +12,36 @@
 #include "util/clock.hpp"
 #include "util/compression.hpp"
 
-// What downloads and uploads have in common.
+// The common part of downloads and uploads.
 
 namespace shared_tensor::client {
 
-/// How files go to and fro. A seam: what sends and waits is the client's. Called from several threads at once.
+/// The functions with which a transfer sends requests and waits. The client provides them, tests replace them. They are
+/// called from several threads at once.
 struct TransferPort {
-    /// One request with the client's own header fields. Throws http::TransportError.
+    /// Sends one request, with the client's own header fields added. Throws http::TransportError.
     std::function<http::ClientResponse(http::ClientRequest)> send;
-    /// After a try that failed, the `number`th without progress, 0 where there was some: whether to try
-    /// again. Blocks for the pause.
+    /// Called after a failed try. Returns true if the transfer is to try again; blocks for the pause before it.
+    /// `number` counts the tries without progress; 0: this try made progress.
     std::function<bool(const RpcError&, int number)> again;
-    /// A buffer of at least so many bytes. Throws std::bad_alloc, RpcError for more than the client takes.
+    /// Returns a buffer of at least the given size. Throws std::bad_alloc, and RpcError for a size above the client's
+    /// limit.
     std::function<std::shared_ptr<PooledBuffer>(std::uint64_t)> take;
     SteadyTime deadline = SteadyTime::max();  ///< of the whole transfer
     Compression compression{};                ///< how files are compressed on their way
-    CompressionTotals* totals = nullptr;      ///< counts what was compressed; null: nobody does
+    CompressionTotals* totals = nullptr;      ///< counts the compressed bytes; may be null
 };
 
-/// The error that a refusal has as its body, as RpcError's child.
+/// Throws the error in the body of a rejection, as a subclass of RpcError. If there is no error in the body, throws as
+/// throw_foreign() does.
 [[noreturn]] void throw_refusal(const http::ClientResponse& response, const std::string& path);
-/// What no right server does: ProtocolFailure.
+/// Throws ProtocolFailure: the server broke the protocol.
 [[noreturn]] void throw_odd(const std::string& path, const std::string& what);
 
 std::string field_of(const http::Headers& headers, std::string_view name);
 
-/// Calls `attempt(number)` until it holds; it may set the number to 0. What it throws as a failure of transport, or as
-/// an error that passes, is tried again.
+/// Calls `attempt(number)` until it succeeds. After a TransportFailure, ServerBusy or ShuttingDown, port.again()
+/// decides about a further try; other errors are thrown. `attempt` sets `number` to 0 if it made progress.
 template <class Attempt>
 void until_it_holds(const TransferPort& port, const std::string& path, Attempt attempt) {
     for (int number = 1;; ++number) {
@@ -58,8 +61,9 @@ void until_it_holds(const TransferPort& port, const std::string& path, Attempt a
     }
 }
 
-/// Does `work` on so many threads, this one among them. Blocks until all have done; rethrows what the first threw, and
-/// the others find `stop` true then.
+/// Runs `work` on `threads` threads, including the calling thread, or on fewer if the system starts no more. Blocks
+/// until all have returned. After an exception in one thread, `stop` returns true in the others; the first exception is
+/// rethrown.
 void on_threads(std::size_t threads, const std::function<void(const std::function<bool()>& stop)>& work);
 
 }  // namespace shared_tensor::client

@@ -31,8 +31,8 @@ public:
 private:
     const http::ClientOptions options_;
     http::Client client_;
-    BufferPool buffers_;     // of WebSockets
-    std::stop_source stop_;  // of handshakes of WebSockets
+    BufferPool buffers_;     // for messages of WebSockets
+    std::stop_source stop_;  // ends handshakes of WebSockets
 };
 
 }  // namespace

@@ -11,15 +11,15 @@
 
 namespace shared_tensor::client {
 
-/// What sends a request and waits for its answer: a seam, so that faults can be scripted.
+/// Sends requests to the server and waits for the answers. An interface, so that tests can script faults.
 /// Thread safety: all methods from any thread.
 class Transport {
 public:
     virtual ~Transport() = default;
     /// Throws http::TransportError.
     virtual http::ClientResponse send(const http::ClientRequest& request) = 0;
-    /// A WebSocket to the server, or the answer that refused it: of `request` as http::connect_web_socket. Throws
-    /// http::TransportError.
+    /// Opens a WebSocket to the server, or returns the answer that rejected it. Uses the same members of `request` as
+    /// http::connect_web_socket. Blocks. Throws http::TransportError.
     virtual std::variant<std::shared_ptr<http::WebSocket>, http::ClientResponse> connect_web_socket(
         http::ClientRequest request) {
         static_cast<void>(request);
@@ -32,9 +32,10 @@ public:
     virtual http::Client::Stats stats() const = 0;
 };
 
-/// Reads the files of TLS. Throws std::invalid_argument for a url that is none, or a file that cannot be used.
+/// The HTTP options for a client's options. Reads the TLS files. Throws std::invalid_argument for an invalid url or an
+/// unusable file.
 http::ClientOptions http_options(const ClientOptions& options);
-/// Connects when it is first used.
+/// The real transport. It connects when it is first used.
 std::unique_ptr<Transport> http_transport(http::ClientOptions options);
 
 }  // namespace shared_tensor::client

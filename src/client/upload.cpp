@@ -28,7 +28,7 @@ using http::ByteRange;
 constexpr int kMostRounds = 4, kMostBefore = 8;
 constexpr std::chrono::milliseconds kFarewell{2'000}, kShortFarewell{100};
 
-/// "0-99, 200-299", the gaps of an upload.
+/// Parses the missing ranges of an upload: "0-99, 200-299".
 std::vector<ByteRange> parse_gaps(std::string_view text, std::uint64_t size) {
     std::vector<ByteRange> gaps;
     while (!text.empty()) {
@@ -76,8 +76,8 @@ private:
         return file_.path + (file_.path.find('?') == std::string::npos ? "?upload=" : "&upload=") + id;
     }
 
-    /// The upload of the same bytes that has not come to its end: what it lacks. One that has may lie under others by
-    /// now, and is not taken for this one.
+    /// Finds an unfinished upload of the same bytes and returns its missing ranges. A finished upload is not used:
+    /// newer versions may have replaced its version by now.
     std::vector<ByteRange> find_begun() {
         Digest whole, identity;
         for (const http::BodyPart& part : file_.parts)
@@ -93,7 +93,7 @@ private:
             if (done_.with([](auto& known) { return std::exchange(known, std::nullopt).has_value(); })) continue;
             if (begun) return *begun;
             if (unused) break;
-            unused = path_;  // an earlier one may have been forgotten: the next is looked at, too
+            unused = path_;  // the server may have forgotten an earlier upload, so the next number is tried too
         }
         path_ = unused.value_or(own);
         return {{0, file_.size}};
@@ -124,10 +124,10 @@ private:
         request.parts = http::cut(file_.parts, part);
         const std::uint64_t compressed = compress(request);
         if (part.count < file_.size) request.headers.add("Content-Range", http::content_range(part, file_.size));
-        // Whoever resumes relies on the parts that came before.
+        // A resumed upload relies on the parts that were sent before.
         if (form_.verify || form_.resume) request.headers.add("Content-Digest", digest_of(request.parts));
         const http::ClientResponse response = port_.send(std::move(request));
-        if (compressed > 0 && response.status == 415) {  // the server knows no such thing
+        if (compressed > 0 && response.status == 415) {  // the server does not support compression
             compresses_ = false;
             return send(part);
         }
@@ -135,7 +135,7 @@ private:
         read(response);
     }
 
-    /// As many bytes as they have become; 0: they go as they are.
+    /// Compresses the parts of `request`. Returns their new size; 0 if they stay uncompressed.
     std::uint64_t compress(http::ClientRequest& request) const {
         if (!compresses_ || !port_.compression) return 0;
         std::vector<std::byte> gathered;
@@ -171,7 +171,7 @@ private:
         done_.with([&](auto& known) { known = Uploaded{json["version"].get<std::uint64_t>(), file_.size}; });
     }
 
-    /// A part that was damaged on the way may be sent again.
+    /// Throws for a rejected part. Damage on the way becomes a ProtocolFailure, after which the part is sent again.
     [[noreturn]] void refuse(const http::ClientResponse& response) {
         try {
             throw_refusal(response, path_);
@@ -182,8 +182,8 @@ private:
         }
     }
 
-    /// What the server does not have; nothing where it knows of no such upload, or says only to a PUT why it will not
-    /// tell.
+    /// Asks for the ranges that the server does not have. Returns nothing if the server does not know the upload, or
+    /// rejects the HEAD request (only the answer to a PUT contains the reason).
     std::optional<std::vector<ByteRange>> ask() {
         std::optional<std::vector<ByteRange>> missing;
         until_it_holds(port_, path_, [&](int) {
@@ -212,7 +212,8 @@ private:
             farewell.deadline = std::min(now + kFarewell, std::max(port_.deadline, now + kShortFarewell));
             port_.send(std::move(farewell));
         } catch (const std::exception& error) {
-            log::debug("an upload that failed ends by itself: ", error.what());
+            log::debug("the server could not be told to drop a failed upload, which ends after its time limit: ",
+                       error.what());
         }
     }
 

@@ -11,17 +11,17 @@
 namespace shared_tensor::client {
 
 struct UploadForm {
-    std::size_t connections = 4;                    ///< at once
-    std::size_t part_bytes = std::size_t{1} << 20;  ///< of one request
-    bool verify = true;                             ///< each part goes with its digest; with `resume` always
-    bool resume = false;                            ///< what the server has of the same file is not sent
+    std::size_t connections = 4;                    ///< used at the same time
+    std::size_t part_bytes = std::size_t{1} << 20;  ///< sent in one request
+    bool verify = true;                             ///< sends a digest with each part; with `resume` always
+    bool resume = false;  ///< does not send parts that an unfinished upload of the same file has sent already
 };
 
-/// A file that is sent from where it lies.
+/// A file in memory, sent without a copy.
 struct UploadFile {
-    std::string path;                     ///< without the upload's id
-    http::Headers headers{};              ///< that tell its form
-    std::vector<http::BodyPart> parts{};  ///< of its bytes, in order; none with a source
+    std::string path;                     ///< without the id of the upload
+    http::Headers headers{};              ///< describe the form of the file
+    std::vector<http::BodyPart> parts{};  ///< the file's bytes, in order; no part may have a `source`
     std::uint64_t size = 0;
 };
 
@@ -29,11 +29,12 @@ struct Uploaded {
     std::uint64_t version = 0, bytes = 0;
 };
 
-/// Puts the file in parts, several at a time on threads of their own; small ones in one request. Parts that do not
-/// arrive, or damaged, are sent again; what the server lost is asked for in the end and sent once more, three times.
-/// `id` is the upload's own, but for one that resumes, which is known by its content. Blocks. Throws what the server
-/// answered as RpcError's child, TransportFailure, and what `port` throws; then the server is told to drop what it has,
-/// unless somebody may resume it.
+/// Uploads a file in parts, several at a time on separate threads; a small file in one request. Parts that were lost or
+/// damaged on the way are sent again. At the end the server is asked for parts that it lost, and these are sent again,
+/// three times at most. `id` identifies the upload, except that an upload with `resume` is identified by its content.
+/// Blocks.
+/// Throws the server's error as a subclass of RpcError, TransportFailure, and the exceptions of `port`. After an
+/// exception the server is told to drop the received parts, unless the upload may be resumed later.
 Uploaded upload(const TransferPort& port, const UploadFile& file, const std::string& id, const UploadForm& form);
 
 }  // namespace shared_tensor::client

@@ -9,7 +9,7 @@ WorkQueue::WorkQueue(std::size_t threads) {
     try {
         for (std::size_t i = 0; i < threads; ++i)
             threads_.emplace_back([this] { work(); });
-    } catch (...) {  // no further thread: those that there are must end
+    } catch (...) {  // a thread could not be started: the started threads must end
         close();
         join();
         throw;

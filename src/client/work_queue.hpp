@@ -11,27 +11,28 @@
 
 namespace shared_tensor::client {
 
-/// Something to be done once; one of the two methods is called, and neither may throw.
+/// A job for a WorkQueue. Either run() or give_up() is called, once. Neither may throw.
 class Job {
 public:
     virtual ~Job() = default;
     virtual void run() = 0;
-    /// Its turn never comes.
+    /// The job will not run.
     virtual void give_up(std::exception_ptr why) = 0;
 };
 
-/// A fixed number of threads behind a queue. Thread safety: all methods from any thread.
+/// A queue of jobs, and a fixed number of threads that run them. Thread safety: all methods from any thread.
 class WorkQueue {
 public:
     explicit WorkQueue(std::size_t threads);
-    ~WorkQueue();  ///< close(), join(); what still waits is dropped
+    ~WorkQueue();  ///< close(), join(); waiting jobs are dropped
 
-    /// The job is handed back when `limit` or more jobs wait already, or after close(). Zero: no limit.
+    /// Adds a job and returns null. Returns the job itself if `limit` or more jobs wait already (0: no limit), or after
+    /// close().
     std::unique_ptr<Job> push(std::unique_ptr<Job> job, std::size_t limit = 0);
 
-    /// No further job begins.
+    /// No further job starts.
     void close();
-    /// Blocks until the threads have ended; what still waited. After close().
+    /// Call it after close(). Blocks until the threads have ended. Returns the jobs that did not start.
     std::deque<std::unique_ptr<Job>> join();
 
 private:

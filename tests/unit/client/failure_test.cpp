@@ -60,9 +60,10 @@ TEST_CASE("The text of an error says what its data tells about the cause", "[cli
     CHECK(text(json_rpc::busy(std::chrono::milliseconds(40))) ==
           "scale: Server busy: its queue is full; come back in 40 ms");
     CHECK(text(json_rpc::input_failed(3)) == "scale: Input failed: item 3 of the batch failed, which this one needs");
-    CHECK(text(json_rpc::unknown_or_expired("task", "e1")) ==
-          "scale: Unknown or expired: the task never was there, belongs to somebody else, was kept no longer, or the "
-          "server was started anew");
+    CHECK(
+        text(json_rpc::unknown_or_expired("task", "e1")) ==
+        "scale: Unknown or expired: the task does not exist, belongs to another client, has expired, or the server was "
+        "restarted");
     CHECK(text(json_rpc::transport_not_possible({{"body", "not accepted"}})) ==
           "scale: Transport not possible: {\"body\":\"not accepted\"}");
 }
