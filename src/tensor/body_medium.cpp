@@ -16,7 +16,8 @@ constexpr std::uint64_t kMostCompressed = DescriptorLimits().max_expanded_bytes;
 
 bool is_aligned(const std::byte* data, std::size_t size) { return reinterpret_cast<std::uintptr_t>(data) % size == 0; }
 
-/// Tensors as bytes after the JSON of the same message. They are read and written in place, without a copy.
+/// Tensors as bytes after the JSON of the same message. An aligned tensor is read in place, and a contiguous tensor is
+/// written from its own memory, without a copy.
 class BodyMedium final : public Medium {
 public:
     Way way() const override { return Way::body; }

@@ -18,9 +18,8 @@ public:
     explicit ListReader(const Descriptor& descriptor)
         : shape_(descriptor.shape), item_size_(size_of(descriptor.dtype)), codec_(*element_codec(descriptor.dtype)) {}
 
-    /// Checks that the lengths of the lists match the shape. Called before the tensor is allocated: a short text such
-    /// as
-    /// [[1, 2, 3], [], [], ...] must not allocate the memory of a large tensor.
+    /// Checks that the lengths of the lists match the shape. Called before the tensor is allocated: a short text, such
+    /// as [[1, 2, 3], [], [], ...], must not allocate the memory of a large tensor.
     void check(const Json& json) {
         const std::size_t depth = place_.size();
         if (depth == shape_.size()) return;

@@ -63,8 +63,8 @@ struct ExportPolicy {
 /// A tensor goes out by the first accepted transport that can carry it within its limit (data_max_elements,
 /// base64_max_bytes, shm_min_bytes); if all limits are exceeded, by the most compact accepted transport. A transport
 /// that the reader does not accept is never used. Tensors in the body are compressed one by one, if the reader accepts
-/// the coding and the tensor gets smaller. Thread safety: one thread at a time, except wrap(), which any thread may
-/// call at any time.
+/// the coding and the tensor gets smaller.
+/// Thread safety: one thread at a time, except wrap(), which any thread may call at any time.
 class TensorExchange final : public codec::TensorPort {
 public:
     explicit TensorExchange(Incoming incoming = {}, ExportPolicy policy = {}, DescriptorLimits limits = {},

@@ -100,8 +100,8 @@ public:
 };
 
 /// One transport for tensors. Three questions are separate: whether it is built in (Media::find), whether it can be
-/// used here (viable), and whether it carries a certain tensor (carries, fits). Immutable: one object serves all
-/// messages and threads.
+/// used here (viable), and whether it carries a certain tensor (carries, fits).
+/// Immutable: one object serves all messages and threads.
 class Medium {
 public:
     virtual ~Medium() = default;

@@ -14,7 +14,7 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-/// The memory of this process that clients may write to: its size in bytes by its address.
+/// The memory of this process that clients may write to: start address and size in bytes.
 using Writable = Guarded<std::map<const std::byte*, std::size_t, std::less<>>>;
 
 /// A forked child has its own map, because it returns no results that its parent made.

@@ -13,8 +13,8 @@
 
 namespace shared_tensor::tensor {
 
-/// The process at the other end of a local channel, for tensors in shared memory. Client and server each implement it
-/// for the other one. Thread safety: all methods from any thread.
+/// The process at the other end of a local channel, for tensors in shared memory. Client and server both implement it.
+/// Thread safety: all methods from any thread.
 class ShmPeer {
 public:
     virtual ~ShmPeer() = default;

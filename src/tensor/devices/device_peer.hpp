@@ -19,8 +19,8 @@ public:
     using InvalidValue::InvalidValue;
 };
 
-/// The process at the other end of a local channel, for tensors in device memory. ShmPeer is the same for shared
-/// memory. Thread safety: all methods from any thread.
+/// The process at the other end of a local channel, for tensors in device memory, like ShmPeer for shared memory.
+/// Thread safety: all methods from any thread.
 class DevicePeer {
 public:
     virtual ~DevicePeer() = default;

@@ -40,7 +40,8 @@ struct DeviceKindEntry {
 
 /// All devices that this process sees, of all kinds, with the IPC handle caches, exports and deferred frees that belong
 /// to them. There is one object per process. It is never destroyed, because no object of CUDA may be destroyed after
-/// the CUDA runtime. A forked child has its own. Thread safety: all methods from any thread.
+/// the CUDA runtime. A forked child has its own.
+/// Thread safety: all methods from any thread.
 class Devices {
 public:
     static Devices& of_process();

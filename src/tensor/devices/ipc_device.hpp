@@ -115,8 +115,7 @@ public:
                            ShapeView shape, ShapeView strides) const = 0;
     /// Allocates a contiguous tensor. Throws DeviceRefused, std::bad_alloc.
     virtual TensorRef empty(std::size_t device, DType dtype, ShapeView shape) const = 0;
-    /// Returns a contiguous copy on the same device, in memory of this process. Throws DeviceRefused,
-    /// std::bad_alloc.
+    /// Returns a contiguous copy on the same device, in memory of this process. Throws DeviceRefused, std::bad_alloc.
     virtual TensorRef copy(const TensorRef& tensor) const = 0;
     /// Copies the elements to host memory, in C order. Blocks. Throws DeviceRefused, std::bad_alloc.
     virtual void read(const TensorRef& tensor, std::byte* out) const = 0;

@@ -32,8 +32,7 @@ private:
     Guarded<std::map<IpcBytes, Own>> own_;
 };
 
-/// Keeps what must live as long as another process may read a tensor of this process: the tensor's memory, and the
-/// event that the reader waits for.
+/// A tensor of this process that another process may read. Keeps its memory and the event that the reader waits for.
 class LentBlock {
 public:
     LentBlock(TensorRef tensor, const IpcBytes& handle, const DevicePlace& place, std::unique_ptr<DeviceEvent> event,

@@ -67,7 +67,7 @@ public:
 
     /// Whether the address is inside an open block, so that the memory belongs to another process.
     bool contains(const std::byte* address) const;
-    /// Closes the blocks of an owner as soon as they have no reader: it has ended, or needs its memory back.
+    /// Closes the blocks of an owner as soon as they have no reader. To be called when the owner has ended.
     void forget(std::uint64_t owner);
     OpeningStats stats() const;
 

@@ -18,7 +18,8 @@ struct QuarantineUse {
 
 /// Deferred free: keeps device memory whose lease has ended before the reader confirmed that it closed the block. To
 /// free a block that is open in another process is undefined behaviour. So it stays until the reader confirms the
-/// close, or until the reader's process has ended. Thread safety: all methods from any thread.
+/// close, or until the reader's process has ended.
+/// Thread safety: all methods from any thread.
 class Quarantine {
 public:
     /// Keeps a block, unless its reader has closed it. `process` becomes readable when the reader's process ends; null:
