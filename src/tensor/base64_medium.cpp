@@ -15,7 +15,7 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-/// Bytes that come in pieces of any size, as one base64 text.
+/// Writes bytes, which come in pieces of any size, as one base64 text.
 class Base64Text {
 public:
     explicit Base64Text(json_rpc::LongText& out) : out_(out) {}
@@ -42,10 +42,10 @@ private:
     static constexpr std::size_t kGroup = 3, kAtOnce = kGroup << 14;
 
     json_rpc::LongText& out_;
-    std::vector<std::byte> rest_;  // less than a group
+    std::vector<std::byte> rest_;  // fewer bytes than a group
 };
 
-/// The elements as text, little endian, in order.
+/// Tensors as base64 text of their elements: little endian, in C order.
 class Base64Medium final : public Medium {
 public:
     Way way() const override { return Way::base64; }

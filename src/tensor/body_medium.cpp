@@ -12,11 +12,12 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-constexpr std::uint64_t kMostCompressed = DescriptorLimits().max_expanded_bytes;  // of one message
+constexpr std::uint64_t kMostCompressed = DescriptorLimits().max_expanded_bytes;  // uncompressed, per message
 
 bool is_aligned(const std::byte* data, std::size_t size) { return reinterpret_cast<std::uintptr_t>(data) % size == 0; }
 
-/// Bytes behind the JSON of the same message: read where they lie, written from where they lie.
+/// Tensors as bytes after the JSON of the same message. An aligned tensor is read in place, and a contiguous tensor is
+/// written from its own memory, without a copy.
 class BodyMedium final : public Medium {
 public:
     Way way() const override { return Way::body; }
@@ -29,14 +30,14 @@ public:
         if (descriptor.extent.elements == 0) return {make_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
         const std::byte* data = incoming.body.data() + region.offset;
         check_bools(descriptor, data);
-        // Item sizes are powers of two; a complex number is aligned like its parts at least.
+        // Item sizes are powers of two, so alignment to the item size is enough for complex numbers too.
         if (!is_aligned(data, size_of(descriptor.dtype))) return copied(descriptor, data);
         return {make_handle(view_of(data, incoming.owner, descriptor.dtype, descriptor.shape, descriptor.strides)), 0};
     }
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody& body) const override {
         Dense values = dense(handle->tensor());
-        // its reader may take no more than that in one message
+        // The reader accepts at most kMostCompressed bytes from compressed tensors in one message.
         const bool fits =
             values.bytes.size() <= kMostCompressed - std::min(body.compressed().uncompressed, kMostCompressed);
         if (const auto smaller = compress_if_smaller(values.bytes, fits ? body.compression() : Compression())) {
@@ -49,7 +50,7 @@ public:
     }
 
 private:
-    /// The bytes of the region are those of a contiguous tensor, compressed.
+    /// Imports a contiguous tensor whose bytes are compressed.
     static Imported decompressed(const Descriptor& descriptor, const Incoming& incoming) {
         if (descriptor.content->size() != 3)
             throw InvalidValue("body", "object with coding, offset and size", "other members");

@@ -12,7 +12,7 @@ namespace {
 bool all_bools(std::span<const std::byte> bytes) {
     std::byte seen{0};
     for (const std::byte byte : bytes)
-        seen |= byte;  // no early end: the compiler makes vector code of it
+        seen |= byte;  // no early exit, so that the compiler vectorizes the loop
     return seen <= std::byte{1};
 }
 
@@ -23,7 +23,7 @@ bool has_odd_bools(DType dtype, ShapeView shape, ShapeView strides, const std::b
     if (dtype != DType::bool_ || !extent || extent->elements == 0) return false;
     if (all_bools({data, static_cast<std::size_t>(extent->reach)})) return false;
     if (strides.empty()) return true;
-    // The odd bytes may lie between the elements.
+    // The other bytes may be in gaps between the elements.
     std::vector<std::byte> elements(static_cast<std::size_t>(extent->elements));
     gather(data, shape, strides, 1, elements.data());
     return !all_bools(elements);

@@ -27,10 +27,10 @@ IpcBytes from_text(const Descriptor& descriptor, std::string_view name) {
     return bytes;
 }
 
-/// What of a descriptor has to be right before anything is opened.
+/// The members of a descriptor that are checked before anything is opened.
 struct Wanted {
     IpcBytes handle{};
-    std::optional<IpcBytes> event;  ///< none: the work was done when the descriptor was made
+    std::optional<IpcBytes> event;  ///< nullopt: the work on the tensor was done when the descriptor was made
     std::uint64_t generation = 0;
     Region region;
 };
@@ -109,8 +109,8 @@ private:
         throw InvalidValue("device", "a device that is seen here (" + seen + ")", descriptor.device);
     }
 
-    /// Event, lease and opening, in this order: nothing is counted that a later step would have to take back, but the
-    /// use of the lease.
+    /// Marks the lease as in use, waits for the event and borrows the block, in this order: if a later step fails, only
+    /// the use of the lease must be undone.
     Openings::Borrowed borrow(const Descriptor& descriptor, const Devices::Found& found, const Wanted& wanted) const {
         std::function<void()> done = peer_->use(descriptor.lease);
         const auto not_opened = [&] {
@@ -134,7 +134,7 @@ private:
         }
     }
 
-    /// A message of this process to itself: the memory is here already.
+    /// Returns a block of this process, for a message of the process to itself.
     static Openings::Borrowed own_block(const Exports::Own& own, const Wanted& wanted, std::unique_ptr<DeviceUse> use,
                                         const std::function<void()>& done) {
         if (own.generation != wanted.generation)
@@ -162,14 +162,14 @@ private:
         return {content_of("", {}, "", 0), 0, {}, {}, nullptr, kDevicePrefix + devices[index].uuid};
     }
 
-    /// `kept`: others get the tensor later, and its reader can write to what it is lent.
+    /// Lends a tensor. If it is `kept` for other readers it lends a copy, because the reader can write to lent memory.
     Exported lent(const Devices::Kind& kind, const TensorRef& tensor, bool kept) const {
         const DevicePlace place = kind.device->place(tensor);
         const auto devices = kind.device->devices();
         if (place.device >= devices.size()) throw CannotLend("this process does not see the tensor's device any more");
         const std::string& uuid = devices[place.device].uuid;
         if (!peer_->sees(uuid)) throw CannotLend("the reader does not see the device " + uuid);
-        // Memory of somebody else's: its lease is ours alone, and CUDA exports no block twice.
+        // Memory of another process is copied too: its lease is for this process only, and CUDA cannot export it again.
         if (!kept && !kind.openings->contains(place.base + place.offset)) return lent(kind, tensor, place, uuid, 0);
         const TensorRef own = kind.device->copy(tensor);
         return lent(kind, own, kind.device->place(own), uuid, own.bytes());

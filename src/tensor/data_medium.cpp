@@ -12,14 +12,14 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-/// Reads nested lists, and knows the place that it is at.
+/// Reads nested lists, and keeps the indices of its place in them for error messages.
 class ListReader {
 public:
     explicit ListReader(const Descriptor& descriptor)
         : shape_(descriptor.shape), item_size_(size_of(descriptor.dtype)), codec_(*element_codec(descriptor.dtype)) {}
 
-    /// Whether the lists are as long as the shape says, before memory is taken for it: [[1, 2, 3], [], [], ...] must
-    /// not cost as much as what it would be if it were whole.
+    /// Checks that the lengths of the lists match the shape. Called before the tensor is allocated: a short text, such
+    /// as [[1, 2, 3], [], [], ...], must not allocate the memory of a large tensor.
     void check(const Json& json) {
         const std::size_t depth = place_.size();
         if (depth == shape_.size()) return;
@@ -28,7 +28,7 @@ public:
         if (depth + 1 < shape_.size()) each(json, [&](const Json& element) { check(element); });
     }
 
-    /// Of checked lists.
+    /// Reads the elements of checked lists.
     void read(const Json& json, std::byte*& out) {
         if (place_.size() < shape_.size()) return each(json, [&](const Json& element) { read(element, out); });
         if (!codec_.read(json, out)) fail(json, codec_.expected());
@@ -59,7 +59,7 @@ private:
     std::vector<std::size_t> place_;
 };
 
-/// Prints nested lists of a tensor's elements, which it reads a piece at a time.
+/// Prints a tensor's elements as nested lists, and reads the tensor piece by piece.
 class ListPrinter {
 public:
     ListPrinter(const codec::TensorPointer& tensor, DType dtype, json_rpc::LongText& out)
@@ -78,7 +78,7 @@ public:
     }
 
 private:
-    static_assert(ElementPieces::kPiece % 16 == 0, "a piece ends between two elements");
+    static_assert(ElementPieces::kPiece % 16 == 0, "no element crosses the end of a piece");
 
     const std::byte* next() {
         if (piece_.empty()) piece_ = pieces_.next();
@@ -90,11 +90,11 @@ private:
     const std::size_t item_size_;
     const ElementCodec& codec_;
     ElementPieces pieces_;
-    std::span<const std::byte> piece_;  // what is left of it
+    std::span<const std::byte> piece_;  // the rest that is not printed yet
     json_rpc::LongText& out_;
 };
 
-/// Nested lists, for people.
+/// Tensors as nested JSON lists, which people can read and write.
 class DataMedium final : public Medium {
 public:
     Way way() const override { return Way::data; }
@@ -106,7 +106,7 @@ public:
 
     Imported import(const Descriptor& descriptor, const Incoming&) const override {
         const Json& lists = *descriptor.content;
-        // [] stands for any shape without elements: [2^40, 0] could not be written otherwise.
+        // [] is accepted for any shape without elements: a tensor of shape [2^40, 0] could not be written otherwise.
         const bool nothing = descriptor.extent.elements == 0 && lists.is_array() && lists.empty();
         ListReader reader(descriptor);
         if (!nothing) reader.check(lists);

@@ -6,14 +6,16 @@
 
 namespace shared_tensor::tensor {
 
-/// What nested lists say about themselves where a descriptor leaves it out. Ragged lists are found when they are read.
-/// Throws InvalidValue when they are nested deeper than a tensor can be.
+/// Infers the shape of nested lists, for a descriptor without a shape. With `complex`, a pair [re, im] is one element.
+/// Only the first list of each level is inspected: ragged lists are rejected later, when they are read.
+/// Throws InvalidValue if the lists are nested more than kMaxRank deep.
 Shape shape_of_data(const Json& data, bool complex);
 
-/// bool when all elements are true or false, int64 when all are integers, else float32; float32 for no elements.
+/// Infers the dtype of nested lists: bool if all elements are true or false, int64 if all are integers, else float32.
+/// Without elements: float32.
 DType dtype_of_data(const Json& data, std::size_t rank);
 
-/// Whether a list stands for one complex number: [re, im].
+/// Whether a list can be one complex number: [re, im].
 bool is_complex_pair(const Json& json);
 
 }  // namespace shared_tensor::tensor

@@ -9,7 +9,7 @@ std::string shortened(std::string text) {
     if (text.size() <= kShown) return text;
     std::size_t end = kShown;
     while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
-        --end;  // no half of a character
+        --end;  // do not cut a UTF-8 character
     return text.substr(0, end) + "...";
 }
 

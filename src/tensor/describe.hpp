@@ -8,7 +8,7 @@ namespace shared_tensor::tensor {
 
 using codec::Json;
 
-/// A short text of a JSON value for error messages: "number -1", "string \"abc\"", "array of 3".
+/// Describes a JSON value for error messages, in a short text: "number -1", "string \"abc\"", "array of 3".
 std::string described(const Json& json);
 
 }  // namespace shared_tensor::tensor

@@ -34,7 +34,7 @@ std::optional<std::uint64_t> natural(const Json& json) {
     return static_cast<std::uint64_t>(json.get<std::int64_t>());
 }
 
-/// A url beside another way is that tensor's second address; alone it is the way.
+/// Returns the transport that a descriptor names. A `url` beside another transport is only a second address.
 Way find_way(const Json& json) {
     std::vector<Way> found;
     for (const auto& [key, member] : json.get_ref<const Json::object_t&>()) {
@@ -107,7 +107,7 @@ void read_type_and_shape(const Json& json, Descriptor& descriptor) {
     descriptor.dtype = named ? *named : dtype_of_data(*descriptor.content, descriptor.shape.size());
 }
 
-/// `shown`: what a message shows of them; null where there is no JSON.
+/// Sets descriptor.extent, and checks it. `shown`: the JSON to show in an error text; null if there is none.
 void measure(Descriptor& descriptor, const DescriptorLimits& limits, const Json* shown) {
     const auto extent = extent_of(descriptor.shape, descriptor.strides, size_of(descriptor.dtype));
     if (!extent) fail("shape", "sizes whose product is less than 2^63 bytes", shown);
@@ -152,7 +152,7 @@ bool is_plain(char byte) {
            byte == '-' || byte == '_' || byte == '.';
 }
 
-/// Takes one piece after the other; false where something else comes.
+/// Reads a text from left to right. Each method returns false if the text does not continue as it expects.
 class Scanner {
 public:
     explicit Scanner(std::string_view rest) : rest_(rest) {}
@@ -163,7 +163,7 @@ public:
         return true;
     }
 
-    /// What stands before the next quote, if it needs no escape.
+    /// Reads the text before the next quote, if it needs no escapes.
     bool word(std::string_view& word) {
         const auto end = std::find_if_not(rest_.begin(), rest_.end(), is_plain);
         word = rest_.substr(0, static_cast<std::size_t>(end - rest_.begin()));
@@ -196,7 +196,7 @@ private:
     std::string_view rest_;
 };
 
-/// The members that are in the text, unchecked.
+/// Reads the members of a descriptor's text without checking shape and strides.
 bool scan(Scanner text, Descriptor& descriptor, std::optional<Shape>& strides) {
     std::string_view dtype, lease, segment;
     std::int64_t offset = 0, size = 0;
@@ -301,7 +301,7 @@ void check_region(const Descriptor& descriptor, const Region& region, std::uint6
             described(Json(got)));
     };
     if (region.offset > available) fail(".offset", available, region.offset);
-    // Not the sum, which may overflow.
+    // Compares without offset + size, which may overflow.
     if (region.size > available - region.offset) fail(".size", available - region.offset, region.size);
     check_size(descriptor, region);
 }

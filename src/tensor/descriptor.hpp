@@ -13,12 +13,12 @@
 namespace shared_tensor::tensor {
 
 struct DescriptorLimits {
-    /// What elements x item size may be where strides make it more than the bytes that are there (a stride of 0
-    /// repeats one element): as much as a client could have sent for real.
+    /// Limit of elements x item size for a tensor whose strides repeat elements (stride 0), so that it is larger than
+    /// the bytes sent. The default is the most that a client could send without repetition.
     std::uint64_t max_expanded_bytes = std::uint64_t{2} << 30;
 };
 
-/// A part of memory that a descriptor names.
+/// A part of the memory that a descriptor names, in bytes.
 struct Region {
     std::uint64_t offset = 0;
     std::uint64_t size = 0;
@@ -30,36 +30,38 @@ struct SharedPlace {
     Region region;
 };
 
-/// A checked `$tensor` object: counts do not overflow, exactly one way, nothing unknown. The way's own member is
-/// checked by its medium against the memory that it names.
+/// A checked `$tensor` object: no count overflows, there is exactly one transport and no unknown member. The content of
+/// the transport's member is not checked yet: its Medium checks it against the memory that it names.
 struct Descriptor {
     DType dtype = DType::float32;
     Shape shape;
     Shape strides;  ///< empty when contiguous
     Extent extent;
     std::string device = "cpu";  ///< or "cuda:<uuid>"
-    std::string lease;           ///< what keeps the bytes where they are; empty: none
+    std::string lease;           ///< id of the lease that keeps the bytes; empty: none
     Way way = Way::data;
-    const Json* content = nullptr;  ///< the way's member; lives in the JSON that was read
-    SharedPlace place;              ///< instead of `content`, where no JSON was read (read_shm_descriptor)
+    const Json* content = nullptr;  ///< the transport's member, inside the JSON that was parsed
+    SharedPlace place;              ///< set instead of `content` by read_shm_descriptor(), which makes no JSON tree
 };
 
-/// Of one whose way is body: its bytes there are compressed.
+/// Whether the bytes of a descriptor with transport `body` are compressed.
 bool is_compressed(const Descriptor& descriptor);
 
-/// Throws InvalidValue, whose path names the member.
+/// Parses and checks the value of "$tensor". The result refers to `json`. Throws InvalidValue, whose path names the
+/// member.
 Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits = {});
 
-/// Its members as JSON text: "offset":0,"size":4096
+/// Returns the region's members as JSON text: "offset":0,"size":4096
 std::string region_members(const Region& region);
 
-/// {"offset", "size"} inside `available` bytes, and of the size that the tensor needs. Throws InvalidValue (path
-/// "way.member"), for other members than these and `others` too.
+/// Reads offset and size from the transport's member. Throws InvalidValue (path "shm.size", for example) if the region
+/// is not inside `available` bytes, if it does not have the size that the tensor needs, or if the members are others
+/// than offset, size and `others`.
 Region parse_region(const Descriptor& descriptor, std::uint64_t available,
                     std::initializer_list<std::string_view> others = {});
-/// The same for one that was read already.
+/// Like parse_region(), for a region that was already read.
 void check_region(const Descriptor& descriptor, const Region& region, std::uint64_t available);
-/// The text, or the number, of that member of the way's object. Throws InvalidValue.
+/// Return a string or an integer >= 0 from the transport's member. Throw InvalidValue.
 const std::string& region_text(const Descriptor& descriptor, std::string_view name);
 std::uint64_t region_natural(const Descriptor& descriptor, std::string_view name);
 

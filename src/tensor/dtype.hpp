@@ -13,7 +13,7 @@ using shared_tensor::name_of;
 using shared_tensor::parse_dtype;
 using shared_tensor::size_of;
 
-/// All names, for error messages.
+/// Returns the names of all dtypes, for error messages: "bool, uint8, ...".
 std::string dtype_names();
 
 }  // namespace shared_tensor::tensor

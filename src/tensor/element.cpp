@@ -14,7 +14,7 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-/// To the nearest value, for the types narrower than float too.
+/// Rounds to the nearest value of T, also for types that are narrower than float.
 template <class T>
 T narrowed(double value) {
     if constexpr (std::floating_point<T>) {
@@ -61,7 +61,7 @@ double parsed(const char* begin, const char* end) {
     return value;
 }
 
-/// The double whose shortest text is the shortest text of the narrower number: 0.1f becomes 0.1.
+/// Returns the double whose shortest text is the shortest text of `value`: 0.1f becomes 0.1.
 template <class T>
 double shortest(T value) {
     char text[64];
@@ -74,7 +74,7 @@ double shortest(T value) {
         for (int digits = 1; digits < std::numeric_limits<float>::max_digits10; ++digits) {
             const auto end = std::to_chars(text, text + sizeof text, wide, std::chars_format::general, digits).ptr;
             const double candidate = parsed(text, end);
-            // Rounding up the largest number may leave the range of float.
+            // The largest number, rounded up, may be beyond the range of float.
             if (std::fabs(candidate) > std::numeric_limits<float>::max()) continue;
             if (widened(narrowed<T>(candidate)) == static_cast<double>(wide)) return candidate;
         }
@@ -161,7 +161,7 @@ const ElementCodec* complex() {
     return &kCodec;
 }
 
-/// A byte, since reading any other value than 0 and 1 as bool is undefined.
+/// Reads and prints a bool as a byte: to read a byte other than 0 and 1 as a C++ bool is undefined behaviour.
 const ElementCodec* boolean() {
     static constexpr ElementCodec kCodec{[](const Json& json, std::byte* out) {
                                              if (!json.is_boolean()) return false;

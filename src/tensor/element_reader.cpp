@@ -13,7 +13,7 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-/// A place in a strided tensor, and how to go on from there.
+/// The place of an element in a strided tensor, which can advance in C order.
 class Cursor {
 public:
     Cursor(const TensorRef& tensor, std::size_t item_size)
@@ -36,11 +36,11 @@ public:
             offset += index_[i] * strides_[i];
         return first_ + offset * static_cast<std::int64_t>(item_);
     }
-    /// Elements of the innermost dimension from here on, and the distance from one to the next.
+    /// The number of elements from here to the end of the innermost dimension, and the stride between them.
     std::uint64_t run() const { return sizes_.empty() ? 1 : static_cast<std::uint64_t>(sizes_.back() - index_.back()); }
     std::int64_t stride() const { return sizes_.empty() ? 1 : strides_.back(); }
 
-    /// No further than the run goes.
+    /// Advances by at most run() elements.
     void advance(std::uint64_t elements) {
         if (sizes_.empty()) return;
         index_.back() += static_cast<std::int64_t>(elements);
@@ -83,12 +83,12 @@ void read_strided(const TensorRef& tensor, std::uint64_t offset, std::span<std::
     if (!out.empty()) std::memcpy(out.data(), cursor.here(), out.size());
 }
 
-/// What a device's part of a piece is read with.
+/// Reads a contiguous tensor on a device to host memory.
 using ReadDense = std::function<void(const TensorRef& dense, std::byte* out)>;
 
 TensorRef made_dense(const TensorRef& tensor) { return device_of(tensor).copy(tensor); }
 
-/// `count` bytes of a contiguous tensor, from `offset` on.
+/// Returns a view of `count` bytes of a contiguous tensor, from `offset` on.
 TensorRef bytes_of(const TensorRef& dense, std::uint64_t offset, std::size_t count) {
     return {dense.mutable_data() + offset,
             DType::uint8,
@@ -98,7 +98,8 @@ TensorRef bytes_of(const TensorRef& dense, std::uint64_t offset, std::size_t cou
             dense.owner()};
 }
 
-/// Gathered on the device a piece at a time: as much memory there as `out` has, and a row more at each end.
+/// Reads a range of bytes. A strided tensor is gathered on the device piece by piece: this needs as much device memory
+/// as `out` has, and one more row at each end.
 void read_device(const TensorRef& tensor, std::uint64_t offset, std::span<std::byte> out, const ReadDense& read) {
     const std::uint64_t bytes = tensor.bytes();
     if (tensor.is_contiguous()) return read(bytes_of(tensor, offset, out.size()), out.data());
@@ -154,8 +155,8 @@ ElementReader::Reads ElementReader::start(std::uint64_t offset, std::span<std::b
 
 struct ElementPieces::Buffer {
     std::shared_ptr<std::byte> memory;
-    std::size_t size = 0;          ///< of what it holds, or is filled with
-    ElementReader::Reads reads{};  ///< end before the memory
+    std::size_t size = 0;          ///< bytes that it holds, or that `reads` fill
+    ElementReader::Reads reads{};  ///< declared after `memory`, so that the reads end first
 };
 
 ElementPieces::ElementPieces(ElementReader elements, std::uint64_t offset, std::uint64_t count)
@@ -180,7 +181,7 @@ std::span<const std::byte> ElementPieces::next() {
     ready.reads.clear();
     const std::span<const std::byte> piece(ready.memory.get(), std::exchange(ready.size, 0));
     turn_ = (turn_ + 1) % buffers_.size();
-    if (buffers_.size() > 1) fill(buffers_[turn_]);  // it was the caller's until now
+    if (buffers_.size() > 1) fill(buffers_[turn_]);  // the caller no longer uses this buffer
     return piece;
 }
 

@@ -13,23 +13,24 @@ namespace shared_tensor::tensor {
 class DeviceRead;
 class IpcDevice;
 
-/// The bytes of a tensor's elements in C order, read piece by piece from wherever they lie: strides and devices cost no
-/// copy of the whole. Keeps the tensor. Thread safety: all methods from any thread.
+/// Reads the bytes of a tensor's elements in C order, piece by piece. A strided tensor, or a tensor on a device, is not
+/// copied as a whole. Keeps the tensor alive. Thread safety: all methods from any thread.
 class ElementReader {
 public:
     explicit ElementReader(codec::TensorPointer tensor);
 
     std::uint64_t size() const { return size_; }
-    /// All of them, where they lie so in host memory; null where they do not.
+    /// All bytes, if they are contiguous in host memory; else null.
     const std::byte* data() const { return data_; }
-    /// Those from `offset` on, which are there. Blocks for a device. Throws what the device throws, std::bad_alloc.
+    /// Copies `out.size()` bytes from `offset` on; the range must be inside the tensor. Blocks if the tensor is on a
+    /// device. Throws DeviceRefused, std::bad_alloc.
     void read(std::uint64_t offset, std::span<std::byte> out) const;
 
-    /// What they lie on, if that is a device that reads by itself; null: none.
+    /// The kind of device that has the elements; null if they are in host memory.
     const IpcDevice* device() const;
     using Reads = std::vector<std::unique_ptr<DeviceRead>>;
-    /// The same as read() from that device, to its staging memory; `out` is filled when all that is returned has been
-    /// waited for.
+    /// Starts to read from device() without blocking. `out` is staging memory of the device, and is filled after wait()
+    /// of all returned reads.
     Reads start(std::uint64_t offset, std::span<std::byte> out) const;
 
 private:
@@ -38,18 +39,19 @@ private:
     const std::byte* data_ = nullptr;
 };
 
-/// A part of them, piece after piece, through bounded host memory. For a device that is two buffers: one is filled
-/// while the caller has the other. Belongs to one thread.
+/// Reads a range of a tensor's bytes, piece by piece, through bounded host memory. For a device it has two buffers: the
+/// device fills one while the caller uses the other. Not thread-safe.
 class ElementPieces {
 public:
     static constexpr std::size_t kPiece = std::size_t{1} << 20;
 
-    /// `count` bytes from `offset` on, which are there.
+    /// `count` bytes from `offset` on; the range must be inside the tensor.
     ElementPieces(ElementReader elements, std::uint64_t offset, std::uint64_t count);
     ElementPieces(const ElementPieces&) = delete;
     ElementPieces& operator=(const ElementPieces&) = delete;
     ~ElementPieces();
-    /// Valid until the next call; empty at the end. Blocks. Throws what ElementReader::read does.
+    /// Returns the next piece, valid until the next call; empty at the end. Blocks. Throws what ElementReader::read
+    /// throws.
     std::span<const std::byte> next();
 
 private:
@@ -60,7 +62,7 @@ private:
     const IpcDevice* const device_;
     std::uint64_t at_, left_;
     std::vector<Buffer> buffers_;
-    std::size_t turn_ = 0;  ///< of the buffer that is used next
+    std::size_t turn_ = 0;  ///< index of the buffer that next() returns next
 };
 
 }  // namespace shared_tensor::tensor

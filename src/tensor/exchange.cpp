@@ -32,10 +32,10 @@ void append_counts(ShapeView counts, json_rpc::LongText& text) {
     text.append(counts.empty() ? "[]" : "]");
 }
 
-/// For tensors beyond all bounds.
+/// Orders transports for a tensor that exceeds all limits of ExportPolicy.
 int compactness(Way way) { return way == Way::data ? 0 : way == Way::base64 ? 1 : 2; }
 
-/// Why that way can't carry the tensor, from the most general to the most special cause.
+/// Whether the transport can carry tensors of a dtype. The most general reason against it comes first.
 Viability judge(const Media& media, Way way, DType dtype) {
     const Viability viable = media.viable(way);
     return viable ? media.find(way)->carries(dtype) : viable;
@@ -75,7 +75,7 @@ codec::TensorPointer TensorExchange::import(const Descriptor& descriptor) {
         throw InvalidValue("device", "\"cpu\": " + way() + " brings the bytes to host memory", descriptor.device);
     }
     if (descriptor.way == Way::body && is_compressed(descriptor)) {
-        // No more memory than a client could have filled for real: a few bytes may claim to be a great many.
+        // A few compressed bytes can claim a huge size: allow only as much as a client could send uncompressed.
         const std::uint64_t bytes = descriptor.extent.bytes, most = limits_.max_expanded_bytes;
         if (bytes > most || uncompressed_in_ > most - bytes) {
             throw InvalidValue("body",
@@ -151,7 +151,7 @@ Json TensorExchange::describe(const codec::TensorPointer& tensor) {
     return Json::parse(text.take_whole());
 }
 
-/// Ways that `reasons` speak of already are passed over.
+/// Skips transports that already have an entry in `reasons`, and adds one for each that cannot carry the tensor.
 const Medium& TensorExchange::choose(const codec::TensorPointer& tensor, TransportNotPossible::Reasons& reasons) const {
     static const std::vector<Way> kAnyone{Way::data, Way::base64};
     const auto& wishes = !policy_.require.empty()  ? policy_.require
@@ -161,7 +161,7 @@ const Medium& TensorExchange::choose(const codec::TensorPointer& tensor, Transpo
     const auto tried = [&](Way way) {
         return std::any_of(reasons.begin(), reasons.end(), [&](const auto& one) { return one.first == way; });
     };
-    const Medium* beyond = nullptr;  // the most compact of those whose bound is exceeded
+    const Medium* beyond = nullptr;  // the most compact medium whose limit is exceeded
     for (const Way way : wishes) {
         if (tried(way)) continue;
         const Viability general = judge(*media_, way, dtype);

@@ -17,7 +17,7 @@
 
 namespace shared_tensor::tensor {
 
-/// No way that the reader takes can carry a tensor: -32006 with the reason for each.
+/// No transport that the reader accepts can carry a tensor. Answered as -32006, with the reason for each transport.
 class TransportNotPossible : public std::runtime_error {
 public:
     using Reasons = std::vector<std::pair<Way, std::string>>;
@@ -30,7 +30,8 @@ private:
     Reasons reasons_;
 };
 
-/// A tensor has more elements than may be written as `data`, and its reader takes no transport that can carry them.
+/// A tensor has more elements than may be written as `data`, and its reader accepts no other transport that can carry
+/// it.
 class TooManyElements : public std::length_error {
 public:
     TooManyElements(std::uint64_t elements, std::uint64_t limit);
@@ -41,27 +42,28 @@ private:
     std::uint64_t elements_, limit_;
 };
 
-/// Bytes below which a tensor that would have to be copied into shared memory is sent in another way.
+/// A tensor with fewer bytes that is not in shared memory is sent by another accepted transport, if there is one.
 constexpr std::uint64_t kShmMinBytes = 32 << 10;
 
-/// What the reader of a message can take.
+/// Which transports the reader of a message accepts, and how the transport of a tensor is chosen among them.
 struct ExportPolicy {
-    std::vector<Way> accept;                     ///< in order of wish; empty: said nothing (curl), data or base64
-    std::vector<Way> require;                    ///< not empty: one of these or TransportNotPossible
-    std::uint64_t data_max_elements = 64;        ///< above it another accepted way is taken if there is one
-    std::uint64_t base64_max_bytes = 64 << 10;   ///< likewise
-    std::uint64_t shm_min_bytes = kShmMinBytes;  ///< likewise below it, for what would have to be copied there
-    std::string codings{};                       ///< content codings that the reader knows, as it said
-    Compression compression{};  ///< the one of them that tensors in the body take, if it makes them smaller
-    /// Never more elements as `data`, whatever else its reader takes: they take long, and much memory, to write.
+    std::vector<Way> accept;                     ///< in order of preference; empty (curl): data, base64
+    std::vector<Way> require;                    ///< not empty: one of these, or TransportNotPossible
+    std::uint64_t data_max_elements = 64;        ///< above this `data` is used only if no other transport can be
+    std::uint64_t base64_max_bytes = 64 << 10;   ///< above this base64 is used only if no other transport can be
+    std::uint64_t shm_min_bytes = kShmMinBytes;  ///< like kShmMinBytes
+    std::string codings{};                       ///< content codings that the reader accepts: its header's text
+    Compression compression{};  ///< coding for tensors in the body, used for those that it makes smaller
+    /// Hard limit of `data`, even if the reader accepts nothing else: lists take long, and much memory, to write.
     std::uint64_t most_data_elements = std::numeric_limits<std::uint64_t>::max();
 };
 
-/// How the tensors of ONE message cross: those of a request in, those of its reply out.
+/// Imports the tensors of ONE request and describes the tensors of its reply.
 ///
-/// Ways out: the first accepted one that carries the tensor and whose bound (data_max_elements, base64_max_bytes) it
-/// keeps; beyond all bounds the most compact accepted one. Nothing is sent in a way that was not accepted.
-/// Tensors in the body are compressed one by one, where the reader knows how to undo it and it makes them smaller.
+/// A tensor goes out by the first accepted transport that can carry it within its limit (data_max_elements,
+/// base64_max_bytes, shm_min_bytes); if all limits are exceeded, by the most compact accepted transport. A transport
+/// that the reader does not accept is never used. Tensors in the body are compressed one by one, if the reader accepts
+/// the coding and the tensor gets smaller.
 /// Thread safety: one thread at a time, except wrap(), which any thread may call at any time.
 class TensorExchange final : public codec::TensorPort {
 public:
@@ -75,48 +77,49 @@ public:
     codec::TensorPointer import(const Descriptor& descriptor);
     codec::TensorPointer wrap(const TensorRef& tensor) override;
     TensorRef in_host_memory(const TensorRef& tensor) override;
-    /// Throws TransportNotPossible, TooManyElements, std::bad_alloc, and what `out` throws.
+    /// Appends the tensor's descriptor to `out`. Throws TransportNotPossible, TooManyElements, std::bad_alloc, and what
+    /// `out` throws.
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override;
-    /// The same for those who want to look at it.
+    /// Like describe() above, for callers that inspect the descriptor.
     Json describe(const codec::TensorPointer& tensor);
 
     std::vector<std::weak_ptr<codec::LentMemory>> take_lent() override { return std::exchange(lent_, {}); }
     void take_over(codec::LentMemory& memory) override;
-    /// Bytes that were copied later for tensors which came in shared memory.
+    /// Counts bytes that were copied after the import of tensors in shared memory.
     void count_copied(std::uint64_t bytes) { counts_[static_cast<std::size_t>(Way::shm)].copied += bytes; }
 
-    /// For the tensors described from now on: the items of a batch may differ.
+    /// Sets the policy for the tensors that are described from now on: the items of a batch may have different ones.
     void set_policy(ExportPolicy policy) {
         policy_ = std::move(policy);
         body_.set_compression(policy_.compression);
     }
-    /// Device memory that comes in from now on is read where the sender has it (see Incoming).
+    /// Sets Incoming::borrow for the tensors that are imported from now on.
     void set_borrow(bool borrow) { incoming_.borrow = borrow; }
-    /// For the tensors of both directions from now on; `media` must outlive this.
+    /// Sets the media for all tensors from now on, in both directions. `media` must outlive this object.
     void set_media(const Media& media) { media_ = &media; }
 
-    /// A tensor that was described lies in memory that the other side maps.
+    /// Whether a described tensor is in memory that the other side maps.
     bool holds_memory() const { return !held_.empty(); }
-    /// The other side has read the message that carries the tensors described here.
+    /// To be called when the other side has read the message with the tensors described here.
     void answered() noexcept {
         for (const auto& held : held_)
             held->answered();
     }
 
-    /// What is to be written after the head of the frame (codec::frame_head): empty when no tensor went by body, and
-    /// then the message can go as plain JSON.
+    /// The bytes to write after the head of the frame (codec::frame_head). Empty if no tensor went by body: then the
+    /// message can be sent as plain JSON.
     const OutgoingBody& body() const { return body_; }
 
-    /// For the header Shared-Tensor-Transport: the tensors of both directions by way, and the bytes copied for them:
-    /// "body;tensors=2;copied=0", several ways with ", " between. Empty when no tensor crossed.
+    /// Returns the value of the header Shared-Tensor-Transport: for each transport the number of tensors in both
+    /// directions and the bytes copied for them, separated by ", ": "body;tensors=2;copied=0". Empty without tensors.
     std::string summary() const;
 
     struct Count {
         std::uint64_t tensors = 0, copied = 0;
     };
-    /// Of both directions, in the order of kWays.
+    /// Counts of both directions, in the order of kWays.
     const std::array<Count, kWays.size()>& counts() const { return counts_; }
-    /// Of tensors whose bytes were compressed.
+    /// Bytes of the tensors that were compressed, before and after.
     CompressionCounts compression() const;
 
 private:
@@ -129,7 +132,7 @@ private:
     DescriptorLimits limits_;
     const Media* media_;
     OutgoingBody body_;
-    std::vector<std::shared_ptr<Hold>> held_;  ///< by the tensors that were described
+    std::vector<std::shared_ptr<Hold>> held_;  ///< from the exports of described tensors
     std::vector<std::weak_ptr<codec::LentMemory>> lent_;
     std::array<Count, kWays.size()> counts_{};
     std::uint64_t compressed_in_ = 0, uncompressed_in_ = 0;

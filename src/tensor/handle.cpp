@@ -20,7 +20,7 @@ public:
     bool on_device() const override { return on_device_; }
     bool kept() const { return kept_; }
 
-    /// What clients may write to has other bytes when the function reads it.
+    /// Memory that clients may write to gets no key: its bytes may change before the function reads them.
     bool append_key(std::string& key) const override {
         if (bytes() > kMaxKeyBytes || on_device() || is_writable_by_clients(tensor_.data())) return false;
         const Dense values = append_kind(key);

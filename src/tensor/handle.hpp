@@ -6,19 +6,20 @@
 
 namespace shared_tensor::tensor {
 
-/// Tensors above it have no key: a call that takes one is not cached.
+/// A larger tensor has no cache key: the result of a call with such an argument is not cached.
 inline constexpr std::uint64_t kMaxKeyBytes = std::uint64_t{1} << 20;
 
+/// Throws InvalidValue for an undefined tensor.
 codec::TensorPointer make_handle(const TensorRef& tensor);
 
-/// The same tensor, for a result that outlives its answer: it is never lent in a way in which its reader could write to
-/// it.
+/// Returns a handle of the same tensor for a result that is kept after its answer. Readers never get memory of it that
+/// they could write to.
 codec::TensorPointer make_kept_handle(const codec::TensorPointer& handle);
-/// Whether a handle was made so.
+/// Whether make_kept_handle() made this handle.
 bool is_kept(const codec::TensorHandle& handle);
 
-/// Where a tensor's bytes lie in shared memory besides, once they were copied there: the results that are kept (tasks,
-/// cache, keys) are handed over many times. Thread-safe.
+/// The copy of a tensor in shared memory, once there is one. It saves further copies of kept results (tasks, cache,
+/// idempotency keys), which are handed over many times. Thread-safe.
 class SharedCopy {
 public:
     shm::PooledSegmentPointer get() const {
@@ -32,7 +33,7 @@ private:
     Guarded<shm::PooledSegmentPointer> segment_;
 };
 
-/// That of a handle made here; null for others.
+/// Returns the SharedCopy of a handle from make_handle() or make_kept_handle(); null for other handles.
 SharedCopy* shared_copy_of(const codec::TensorHandle& handle);
 
 }  // namespace shared_tensor::tensor

@@ -9,14 +9,14 @@ namespace {
 
 bool multiply(std::int64_t& value, std::int64_t factor) { return !__builtin_mul_overflow(value, factor, &value); }
 
-/// Item size times all dimensions, those without elements counted as one.
+/// Whether item size x all dimensions fits into std::int64_t. Dimensions of size 0 count as 1.
 bool fits(ShapeView shape, std::int64_t item_size) {
     std::int64_t bytes = item_size;
     return std::all_of(shape.begin(), shape.end(),
                        [&](std::int64_t size) { return multiply(bytes, std::max<std::int64_t>(size, 1)); });
 }
 
-/// The place of the last element, in elements.
+/// Returns the offset of the last element, in elements; nullopt if it overflows.
 std::optional<std::int64_t> last_element(ShapeView shape, ShapeView strides) {
     std::int64_t last = 0;
     for (std::size_t i = 0; i < strides.size(); ++i) {

@@ -8,30 +8,30 @@
 
 namespace shared_tensor::tensor {
 
-/// Counts and strides of elements, as torch has them; never negative here.
+/// Sizes or strides of a tensor's dimensions, in elements, as in torch; never negative here.
 using Shape = std::vector<std::int64_t>;
 using ShapeView = std::span<const std::int64_t>;
 
-inline constexpr std::size_t kMaxRank = 64;  ///< torch's own bound
+inline constexpr std::size_t kMaxRank = 64;  ///< torch's own limit
 
-/// How much memory a tensor needs; everything fits into std::int64_t.
+/// How much memory a tensor needs. Each value fits into std::int64_t.
 struct Extent {
     std::uint64_t elements = 0;
-    std::uint64_t bytes = 0;  ///< elements x item size: what travels when it is contiguous
-    std::uint64_t reach = 0;  ///< from the first element to the end of the last one, with the strides given
+    std::uint64_t bytes = 0;  ///< elements x item size: the size of the contiguous tensor
+    std::uint64_t reach = 0;  ///< bytes from the first element to the end of the last one, with the given strides
 };
 
-/// Nothing when a count overflows, that of an empty tensor's other dimensions included (torch multiplies them too).
-/// `strides` is as long as `shape`, or empty for a contiguous tensor.
+/// Returns nullopt if a product overflows. For a tensor without elements this includes the product of its other
+/// dimensions, because torch computes it too. `strides` has the length of `shape`, or is empty for a contiguous tensor.
 std::optional<Extent> extent_of(ShapeView shape, ShapeView strides, std::size_t item_size);
 
-/// Of the same element order without gaps. `shape` must have an extent.
+/// Returns the strides of a contiguous tensor in C order. extent_of(`shape`) must not be nullopt.
 Shape contiguous_strides(ShapeView shape);
 
-/// Whether the strides put the elements one after another; those of dimensions of one element do not matter.
+/// Whether the elements are contiguous in C order. Strides of dimensions of size 1 are ignored.
 bool is_contiguous(ShapeView shape, ShapeView strides);
 
-/// Copies the elements in order, without gaps, to `out` (shape x item_size bytes).
+/// Copies the elements in C order, without gaps, to `out` (shape x item_size bytes).
 void gather(const std::byte* in, ShapeView shape, ShapeView strides, std::size_t item_size, std::byte* out);
 
 }  // namespace shared_tensor::tensor

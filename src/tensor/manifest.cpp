@@ -41,7 +41,7 @@ Member read_member(const ValueReader& reader, std::uint64_t available) {
     const auto extent = extent_of(member.shape, {}, item);
     if (!extent) reader.member("shape").fail("sizes whose product is less than 2^63 bytes");
     member.bytes = extent->bytes;
-    if (member.offset > available || member.bytes > available - member.offset) {  // not the sum, which may overflow
+    if (member.offset > available || member.bytes > available - member.offset) {  // the sum may overflow
         reader.fail("a member inside the " + std::to_string(available) + " bytes of data",
                     std::to_string(member.bytes) + " bytes at " + std::to_string(member.offset));
     }
@@ -49,7 +49,7 @@ Member read_member(const ValueReader& reader, std::uint64_t available) {
     return member;
 }
 
-/// Two members in one place would let a small message stand for any amount of bytes.
+/// Rejects members that overlap: with them a small message could claim any amount of bytes.
 void refuse_overlaps(const ValueReader& reader, const Manifest& manifest) {
     std::vector<Manifest::const_iterator> order;
     order.reserve(manifest.size());

@@ -12,7 +12,7 @@
 
 namespace shared_tensor::tensor {
 
-/// Where a tensor lies in an allocation that it shares with others: contiguous, in C order.
+/// One tensor of a set: its place in the allocation of the set. It is contiguous there, in C order.
 struct Member {
     DType dtype = DType::float32;
     Shape shape{};
@@ -23,15 +23,15 @@ struct Member {
 /// The members of a set by name.
 using Manifest = std::map<std::string, Member, std::less<>>;
 
-/// Of members in an allocation that this side makes.
+/// Alignment of the members in an allocation that this process makes.
 inline constexpr std::uint64_t kMemberAlignment = 64;
 
-/// Gives each member its place, in the order of names; the size of the allocation. Throws InvalidValue when that is no
-/// size.
+/// Sets each member's offset, in the order of names. Returns the size of the allocation in bytes. Throws InvalidValue
+/// if that is 2^63 or more.
 std::uint64_t lay_out(Manifest& manifest);
 
-/// {member: {"dtype", "shape", "offset"}} with every member inside `available` bytes, aligned, and none in another.
-/// Names are as they came. Throws InvalidValue, whose path begins with the reader's.
+/// Reads {name: {"dtype", "shape", "offset"}}. Checks that each member is inside `available` bytes and aligned, and
+/// that no members overlap. Names are not checked. Throws InvalidValue, whose path begins with the reader's path.
 Manifest read_manifest(const ValueReader& reader, std::uint64_t available, std::size_t max_members);
 void write_manifest(ValueWriter writer, const Manifest& manifest);
 

@@ -19,27 +19,27 @@
 
 namespace shared_tensor::tensor {
 
-/// What a message brought beside its JSON.
+/// The binary part of a received message, and the settings for the import of its tensors.
 struct Incoming {
     std::span<const std::byte> body;
-    std::shared_ptr<const void> owner;  ///< keeps `body` alive; tensors that view it hold on to it
-    bool borrow = false;                ///< device memory is read where the sender has it, not copied first
-    /// Asked before memory is taken for tensors that came compressed: what counts them as long as it lives, null where
-    /// there may be no more of them. Empty: they are not counted.
+    std::shared_ptr<const void> owner;  ///< keeps `body` alive; tensors that view `body` keep it
+    bool borrow = false;                ///< true: tensors on devices are used in the sender's memory, without a copy
+    /// Reserves `bytes` of the sender's budget while the result lives; returns null if the budget is exhausted. Called
+    /// before memory is allocated to decompress a tensor. Empty: no budget.
     std::function<std::shared_ptr<const void>(std::uint64_t bytes)> hold{};
 };
 
-/// What goes out beside the JSON: the tensors, each at a multiple of 64 bytes from the first.
+/// The binary part of a message to send: tensors at offsets that are multiples of 64 bytes.
 class OutgoingBody {
 public:
-    /// Where the bytes will stand.
+    /// Adds bytes that `owner` keeps alive until they are written. Returns their place in the body.
     Region add(std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
 
-    /// One after another, the gaps between tensors included.
+    /// The parts of the body in order, with the padding between tensors.
     const std::vector<BodyPart>& parts() const { return parts_; }
     std::uint64_t size() const { return size_; }
 
-    /// For the tensors that are added from now on.
+    /// Sets the compression for the tensors that are added from now on.
     void set_compression(Compression how) { compression_ = how; }
     Compression compression() const { return compression_; }
     struct Compressed {
@@ -58,94 +58,96 @@ private:
     std::uint64_t size_ = 0;
 };
 
-/// Yes, or why not, in words for people.
+/// Whether something is possible; if not, the reason as text for error messages.
 struct Viability {
-    std::string reason;  ///< empty: yes
+    std::string reason;  ///< empty: it is possible
     explicit operator bool() const { return reason.empty(); }
 };
 
-/// A tensor that came in, and what it cost.
+/// An imported tensor, and the bytes that its import cost.
 struct Imported {
     codec::TensorPointer tensor;
     std::uint64_t copied = 0;                           ///< bytes
-    std::uint64_t compressed = 0;                       ///< bytes that it came in, where they were compressed
-    std::shared_ptr<codec::LentMemory> lent = nullptr;  ///< in which it lies, where its sender can still write to it
+    std::uint64_t compressed = 0;                       ///< its compressed size in bytes; 0: it was not compressed
+    std::shared_ptr<codec::LentMemory> lent = nullptr;  ///< the sender's memory that it views, if the sender can write
 };
 
-/// What keeps a tensor's bytes while a message that names them is on its way. Destroyed without answered(): nobody
-/// knows whether the other side has seen the message, or will.
+/// Keeps memory that a message names while the message is in flight. If it is destroyed without a call of answered(),
+/// it is unknown whether the peer has read the message or will read it.
 class Hold {
 public:
     virtual ~Hold() = default;
-    /// The other side has read the message to its end.
+    /// Called when the peer has read the whole message.
     virtual void answered() noexcept = 0;
 };
 
-/// The way's own member of a descriptor, and what it cost.
+/// The transport's member of a tensor's descriptor, and the bytes that the export cost.
 struct Exported {
     std::string content;                   ///< JSON text
     std::uint64_t copied = 0;              ///< bytes
     std::string lease = {};                ///< empty: none
     Shape strides = {};                    ///< empty: contiguous
-    std::shared_ptr<Hold> held = nullptr;  ///< to be kept until the message was answered, or, of an answer, written
-    std::string device = "cpu";            ///< where its reader finds the bytes
-    bool is_word = false;                  ///< `content` is a string without its quotes, which needs no escape
-    bool is_printed = false;               ///< the content is as long as the tensor: Medium::print() writes it
+    std::shared_ptr<Hold> held = nullptr;  ///< keep it until a request is answered, or until a reply is written
+    std::string device = "cpu";            ///< the device of the bytes, for the reader
+    bool is_word = false;                  ///< `content` is a string without quotes that needs no escapes
+    bool is_printed = false;               ///< `content` is empty: Medium::print() writes it piece by piece
 };
 
-/// A tensor cannot go that way just now, with the reason for people: another way may carry it.
+/// A transport cannot carry a tensor at the moment; another transport may. what() gives the reason.
 class CannotLend : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
 
-/// One way to hand tensors over. Being built in, being usable here (viable) and carrying a certain tensor are three
-/// questions. Immutable: one object serves all messages and threads.
+/// One transport for tensors. Three questions are separate: whether it is built in (Media::find), whether it can be
+/// used here (viable), and whether it carries a certain tensor (carries, fits).
+/// Immutable: one object serves all messages and threads.
 class Medium {
 public:
     virtual ~Medium() = default;
     virtual Way way() const = 0;
     virtual Viability viable() const = 0;
-    /// Of a viable medium: whether it carries tensors of that type.
+    /// Whether it carries tensors of that dtype. Call it only if viable().
     virtual Viability carries(DType dtype) const = 0;
-    /// Whether it carries this one, of a type that it carries.
+    /// Whether it carries this tensor. Call it only if carries() its dtype.
     virtual Viability fits(const codec::TensorHandle& tensor) const {
         (void)tensor;
         return {};
     }
-    /// The tensor lies where this way hands it over from: nothing would be copied.
+    /// Whether the tensor's memory can be handed over as it is, without a copy.
     virtual bool holds(const codec::TensorHandle& tensor) const {
         (void)tensor;
         return false;
     }
 
-    /// `descriptor` is one of this way. Throws InvalidValue before memory is touched that it does not rightly name.
+    /// Imports the tensor of a descriptor with this transport. Throws InvalidValue before it accesses memory that the
+    /// descriptor may not name.
     virtual Imported import(const Descriptor& descriptor, const Incoming& incoming) const = 0;
-    /// `tensor` is of a type that it carries. Throws CannotLend.
+    /// Exports a tensor of a dtype that this transport carries. Throws CannotLend.
     virtual Exported export_to(const codec::TensorPointer& tensor, OutgoingBody& body) const = 0;
-    /// Appends the content of a tensor whose export says is_printed, a piece at a time. Throws what `out` throws.
+    /// Appends the content of a tensor if its export has is_printed, piece by piece. Throws what `out` throws.
     virtual void print(const codec::TensorPointer& tensor, json_rpc::LongText& out) const {
         static_cast<void>(tensor);
         static_cast<void>(out);
     }
 };
 
-/// The media of a process, looked up by way.
+/// A list of media, looked up by transport. The listed media must outlive it.
 class Media {
 public:
     explicit Media(std::vector<const Medium*> media) : media_(std::move(media)) {}
-    /// nullptr when that way is not built in.
+    /// Returns nullptr for a transport that is not among these media.
     const Medium* find(Way way) const;
-    /// Whether the way can be used here at all.
+    /// Whether the transport can be used here.
     Viability viable(Way way) const;
-    /// Those that can be used, as they stand in error messages: "data, base64, body".
+    /// The transports that can be used, for error messages: "data, base64, body".
     std::string viable_names() const;
 
 private:
-    std::vector<const Medium*> media_;  // live as long as the process
+    std::vector<const Medium*> media_;
 };
 
-/// data, base64 and body: those that need nothing but the message.
+/// The transports that need only the message: data, base64 and body.
 const Media& inline_media();
 
 const Medium& data_medium();

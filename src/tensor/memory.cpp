@@ -24,7 +24,7 @@ TensorRef allocate(DType dtype, ShapeView shape) {
 
 TensorRef view_of(const std::byte* data, std::shared_ptr<const void> owner, DType dtype, ShapeView shape,
                   ShapeView strides) {
-    // Written to only by a function that was given this tensor: the bytes belong to its call.
+    // Only a function that gets this tensor writes to it, and the bytes belong to the function's call.
     auto* const bytes = const_cast<std::byte*>(data);  // NOLINT(cppcoreguidelines-pro-type-const-cast)
     return {bytes,
             dtype,

@@ -12,7 +12,7 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-/// Of the last dimension first: the first index runs fastest.
+/// Returns the strides of Fortran order: the first index changes fastest.
 Shape fortran_strides(const Shape& shape) {
     const Shape reversed(shape.rbegin(), shape.rend());
     Shape strides = contiguous_strides(reversed);
@@ -20,7 +20,7 @@ Shape fortran_strides(const Shape& shape) {
     return strides;
 }
 
-/// The same elements in the same places, each number turned round if it is big endian.
+/// Copies the elements in the same order, and converts each number from big to little endian if necessary.
 std::shared_ptr<std::vector<std::byte>> copy_elements(std::span<const std::byte> bytes, const NpyHeader& header) {
     auto copy = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
     const std::size_t number = size_of(header.dtype) / (is_complex(header.dtype) ? 2 : 1);

@@ -10,13 +10,13 @@
 
 namespace shared_tensor::tensor {
 
-/// The array in the bytes of a .npy file: a view of them where they allow it (little endian, aligned), so `owner` keeps
-/// them alive as long as the tensor. Nothing executable is read: an array of Python objects is refused.
+/// Returns the array in the bytes of a .npy file. The tensor views `file` and keeps `owner` if the elements are little
+/// endian and aligned; else it is a copy. An array of Python objects is rejected, because it would need pickle.
 /// Throws NpyError, std::bad_alloc.
 TensorRef read_npy(std::span<const std::byte> file, std::shared_ptr<const void> owner);
 
-/// Throws NpyError for a dtype that NumPy lacks. The stream's state tells
-/// whether it was written.
+/// Writes a .npy file. The stream's state shows whether this succeeded. Throws NpyError for a dtype that NumPy does not
+/// have.
 void write_npy(std::ostream& out, const TensorRef& tensor);
 
 }  // namespace shared_tensor::tensor

@@ -17,7 +17,7 @@ constexpr std::size_t kMaxHeaderBytes = 64 << 10;
 constexpr std::size_t kAlignment = 64;
 
 struct TypeName {
-    std::string_view name;  // behind the byte order
+    std::string_view name;  // without the byte order in front of it
     DType dtype;
 };
 constexpr std::array<TypeName, 14> kTypes{{{"b1", DType::bool_},
@@ -35,7 +35,7 @@ constexpr std::array<TypeName, 14> kTypes{{{"b1", DType::bool_},
                                            {"c8", DType::complex64},
                                            {"c16", DType::complex128}}};
 
-/// The header's text: a dict as Python writes it, of three known keys.
+/// Reads the header's text: a Python dict literal with three known keys.
 class DictReader {
 public:
     explicit DictReader(std::string_view text) : text_(text) {}
@@ -112,7 +112,7 @@ private:
         const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), size);
         if (error != std::errc() || size < 0) fail("a dimension is no integer >= 0");
         text_.remove_prefix(static_cast<std::size_t>(end - text_.data()));
-        if (text_.starts_with('L')) text_.remove_prefix(1);  // Python 2 wrote it
+        if (text_.starts_with('L')) text_.remove_prefix(1);  // suffix of a long in files from Python 2
         return size;
     }
 
@@ -156,7 +156,7 @@ std::uint32_t little_endian(std::string_view bytes) {
 NpyHeader parse_npy_header(std::span<const std::byte> file) {
     const std::string_view text(reinterpret_cast<const char*>(file.data()),
                                 std::min(file.size(), kMaxHeaderBytes + 12));
-    if (!text.starts_with(kMagic)) throw NpyError("no .npy file: the first bytes are others");
+    if (!text.starts_with(kMagic)) throw NpyError("not a .npy file: it does not begin with \\x93NUMPY");
     const auto version = text.size() > 6 ? static_cast<unsigned char>(text[6]) : 0;
     if (version < 1 || version > 3)
         throw NpyError(".npy format version " + std::to_string(version) + " is unknown (1 to 3 are)");

@@ -7,10 +7,10 @@
 
 namespace shared_tensor::tensor {
 
-/// Sees to it that nothing which a call leaves behind lies in memory that a client can write to: tensors of its result
-/// are copied, and what the function itself still uses of `lent` (null: nothing was lent) is taken over in place.
-/// `kept`: others than the caller get the result too, or the caller gets it later. Then it does not lie in memory that
-/// clients share for writing either. Returns how many bytes were copied. Throws std::bad_alloc.
+/// Makes the result of a call independent of memory that its client can write to. Tensors of the result in that memory
+/// are copied. Memory of `lent` that the function still uses is taken over in place (null: the client lent nothing).
+/// `kept`: other clients get the result too, or the caller gets it after the answer. Then tensors in memory that
+/// clients share for writing (empty_shared_writable) are copied too. Returns the bytes copied. Throws std::bad_alloc.
 std::uint64_t own_result(codec::Value& result, const codec::LentForCall* lent, bool kept);
 
 }  // namespace shared_tensor::tensor

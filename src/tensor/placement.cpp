@@ -10,7 +10,7 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-/// The ordinal in "cuda:1"; 0 for "cuda", nothing for all else.
+/// Returns N of "cuda:N", 0 for "cuda", nullopt for any other text.
 std::optional<std::size_t> ordinal_in(std::string_view device) {
     constexpr std::string_view kCuda = "cuda";
     if (device == kCuda) return 0;
@@ -28,7 +28,7 @@ std::string fault_of_placement(std::string_view device, std::string_view dtype) 
     if (!dtype.empty()) {
         const auto known = parse_dtype(dtype);
         if (!known || !is_floating_point(*known))
-            return "the dtype \"" + std::string(dtype) + "\" is none of floating-point numbers, such as float32";
+            return "the dtype \"" + std::string(dtype) + "\" is not a floating-point dtype, such as float32";
     }
     if (device.empty() || device == "cpu") return {};
     const auto ordinal = ordinal_in(device);

@@ -5,7 +5,8 @@
 
 namespace shared_tensor::tensor {
 
-/// Why a function cannot ask for its tensors on that device ("cpu", "cuda", "cuda:1") and in that dtype; empty: it can.
+/// Returns why a function cannot have its tensors on `device` ("cpu", "cuda", "cuda:1") and in `dtype`. Empty if it
+/// can.
 std::string fault_of_placement(std::string_view device, std::string_view dtype);
 
 }  // namespace shared_tensor::tensor

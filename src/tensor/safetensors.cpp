@@ -23,7 +23,7 @@ struct FileDType {
     std::string_view name;
     DType dtype;
 };
-/// The format has no complex32 and complex128.
+/// The dtypes of the format. It has no complex32 and no complex128.
 constexpr std::array<FileDType, 20> kDTypeNames{{
     {"BOOL", DType::bool_},
     {"U8", DType::uint8},
@@ -49,9 +49,9 @@ constexpr std::array<FileDType, 20> kDTypeNames{{
 
 constexpr std::string_view kMetadata = "__metadata__";
 
-[[noreturn]] void fail(std::string why) { throw SafetensorsError("no right safetensors file: " + std::move(why)); }
+[[noreturn]] void fail(std::string why) { throw SafetensorsError("not a valid safetensors file: " + std::move(why)); }
 
-/// A name as it stands in a message: a file may hold anything.
+/// Returns a name from a file, quoted and shortened for an error message.
 std::string shown(std::string_view name) {
     constexpr std::size_t kShown = 80;
     std::string text;
@@ -60,7 +60,7 @@ std::string shown(std::string_view name) {
 }
 
 std::uint64_t natural(const Json& json, const std::string& what) {
-    if (!json.is_number_unsigned()) fail(what + " is no integer from 0 on");
+    if (!json.is_number_unsigned()) fail(what + " is not an integer >= 0");
     return json.get<std::uint64_t>();
 }
 
@@ -86,7 +86,7 @@ Shape shape_of(const Json& json, const std::string& of) {
     return shape;
 }
 
-/// The file counts the values of 4 bits one by one, torch by two.
+/// Halves the last dimension of an F4 tensor: the file counts values of 4 bits, torch counts pairs of them.
 void halve_last(Shape& shape, const std::string& of) {
     if (shape.empty() || shape.back() % 2 != 0) fail(of + " has half a byte: F4 needs an even last dimension");
     shape.back() /= 2;
@@ -119,10 +119,10 @@ void require_gapless(const Manifest& manifest, std::uint64_t data_bytes) {
     std::sort(places.begin(), places.end());
     std::uint64_t last = 0;
     for (const auto& [begin, end] : places) {
-        if (begin != last) fail(begin < last ? "tensors lie in each other" : "there is a hole between tensors");
+        if (begin != last) fail(begin < last ? "tensors overlap" : "there is a gap between tensors");
         last = end;
     }
-    if (last != data_bytes) fail("there are bytes behind the last tensor");
+    if (last != data_bytes) fail("there are bytes after the last tensor");
 }
 
 Metadata metadata_of(const Json& json) {

@@ -52,7 +52,7 @@ private:
 };
 
 SafetensorsHeader read_header(const File& file) {
-    if (file.size() < 8) throw SafetensorsError("no right safetensors file: it ends inside its header");
+    if (file.size() < 8) throw SafetensorsError("not a valid safetensors file: it ends inside its header");
     std::array<std::byte, 8> prefix{};
     file.read(0, prefix.data(), prefix.size());
     std::string json(static_cast<std::size_t>(safetensors_json_size(prefix, file.size())), '\0');
@@ -80,7 +80,7 @@ SafetensorsContent read_safetensors_file(const std::string& path, const TakeBloc
 
 SafetensorsContent view_safetensors(std::span<std::byte> file, std::shared_ptr<const void> owner) {
     if (file.size() < 8)
-        throw SafetensorsError("a file of " + std::to_string(file.size()) + " bytes is no safetensors");
+        throw SafetensorsError("not a valid safetensors file: it has only " + std::to_string(file.size()) + " bytes");
     const auto json_bytes = static_cast<std::size_t>(safetensors_json_size(file.first<8>(), file.size()));
     const std::span<std::byte> data = file.subspan(8 + json_bytes);
     const std::string_view json(reinterpret_cast<const char*>(file.data()) + 8, json_bytes);

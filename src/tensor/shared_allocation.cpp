@@ -14,17 +14,17 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-/// The memory of this process that clients may write to: where it begins, and its bytes.
+/// The memory of this process that clients may write to: start address and size in bytes.
 using Writable = Guarded<std::map<const std::byte*, std::size_t, std::less<>>>;
 
-/// A forked child has its own: what its parent made is no result of the child's.
+/// A forked child has its own map, because it returns no results that its parent made.
 constinit NeverDestroyed<OfThisProcess<Writable>> known;
 
 Writable& writable() {
     return known.value.get([] { return std::make_unique<Writable>(); });
 }
 
-/// A segment that clients write to, as long as anybody here has it.
+/// Keeps a segment, and its entry in writable(), while this process uses it.
 class WritableSegment {
 public:
     WritableSegment(shm::PooledSegmentPointer segment, std::size_t bytes) : segment_(std::move(segment)) {
@@ -51,10 +51,11 @@ detail::CallMemory::Block SharedAllocation::take(std::string_view principal, std
         }
         auto segment = pool_->take_place(bytes, principal);
         void* const data = segment->data();
-        // An owner that only tensors have: others find the segment by its pool, too (TensorRef::is_alone).
+        // A new shared_ptr that only tensors own: the pool also hands out `segment`, so its use count does not show
+        // whether a tensor is alone (TensorRef::is_alone).
         return {data, std::make_shared<const shm::PooledSegmentPointer>(std::move(segment))};
     } catch (const std::bad_alloc&) {
-    } catch (const std::system_error&) {  // no descriptor is left
+    } catch (const std::system_error&) {  // no file descriptor is left
     }
     return {};
 }

@@ -9,10 +9,11 @@
 
 namespace shared_tensor::tensor {
 
-/// Where functions have tensors born that are handed over without a copy. Thread safety: all methods from any thread.
+/// Allocates shared memory in which functions make tensors that are handed over without a copy.
+/// Thread safety: all methods from any thread.
 class SharedAllocation final : public detail::CallMemory {
 public:
-    /// `pool` must outlive this; the memory may outlive both.
+    /// `pool` must outlive this object. The allocated memory may outlive both.
     explicit SharedAllocation(shm::SegmentPool& pool) : pool_(&pool) {}
 
     Block take(std::string_view principal, std::size_t bytes, Writers writers) const override;
@@ -21,7 +22,7 @@ private:
     shm::SegmentPool* pool_;
 };
 
-/// Whether clients may write to the memory at that address: a function asked for such.
+/// Whether clients may write to the memory at `address`: a function allocated it with Writers::clients_too.
 bool is_writable_by_clients(const void* address);
 
 }  // namespace shared_tensor::tensor

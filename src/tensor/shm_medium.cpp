@@ -26,10 +26,10 @@ std::string content_of(const std::string& segment, const Region& region) {
     return content.append(",").append(region_members(region)).append("}");
 }
 
-/// Holds the mapping of the sender's segment in which a tensor lies.
+/// Keeps the mapping of the sender's segment that has a tensor.
 class LentTensor final : public codec::LentMemory {
 public:
-    /// `owner` of the memory keeps `peer`.
+    /// `memory.owner` must keep `peer` alive.
     LentTensor(ShmPeer& peer, ShmPeer::Borrowed memory, std::byte* data, std::uint64_t bytes)
         : peer_(&peer), memory_(std::move(memory)), data_(data), bytes_(bytes) {}
 
@@ -42,7 +42,7 @@ public:
     std::uint64_t take_over(std::shared_ptr<const void> counted) override {
         const bool first = state_.with([&](State& state) {
             if (state.taken) return false;
-            shm::own_pages(data_, static_cast<std::size_t>(bytes_));  // whoever comes next waits until it is done
+            shm::own_pages(data_, static_cast<std::size_t>(bytes_));  // under the lock: later callers wait for it
             state.taken = true;
             state.counted.swap(counted);
             return true;
@@ -112,7 +112,7 @@ public:
         const TensorRef& tensor = handle->tensor();
         if (tensor.elements() == 0) return {content_of("", {}), 0, {}, {}, nullptr};
         const auto place = is_on_device(tensor) ? std::nullopt : peer_->find(tensor.data());
-        // Its reader could not use elements that lie askew.
+        // A reader cannot use elements that are not aligned.
         if (place && place->offset % size_of(tensor.dtype()) == 0) return lent(handle, *place);
         SharedCopy* copy = peer_->keeps_copies() ? shared_copy_of(*handle) : nullptr;
         shm::PooledSegmentPointer segment = copy != nullptr ? copy->get() : nullptr;
@@ -150,7 +150,7 @@ private:
         return lent_copy(handle, std::move(segment), bytes);
     }
 
-    /// What is lent is the copy: on its own, the lease keeps nothing else alive.
+    /// Lends a copy under a handle of its own, so that the lease does not keep the original tensor alive.
     Exported lent_copy(const codec::TensorPointer& handle, shm::PooledSegmentPointer segment,
                        std::uint64_t copied) const {
         const TensorRef& tensor = handle->tensor();

@@ -13,52 +13,52 @@
 
 namespace shared_tensor::tensor {
 
-/// The process at the other end, as tensors in shared memory need it. Each side of a local channel has one of the
-/// other side. Thread safety: all methods from any thread.
+/// The process at the other end of a local channel, for tensors in shared memory. Client and server both implement it.
+/// Thread safety: all methods from any thread.
 class ShmPeer {
 public:
     virtual ~ShmPeer() = default;
-    /// Yes, or why that process cannot share memory with us.
+    /// Whether the peer can share memory with this process.
     virtual Viability viable() const = 0;
 
-    /// Memory of the peer's, mapped for one tensor; writes to it stay here.
+    /// A segment of the peer, mapped for one tensor. Writes to it stay in this process.
     struct Borrowed {
         std::byte* data = nullptr;
         std::uint64_t size = 0;
-        std::shared_ptr<const void> owner;  ///< the peer is told when it goes
-        /// Called at most once, when what is used of it was copied: the peer need not wait for `owner`. Empty: its
-        /// tensors are never taken over.
+        std::shared_ptr<const void> owner;  ///< keeps the mapping; the peer is told when it is destroyed
+        /// To be called at most once, after the used bytes were copied in place (LentMemory::take_over()): then the
+        /// peer need not wait for the end of `owner`. Empty: tensors in this memory are never taken over.
         std::function<void()> copied = {};
     };
-    /// Throws InvalidValue (path "shm.segment" or "lease") for what the peer has not lent to us, or not any more.
+    /// Throws InvalidValue (path "shm.segment" or "lease") if the peer does not lend this memory, or no longer.
     virtual Borrowed borrow(const std::string& segment, const std::string& lease) = 0;
 
-    /// Memory for a tensor that does not lie in shared memory yet. Throws CannotLend where there is none.
+    /// Allocates shared memory for a copy of a tensor. Throws CannotLend if there is none.
     virtual shm::PooledSegmentPointer take(std::uint64_t bytes) = 0;
-    /// Where an address lies in memory that can be lent.
+    /// Finds the segment of an address; nullopt if the address is not in memory that can be lent.
     virtual std::optional<shm::SegmentPool::Place> find(const void* address) const = 0;
 
-    /// Whether tensors are handed over again and again here, so that a copy in shared memory is kept with its tensor.
+    /// Whether this side hands the same tensors over many times, so that a copy in shared memory stays with its tensor.
     virtual bool keeps_copies() const { return false; }
 
     struct Lent {
-        std::string lease;           ///< empty: none is needed, `held` does it
+        std::string lease;           ///< empty: no lease; `held` keeps the memory
         std::shared_ptr<Hold> held;  ///< see Exported::held
     };
-    /// Lets the peer map `segment` for one tensor of so many bytes, which is `tensor`. Throws CannotLend.
+    /// Lets the peer map `segment` for `tensor`, of `bytes` bytes. Throws CannotLend.
     virtual Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) = 0;
 };
 
-/// CPU tensors through sealed memory of one host: no copy where the elements lie in a segment already, one otherwise.
-/// Made for one peer, which must outlive it.
+/// Makes the medium for CPU tensors in sealed shared memory of one host. A tensor that is in a segment already is not
+/// copied; any other is copied once. `peer` must outlive the medium.
 std::unique_ptr<Medium> make_shm_medium(ShmPeer& peer);
 
-/// Reads the descriptor of a leased tensor in shared memory in the very form in which TensorExchange writes it, without
-/// a tree of JSON, which costs most where a result is handed over without a copy. Nothing for any other text, right or
-/// wrong: parse_descriptor judges it. The same rules for shape and strides hold for both.
+/// Reads the descriptor of a leased tensor in shared memory if it has exactly the form that TensorExchange writes. It
+/// makes no JSON tree, which would be the largest cost of a result that is handed over without a copy. Returns nullopt
+/// for any other text, valid or not: use parse_descriptor() then. Both check shape and strides by the same rules.
 std::optional<Descriptor> read_shm_descriptor(std::string_view text, const DescriptorLimits& limits = {});
 
-/// In the place of the above for a message whose sender has no such peer, with the reason.
+/// Makes a medium that is never viable(), with the reason: for messages whose sender has no local channel.
 std::unique_ptr<Medium> make_absent_medium(Way way, std::string reason);
 
 }  // namespace shared_tensor::tensor

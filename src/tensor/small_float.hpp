@@ -8,15 +8,15 @@
 
 namespace shared_tensor::tensor {
 
-/// What the largest exponent of a small float means.
+/// Which patterns of a small float are infinities and NaNs.
 enum class Specials {
-    ieee,           ///< infinities, and NaN with any other mantissa
-    nan_only,       ///< numbers, but NaN with all bits of the mantissa set (OCP's "fn")
-    unsigned_zero,  ///< numbers; NaN is the only pattern of negative zero, which is not there ("fnuz")
+    ieee,           ///< the largest exponent: infinity with mantissa 0, NaN with any other
+    nan_only,       ///< no infinity; NaN is the largest exponent with all bits of the mantissa set (OCP's "fn")
+    unsigned_zero,  ///< no infinity and no negative zero; NaN is the pattern of negative zero ("fnuz")
 };
 
-/// A floating-point number of 8 or 16 bits, as it lies in a tensor: a sign, the exponent, the mantissa. Conversion from
-/// float rounds to nearest, ties to even; beyond the range it gives infinity, or NaN where there is none.
+/// A floating-point number of 8 or 16 bits as it is in a tensor: sign, exponent, mantissa. Conversion from float rounds
+/// to nearest, ties to even. A value beyond the range becomes infinity, or NaN if the format has no infinity.
 /// Formats: IEEE 754 binary16, bfloat16, and those of OCP's "8-bit floating point specification" with torch's variants.
 template <class Bits, int kExponentBits, int kMantissaBits, int kBias, Specials kSpecials>
 struct SmallFloat {
@@ -51,7 +51,7 @@ private:
     static constexpr int kNaN = kSpecials == Specials::ieee ? kMaxExponent << kMantissaBits | 1 << (kMantissaBits - 1)
                                 : kSpecials == Specials::nan_only ? kSign - 1
                                                                   : kSign;
-    /// The first pattern that is no finite number.
+    /// The smallest positive pattern that is not a finite number.
     static constexpr int kEnd = kSpecials == Specials::ieee       ? kMaxExponent << kMantissaBits
                                 : kSpecials == Specials::nan_only ? kSign - 1
                                                                   : kSign;
@@ -63,10 +63,10 @@ private:
         if (std::isfinite(value) && value != 0) {
             int exponent = 0;
             static_cast<void>(std::frexp(value, &exponent));
-            // In units of the last place: of the number's own exponent, or of the smallest.
+            // `units` is the value in units in the last place, of its own exponent or of the smallest exponent.
             exponent = std::max(exponent - 1 + kBias, 1);
             const float units = std::ldexp(std::fabs(value), kBias + kMantissaBits - exponent);
-            // Where rounding carries, or the number is subnormal, the exponent comes out right by itself.
+            // This sum also has the right exponent if rounding carries, and for subnormal numbers.
             pattern = ((exponent - 1) << kMantissaBits) + static_cast<int>(std::nearbyint(units));
         }
         if (pattern >= kEnd) return static_cast<Bits>(kSpecials == Specials::ieee ? sign | kEnd : kNaN);
@@ -82,12 +82,12 @@ using Float8E4M3Fnuz = SmallFloat<std::uint8_t, 4, 3, 8, Specials::unsigned_zero
 using Float8E5M2 = SmallFloat<std::uint8_t, 5, 2, 15, Specials::ieee>;
 using Float8E5M2Fnuz = SmallFloat<std::uint8_t, 5, 2, 16, Specials::unsigned_zero>;
 
-/// A power of two and no sign: 2^(bits - 127), of OCP's "microscaling formats"; 255 is NaN.
+/// A power of two without a sign: 2^(bits - 127); 255 is NaN. Format: OCP's "microscaling formats specification".
 struct Float8E8M0 {
     std::uint8_t bits = 0;
 
     Float8E8M0() = default;
-    /// To nearest, ties to even; the sign is lost.
+    /// Rounds to nearest, ties to even, and drops the sign.
     explicit Float8E8M0(float value) {
         const auto pattern = std::bit_cast<std::uint32_t>(value);
         constexpr std::uint32_t kMantissa = 0x7FFFFF, kHalf = 0x400000;

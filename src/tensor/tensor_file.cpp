@@ -91,7 +91,7 @@ FileContent view_file(const Block& block, std::uint64_t size, FileForm form, con
         content.tensor = make_handle(read_npy(file, block.owner));
         const std::uint64_t used = parse_npy_header(file).size + content.tensor->bytes();
         if (used != size)
-            throw NpyError("it goes on for " + std::to_string(size - used) + " bytes behind its elements");
+            throw NpyError("the .npy file has " + std::to_string(size - used) + " bytes after its elements");
     }
     if (form == FileForm::safetensors) {
         SafetensorsContent read = view_safetensors(file, block.owner);

@@ -31,7 +31,7 @@ Manifest manifest_of(const TensorMap& tensors) {
     return manifest;
 }
 
-/// What lies between members is nobody's: it must not show what this memory held before.
+/// Clears the gaps between members: they must not show earlier contents of the memory.
 void clear_gaps(const Manifest& manifest, std::byte* data) {
     std::uint64_t end = 0;
     for (const auto& [name, member] : manifest) {
@@ -40,7 +40,7 @@ void clear_gaps(const Manifest& manifest, std::byte* data) {
     }
 }
 
-/// To contiguous elements at `to`.
+/// Copies the elements in C order, without gaps, to `to`.
 void copy_elements(const TensorRef& tensor, std::byte* to) {
     if (tensor.elements() == 0) return;
     if (is_on_device(tensor)) return read_from_device(tensor, to);
@@ -112,7 +112,7 @@ codec::TensorPointer member_of(const TensorSet& set, const Member& member) {
     const std::byte* data = data_of(set.data) + member.offset;
     if (is_aligned(data, size_of(member.dtype)))
         return make_handle(view_of(data, set.data, member.dtype, member.shape, {}));
-    const TensorRef copy = allocate(member.dtype, member.shape);  // bytes of a message that lie askew
+    const TensorRef copy = allocate(member.dtype, member.shape);  // the member's bytes are not aligned
     std::memcpy(mutable_bytes(copy).data(), data, static_cast<std::size_t>(member.bytes));
     return make_handle(copy);
 }

@@ -9,22 +9,22 @@
 
 namespace shared_tensor::tensor {
 
-/// How a tensor's bytes are had: the member of the descriptor that says so.
+/// The transport of a tensor's bytes: the name of the descriptor's member that refers to them.
 enum class Way : std::uint8_t { data, base64, body, shm, cuda_ipc, url };
 inline constexpr std::array kWays{Way::data, Way::base64, Way::body, Way::shm, Way::cuda_ipc, Way::url};
 
 std::string_view name_of(Way way);
 std::optional<Way> parse_way(std::string_view name);
 
-/// Ways in order of wish, and words that are none.
+/// Transports in order of preference, and the unknown names of a list.
 struct Wishes {
     std::vector<Way> ways;
     std::vector<std::string> unknown;
 };
-/// A list as it stands in Shared-Tensor-Accept and Shared-Tensor-Require: "shm, body". Repetitions are dropped.
+/// Parses the value of Shared-Tensor-Accept or Shared-Tensor-Require: "shm, body". Drops repetitions.
 Wishes parse_ways(std::string_view list);
 
-/// "data, base64"
+/// Returns a list as text: "data, base64".
 std::string join(const std::vector<Way>& ways);
 
 }  // namespace shared_tensor::tensor

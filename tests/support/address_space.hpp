@@ -10,7 +10,7 @@
 
 namespace shared_tensor::test {
 
-/// Of a process, in bytes, as RLIMIT_AS counts it: mapped, whether it is there or not.
+/// Returns the size of a process's address space in bytes, as RLIMIT_AS counts it: all mapped memory, resident or not.
 inline std::uint64_t address_space_of(pid_t process) {
     std::uint64_t pages = 0;
     std::ifstream("/proc/" + std::to_string(process) + "/statm") >> pages;
@@ -18,7 +18,7 @@ inline std::uint64_t address_space_of(pid_t process) {
     return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// So much more than it uses now may that process map.
+/// Limits the address space of a process to its present size plus `bytes`.
 inline void leave_room(pid_t process, std::uint64_t bytes) {
     rlimit limit{};
     if (::prlimit(process, RLIMIT_AS, nullptr, &limit) != 0) throw std::runtime_error("prlimit");
@@ -26,7 +26,7 @@ inline void leave_room(pid_t process, std::uint64_t bytes) {
     if (::prlimit(process, RLIMIT_AS, &limit, nullptr) != 0) throw std::runtime_error("prlimit");
 }
 
-/// A sanitizer maps terabytes for itself, more of them as it goes, and ends the process when it cannot.
+/// False with a sanitizer: it maps terabytes for itself, and more over time, and ends the process if it cannot.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kAddressSpaceCanBeLimited = false;
 #else

@@ -1,6 +1,7 @@
 #pragma once
 
-// Certificates for tests, made by OpenSSL as they are needed: nothing secret, nothing that expires in a repository.
+// Makes certificates for tests with OpenSSL at run time, so that the repository has no secret and no certificate that
+// expires.
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
@@ -21,7 +22,7 @@ struct FreeOpenSsl {
     void operator()(X509_EXTENSION* extension) const { X509_EXTENSION_free(extension); }
 };
 
-/// A key with its certificate, P-256.
+/// A P-256 key with its certificate.
 class Certificate {
 public:
     struct Wish {
@@ -30,7 +31,7 @@ public:
         bool is_authority = false;
         long valid_from = -3600, valid_until = 3600;  ///< seconds from now
     };
-    /// Signed by `issuer`, else by itself.
+    /// Signs the certificate with the key of `issuer`, or with its own key if `issuer` is null.
     explicit Certificate(const Wish& wish, const Certificate* issuer = nullptr)
         : key_(EVP_EC_gen("P-256")), certificate_(X509_new()) {
         X509* made = certificate_.get();

@@ -1,6 +1,6 @@
 #pragma once
 
-// Values of a C++ type to JSON and back, the way a shared function's arguments and results go.
+// Converts values of a C++ type to JSON and back, like the arguments and results of a shared function.
 
 #include <optional>
 #include <shared_tensor/codecs.hpp>
@@ -14,7 +14,7 @@ namespace shared_tensor::test {
 
 using codec::Json;
 
-/// Throws InvalidValue.
+/// Reads a value of type T from JSON. Throws InvalidValue.
 template <class T>
 T read(const Json& json) {
     FakePort port;
@@ -41,7 +41,7 @@ Json schema() {
     return written_by([](ValueWriter writer) { Codec<T>::schema(writer); });
 }
 
-/// "path: expected ..., got ..." of the refusal, or that there was none.
+/// Returns the error text of read<T>(), "path: expected ..., got ..."; "taken" if it throws no InvalidValue.
 template <class T>
 std::string refusal(const Json& json) {
     try {

@@ -1,6 +1,6 @@
 #pragma once
 
-// The built daemon as a child process of the test. POSIX only.
+// Runs the built daemon as a child process of the test. POSIX only.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ namespace shared_tensor::test {
 
 using Words = std::vector<std::string>;
 
-/// A folder of the test's own, mode 0700, removed with the few files in it.
+/// Makes a folder in /tmp, mode 0700. The destructor removes it with the files that file() and write() named.
 class TemporaryFolder {
 public:
     TemporaryFolder() {
@@ -67,7 +67,7 @@ inline std::string text_of_file(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-/// Asks until it is so, or half a minute is over: for what only another process knows.
+/// Polls `condition` until it is true, for at most 30 s. For conditions that depend on another process.
 template <class Condition>
 bool eventually(Condition condition) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
@@ -78,10 +78,11 @@ bool eventually(Condition condition) {
     return true;
 }
 
-/// A child process; killed and reaped at the latest when this goes.
+/// A child process. The destructor kills and reaps it, if it still runs.
 class Child {
 public:
-    /// The child's environment is this one's without RANK, LOCAL_RANK and SHARED_TENSOR_*, with `variables` ("A=b").
+    /// The child gets this process's environment without RANK, LOCAL_RANK and SHARED_TENSOR_*, plus `variables`
+    /// ("A=b").
     Child(const Words& command, const Words& variables, const std::string& out, const std::string& err) : err_(err) {
         std::vector<char*> arguments = pointers(command);
         const Words environment = clean_environment(variables);
@@ -109,7 +110,7 @@ public:
     void signal(int number) const {
         if (!code_) ::kill(pid_, number);
     }
-    /// SIGSTOP; returns when the last of its threads stands still.
+    /// Sends SIGSTOP, and returns when all threads of the child are stopped.
     void freeze() const {
         signal(SIGSTOP);
         siginfo_t stopped{};
@@ -120,7 +121,7 @@ public:
         if (!code_ && ::waitpid(pid_, &status, WNOHANG) == pid_) code_ = code_of(status);
         return code_.has_value();
     }
-    /// Its exit code, or 128 + the signal that ended it; killed when it takes half a minute.
+    /// Waits for the end of the child; kills it after 30 s. Returns its exit code, or 128 + the signal that ended it.
     int wait() {
         if (!eventually([this] { return has_ended(); })) signal(SIGKILL);
         int status = 0;
@@ -129,9 +130,9 @@ public:
     }
 
 private:
-    /// Nobody else would notice: many tests end such a process, or let it die, and look no further.
+    /// Fails the test if a sanitizer reported an error in the child. Many tests do not check the child's exit code.
     void fail_if_sanitizer_spoke() const {
-        struct stat found {};  // to read a terminal would be to wait for its user
+        struct stat found {};  // only a regular file: reading a terminal would block
         if (::stat(err_.c_str(), &found) != 0 || !S_ISREG(found.st_mode)) return;
         const std::string text = text_of_file(err_);
         if (text.find("Sanitizer: ") != std::string::npos) FAIL_CHECK("a second process: " << text);
@@ -164,7 +165,7 @@ private:
     std::optional<int> code_;
 };
 
-/// A daemon on a port of the kernel's choice, ready when the constructor returns.
+/// A daemon on a port that the kernel chooses. It is ready when the constructor returns.
 class Daemon {
 public:
     explicit Daemon(const Words& options = {}, const Words& variables = {})
@@ -183,7 +184,7 @@ public:
     int port() const { return port_; }
     Child& child() { return child_; }
     std::string log() const { return text_of_file(err_); }
-    /// By SIGTERM; the exit code.
+    /// Stops the daemon with SIGTERM, and returns its exit code.
     int stop() {
         child_.signal(SIGTERM);
         return child_.wait();
@@ -207,7 +208,7 @@ struct Ended {
     std::string out, err;
 };
 
-/// Runs the daemon with these options only, to its end.
+/// Runs the daemon with exactly these options, until it ends.
 inline Ended run_daemon(const Words& options, const Words& variables = {}) {
     TemporaryFolder folder;
     const std::string out = folder.file("out"), err = folder.file("err");

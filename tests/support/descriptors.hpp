@@ -8,7 +8,7 @@
 
 namespace shared_tensor::test {
 
-/// Open file descriptors of this process, for before and after: the count has a few entries of its own.
+/// Counts the open file descriptors of this process. The count is a few too high: compare only two results.
 inline std::size_t open_descriptors() {
     std::size_t count = 0;
     DIR* folder = ::opendir("/proc/self/fd");
@@ -18,7 +18,8 @@ inline std::size_t open_descriptors() {
     return count;
 }
 
-/// For a thousand connections or files, here and in processes that inherit it: many systems begin with 1024.
+/// Raises the limit of open descriptors of this process and of its children, for tests with a thousand connections or
+/// files. Many systems have a default of 1024.
 inline void allow_many_descriptors() {
     rlimit limit{};
     ::getrlimit(RLIMIT_NOFILE, &limit);

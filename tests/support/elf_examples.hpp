@@ -1,6 +1,6 @@
 #pragma once
 
-// Shared libraries as bytes: a small one that is whole, and damaged ones with a word of the message about each.
+// Shared libraries as bytes: a small valid one, and damaged ones with a word of the error text for each.
 
 #include <elf.h>
 #include <link.h>
@@ -13,7 +13,7 @@
 
 namespace shared_tensor::test {
 
-/// The parts of a small shared library for this machine; what dlopen looks at first.
+/// A small shared library for this machine: only the parts that dlopen checks first.
 struct SmallLibrary {
     ElfW(Ehdr) header{};
     ElfW(Phdr) segments[2]{};  // code and data, and the dynamic section inside them
@@ -58,7 +58,7 @@ struct SmallLibrary {
 };
 
 struct ElfExample {
-    std::string name, bytes, word;  ///< empty word: whole
+    std::string name, bytes, word;  ///< `word` is in the error text; empty: the library is valid
 };
 
 inline std::vector<ElfExample> elf_examples() {

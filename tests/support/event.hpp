@@ -8,18 +8,18 @@
 
 namespace shared_tensor::test {
 
-/// When a test that waits for another thread counts as failed.
+/// The deadline for a wait for another thread: 30 s from now. A test fails if it is missed.
 inline SteadyTime patience() { return real_clock().now() + std::chrono::seconds(30); }
 
-/// Something that happens, possibly several times; threads wait for it instead of sleeping.
+/// Counts occurrences of something. Threads wait for them instead of sleeping. Thread-safe.
 class Event {
 public:
     void set() {
         auto count = count_.lock();
         ++*count;
-        count_.notify_all();  // under the lock: whoever waits may destroy the event as soon as it is given up
+        count_.notify_all();  // under the lock: a waiting thread may destroy the event as soon as the lock is released
     }
-    /// False when it did not happen `times` times within half a minute: a failed test, not a hanging one.
+    /// Waits until set() was called `times` times. Returns false after 30 s, so that a test fails instead of hanging.
     bool wait(std::size_t times = 1) {
         return count_.lock().wait_until(patience(), [&](std::size_t count) { return count >= times; });
     }

@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests that only pass tensors on: one whose elements are a name, and a port that carries it.
+// For tests that only pass tensors on: a tensor whose elements are a name, and a port for such tensors.
 
 #include <cstdint>
 #include <memory>
@@ -42,7 +42,7 @@ private:
     const bool on_device_;
 };
 
-/// {"name": "x"} <-> tensor_named("x"); anything else is refused at the place "name".
+/// Converts {"name": "x"} to tensor_named("x") and back. Rejects any other descriptor, with the path "name".
 class FakePort final : public codec::TensorPort {
 public:
     codec::TensorPointer import(const codec::Json& descriptor) override {

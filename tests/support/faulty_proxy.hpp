@@ -1,6 +1,6 @@
 #pragma once
 
-// A TCP proxy of the tests' own, which harms what goes through it. POSIX only.
+// A TCP proxy for tests that cuts connections and damages bytes. POSIX only.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -22,20 +22,20 @@
 
 namespace shared_tensor::test {
 
-/// What becomes of one connection; offsets count the bytes of one direction, heads of HTTP included.
+/// The faults of one connection. Offsets count all bytes of one direction, with the heads of HTTP.
 struct Harm {
     static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
-    std::uint64_t cut_down = kNever;     ///< after so many bytes to the client both sides are closed
-    std::uint64_t cut_up = kNever;       ///< after so many bytes to the server
-    std::uint64_t damage_down = kNever;  ///< this byte to the client is another one
-    std::uint64_t damage_up = kNever;    ///< this byte to the server
-    bool reset = false;                  ///< closed so that the peers see a reset
+    std::uint64_t cut_down = kNever;     ///< bytes to the client after which both sides are closed
+    std::uint64_t cut_up = kNever;       ///< bytes to the server after which both sides are closed
+    std::uint64_t damage_down = kNever;  ///< offset of a byte to the client that is changed
+    std::uint64_t damage_up = kNever;    ///< offset of a byte to the server that is changed
+    bool reset = false;                  ///< at the end the peers get a reset (RST)
 };
 
-/// Listens on a port of the kernel's choice from the start; passes on once it knows where to.
+/// Listens on a port that the kernel chooses. Accepts connections after pass_on_to().
 class FaultyProxy {
 public:
-    /// `harm` says what becomes of the `connection`th, from 1. Any thread.
+    /// `harm` returns the faults of a connection; connections count from 1. It is called on the accepting thread.
     explicit FaultyProxy(std::function<Harm(int connection)> harm = [](int) { return Harm(); })
         : harm_(std::move(harm)), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
         sockaddr_in address = loopback(0);
@@ -62,7 +62,7 @@ public:
     int connections() const { return connections_; }
     std::uint64_t bytes_down() const { return bytes_down_; }
 
-    /// What goes to clients waits until this is called with false. Any thread.
+    /// true: holds back all bytes to clients, until the next call with false. Any thread may call it.
     void hold_back(bool held) { held_ = held; }
 
     void pass_on_to(int port) {
@@ -99,7 +99,7 @@ private:
         return true;
     }
 
-    /// One direction; false at its end.
+    /// One direction of a connection. pass() returns false at its end.
     struct Flow {
         int from, to;
         std::uint64_t cut, damage, passed = 0;
@@ -147,7 +147,7 @@ private:
     std::atomic<int> connections_{0};
     std::atomic<std::uint64_t> bytes_down_{0};
     std::jthread accepting_;
-    std::vector<std::jthread> threads_;  // of the accepting thread, and of the destructor after it
+    std::vector<std::jthread> threads_;  // used by the accepting thread, then by the destructor
 };
 
 }  // namespace shared_tensor::test

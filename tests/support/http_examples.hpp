@@ -4,21 +4,21 @@
 #include <string_view>
 #include <vector>
 
-// What a peer may send over HTTP, as data: the same tables run against the parser and seed the fuzzer.
+// Bytes that a peer may send over HTTP. The same tables test the parser and seed the fuzzer.
 
 namespace shared_tensor::test {
 
 struct HttpHeadExample {
     std::string name;
     std::string head;
-    int status;  ///< of the refusal; 0: it is taken
+    int status;  ///< of the rejection; 0: the head is accepted
 };
 
 inline std::string http_head_with(std::string_view fields) {
     return "POST /p HTTP/1.1\r\nHost: h\r\n" + std::string(fields) + "\r\n";
 }
 
-/// Heads that two readers could understand differently, and the plain ones beside them.
+/// Heads that two parsers could read differently, with plain ones for comparison.
 inline std::vector<HttpHeadExample> http_head_examples() {
     using namespace std::string_literals;
     return {
@@ -78,7 +78,7 @@ inline std::vector<HttpHeadExample> http_head_examples() {
     };
 }
 
-/// Requests with bodies, one behind another on one connection.
+/// Requests with bodies, one after another on one connection.
 inline std::vector<std::string> http_stream_examples() {
     const std::string sized = http_head_with("Content-Length: 4\r\n") + "abcd";
     const std::string chunked = http_head_with("Transfer-Encoding: chunked\r\n") + "3;x=\"y\"\r\nabc\r\n";

@@ -8,7 +8,7 @@
 
 namespace shared_tensor::test {
 
-/// Leaves of the actual response what the expected one talks about: an error's data is the server's own affair.
+/// Removes an error's `data` from the actual response if the expected response has none: any `data` is allowed then.
 inline nlohmann::json without_extra_data(const nlohmann::json& expected, nlohmann::json actual) {
     const bool both_errors = expected.is_object() && actual.is_object() && expected.contains("error") &&
                              actual.contains("error") && actual["error"].is_object();
@@ -16,8 +16,9 @@ inline nlohmann::json without_extra_data(const nlohmann::json& expected, nlohman
     return actual;
 }
 
-/// Whether two answers are the same for JSON-RPC: a batch in any order, an error with or without data that was not
-/// asked for, no text only for no text. Ids and results must agree in value and in kind of number.
+/// Whether two answers are equal for JSON-RPC. The responses of a batch may be in any order. An error may have `data`
+/// that is not expected. An empty text equals only an empty text. Ids and results must have equal values and number
+/// types.
 inline bool same_answer(std::string_view expected_text, std::string_view actual_text) {
     if (expected_text.empty() || actual_text.empty()) return expected_text.empty() && actual_text.empty();
     const auto expected = nlohmann::json::parse(expected_text);

@@ -2,19 +2,18 @@
 
 #include <string_view>
 
-// What a JSON-RPC 2.0 server must answer, as data: the same tables run against the pure functions, against a running
+// Requests, and the answers that a JSON-RPC 2.0 server must give. The same tables test the pure functions and a running
 // server, and seed the fuzzer. The server under test shares:
 //   subtract(minuend, subtrahend) -> their difference     sum(integers...) -> their sum, any number by position
-//   get_data() -> ["hello", 5]                            update, notify_hello, notify_sum: take anything by position
-// and nothing called foobar or foo.get.
+//   get_data() -> ["hello", 5]                            update, notify_hello, notify_sum: any arguments by position
+// and no functions foobar and foo.get.
 
 namespace shared_tensor::test {
 
 struct JsonRpcExample {
     std::string_view name;
     std::string_view request;
-    /// Compare with same_answer(): batches are in any order, and an error may carry data. Empty: nothing may be
-    /// answered.
+    /// Compare with same_answer(): batches are in any order, and an error may have data. Empty: no answer is allowed.
     std::string_view answer;
 };
 
@@ -80,7 +79,7 @@ inline constexpr JsonRpcExample kSpecificationExamples[] = {
      ""},
 };
 
-/// Details that implementations get wrong.
+/// Details in which implementations often have bugs.
 inline constexpr JsonRpcExample kPeerDetails[] = {
     {"id null asks for an answer", R"({"jsonrpc":"2.0","method":"sum","params":[1,2,4],"id":null})",
      R"({"jsonrpc":"2.0","result":7,"id":null})"},

@@ -2,10 +2,9 @@
 
 #include <string_view>
 
-// What a process of this host may send over the local channel, as data. A line is one packet; with "+" before it a
-// descriptor of a page of sealed memory is beside it, with "-" one of memory that is not sealed, with "*" one of memory
-// that has a hole, with "%" one of huge pages. A line after "=" is the descriptor of a tensor in a message of that
-// client's.
+// Packets that a process may send over the local channel. Each line is one packet. A prefix adds a file descriptor to
+// the packet: "+" for a page of sealed memory, "-" for memory that is not sealed, "*" for memory with a hole, "%" for
+// huge pages. A line with the prefix "=" is no packet: it is the tensor descriptor of a message from the same client.
 
 namespace shared_tensor::test {
 

@@ -8,7 +8,7 @@
 
 namespace shared_tensor::test {
 
-/// Maps a file over whole pages and cuts the file: from now on to touch them ends in SIGBUS.
+/// Maps a file over whole pages and truncates the file: later accesses to the pages raise SIGBUS.
 inline void lose_pages(std::byte* data, std::size_t bytes) {
     const int file = ::memfd_create("lost", MFD_CLOEXEC);
     const bool mapped = file >= 0 && ::ftruncate(file, static_cast<off_t>(bytes)) == 0 &&

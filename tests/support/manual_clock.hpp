@@ -7,7 +7,7 @@
 
 namespace shared_tensor::test {
 
-/// A clock that stands still until a test moves it. Any thread.
+/// A clock that only advance() moves. Thread-safe.
 class ManualClock final : public Clock {
 public:
     SteadyTime now() const override { return SteadyTime(std::chrono::hours(1)) + elapsed(); }

@@ -1,6 +1,6 @@
 #pragma once
 
-// nginx as it comes from the distribution, in front of a server. POSIX only.
+// Runs the distribution's nginx in front of a server. POSIX only.
 
 #include <cstdlib>
 #include <filesystem>
@@ -16,19 +16,19 @@ namespace shared_tensor::test {
 
 constexpr const char* kNginx = "/usr/sbin/nginx";
 
-/// Why a test is skipped without it.
+/// The reason that a test prints when it is skipped because nginx is not installed.
 inline constexpr const char* kNoNginx = "nginx is not installed (scripts/install_packages --checkers)";
 
 inline bool has_nginx() { return ::access(kNginx, X_OK) == 0; }
 
-/// nginx in front of a server at 127.0.0.1. Its folder is its own, and goes with it.
+/// An nginx in front of a server at 127.0.0.1, with its own temporary folder.
 class Nginx {
 public:
     struct Wish {
         bool buffering = false;
-        std::string user = "root";         ///< of its workers, where this process is root
-        std::string certificate{}, key{};  ///< PEM files: it speaks https then
-        /// The server behind it speaks https, and its certificate is of these authorities.
+        std::string user = "root";         ///< of the nginx workers, if this process runs as root
+        std::string certificate{}, key{};  ///< PEM files; if set, nginx serves https
+        /// PEM file of the authorities of the server's certificate; if set, nginx connects to the server by https.
         std::string server_authorities{};
     };
     Nginx(int port_of_server, const Wish& wish)

@@ -9,7 +9,7 @@
 
 namespace shared_tensor::test {
 
-/// A line of /proc/PID/status, such as "VmRSS", in bytes.
+/// Returns the value of a line of /proc/PID/status, such as "VmRSS", in bytes.
 inline std::uint64_t memory_of(pid_t pid, const std::string& line) {
     std::ifstream status("/proc/" + std::to_string(pid) + "/status");
     for (std::string text; std::getline(status, text);) {
@@ -20,7 +20,7 @@ inline std::uint64_t memory_of(pid_t pid, const std::string& line) {
 
 inline std::uint64_t resident_bytes(pid_t pid) { return memory_of(pid, "VmRSS"); }
 
-/// The most that was resident since reset_peak().
+/// Returns the peak of the resident memory since reset_peak().
 inline std::uint64_t peak_bytes(pid_t pid) { return memory_of(pid, "VmHWM"); }
 inline void reset_peak(pid_t pid) { std::ofstream("/proc/" + std::to_string(pid) + "/clear_refs") << 5; }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// An HTTP client of the tests' own: it knows nothing of the project's, so that a mistake made twice shows.
+// An HTTP client for tests. It uses no code of the project, so it finds mistakes that client and server both make.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -25,7 +25,7 @@ struct HttpReply {
     std::string head;  ///< status line and header lines
     std::string body;
 
-    /// The first value of a header, compared without case; empty without one.
+    /// Returns the first value of a header; empty if there is none. The name is compared without case.
     std::string header(std::string_view name) const {
         const auto same = [](char a, char b) { return std::tolower(a) == std::tolower(b); };
         const std::string wanted = "\r\n" + std::string(name) + ":";
@@ -37,7 +37,7 @@ struct HttpReply {
     }
 };
 
-/// One connection to 127.0.0.1. Every step that takes half a minute throws.
+/// One connection to 127.0.0.1. A read that takes more than 30 s throws.
 class HttpPeer {
 public:
     explicit HttpPeer(int port) : port_(port), fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -80,7 +80,7 @@ public:
         send(text + "\r\n" + std::string(body));
     }
 
-    /// Status line and headers; the body is left to be read.
+    /// Reads the status line and the headers, but not the body.
     HttpReply read_head() {
         HttpReply reply;
         std::size_t end = 0;
@@ -92,7 +92,7 @@ public:
         return reply;
     }
 
-    /// Up to the next line end, which is left out.
+    /// Reads up to the next line end, and returns the line without it.
     std::string read_line() {
         std::size_t end = 0;
         while ((end = input_.find("\r\n")) == std::string::npos)
@@ -109,13 +109,13 @@ public:
         return bytes;
     }
 
-    /// The next piece of a chunked body; empty at its end.
+    /// Reads the next piece of a chunked body; empty at the end.
     std::string read_chunk() {
         const std::size_t size = std::stoul(read_line(), nullptr, 16);
         return read_bytes(size + 2).substr(0, size);
     }
 
-    /// `has_body`: false after HEAD.
+    /// Reads a reply with a body of Content-Length bytes. `has_body`: false after HEAD.
     HttpReply read(bool has_body = true) {
         HttpReply reply = read_head();
         const std::string length = reply.header("Content-Length");
@@ -127,13 +127,13 @@ public:
         return reply;
     }
 
-    /// Whether an answer, or the end, is there; does not wait.
+    /// Whether bytes or the end of the connection can be read now. Does not block.
     bool readable() const {
         pollfd poll{fd_, POLLIN, 0};
         return ::poll(&poll, 1, 0) > 0;
     }
 
-    /// Whether the other side closed; waits for it.
+    /// Waits for bytes or the end of the connection. Returns whether it is the end.
     bool closed_by_peer() {
         char byte = 0;
         wait();

@@ -1,6 +1,6 @@
 #pragma once
 
-// JSON-RPC calls of a test, one connection each.
+// JSON-RPC calls for tests. Each call has its own connection.
 
 #include <cstdint>
 #include <cstring>
@@ -13,7 +13,8 @@ namespace shared_tensor::test {
 
 using Json = nlohmann::json;
 
-/// `params` as they go out; a single value stands for one positional argument ({x} is x itself where x is JSON).
+/// Makes a request object. `params` is the array or object of parameters. Any other value becomes one positional
+/// argument, and so does an object with $tensor, $ref or $object: Json{x} would be x itself, not an array.
 inline Json call_object(const std::string& method, const Json& params, const Json& id = 1) {
     Json request{{"jsonrpc", "2.0"}, {"id", id}, {"method", method}};
     const bool is_value =
@@ -30,7 +31,7 @@ inline HttpReply post(int port, const std::string& body, const HeaderList& heade
 
 constexpr const char* kFrame = "application/vnd.shared-tensor";
 
-/// A body of that type: the size of the JSON, the JSON, then the tensors' bytes.
+/// Makes a body of type kFrame: the size of the JSON in 8 bytes, the padded JSON, the tensors' bytes.
 inline std::string framed(std::string json, const std::string& tensors) {
     while ((8 + json.size()) % 64 != 0)
         json.push_back(' ');
@@ -40,19 +41,19 @@ inline std::string framed(std::string json, const std::string& tensors) {
     return text + json + tensors;
 }
 
-/// The whole response object.
+/// Calls a method, and returns the whole response object.
 inline Json respond(int port, const std::string& method, const Json& params = nullptr, const HeaderList& headers = {}) {
     return Json::parse(post(port, call_object(method, params).dump(), headers).body);
 }
 
-/// The result; an error throws its text.
+/// Calls a method, and returns the result. Throws std::runtime_error with the response if it is an error.
 inline Json call(int port, const std::string& method, const Json& params = nullptr, const HeaderList& headers = {}) {
     const Json response = respond(port, method, params, headers);
     if (!response.contains("result")) throw std::runtime_error(method + ": " + response.dump());
     return response["result"];
 }
 
-/// The error's code; 0 for a result.
+/// Returns the code of the error; 0 for a result.
 inline int code_of(const Json& response) {
     return response.contains("error") ? response["error"]["code"].get<int>() : 0;
 }

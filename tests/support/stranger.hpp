@@ -1,6 +1,6 @@
 #pragma once
 
-// Who listens and does not speak HTTP. POSIX only.
+// A server that does not speak HTTP. POSIX only.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -15,7 +15,7 @@
 
 namespace shared_tensor::test {
 
-/// Listens, and greets like a mail server.
+/// Listens, and sends the greeting of a mail server to each client.
 class Stranger {
 public:
     Stranger() {
@@ -35,7 +35,7 @@ public:
                 constexpr std::string_view kGreeting = "220 mail.example ESMTP ready\r\n";
                 (void)::send(peer, kGreeting.data(), kGreeting.size(), MSG_NOSIGNAL);
                 std::array<char, 4096> ignored;
-                (void)::recv(peer, ignored.data(), ignored.size(), 0);  // unread bytes would make it a reset
+                (void)::recv(peer, ignored.data(), ignored.size(), 0);  // unread bytes would cause a reset at close()
                 ::close(peer);
             }
         });

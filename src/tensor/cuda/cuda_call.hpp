@@ -6,7 +6,7 @@
 #include "tensor/devices/ipc_device.hpp"
 #include "util/log.hpp"
 
-// What every call of the driver needs: its error, and the device that it is for.
+// Helpers for calls of the driver: errors, and the current device.
 
 namespace shared_tensor::tensor {
 
@@ -22,11 +22,12 @@ inline void check(CUresult error, const char* what) {
     if (error != CUDA_SUCCESS) throw DeviceRefused(std::string(what) + ": " + text_of(error));
 }
 
-/// The context that all libraries of a process share.
+/// Returns the device's primary context, which all libraries of a process share. Throws DeviceRefused.
 CUcontext primary_context(int ordinal);
 
-/// Makes the device's context current on this thread while it lives. What is done meanwhile goes to the default stream,
-/// which records no CUDA graph, and so must not be forbidden while other streams of the process do.
+/// Makes the device's context current on this thread while it lives. It also relaxes the thread's capture mode: our
+/// work goes to the default stream, which is never captured into a CUDA graph, so it must stay allowed while other
+/// streams of the process are captured.
 class OnDevice {
 public:
     explicit OnDevice(int ordinal) {
@@ -42,10 +43,10 @@ public:
     }
 
 private:
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  ///< that of before, once it is set
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;  ///< after the constructor: the thread's previous mode
 };
 
-/// For those who may not throw.
+/// Runs `work` and logs its exception: for destructors and other functions that must not throw.
 template <class Work>
 void quietly(const char* what, Work work) noexcept {
     try {
@@ -55,8 +56,8 @@ void quietly(const char* what, Work work) noexcept {
     }
 }
 
-/// The device's default stream: all that is done here is given to it. Frameworks that use others order them with it
-/// (see <shared_tensor/tensor_ref.hpp>).
+/// The device's default stream, which gets all work of this library. Frameworks that use other streams order these with
+/// it (see <shared_tensor/tensor_ref.hpp>).
 inline constexpr CUstream kStream = nullptr;
 
 inline CUdeviceptr address(const std::byte* data) { return reinterpret_cast<CUdeviceptr>(data); }

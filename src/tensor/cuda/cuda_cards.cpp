@@ -19,7 +19,7 @@ bool is_wsl() {
     return version.find("microsoft") != std::string::npos || version.find("Microsoft") != std::string::npos;
 }
 
-/// A part of a GPU: its UUID is another one than the GPU's own.
+/// Whether the device is a MIG instance: its UUID differs from the UUID of the whole GPU.
 bool is_mig(CUdevice device, const CUuuid& instance) {
     CUuuid gpu{};
     return driver().get_gpu_uuid(&gpu, device) == CUDA_SUCCESS &&
@@ -32,7 +32,7 @@ int attribute(CUdevice device, CUdevice_attribute wanted) {
     return value;
 }
 
-/// Throws DeviceRefused for one whose memory cannot be shared.
+/// Returns the GPU with this ordinal. Throws DeviceRefused if its memory cannot be shared.
 CudaCard card_at(int ordinal) {
     CUdevice device = 0;
     CUuuid uuid{};

@@ -14,12 +14,12 @@ struct CudaCard {
 
 /// The GPUs of this process.
 struct CudaCards {
-    std::vector<CudaCard> usable;  ///< their memory can be shared
-    std::string reason;            ///< why not the others
-    std::size_t count = 0;         ///< of all that this process sees
+    std::vector<CudaCard> usable;  ///< GPUs whose memory can be shared
+    std::string reason;            ///< why the memory of the other GPUs cannot be shared
+    std::size_t count = 0;         ///< number of all GPUs that this process sees
 };
 
-/// Looks once, at the first call. Starts the driver, no context.
+/// Detects the GPUs at the first call. Initializes the driver, but creates no context.
 const CudaCards& cuda_cards();
 
 }  // namespace shared_tensor::tensor

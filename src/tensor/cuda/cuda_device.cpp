@@ -1,4 +1,4 @@
-// CUDA IPC as the driver has it: no lease, cache or client is known here. docs/cuda_gotchas.md tells of the traps.
+// CUDA IPC by the driver API, without leases, caches and clients. docs/cuda_gotchas.md lists the traps.
 
 #include "tensor/cuda/cuda_device.hpp"
 
@@ -38,7 +38,7 @@ CUcontext primary_context(int ordinal) {
 
 namespace {
 
-/// A copy on the default stream, behind what wrote the tensor.
+/// A copy on the default stream, after the work that wrote the tensor.
 class CudaRead final : public DeviceRead {
 public:
     CudaRead(TensorRef from, std::byte* out) : from_(std::move(from)) {
@@ -48,7 +48,7 @@ public:
         if (error == CUDA_SUCCESS) {
             error = driver().cuEventRecord(done_, kStream);
             if (error != CUDA_SUCCESS)
-                (void)driver().cuStreamSynchronize(kStream);  // nothing else says when it is done
+                (void)driver().cuStreamSynchronize(kStream);  // without the event nothing else shows its end
         }
         if (error == CUDA_SUCCESS) return;
         (void)driver().cuEventDestroy(done_);
@@ -74,13 +74,13 @@ private:
     CUevent done_ = nullptr;
 };
 
-/// All bytes from the first element to the end of the last one, as a tensor.
+/// Returns all bytes from the first element to the end of the last one, as a tensor.
 TensorRef bytes_of(const TensorRef& tensor) {
     return tensor.view(tensor.mutable_data(), DType::uint8, {static_cast<std::int64_t>(tensor.reach())}, {});
 }
 
-/// Copies the elements of a strided tensor, which has some, in order and without gaps to other memory of its device:
-/// rows at once where the distance between them is regular.
+/// Copies the elements of a strided tensor, in C order and without gaps, to other memory of its device. Copies rows
+/// with one call if their pitch is regular. The tensor must have elements.
 class StridedCopy {
 public:
     StridedCopy(const TensorRef& from, CUdeviceptr to)
@@ -90,7 +90,7 @@ public:
         run_ *= item_;
     }
     void run() {
-        // Each call costs some microseconds: rather the host does it, where that does not mean to move much more.
+        // Each driver call costs microseconds. If many calls are needed and the gaps are small, the host gathers.
         constexpr std::size_t kManyCalls = 1'000;
         constexpr std::uint64_t kFewBytes = 64 << 20;
         if (calls() > kManyCalls && from_.reach() <= 4 * from_.bytes() + kFewBytes) {
@@ -116,7 +116,7 @@ private:
         check(driver().cuMemcpyHtoDAsync(to_, elements.get(), some, kStream), kFailed);
         check(driver().cuStreamSynchronize(kStream), kFailed);
     }
-    /// Whether the elements of that dimension and those inside it lie one after another.
+    /// Whether the dimension is contiguous with the dimensions inside it.
     bool continues(std::size_t dimension) const {
         return shape_[dimension] == 1 || strides_[dimension] == static_cast<std::int64_t>(run_);
     }
@@ -155,14 +155,14 @@ private:
     const std::size_t item_;
     const ShapeView shape_, strides_;
     CUdeviceptr to_;
-    std::size_t inner_ = 0, run_ = 1;  // the first dimension of those that lie one after another; their bytes
+    std::size_t inner_ = 0, run_ = 1;  // the first of the contiguous inner dimensions; the bytes of these dimensions
 };
 
-/// Host memory that the device copies to beside this thread. Pinning takes long: what is let go is kept, and there is
-/// not much of it. Thread safety: all methods from any thread.
+/// Pinned host memory, to which a device copies asynchronously. To pin memory takes long, so freed pieces are kept for
+/// reuse; there are at most kMost pieces. Thread safety: all methods from any thread.
 class PinnedMemory {
 public:
-    /// Null where there is no more.
+    /// Returns null if no piece is left.
     std::shared_ptr<std::byte> take(std::size_t bytes) {
         const auto known = state_.with([&](State& state) { return state.take(bytes); });
         if (!known) return nullptr;
@@ -181,7 +181,7 @@ private:
         std::multimap<std::size_t, void*> idle;
         std::size_t made = 0;
 
-        /// Null: a new one may be made. Nothing: there are enough.
+        /// Returns null if a new piece may be allocated, nullopt if there are kMost pieces.
         std::optional<void*> take(std::size_t bytes) {
             if (const auto found = idle.find(bytes); found != idle.end()) return idle.extract(found).mapped();
             if (made >= kMost) return std::nullopt;
@@ -189,7 +189,7 @@ private:
             return nullptr;
         }
     };
-    /// Any GPU's context: all of them see the memory.
+    /// Allocates in the context of any GPU: all GPUs can access portable pinned memory.
     void* made(std::size_t bytes) {
         try {
             void* memory = nullptr;
@@ -210,7 +210,7 @@ private:
 
 class CudaDevice final : public IpcDevice {
 public:
-    /// Looks once. Starts the driver, no context.
+    /// Detects GPUs at the first call. Initializes the driver, but creates no context.
     Viability viable() const override {
         const auto& all = cuda_cards();
         return {all.usable.empty() ? all.reason : ""};
@@ -253,7 +253,7 @@ public:
             place.obstacle =
                 "its memory is not capable of CUDA IPC (PYTORCH_CUDA_ALLOC_CONF=expandable_segments, or a memory pool)";
         }
-        // Of an allocation, never used again in this process: an address is.
+        // The driver gives each allocation its own id and never reuses it in this process, unlike addresses.
         if (driver().cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, base) != CUDA_SUCCESS)
             throw DeviceRefused("the driver does not know this tensor's allocation");
         place.generation = id;

@@ -4,18 +4,18 @@
 
 namespace shared_tensor::tensor {
 
-/// GPUs by CUDA IPC; of this process, never destroyed. One of two files implements it, chosen by CMake: where it is
-/// built without CUDA, viable() says so and it holds no tensor.
+/// Returns the GPUs of this process, for CUDA IPC. The object is never destroyed. CMake chooses one of two files that
+/// implement it: in a build without CUDA, viable() gives that reason and holds() is always false.
 const IpcDevice& cuda_device();
 
-/// Returns memory of GPUs to the driver that a framework keeps for later; may throw.
+/// A function that returns a framework's cached GPU memory to the driver. May throw.
 using ReleaseMemory = void (*)();
-/// Called, for the rest of the process, where a GPU has no memory left for a copy.
+/// Adds a function that is called, until the end of the process, when a GPU has no memory left for a copy.
 void on_gpu_memory_shortage(ReleaseMemory release);
 
-/// Whether the driver's library is in the process: the program uses CUDA by itself.
+/// Whether the driver's library is loaded, which shows that the program itself uses CUDA.
 bool cuda_is_loaded() noexcept;
-/// That this process sees; 0 where CUDA does not start.
+/// Returns the number of GPUs that this process sees; 0 if CUDA cannot be initialized.
 std::size_t count_of_gpus();
 
 }  // namespace shared_tensor::tensor

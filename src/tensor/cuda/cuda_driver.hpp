@@ -4,8 +4,8 @@
 
 namespace shared_tensor::tensor {
 
-/// The functions of the driver's API that are used. Not those of the runtime: each version of that has a library of its
-/// own, and one build of ours serves processes of all of them.
+/// The functions of the driver API that are used. The runtime API is not used: each version of it has its own library,
+/// but one build of ours must work in processes with any version.
 #define SHARED_TENSOR_FOR_EACH_DRIVER_FUNCTION(USE) \
     USE(cuInit)                                     \
     USE(cuGetErrorName)                             \
@@ -41,20 +41,21 @@ namespace shared_tensor::tensor {
     USE(cuIpcGetEventHandle)                        \
     USE(cuIpcOpenEventHandle)
 
-/// Opened by name at the first use: a program linked to the driver does not start where there is none.
+/// The driver's functions, loaded by dlopen at the first use: a program linked to the driver would not start on a
+/// machine without a driver.
 struct CudaDriver {
-    // The macros of cuda.h give a function its versioned name, here as where it is called.
+    // Macros of cuda.h replace each name by its versioned name, here and at each call.
 #define SHARED_TENSOR_DRIVER_MEMBER(name) decltype(&::name) name = nullptr;
     SHARED_TENSOR_FOR_EACH_DRIVER_FUNCTION(SHARED_TENSOR_DRIVER_MEMBER)
 #undef SHARED_TENSOR_DRIVER_MEMBER
-    // By their names in the library, for headers of CUDA 12 and 13 do not mean the same by cuDeviceGetUuid: of the
-    // device, which may be a MIG instance, and of the whole GPU.
+    // Loaded by their names in the library, because cuDeviceGetUuid means different functions in the headers of CUDA 12
+    // and 13. get_uuid is for the device, which may be a MIG instance; get_gpu_uuid is for the whole GPU.
     CUresult (*get_uuid)(CUuuid*, CUdevice) = nullptr;
     CUresult (*get_gpu_uuid)(CUuuid*, CUdevice) = nullptr;
 };
-/// nullptr where there is no driver, or one that lacks them.
+/// Returns nullptr if there is no driver, or if the driver does not have all functions.
 const CudaDriver* cuda_driver();
-/// Throws DeviceRefused where cuda_driver() is null.
+/// Like cuda_driver(), but throws DeviceRefused instead of returning null.
 const CudaDriver& driver();
 
 }  // namespace shared_tensor::tensor

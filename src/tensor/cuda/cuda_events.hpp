@@ -9,13 +9,13 @@
 #include "tensor/devices/ipc_device.hpp"
 #include "util/guarded.hpp"
 
-// Events: those that cross between processes, and those that say when an imported tensor is done with.
+// Events between processes, and the events that mark the end of the work on an imported tensor.
 
 namespace shared_tensor::tensor {
 
-inline constexpr std::size_t kMaxEvents = 1000;  // interprocess events of a process; the driver has not many more
+inline constexpr std::size_t kMaxEvents = 1000;  // interprocess events of a process: near the driver's own limit
 
-/// An event that other processes can wait for; back to its pool, never destroyed while there is one.
+/// An event that other processes can wait for. It is never destroyed: after use it returns to its pool.
 struct SharedEvent {
     CUevent event = nullptr;
     IpcBytes bytes{};
@@ -23,7 +23,8 @@ struct SharedEvent {
 
 class EventPool {
 public:
-    /// Nothing when all are in use.
+    /// Takes a free event, or makes one on the current device, which must be `ordinal`. Returns nullopt if all events
+    /// are in use.
     std::optional<SharedEvent> take(int ordinal) {
         bool make = false;
         auto taken = state_.with([&](State& state) -> std::optional<SharedEvent> {
@@ -48,7 +49,7 @@ public:
     void put_back(int ordinal, const SharedEvent& event) {
         state_.with([&](State& state) { state.free[ordinal].push_back(event); });
     }
-    /// One of this process's own: it cannot be opened here.
+    /// Finds an event of this process by its handle: a handle cannot be opened in the process that made it.
     std::optional<CUevent> find(const IpcBytes& bytes) const {
         return state_.with([&](const State& state) -> std::optional<CUevent> {
             const auto found = state.own.find(bytes);
@@ -63,7 +64,7 @@ private:
         std::size_t made = 0;
     };
 
-    /// On the device that is set.
+    /// Makes an event on the current device.
     SharedEvent made() {
         SharedEvent shared;
         check(driver().cuEventCreate(&shared.event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING),
@@ -97,7 +98,8 @@ private:
     const SharedEvent shared_;
 };
 
-/// Waits, at its end, for the default stream, which whoever had the last tensor has ordered behind his own.
+/// Waits for the default stream at its end. The holder of the last tensor has ordered that stream after its own
+/// streams.
 class CudaUse final : public DeviceUse {
 public:
     CudaUse(int ordinal, CUevent imported) : ordinal_(ordinal), imported_(imported) {}

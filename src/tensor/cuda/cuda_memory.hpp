@@ -14,18 +14,18 @@
 
 namespace shared_tensor::tensor {
 
-/// Memory of GPUs for copies of tensors. What was given back is used again, in the order of the default stream, for the
-/// driver takes long to make memory and stops the device to free it.
+/// Allocates GPU memory for copies of tensors. Freed memory is reused, in the order of the default stream, because the
+/// driver takes long to allocate memory and stops the device to free it.
 /// Thread safety: all methods from any thread.
 class CudaMemory {
 public:
-    /// Called where there is no memory left: returns to the driver what others of this process keep.
+    /// Adds a function that is called when no memory is left: it returns cached memory of a framework to the driver.
     void on_shortage(ReleaseMemory release) {
         releases_.with([&](auto& all) { all.insert(release); });
     }
 
-    /// More than 0 bytes. Goes back here with its last holder; this must live as long. Throws std::bad_alloc,
-    /// DeviceRefused.
+    /// Allocates `bytes`, more than 0. The last copy of the result returns the memory to this object, which must
+    /// outlive it. Throws std::bad_alloc, DeviceRefused.
     std::shared_ptr<std::byte> take(int ordinal, std::size_t bytes) {
         const std::size_t size = rounded(bytes);
         CUdeviceptr memory = reused(ordinal, size);
@@ -41,14 +41,15 @@ private:
         std::multimap<std::size_t, CUdeviceptr> blocks;
         std::size_t bytes = 0;
     };
-    static constexpr std::size_t kMaxIdleBytes = std::size_t{256} << 20;  // of a device
+    static constexpr std::size_t kMaxIdleBytes = std::size_t{256} << 20;  // per device
 
-    /// Whole pieces of the driver's: a block shares its piece with others, and who opens it sees the piece.
+    /// Rounds up to whole pieces of the driver. The driver puts smaller blocks together into one piece, and a process
+    /// that opens one block can access the whole piece.
     static std::size_t rounded(std::size_t bytes) {
         constexpr std::size_t kPiece = std::size_t{2} << 20;
         return (bytes + kPiece - 1) / kPiece * kPiece;
     }
-    /// The device's context is current.
+    /// The device's context must be current.
     CUdeviceptr made(int ordinal, std::size_t size) {
         CUdeviceptr memory = 0;
         auto error = driver().cuMemAlloc(&memory, size);
@@ -83,7 +84,7 @@ private:
         const OnDevice on(ordinal);
         check(driver().cuMemFree(memory), "cuMemFree");
     }
-    /// The device's context is current.
+    /// The device's context must be current.
     void free_idle(int ordinal) {
         const Idle idle = idle_.with([&](auto& devices) { return std::exchange(devices[ordinal], {}); });
         for (const auto& [size, memory] : idle.blocks)

@@ -1,6 +1,6 @@
 #include "tensor/cuda/cuda_device.hpp"
 
-// In the place of cuda_device.cpp in a build without CUDA.
+// Replaces cuda_device.cpp in a build without CUDA.
 
 namespace shared_tensor::tensor {
 

@@ -12,43 +12,44 @@
 
 namespace shared_tensor::tensor {
 
-/// A block that a peer lent cannot be opened in this process, with the driver's reason: containers, namespaces and
-/// settings of the driver may forbid what both sides can do by themselves.
+/// A block that a peer lent cannot be opened in this process; what() has the driver's reason. Containers, namespaces
+/// and settings of the driver can forbid it although both processes can use the device.
 class CannotOpen : public InvalidValue {
 public:
     using InvalidValue::InvalidValue;
 };
 
-/// The process at the other end, as tensors in device memory need it; what ShmPeer is for shared memory.
+/// The process at the other end of a local channel, for tensors in device memory, like ShmPeer for shared memory.
 /// Thread safety: all methods from any thread.
 class DevicePeer {
 public:
     virtual ~DevicePeer() = default;
-    /// Yes, or why that process cannot share device memory with us.
+    /// Whether the peer can share device memory with this process.
     virtual Viability viable() const = 0;
-    /// Whether it sees that device.
+    /// Whether the peer sees the device.
     virtual bool sees(const std::string& uuid) const = 0;
-    /// Whose blocks its handles name, for Openings::forget().
+    /// A number for the peer as the owner of its blocks, for Openings::forget().
     virtual std::uint64_t owner() const = 0;
 
-    /// A tensor that it lent us under `lease` is read from now on, until the result is called, once and from any
-    /// thread. Throws InvalidValue (path "lease").
+    /// Marks the tensor that the peer lent under `lease` as in use, until the returned function is called: once, from
+    /// any thread. Throws InvalidValue (path "lease").
     virtual std::function<void()> use(const std::string& lease) = 0;
-    /// Where CannotOpen is thrown, the result of use() is not called: whoever imports has the lease yet, and may ask
-    /// for the tensor in another way.
+    /// If true, an import that throws CannotOpen does not call the function returned by use(): this process keeps the
+    /// lease, and can ask for the tensor by another transport.
     virtual bool keeps_unopened() const { return false; }
 
     struct Lent {
         std::string lease;
         std::shared_ptr<Hold> held;  ///< see Exported::held
     };
-    /// Lets the peer open the block, which is kept until it said that it has closed it, or until its process is gone.
-    /// Throws CannotLend.
+    /// Lets the peer open the block. The block is kept until the peer tells that it closed it, or until the peer's
+    /// process has ended. Throws CannotLend.
     virtual Lent lend(std::shared_ptr<const LentBlock> block) = 0;
 };
 
-/// Tensors on devices as handles of their memory: no copy. What a peer lent is read where it lies, or, for whoever runs
-/// functions, copied on the device first (Incoming::borrow: not even then). The peer must outlive the medium.
+/// Makes the medium that sends tensors on devices as IPC handles of their memory, without a copy. Imported tensors are
+/// used in the peer's memory (where_they_lie), or copied on the device first unless Incoming::borrow is set (copied:
+/// for the process that runs functions). `peer` must outlive the medium.
 enum class DeviceImports { where_they_lie, copied };
 std::unique_ptr<Medium> make_cuda_ipc_medium(DevicePeer& peer, DeviceImports imports);
 

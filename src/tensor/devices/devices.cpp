@@ -11,7 +11,7 @@ namespace shared_tensor::tensor {
 namespace {
 
 constinit NeverDestroyed<OfThisProcess<Devices>> all;
-constinit std::atomic<bool> cuda_in_use{false};  // in this process, or the one that it was forked from
+constinit std::atomic<bool> cuda_in_use{false};  // in this process or in a process that it was forked from
 constinit std::atomic<DeviceKind> added_kind{nullptr};
 
 }  // namespace
@@ -45,7 +45,7 @@ Viability Devices::use_cuda(UseCuda use) {
         return {"this process does not use CUDA (libcuda.so.1 is not loaded)"};
     const auto known = cuda_use_.with([](const auto& held) { return held; });
     if (known) return *known;
-    Viability loaded = cuda_->viable();  // may take long: without the lock, and twice does no harm
+    Viability loaded = cuda_->viable();  // without the lock, because it may take long; two calls do no harm
     if (loaded) cuda_in_use.store(true);
     cuda_use_.with([&](auto& held) { held = loaded; });
     return loaded;

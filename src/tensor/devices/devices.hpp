@@ -20,26 +20,27 @@ namespace shared_tensor::tensor {
 /// Whether this process shares GPU memory.
 enum class UseCuda {
     no,
-    if_loaded,  ///< where the program uses CUDA already: its driver's library is in the process
-    if_found,   ///< where there is a GPU
+    if_loaded,  ///< if the program itself uses CUDA: the driver's library is loaded
+    if_found,   ///< if there is a GPU
 };
 
-/// Gives a kind's object of this process: a forked child has another one. From any thread.
+/// Returns this process's object of a kind of device. A forked child has its own object. Any thread may call it.
 using DeviceKind = const IpcDevice& (*)();
 
-/// This process, and each that is forked from it, has devices of this kind beside CUDA from now on: simulated ones, for
-/// tests. Before the first tensor lies on one. The same kind again changes nothing; throws std::logic_error for a
-/// second kind.
+/// Adds a kind of device beside CUDA to this process and to its forked children: simulated devices, for tests. Must be
+/// called before the first tensor is on such a device. To add the same kind again has no effect. Throws
+/// std::logic_error for a second kind.
 void add_device_kind(DeviceKind kind);
 
-/// What a plugin that brings a kind of device gives: its C function shared_tensor_device_kind returns it.
+/// The record that a plugin with a kind of device returns from its C function shared_tensor_device_kind.
 struct DeviceKindEntry {
-    const char* version;  ///< of shared_tensor, of its build: IpcDevice changes with it
+    const char* version;  ///< version of shared_tensor that the plugin was built with: IpcDevice depends on it
     DeviceKind kind;
 };
 
-/// The devices that this process sees, of all kinds, and what it shares of them. A process has one, which is never
-/// destroyed: nothing of CUDA may be destroyed after the runtime is gone. A forked child has another one.
+/// All devices that this process sees, of all kinds, with the IPC handle caches, exports and deferred frees that belong
+/// to them. There is one object per process. It is never destroyed, because no object of CUDA may be destroyed after
+/// the CUDA runtime. A forked child has its own.
 /// Thread safety: all methods from any thread.
 class Devices {
 public:
@@ -51,23 +52,24 @@ public:
     };
     struct Found {
         Kind kind;
-        std::size_t index = 0;  ///< of its devices
+        std::size_t index = 0;  ///< index into device->devices()
     };
 
-    /// Once used, CUDA stays so. The result says why not, where it cannot be used.
+    /// Enables CUDA for the rest of the process, or returns the reason why it cannot be used.
     Viability use_cuda(UseCuda use);
-    /// Empty reason: there is a device whose memory can be shared.
+    /// Whether there is a device whose memory can be shared.
     Viability viable() const;
     std::vector<DeviceInfo> list() const;
     std::optional<Found> find(std::string_view uuid) const;
-    /// The kind of device that the tensor lies on; nothing for host memory.
+    /// Returns the kind of device that has the tensor; nullopt for host memory.
     std::optional<Kind> holder(const TensorRef& tensor) const noexcept;
 
     Exports& exports() { return exports_; }
     Quarantine& quarantine() { return quarantine_; }
     const Quarantine& quarantine() const { return quarantine_; }
+    /// Calls Openings::forget() of all kinds.
     void forget(std::uint64_t owner);
-    /// For what may block until the device is idle.
+    /// Runs work on a background thread, for work that may block until a device is idle.
     void in_background(std::function<void()> work) { closer_.post(std::move(work)); }
     OpeningStats openings() const;
 
@@ -88,11 +90,12 @@ private:
     Background closer_{"st-devices"};
 };
 
-/// The device of a tensor that is not in host memory. Throws DeviceRefused for one that this process knows nothing of.
+/// Returns the kind of device that has a tensor. Throws DeviceRefused if the tensor is on no device of this process.
 const IpcDevice& device_of(const TensorRef& tensor);
-/// The tensor is not in host memory.
+/// Whether the tensor is not in host memory.
 bool is_on_device(const TensorRef& tensor) noexcept;
-/// Elements of a tensor that is, in order; as many bytes as it has. Blocks.
+/// Copies the elements of a tensor on a device to `out` (tensor.bytes() bytes), in C order. Blocks. Throws
+/// DeviceRefused.
 void read_from_device(const TensorRef& tensor, std::byte* out);
 
 }  // namespace shared_tensor::tensor

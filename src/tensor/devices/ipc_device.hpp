@@ -17,10 +17,10 @@
 
 namespace shared_tensor::tensor {
 
-/// A cudaIpcMemHandle_t or cudaIpcEventHandle_t as it travels.
+/// The bytes of a cudaIpcMemHandle_t or cudaIpcEventHandle_t.
 using IpcBytes = std::array<std::byte, 64>;
 
-/// The device, or its driver, does not do it, with the reason for people.
+/// The device or its driver rejected an operation. what() gives the reason.
 class DeviceRefused : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
@@ -32,95 +32,100 @@ struct DeviceInfo {
     std::uint64_t memory_bytes = 0;
 };
 
-/// Where a tensor's elements lie: a handle names a whole block, and everything else in it becomes visible with it.
+/// The place of a tensor's elements in device memory. A handle names the whole block, so a process that opens it can
+/// access everything else in the block too.
 struct DevicePlace {
-    std::size_t device = 0;  ///< index into devices()
-    std::byte* base = nullptr;
-    std::uint64_t offset = 0;  ///< of the first element
-    std::uint64_t block_bytes = 0;
-    std::uint64_t generation = 0;  ///< of the block: another one after it was freed and its address used again
-    std::string obstacle{};        ///< why its block cannot be exported; empty: it can
+    std::size_t device = 0;         ///< index into devices()
+    std::byte* base = nullptr;      ///< start of the block
+    std::uint64_t offset = 0;       ///< of the first element, in bytes from `base`
+    std::uint64_t block_bytes = 0;  ///< size of the block
+    std::uint64_t generation = 0;   ///< of the block: it changes when the block is freed and its address is reused
+    std::string obstacle{};         ///< why the block cannot be exported; empty: it can be
 };
 
-/// A point in the order of a device's work that another process can wait for. Gives itself back to its pool.
+/// A point in the order of a device's work that another process can wait for. Its destructor returns it to its pool.
 class DeviceEvent {
 public:
     virtual ~DeviceEvent() = default;
     virtual const IpcBytes& bytes() const = 0;
 };
 
-/// This process reading memory of another one, from the import of a tensor to the last work that was given to the
-/// device for it.
+/// The use of another process's memory by this process: from the import of a tensor to the last work that was given to
+/// the device for it.
 class DeviceUse {
 public:
     virtual ~DeviceUse() = default;
-    /// Nothing more will be given to the device. Any thread; does not block.
+    /// Called when no more work on the memory will be given to the device. Any thread may call it. Does not block.
     virtual void end() noexcept = 0;
-    /// After end(): blocks until the device has done all of it.
+    /// Blocks until the device has finished all work that was given before end(). Call it after end().
     virtual void finish() noexcept = 0;
 };
 
-/// Elements on their way from a device to host memory. At its end they are there, or nobody writes to that memory any
-/// more.
+/// A copy from a device to host memory that is in progress. After its destructor nothing writes to the host memory.
 class DeviceRead {
 public:
     virtual ~DeviceRead() = default;
-    /// Blocks until they are there. Once. Throws DeviceRefused.
+    /// Blocks until the copy is complete. Call it once. Throws DeviceRefused.
     virtual void wait() = 0;
 };
 
-/// Devices of one kind as sharing between processes needs them: CUDA, and its simulation for tests. It knows the rules
-/// of the driver and nothing of leases, caches and clients: those are the same for all kinds and lie above it.
+/// The devices of one kind, with the operations for sharing their memory between processes: CUDA, or its simulation for
+/// tests. An implementation follows the rules of its driver. It uses no leases, caches or clients: these are the same
+/// for all kinds and are built on this interface.
 ///
-/// What may block for long is said. Each method sets the device that it needs and leaves the thread's own as it was.
+/// Methods that may block for long are marked. Each method sets the device that it needs and restores the thread's own.
 /// Thread safety: all methods from any thread.
 class IpcDevice {
 public:
     virtual ~IpcDevice() = default;
 
-    /// Of the kind: whether there is a device here whose memory can be shared. The rest needs a yes.
+    /// Whether this machine has a device of this kind whose memory can be shared. The other methods, except holds(),
+    /// need a viable kind.
     virtual Viability viable() const = 0;
     virtual std::vector<DeviceInfo> devices() const = 0;
-    /// Whether the tensor lies on a device of this kind. Never throws, not even where viable() is no.
+    /// Whether the tensor is on a device of this kind. May be called even if the kind is not viable.
     virtual bool holds(const TensorRef& tensor) const noexcept = 0;
 
-    /// Of a tensor that it holds. Throws DeviceRefused.
+    /// Returns the index into devices() for a tensor that holds() is true for. Throws DeviceRefused.
     virtual std::size_t index_of(const TensorRef& tensor) const = 0;
-    /// Of one that has elements, too. Throws DeviceRefused.
+    /// Returns the place of such a tensor, which must have elements. Throws DeviceRefused.
     virtual DevicePlace place(const TensorRef& tensor) const = 0;
-    /// Throws DeviceRefused. The block must live as long as anybody has it open.
+    /// Returns the IPC handle of a block. The block must live as long as any process has it open. Throws DeviceRefused.
     virtual IpcBytes export_block(const DevicePlace& place) const = 0;
 
     struct Opened {
         std::byte* base = nullptr;
-        std::uint64_t bytes = 0;  ///< as the driver says, not the peer
+        std::uint64_t bytes = 0;  ///< from the driver, not from the peer
     };
-    /// Another process's block; never twice at once. Blocks: opening grows with the block. Throws DeviceRefused.
+    /// Opens another process's block. A block must not be opened again before it is closed. Blocks: longer for larger
+    /// blocks. Throws DeviceRefused.
     virtual Opened open(std::size_t device, const IpcBytes& handle, std::uint64_t generation) const = 0;
-    /// May block until the device is idle.
+    /// Closes an opened block. May block until the device is idle.
     virtual void close(std::size_t device, std::byte* base) const noexcept = 0;
 
-    /// A point after all work that this thread gave to the device. Null when no event is left: then that work is done.
-    /// Throws DeviceRefused.
+    /// Returns an event after all work that this thread gave to the device. If no event is left, blocks until that work
+    /// is done and returns null. Throws DeviceRefused.
     virtual std::unique_ptr<DeviceEvent> record(std::size_t device) const = 0;
-    /// Work of this thread comes after `event` (null: after nothing). Throws DeviceRefused.
+    /// Starts the use of another process's memory: orders later work of this thread after `event` (null: no order).
+    /// Throws DeviceRefused.
     virtual std::unique_ptr<DeviceUse> use(std::size_t device, const IpcBytes* event) const = 0;
 
-    /// Elements at `data`, which `owner` keeps; never resized.
+    /// Returns a tensor at `data`, in memory that `owner` keeps.
     virtual TensorRef view(std::size_t device, std::byte* data, std::shared_ptr<const void> owner, DType dtype,
                            ShapeView shape, ShapeView strides) const = 0;
+    /// Allocates a contiguous tensor. Throws DeviceRefused, std::bad_alloc.
     virtual TensorRef empty(std::size_t device, DType dtype, ShapeView shape) const = 0;
-    /// On the same device, contiguous, in memory of this process. Throws std::bad_alloc.
+    /// Returns a contiguous copy on the same device, in memory of this process. Throws DeviceRefused, std::bad_alloc.
     virtual TensorRef copy(const TensorRef& tensor) const = 0;
-    /// Its elements in order, to host memory. Blocks.
+    /// Copies the elements to host memory, in C order. Blocks. Throws DeviceRefused, std::bad_alloc.
     virtual void read(const TensorRef& tensor, std::byte* out) const = 0;
-    /// Host memory that reads of this device go to best; of a megabyte or so, for there may be few. Throws
-    /// std::bad_alloc.
+    /// Allocates host memory that is fast for reads of this device (for CUDA: pinned). Ask for a megabyte or so: there
+    /// may be little of it. Throws std::bad_alloc.
     virtual std::shared_ptr<std::byte> staging(std::size_t bytes) const = 0;
-    /// The same as read(), while the caller does something else if `out` is staging() memory. It outlives what is
-    /// returned. Throws DeviceRefused, std::bad_alloc.
+    /// Starts a read() without blocking, if `out` is staging() memory. `out` must outlive the result. Throws
+    /// DeviceRefused, std::bad_alloc.
     virtual std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const = 0;
-    /// A tensor of dtype bool has other bytes than 0 and 1. May block.
+    /// Whether a tensor of dtype bool has bytes other than 0 and 1. May block.
     virtual bool has_odd_bools(const TensorRef& tensor) const = 0;
 
 protected:

@@ -12,8 +12,8 @@
 
 namespace shared_tensor::tensor {
 
-/// The blocks of this process that other processes may open just now. A message that comes back to the process that it
-/// names memory of finds that memory here: a handle cannot be opened where it was made.
+/// The blocks of this process that other processes may open at the moment. A message from this process to itself finds
+/// the memory here, because a handle cannot be opened in the process that made it.
 /// Thread safety: all methods from any thread.
 class Exports {
 public:
@@ -32,8 +32,7 @@ private:
     Guarded<std::map<IpcBytes, Own>> own_;
 };
 
-/// What must live as long as another process may read a tensor of ours: its memory, and the event that its reader
-/// waits for.
+/// A tensor of this process that another process may read. Keeps its memory and the event that the reader waits for.
 class LentBlock {
 public:
     LentBlock(TensorRef tensor, const IpcBytes& handle, const DevicePlace& place, std::unique_ptr<DeviceEvent> event,
@@ -47,7 +46,7 @@ public:
 
     std::uint64_t bytes() const { return tensor_.bytes(); }
     codec::TensorPointer handle() const;
-    /// The reader said that it does not have it open any more.
+    /// Records that the reader has closed the block.
     void mark_closed() const { closed_.store(true); }
     bool is_closed() const { return closed_.load(); }
 

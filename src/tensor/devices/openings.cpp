@@ -23,7 +23,7 @@ SteadyTime now() { return real_clock().now(); }
 
 }  // namespace
 
-/// One tensor in somebody else's block; its end is the end of all views of it.
+/// One reader of a block: the owner of one imported tensor and of all its views.
 class Openings::Reader {
 public:
     Reader(Openings& openings, Ended end) : openings_(&openings), end_(std::move(end)) {}
@@ -50,14 +50,14 @@ Openings::~Openings() {
 }
 
 Openings::Borrowed Openings::borrow(const Block& block, std::unique_ptr<DeviceUse> use, std::function<void()> done) {
-    // Before anything has to be undone. A forked child's copy ends nothing.
+    // Allocated first, so that nothing has to be undone if this throws. A forked child's copy has no effect at its end.
     const auto reader = shared_in_its_process(new std::optional<Reader>());
     const IpcDevice::Opened opened = enter(block);
     reader->emplace(*this, Ended{block, std::move(use), std::move(done)});
     return {opened.base, opened.bytes, reader};
 }
 
-/// Counts one more reader of the block, which is open then.
+/// Opens the block if necessary, and counts one more reader.
 IpcDevice::Opened Openings::enter(const Block& block) {
     {
         const SteadyTime deadline = now() + limits_.patience;
@@ -71,27 +71,28 @@ IpcDevice::Opened Openings::enter(const Block& block) {
                 ++state->borrowed;
                 if (entry.done) state->done.push_back(std::exchange(entry.done, nullptr));
                 const auto opened = entry.opened;
-                state_.notify_all();  // the thread has something to call, perhaps
+                state_.notify_all();  // state->done may have got an entry for the thread
                 return opened;
             }
             if (entry.phase == Phase::open && entry.uses > 0)
-                refuse("generation", "that of the block which is open by this handle", "another one");
+                refuse("generation", "the generation of the block that is open under this handle", "another one");
             if (entry.phase == Phase::open) {
-                entry.at_once = true;  // its memory was freed, and the handle names another block now
+                entry.at_once = true;  // the old block was freed, and its handle now names another block
                 state_.notify_all();
             }
             const bool changed = state.wait_until(deadline, [&](const State& held) {
                 const auto again = held.entries.find(block);
                 return again == held.entries.end() || (again->second.phase == Phase::open && !again->second.at_once);
             });
-            if (!changed) refuse("block", "one that can be opened in time", "one that another thread is busy with");
+            if (!changed)
+                refuse("block", "a block that can be opened in time", "a block that another thread opens or closes");
         }
         Entry entry;
         entry.generation = block.generation;
         entry.owner = block.owner;
         state->entries.emplace(block, std::move(entry));
     }
-    std::optional<IpcDevice::Opened> opened;  // g++ 12 leaves a plain one undefined where open() throws
+    std::optional<IpcDevice::Opened> opened;  // g++ 12 leaves a plain `Opened` undefined if open() throws
     std::string reason;
     try {
         opened.emplace(device_->open(block.device, block.handle, block.generation));
@@ -157,7 +158,7 @@ void Openings::serve() {
     }
 }
 
-/// The idle entry whose time has come, if any.
+/// Returns the idle entry to close now; entries.end() if there is none.
 std::map<Openings::Block, Openings::Entry>::iterator Openings::next_to_close(State& state, const OpeningLimits& limits,
                                                                              SteadyTime at) {
     auto oldest = state.entries.end();
@@ -174,7 +175,7 @@ std::map<Openings::Block, Openings::Entry>::iterator Openings::next_to_close(Sta
     return due ? oldest : state.entries.end();
 }
 
-/// One piece of work; false at the end.
+/// Waits for work and does it. Returns false if the cache closes and no work is left.
 bool Openings::serve_once() {
     std::deque<Ended> ended;
     std::deque<std::function<void()>> done;
@@ -217,7 +218,7 @@ bool Openings::serve_once() {
     return true;
 }
 
-/// A reader has gone: the block stays open for a moment, and its lease with it, unless others read it.
+/// Ends one reader. If it was the last reader, the block and the reader's lease are kept for limits_.linger.
 void Openings::finish(Ended one) {
     one.use->finish();
     one.use.reset();

@@ -17,36 +17,37 @@
 namespace shared_tensor::tensor {
 
 struct OpeningLimits {
-    std::chrono::milliseconds linger{500};       ///< an opening that nothing reads is kept for so long
-    std::size_t max_idle = 32;                   ///< of these; those unused for longest go first
-    std::chrono::milliseconds patience{60'000};  ///< for another thread that opens or closes the same block
+    std::chrono::milliseconds linger{500};       ///< how long an idle block (no reader) stays open
+    std::size_t max_idle = 32;                   ///< idle blocks; beyond that the longest idle are closed first
+    std::chrono::milliseconds patience{60'000};  ///< longest wait for a thread that opens or closes the same block
 };
 
 struct OpeningStats {
-    std::size_t open = 0;  ///< blocks of other processes, idle ones and those on their way included
+    std::size_t open = 0;  ///< blocks of other processes: in use, idle, being opened or being closed
     std::size_t idle = 0;
     std::uint64_t opened = 0, closed = 0, borrowed = 0;
 };
 
-/// The blocks of other processes that this one has open, each once and counted, whoever reads it.
+/// The IPC handle cache: the blocks of other processes that this process has open. Each block is open once, with a
+/// count of its readers.
 ///
-/// An entry is opening, open or closing. The lock guards these states only: opening blocks the thread that asked, and
-/// others that want the same block wait for it; the end of uses and closing are for a thread of its own. A block whose
-/// last tensor is gone stays open for a moment, because opening is dear: the lease of that tensor is held meanwhile,
-/// for memory may not be freed while somebody has it open.
+/// An entry is opening, open or closing; the lock protects only these states. The thread that borrows a block opens it;
+/// other threads that want the same block wait for it. A thread of the cache waits for ended uses and closes blocks.
+/// Opening is expensive, so a block stays open for a while after its last reader. The lease of that reader is kept
+/// until then, because memory must not be freed while a process has it open.
 ///
-/// Thread safety: all methods from any thread but the destructor.
+/// Thread safety: all methods from any thread, except the destructor.
 class Openings {
 public:
-    /// `device` must outlive it.
+    /// `device` must outlive this object.
     explicit Openings(const IpcDevice& device, OpeningLimits limits = {});
-    ~Openings();  ///< closes what nothing reads; the rest is left to the end of the process
+    ~Openings();  ///< closes idle blocks; blocks with readers stay open until the process ends
 
     struct Block {
         std::size_t device = 0;
         IpcBytes handle{};
         std::uint64_t generation = 0;
-        std::uint64_t owner = 0;  ///< whose block it is, for forget()
+        std::uint64_t owner = 0;  ///< of the block, for forget(): see DevicePeer::owner()
 
         bool operator<(const Block& other) const {
             return std::pair(device, handle) < std::pair(other.device, other.handle);
@@ -57,14 +58,16 @@ public:
         std::uint64_t bytes = 0;
         std::shared_ptr<const void> owner;
     };
-    /// `use` is the reader's; `done` is called once, in the background, when the block may be freed as far as this
-    /// reader goes. When it throws nothing is ever called. Blocks while the block is being opened. Throws InvalidValue
-    /// (path "cuda_ipc.handle" or "cuda_ipc.generation").
+    /// Opens a block, or counts one more reader of it, until the result's `owner` is destroyed. After that, and after
+    /// the device has finished `use`, `done` is called once on the thread of the cache: this reader no longer prevents
+    /// the free of the block. If borrow() throws, `done` is not called. Blocks while the block is opened. Throws
+    /// InvalidValue (path "cuda_ipc.handle", "cuda_ipc.generation" or "cuda_ipc.block"); CannotOpen if the device
+    /// cannot open it.
     Borrowed borrow(const Block& block, std::unique_ptr<DeviceUse> use, std::function<void()> done);
 
-    /// An address inside a block that is open here: it belongs to another process.
+    /// Whether the address is inside an open block, so that the memory belongs to another process.
     bool contains(const std::byte* address) const;
-    /// That owner is gone, or wants its memory: its blocks are closed as soon as nothing reads them.
+    /// Closes the blocks of an owner as soon as they have no reader. To be called when the owner has ended.
     void forget(std::uint64_t owner);
     OpeningStats stats() const;
 
@@ -75,9 +78,9 @@ private:
         std::uint64_t generation = 0, owner = 0;
         IpcDevice::Opened opened{};
         std::size_t uses = 0;
-        bool at_once = false;  ///< not to be kept when idle
+        bool at_once = false;  ///< close it as soon as it is idle
         SteadyTime idle_since{};
-        std::function<void()> done{};  ///< of the last reader, while idle
+        std::function<void()> done{};  ///< of the last reader, while the block is idle
     };
     struct Ended {
         Block block;
@@ -87,7 +90,7 @@ private:
     struct State {
         std::map<Block, Entry> entries;
         std::deque<Ended> ended;
-        std::deque<std::function<void()>> done;  ///< to be called
+        std::deque<std::function<void()>> done;  ///< to be called by the thread
         std::uint64_t opened = 0, closed = 0, borrowed = 0;
         bool closing = false;
     };

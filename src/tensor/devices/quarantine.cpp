@@ -27,7 +27,7 @@ void Quarantine::keep(std::shared_ptr<const LentBlock> block, std::shared_ptr<co
 }
 
 void Quarantine::free(const LentBlock* block) {
-    std::vector<Kept> gone;  // freed without the lock
+    std::vector<Kept> gone;  // destroyed without the lock
     kept_.with([&](auto& kept) {
         block->mark_closed();
         const auto mine =

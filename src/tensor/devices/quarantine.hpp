@@ -16,16 +16,19 @@ struct QuarantineUse {
     std::uint64_t bytes = 0;
 };
 
-/// Device memory whose lease has ended though its reader never said that it closed it: to free it while it is open
-/// there is undefined, so it stays until the reader says so after all, or its process is gone.
+/// Deferred free: keeps device memory whose lease has ended before the reader confirmed that it closed the block. To
+/// free a block that is open in another process is undefined behaviour. So it stays until the reader confirms the
+/// close, or until the reader's process has ended.
 /// Thread safety: all methods from any thread.
 class Quarantine {
 public:
-    /// `process` becomes readable when the reader's process ends.
+    /// Keeps a block, unless its reader has closed it. `process` becomes readable when the reader's process ends; null:
+    /// its end is not detected.
     void keep(std::shared_ptr<const LentBlock> block, std::shared_ptr<const UniqueFd> process);
-    /// Its reader has closed it: it is not kept any more, nor when its lease turns out to have ended just now.
+    /// Releases a block that its reader has closed. A later keep() of the block has no effect, because the lease may
+    /// end at the same time.
     void free(const LentBlock* block);
-    /// Housekeeping: lets go what nobody can have open any more.
+    /// Maintenance: releases the blocks of readers whose process has ended.
     void tend();
     QuarantineUse use() const;
 
@@ -37,7 +40,7 @@ private:
     Guarded<std::vector<Kept>> kept_;
 };
 
-/// A descriptor that becomes readable at the end of that process; null where the kernel gives none.
+/// Returns a descriptor that becomes readable when the process ends; null if the kernel gives none.
 std::shared_ptr<const UniqueFd> watch_process(int pid);
 
 }  // namespace shared_tensor::tensor

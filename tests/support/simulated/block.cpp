@@ -10,11 +10,11 @@
 
 namespace shared_tensor::tensor::simulated {
 
-/// In memory that other processes write to.
+/// The first page of a block, in memory that other processes write to.
 struct BlockHeader {
     std::uint64_t nonce, generation, bytes;
     std::atomic<std::uint32_t> freed;
-    std::array<std::atomic<std::int32_t>, 256> openers;  ///< pids; 0: no one
+    std::array<std::atomic<std::int32_t>, 256> openers;  ///< pids of the processes that have it open; 0: free entry
 };
 static_assert(sizeof(BlockHeader) <= OpenedBlock::kHeaderBytes);
 static_assert(std::atomic<std::int32_t>::is_always_lock_free);

@@ -10,7 +10,8 @@ namespace shared_tensor::tensor::simulated {
 
 struct BlockHeader;
 
-/// An allocation of this process: the first page tells about it, to all who have it open, the data lies behind.
+/// An allocation of this process. Its first page is a BlockHeader, which the processes that opened it share; the data
+/// follows.
 class OwnBlock {
 public:
     /// Throws std::bad_alloc.
@@ -24,7 +25,7 @@ public:
     std::size_t device() const { return device_; }
     std::uint64_t generation() const { return generation_; }
     IpcBytes handle() const;
-    /// Living processes that have it open.
+    /// Returns the number of other living processes that have the block open.
     std::size_t openers() const;
 
 private:
@@ -37,7 +38,7 @@ private:
     std::byte* data_ = nullptr;
 };
 
-/// Another process's allocation.
+/// An opened allocation of another process.
 class OpenedBlock {
 public:
     /// Throws DeviceRefused, std::bad_alloc.

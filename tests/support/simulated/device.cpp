@@ -22,7 +22,7 @@ namespace shared_tensor::tensor::simulated {
 namespace {
 
 constinit NeverDestroyed<OfThisProcess<SimulatedDevice>> all;
-constinit std::atomic<std::size_t> enabled_devices{0};  // a forked child has as many as its parent
+constinit std::atomic<std::size_t> enabled_devices{0};  // a forked child starts with the number of its parent
 
 }  // namespace
 
@@ -41,12 +41,13 @@ void SimulatedDevice::read_environment() {
     const char* const faults = std::getenv("SHARED_TENSOR_SIMULATED_FAULTS");
     try {
         if (faults != nullptr) inject(shared_tensor::simulated::parse_faults(faults));
-    } catch (const std::exception& error) {  // the first use may be in the middle of a call
+    } catch (const std::exception& error) {  // not rethrown: the first use may be in the middle of a call
         std::fprintf(stderr, "SHARED_TENSOR_SIMULATED_FAULTS: %s; there are no faults\n", error.what());
     }
     const char* const devices = std::getenv("SHARED_TENSOR_SIMULATED_DEVICES");
     const long count = devices != nullptr ? std::strtol(devices, nullptr, 10) : 0;
-    if (count <= 0 || count > static_cast<long>(kMaxDevices) || enabled() > 0) return;  // a fork keeps its parent's
+    // A forked child keeps the number of its parent.
+    if (count <= 0 || count > static_cast<long>(kMaxDevices) || enabled() > 0) return;
     enable(static_cast<std::size_t>(count));
 }
 
@@ -77,7 +78,7 @@ bool SimulatedDevice::holds(const TensorRef& tensor) const noexcept {
     try {
         if (ranges_.load() == 0 || !tensor.defined() || tensor.device().kind != Device::Kind::cpu) return false;
         return find(tensor.data()).has_value();
-    } catch (...) {  // no memory to look
+    } catch (...) {  // out of memory
         return false;
     }
 }
@@ -209,7 +210,7 @@ std::unique_ptr<DeviceEvent> SimulatedDevice::record(std::size_t device) const {
     return event;
 }
 
-/// Work that was given to the stream may read the memory; operators are done when they return.
+/// finish() waits for work on the stream, which may read the memory. Operators are done when they return.
 class SimulatedDevice::Use final : public DeviceUse {
 public:
     Use(const SimulatedDevice& kind, std::size_t device) : kind_(&kind), device_(device) {}
@@ -259,13 +260,13 @@ std::shared_ptr<std::byte> SimulatedDevice::staging(std::size_t bytes) const {
     return {new std::byte[bytes], std::default_delete<std::byte[]>()};
 }
 
-/// Done by the device's thread, after what it was given before.
+/// A read by the device's thread, after all work given before.
 class SimulatedDevice::Read final : public DeviceRead {
 public:
     Read(Background& stream, const TensorRef& tensor, std::byte* out) {
         stream.post([done = std::move(done_), tensor = TensorRef(tensor), out]() mutable {
             gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), out);
-            tensor = {};  // whoever waits may count what lives
+            tensor = {};  // before wait() returns, because a test may count allocations then
             done->set_value();
         });
     }

@@ -22,8 +22,9 @@ using shared_tensor::simulated::Statistics;
 
 inline constexpr std::size_t kMaxDevices = 16;
 
-/// A process has one, which is never destroyed: tensors outlive everything. A forked child has another one; to the
-/// child the tensors of its parent are host memory. <shared_tensor/simulated.hpp> tells what it imitates.
+/// The simulated devices of this process; <shared_tensor/simulated.hpp> lists the rules that they follow. The object is
+/// never destroyed, because tensors may live until the end of the process. A forked child has its own object, and
+/// tensors of its parent are host memory for the child.
 class SimulatedDevice final : public IpcDevice {
 public:
     static SimulatedDevice& of_process();
@@ -63,7 +64,7 @@ private:
     SimulatedDevice() = default;
     void read_environment();
 
-    /// Memory that is in this process: its own, or opened.
+    /// Device memory in this process: its own block, or an opened block of another process.
     struct Range {
         std::size_t bytes = 0, device = 0;
         std::weak_ptr<OwnBlock> own{};
@@ -86,7 +87,7 @@ private:
 
     const ProcessMark process_;
     mutable Guarded<Faults> faults_;
-    mutable std::atomic<std::size_t> ranges_{0};  ///< so that holds() costs nothing where there are none
+    mutable std::atomic<std::size_t> ranges_{0};  ///< state_.ranges.size(); if it is 0, holds() takes no lock
     mutable Guarded<State> state_;
     mutable EventPool events_;
     mutable Guarded<std::array<std::unique_ptr<Background>, kMaxDevices>> streams_;

@@ -20,12 +20,12 @@ namespace shared_tensor::tensor::simulated {
 namespace {
 
 constexpr std::chrono::seconds kPatience{30};
-constexpr long kLookEveryNs = 20'000'000;  // whether the other process still lives
+constexpr long kLookEveryNs = 20'000'000;  // interval of the checks whether the other process is alive
 
-/// In memory that other processes map.
+/// One event, in memory that other processes map.
 struct Slot {
     std::atomic<std::uint32_t> recorded, completed;
-    std::atomic<std::uint64_t> nonce;  ///< of its present user
+    std::atomic<std::uint64_t> nonce;  ///< of the event that uses the slot now
 };
 struct Slots {
     std::array<Slot, EventPool::kEvents> all;
@@ -40,7 +40,7 @@ void wait_while(std::atomic<std::uint32_t>& word, std::uint32_t value) {
     ::syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT, value, &limit, nullptr, 0);
 }
 
-/// Counts go round.
+/// Compares counts, which may overflow.
 bool has_reached(std::uint32_t count, std::uint32_t target) { return static_cast<std::int32_t>(count - target) >= 0; }
 
 }  // namespace
@@ -96,7 +96,7 @@ std::uint32_t EventPool::Event::record() const { return ++page_->slots->all[slot
 std::function<void()> EventPool::Event::completion(std::uint32_t count) const {
     return [page = page_, slot = slot_, count] {
         std::atomic<std::uint32_t>& completed = page->slots->all[slot].completed;
-        // Never back: the slot may have had another user meanwhile, whose count is higher.
+        // Never decrease the count: another event may have reused the slot since, with a higher count.
         for (std::uint32_t now = completed.load(); !has_reached(now, count);) {
             if (completed.compare_exchange_weak(now, count)) break;
         }

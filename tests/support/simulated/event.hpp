@@ -9,18 +9,18 @@
 
 namespace shared_tensor::tensor::simulated {
 
-/// The events of this process, in a page that others may map. Recorded and completed are counted, so that an event
-/// can be recorded again.
+/// The events of this process, in memory that other processes can map. Each event counts how often it was recorded and
+/// completed, so that it can be recorded again.
 class EventPool {
 public:
     static constexpr std::size_t kEvents = 1000;
 
     class Event;
-    /// Null when none is left.
+    /// Returns null if no event is left.
     std::unique_ptr<Event> take(std::size_t device);
     std::size_t in_use() const;
 
-    struct Page;  // owned by the pool for ever: the events of others point into it
+    struct Page;  // the pool never frees it, because handles in other processes refer to it
 
 private:
     struct State {
@@ -37,9 +37,9 @@ public:
     ~Event() override;
     const IpcBytes& bytes() const override { return bytes_; }
 
-    /// Something is to be done before it: the returned count goes to complete().
+    /// Records the event after work that is not done yet. Returns the count for completion().
     std::uint32_t record() const;
-    /// Safe after the event's end.
+    /// Returns a function that completes the event up to `count`. It may be called after the event's end.
     std::function<void()> completion(std::uint32_t count) const;
 
 private:
@@ -49,8 +49,8 @@ private:
     IpcBytes bytes_;
 };
 
-/// Blocks until all is done that was recorded of another process's event. Throws DeviceRefused, also when that
-/// process ends or takes more than half a minute.
+/// Blocks until all recorded work of another process's event is completed. Throws DeviceRefused, also if that process
+/// ends or takes more than 30 s.
 void wait_for_event(const IpcBytes& bytes);
 
 }  // namespace shared_tensor::tensor::simulated

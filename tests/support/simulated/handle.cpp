@@ -43,7 +43,8 @@ std::uint64_t sum_of(const Layout& layout) {
     return sum;
 }
 
-/// The 22nd word of /proc/PID/stat, counted behind the name, which may hold anything; 0 for no such process.
+/// Returns the 22nd field of /proc/PID/stat; 0 if there is no such process. Fields are counted from the end of the
+/// process name, because the name may contain spaces and parentheses.
 std::uint64_t start_of(std::uint32_t pid) {
     const std::string text = text_of("/proc/" + std::to_string(pid) + "/stat");
     auto at = text.rfind(')');
@@ -111,7 +112,7 @@ Memory open_memory(const Handle& handle) {
     if (!is_alive(handle)) throw DeviceRefused("the process that made this handle is gone");
     const std::string path = "/proc/" + std::to_string(handle.pid) + "/fd/" + std::to_string(handle.fd);
     struct stat status {};
-    // Looked at first: to open something else than memory (a pipe, a terminal) may have effects.
+    // Check the file before opening it: to open a pipe or a terminal may have side effects.
     if (::stat(path.c_str(), &status) != 0 || status.st_ino != handle.inode || !S_ISREG(status.st_mode))
         throw DeviceRefused("the memory behind this handle was freed, or belongs to another user");
     if (status.st_uid != ::geteuid()) throw DeviceRefused("the memory behind this handle is another user's");

@@ -8,7 +8,8 @@
 
 namespace shared_tensor::tensor::simulated {
 
-/// What the 64 bytes of a simulated handle say: whose descriptor, and how to know that it is still that one.
+/// The content of the 64 bytes of a simulated handle: a file descriptor of a process, and the data to check that it is
+/// still the same process and the same memory.
 struct Handle {
     enum class Kind : std::uint32_t { block = 1, event = 2 };
     Kind kind = Kind::block;
@@ -16,34 +17,37 @@ struct Handle {
     std::uint32_t slot = 0;  ///< of an event
     std::uint32_t pid = 0;
     std::uint32_t fd = 0;
-    std::uint64_t start = 0;  ///< of that process, in ticks since the boot
+    std::uint64_t start = 0;  ///< start time of the process, in ticks since the boot
     std::uint64_t inode = 0;
-    std::uint64_t nonce = 0;  ///< stands in the memory as well
+    std::uint64_t nonce = 0;  ///< a random number that is in the memory too
 };
 
-/// With a checksum over all of it and the machine's boot.
+/// Encodes a handle, with a checksum over the handle and the machine's boot id.
 IpcBytes to_bytes(const Handle& handle);
-/// Throws DeviceRefused for bytes that are no handle of that kind, or of another boot.
+/// Decodes a handle. Throws DeviceRefused for other bytes, for another kind, and for a handle from another boot.
 Handle from_bytes(const IpcBytes& bytes, Handle::Kind kind);
 
-/// Of this process, for its own memory behind `fd`.
+/// Makes a handle of this process for its memory in `fd`. The caller sets `device` and `slot`.
 Handle own_handle(Handle::Kind kind, int fd, std::uint64_t nonce);
+/// Whether this process made the handle.
 bool is_own(const Handle& handle);
 
-/// The memory that the handle names: that process's and still that descriptor, of our own user, sealed against
-/// shrinking. Throws DeviceRefused.
+/// The memory of a handle, opened in this process.
 struct Memory {
     UniqueFd fd;
     std::size_t bytes = 0;
 };
+/// Opens the memory that a handle names. Throws DeviceRefused if the process has ended, if the descriptor is another
+/// one now, or if the memory belongs to another user, can shrink or has missing pages.
 Memory open_memory(const Handle& handle);
 
-/// Whether the process that the handle names lives.
+/// Whether the process that the handle names is alive.
 bool is_alive(const Handle& handle);
 
-/// Memory to be shared: zeroed, all pages there, sealed against shrinking and growing. Throws std::bad_alloc.
+/// Makes memory for sharing: zeroed, with all pages allocated, sealed against shrinking and growing. Throws
+/// std::bad_alloc.
 UniqueFd make_memory(const char* name, std::size_t bytes);
-/// Readable and writable. Throws std::bad_alloc.
+/// Maps memory as shared, for reading and writing. Throws std::bad_alloc.
 std::byte* map_memory(const UniqueFd& fd, std::size_t bytes);
 
 std::uint64_t random_nonce();

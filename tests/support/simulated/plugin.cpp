@@ -1,5 +1,5 @@
-// The simulated devices as a plugin: shared-tensor-server --load libshared_tensor_simulated.so. The environment's
-// SHARED_TENSOR_SIMULATED_DEVICES says how many there are (default 1).
+// The plugin with the simulated devices: shared-tensor-server --load libshared_tensor_simulated.so. The environment
+// variable SHARED_TENSOR_SIMULATED_DEVICES sets their number (default 1).
 
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/simulated.hpp>
@@ -20,16 +20,17 @@ void ask_for_faults(const std::string& faults) { inject(parse_faults(faults)); }
 
 }  // namespace
 
-SHARE_AS("simulated.to_device", copy_to_device, arg("x"), doc("A copy of the tensor on the first simulated device."));
+SHARE_AS("simulated.to_device", copy_to_device, arg("x"),
+         doc("Returns a copy of the tensor on the first simulated device."));
 SHARE_AS("simulated.inject", ask_for_faults, arg("faults"),
-         doc("What goes wrong from now on: \"refuse_open, slow_close_ms=50\"; \"\" for nothing."));
-SHARE_AS("simulated.statistics", statistics, doc("What this server did with simulated devices."));
+         doc("Sets the faults of the server: \"refuse_open, slow_close_ms=50\"; \"\" for none."));
+SHARE_AS("simulated.statistics", statistics, doc("Returns the server's counts of simulated devices."));
 
 }  // namespace shared_tensor::simulated
 
 extern "C" [[gnu::visibility("default")]] const shared_tensor::tensor::DeviceKindEntry*
 shared_tensor_device_kind() noexcept {
-    using namespace shared_tensor;  // NOLINT(google-build-using-namespace): of this function
+    using namespace shared_tensor;  // NOLINT(google-build-using-namespace): local
     static constexpr tensor::DeviceKindEntry kEntry{SHARED_TENSOR_VERSION, &tensor::simulated::SimulatedDevice::kind};
     if (simulated::enabled() == 0) simulated::enable(1);
     return &kEntry;

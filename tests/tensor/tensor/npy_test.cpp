@@ -126,8 +126,8 @@ TEST_CASE("files that are broken or hostile are refused with the reason", "[npy]
         const char* why;
     };
     const Row rows[] = {
-        {"", "no .npy file: the first bytes are others"},
-        {"PK\3\4 a zip file", "no .npy file: the first bytes are others"},
+        {"", "not a .npy file: it does not begin with \\x93NUMPY"},
+        {"PK\3\4 a zip file", "not a .npy file: it does not begin with \\x93NUMPY"},
         {"\x93NUMPY", ".npy format version 0 is unknown (1 to 3 are)"},
         {std::string("\x93NUMPY\4\0\0\0", 10), ".npy format version 4 is unknown (1 to 3 are)"},
         {std::string("\x93NUMPY\1\0\xFF", 9), "the .npy file ends inside its header"},

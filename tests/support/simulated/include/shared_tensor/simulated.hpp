@@ -1,20 +1,21 @@
 #pragma once
 
-// Devices that are none: memory of the host that is shared between processes by the rules of CUDA IPC, so that
-// functions and clients that share GPU tensors can be tested on a machine without a GPU. One handle for each
-// allocation, offsets in it, opened once in each process and to be closed, never in the process that made it; events
-// that order what two processes do; UUIDs, of which a process may see some and not others. What CUDA calls undefined is
-// counted here, and refusals and crashes can be asked for.
+// Simulated devices: host memory that is shared between processes by the rules of CUDA IPC. With them, functions and
+// clients that share GPU tensors can be tested on a machine without a GPU. The simulated rules: each allocation has one
+// handle, and tensors have offsets in it; a handle is opened once in each process, must be closed, and cannot be opened
+// in the process that made it; events order the work of two processes; devices have UUIDs, and a process may see only
+// some devices. Undefined behaviour of CUDA is counted instead, and rejections and crashes can be injected.
 //
 //     simulated::enable(1);                        // the server: --load libshared_tensor_simulated.so
-//     at::Tensor x = simulated::to_device(at::arange(1000));  // descriptors of x say "device": "cuda:SIM-..."
+//     at::Tensor x = simulated::to_device(at::arange(1000));  // descriptors of x have "device": "cuda:SIM-..."
 //
-// In the process a simulated tensor is an ordinary CPU tensor whose elements lie in memory of a simulated device: that
-// is what marks it. Operators run on it at once and give tensors in host memory; those that work in place stay.
+// In its process a simulated tensor is an ordinary CPU tensor. Only the address of its elements, in memory of a
+// simulated device, marks it. Operators run at once, and return tensors in host memory; an operator in place leaves its
+// tensor on the device.
 //
 // For tests: link shared_tensor::simulated beside shared_tensor::shared_tensor.
 //
-// Linux, processes of one user and one PID namespace. Thread safety: all functions from any thread.
+// Linux only; the processes must have one user and one PID namespace. Thread safety: all functions from any thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,55 +28,59 @@
 
 namespace shared_tensor::simulated {
 
-/// This process sees the first `devices` (at most 16) simulated devices of the machine. 0, as at first: none; tensors
-/// on those that are no longer seen stay readable.
-/// Without this call as many are seen as the environment's SHARED_TENSOR_SIMULATED_DEVICES says, from the first use of
-/// any function here. Call one before the client's or the server's first call: sessions name the devices.
+/// Makes this process see the first `devices` (at most 16) simulated devices of the machine. The default is 0. Tensors
+/// on devices that are no longer seen stay readable. Throws std::invalid_argument for more than 16. Without this call
+/// the first use of any function here enables as many devices as the environment variable
+/// SHARED_TENSOR_SIMULATED_DEVICES names. Call a function before the first call of a client or server, because sessions
+/// name the devices when they are opened.
 void enable(std::size_t devices);
+/// Returns the number of devices that this process sees.
 std::size_t enabled();
-/// "SIM-..."; of the machine: all its processes give a device the same name.
+/// Returns the UUID of a device, "SIM-...": the same in all processes of the machine.
 std::string uuid(std::size_t device);
 
-/// Contiguous, zeroed, an allocation of its own. Throws std::bad_alloc, std::invalid_argument for a device that is not
-/// seen.
+/// Makes a contiguous tensor of zeros in its own allocation. Throws std::bad_alloc, and std::invalid_argument for a
+/// device that this process does not see.
 TensorRef empty(const std::vector<std::int64_t>& shape, DType dtype, std::size_t device = 0);
 template <class T>
 requires(!std::same_as<T, DType>) typename DTypeAdapter<T>::Tensor
     empty(const std::vector<std::int64_t>& shape, T dtype, std::size_t device = 0) {
     return empty(shape, DTypeAdapter<T>::to_dtype(dtype), device);
 }
-/// A copy there.
+/// Returns a copy on the device.
 TensorRef to_device(const TensorRef& tensor, std::size_t device = 0);
-/// The elements lie on a simulated device, or in memory of one that another process shares with this one.
+/// Whether the elements are in memory of a simulated device, of this process or opened from another process.
 bool on_device(const TensorRef& tensor);
 
-/// Gives work to the device's stream: it runs in order, on a thread of the device, and this returns at once. A tensor
-/// that is handed over carries an event behind what was given before; its reader waits for that. `work` must not throw.
+/// Gives work to the device's stream and returns at once. The work runs in order, on a thread of the device. A tensor
+/// that is handed over has an event after the work given before, and its reader waits for the event. `work` must not
+/// throw.
 void launch(std::function<void()> work, std::size_t device = 0);
-/// Blocks until the device has done all that it was given.
+/// Blocks until the device has finished all work given before.
 void synchronize(std::size_t device = 0);
 
-/// What goes wrong in this process from now on, until it is set anew.
+/// Faults of this process.
 struct Faults {
-    bool refuse_export = false;  ///< allocations are not capable of IPC, as those of expandable segments
-    bool refuse_open = false;
-    bool refuse_events = false;  ///< no event is left: exporters wait for their stream
-    bool crash_at_open = false;  ///< the process dies by SIGKILL
+    bool refuse_export = false;  ///< allocations cannot be exported, like those of torch's expandable segments
+    bool refuse_open = false;    ///< no handle can be opened
+    bool refuse_events = false;  ///< no event is left: an export waits for its stream instead
+    bool crash_at_open = false;  ///< the process ends by SIGKILL when it opens a handle
     std::uint32_t slow_open_ms = 0, slow_close_ms = 0;
 };
+/// Sets the faults of this process until the next call.
 void inject(const Faults& faults);
-/// "refuse_open, slow_close_ms=50"; the environment's SHARED_TENSOR_SIMULATED_FAULTS is read so at the first use of
-/// any function here. Throws std::invalid_argument for unknown words.
+/// Parses "refuse_open, slow_close_ms=50". The first use of any function here injects the faults of the environment
+/// variable SHARED_TENSOR_SIMULATED_FAULTS. Throws std::invalid_argument for unknown words.
 Faults parse_faults(std::string_view text);
 
-/// Of this process, since its start.
+/// Counts of this process since its start.
 struct Statistics {
-    std::size_t allocations = 0;  ///< that live
-    std::uint64_t bytes = 0;      ///< of them
-    std::size_t open = 0;         ///< allocations of other processes
+    std::size_t allocations = 0;  ///< present allocations
+    std::uint64_t bytes = 0;      ///< of the present allocations
+    std::size_t open = 0;         ///< open allocations of other processes
     std::size_t events = 0;       ///< in use
     std::uint64_t opened = 0, closed = 0, refused = 0;
-    /// What CUDA calls undefined; has to be 0.
+    /// Undefined behaviour in CUDA. Must be 0.
     std::uint64_t freed_while_open = 0, opened_twice = 0, closed_twice = 0;
 };
 Statistics statistics();
