@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMinSecretBytes = 16;
 
-/// "Bearer x" -> "x"; the scheme compares without case.
+/// Returns "x" of "Bearer x". The case of the scheme is ignored (RFC 9110, section 11.1).
 std::optional<std::string_view> bearer(const http::Headers& headers) {
     const auto value = headers.find("Authorization");
     if (!value || headers.count("Authorization") != 1) return std::nullopt;
@@ -171,7 +171,7 @@ bool Access::host_is_ours(std::string_view host) const {
 std::variant<Principal, Refusal> Access::by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,
                                                   const char* how) const {
     const Token* found = nullptr;
-    for (const Token& one : tokens) {  // all of them, so that the time tells nothing
+    for (const Token& one : tokens) {  // no early exit: the time must not reveal the token
         if (secret && equal_in_constant_time(*secret, one.token.secret)) found = &one;
     }
     if (found == nullptr) return Refusal{401, std::string("this server wants a token: send ") + how};
@@ -190,7 +190,7 @@ bool Access::may_connect(uid_t uid) const {
     return insecure_ || uid == own_uid_ || uid == uid_t{0} || !tokens()->empty();
 }
 
-/// They share a name, and no limits.
+/// All anonymous clients have the same name, but each address has its own limits.
 Principal Access::anyone(const http::Peer& peer) const {
     Principal principal{"anyone", false};
     principal.account = "anyone at " + peer.ip;

@@ -18,36 +18,38 @@
 
 namespace shared_tensor::server {
 
-/// Why a request is turned away before anything of its body is read.
+/// The rejection of a request. It is decided before any of the request's body is read.
 struct Refusal {
-    int status;          ///< 401, 403, or 503 where it could not be found out who is asking
-    std::string reason;  ///< says what to do
+    int status;          ///< 401, 403, or 503 if the kernel could not tell the client's user
+    std::string reason;  ///< for people; says what to do
 };
 
-/// Decides who may speak: Host and Origin (DNS rebinding, foreign pages), then certificate, then token, or the peer's
-/// user. Thread-safe.
+/// Decides which clients are admitted. Checks Host and Origin (against DNS rebinding and foreign web pages), then the
+/// certificate, then the token. Without tokens and certificates it checks the peer's user. Thread-safe.
 class Access {
 public:
-    /// `tokens` instead of those of the options. Throws std::invalid_argument when the options would let strangers in.
+    /// Uses `tokens` and ignores the tokens in `options`. Throws std::invalid_argument for invalid tokens or origins,
+    /// and if the options would admit anonymous clients without --insecure.
     Access(const ServerOptions& options, std::vector<AccessToken> tokens, Clients& clients);
 
-    /// Known once the server is bound: what Host may say.
+    /// Sets the port that Host must name. Called once the server is bound.
     void set_port(int port) { port_.store(port); }
 
-    /// Whoever showed a token that is not among these, or that allows something else now, is revoked; true when there
-    /// is one. Throws std::invalid_argument, and changes nothing, for tokens that are none.
+    /// Replaces the tokens. Revokes the Grant of each old token that is missing or changed; returns true if it revoked
+    /// any. Throws std::invalid_argument for invalid tokens, and then changes nothing.
     bool use_tokens(std::vector<AccessToken> tokens);
 
+    /// The principal of an HTTP request, or its rejection.
     std::variant<Principal, Refusal> check(const http::RequestHead& head) const;
-    /// The other end of the local channel; `token` is empty where it showed none.
+    /// The principal of a client on the local channel, or its rejection. `token` is empty if the client sent none.
     std::variant<Principal, Refusal> check_local(uid_t uid, std::string_view token) const;
 
-    /// Whether a process of that user may connect to the local channel, where session.open decides.
+    /// Whether a process of that user may connect to the local channel. session.open then checks its token.
     bool may_connect(uid_t uid) const;
-    /// Whether the kernel says that it is the server's own user, or root. Does not look at a token.
+    /// Whether the kernel reports the server's own user, or root. Ignores tokens.
     bool is_own_user(const http::Peer& peer) const { return peer.uid == own_uid_ || peer.uid == uid_t{0}; }
 
-    /// Only whether Host and Origin are ones that may be: for what browsers ask beforehand (CORS).
+    /// Checks only Host and Origin; null if they are allowed. For CORS preflight requests, which carry no token.
     std::optional<Refusal> check_place(const http::RequestHead& head) const;
     bool is_allowed_origin(std::string_view origin) const;
     bool allows_origins() const { return !origins_.empty(); }

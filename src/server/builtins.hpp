@@ -17,26 +17,26 @@
 
 namespace shared_tensor::server {
 
-/// One call of a method of the daemon's own. All references outlive the call.
+/// One call of a method of the daemon. All references outlive the call.
 struct BuiltinCall {
     const json_rpc::Json& params;  ///< array, object or null
     const CallMeta& meta;
     const Principal& principal;
     ClientWatch& client;
-    codec::TensorPort& port;           ///< reads tensors of params
-    SteadyTime wait_end;               ///< until when it may wait: one bound for all items of a batch
-    const std::string& state_session;  ///< of a task's calls of stateful functions; empty: none
-    codec::References& references;     ///< what params may name
-    const FaultWatch& memory;          ///< of the memory that tensors of params may lie in
+    codec::TensorPort& port;           ///< reads the tensors in params
+    SteadyTime wait_end;               ///< the call may wait until then; the same for all items of a batch
+    const std::string& state_session;  ///< whose state a task's stateful function uses; empty: none
+    codec::References& references;     ///< resolves references in params
+    const FaultWatch& memory;          ///< watches the memory that tensors in params may use
 };
 
 using Outcome = service::OutcomePointer;
 
-/// Whose tasks, leases and objects somebody may see: everybody's (nothing) or their own.
+/// The owner whose tasks, leases and objects the principal may see; nullopt for an admin, who may see all of them.
 std::optional<std::string> owner_filter(const Principal& principal);
 
-/// The daemon's own methods: run on the connection's thread, so they answer while all workers are busy.
-/// Thread-safe once all methods are there.
+/// The daemon's own methods. They run on the connection's thread, so they answer while all workers are busy.
+/// Thread-safe once all methods are added.
 class Builtins {
     template <class Result, class... P>
     struct Types;
@@ -48,18 +48,18 @@ class Builtins {
     using TypesOf = typename detail::Signature<Run>::template Apply<Types>;
 
 public:
-    /// `max_wait`: of methods that wait and name no time.
+    /// `max_wait`: the longest time that the methods of one message wait.
     explicit Builtins(std::chrono::milliseconds max_wait) : max_wait_(max_wait) {}
 
-    /// What rpc.discover says of a method beside its parameters.
+    /// The description of a method in rpc.discover, without its parameters.
     struct Description {
-        std::string_view name;  ///< a literal
+        std::string_view name;  ///< a string literal
         std::string_view summary;
         json_rpc::Json result;  ///< a JSON Schema
     };
-    /// Adds a method, before the first call. `run` takes the BuiltinCall and then the parameters, whose types are read
-    /// and described by their codecs, and whose names are `names`. It returns Json or an Outcome, or throws
-    /// MethodError.
+    /// Adds a method. Call it before the first call of a method. `run` takes the BuiltinCall and then the parameters,
+    /// which are named `names`. The codecs of the parameters' types read and describe them. `run` returns Json or an
+    /// Outcome, or throws MethodError.
     template <class Run>
     void add(Description description, const typename TypesOf<Run>::Names& names, Run run) {
         const TypesOf<Run> parameters(names);
@@ -77,10 +77,10 @@ public:
     }
 
     using Method = std::function<Outcome(const BuiltinCall&)>;
-    /// nullptr when the daemon has no such method.
+    /// Returns nullptr if the daemon has no method with this name.
     const Method* find(std::string_view name) const;
-    /// All methods as OpenRPC describes methods, each marked with "x-builtin": true, in the order in which they were
-    /// added. docs/protocol.md has the same list for people.
+    /// Method objects of OpenRPC for all methods, each with "x-builtin": true, in the order in which they were added.
+    /// docs/protocol.md has the same list for people.
     const json_rpc::Json& descriptions() const { return descriptions_; }
     std::chrono::milliseconds max_wait() const { return max_wait_; }
 
@@ -90,7 +90,7 @@ private:
     void insert(Description description, json_rpc::Json parameters, Method method);
 
     const std::chrono::milliseconds max_wait_;
-    std::unordered_map<std::string_view, Method> methods_;  // names are literals
+    std::unordered_map<std::string_view, Method> methods_;  // the keys are string literals
     json_rpc::Json descriptions_ = json_rpc::Json::array();
 };
 

@@ -8,7 +8,7 @@ namespace shared_tensor::server {
 
 namespace {
 
-/// Most calls are over before it pays to ask the poller to watch (two system calls).
+/// Watching the connection costs two system calls. Most calls end within this time, and then need none.
 constexpr std::chrono::milliseconds kUnwatched{20};
 
 }  // namespace
@@ -27,7 +27,7 @@ service::OutcomePointer ClientWatch::wait(const std::shared_ptr<service::Executi
     });
     if (gone) return nullptr;
     auto outcome = waiter->wait_until(deadline);
-    state_->with([](State& state) { state.waiting.reset(); });  // the caller's is the last
+    state_->with([](State& state) { state.waiting.reset(); });  // the caller then has the last reference
     return outcome;
 }
 

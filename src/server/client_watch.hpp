@@ -11,27 +11,29 @@ namespace shared_tensor::server {
 
 class LocalClient;
 
-/// Waits on behalf of one request, and gives up when its client is gone. One thread; lives until the handler returned.
+/// Waits for results on behalf of one request, and stops waiting when the request's client is gone. Used by one thread.
+/// Lives until the request's handler has returned.
 class ClientWatch {
 public:
     explicit ClientWatch(http::Exchange& exchange) : exchange_(&exchange), state_(std::make_shared<Guarded<State>>()) {}
 
-    /// Whose end counts as the client's too, though a child that it forked may hold its connection open.
+    /// From now on the end of `process` counts as the client's end too: a forked child may keep the connection open.
+    /// Call it before anything else begins to watch.
     void watch_process(std::shared_ptr<LocalClient> process) { process_ = std::move(process); }
 
-    /// Asked before the request waits or runs for long; false: answer that the server is busy.
+    /// Call this before the request waits or runs for long. If it returns false, answer that the server is busy.
     bool may_take_long() { return exchange_->may_take_long(); }
 
-    /// The outcome, or null when the deadline came or the client went first.
+    /// Blocks until the outcome is there and returns it; null if the deadline or the client's end came first.
     service::OutcomePointer wait(const std::shared_ptr<service::Execution::Waiter>& waiter, SteadyTime deadline);
 
-    /// Begins to watch: `told` is called once, from another thread, when the client goes, or now if it went. It must
-    /// not block. The last one that was given holds.
+    /// Begins to watch. Calls `told` once: from another thread when the client's end is detected, or at once if it was
+    /// detected before. `told` must not block. A later call replaces the callback.
     void on_gone(std::function<void()> told);
 
-    /// Whether the client is known to be gone; the first call begins to watch.
+    /// Whether the client is known to be gone. The first call begins to watch.
     bool gone();
-    /// The same without beginning to watch.
+    /// Like gone(), but does not begin to watch.
     bool known_gone() const {
         return armed_ && state_->with([](const State& state) { return state.gone; });
     }
@@ -45,7 +47,7 @@ private:
     void arm();
 
     http::Exchange* exchange_;
-    std::shared_ptr<Guarded<State>> state_;  // shared with the poller's callback
+    std::shared_ptr<Guarded<State>> state_;  // shared with the callbacks for the client's end
     std::shared_ptr<LocalClient> process_;
     std::shared_ptr<const void> watching_process_;
     bool armed_ = false;

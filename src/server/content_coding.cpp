@@ -20,7 +20,8 @@ Compression choice_for(const http::RequestHead& head, const CodingOffer& offer) 
     return accepted ? offer.choose(*accepted) : Compression();
 }
 
-/// The same elements in other bytes: the tag is weak (RFC 9110, section 8.8.1).
+/// Adds Content-Encoding. The compressed bytes differ from the bytes that the ETag names, so the tag becomes weak (RFC
+/// 9110, section 8.8.1), and byte ranges are not offered.
 void mark_coded(http::Headers& headers, Coding coding) {
     http::Headers marked;
     for (const auto& [name, value] : headers) {
@@ -39,7 +40,7 @@ std::uint64_t size_of(const std::vector<http::BodyPart>& parts) {
     return size;
 }
 
-/// The first bytes, from several parts if need be.
+/// A copy of the first `most` bytes of the body, or of all bytes if there are fewer.
 std::vector<std::byte> first_of(const std::vector<http::BodyPart>& parts, std::size_t most) {
     std::vector<std::byte> first;
     http::for_each_piece(parts, [&](std::span<const std::byte> piece) {
@@ -50,7 +51,7 @@ std::vector<std::byte> first_of(const std::vector<http::BodyPart>& parts, std::s
     return first;
 }
 
-/// In memory, if that makes it smaller.
+/// Compresses the body in memory, if it becomes smaller.
 void compress(Compression how, CompressionTotals& totals, http::Response& response) {
     const std::uint64_t size = response.text.size() + size_of(response.parts);
     std::vector<std::byte> gathered;
@@ -99,7 +100,7 @@ Decoded decoded(const http::Request& request, Coding coding, std::size_t most, C
         throw Refused{413, json_rpc::invalid_params(
                                "Content-Encoding", "at most " + std::to_string(most) + " bytes, uncompressed", "more")};
     } catch (const BadCompression& error) {
-        throw Refused{400, json_rpc::invalid_params("Content-Encoding", "a body that is compressed so", error.what())};
+        throw Refused{400, json_rpc::invalid_params("Content-Encoding", "a body in this coding", error.what())};
     }
 }
 
@@ -146,7 +147,7 @@ bool send_compressed(const http::RequestHead& head, const CodingOffer& offer, Co
         });
     }
     totals.add({0, 0, sent, size - left});
-    if (!is_whole) response.status = 500;  // the client is gone, or must not take it for the whole
+    if (!is_whole) response.status = 500;  // closes the connection, so that the client detects the cut body
     return true;
 }
 

@@ -13,30 +13,33 @@
 
 namespace shared_tensor::server {
 
-// Content codings of HTTP (RFC 9110, section 8.4): of what comes, and of what goes to those who accept them.
+// Content codings of HTTP (RFC 9110, section 8.4), for requests and responses.
 
-/// That of a request's body; `none` without one. Throws Refused (415) for another coding, or several.
+/// The coding of a request's body; `none` without Content-Encoding. Throws Refused (415) for an unknown coding, and for
+/// more than one.
 Coding known_coding(const http::Headers& headers);
 
 struct Decoded {
     std::vector<std::byte> bytes;
-    std::shared_ptr<const void> share;  ///< of what may be held; as long as they are
+    std::shared_ptr<const void> share;  ///< reserves the budget for `bytes`; keep it as long as `bytes`
 };
-/// The bytes of a body as they are, `most` at most, counted by `hold` (null: there may be no more). Throws Refused:
-/// 413, 503, 400.
+/// Decompresses the body of a request. Calls `hold` to reserve budget before more memory is taken; `hold` returns null
+/// if the budget is exhausted. Throws Refused: 413 if the result has more than `most` bytes, 503 if the budget is
+/// exhausted, 400 if the body is invalid.
 Decoded decoded(const http::Request& request, Coding coding, std::size_t most, CompressionTotals& totals,
                 const std::function<std::shared_ptr<const void>(std::size_t bytes)>& hold);
 
-/// The answer to what decoded() and known_coding() refused: 415 names the codings that there are.
+/// The response for a Refused of decoded() or known_coding(). A 415 response lists the supported codings.
 http::Response coding_refusal(const Refused& refused);
 
-/// Compresses an answer of text, if its reader accepts that and it becomes smaller. A long one is compressed as it is
-/// sent, and `response` is then the answer to return from the handler.
+/// Compresses a response with a text body, if the client accepts a coding and the body becomes smaller. A body of more
+/// than 8 MiB is compressed while it is sent. In both cases the handler returns `response` afterwards.
 void compress_text(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
                    http::Response& response, http::Exchange& exchange);
 
-/// Sends a whole file, or a long text, compressed, as it is made; false where its reader does not accept that, or it
-/// would not become smaller: nothing has been sent then. `response` says afterwards how it ended.
+/// Compresses the body of `response` piece by piece and sends each piece at once; blocks until all is sent. The handler
+/// returns `response` afterwards: its status is 500 if the body was not sent completely. Returns false, and sends
+/// nothing, if the client accepts no coding or the body would not become smaller.
 bool send_compressed(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
                      http::Response& response, http::Exchange& exchange);
 

@@ -8,13 +8,13 @@
 
 namespace shared_tensor::server {
 
-/// What browsers want to hear before a page of another origin may read an answer (the Fetch standard, "CORS protocol").
-/// Only origins that the operator named get a word of it.
+// Headers that let a browser's page of another origin read a response (the Fetch standard, "CORS protocol"). Only
+// responses to origins that the operator named have these headers.
 
-/// The answer to a browser's question whether a request may come (a preflight); nothing for all other requests.
+/// The response to a preflight request of an allowed origin; nullopt for any other request.
 std::optional<http::Response> answer_preflight(const http::RequestHead& head, const Access& access);
 
-/// Adds to an answer that a page of this request's origin may read it, if it may.
+/// Adds the headers that let a page of the request's origin read the response, if that origin is allowed.
 void let_page_read(const http::RequestHead& head, const Access& access, http::Response& response);
 
 }  // namespace shared_tensor::server

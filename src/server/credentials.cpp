@@ -47,7 +47,7 @@ bool Credentials::tend(SteadyTime now, Access& access, const UseTls& use_tls) {
             load();
             log::info("the ", what, " changed, and was read again");
         } catch (const std::exception& error) {
-            log::error("the ", what, " changed and cannot be used; what was read before goes on: ", error.what());
+            log::error("the ", what, " changed and cannot be used; the earlier one stays in use: ", error.what());
         }
     };
     if (tokens_.changed()) reload("token file", [&] { revoked = access.use_tokens(tokens_of(options_)); });

@@ -12,20 +12,21 @@
 
 namespace shared_tensor::server {
 
-/// The files that say who the server is and who may speak to it: read at the start, and again when they change. A file
-/// that cannot be used then changes nothing, and is logged. Not thread-safe.
+/// The files of tokens, certificates and keys. They are read at the start, and again when they change. A changed file
+/// that cannot be used changes nothing, and is logged. Not thread-safe.
 class Credentials {
 public:
-    /// Throws std::invalid_argument for files that cannot be used.
+    /// The tokens of the options and of the token file. Throws std::invalid_argument for a file that cannot be used.
     static std::vector<AccessToken> tokens_of(const ServerOptions& options);
-    /// Null for a server without TLS; throws the same.
+    /// Null for a server without TLS. Throws std::invalid_argument for files that cannot be used.
     static std::shared_ptr<const http::TlsServer> tls_of(const ServerOptions& options);
 
-    /// Looks at them from now on: made before they are read for the first time.
+    /// Watches the files from now on. Make it before they are first read, so that no change is missed. `options` must
+    /// outlive it.
     explicit Credentials(const ServerOptions& options);
 
     using UseTls = std::function<void(std::shared_ptr<const http::TlsServer>)>;
-    /// Looks at the files once a second at most; true when tokens were revoked.
+    /// Reads changed files again; checks for changes at most once a second. Returns true if tokens were revoked.
     bool tend(SteadyTime now, Access& access, const UseTls& use_tls);
 
 private:

@@ -12,8 +12,8 @@ DescriptorShares share_descriptors(DescriptorShares wanted, std::size_t segments
     };
     DescriptorShares shares;
     shares.connections = at_most(wanted.connections, rest * 5 / 16);
-    shares.web_sockets = at_most(wanted.web_sockets, rest / 16);        // one more each, beside the connection's
-    shares.local_channels = at_most(wanted.local_channels, rest / 16);  // two each: the socket and the process
+    shares.web_sockets = at_most(wanted.web_sockets, rest / 16);        // one descriptor each, beside the connection's
+    shares.local_channels = at_most(wanted.local_channels, rest / 16);  // two descriptors each: socket and pidfd
     const std::size_t others = shares.connections + shares.web_sockets + 2 * shares.local_channels;
     const std::size_t left = segments > 0 ? segments : rest - std::min(rest, others);
     shares.own_segments = segments > 0 ? std::max<std::size_t>(1, left / 2) : at_most(wanted.own_segments, left / 2);

@@ -25,8 +25,8 @@ class LeasedBlock final : public service::LeasedBytes {
 public:
     LeasedBlock(std::shared_ptr<const tensor::LentBlock> block, std::shared_ptr<const UniqueFd> process)
         : block_(std::move(block)), process_(std::move(process)) {}
-    /// To be freed while somebody has it open is undefined.
     codec::TensorPointer tensor() const override { return block_->handle(); }
+    /// The client's process may have the block open, and freeing an open block is undefined.
     void retire(bool process_is_gone) noexcept override {
         if (!process_is_gone) tensor::Devices::of_process().quarantine().keep(block_, process_);
     }
@@ -49,7 +49,7 @@ DeviceClient::DeviceClient(service::LeaseTable& leases, service::Lessee lessee, 
 
 tensor::Viability DeviceClient::viable() const {
     if (process_ == nullptr)
-        return {"the client lives in another PID namespace: its end would not be seen, nor would its handles open"};
+        return {"the client lives in another PID namespace: its end cannot be detected, nor its handles opened"};
     if (devices_.empty()) return {"the client named no device when it opened its session"};
     return state_.with([](const State& state) { return tensor::Viability{state.ended ? kGone : ""}; });
 }
@@ -57,7 +57,7 @@ tensor::Viability DeviceClient::viable() const {
 std::function<void()> DeviceClient::use(const std::string& lease) {
     const char* got = state_.with([&](State& state) -> const char* {
         if (lease.empty()) return "nothing";
-        if (state.ended || state.lost.contains(lease)) return "one that the client gave up";
+        if (state.ended || state.lost.contains(lease)) return "an id that the client recalled";
         ++state.used[lease].count;
         return nullptr;
     });
@@ -80,7 +80,7 @@ std::vector<std::string> DeviceClient::recall(const std::vector<std::string>& le
     return state_.with([&](State& state) {
         std::vector<std::string> free;
         for (const std::string& lease : leases) {
-            if (lost && state.lost.size() >= kMaxLost) continue;  // the client keeps it to the end of the channel
+            if (lost && state.lost.size() >= kMaxLost) continue;  // the client keeps the tensor until the channel ends
             if (lost) state.lost.insert(lease);
             const auto found = state.used.find(lease);
             if (found != state.used.end()) {

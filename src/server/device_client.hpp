@@ -14,14 +14,14 @@
 
 namespace shared_tensor::server {
 
-/// Device memory between us and one process at the other end of the local channel: what it was lent, under leases of
-/// the table, and what of its own our calls use.
+/// The device memory shared with one client of the local channel: the blocks that the server lent to the client, under
+/// leases of the lease table, and the client's tensors that calls of the server use.
 /// Thread safety: all methods from any thread.
 class DeviceClient final : public tensor::DevicePeer, public std::enable_shared_from_this<DeviceClient> {
 public:
-    /// Tells the client on its channel that nothing here uses the tensor any more; must not block.
+    /// Tells the client on its channel that the server no longer uses the tensor. Must not block.
     using TellReleased = std::function<void(const std::string& lease)>;
-    /// `devices`: those that the client sees, by UUID.
+    /// `devices`: the UUIDs of the devices that the client sees.
     DeviceClient(service::LeaseTable& leases, service::Lessee lessee, std::vector<std::string> devices,
                  TellReleased tell_released);
 
@@ -32,12 +32,13 @@ public:
     std::function<void()> use(const std::string& lease) override;
     Lent lend(std::shared_ptr<const tensor::LentBlock> block) override;
 
-    /// The client has closed these: what was in quarantine for want of that word is let go.
+    /// The client has closed these blocks. The blocks of them that wait in the deferred free are freed.
     void closed(const std::vector<std::string>& leases);
-    /// The client will not name these tensors of its own again: those that nothing here uses any more; for the others
-    /// TellReleased, later. `lost`: a request that names them may be on its way yet, and must find them gone.
+    /// The client asks for tensors of its own back, and will not name them again. Returns the leases that the server no
+    /// longer uses; calls TellReleased for the others when their last use ends. `lost`: a request that names these
+    /// leases may still arrive; use() rejects them from now on.
     std::vector<std::string> recall(const std::vector<std::string>& leases, bool lost);
-    /// Its channel is gone.
+    /// The client's channel is closed.
     void ended();
 
 private:
@@ -58,7 +59,8 @@ private:
     const std::set<std::string> devices_;
     const TellReleased tell_released_;
     const std::uint64_t owner_;
-    const std::shared_ptr<const UniqueFd> process_;  ///< null: its end would not be seen
+    /// Becomes readable when the client's process ends; null if the end cannot be detected.
+    const std::shared_ptr<const UniqueFd> process_;
     Guarded<State> state_;
 };
 

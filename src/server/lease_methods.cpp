@@ -106,8 +106,8 @@ private:
         return std::any_of(callers.begin(), callers.end(), act);
     }
 
-    /// As leases name their holder: the process at the other end of a local channel, and the session, else the
-    /// principal, of what is got by url.
+    /// The ids of the caller as a lease holder. A lease of a tensor got by `url` belongs to the session, or to the
+    /// principal if the request names no session. Other leases belong to the client of the session's local channel.
     Clients clients_of(const BuiltinCall& call) const {
         const std::string& session = call.meta.session;
         if (!session.empty() && !parts_.sessions.touch(session, call.principal.name)) return {};
@@ -120,7 +120,7 @@ private:
         return session && session->channel != 0 ? parts_.local.find(session->channel) : nullptr;
     }
 
-    /// What was done, and which ids are none that it could be done with.
+    /// Calls `act` for each id. Returns how many succeeded, and the ids that failed. Throws MethodError if all failed.
     template <class Act>
     Json each(const Ids& ids, Act act) const {
         Json unknown = Json::array();
@@ -147,11 +147,11 @@ void add_lease_methods(Builtins& builtins, const LeaseMethodParts& parts) {
                  {"cursor", "limit"}, member(methods, &LeaseMethods::list));
     builtins.add({"lease.get", "The tensor that a lease holds.", schema::tensor()}, {"lease"},
                  member(methods, &LeaseMethods::get));
-    builtins.add({"lease.renew", "Leases last for ttl_ms from now.", done}, {"leases", "ttl_ms"},
+    builtins.add({"lease.renew", "Leases end ttl_ms from now.", done}, {"leases", "ttl_ms"},
                  member(methods, &LeaseMethods::renew));
-    builtins.add({"lease.release", "Ends leases of one's own.", done}, {"leases"},
+    builtins.add({"lease.release", "Ends leases of the caller.", done}, {"leases"},
                  member(methods, &LeaseMethods::release));
-    builtins.add({"lease.revoke", "Ends anybody's leases. Needs an admin.", done}, {"leases"},
+    builtins.add({"lease.revoke", "Ends leases of the caller's principal; an admin ends any lease.", done}, {"leases"},
                  member(methods, &LeaseMethods::revoke));
 }
 

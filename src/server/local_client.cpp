@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kGone = "the client's local channel is gone";
 
-/// A lease on a segment of ours.
+/// The memory of a lease on a segment of the server.
 class LeasedSegment final : public service::LeasedBytes {
 public:
     LeasedSegment(shm::PooledSegmentPointer segment, codec::TensorPointer tensor)
@@ -31,7 +31,7 @@ private:
 
 }  // namespace
 
-/// A segment of the client's, mapped for one tensor.
+/// One mapping of a segment of the client, for one tensor.
 class LocalClient::Loan {
 public:
     Loan(std::shared_ptr<LocalClient> client, std::string segment, std::string mapped_as,
@@ -42,7 +42,7 @@ public:
           mapping_(std::move(mapping)) {}
 
     const shm::Mapping& mapping() const { return *mapping_; }
-    /// The client may use its segment for something else: nothing here shows what it writes there.
+    /// Ends the use of the client's segment, once: no tensor shows its bytes any longer, so the client may reuse it.
     void end_use() {
         if (!ended_.exchange(true)) client_->drop_use(segment_, mapped_as_);
     }
@@ -53,7 +53,7 @@ public:
         }
         try {
             client_->mappings_.put_back(mapped_as_, std::move(mapping_));
-        } catch (const std::exception& error) {  // no memory: then it is unmapped
+        } catch (const std::exception& error) {  // std::bad_alloc; the mapping is unmapped
             log::debug("a mapping is not kept: ", error.what());
         }
         try {
@@ -114,7 +114,8 @@ tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const 
         drop_use(segment, mapped_as);
         throw;
     }
-    // The last tensor in it may go on any thread, and in the middle of a call: what it costs is paid in the background.
+    // The last tensor may be destroyed on any thread, also during a call. give_back() is expensive, so the background
+    // executor runs it.
     Loan* const lent = loan.get();
     std::shared_ptr<const void> owner(lent, [loan = std::move(loan)](const void*) mutable {
         closer().post([loan = std::move(loan)] { loan->give_back(); });
@@ -130,7 +131,7 @@ void LocalClient::drop_use(const std::string& segment, const std::string& mapped
         if (withdrawn || --found->second.uses > 0) return false;
         return std::exchange(found->second.wanted_back, false) && !state.ended;
     });
-    if (withdrawn) mappings_.forget(mapped_as);  // it may have been mapped after withdraw() forgot it
+    if (withdrawn) mappings_.forget(mapped_as);  // take() may have run after withdraw() called forget()
     if (free) tell_free_(segment);
 }
 
@@ -146,14 +147,15 @@ shm::PooledSegmentPointer LocalClient::take(std::uint64_t bytes) {
     }
 }
 
-/// Another principal's segment is not mapped here: it would show what that one puts there later.
+/// Only segments of the client's principal are lent. In a segment of another principal the client would see the data
+/// that is written there later.
 std::optional<shm::SegmentPool::Place> LocalClient::find(const void* address) const {
     auto place = memory_.pool.find(address);
     if (place && place->segment->principal() != lessee_.principal) return std::nullopt;
     return place;
 }
 
-/// Known as lent before its lease can reach the client.
+/// Records the segment as lent before the client can know the lease: the client may ask for the segment at once.
 tensor::ShmPeer::Lent LocalClient::lend(shm::PooledSegmentPointer segment, std::uint64_t bytes,
                                         const codec::TensorPointer& tensor) {
     const bool alive = state_.with([&](State& state) {
@@ -198,7 +200,7 @@ bool LocalClient::recycle(const std::string& segment) {
 }
 
 void LocalClient::withdraw(const std::string& segment) {
-    std::optional<Offered> withdrawn;  // its descriptor is closed without the lock
+    std::optional<Offered> withdrawn;  // its descriptor is closed outside the lock
     state_.with([&](State& state) {
         const auto found = state.offered.find(segment);
         if (found == state.offered.end()) return;
@@ -208,7 +210,7 @@ void LocalClient::withdraw(const std::string& segment) {
     if (withdrawn) mappings_.forget(withdrawn->mapped_as);
 }
 
-/// The segment is let go without the lock: the last one that holds it comes back here, by forget_lent().
+/// `lent` is released outside the lock: if it is the last reference, the segment's end calls forget_lent().
 std::optional<shm::MappingCache::Source> LocalClient::lent_segment(const std::string& segment) const {
     const shm::PooledSegmentPointer lent = state_.with([&](const State& state) -> shm::PooledSegmentPointer {
         const auto found = state.lent.find(segment);
@@ -235,7 +237,7 @@ std::shared_ptr<const void> LocalClient::on_ended(std::function<void()> act) {
 }
 
 void LocalClient::ended() {
-    std::unordered_map<std::string, Offered> offered;  // their descriptors are closed without the lock
+    std::unordered_map<std::string, Offered> offered;  // its descriptors are closed outside the lock
     std::vector<std::weak_ptr<const Act>> at_end;
     state_.with([&](State& state) {
         state.ended = true;

@@ -18,20 +18,21 @@
 
 namespace shared_tensor::server {
 
-/// What all clients of the local channel share. It outlives their channels; their tensors may outlive it.
+/// The objects that all clients of the local channel share, except `use`. They outlive the channels; tensors of the
+/// clients may outlive them.
 struct LocalMemory {
     shm::SegmentPool& pool;
     service::LeaseTable& leases;
-    Budget& offered;  ///< segments of clients that may be known at once: each holds a descriptor of ours
-    std::shared_ptr<ClientUse> use{};  ///< of this client's principal; null: without limits
+    Budget& offered;  ///< segments that clients may offer, in total: each takes a descriptor of the server
+    std::shared_ptr<ClientUse> use{};  ///< limits of this client's principal; null: no limits
 };
 
-/// One process at the other end of the local channel: what it offered to us and what it was lent. Shared by the channel
-/// and by the messages that are being answered; ended() makes it useless for both.
+/// One client of the local channel: the segments that it offered to the server, and the segments that the server lent
+/// to it. The channel and the messages in progress share it. After ended() neither side can lend memory any more.
 /// Thread safety: all methods from any thread.
 class LocalClient final : public tensor::ShmPeer, public std::enable_shared_from_this<LocalClient> {
 public:
-    /// Called when the client waits for a segment of its own that nothing reads any more; must not block.
+    /// Tells the client that the server no longer reads a segment that the client asked back. Must not block.
     using TellFree = std::function<void(const std::string& segment)>;
     LocalClient(LocalMemory memory, service::Lessee lessee, std::shared_ptr<DeviceClient> devices, TellFree tell_free);
 
@@ -43,41 +44,44 @@ public:
     bool keeps_copies() const override { return true; }
     Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) override;
 
-    /// The ways of messages of this client.
+    /// The transports for messages of this client.
     const tensor::Media& media() const { return media_; }
     const service::Lessee& lessee() const { return lessee_; }
     DeviceClient& devices() const { return *devices_; }
-    /// Watches from now on whether memory that the client offered fails.
+    /// Watches from now on whether memory that the client offered fails (SIGBUS).
     FaultWatch watch_memory() const { return FaultWatch(faults_); }
 
-    /// Why no result can be lent to it just now, whatever its size; empty: nothing is in the way.
+    /// The reason why no result of any size can be lent in shared memory now; empty if there is none.
     std::string busy() const;
 
     enum class Offer { taken, known, full };
-    /// A segment of the client's, checked when it is first used. Known: there is one of that name. Full: there are too
-    /// many of all clients.
+    /// Adds a segment of the client; it is checked when it is first used. Returns `known` if the client has offered a
+    /// segment of that name, or if ended() was called; `full` if the limit of the principal or of all clients is
+    /// reached.
     Offer offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor, std::uint64_t bytes);
-    /// The client wants to use its segment for something else: true when nothing reads it; if not, TellFree later.
-    /// One that it never offered is free.
+    /// The client wants to reuse its segment. Returns true if the server does not read it, or does not know it. Else
+    /// returns false, and calls TellFree when the server has done with it.
     bool recycle(const std::string& segment);
-    /// The client has given its segment up.
+    /// The client has freed its segment. Tensors that use it keep their mappings.
     void withdraw(const std::string& segment);
 
-    /// A segment of ours that it was lent, to be mapped; nothing when it was not, or not any more.
+    /// A segment of the server, for the client to map; nullopt if it is not lent to the client.
     std::optional<shm::MappingCache::Source> lent_segment(const std::string& segment) const;
-    /// Whether it may have that segment mapped, and from now on not.
+    /// Forgets that a segment of the server is lent to the client. Returns whether it was lent: the client may have it
+    /// mapped.
     bool forget_lent(const std::string& segment);
 
-    /// Its channel is gone.
+    /// The client's channel is closed.
     void ended();
-    /// Calls `act` once when that happens, at once if it has, unless what is returned was destroyed before. `act` must
-    /// not block.
+    /// Calls `act` once when ended() is called, or now if it was called before. Destroy the result to cancel the call.
+    /// `act` must not block.
     std::shared_ptr<const void> on_ended(std::function<void()> act);
 
 private:
     struct Offered {
         shm::MappingCache::Source source;
-        std::string mapped_as;  ///< of this offer alone: the client may give a name up and offer another segment by it
+        /// The key in `mappings_`, unique for each offer: the client may free a segment and reuse its name for another.
+        std::string mapped_as;
         std::size_t uses = 0;
         bool wanted_back = false;
         Budget::Share place{}, of_principal{};
@@ -96,7 +100,7 @@ private:
     const LocalMemory memory_;
     const service::Lessee lessee_;
     const TellFree tell_free_;
-    const std::shared_ptr<DeviceClient> devices_;  ///< shared with the tensors of the client's that calls use
+    const std::shared_ptr<DeviceClient> devices_;  ///< shared with the client's tensors that calls use
     const std::unique_ptr<tensor::Medium> cuda_ipc_, shm_;
     const tensor::Media media_;
     const std::shared_ptr<FaultCount> faults_ = std::make_shared<FaultCount>();

@@ -17,7 +17,7 @@ namespace shared_tensor::server {
 using json_rpc::Error;
 using json_rpc::Json;
 
-/// A request as it came, and what goes back beside its answer.
+/// A received request, and the descriptors that are sent with its answer.
 struct LocalClients::Question {
     local::ChannelId channel;
     Connected who;
@@ -25,7 +25,7 @@ struct LocalClients::Question {
     local::Packet packet;
     std::vector<std::shared_ptr<const UniqueFd>> descriptors;
 
-    /// The parameters of the request, which are of types T.
+    /// Reads the parameters of the request. Throws MethodError if they do not have the types T.
     template <class... T>
     std::tuple<T...> params(const typename Parameters<T...>::Names& names) const {
         return Parameters<T...>(names).read(request.params);
@@ -35,9 +35,9 @@ struct LocalClients::Question {
 namespace {
 
 using SegmentBytes = Integer<1, std::int64_t{1} << 46>;
-using Ids = Texts<local::kMaxPacketBytes>;  // the size of the packet bounds them already
+using Ids = Texts<local::kMaxPacketBytes>;  // the size of the packet limits their number
 
-/// The request of a packet, or the answer to one that holds none.
+/// The request in a packet, or the error response if the packet contains none.
 std::variant<json_rpc::Request, json_rpc::Response> read_item(const std::string& text) {
     if (text.empty()) {
         return json_rpc::Response{
@@ -61,7 +61,7 @@ void LocalClients::Network::send(local::ChannelId channel, local::OutgoingPacket
     if (packet.text.size() <= local::kMaxPacketBytes) {
         listening->send(channel, std::move(packet));
     } else {
-        listening->close(channel);  // it asked for more than an answer can hold
+        listening->close(channel);  // the answer to the client's request does not fit into a packet
     }
 }
 
@@ -132,8 +132,8 @@ std::shared_ptr<LocalClient> LocalClients::find(local::ChannelId channel) const 
     });
 }
 
-/// With tokens session.open asks for one. Without them only the server's own user and root get in: the mode of the
-/// socket file should see to that, but somebody may have changed it.
+/// With tokens, session.open checks the token. Without tokens only the server's own user and root are admitted. The
+/// mode of the socket file ensures that too, but it may have been changed.
 bool LocalClients::opened(local::ChannelId channel, const local::Peer& peer) {
     if (!parts_.access.may_connect(peer.uid)) return false;
     network_->clients.with([&](auto& clients) { clients[channel].peer = peer; });
@@ -149,7 +149,7 @@ void LocalClients::closed(local::ChannelId channel) {
     if (client == nullptr) return;
     client->ended();
     parts_.sessions.close_channel(channel);
-    // The process may live on with its mappings: only it can say that it does not.
+    // The process may still run and read its mappings: the end of its channel does not tell.
     const std::size_t ended = parts_.leases.client_ended(client->lessee().client, false);
     log::debug("a client of the local channel is gone, with ", ended, " leases");
 }
@@ -170,9 +170,9 @@ void LocalClients::received(local::ChannelId channel, local::Packet packet) {
     }
 }
 
-/// It learns why, then its channel ends: after such a packet nobody knows what else is wrong with it.
+/// Sends the error, then closes the channel: a client that sends an invalid packet may have other faults.
 void LocalClients::send_away(local::ChannelId channel, const json_rpc::Response& answer) const {
-    log::warn("a client of the local channel is sent away: a packet of it is no request");
+    log::warn("closes a local channel: the client sent a packet that is not a JSON-RPC request");
     std::string text;
     json_rpc::print(answer, text);
     network_->send(channel, {std::move(text), {}});
@@ -198,7 +198,7 @@ LocalClients::Answer LocalClients::answer(Question& question) {
         return json_rpc::method_not_found(method);
     } catch (const MethodError& bad) {
         return bad.error();
-    } catch (const std::exception& error) {  // for want of memory or descriptors: who asked would wait for ever
+    } catch (const std::exception& error) {  // no memory, no descriptors: without an answer the client waits for ever
         log::error("the local channel: ", question.request.method, ": ", error.what());
         return json_rpc::internal_error();
     }
@@ -221,7 +221,7 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         auto taken = use->channels.take(1);
         if (!taken) {
             return json_rpc::busy(std::chrono::seconds(1),
-                                  "this principal has as many local channels as it may: close some, or raise "
+                                  "this principal has its maximum of local channels: close some, or raise "
                                   "--max-local-channels");
         }
         place = std::make_shared<const Budget::Share>(std::move(*taken));
@@ -233,7 +233,7 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         clients[question.channel].grant = grant;
         clients[question.channel].place = place;
     });
-    if (grant != nullptr && grant->is_revoked()) {  // just now: nobody would look at this channel again
+    if (grant != nullptr && grant->is_revoked()) {  // close_revoked() may have run before `grant` was stored
         if (const auto server = network_->server.with([](const auto& held) { return held; }))
             server->close(question.channel);
         return json_rpc::not_authorised("the token is not valid any more");
@@ -296,8 +296,8 @@ LocalClients::Answer LocalClients::offer_segment(Question& question) {
         case LocalClient::Offer::full: break;
     }
     return json_rpc::busy(std::chrono::seconds(1),
-                          "clients share as many segments with this server as there may be: give some back, or raise "
-                          "--max-segments or the limit of open files (ulimit -n)");
+                          "the limit of segments that clients share with this server is reached: give some back, or "
+                          "raise --max-segments or the limit of open files (ulimit -n)");
 }
 
 LocalClients::Answer LocalClients::recycle_segments(const Question& question) {

@@ -14,8 +14,8 @@
 
 namespace shared_tensor::server {
 
-/// The local channel of a server: sessions, segments and leases of the processes of this host. Packets are JSON-RPC
-/// 2.0, a request or a notification each, with descriptors beside (docs/protocol.md, "Local channel").
+/// The local channel of a server: sessions, segments and leases of client processes on this host. A packet is one
+/// request or notification of JSON-RPC 2.0, and may carry descriptors (docs/protocol.md, "Local channel").
 ///
 /// Thread safety: all methods from any thread.
 class LocalClients final : public local::ChannelHandler {
@@ -26,25 +26,25 @@ public:
         service::LeaseTable& leases;
         std::string epoch;
         shm::PoolLimits pool;
-        std::size_t max_offered;  ///< segments of clients, all together: each holds a descriptor
+        std::size_t max_offered;  ///< segments of all clients together: each takes a descriptor
         std::size_t max_channels;
-        std::chrono::milliseconds open_within;  ///< session.open, after the channel was connected
+        std::chrono::milliseconds open_within;  ///< time limit for session.open, from the connection on
         std::function<WayFacts()> way_facts;
     };
     explicit LocalClients(Parts parts);
     ~LocalClients() override;
 
-    /// Listens. Throws std::system_error that names the path.
+    /// Begins to listen. Throws std::system_error that names the path.
     void start(const std::string& path);
     void stop();
-    /// Channels whose tokens are valid no more end.
+    /// Closes the channels whose tokens were revoked.
     void close_revoked();
-    /// Empty while it does not listen.
+    /// The path of the socket; empty while the server does not listen.
     std::string path() const;
 
-    /// nullptr when that channel is gone.
+    /// Returns nullptr if the channel is closed, or has no session yet.
     std::shared_ptr<LocalClient> find(local::ChannelId channel) const;
-    /// Where tensors can be put that are to be lent.
+    /// Segments for tensors that are to be lent to clients.
     shm::SegmentPool& pool() { return pool_; }
 
     bool opened(local::ChannelId channel, const local::Peer& peer) override;
@@ -55,19 +55,19 @@ private:
     struct Connected {
         local::Peer peer;
         std::shared_ptr<LocalClient> client;         ///< null before its first session
-        std::shared_ptr<const Grant> grant;          ///< of the token that it showed
-        std::shared_ptr<const Budget::Share> place;  ///< among the channels of its principal
+        std::shared_ptr<const Grant> grant;          ///< of the client's token; null without tokens
+        std::shared_ptr<const Budget::Share> place;  ///< counts against the channels of the client's principal
     };
     struct Question;
     using Answer = std::variant<json_rpc::Json, json_rpc::Error>;
 
-    /// Those who are connected. Segments tell of their end through it, even those that live longer than we.
+    /// The connected clients. Segments report their end to it, and may outlive LocalClients, so it is shared with them.
     struct Network {
         Guarded<std::unordered_map<local::ChannelId, Connected>> clients;
         Guarded<std::shared_ptr<local::ChannelServer>> server;
 
         void send(local::ChannelId channel, local::OutgoingPacket packet);
-        /// {"`list`": [`id`]}
+        /// Sends a notification with the parameters {"`list`": [`id`]}.
         void notify(local::ChannelId channel, const char* method, const char* list, const std::string& id);
         void segment_gone(const std::string& segment);
     };

@@ -24,7 +24,8 @@ std::string local_socket_path(const ServerOptions& options, int port) {
     if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
         throw std::system_error(errno, std::generic_category(), "cannot make " + folder);
     if (!is_own_folder(folder))
-        throw std::runtime_error(folder + " is not this user's alone: name another path with --local-socket");
+        throw std::runtime_error(
+            folder + " must be owned and writable by this user only: name another path with --local-socket");
     remove_dead_sockets(folder);
     return path;
 }
@@ -34,7 +35,7 @@ LocalSocketAlias::LocalSocketAlias(std::string alias, std::string path)
     if (alias_ == path_) alias_.clear();
     if (alias_.empty()) return;
     struct stat found {};
-    if (::lstat(alias_.c_str(), &found) == 0 && S_ISLNK(found.st_mode)) ::unlink(alias_.c_str());  // of one that died
+    if (::lstat(alias_.c_str(), &found) == 0 && S_ISLNK(found.st_mode)) ::unlink(alias_.c_str());  // its server ended
     if (::symlink(path_.c_str(), alias_.c_str()) == 0) return;
     log::warn("clients of the Unix socket share no memory: cannot make ", alias_, ": ",
               std::generic_category().message(errno));

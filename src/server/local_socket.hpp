@@ -7,13 +7,15 @@
 
 namespace shared_tensor::server {
 
-/// Where the local channel of a server listens that is bound to `port` (0: to a Unix socket only): the path of the
-/// options, or <runtime directory>/shared_tensor/<port>.sock, beside the Unix socket where there is no port. The folder
-/// is made with mode 0700. Empty for "none". Throws std::runtime_error for a folder that others can write to.
+/// The path where the local channel of a server listens; empty if the options say "none". `port` is the server's TCP
+/// port (0: the server listens on a Unix socket only). Without a path in the options, the path is <runtime
+/// directory>/shared_tensor/<port>.sock, or for port 0 the path of the Unix socket with a suffix. Makes the folder
+/// shared_tensor with mode 0700. Throws std::runtime_error if another user owns the folder or can write to it, and
+/// std::system_error if it cannot be made.
 std::string local_socket_path(const ServerOptions& options, int port);
 
-/// A second name of the local channel, as long as it lives: clients that know the server by its Unix socket look for
-/// the channel beside that. What stands there and is no link of ours is left alone.
+/// A symbolic link to the local channel's socket. Clients that know only the server's Unix socket look for the channel
+/// beside that socket. The constructor replaces an old link, but no other file; the destructor removes its own link.
 class LocalSocketAlias {
 public:
     LocalSocketAlias() = default;

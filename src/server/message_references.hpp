@@ -17,38 +17,38 @@
 
 namespace shared_tensor::server {
 
-/// What somebody has put into the server under a name ("set/member" for a part of one); null when there is none that
-/// the principal may see. Called on connection threads, several at once; must not block.
+/// Returns the named value of `who` ("set/member" for a member of a set), or null if `who` has no value of that name.
+/// Called on several connection threads at once. Must not block.
 using NamedValues = std::function<std::shared_ptr<const codec::Value>(std::string_view name, const Principal& who)>;
 
-/// What lies in the server and can be named in requests. All of it outlives the messages.
+/// The objects, leases and named values that requests can refer to, and limits for answers. They outlive the messages.
 struct ServerValues {
     service::ObjectTable& objects;
     service::LeaseTable& leases;
-    NamedValues named;  ///< empty: nothing has a name
+    NamedValues named;  ///< empty: there are no named values
     std::string epoch;
-    CodingOffer compression{};  ///< for those who know one of them
-    HoldBytes hold{};           ///< of tensors that come compressed, and of long answers
-    std::uint64_t most_data_elements = std::numeric_limits<std::uint64_t>::max();  ///< of a tensor, in an answer
+    CodingOffer compression{};  ///< for clients that accept one of its codings
+    HoldBytes hold{};           ///< counts compressed tensors of requests, and long answers
+    std::uint64_t most_data_elements = std::numeric_limits<std::uint64_t>::max();  ///< of a tensor sent as `data`
 
-    /// For tensor::Incoming of a message; `who` must outlive it.
+    /// A function for tensor::Incoming::hold. `who` and this object must outlive it.
     std::function<std::shared_ptr<const void>(std::uint64_t bytes)> holder(const Principal& who) const {
         if (!hold) return {};
         return [this, &who](std::uint64_t bytes) { return hold(who, static_cast<std::size_t>(bytes)); };
     }
 };
 
-/// What the items of one message may name: results of earlier items, leases and objects of their principal, named
-/// values. Nothing is copied. One thread at a time.
+/// Resolves the references of one message: to results of earlier items of its batch, and to the principal's leases,
+/// objects and named values. Copies nothing. Not thread-safe.
 class MessageReferences final : public codec::References {
 public:
     MessageReferences(const ServerValues& values, const Principal& principal)
         : values_(&values), principal_(&principal) {}
 
-    /// The result of an item, for those that name it: it did not fail.
+    /// Adds the result of an item, for later items that refer to it. The item must not have failed.
     void set_item(const codec::Json& id, service::OutcomePointer outcome) { items_[id] = std::move(outcome); }
 
-    // codec::References. Throws InvalidValue for what is no name.
+    // codec::References. Both throw InvalidValue for a malformed reference.
     std::shared_ptr<const codec::Value> value(const codec::Json& name) override;
     ObjectPointer object(const codec::Json& handle) override;
 

@@ -19,7 +19,7 @@ Json natural() { return {{"type", "integer"}, {"minimum", 0}}; }
 Json text() { return {{"type", "string"}}; }
 Json base64() { return {{"type", "string"}, {"contentEncoding", "base64"}}; }
 
-/// All members are required, and no others are there.
+/// An object with exactly these members, all of them required.
 Json closed(Json properties) {
     Json required = Json::array();
     for (const auto& member : properties.items())
@@ -37,7 +37,7 @@ Json dtypes() {
     return {{"type", "string"}, {"enum", std::move(names)}};
 }
 
-/// Where the elements are: the member that must be there, with those that have to stand beside it.
+/// For each place of the elements: the members that are required then.
 Json places() {
     static constexpr std::array kNeedTypeAndShape = {"base64", "body", "shm", "cuda_ipc", "url"};
     Json all = Json::array({Json{{"required", Json::array({"data"})}}});
@@ -62,7 +62,7 @@ Json members() {
                              {"size", natural()},
                              {"event", base64()},
                              {"generation", natural()}})},
-        {"url", {{"type", "string"}, {"description", "Of results only: GET it."}}}};
+        {"url", {{"type", "string"}, {"description", "Only in results. GET it to read the elements."}}}};
 }
 
 Json schema_of(Json given) { return given.is_string() ? Json{{"type", std::move(given)}} : given; }

@@ -17,9 +17,10 @@
 
 namespace shared_tensor::server {
 
-// The daemon's own methods, one function for each group of them. What they are given outlives `builtins`.
+// The daemon's own methods. Each function adds one group of them to `builtins`. The other arguments must outlive
+// `builtins`.
 
-/// What rpc.discover, server.*, cache.clear and session.* work on.
+/// The parts of the server that rpc.discover, server.*, cache.clear and session.* use.
 struct ServerMethodParts {
     service::Dispatcher& dispatcher;
     Sessions& sessions;
@@ -32,7 +33,7 @@ void add_server_methods(Builtins& builtins, const ServerMethodParts& parts);
 
 void add_task_methods(Builtins& builtins, service::Dispatcher& dispatcher, const std::string& epoch);
 
-/// A task as it goes on the wire: {id, method, state, created_at, updated_at, ttl_ms, poll_interval_ms, progress?,
+/// A task as JSON on the wire: {id, method, state, created_at, updated_at, ttl_ms, poll_interval_ms, progress?,
 /// error?}.
 json_rpc::Json to_json(const tasks::TaskInfo& info);
 
@@ -46,8 +47,8 @@ struct LeaseMethodParts {
     const LocalClients& local;
     const std::string& epoch;
 };
-/// A lease is released or renewed only by the client that holds it: nobody else knows whether its tensor is still read.
-/// Its principal, and an admin, may revoke it: the memory then goes back to the system and to nobody else.
+/// Only the lease holder may release or renew a lease: only the holder knows whether the tensor is still read. The
+/// holder's principal and admins may revoke a lease: the memory then goes back to the system, and is never reused.
 void add_lease_methods(Builtins& builtins, const LeaseMethodParts& parts);
 
 }  // namespace shared_tensor::server

@@ -52,7 +52,7 @@ Json model_schema() {
 
 json_rpc::Error to_error(const models::Refusal& refusal) {
     using Kind = models::Refusal::Kind;
-    if (refusal.kind == Kind::busy) return json_rpc::busy(kRetryAfter);  // somebody loads or unloads it just now
+    if (refusal.kind == Kind::busy) return json_rpc::busy(kRetryAfter);  // another request loads or unloads it
     if (refusal.kind == Kind::closed) return json_rpc::shutting_down();
     if (refusal.kind == Kind::no_memory) return json_rpc::out_of_memory(refusal.got);
     return json_rpc::invalid_params(refusal.parameter, refusal.expected, refusal.got);
@@ -77,7 +77,7 @@ void add_model_methods(Builtins& builtins, models::ModelTable& models) {
                 all.push_back(to_json(info));
             return Json{{"models", std::move(all)}};
         });
-    builtins.add({"model.create", "A handle of an instance with a state of its own.",
+    builtins.add({"model.create", "A handle of a new instance that has its own state.",
                   object({{"$object", object({{"id", "string"}, {"type?", "string"}})}})},
                  {"model"}, [&models](const BuiltinCall&, const std::string& model) {
                      ObjectPointer instance = models.create(model);
