@@ -47,7 +47,7 @@ private:
 
     const Get get_;
     Guarded<Table> watches_;
-    std::atomic<std::size_t> count_{0};  ///< of subscriptions; without any, a change costs nothing
+    std::atomic<std::size_t> count_{0};  ///< number of subscriptions; if it is 0, a change costs nothing
 };
 
 }  // namespace shared_tensor::server

@@ -148,7 +148,7 @@ std::optional<Error> Dispatcher::refuse(const FunctionTable::Entry& function, Ki
     return std::nullopt;
 }
 
-constexpr std::size_t kMaxKeyBytes = 255;  // docs/protocol.md promises this to clients
+constexpr std::size_t kMaxKeyBytes = 255;  // clients rely on it: docs/protocol.md
 
 std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& spec, Kind kind) const {
     if (draining_.load()) return json_rpc::shutting_down();

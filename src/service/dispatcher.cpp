@@ -128,8 +128,8 @@ std::shared_ptr<Execution> Dispatcher::claim(const std::string& key, const std::
     });
 }
 
-/// A call with a key goes on to its deadline even if its client is gone: the key says that the client will come back
-/// for the result. Keys are for functions with side effects, so the cache is not used.
+/// A call with a key goes on to its deadline even if its client is gone, because the client may come back for the
+/// result. Keys are for functions with side effects, so the cache is not used.
 std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared& prepared, const CallSpec& spec,
                                                                        SteadyTime deadline) {
     const std::string key = keyed_name(spec);

@@ -67,7 +67,8 @@ public:
     /// Call it before the caller is answered while the function may still run. Takes over the memory that the caller
     /// lent and that is still in use, so that the function does not see what the caller writes there later.
     void own_arguments() noexcept;
-    /// Returns how many bytes were copied out of lent memory since the last call of this method.
+    /// Returns how many bytes were copied since the last call of this method, so that neither the result nor a function
+    /// that goes on uses memory that clients can write to.
     std::uint64_t take_copied() { return copied_.exchange(0, std::memory_order_relaxed); }
     /// Ends the run, also if it never began (rejected by the queue, shutdown, cached result). A run that has an outcome
     /// keeps it.

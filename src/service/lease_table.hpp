@@ -24,7 +24,7 @@ namespace shared_tensor::service {
 class LeasedBytes {
 public:
     virtual ~LeasedBytes() = default;
-    /// Called if the reader did not release the lease and may go on reading: this memory must not be reused.
+    /// Called when the lease ends although its reader may go on reading: this memory must not be reused.
     /// `process_is_gone`: the process of the reader has ended, but a process that it forked may go on.
     virtual void retire(bool process_is_gone) noexcept = 0;
     /// The tensor with these bytes, for calls that refer to the lease; null if it no longer exists.
@@ -96,7 +96,8 @@ public:
     std::size_t expire();
 
     std::optional<LeaseInfo> find(const std::string& id) const;
-    /// Returns the tensor of a lease of the principal; null if there is none. Extends a lease that expires.
+    /// Returns the tensor of a lease of the principal; null if there is none. Extends the lease if its client is not
+    /// watched.
     codec::TensorPointer tensor(std::string_view id, std::string_view principal);
 
     /// Returns the leases of one principal, or all leases, sorted by id.
