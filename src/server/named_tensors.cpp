@@ -10,11 +10,11 @@ namespace shared_tensor::server {
 
 namespace {
 
-constexpr std::uint64_t kMemberOverhead = 256;  // an entry of the manifest
-/// A segment costs a descriptor and a page at least; what is smaller than that is sent as cheaply as lent.
+constexpr std::uint64_t kMemberOverhead = 256;  // memory of one entry of the manifest
+/// A segment costs a descriptor and at least a page. A smaller tensor is sent as cheaply as it is lent.
 constexpr std::uint64_t kSmallest = 4096;
 
-/// Wraps nothing: its tensors are handles already.
+/// Wraps no tensors: they are handles already.
 class HandlePort final : public codec::TensorPort {
 public:
     codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("HandlePort::import"); }
@@ -48,7 +48,7 @@ codec::Value value_of_set(const tensor::TensorSet& set) {
 }  // namespace
 
 std::string NamedValue::digest(const std::string& part, const std::function<std::string()>& make) const {
-    constexpr std::size_t kMost = 4096;  // of some 16 GiB in the ranges of our clients
+    constexpr std::size_t kMost = 4096;  // enough for about 16 GiB in the ranges that our clients fetch
     std::string known = digests_.with([&](const auto& digests) {
         const auto found = digests.find(part);
         return found == digests.end() ? std::string() : found->second;
@@ -97,8 +97,8 @@ shm::PooledSegmentPointer NamedTensors::segment_of(const codec::TensorPointer& t
     return place ? std::move(place->segment) : nullptr;
 }
 
-/// A version never changes: what others have may stay where it is only if neither a client nor a function that holds
-/// the tensor can write to it.
+/// A version never changes. So a tensor may stay where it is only if no client, and no function that holds the tensor,
+/// can write to it.
 bool NamedTensors::can_seal(const std::string& owner, const codec::TensorPointer& tensor) const {
     const shm::PooledSegmentPointer segment = segment_of(tensor);
     return segment != nullptr && segment->principal() == owner && tensor->tensor().is_alone() && segment->seal();
@@ -121,7 +121,7 @@ NamedTensors::Placed NamedTensors::place(const std::string& owner, tensor::Manif
 NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileContent content,
                                          std::uint64_t bytes) const {
     if (content.tensor != nullptr && pool_ != nullptr && segment_of(content.tensor) == nullptr) {
-        Placed placed = place(owner, content.tensor);  // it lies in another order than C's, or not in the file
+        Placed placed = place(owner, content.tensor);  // it is not in C order, or not in the memory of the file
         placed.value->metadata.insert(content.metadata.begin(), content.metadata.end());
         return placed;
     }

@@ -17,23 +17,24 @@
 
 namespace shared_tensor::server {
 
-/// What its publisher says about a tensor or set: short texts by name.
+/// The metadata that a client publishes with a tensor or set: short texts by key.
 using NamedMetadata = std::map<std::string, std::string, std::less<>>;
 
-/// What stands under a name: one tensor, or a set in one allocation.
+/// The content of a name: one tensor, or a set of tensors in one allocation.
 struct NamedValue final : service::NamedContent {
-    codec::TensorPointer tensor;  ///< null: a set
-    tensor::TensorSet set;        ///< data is null: a tensor
+    codec::TensorPointer tensor;  ///< null if this is a set
+    tensor::TensorSet set;        ///< `data` is null if this is one tensor
     NamedMetadata metadata;
-    std::uint64_t file_bytes = 0;  ///< of the file that it lies in as a whole; 0: in no file
+    std::uint64_t file_bytes = 0;  ///< size of the uploaded file that holds the content; 0: none
 
     bool is_set() const { return tensor == nullptr; }
-    /// All of it as a function takes it; made when it is first asked for.
+    /// The whole content as a value that a function takes. The first call makes it.
     std::shared_ptr<const codec::Value> whole() const;
     const codec::TensorPointer& memory() const { return is_set() ? set.data : tensor; }
     std::uint64_t bytes() const override;
-    /// The digest of a part of a file of it, by what names that part: made once, since a version never changes, and
-    /// many may fetch the same parts. Blocks for `make`.
+    /// Returns the digest of a part of a file with this content; `part` names the part. The first call computes it with
+    /// `make`, which may block. Digests are kept, because a version never changes and many clients may fetch the same
+    /// parts.
     std::string digest(const std::string& part, const std::function<std::string()>& make) const;
 
 private:
@@ -42,21 +43,22 @@ private:
     mutable std::shared_ptr<const codec::Value> whole_;
 };
 
-/// The tensors that a server keeps by name, placed so that handing them over copies nothing.
+/// The tensors that a server keeps by name. They are placed so that handing them over copies nothing.
 /// Thread safety: all methods from any thread.
 class NamedTensors {
 public:
-    /// Of one set: the largest models have some thousand tensors, and each costs memory beside its bytes.
+    /// The limit of members in a set. The largest models have some thousand tensors, and each member costs memory
+    /// besides its bytes.
     static constexpr std::size_t kMaxMembers = 100'000;
 
-    /// Tensors are put into segments of `pool`, or, where that is null, into ordinary memory.
+    /// Puts tensors into segments of `pool`, or into ordinary memory if `pool` is null.
     NamedTensors(NamedTensorLimits limits, shm::SegmentPool* pool) : store_(limits), pool_(pool) {}
 
     service::TensorStore& store() { return store_; }
     const service::TensorStore& store() const { return store_; }
 
-    /// Copied once, unless a tensor lies in a segment already, has no gaps, and nobody else can write to it: then the
-    /// segment is sealed. Throws std::bad_alloc, InvalidValue.
+    /// place() copies the tensors once. It does not copy a single tensor that lies in a segment already, has no gaps,
+    /// and that nobody else can write to: it seals the segment instead. Throws std::bad_alloc, InvalidValue.
     struct Placed {
         std::shared_ptr<NamedValue> value;
         std::uint64_t copied = 0;  ///< bytes
@@ -65,23 +67,24 @@ public:
     Placed place(const std::string& owner, const tensor::TensorMap& tensors) const;
     Placed place(const std::string& owner, tensor::Manifest manifest, const codec::TensorPointer& data) const;
 
-    /// A file of `bytes` that was read into memory of block_for(), where it stays: only what is not aligned to its
-    /// items, or is in another order than C's, is copied. Throws std::bad_alloc.
+    /// Takes a file of `bytes` bytes that was read into memory of block_for(). The content stays in that memory. Only a
+    /// tensor that is not in C order, or a set with a member that is not aligned to its items, is copied. Throws
+    /// std::bad_alloc.
     Placed adopt(const std::string& owner, tensor::FileContent content, std::uint64_t bytes) const;
-    /// Memory from which named tensors are handed over without a copy.
+    /// Returns a function that allocates memory from which named tensors are handed over without a copy.
     tensor::TakeBlock block_for(const std::string& owner) const;
 
-    /// What `name` stands for, or `set/member`: a tensor, or an object with a tensor for each member. Null when there
-    /// is none of that owner's. Copies nothing; the value keeps its version. Its elements are those that all readers
-    /// see.
+    /// Returns the value of `name` or `set/member`: a tensor, or an object with a tensor for each member of a set.
+    /// Returns null if `owner` has no such name. Copies nothing: all readers share the same elements. The value keeps
+    /// its version alive.
     std::shared_ptr<const codec::Value> value(std::string_view owner, std::string_view name) const;
 
-    /// What is wrong with metadata, in words for people; empty: nothing.
+    /// Returns why `metadata` is invalid, as a text for people; empty if it is valid.
     static std::string metadata_fault(const NamedMetadata& metadata);
 
-    /// A name as it is asked for, and the member that it may name.
+    /// A name as a client writes it: NAME or SET/MEMBER.
     struct Address {
-        std::string_view name, member;  ///< member is empty: the whole
+        std::string_view name, member;  ///< `member` is empty for the whole content
     };
     static Address parse_address(std::string_view text);
     static const NamedValue& value_of(const service::Named& named) {

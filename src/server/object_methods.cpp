@@ -9,7 +9,7 @@ namespace {
 
 using schema::object;
 
-/// Without the session: its token is a secret.
+/// The session is left out, because its token is a secret.
 Json to_json(const service::HandleInfo& info) {
     Json json{{"id", info.id},           {"type", info.type}, {"owner", info.principal},
               {"handles", info.handles}, {"uses", info.uses}, {"age_ms", info.age.count()}};

@@ -63,7 +63,7 @@ struct Shower {
     }
 };
 
-// What an option sets: the member's name and where it lies.
+// The member that an option sets: its name and its address.
 // NOLINTBEGIN(bugprone-macro-parentheses): a member cannot stand in parentheses
 #define MEMBER(path) #path, &options.path
 #define COUNT(path, ...) \
@@ -94,7 +94,7 @@ std::vector<Option> access(ServerOptions& options) {
         {"tls-key", kCommon, "PEM file of its key; not readable by others", MEMBER(tls.key)},
         {"tls-client-ca", kCommon, "PEM file of authorities: clients need a certificate", MEMBER(tls.authorities)},
         {"insecure", kCommon, "listen beyond loopback without tokens", MEMBER(insecure)},
-        {"allowed-host", kCommon, "further value that Host may have (repeatable)", MEMBER(allowed_hosts)},
+        {"allowed-host", kCommon, "another value that the Host header may have (repeatable)", MEMBER(allowed_hosts)},
         {"allowed-origin", kCommon, "origin of web pages that may call (repeatable)", MEMBER(allowed_origins)},
     };
 }
@@ -118,18 +118,18 @@ std::vector<Option> running(ServerOptions& options) {
         {"compression", kCommon, "codings for clients that ask, best first: zstd, gzip; none",
          MEMBER(compression.codings)},
         {"compression-level", kRare, "1 (fast) to 9 (small)", INTEGER(compression.level, 1, 9)},
-        {"torch-threads", kRare, "of each thread that calls libtorch; 0: max(1, cores / workers)",
+        {"torch-threads", kRare, "libtorch's threads for each thread that calls it; 0: max(1, cores / workers)",
          COUNT(torch_threads, 0, 4096)},
         {"cache", kCommon, "keep results of functions marked cached", MEMBER(calls.cache)},
-        {"cache-bytes", kRare, "of all kept results", BYTES(calls.cache_bytes)},
-        {"max-wait", kRare, "task.wait, task.result and tensor.watch, a request", MEMBER(max_wait)},
+        {"cache-bytes", kRare, "limit of all kept results", BYTES(calls.cache_bytes)},
+        {"max-wait", kRare, "longest wait of one task.wait, task.result or tensor.watch", MEMBER(max_wait)},
         {"max-tasks", kRare, "tasks kept", COUNT(calls.tasks.max_tasks)},
         {"task-ttl", kRare, "how long a finished task is kept", MEMBER(calls.tasks.default_ttl)},
         {"max-task-bytes", kRare, "results of finished tasks, host and device apart", BYTES(calls.tasks.max_bytes)},
         {"idempotency-window", kRare, "how long a key is known after its call ended", MEMBER(calls.idempotency.window)},
         {"idempotency-bytes", kRare, "arguments and results held for idempotency keys",
          BYTES(calls.idempotency.max_bytes)},
-        {"max-streams", kRare, "calls that stream, at once; each has a thread that is none of the workers",
+        {"max-streams", kRare, "calls that stream at once; each has a thread of its own, which is no worker",
          COUNT(calls.max_streams, 1, 100'000)},
     };
 }
@@ -143,23 +143,23 @@ std::vector<Option> requests(ServerOptions& options) {
         {"max-bytes-in-flight", kCommon, "bodies and copies held at once; 0: a quarter of the memory",
          BYTES(http.max_bytes_in_flight)},
         {"max-reply-json-bytes", kRare, "JSON of an answer", BYTES(replies.max_json_bytes)},
-        {"max-reply-data-elements", kRare, "of a tensor that an answer writes as nested lists",
+        {"max-reply-data-elements", kRare, "elements of a tensor that an answer writes as nested lists",
          COUNT(replies.max_data_elements, 1, kBillion)},
-        {"max-connections", kCommon, "open at once", COUNT(http.max_connections)},
+        {"max-connections", kCommon, "connections open at once", COUNT(http.max_connections)},
         {"max-client-connections", kRare,
-         "of one address, user or principal; 0: any number from loopback, else half of max-connections",
+         "connections of one address, user or principal; 0: any number from loopback, else half of max-connections",
          COUNT(http.max_client_connections, 0)},
-        {"max-client-requests", kCommon, "of one client, a second on average; 0: any number",
+        {"max-client-requests", kCommon, "requests of one client a second, on average; 0: any number",
          COUNT(http.max_client_requests, 0, kBillion)},
-        {"header-timeout", kRare, "until a request's headers are whole", MEMBER(http.header_timeout)},
-        {"body-timeout", kRare, "until a JSON request is whole; of a binary one, between two reads",
+        {"header-timeout", kRare, "until all headers of a request have arrived", MEMBER(http.header_timeout)},
+        {"body-timeout", kRare, "until a JSON request has arrived; for a binary request, between two reads",
          MEMBER(http.body_timeout)},
-        {"idle-timeout", kRare, "of a connection without a request", MEMBER(http.idle_timeout)},
-        {"write-timeout", kRare, "of a client that reads nothing", MEMBER(http.write_timeout)},
-        {"min-bytes-per-second", kRare, "of a binary request or an answer, on average; 0: no bound",
+        {"idle-timeout", kRare, "until a connection without a request is closed", MEMBER(http.idle_timeout)},
+        {"write-timeout", kRare, "until a client that reads nothing is disconnected", MEMBER(http.write_timeout)},
+        {"min-bytes-per-second", kRare, "least speed of a binary request or an answer, on average; 0: no bound",
          COUNT(http.min_bytes_per_second, 0, kBillion)},
         {"max-web-sockets", kRare, "WebSockets open at once", COUNT(sockets.max_sockets, 1, 100'000)},
-        {"max-socket-calls", kRare, "calls at once of one WebSocket", COUNT(sockets.max_calls, 1, 10'000)},
+        {"max-socket-calls", kRare, "calls of one WebSocket at once", COUNT(sockets.max_calls, 1, 10'000)},
     };
 }
 
@@ -167,15 +167,16 @@ std::vector<Option> memory(ServerOptions& options) {
     return {
         {"max-shared-bytes", kCommon, "shared memory for results; 0: half of the memory",
          BYTES(shared_memory.max_bytes)},
-        {"max-segments", kRare, "of shared memory, each with a descriptor; 0: by the limit of open files",
+        {"max-segments", kRare, "segments of shared memory, each with a descriptor; 0: by the limit of open files",
          COUNT(shared_memory.max_segments, 0, kMillions)},
         {"max-local-channels", kRare, "processes that share memory with the server", COUNT(shared_memory.max_channels)},
         {"max-named-bytes", kCommon, "tensors kept by name; 0: a quarter of the memory", BYTES(names.max_bytes)},
         {"max-named-tensors", kRare, "tensors and sets kept by name", COUNT(names.max_names, 1, kMillions)},
-        {"max-upload-bytes", kRare, "files that are being put and not complete; 0: a quarter of the memory",
+        {"max-upload-bytes", kRare, "files of unfinished uploads; 0: a quarter of the memory",
          BYTES(uploads.max_bytes)},
-        {"max-uploads", kRare, "such files; one client has half at most", COUNT(uploads.max_uploads, 1, kMillions)},
-        {"upload-ttl", kRare, "end of such a file without another part", MEMBER(uploads.ttl)},
+        {"max-uploads", kRare, "unfinished uploads; one client has half at most",
+         COUNT(uploads.max_uploads, 1, kMillions)},
+        {"upload-ttl", kRare, "end of an unfinished upload that gets no further part", MEMBER(uploads.ttl)},
         {"max-leases", kRare, "tensors lent to clients; one client has half at most",
          COUNT(leases.max_leases, 1, kMillions)},
         {"max-kept-bytes", kRare, "tensors lent to clients without a local channel; 0: a quarter of the memory",
@@ -183,8 +184,8 @@ std::vector<Option> memory(ServerOptions& options) {
         {"lease-confirm-within", kRare,
          "end of a lease whose client does not confirm that it has the tensor (ours do within 2 s)",
          MEMBER(leases.confirm_within)},
-        {"max-sessions", kRare, "over HTTP, and for each local channel", COUNT(sessions.max_sessions)},
-        {"session-idle", kRare, "end of a session, or of an object's handle without one, that is not used",
+        {"max-sessions", kRare, "sessions over HTTP, and sessions of each local channel", COUNT(sessions.max_sessions)},
+        {"session-idle", kRare, "end of an unused session, and of an unused handle without a session",
          MEMBER(sessions.idle)},
         {"max-objects", kRare, "handles of objects; one principal has half at most",
          COUNT(objects.max_handles, 1, kMillions)},
@@ -196,14 +197,14 @@ std::vector<Option> memory(ServerOptions& options) {
 #undef INTEGER
 #undef BYTES
 
-/// "max-wait" is max_wait_ms. A call's deadline has kept the name that it had before it was an option.
+/// "max-wait" becomes max_wait_ms. "timeout" keeps an older name, call_timeout_ms.
 std::string info_name(const Option& option) {
     std::string name(option.name == "timeout" ? "call-timeout" : option.name);
     std::replace(name.begin(), name.end(), '-', '_');
     return std::holds_alternative<Option::Time>(option.value) ? name + "_ms" : name;
 }
 
-/// Nothing of what is no number, or a number that stands for "no bound".
+/// Null for an option that is not a number, and for 0, which means "no limit".
 struct Limit {
     static Json number(std::size_t value) { return value > 0 ? Json(value) : Json(); }
     Json operator()(Option::Count count) const { return number(*count.value); }

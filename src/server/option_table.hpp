@@ -12,9 +12,9 @@
 
 namespace shared_tensor::server {
 
-/// One option: a member of ServerOptions, or of what else a program can be told. The flag, the environment variable,
-/// the key in the configuration file, the lines of --help and --print-config, the row of docs/options.md and the limit
-/// that server.info shows are made from it.
+/// One option: a member of ServerOptions, or an option that a program adds. The flag, the environment variable, the key
+/// in the configuration file, the lines of --help and --print-config, the row of docs/options.md and the limit in
+/// server.info are made from it.
 struct Option {
     struct Count {
         std::size_t* value;
@@ -35,26 +35,29 @@ struct Option {
     std::string_view name;  ///< "max-tasks": --max-tasks, SHARED_TENSOR_MAX_TASKS, "max-tasks" in the file
     bool common;            ///< --help shows it; --help-all shows every option
     std::string_view help;
-    std::string_view member;  ///< of ServerOptions, such as "calls.tasks.max_tasks"; empty: it is none
+    std::string_view member;  ///< of ServerOptions, such as "calls.tasks.max_tasks"; empty: not a member
     std::variant<Text, List, Flag, Count, Integer, Bytes, Time> value;
-    std::string_view section{};  ///< the heading that it stands under
+    std::string_view section{};  ///< the heading above it in --help
 
     bool is_list() const { return std::holds_alternative<List>(value); }
     bool is_flag() const { return std::holds_alternative<Flag>(value); }
-    /// A list gets one more item. Throws std::invalid_argument that says what the text has to be.
+    /// Parses `text` and sets the value; a list gets one more item. Throws std::invalid_argument that says what the
+    /// text must be.
     void set(const std::string& text) const;
     void clear_list() const;
     json_rpc::Json show() const;
 };
 
-/// The members of `options`, which outlives the table, in the order in which people read them.
+/// Returns one option for each member of `options`, in the order in which people read them. `options` must outlive the
+/// table.
 std::vector<Option> option_table(ServerOptions& options);
 
-/// The numbers, sizes and times of `options`, as server.info shows them. What has no bound is left out.
+/// Returns the numbers, sizes and times of `options`, as server.info shows them. A limit of 0 means "no limit" and is
+/// left out.
 json_rpc::Json limits_json(const ServerOptions& options);
 
-/// The options that a server made of `options` goes by: what depends on the machine (0: a quarter of the memory, ...)
-/// has its value, and what takes descriptors is lowered to what the limit of open files allows. Throws
+/// Returns the options that a server with `options` uses. Values that depend on the machine are filled in (0: a quarter
+/// of the memory, ...). Limits on what takes descriptors are lowered to what the limit of open files allows. Throws
 /// std::invalid_argument.
 ServerOptions in_force(ServerOptions options);
 

@@ -18,9 +18,9 @@ void lower(std::size_t& limit, std::size_t to, const char* name, std::size_t des
     limit = to;
 }
 
-/// Bounds what takes descriptors by their number, so that some are left to answer with.
+/// Lowers the limits on what takes descriptors, so that some descriptors are left for answers.
 void use_descriptors(ServerOptions& options) {
-    constexpr std::size_t kMostSegments = 16'384;  // of each kind
+    constexpr std::size_t kMostSegments = 16'384;  // own segments, and segments of clients: this many each
     const std::size_t limit = options.raise_descriptor_limit ? raise_descriptor_limit() : descriptor_limit();
     const std::size_t open = open_descriptors();
     SharedMemoryLimits& memory = options.shared_memory;

@@ -21,7 +21,8 @@
 
 namespace shared_tensor::server {
 
-/// The error that a request of the daemon's own methods gets. Thrown where it is found, caught where they are called.
+/// The error with which one of the daemon's own methods answers. The method throws it; the code that calls the method
+/// catches it.
 class MethodError : public std::exception {
 public:
     explicit MethodError(json_rpc::Error error) : error_(std::move(error)) {}
@@ -31,7 +32,7 @@ private:
     json_rpc::Error error_;
 };
 
-// Types of parameters, beside those that have a codec for everybody.
+// Types of parameters, in addition to the types that have a codec in the public headers.
 
 template <std::int64_t kLeast, std::int64_t kMost>
 struct Integer {
@@ -41,24 +42,24 @@ using Milliseconds = Integer<0, std::int64_t{24} * 3600 * 1000>;
 using PageSize = Integer<1, 1000>;
 using Version = Integer<0, std::numeric_limits<std::int64_t>::max()>;
 
-/// An array of at most so many strings.
+/// An array of at most kMost strings.
 template <std::size_t kMost>
 struct Texts {
     std::vector<std::string> list;
 };
 
-/// One of some words: "a", "b" or "c".
+/// A string that is one of kWords.
 template <const auto& kWords>
 struct Word {
     std::string text;
 };
 
-/// A tensor as it came.
+/// A tensor as it was received, not converted.
 struct TensorParameter {
     codec::TensorPointer tensor;
 };
 
-/// Any JSON, which the method reads by itself. Valid while the method runs.
+/// Any JSON; the method reads it itself. Valid while the method runs.
 struct Unread {
     ValueReader reader;
     const json_rpc::Json& json() const { return *static_cast<const json_rpc::Json*>(reader.node()); }
@@ -141,19 +142,19 @@ struct Codec<server::Unread> {
 
 namespace shared_tensor::server {
 
-/// The values of `params` (array, object or null) in the order of `names`; null where one is missing or null. Throws
-/// MethodError for unknown and surplus ones.
+/// Returns the values of `params` (array, object or null) in the order of `names`; null for a value that is missing or
+/// null. Throws MethodError for an unknown parameter or too many arguments.
 std::vector<const json_rpc::Json*> match_parameters(std::span<const std::string_view> names,
                                                     const json_rpc::Json& params);
 
-/// Calls `act`, and answers for values that do not fit: throws MethodError for InvalidValue and Unresolved.
+/// Calls `act`, which reads from `source`. Throws MethodError in place of InvalidValue and Unresolved.
 void reading_from(const codec::JsonSource& source, const std::function<void()>& act);
 
-/// {"name", "required", "schema"}. `schema` writes that of its type.
+/// Returns {"name", "required", "schema"}. `schema` writes the JSON Schema of the parameter's type.
 json_rpc::Json describe_parameter(std::string_view name, bool required, void (*schema)(ValueWriter));
 
-/// The parameters of a method: their types, each with a codec, and their names in the order of the positions. Those of
-/// type std::optional may be left out.
+/// The parameters of a method: their types, each with a codec, and their names in the order of the positions. A
+/// parameter of type std::optional may be left out.
 template <class... T>
 class Parameters {
 public:
@@ -167,7 +168,7 @@ public:
         reading_from(source, [&] { values.emplace(read_all(source, given, std::index_sequence_for<T...>())); });
         return std::move(*values);
     }
-    /// Of a request that can hold no tensors. Nothing that is read may be Unread.
+    /// Reads the parameters of a request without tensors. No parameter may be Unread: its source ends with this call.
     std::tuple<T...> read(const json_rpc::Json& params) const {
         codec::NoTensorPort port;
         return read(codec::JsonSource(port), params);

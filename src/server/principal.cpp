@@ -8,7 +8,7 @@ namespace shared_tensor::server {
 
 namespace {
 
-/// Methods that only concern calls of one's own, and what there is to call.
+/// Methods that every token may call: they concern only the caller's own calls, or list what can be called.
 constexpr std::array<std::string_view, 6> kOfEverybody = {"task.", "lease.", "session.", "object.", "server.", "rpc."};
 
 }  // namespace
@@ -29,7 +29,7 @@ std::string reason_against(std::string_view method) {
 
 namespace {
 
-constexpr std::chrono::minutes kKept{10};  // then what it owes for too many requests is forgotten
+constexpr std::chrono::minutes kKept{10};  // a client that is away for longer starts with a new rate limit
 
 std::size_t or_all(std::size_t limit) { return limit > 0 ? limit : std::numeric_limits<std::size_t>::max(); }
 

@@ -14,10 +14,11 @@
 
 namespace shared_tensor::server {
 
-/// What a token allows. Shared with whom it let in, who so notices its end. Thread-safe.
+/// The permissions of a token. All principals that the token let in share it, so that they notice when the token is
+/// revoked. Thread-safe.
 class Grant {
 public:
-    /// Methods by name, or by prefix: "tensor.*"; empty: all.
+    /// `methods` holds names, or prefixes such as "tensor.*"; empty: all methods.
     explicit Grant(std::vector<std::string> methods) : methods_(std::move(methods)) {}
     bool allows(std::string_view method) const;
     void revoke() { revoked_.store(true, std::memory_order_relaxed); }
@@ -28,7 +29,7 @@ private:
     std::atomic<bool> revoked_{false};
 };
 
-/// What one client may use, and has in use. Thread-safe.
+/// The limits of one client, and how much of each is in use. Thread-safe.
 struct ClientUse {
     struct Limits {
         std::size_t requests_per_second, bytes, connections, sessions, channels, segments;
@@ -42,45 +43,46 @@ struct ClientUse {
           segments(most.segments) {}
     RateLimit requests;
     const std::shared_ptr<Budget> bytes_in_flight;
-    const std::shared_ptr<Budget> connections;  ///< each counts as 1, as do the following
-    Budget sessions;                            ///< without a local channel
-    Budget channels;                            ///< local ones
-    Budget segments;                            ///< of shared memory, offered over local channels
+    const std::shared_ptr<Budget> connections;  ///< each counts as 1, also in the budgets below
+    Budget sessions;                            ///< sessions without a local channel
+    Budget channels;                            ///< local channels
+    Budget segments;                            ///< segments that the client offered over local channels
 };
 
-/// Whose request it is, as far as the server believes it.
+/// The identity that the server established for a request.
 struct Principal {
     std::string name;  ///< "uid:1000", "token:NAME", "cert:NAME", "anyone" (insecure)
     bool admin = false;
-    std::shared_ptr<const Grant> grant{};  ///< of a token; null: all methods, for ever
+    std::shared_ptr<const Grant> grant{};  ///< permissions of its token; null: all methods, never revoked
     std::shared_ptr<ClientUse> use{};      ///< null: without limits
-    std::string account{};                 ///< under whom its limits are kept, where that is not `name`
+    std::string account{};                 ///< the name under which its limits are counted; empty: `name`
 
     bool may_call(std::string_view method) const { return grant == nullptr || grant->allows(method); }
     const std::string& payer() const { return account.empty() ? name : account; }
     bool is_revoked() const { return grant != nullptr && grant->is_revoked(); }
 };
 
-/// Counts bytes that a request of this principal makes the server hold, as long as what it returns lives; null: there
-/// may be no more of them.
+/// Reserves `bytes` of the global budget and of the budget of `who` while the result lives, for memory that a request
+/// makes the server hold. Returns null if either budget is exhausted.
 using HoldBytes = std::function<std::shared_ptr<const void>(const Principal& who, std::size_t bytes)>;
 
-/// Why a call is refused of a principal that may not make it.
+/// Returns the error text for a principal that may not call `method`.
 std::string reason_against(std::string_view method);
 
-/// What the clients of a server have in use, by who they are. Thread-safe.
+/// The limits and use of all clients of a server, by the name of the client. Thread-safe.
 class Clients {
 public:
     struct Limits {
         std::size_t requests_per_second = 0;  ///< 0: any number
-        // Of one that is not the server's own user; 0: any number.
+        // Limits of a client that is not the server's own user; 0: any number.
         std::size_t bytes_in_flight = 0, connections = 0, sessions = 0, channels = 0, segments = 0;
     };
     explicit Clients(Limits limits) : limits_(limits) {}
 
-    /// `is_own`: the server's own user, or root.
+    /// Returns the limits and use of the client `who`. `is_own`: the client is the server's own user or root; then only
+    /// requests_per_second applies.
     std::shared_ptr<ClientUse> of(const std::string& who, bool is_own);
-    /// Forgets those that have nothing in use; housekeeping.
+    /// Maintenance: forgets clients that have nothing in use and were not seen for 10 minutes.
     void tend();
 
 private:

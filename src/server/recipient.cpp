@@ -29,13 +29,13 @@ std::variant<std::chrono::milliseconds, Error> parse_timeout(std::string_view te
     return checked_timeout(value, "Request-Timeout");
 }
 
-/// Ways that nobody knows can't be taken: of a wish they are passed over, of a requirement they are said.
+/// Ignores unknown transports. Returns an error if a requirement names only unknown transports.
 std::optional<Error> require_ways(std::string_view list, std::vector<tensor::Way>& required) {
     const tensor::Wishes wishes = tensor::parse_ways(list);
     if (wishes.ways.empty() && !wishes.unknown.empty()) {
         Json reasons = Json::object();
         for (const std::string& word : wishes.unknown)
-            reasons[word] = "this server knows no such way";
+            reasons[word] = "this server knows no such transport";
         return json_rpc::transport_not_possible(std::move(reasons));
     }
     required = wishes.ways;
@@ -126,7 +126,8 @@ codec::Json HandleGrants::describe(const ObjectPointer& object) {
     if (auto* refused = std::get_if<service::ObjectTable::Refused>(&granted))
         throw TooManyHandles(std::move(refused->reason));
     granted_.push_back(std::move(std::get<std::string>(granted)));
-    // A session that ended while the call ran has had its end already: its handles are looked for once more.
+    // If the session ended while the call ran, its handles were ended before this one was granted. So they are ended
+    // once more.
     if (!owner_.session.empty() && !sessions_->is_open(owner_.session)) objects_->session_ended(owner_.session);
     return {{"id", granted_.back()}, {"type", object->type}};
 }
@@ -138,7 +139,7 @@ void HandleGrants::take_back() {
 
 namespace {
 
-/// For whoever has no local channel.
+/// The media of a client without a local channel.
 const tensor::Media& media_without_memory() {
     static const auto kShm = tensor::make_absent_medium(
         tensor::Way::shm, "the request names no session of a local channel, which carries the memory");
@@ -181,7 +182,7 @@ std::optional<json_rpc::Error> Recipients::find(const Principal& principal, cons
     return std::nullopt;
 }
 
-/// False for a session that is none, or not the caller's.
+/// Returns false if the session does not exist or is not the caller's.
 bool Recipients::enter_session(const Principal& principal, Recipient& recipient) const {
     const std::string& token = recipient.meta.session;
     if (token.empty()) return true;
@@ -190,10 +191,10 @@ bool Recipients::enter_session(const Principal& principal, Recipient& recipient)
     if (session->keeps_state) recipient.state_session = token;
     if (session->channel == 0) return true;
     recipient.client = local_->find(session->channel);
-    return recipient.client != nullptr;  // else the channel was closed, and the session is about to end
+    return recipient.client != nullptr;  // null: the channel was closed, and the session is about to end
 }
 
-/// To those who ask for it: others would not know that the tensor waits for them.
+/// Offers `url` only to clients that ask for it: others would not know that they must fetch the tensor.
 void Recipients::offer_url(const Principal& principal, Recipient& recipient) const {
     const tensor::ExportPolicy& policy = recipient.meta.policy;
     if (!has_url(policy.require.empty() ? policy.accept : policy.require)) return;

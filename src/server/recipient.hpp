@@ -22,41 +22,41 @@
 
 namespace shared_tensor::server {
 
-/// What comes with a call beside its parameters: HTTP headers, overridden by the request object's "meta".
+/// The options of a call: from HTTP headers, overridden by the "meta" member of the request object.
 struct CallMeta {
     tensor::ExportPolicy policy;
     std::optional<std::chrono::milliseconds> timeout;
     std::string idempotency_key;
     std::string session;
-    streams::Window stream_window;  ///< of the streams that the caller reads
+    streams::Window stream_window;  ///< for the streams that the caller reads
 };
 
-/// What the headers of a request, or of a WebSocket's handshake, say for all calls that come with it. An error is the
-/// answer to each message.
+/// The options that the headers of a request, or of a WebSocket's handshake, set for all calls that come with it. If
+/// the headers are invalid: the error that answers each message.
 using CallDefaults = std::variant<CallMeta, json_rpc::Error>;
 CallDefaults read_headers(const http::Headers& headers);
 
-/// The id of a request as the log shows it, shortened; empty for a notification.
+/// Returns the id of a request for the log, shortened; empty for a notification.
 std::string id_text(const std::optional<json_rpc::Json>& id);
 
-/// One item's own, into `result`, which is the defaults: what its "meta" says instead. The error, if there is one.
+/// Overrides the defaults in `result` by the options in `meta`. Returns an error if `meta` is invalid.
 std::optional<json_rpc::Error> read_meta(const json_rpc::Json& meta, CallMeta& result);
 
-/// The reader of an answer may not have a further handle.
+/// The reader of an answer already has as many handles as it may have.
 class TooManyHandles : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
 
-/// The handles that one answer gives to its reader. One thread at a time.
+/// The handles that one answer issues to its reader. Not thread-safe.
 class HandleGrants {
 public:
     HandleGrants(service::ObjectTable& objects, Sessions& sessions, service::HandleOwner owner)
         : objects_(&objects), sessions_(&sessions), owner_(std::move(owner)) {}
 
-    /// What stands behind "$object" in the answer. Throws TooManyHandles.
+    /// Issues a handle of `object`. Returns the JSON for "$object" in the answer. Throws TooManyHandles.
     codec::Json describe(const ObjectPointer& object);
-    /// The answer does not go out: nobody will know of them.
+    /// Ends all handles issued so far. Call it when the answer is not sent, because its reader never learns their ids.
     void take_back();
 
 private:
@@ -66,31 +66,31 @@ private:
     std::vector<std::string> granted_;
 };
 
-/// Who gets the answer to a request, and how tensors and objects cross between them and us.
+/// The reply context of a request: its options, its session, and the transports between its client and the server.
 struct Recipient {
     CallMeta meta{};
-    std::string state_session{};            // of its calls of stateful functions; empty: none
-    std::shared_ptr<LocalClient> client{};  // whose memory can be shared; null: no local channel
-    std::unique_ptr<const UrlMedia> url{};  // where a result may stay in the server
-    FaultWatch memory{};                    // of what `client` offered, from before anything of it was read
+    std::string state_session{};            // the session for stateful functions; empty: none
+    std::shared_ptr<LocalClient> client{};  // its local channel, which shares memory; null: none
+    std::unique_ptr<const UrlMedia> url{};  // the transport `url`; null: the client did not ask for it
+    FaultWatch memory{};                    // watches memory of `client`; made before that memory is read
 
     const tensor::Media& media() const;
-    /// Why no tensor at all can be handed over just now: it takes them by shared memory only, and there is none left.
-    /// Empty: nothing is in the way.
+    /// Returns why no tensor can be sent now: the client accepts shared memory only, and none is left. Empty if tensors
+    /// can be sent.
     std::string busy() const;
 };
 
-/// Finds out. Thread-safe; all of its parts outlive it.
+/// Makes the reply contexts of requests. Thread-safe. All arguments of the constructor must outlive it.
 class Recipients {
 public:
     Recipients(Sessions& sessions, const LocalClients& local, const ServerValues& values)
         : sessions_(&sessions), local_(&local), values_(&values) {}
 
-    /// `meta` is the request's own member. An error for one that cannot be read, or a session that is none of the
-    /// principal's.
+    /// Fills in `recipient`. `meta` is the "meta" member of the request. Returns an error if `meta` is invalid, or if
+    /// it names a session that the principal does not have.
     std::optional<json_rpc::Error> find(const Principal& principal, const CallMeta& defaults,
                                         const json_rpc::Json& meta, Recipient& recipient) const;
-    /// The handles of one message to them.
+    /// Makes the object that issues handles to the recipient for one message.
     HandleGrants grants(const Principal& principal, const Recipient& recipient) const;
 
 private:

@@ -7,7 +7,7 @@
 
 namespace shared_tensor::server {
 
-/// Thrown inside an endpoint: its answer is this error, with that status of HTTP.
+/// Thrown inside an endpoint, which then answers with this HTTP status and this error.
 struct Refused {
     int status;
     json_rpc::Error error;
@@ -17,7 +17,7 @@ struct Refused {
     throw Refused{400, json_rpc::invalid_params(parameter, expected, got)};
 }
 
-/// Of the query of a URL: `known` lists those that there are.
+/// Rejects an unknown parameter in the query of a URL. `known` lists the parameters that exist.
 [[noreturn]] inline void refuse_parameter(std::string_view name, std::string_view known) {
     refuse(name, std::string("one of the parameters that there are: ").append(known), "an unknown parameter");
 }

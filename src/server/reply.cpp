@@ -11,7 +11,7 @@ namespace shared_tensor::server {
 
 namespace {
 
-/// `owner` lives as long as the part.
+/// `owner` is kept alive as long as the part.
 http::BodyPart part_of(std::string text, std::shared_ptr<const void> owner = nullptr) {
     struct Held {
         std::string text;
@@ -74,7 +74,7 @@ void print_error(const Json& id, const Error& error, json_rpc::LongText& out) {
     out += text;
 }
 
-/// The error instead of a value that can't be printed, or nothing. Throws TextTooLong.
+/// Prints a value. If the value cannot be printed, returns the error that is to be printed instead. Throws TextTooLong.
 std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange,
                                HandleGrants& grants, json_rpc::LongText& out) {
     try {
@@ -117,7 +117,7 @@ void print_outcome(const Json& id, const service::CallOutcome& outcome, tensor::
         error = too_long(limits.max_json_bytes);
     }
     out.set_limit(whole_limit);
-    // A plain value was made before: whoever made it looked at the memory then.
+    // A plain value does not lie in that memory: the memory was checked when the value was made.
     if (!error && !outcome.value()->is_plain() && memory.failed()) error = service::memory_failed();
     if (!error) return;
     grants.take_back();
@@ -178,7 +178,7 @@ http::Response refusal(int status, const Error& error) {
 
 json_rpc::Error too_many_requests(std::chrono::milliseconds wait) {
     Error error = json_rpc::busy(wait);
-    error.data["detail"] = "this client asks more often than it may: --max-client-requests a second";
+    error.data["detail"] = "this client sends more requests a second than --max-client-requests allows";
     return error;
 }
 

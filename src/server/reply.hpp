@@ -21,8 +21,8 @@
 
 namespace shared_tensor::server {
 
-/// An answer cannot be written on: its client is gone, or clients hold too many bytes already. A kind of lack of
-/// memory, so that it is handled wherever that is.
+/// Writing an answer was stopped: its client is gone, or the budget of bytes in flight is exhausted. Derived from
+/// std::bad_alloc, so that code that handles lack of memory handles it too.
 class ReplyStopped : public std::bad_alloc {
 public:
     explicit ReplyStopped(json_rpc::Error error) : error_(std::move(error)) {}
@@ -32,19 +32,20 @@ private:
     json_rpc::Error error_;
 };
 
-/// The JSON of an answer. Beyond 64 KiB it is kept in pieces of 1 MiB, which count as bytes in flight of its client,
-/// and before each of them the client is asked for: when it is gone, nobody wants the rest. One thread at a time.
+/// The JSON of an answer. Beyond 64 KiB it is kept in pieces of 1 MiB. Each piece counts as bytes in flight of the
+/// client, and before each piece the client's connection is checked. Throws ReplyStopped if the client is gone or the
+/// budget is exhausted. Not thread-safe.
 class ReplyText final : public json_rpc::LongText {
 public:
     static constexpr std::size_t kFirstPiece = std::size_t{64} << 10, kPiece = std::size_t{1} << 20;
 
-    /// All that is given outlives it. `client`: null where nobody can be asked.
+    /// The arguments must outlive it. `client` is null if the connection cannot be checked.
     ReplyText(const ServerValues& values, const Principal& principal, ClientWatch* client = nullptr)
         : LongText(kFirstPiece, kPiece), values_(&values), principal_(&principal), client_(client) {}
 
-    /// The text, which is empty afterwards. Each part keeps what counts the bytes.
+    /// Moves the text out. Each part keeps the reservation of its bytes alive.
     std::vector<http::BodyPart> take_parts();
-    /// As the beginning of a frame: its length, the text, and spaces up to the tensors (codec::frame_head).
+    /// The same as the beginning of a frame: the length, the text, and spaces up to the tensors (codec::frame_head).
     std::vector<http::BodyPart> take_frame();
 
 protected:
@@ -62,12 +63,12 @@ private:
     std::shared_ptr<Shares> shares_{};
 };
 
-/// Prints one answer; tensors go through `exchange` by its policy, objects as handles of `grants`. What can't be
-/// printed becomes the error that says why, and so does a value when `memory`, which its tensors may lie in, failed.
-/// Throws json_rpc::TextTooLong where the limit of `out` itself is too low.
+/// Prints one answer. Tensors go through `exchange` by its policy; objects become handles of `grants`. If the value
+/// cannot be printed, or memory that its tensors may lie in has failed (`memory`), prints an error that says why.
+/// Throws json_rpc::TextTooLong if the limit of `out` itself is too low.
 void print_outcome(const json_rpc::Json& id, const service::CallOutcome& outcome, tensor::TensorExchange& exchange,
                    HandleGrants& grants, const FaultWatch& memory, const ReplyLimits& limits, json_rpc::LongText& out);
-/// -32003 for a text that is longer than one answer may be.
+/// -32003 for an answer whose text is too long.
 json_rpc::Error too_long(std::size_t limit_bytes);
 /// -32003 for a tensor that cannot be written as `data`.
 json_rpc::Error too_many_elements(const tensor::TooManyElements& tensor);
@@ -75,13 +76,14 @@ json_rpc::Error too_many_elements(const tensor::TooManyElements& tensor);
 /// The HTTP answer around printed JSON: plain, or in frame form when tensors went by body.
 http::Response finish_reply(ReplyText json, const tensor::TensorExchange& exchange);
 
-/// What fails below JSON-RPC: a status of HTTP, with the error as body.
+/// An HTTP error status with `error` as its body, for failures below JSON-RPC.
 http::Response refusal(int status, const json_rpc::Error& error);
-/// A client that asks more often than it may (-32001).
+/// -32001 for a client that sends more requests than it may.
 json_rpc::Error too_many_requests(std::chrono::milliseconds wait);
-/// No thread can be spared for a request that waits (http::Exchange::may_take_long).
+/// -32001 for a request that waits, if no thread can be spared (http::Exchange::may_take_long).
 json_rpc::Error no_thread();
-/// 503 and Retry-After for the two errors that ask a client to come back; 200 for all others.
+/// Answers with `error`. The two errors that ask a client to come back (busy, shutting_down) get status 503 and
+/// Retry-After, all others status 200.
 http::Response error_reply(const json_rpc::Json& id, const json_rpc::Error& error);
 void set_status(http::Response& response, const json_rpc::Error& error);
 

@@ -48,7 +48,7 @@ http::Response busy(std::string_view reason) {
     return response;
 }
 
-/// RFC 9110, 11.6.1: a 401 names the way to log in.
+/// RFC 9110, 11.6.1: a 401 response names the authentication scheme.
 http::Response turn_away(const Refusal& refused) {
     if (refused.status == 503) return busy(refused.reason);
     http::Response response = refusal(refused.status, not_permitted(refused.reason));
@@ -63,15 +63,15 @@ http::Response too_many(std::chrono::milliseconds wait) {
     return response;
 }
 
-/// What a token must allow for a path under /tensors/, as if it were that method; empty: nothing.
+/// Returns the method that a token must allow for a request under /tensors/; empty if it need not allow any.
 std::string_view method_of_path(const http::RequestHead& head) {
-    const bool is_lease = head.path.starts_with("/tensors/l-");  // names begin otherwise; it is the caller's own
+    const bool is_lease = head.path.starts_with("/tensors/l-");  // no name begins so; the lease must be the caller's
     if (is_lease && (head.method == "GET" || head.method == "HEAD")) return {};
     const bool reads = head.method == "GET" || (head.method == "HEAD" && !is_about_upload(head));
     return reads ? "tensor.get" : "tensor.put";
 }
 
-/// A request for a WebSocket that did not become one.
+/// The answer to a request for a WebSocket that was not upgraded.
 http::Response not_upgraded(const http::RequestHead& head) {
     if (head.method != "GET") return wrong_method("GET");
     const std::string_view fault = http::fault_of_handshake(head);
@@ -87,19 +87,19 @@ http::Response not_upgraded(const http::RequestHead& head) {
 
 }  // namespace
 
-/// Found out once, from the head of the request, and valid until it is answered.
+/// What the head of a request says. Made once per request, and valid until the request is answered.
 struct Router::Admission final : http::Admission {
     enum class Path { rpc, tensor, socket, other };
     Admission(Path the_path, Principal principal) : path(the_path), who(std::move(principal)) {}
 
     const Path path;
-    const Principal who;    // with its permissions, and the budgets that it draws on
-    bool is_frame = false;  // JSON with tensors behind it; else only JSON (Path::rpc)
+    const Principal who;    // with its permissions and its budgets
+    bool is_frame = false;  // JSON followed by tensors; else only JSON (Path::rpc)
 };
 
 namespace {
 
-/// "Application/JSON; charset=utf-8" is "Application/JSON".
+/// Returns "Application/JSON" for "Application/JSON; charset=utf-8".
 std::string_view media_type_in(const http::Headers& headers) {
     const std::string_view value = headers.find("Content-Type").value_or("");
     return http::trim(value.substr(0, value.find(';')));
@@ -187,7 +187,7 @@ std::optional<http::WebSocketPlan> Router::upgrade(const http::RequestHead& head
     return parts_.sockets.plan(head, who);
 }
 
-/// Streams begin their answers themselves.
+/// Adds the headers for web pages to the answers that streams begin themselves.
 class Router::PageExchange final : public http::Exchange {
 public:
     PageExchange(http::Exchange& inner, const http::RequestHead& head, const Access& access)
@@ -224,7 +224,7 @@ http::Response Router::answer(http::Request request, http::Exchange& exchange) c
     if (admission.path == Path::other) return get(request.head.path);
     if (admission.who.is_revoked())
         return turn_away(
-            {401, "this server wants a token, and the one of this request was taken back while the request came"});
+            {401, "this server requires a token, and the token of this request was revoked while the request arrived"});
     if (admission.path == Path::tensor) return tensor(request, admission.who, exchange);
     return rpc(std::move(request), admission, exchange);
 }
@@ -246,7 +246,7 @@ http::Response Router::rpc(http::Request request, const Admission& admission, ht
     return refusal(503, json_rpc::out_of_memory("there is no memory for the request"));
 }
 
-/// A body that came compressed becomes what it was.
+/// Decompresses the body of a request.
 void Router::decode(http::Request& request, const Admission& admission) const {
     const Coding coding = known_coding(request.head.headers);
     if (coding == Coding::none) return;

@@ -14,7 +14,8 @@
 
 namespace shared_tensor::server {
 
-/// The HTTP face: who may speak, which path takes which method, how a body is read. Thread-safe.
+/// The HTTP handler of a server: checks access, path and method, decides how a body is read, and calls the endpoint.
+/// Thread-safe.
 class Router final : public http::Handler {
 public:
     struct Parts {
@@ -44,7 +45,7 @@ public:
 
 private:
     class PageExchange;
-    struct Admission;  // what admit() found out of a request, for handle()
+    struct Admission;  // the result of admit() for one request, used by handle()
     std::variant<http::BodyPlan, http::Response> plan(const http::RequestHead& head);
     std::optional<http::Response> reject(const http::RequestHead& head, const Admission& admission);
     http::Response answer(http::Request request, http::Exchange& exchange) const;
@@ -54,7 +55,7 @@ private:
     void decode(http::Request& request, const Admission& admission) const;
 
     Parts parts_;
-    mutable BufferPool buffers_;  ///< of bodies that came compressed
+    mutable BufferPool buffers_;  ///< for decompressed bodies
 };
 
 }  // namespace shared_tensor::server

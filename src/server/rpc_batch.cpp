@@ -1,4 +1,4 @@
-// Batches: items run at once, but for those that name the results of others.
+// Batches: all items run at once, except items that use results of other items.
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,8 @@ using service::make_outcome;
 
 namespace {
 
-/// Something that others wait for has ended, or the client has gone. Shared with whoever tells.
+/// Signals that a call which other items wait for has ended, or that the client is gone. Shared with the callbacks that
+/// signal it.
 class Progress {
 public:
     void tell() {
@@ -34,7 +35,7 @@ private:
     Guarded<bool> happened_{false};
 };
 
-/// Methods of the daemon's that may take their time on this thread.
+/// The daemon's own methods that may block this thread.
 bool may_wait(const std::string& method) {
     static constexpr std::array<std::string_view, 3> kWaiting = {"task.wait", "task.result", "tensor.watch"};
     return std::find(kWaiting.begin(), kWaiting.end(), method) != kWaiting.end();
@@ -42,8 +43,8 @@ bool may_wait(const std::string& method) {
 
 }  // namespace
 
-/// The items of a batch while some of them wait for others. Everything happens on the connection's thread: it is told
-/// when a call ends, and starts those that it held up.
+/// Runs the items of a batch of which some wait for others. All work is done on the connection thread: it waits for the
+/// end of calls, and starts the items that waited for them.
 class RpcEndpoint::Flow {
 public:
     Flow(const RpcEndpoint& endpoint, Message& message, std::vector<Item>& items, const CallMeta& defaults)
@@ -54,7 +55,7 @@ public:
         }
     }
 
-    /// Until every item was started, or has its outcome.
+    /// Returns when every item was started or has an outcome.
     void run() {
         start_ready();
         if (all_started()) return;
@@ -72,7 +73,7 @@ private:
         return std::all_of(items_->begin(), items_->end(), [](const Item& item) { return item.started; });
     }
 
-    /// True when there were some.
+    /// Starts the items whose inputs are known. Returns whether there were any.
     bool start_ready() {
         bool any = false;
         for (Item& item : *items_) {
@@ -105,7 +106,7 @@ private:
         }
     }
 
-    /// Outcomes of calls that have ended, or whose time is over.
+    /// Takes the outcomes of calls that have ended or whose deadline is over.
     void collect() {
         const SteadyTime now = real_clock().now();
         for (Item& item : *items_) {
@@ -115,7 +116,8 @@ private:
         }
     }
 
-    /// The first of the daemon's own methods whose result somebody waits for; false when there is none.
+    /// Runs the first of the daemon's own methods whose result another item uses. `waiting_ones` selects the methods
+    /// that may block or the others. Returns false if there is none.
     bool run_builtin(bool waiting_ones) {
         for (Item& item : *items_) {
             const bool next = item.wanted && item.started && item.builtin() != nullptr && item.outcome == nullptr;
@@ -126,7 +128,7 @@ private:
         return false;
     }
 
-    /// Until one of the calls ends that others wait for; false when there is none.
+    /// Waits until a call ends whose result another item uses. Returns false if there is none.
     bool await_call() {
         SteadyTime deadline = SteadyTime::max();
         bool any = false;
@@ -143,7 +145,8 @@ private:
         for (Item& item : *items_) {
             if (item.started) continue;
             item.started = true;
-            item.outcome = make_outcome(json_rpc::cancelled("the client went before the items that this one needs"));
+            item.outcome = make_outcome(
+                json_rpc::cancelled("the client left before the items ended whose results this item uses"));
         }
     }
 

@@ -16,14 +16,14 @@ using service::make_outcome;
 
 namespace {
 
-/// With three digits behind the point.
+/// Appends milliseconds with three decimals.
 void append_milliseconds(std::string& text, std::chrono::nanoseconds time) {
     const auto microseconds = std::chrono::round<std::chrono::microseconds>(time).count();
     const std::string digits = std::to_string(1000 + microseconds % 1000);
     text.append(std::to_string(microseconds / 1000)).append(1, '.').append(digits, 1);
 }
 
-/// For Server-Timing (W3C): milliseconds.
+/// The value of Server-Timing (W3C), in milliseconds.
 std::string timing(std::chrono::nanoseconds queue, std::chrono::nanoseconds compute) {
     std::string text = "queue;dur=";
     append_milliseconds(text, queue);
@@ -32,7 +32,7 @@ std::string timing(std::chrono::nanoseconds queue, std::chrono::nanoseconds comp
     return text;
 }
 
-/// Methods of the daemon's own that may keep their thread for long.
+/// The daemon's own methods that may occupy their thread for long.
 bool takes_long(std::string_view method) {
     constexpr std::array<std::string_view, 5> kLong = {"task.wait", "task.result", "tensor.watch", "model.load",
                                                        "model.unload"};
@@ -47,7 +47,7 @@ std::variant<codec::Frame, Error> split(const http::Request& request, bool is_fr
         "the body is no frame: 8 bytes little endian N, N bytes of JSON with 8 + N a multiple of 64, tensors");
 }
 
-/// Null for a batch, and for what is no request.
+/// Returns the request of a message; null for a batch or an invalid request.
 const json_rpc::Request* only_request(const json_rpc::Message& message) {
     return message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
 }
@@ -155,7 +155,7 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
         return;
     }
     if (is_builtin) return;
-    // Before it runs: a client that gets -32001 may call again.
+    // Checked before the call runs: a client that gets -32001 may call again.
     if (const std::string reason = item.to.busy(); !reason.empty()) {
         item.outcome = make_outcome(json_rpc::busy(std::chrono::seconds(1), reason));
         return;
@@ -163,8 +163,8 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
     start_call(message, item);
 }
 
-/// Whether the function may read device memory of its caller where it lies: the call does not outlive its request, and
-/// nobody else gets its result.
+/// Whether the function may read the caller's device memory in place: only if the call does not outlive its request,
+/// and no other caller gets its result.
 bool RpcEndpoint::may_borrow(const FunctionOptions& options, const Item& item) {
     return options.borrows && !options.cached && item.to.meta.idempotency_key.empty() &&
            !item.request.is_notification();
@@ -174,7 +174,7 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
     const auto& function = item.target->function;
     message.exchange.set_borrow(function != nullptr && may_borrow(function->shared->options(), item));
     auto timeout = item.to.meta.timeout;
-    if (timeout && !item.inputs.empty()) {  // it waited for them: its time began with the message
+    if (timeout && !item.inputs.empty()) {  // the time for which it waited for them counts
         *timeout -= std::chrono::duration_cast<std::chrono::milliseconds>(real_clock().now() - message.begun);
         timeout = std::max(*timeout, std::chrono::milliseconds(0));
     }
@@ -220,7 +220,7 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
         item.outcome = run_builtin(message, item, *builtin);
         return;
     }
-    if (item.waiter == nullptr) return;  // a notification that goes on by itself
+    if (item.waiter == nullptr) return;  // a notification, which needs no answer
     item.outcome = message.client.wait(item.waiter, item.deadline);
     const std::shared_ptr<service::Execution> execution = item.waiter->execution();
     item.waiter.reset();
@@ -229,9 +229,9 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
     if (item.outcome) {
         message.exchange.count_copied(execution->take_copied());
     } else {
-        execution->own_arguments();  // it may go on, and its caller is about to be answered
+        execution->own_arguments();  // the function may go on after the caller was answered
         message.exchange.count_copied(execution->take_copied());
-        // Its local channel may have been closed alone, and then it reads this.
+        // If only the local channel was closed, the client still reads this answer.
         item.outcome = make_outcome(
             message.client.known_gone()
                 ? json_rpc::cancelled("the client's local channel was closed")

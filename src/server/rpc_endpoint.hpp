@@ -11,8 +11,8 @@
 
 namespace shared_tensor::server {
 
-/// JSON-RPC messages, of POST /jsonrpc and of WebSockets: one in, one answer out. Thread-safe; answer() blocks until
-/// all of its calls have ended, their deadline is past or the client is gone.
+/// Answers JSON-RPC messages from POST /jsonrpc and from WebSockets. Thread-safe. answer() blocks until all calls of
+/// the message have ended, their deadline is over, or the client is gone.
 class RpcEndpoint {
 public:
     RpcEndpoint(service::Dispatcher& dispatcher, const Builtins& builtins, const Recipients& recipients,
@@ -27,11 +27,11 @@ public:
           parsing_(parsing),
           replies_(replies) {}
 
-    /// `is_frame`: the body is JSON with tensors behind it; else it is JSON.
+    /// `is_frame`: the body is JSON followed by tensors; else it is only JSON.
     http::Response answer(const http::Request& request, bool is_frame, const Principal& principal,
                           http::Exchange& exchange) const;
 
-    /// What the method of a request names: a method of the daemon's own, a shared function, or nothing.
+    /// The target of a method name: one of the daemon's own methods, a shared function, or neither.
     struct Target {
         const Builtins::Method* builtin = nullptr;
         service::FunctionTable::EntryPointer function{};
@@ -39,21 +39,21 @@ public:
     };
     Target find(std::string_view method) const;
 
-    /// A message, and the bytes of its tensors.
+    /// A parsed message, and the bytes of its tensors.
     struct Received {
         json_rpc::Message message;
         tensor::Incoming tensors;
-        std::optional<Target> target{};  ///< of its only request, where the caller has looked it up
+        std::optional<Target> target{};  ///< of its only request, if the caller looked it up
     };
     std::variant<json_rpc::Message, json_rpc::Response> parse(std::string_view json) const;
-    /// For a message on a WebSocket the answer's status has no meaning, but for 204: there is no answer.
+    /// Answers a message of a WebSocket. The status of the answer means nothing there, except 204: there is no answer.
     http::Response answer(Received received, const CallDefaults& defaults, const Principal& principal,
                           http::Exchange& exchange) const;
 
 private:
     struct Item;     // one request of the message, from its start to its outcome
-    struct Message;  // what its items share
-    class Flow;      // of a batch whose items need each other
+    struct Message;  // the state that its items share
+    class Flow;      // runs a batch whose items use results of other items
 
     http::Response answer_items(Message& message, Received received, const CallMeta& defaults) const;
     http::Response answer_one(Message& message, Item& item) const;

@@ -1,6 +1,6 @@
 #pragma once
 
-// What a message and its items are while RpcEndpoint answers them.
+// The state of a message and of its items while RpcEndpoint answers them.
 
 #include <memory>
 #include <string>
@@ -25,13 +25,13 @@ struct RpcEndpoint::Item {
     json_rpc::Request request{};
     Recipient to{};
     std::optional<Target> target{};                        // none until it is looked up
-    std::shared_ptr<service::Execution::Waiter> waiter{};  // shared with the watch of the client
+    std::shared_ptr<service::Execution::Waiter> waiter{};  // shared with the ClientWatch
     SteadyTime deadline{};
     service::OutcomePointer outcome{};
-    std::vector<std::size_t> inputs{};  // items of the batch whose results it names
-    bool wanted = false;                // others name its result
+    std::vector<std::size_t> inputs{};  // the items of the batch whose results it uses
+    bool wanted = false;                // other items use its result
     bool started = false;
-    std::chrono::nanoseconds queue{0}, compute{0};  // how long it waited to run, and what its function took
+    std::chrono::nanoseconds queue{0}, compute{0};  // how long it waited to run, and how long its function ran
 
     const Builtins::Method* builtin() const { return target ? target->builtin : nullptr; }
     json_rpc::Json id() const { return request.id.value_or(nullptr); }

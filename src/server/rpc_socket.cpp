@@ -20,9 +20,9 @@ std::string text_of(const Json& id) {
     return text;
 }
 
-constexpr std::uint64_t kMostUnread = 64 << 20;  // bytes that wait for a peer which sends more requests
+constexpr std::uint64_t kMostUnread = 64 << 20;  // unsent bytes, for a peer that sends further requests
 
-/// The only request of a message, null for a batch and for what is no request.
+/// Returns the request of a message; null for a batch or an invalid request.
 const json_rpc::Request* only_request(const json_rpc::Message& message) {
     return message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
 }
@@ -33,16 +33,16 @@ struct RpcSocket::Message {
     json_rpc::Message parsed;
     std::span<const std::byte> tensors{};
     std::shared_ptr<PooledBuffer> bytes{};
-    std::string_view json{};       ///< in these
+    std::string_view json{};       ///< a view into `bytes`
     RpcEndpoint::Target target{};  ///< of the only request
 };
 
-/// The only one.
+/// Moves the only request out of the message.
 json_rpc::Request RpcSocket::take_request(Message& message) {
     return std::move(std::get<json_rpc::Request>(message.parsed.items.front()));
 }
 
-/// One call that waits: it hears when the socket ends.
+/// The Exchange of one call. It reports the end of the socket as the end of the client.
 class RpcSocket::Exchange final : public http::Exchange {
 public:
     explicit Exchange(std::shared_ptr<RpcSocket> socket) : socket_(std::move(socket)) {}
@@ -121,15 +121,15 @@ void RpcSocket::leave_revoked() {
     if (principal_.is_revoked()) break_off("the token is not valid any more");
 }
 
-/// The answer to a request, or to a whole batch; nothing to a notification.
+/// Answers a request or a whole batch with an error. A notification gets no answer.
 void RpcSocket::refuse(const json_rpc::Request* request, const Error& error) {
     if (request != nullptr && request->is_notification()) return;
     answer_with(request != nullptr ? request->id.value_or(nullptr) : Json(), error);
 }
 
-/// Of a peer that asks and asks and reads no answer nothing more is taken.
+/// Closes the socket of a peer that sends requests but does not read the answers.
 void RpcSocket::answer_with(const Json& id, const Error& error) {
-    if (socket_->unsent() > kMostUnread) return break_off("answers are not read");
+    if (socket_->unsent() > kMostUnread) return break_off("the client sends requests but does not read the answers");
     std::string text;
     json_rpc::print({id, error}, text);
     out_->say(std::move(text));
@@ -176,7 +176,7 @@ void RpcSocket::take_word(json_rpc::Request request, Message message) {
     hear(word, std::move(item));
 }
 
-/// Messages for a finished call are ignored: they were on their way. Before a call is ready it can only be cancelled.
+/// Messages for a finished call are ignored: they were on their way. Before stream.ready a call can only be cancelled.
 void RpcSocket::hear(const streams::Word& word, streams::Item item) {
     const std::string key = text_of(word.call);
     std::shared_ptr<StreamCall> call;
@@ -191,13 +191,13 @@ void RpcSocket::hear(const streams::Word& word, streams::Item item) {
         if (too_early) found->second |= word.kind == streams::Word::Kind::cancel;
     });
     if (too_early && word.kind != streams::Word::Kind::cancel)
-        return break_off("a call is not ready before stream.ready");
+        return break_off("messages of a call must not be sent before stream.ready");
     if (call == nullptr) return;
     if (word.kind == streams::Word::Kind::cancel) {
         if (execution != nullptr) execution->cancel();
         return;
     }
-    if (word.kind == streams::Word::Kind::ready) return break_off("stream.ready is the server's to say");
+    if (word.kind == streams::Word::Kind::ready) return break_off("only the server may send stream.ready");
     const std::string fault = call->take(word, std::move(item));
     if (!fault.empty()) break_off(fault);
 }
@@ -252,7 +252,7 @@ void RpcSocket::answer(Message message) {
     }
 }
 
-/// Runs it to its end, here.
+/// Runs the call to its end on this thread.
 void RpcSocket::open_stream(const json_rpc::Request& request, const Message& message) {
     const Json id = request.id.value_or(nullptr);
     const std::string key = text_of(id);
@@ -286,11 +286,11 @@ void RpcSocket::open_stream(const json_rpc::Request& request, const Message& mes
     run.execution()->observe({{}, {}, [self = shared_from_this(), call](const service::OutcomePointer& outcome) {
                                   self->finish_stream(*call, *outcome);
                               }});
-    entered = false;  // its end leaves, and the id may be another call's before the function has returned
+    entered = false;  // finish_stream() calls leave(); then another call may use the id, even before run() returns
     run.run();
 }
 
-/// False when its id is in use.
+/// Returns false if the id of the call is in use.
 bool RpcSocket::enter(const std::shared_ptr<StreamCall>& call) {
     const std::string key = text_of(call->id());
     return calls_.with([&](Calls& calls) { return calls.streams.emplace(key, call).second; });
@@ -303,14 +303,14 @@ void RpcSocket::leave(const std::string& key) {
     });
 }
 
-/// The end of its streams, and the answer. What the function says later of them is not heard.
+/// Ends the streams of a call and sends its answer. Later messages of its function are dropped.
 void RpcSocket::finish_stream(StreamCall& call, const service::CallOutcome& outcome) {
     leave(text_of(call.id()));
     try {
         call.finish(outcome, parts_.replies);
     } catch (const std::exception& error) {
         log::error("an answer could not be made: ", error.what());
-        out_->give_up();  // its client hears that there is none
+        out_->give_up();  // closes the connection, so that the client does not wait for an answer
     }
 }
 

@@ -17,7 +17,7 @@
 
 namespace shared_tensor::server {
 
-/// What all WebSockets of a server share. It outlives them.
+/// The parts that all WebSockets of a server share. They must outlive the WebSockets.
 struct SocketParts {
     const RpcEndpoint& rpc;
     const StreamOpener& opener;
@@ -28,37 +28,39 @@ struct SocketParts {
     http::WebSocketLimits transport;
 };
 
-/// One WebSocket: JSON-RPC messages in both directions, each answered when it is done, and the items of calls that
-/// stream. Its running thread reads, or a function that waits for an item; calls run on threads of their own. Shared by
-/// these: what still runs when the socket ends was cancelled and may say what it likes.
+/// One WebSocket: JSON-RPC messages in both directions, and the items of calls that stream. Each message is answered
+/// when its calls have ended. The thread in run() reads the socket, or a function that waits for an item reads it
+/// (inline read). Calls run on threads of their own. All these threads share this object: a call that still runs when
+/// the socket ends has been cancelled, and whatever it sends is dropped.
 class RpcSocket final : public std::enable_shared_from_this<RpcSocket> {
 public:
     using Work = std::function<void()>;
     using Threads = ElasticPool<Work>;
-    /// `headers` are those of the handshake.
+    /// `headers` are the headers of the handshake.
     RpcSocket(const SocketParts& parts, Threads& threads, std::shared_ptr<http::WebSocket> socket,
               const http::Headers& headers, Principal principal);
 
-    /// Until the end of the socket; then all of its calls are cancelled.
+    /// Reads messages until the socket ends, then cancels all of its calls.
     void run();
-    /// Takes no further call, and closes once it has none.
+    /// Rejects new calls, and closes the socket when its last call has ended.
     void drain();
-    /// Closes now.
+    /// Closes the socket now.
     void close();
-    /// Closes if its principal's token is valid no more.
+    /// Closes the socket if its principal's token was revoked.
     void leave_revoked();
 
 private:
     class Exchange;
-    struct Message;  // one that came
+    struct Message;  // a received message
     struct Calls {
         std::size_t running = 0;
         bool draining = false;
-        std::unordered_map<std::string, std::weak_ptr<StreamCall>> streams;             ///< by the text of their ids
-        std::unordered_map<std::string, std::weak_ptr<service::Execution>> executions;  ///< of these, likewise
-        std::unordered_map<const void*, std::shared_ptr<http::GoneWatch>> watches;      ///< of calls that wait
-        std::unordered_map<std::string, std::shared_ptr<TaskWatches::Watch>> tasks;     ///< by their ids
-        std::unordered_map<std::string, bool> opening;  ///< calls that stream and are not ready: cancelled?
+        /// Calls that stream, by the text of their ids.
+        std::unordered_map<std::string, std::weak_ptr<StreamCall>> streams;
+        std::unordered_map<std::string, std::weak_ptr<service::Execution>> executions;
+        std::unordered_map<const void*, std::shared_ptr<http::GoneWatch>> watches;   ///< calls that wait, by Exchange
+        std::unordered_map<std::string, std::shared_ptr<TaskWatches::Watch>> tasks;  ///< by task id
+        std::unordered_map<std::string, bool> opening;  ///< those that stream, before stream.ready; true: cancelled
         bool gone = false;
     };
 
@@ -85,9 +87,9 @@ private:
     Threads& threads_;
     const std::shared_ptr<http::WebSocket> socket_;
     const std::shared_ptr<SocketOut> out_;
-    const CallDefaults defaults_;  ///< of its messages: what the headers of the handshake say
+    const CallDefaults defaults_;  ///< options of its messages, from the headers of the handshake
     const Principal principal_;
-    streams::LastItem last_item_;  ///< of whichever thread reads
+    streams::LastItem last_item_;  ///< used only by the thread that reads the socket
     Guarded<Calls> calls_;
 };
 

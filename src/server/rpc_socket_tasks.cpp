@@ -1,4 +1,4 @@
-// Tasks that a WebSocket watches.
+// Task subscriptions of a WebSocket.
 
 #include "json_rpc/print.hpp"
 #include "server/methods.hpp"
@@ -10,12 +10,13 @@ using json_rpc::Json;
 
 namespace {
 
-/// Tasks that one socket watches; a client asks for the state of further ones. Each costs some hundred bytes.
+/// The limit of task subscriptions of one socket. A client can ask for the state of further tasks. Each subscription
+/// costs some hundred bytes.
 constexpr std::size_t kMaxWatches = 1000;
 
 }  // namespace
 
-/// The answer says what the task is now; task.changed tells what comes then.
+/// The answer is the current state of the task; task.changed notifications report later states.
 void RpcSocket::watch_task(const json_rpc::Request& request) {
     if (request.is_notification()) return;
     const Json id = *request.id;
@@ -26,7 +27,7 @@ void RpcSocket::watch_task(const json_rpc::Request& request) {
             parts_.watches.watch(task, owner, [weak = weak_from_this(), out = out_, task](const tasks::TaskInfo* info) {
                 const auto self = weak.lock();
                 const bool over = info == nullptr || tasks::is_terminal(info->state);
-                if (self != nullptr && over) self->forget_watch(task);  // first: its end may bring the next one
+                if (self != nullptr && over) self->forget_watch(task);  // first: the client may now watch the next task
                 if (info == nullptr) return;
                 std::string text;
                 json_rpc::print({"task.changed", to_json(*info), std::nullopt, nullptr}, text);
@@ -50,7 +51,7 @@ void RpcSocket::watch_task(const json_rpc::Request& request) {
 }
 
 void RpcSocket::forget_watch(const std::string& task) {
-    std::shared_ptr<TaskWatches::Watch> gone;  // outside the lock
+    std::shared_ptr<TaskWatches::Watch> gone;  // destroyed without the lock
     calls_.with([&](Calls& calls) {
         const auto found = calls.tasks.find(task);
         if (found == calls.tasks.end()) return;

@@ -37,7 +37,7 @@ namespace shared_tensor {
 
 namespace {
 
-using namespace server;  // NOLINT(google-build-using-namespace): the rooms that this file wires together
+using namespace server;  // NOLINT(google-build-using-namespace): this file wires the module together
 
 constexpr std::chrono::milliseconds kTendEvery{200};
 constexpr std::chrono::milliseconds kFlushTime{1'000};
@@ -50,7 +50,7 @@ http::ServerOptions http_options(const ServerOptions& options) {
     return {{options.http}, options.host, options.port, options.unix_socket, Credentials::tls_of(options)};
 }
 
-/// Tensors up to this size lie in segments together: each segment takes a descriptor.
+/// Tensors up to this size share segments, because each segment takes a descriptor.
 constexpr std::size_t kSmallTensor = std::size_t{64} << 10;
 
 shm::PoolLimits pool_limits(const SharedMemoryLimits& all) {
@@ -59,7 +59,7 @@ shm::PoolLimits pool_limits(const SharedMemoryLimits& all) {
 
 using Frameworks = std::set<const detail::Framework*>;
 
-/// Where functions or models could do nothing with tensors on GPUs, none are handed over by this server.
+/// If the framework of functions or models cannot use GPUs, this server shares no tensors on GPUs.
 tensor::Viability switch_on_cuda(tensor::Devices& devices, const Frameworks& frameworks) {
     if (tensor::Viability seen = tensor::cuda_device().viable(); !seen) return seen;
     for (const detail::Framework* framework : frameworks) {
@@ -72,17 +72,17 @@ tensor::Viability switch_on_cuda(tensor::Devices& devices, const Frameworks& fra
     return devices.use_cuda(tensor::UseCuda::if_found);
 }
 
-/// Devices belong to the process: what one server switched on stays so.
+/// Devices belong to the process: devices that one server switched on stay on.
 void switch_on_devices(const ServerOptions& options, const Frameworks& frameworks) {
-    tensor::Devices& devices = tensor::Devices::of_process();  // its thread starts now: later there may be no more
+    tensor::Devices& devices = tensor::Devices::of_process();  // its thread starts now: later no thread may be left
     if (options.cuda == "off") return;
     const auto usable = switch_on_cuda(devices, frameworks);
     if (!usable && options.cuda == "on") throw std::runtime_error("CUDA cannot be used: " + usable.reason);
     log::debug(usable ? "CUDA tensors are shared" : "CUDA tensors are not shared: ", usable.reason);
 }
 
-/// Null where no model can come. Before requests are served, so that the operator sees what is missing, and no
-/// request waits for it.
+/// Loads libtorch if the server may have models; else returns null. It is loaded before requests are served: so the
+/// operator sees what is missing, and no request waits for it.
 const models::TorchModels* torch_for_models(const ServerOptions& options) {
     if (options.models.empty() && options.model_folders.empty()) return nullptr;
     return &models::load_torch(options.libtorch);
@@ -96,7 +96,7 @@ Frameworks frameworks_of(const Registry& registry, const models::TorchModels* mo
     return all;
 }
 
-/// A client may hold half of what all may hold, so that it keeps no others out.
+/// One client may hold half of each limit, so that it cannot keep other clients out.
 Clients::Limits client_limits(const ServerOptions& options) {
     const std::size_t connections = options.http.max_client_connections;
     return {options.http.max_client_requests,
@@ -107,16 +107,16 @@ Clients::Limits client_limits(const ServerOptions& options) {
             share_of_one_client(options.shared_memory.max_segments / 2)};
 }
 
-/// A token that crosses a network in the clear is anybody's.
+/// Everybody on the network can read a token that is sent without TLS.
 void warn_of_plain_tokens(const ServerOptions& options) {
     const bool is_remote = !options.host.empty() && !is_loopback_host(options.host);
     if (is_remote && options.tls.certificate.empty() && !options.insecure)
         log::warn(
-            "tokens come unencrypted: give the server a certificate (--tls-certificate, --tls-key), or put a proxy "
+            "tokens are sent unencrypted: give the server a certificate (--tls-certificate, --tls-key), or put a proxy "
             "with TLS in front of it");
 }
 
-/// Ends a WebSocket whose other side sends nothing for so long, not even the answer to a ping. Proxies wait as long.
+/// A WebSocket ends if its peer sends nothing for this time, not even the answer to a ping. Proxies wait as long.
 constexpr std::chrono::milliseconds kSocketIdle{60'000};
 
 http::WebSocketLimits web_socket_limits(const ServerOptions& options) {
@@ -195,7 +195,7 @@ public:
 
     ~Impl() {
         stop(std::chrono::milliseconds(0));
-        local_.stop();  // also of a start that failed: its end tells of sessions
+        local_.stop();  // also if start() failed: it ends sessions, and their callback uses other members
     }
 
     bool is_here() const { return process_.is_here(); }
@@ -204,7 +204,7 @@ public:
         if (!is_here()) throw std::logic_error("this server belongs to the process that this one was forked from");
         warn_of_plain_tokens(options_);
         check_placements();
-        closer();  // its thread starts now: later there may be no more threads
+        closer();  // its thread starts now: later no thread may be left
         transport_.start();
         access_.set_port(transport_.port());
         start_local();
@@ -268,7 +268,7 @@ private:
         open_rpc_.set_methods(builtins_.descriptions());
     }
 
-    /// A function that wants a device which is not there fails here, and not at its first call.
+    /// A function that needs a device which does not exist makes start() fail, and not its first call.
     void check_placements() const {
         for (const auto& entry : dispatcher_.functions().all()) {
             const SharedFunction& function = *entry->shared;
@@ -278,7 +278,7 @@ private:
         }
     }
 
-    /// Without it all goes on by HTTP.
+    /// Without a local channel the server works over HTTP only.
     void start_local() {
         try {
             const std::string path = local_socket_path(options_, options_.host.empty() ? 0 : port());
@@ -293,7 +293,7 @@ private:
         }
     }
 
-    /// What {"$ref": "name"} finds.
+    /// Finds the value of {"$ref": "name"}.
     NamedValues named_values() const {
         return [this](std::string_view name, const Principal& who) { return names_.value(who.name, name); };
     }
@@ -328,7 +328,7 @@ private:
     NamedTensors names_;
     service::UploadTable uploads_;
     WayTotals ways_;
-    TaskWatches watches_;  ///< before the dispatcher, whose tasks tell it how they go to the last
+    TaskWatches watches_;  ///< before the dispatcher, whose tasks report changes until they end
     service::Dispatcher dispatcher_;
     models::ModelTable models_;
     service::OpenRpc open_rpc_;
@@ -341,18 +341,18 @@ private:
     Router router_;
     http::Server transport_;
     LocalSocketAlias alias_;
-    HeapTrimmer heap_;  ///< tended by the housekeeper
+    HeapTrimmer heap_;  ///< used by the maintenance thread
     std::optional<Housekeeper> housekeeper_;
     SteadyTime started_{};
     std::string local_reason_;  ///< why there is no local channel; empty: there is one
     std::atomic<bool> running_{false};
 };
 
-// NOLINTNEXTLINE(performance-unnecessary-value-param): the functions are the server's from here
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the server owns the functions from here on
 Server::Server(Registry registry, ServerOptions options)
     : impl_(std::make_unique<Impl>(registry, std::move(options))) {}
 Server::~Server() {
-    if (!impl_->is_here()) static_cast<void>(impl_.release());  // a forked child's copy: its threads are not there
+    if (!impl_->is_here()) static_cast<void>(impl_.release());  // a copy in a forked child has no threads
 }
 
 void Server::start() { impl_->start(); }

@@ -17,7 +17,7 @@
 
 namespace shared_tensor::server {
 
-/// Whom `server.info` asks; all of it lives longer than the call.
+/// The sources of `server.info`. All of them must outlive the call.
 struct InfoSources {
     const ServerOptions& options;
     const std::string& epoch;
@@ -35,8 +35,8 @@ struct InfoSources {
     const WayFacts& way_facts;
 };
 
-/// What `server.info` tells: name, version, epoch, uptime, ways of transport with the reason for each no, limits,
-/// totals.
+/// Returns the result of `server.info`: name, version, epoch, uptime, limits, totals, and the transports, each with the
+/// reason if it cannot be used.
 json_rpc::Json server_info(const InfoSources& sources);
 
 }  // namespace shared_tensor::server

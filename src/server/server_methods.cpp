@@ -20,13 +20,13 @@ using Facts = std::optional<ClientFacts::List>;
 Json ways() { return map_of(object({{"usable", "boolean"}, {"reason?", "string"}})); }
 
 Json open_session(const ServerMethodParts& parts, const BuiltinCall& call, const ClientFacts& client) {
-    parts.sessions.expire();  // places of those that are over
+    parts.sessions.expire();  // frees the places of expired sessions
     auto place = call.principal.use != nullptr ? call.principal.use->sessions.take(1) : Budget::Share();
     const auto token = place ? parts.sessions.open(call.principal.name, {0, true}, std::move(*place)) : std::nullopt;
     if (!token) {
         throw MethodError(json_rpc::busy(std::chrono::seconds(1),
-                                         "this client has, or all together have, as many sessions as they may: close "
-                                         "some, or raise --max-sessions"));
+                                         "this client, or all clients together, have as many sessions as allowed: "
+                                         "close some, or raise --max-sessions"));
     }
     const WayFacts facts = parts.way_facts();
     Json opened{{"session", *token},

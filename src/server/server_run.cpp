@@ -18,7 +18,7 @@ namespace {
 
 std::atomic<int> signal_event{-1};
 
-/// Only what a handler of signals may do.
+/// Calls only functions that a signal handler may call.
 extern "C" void note_ending_signal(int) {
     const int saved = errno;
     const std::uint64_t one = 1;
@@ -26,7 +26,7 @@ extern "C" void note_ending_signal(int) {
     errno = saved;
 }
 
-/// While it lives, SIGTERM and SIGINT make wait() return. One a process.
+/// While it lives, SIGTERM and SIGINT make wait() return. A process may have only one.
 class EndingSignals {
 public:
     EndingSignals() : event_(::eventfd(0, EFD_CLOEXEC)) {

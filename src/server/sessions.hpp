@@ -17,32 +17,33 @@
 
 namespace shared_tensor::server {
 
-/// Sessions: a token that ties a client's calls together. They end by session.close, when idle, or, if they belong to a
-/// local channel, with that and not before.
+/// The sessions of clients. The token of a session ties a client's calls together. A session ends by session.close, or
+/// when it is idle. A session of a local channel does not end when it is idle, but with the channel.
 /// Thread safety: all methods from any thread.
 class Sessions {
 public:
     explicit Sessions(SessionLimits limits, const Clock& clock = real_clock()) : limits_(limits), clock_(&clock) {}
 
-    /// Called with a session's token after it ended; set before use. Must not block.
+    /// `closed` is called with the token of each session that has ended. It must not block. Set it before use.
     void on_closed(std::function<void(std::string_view)> closed) { closed_ = std::move(closed); }
 
-    /// What a session is beside its token.
+    /// The properties of a session.
     struct Kind {
         std::uint64_t channel = 0;  ///< of the client's local channel; 0: none
-        bool keeps_state = true;    ///< calls of stateful functions go on from one another
+        bool keeps_state = true;    ///< its calls of stateful functions share state
     };
-    /// The token of a new session (128 random bits behind "s-"), or nothing when there are too many of that owner's
-    /// channel, or without one. `place` is kept while the session lives.
+    /// Opens a session and returns its token ("s-" and 128 random bits). Returns nothing if the channel, or all clients
+    /// without a channel together, have as many sessions as they may. Keeps `place` while the session lives.
     std::optional<std::string> open(const std::string& owner, Kind kind = {0, true}, Budget::Share place = {});
-    /// Of a living session of that owner, else nothing; counts as use.
+    /// Returns the properties of the session and counts as use of it. Returns nothing if the session has ended or
+    /// belongs to another owner.
     std::optional<Kind> touch(std::string_view token, std::string_view owner);
-    /// Anybody's; does not count as use.
+    /// Whether the session exists, whatever its owner. Does not count as use.
     bool is_open(const std::string& token) const;
     bool close(std::string_view token, std::string_view owner);
-    /// All sessions of a channel that is gone.
+    /// Ends all sessions of a channel that has ended.
     void close_channel(std::uint64_t channel);
-    void expire();  ///< housekeeping
+    void expire();  ///< maintenance: ends idle sessions
     std::size_t size() const;
     const SessionLimits& limits() const { return limits_; }
 
@@ -52,8 +53,8 @@ private:
         Kind kind;
         Budget::Share place;
     };
-    using Table = OwnedTable<Session, std::uint64_t>;  ///< the owner is Kind::channel
-    /// Of a session that is used now.
+    using Table = OwnedTable<Session, std::uint64_t>;  ///< the owner of an entry is Kind::channel
+    /// The deadline of a session that is used now.
     SteadyTime deadline(const Kind& kind) const {
         return kind.channel == 0 ? clock_->now() + limits_.idle : Table::kNever;
     }

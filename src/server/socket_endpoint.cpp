@@ -24,7 +24,7 @@ public:
 
 }  // namespace
 
-/// One of max_sockets, from the handshake to the end.
+/// Counts as one of max_sockets, from the handshake to the end of the socket.
 class SocketEndpoint::Place {
 public:
     explicit Place(std::shared_ptr<Guarded<State>> state) : state_(std::move(state)) {}
@@ -73,7 +73,7 @@ void SocketEndpoint::serve(const std::shared_ptr<RpcSocket>& socket) {
         return state.draining;
     });
     if (draining) socket->drain();
-    socket->leave_revoked();  // its token may have gone between the handshake and now
+    socket->leave_revoked();  // its token may have been revoked since the handshake
     const std::shared_ptr<void> left(nullptr,
                                      [&](void*) { state_->with([&](State& state) { state.sockets.erase(socket); }); });
     socket->run();

@@ -14,16 +14,16 @@ public:
     static constexpr std::string_view kPath = "/ws";
 
     explicit SocketEndpoint(SocketParts parts);
-    ~SocketEndpoint();  ///< waits for the code of calls that stream; the sockets are gone before
+    ~SocketEndpoint();  ///< waits for functions that stream; all sockets must have ended before
 
-    /// How one more is served; nothing when there are as many as may be.
+    /// Returns the plan of one more WebSocket; nothing if the limit is reached or the server is draining.
     std::optional<http::WebSocketPlan> plan(const http::RequestHead& head, const Principal& principal);
 
-    /// Sockets take no further calls, and close when they have none.
+    /// All sockets reject new calls, and close when their last call has ended.
     void drain();
-    /// All close now.
+    /// Closes all sockets now.
     void close();
-    /// Those whose tokens are valid no more close now.
+    /// Closes the sockets whose tokens were revoked.
     void close_revoked();
 
     std::size_t sockets() const;

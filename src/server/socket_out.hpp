@@ -38,8 +38,8 @@ public:
     void give_up() noexcept override { socket_->abort(); }
     std::shared_ptr<http::WebSocket> socket() const override { return socket_; }
 
-    /// What POST would have answered, nothing for a notification. Blocks until the peer's system has it: then the next
-    /// call may come.
+    /// Sends the answer that POST would have got; nothing for a notification. Blocks until the peer's system has taken
+    /// it: until then the call counts as running, so a peer that reads no answers cannot start calls without end.
     void answer_whole(http::Response response) {
         const bool is_frame = response.content_type == codec::kFrameContentType;
         if (auto parts = parts_of(response); !parts.empty()) socket_->send_whole(is_frame, std::move(parts));

@@ -27,11 +27,11 @@ class StreamAnswer::Out final : public MessageOut {
 public:
     explicit Out(http::Exchange& exchange) : exchange_(&exchange) {}
 
-    /// There are no tensors behind the JSON: StreamOpener leaves out the way that puts them there.
+    /// No tensors follow the JSON: StreamOpener leaves out the transport `body`.
     bool send(ReplyText json, const tensor::OutgoingBody&) override { return send_event(json.take_parts()); }
     bool say(std::string json) override { return send_event({view_of(json)}); }
 
-    /// What is left of the function has no exchange any more then.
+    /// After the answer, code that the function left running can no longer use the exchange.
     bool answer(ReplyText json, const tensor::TensorExchange&) override {
         const bool sent = send_event(json.take_parts());
         const std::lock_guard turn(turn_);
@@ -40,7 +40,8 @@ public:
     }
 
 private:
-    /// JSON text has no line ends. Several threads of a function may write: each event is written under the lock.
+    /// JSON text has no line breaks, so it is one line of an event. Several threads of a function may write: each event
+    /// is written under the lock.
     bool send_event(std::vector<http::BodyPart> json) {
         json.insert(json.begin(), view_of("data: "));
         json.push_back(view_of("\n\n"));

@@ -7,7 +7,7 @@
 
 namespace shared_tensor::server {
 
-/// Calls of functions that only write, over plain HTTP: items and result are Server-Sent Events of one answer.
+/// Runs streaming functions that only write, over plain HTTP: items and result become Server-Sent Events of one answer.
 class StreamAnswer {
 public:
     static constexpr std::string_view kContentType = "text/event-stream";
@@ -16,7 +16,7 @@ public:
 
     /// Whether the client accepts events.
     static bool is_accepted(const http::Headers& headers);
-    /// Runs the call to its end, here. The answer is returned where it was not begun: an error.
+    /// Runs the call to its end on this thread. Returns an error if the answer was not begun; else nothing.
     std::optional<http::Response> run(const json_rpc::Request& request, const StreamOpener::Function& function,
                                       tensor::Incoming tensors, const CallDefaults& defaults,
                                       const Principal& principal, http::Exchange& exchange) const;

@@ -14,7 +14,7 @@ namespace shared_tensor::server {
 
 namespace {
 
-/// Whether the message names tensors that it does not hold.
+/// Whether the message refers to tensors whose bytes it does not contain.
 bool names_memory(const tensor::TensorExchange& exchange) {
     using tensor::Way;
     for (std::size_t i = 0; i < tensor::kWays.size(); ++i) {
@@ -75,7 +75,7 @@ void StreamCall::read(const streams::Flow& flow, streams::Item item, const Read&
     try {
         read(ValueReader(source, codec::JsonSource::node(*item.value)));
         lent_->add(exchange.take_lent());
-        // Whose turn it is to use an object is settled before a call begins.
+        // A call takes its places at objects before it begins, so an item must not bring an object.
         if (!source.uses().empty()) throw InvalidValue({}, "a value: objects are passed as arguments", "handle");
     } catch (const InvalidValue& error) {
         throw BadItem(streams::place_of(flow, item.number, error.path), error.expected, error.got);
@@ -104,7 +104,7 @@ void StreamCall::send(const streams::Flow& flow, std::string text_before, const 
     throw CancelledError();
 }
 
-/// Returns the bytes of its tensors that are not in the message.
+/// Prints an item. Returns the bytes of its tensors that are not in the message.
 std::uint64_t StreamCall::print(const Write& write, tensor::TensorExchange& exchange, HandleGrants& grants,
                                 ReplyText& json) const {
     json.set_limit(setup_.max_item_json);
@@ -119,7 +119,7 @@ std::uint64_t StreamCall::print(const Write& write, tensor::TensorExchange& exch
     return elsewhere;
 }
 
-/// An item could not be sent: keeps why for the answer. In a catch block.
+/// Keeps for the answer why an item could not be sent. Call it in a catch block.
 void StreamCall::note_unsent() {
     const auto note = [this](const std::exception& thrown, json_rpc::Error error) {
         unsent_.with([&](auto& held) { held = Unsent{detail::demangled(typeid(thrown).name()), std::move(error)}; });
@@ -134,11 +134,12 @@ void StreamCall::note_unsent() {
         note(error, too_many_elements(error));
     } catch (const TooManyHandles& error) {
         note(error, json_rpc::out_of_memory(error.what()));
-    } catch (...) {  // the function's own
+    } catch (...) {  // thrown by the function itself
     }
 }
 
-/// The error that the caller is told of: where an item could not be sent and the function let that out, why.
+/// Returns the error for the caller. If an item could not be sent and the function did not catch that, this is the
+/// reason why.
 json_rpc::Error StreamCall::explained(const json_rpc::Error& error) const {
     const auto unsent = unsent_.with([](const auto& held) { return held; });
     const bool its_own = unsent && error.is(json_rpc::ErrorCode::function_failed) && error.data.is_object() &&
@@ -152,7 +153,7 @@ void StreamCall::cancelled() {
 }
 
 void StreamCall::finish(const service::CallOutcome& outcome, const ReplyLimits& limits) {
-    cancelled();  // for what the function left behind
+    cancelled();  // for Readers and Writers that the function left behind
     const Recipient& to = setup_.recipient;
     tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
     HandleGrants grants = setup_.recipients.grants(principal(), to);

@@ -18,26 +18,26 @@
 
 namespace shared_tensor::server {
 
-/// Sends messages of a call: on a WebSocket, or as events of an answer. From any thread.
+/// Sends the messages of a call, on a WebSocket or as events of an HTTP answer. Thread-safe.
 class MessageOut {
 public:
     virtual ~MessageOut() = default;
-    /// A JSON text, and tensors behind it in frame form where there are some. Blocks no longer than until the peer's
-    /// system has it: what the tensors were written from may change then. False when there is nobody any more.
+    /// Sends JSON, as a frame if tensors follow it. Blocks at most until the peer's system has taken the message: after
+    /// that the memory of the tensors may change. Returns false if the peer is gone.
     virtual bool send(ReplyText json, const tensor::OutgoingBody& tensors) = 0;
-    /// The same without tensors, and without blocking.
+    /// The same without tensors. Does not block.
     virtual bool say(std::string json) = 0;
-    /// A message could not be sent: ends the connection. Does not block.
+    /// Ends the connection, because a message could not be sent. Does not block.
     virtual void give_up() noexcept {}
-    /// The answer of the call, and nothing after it. Does not block on a WebSocket. False when there is nobody any
-    /// more.
+    /// Sends the answer of the call, which is its last message. Does not block on a WebSocket. Returns false if the
+    /// peer is gone.
     virtual bool answer(ReplyText json, const tensor::TensorExchange& tensors) = 0;
-    /// The WebSocket that brings the caller's items; null for events.
+    /// The WebSocket from which the caller's items come; null for events.
     virtual std::shared_ptr<http::WebSocket> socket() const { return nullptr; }
 };
 
-/// One call that streams, on this side. The function uses it through its Readers and Writers, on the thread that runs
-/// it; messages of the client come from whichever thread reads them.
+/// The server's side of one call that streams. The function uses it through its Readers and Writers, on the thread that
+/// runs the function. The thread that reads the connection passes it the client's messages.
 class StreamCall final : public detail::CallStreams,
                          public streams::Call,
                          public std::enable_shared_from_this<StreamCall> {
@@ -50,11 +50,11 @@ public:
         const Recipients& recipients;
         const ServerValues& values;
         WayTotals& ways;
-        std::size_t max_item_json;  ///< of what the function writes
-        streams::Window window;     ///< of what the function reads
+        std::size_t max_item_json;  ///< limit of an item that the function writes
+        streams::Window window;     ///< for the streams that the function reads
         std::shared_ptr<MessageOut> out;
     };
-    /// `client_window`: of what the client reads.
+    /// `client_window`: for the streams that the client reads.
     StreamCall(Setup setup, streams::Window client_window);
 
     // detail::CallStreams
@@ -66,15 +66,15 @@ public:
     const Recipient& recipient() const { return setup_.recipient; }
     std::vector<streams::StreamInfo> infos() const;
     const streams::Window& window() const { return setup_.window; }
-    /// Keeps the memory of its items and its arguments.
+    /// The client's memory that holds its arguments and items.
     const std::shared_ptr<codec::LentForCall>& lent() const { return lent_; }
 
-    /// A message of the client about one of its streams; `item` where it is one. Returns how it breaks the rules, empty
-    /// where it does not. Does not block.
+    /// Takes a message of the client about one of the call's streams; `item` is set if the message is an item. Returns
+    /// which rule the message breaks; empty if it breaks none. Does not block.
     std::string take(const streams::Word& word, streams::Item item);
-    /// The call is over, or to end: all that is read and written from now on throws CancelledError.
+    /// Call it when the call has ended or is to end: from now on every read and write throws CancelledError.
     void cancelled();
-    /// The call is over: ends its streams and sends the answer. Throws where that cannot be made.
+    /// Ends the streams of a call that has ended, and sends the answer. Throws if the answer cannot be made.
     void finish(const service::CallOutcome& outcome, const ReplyLimits& limits);
 
 private:
@@ -85,7 +85,8 @@ private:
     void abandon() noexcept override { setup_.out->give_up(); }
     void read(const streams::Flow& flow, streams::Item item, const Read& read) override;
     void send(const streams::Flow& flow, std::string text_before, const Write& write) override;
-    void give_up(const std::deque<streams::Item>&) noexcept override {}  // it has taken nothing of them
+    void give_up(const std::deque<streams::Item>&) noexcept override {
+    }                                                            // nothing is taken from an item before it is read
     void leave(const streams::Flow&, bool) noexcept override {}  // the end of the call is the end of its streams
 
     const streams::Flow& at(std::size_t parameter) const;
@@ -96,10 +97,10 @@ private:
 
     const Setup setup_;
     const std::shared_ptr<codec::LentForCall> lent_ = std::make_shared<codec::LentForCall>();
-    std::vector<std::size_t> parameters_;  ///< of these:
+    std::vector<std::size_t> parameters_;  ///< indices of the parameters that are streams
     std::vector<streams::Flow> flows_;
     struct Unsent {
-        std::string type;  ///< of what was thrown
+        std::string type;  ///< type of the exception
         json_rpc::Error error;
     };
     Guarded<std::optional<Unsent>> unsent_;

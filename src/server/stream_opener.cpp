@@ -8,16 +8,16 @@ namespace shared_tensor::server {
 
 namespace {
 
-/// Of events: the client's connection holds the function back.
+/// For events: the client's connection slows the function down.
 constexpr streams::Window kNoWindow{streams::Window::kUnbounded, streams::Window::kUnbounded};
 
-/// What a client asks for is kept in our memory while it does not read.
+/// Limits the window of a client, because items that the client does not read stay in the server's memory.
 streams::Window bounded(streams::Window wanted) {
     constexpr std::size_t kMostItems = 65'536, kMostBytes = std::size_t{64} << 20;
     return {std::min(wanted.items, kMostItems), std::min(wanted.bytes, kMostBytes)};
 }
 
-/// Events are text: no tensor follows them as bytes.
+/// Leaves out the transport `body`: events are text, so no tensors can follow them as bytes.
 std::optional<json_rpc::Error> leave_out_bodies(tensor::ExportPolicy& policy) {
     std::erase(policy.accept, tensor::Way::body);
     if (policy.require.empty()) return std::nullopt;

@@ -9,23 +9,23 @@
 
 namespace shared_tensor::server {
 
-/// Makes and starts calls that stream. Its parts outlive it. Thread-safe.
+/// Makes and starts calls that stream. All its references must outlive it. Thread-safe.
 struct StreamOpener {
     service::Dispatcher& dispatcher;
     const Recipients& recipients;
     const ServerValues& values;
     WayTotals& ways;
-    streams::Window window;     ///< of what functions read
-    std::size_t max_item_json;  ///< of what they write
+    streams::Window window;     ///< for the streams that functions read
+    std::size_t max_item_json;  ///< limit of an item that functions write
 
     using Function = service::FunctionTable::EntryPointer;
-    /// A call of `function`, which takes streams; its messages go by `out`. An error for a client that cannot be told
-    /// its result.
+    /// Makes a call of `function`, which takes streams. The call sends its messages through `out`. Returns an error if
+    /// the client may not call it, if its options are invalid, or if no transport that it accepts can carry the result.
     std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> make(const json_rpc::Request& request,
                                                                     const Function& function, const CallMeta& defaults,
                                                                     const Principal& principal,
                                                                     std::shared_ptr<MessageOut> out) const;
-    /// Reads its arguments and makes it ready to run.
+    /// Reads the arguments of the call and makes the call ready to run.
     std::variant<service::StreamRun, json_rpc::Error> open(const std::shared_ptr<StreamCall>& call,
                                                            const json_rpc::Request& request, const Function& function,
                                                            tensor::Incoming tensors) const;

@@ -111,7 +111,7 @@ private:
         if (!info) throw MethodError(unknown());
         return to_json(*info);
     }
-    /// A client that an earlier item of its batch found gone is not waited for.
+    /// Does not wait if an earlier item of the batch found that the client is gone.
     std::optional<tasks::TaskInfo> wait_for(const BuiltinCall& call, const std::string& id,
                                             std::chrono::milliseconds timeout) const {
         const SteadyTime now = real_clock().now();

@@ -9,7 +9,7 @@ namespace shared_tensor::server {
 
 namespace {
 
-constexpr std::chrono::milliseconds kBetween{20};  // two reports of progress
+constexpr std::chrono::milliseconds kBetween{20};  // least time between two reports of progress
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void TaskWatches::changed(std::string_view id) {
         look(*watch);
 }
 
-/// One thread tells; what changes meanwhile is looked at again by it.
+/// Only one thread reports at a time. It looks at the task again if the task changed meanwhile.
 void TaskWatches::look(Watch& watch) const {
     const bool mine = watch.state.with([](Watch::State& state) {
         if (state.ended) return false;

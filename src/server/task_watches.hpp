@@ -14,25 +14,26 @@
 
 namespace shared_tensor::server {
 
-/// Who wants to hear how tasks go. Thread-safe.
+/// The task subscriptions of all clients. Thread-safe.
 class TaskWatches {
 public:
-    /// As TaskTable::get, of the table that tells it of changes.
+    /// TaskTable::get() of the table that reports its changes here.
     using Get =
         std::function<std::optional<tasks::TaskInfo>(const std::string& id, const std::optional<std::string>& owner)>;
     explicit TaskWatches(Get get) : get_(std::move(get)) {}
 
-    /// Null: the task is gone, its end was missed.
+    /// `info` is null if the task no longer exists and its end was not reported.
     using Tell = std::function<void(const tasks::TaskInfo* info)>;
-    /// One watched task.
+    /// One task subscription.
     class Watch;
-    /// Calls `tell` with what the task is at most 50 times a second while it changes, and at its end, in that order
-    /// and from one thread at a time; it must not block. Until what is returned goes. `owner` as in TaskTable::get.
+    /// Calls `tell` with the current state of the task while it changes, at most 50 times a second, and at its end. The
+    /// calls come in order, and from one thread at a time; `tell` must not block. They stop when the result is
+    /// destroyed. `owner` as in TaskTable::get.
     std::shared_ptr<Watch> watch(std::string id, std::optional<std::string> owner, Tell tell);
 
-    /// The task of that id is another.
+    /// Call it after the task has changed.
     void changed(std::string_view id);
-    /// Housekeeping, a few times a second: tells what was held back.
+    /// Maintenance, a few times a second: reports changes that were held back.
     void tend();
 
 private:
@@ -46,7 +47,7 @@ private:
 
     const Get get_;
     Guarded<Table> watches_;
-    std::atomic<std::size_t> count_{0};  ///< of these, so that most changes cost nothing
+    std::atomic<std::size_t> count_{0};  ///< number of subscriptions; if it is 0, a change costs nothing
 };
 
 }  // namespace shared_tensor::server

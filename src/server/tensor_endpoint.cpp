@@ -59,7 +59,7 @@ Rows parse_rows(const std::string& text) {
     return {part(std::string_view(text).substr(0, colon)), part(std::string_view(text).substr(colon + 1))};
 }
 
-/// The first media type of an Accept field that names a form; safetensors where none does.
+/// Returns the form of the first media type in Accept that names a form; safetensors if there is none.
 FileForm form_of_accept(const http::Headers& headers) {
     for (const auto& [name, value] : headers) {
         if (!http::same_token(name, "Accept")) continue;
@@ -79,7 +79,7 @@ FileForm form_of_accept(const http::Headers& headers) {
     return FileForm::safetensors;
 }
 
-/// Reads all of it: blocks.
+/// Blocks while it reads all bytes.
 std::string digest_of(const std::vector<http::BodyPart>& parts) {
     Digest digest;
     http::for_each_piece(parts, [&](std::span<const std::byte> piece) {
@@ -89,7 +89,7 @@ std::string digest_of(const std::vector<http::BodyPart>& parts) {
     return http::digest_field(digest.value());
 }
 
-/// Elements that are read from where they lie when they are sent.
+/// Elements that are read from the tensor's memory when they are sent.
 class ElementSource final : public http::BodySource {
 public:
     explicit ElementSource(tensor::ElementReader elements) : elements_(std::move(elements)) {}
@@ -136,20 +136,20 @@ std::string shape_text(const codec::TensorPointer& tensor) {
 
 struct TensorEndpoint::Wanted {
     std::string owner;
-    std::string name, member;  ///< a lease's id has no member
+    std::string name, member;  ///< `name` is the id of a lease, or a name
     bool is_lease = false;
     std::optional<std::uint64_t> version;
     FileForm form = FileForm::safetensors;
-    std::string slice;  ///< as it came
+    std::string slice;  ///< as received
     Rows rows;
 };
 
-/// What is there: a tensor or a set, and what else is to be said of it.
+/// The tensor or set that was found.
 struct TensorEndpoint::Found {
     codec::TensorPointer tensor;  ///< null: the whole set
     std::shared_ptr<const NamedValue> value;
     std::uint64_t version = 0;
-    std::string identity;  ///< another one for other elements
+    std::string identity;  ///< differs if the elements differ
 };
 
 TensorEndpoint::Wanted TensorEndpoint::parse(const http::RequestHead& head, const Principal& principal) const {
@@ -197,7 +197,7 @@ TensorEndpoint::Found TensorEndpoint::find(const Wanted& wanted) const {
     if (named == nullptr || (wanted.version && *wanted.version != named->version)) throw unknown("tensor");
     found.value = {named, &NamedTensors::value_of(*named)};
     found.version = named->version;
-    // Versions count for each owner by itself.
+    // Each owner has its own version numbers.
     found.identity =
         epoch_ + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" + std::to_string(named->version);
     if (wanted.member.empty()) {
@@ -222,7 +222,7 @@ codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const Rows& ro
     return tensor::rows_of(tensor, first, last);
 }
 
-/// Whether a range may be sent: not where it belongs to other bytes than those that the client has.
+/// Whether a range may be sent: false if the client has other bytes than these (If-Range).
 bool fits(const http::Headers& headers, std::string_view etag) {
     const auto condition = headers.find("If-Range");
     return !condition || (http::trim(*condition) == etag && !etag.starts_with("W/"));
@@ -268,7 +268,7 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         response.headers.add("Shared-Tensor-Shape", shape_text(found.tensor));
     }
     response.content_type = media_type_of(wanted.form);
-    const bool may_be_part = head.method == "GET" && file->size > 0;  // nothing has no parts
+    const bool may_be_part = head.method == "GET" && file->size > 0;  // an empty file has no ranges
     const auto wish = may_be_part && fits(head.headers, etag)
                           ? http::parse_range(head.headers.find("Range"), file->size)
                           : http::RangeWish{};
@@ -303,8 +303,8 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
 } catch (const tensor::NpyError& error) {
     return refusal(406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
 } catch (const std::bad_alloc&) {
-    return refusal(503, json_rpc::out_of_memory("the tensor cannot be read for want of memory"));
-} catch (const std::exception& error) {  // of a device
+    return refusal(503, json_rpc::out_of_memory("there is no memory to read the tensor: try again later"));
+} catch (const std::exception& error) {  // from a device
     log::error("a tensor cannot be read: ", error.what());
     return refusal(500, json_rpc::internal_error());
 }

@@ -11,23 +11,23 @@
 
 namespace shared_tensor::server {
 
-/// For Content-Type and Accept.
+/// The media type of a form, for Content-Type and Accept.
 const char* media_type_of(tensor::FileForm form);
 
-/// GET and HEAD of /tensors/NAME, /tensors/SET/MEMBER and /tensors/LEASE: the bytes of tensors that are in the server
-/// already, as a file, whole or in ranges. They are sent from the tensor's own memory.
-/// Thread safety: all methods from any thread; what has to be read for a digest blocks the caller.
+/// Answers GET and HEAD of /tensors/NAME, /tensors/SET/MEMBER and /tensors/LEASE: sends tensors that are in the server
+/// as a file, whole or in ranges, from the tensor's own memory.
+/// Thread safety: all methods from any thread. If a digest is wanted, the caller blocks while the bytes are read.
 class TensorEndpoint {
 public:
     static constexpr std::string_view kPrefix = "/tensors/";
 
-    /// All must outlive it.
+    /// The arguments must outlive it.
     TensorEndpoint(const NamedTensors& names, service::LeaseTable& leases, std::string epoch, const CodingOffer& offer,
                    CompressionTotals& totals)
         : names_(&names), leases_(&leases), epoch_(std::move(epoch)), offer_(&offer), totals_(&totals) {}
 
-    /// The path begins with kPrefix. Faults have a JSON-RPC error as body. A whole file that is compressed goes through
-    /// `exchange`, as it is made.
+    /// The path must begin with kPrefix. An error response has a JSON-RPC error as its body. A whole file that is
+    /// compressed is written to `exchange` while it is compressed.
     http::Response get(const http::RequestHead& head, const Principal& principal, http::Exchange& exchange) const;
 
 private:

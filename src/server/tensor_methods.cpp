@@ -36,7 +36,7 @@ using Form = Word<kForms>;
     throw MethodError(json_rpc::invalid_params(parameter, expected, got));
 }
 
-/// Something may be published under that name.
+/// Rejects names under which nothing may be published.
 void check_name(const std::string& name) {
     if (const std::string fault = service::tensor_name_fault(name); !fault.empty())
         reject("name", "another name", fault);
@@ -64,22 +64,22 @@ json_rpc::Error error_of(const TensorStore::Refused& refused, std::optional<std:
     return refused.conflict ? conflict(refused, if_version.value_or(0)) : json_rpc::out_of_memory(refused.reason);
 }
 
-/// The object that a text stands in is written by hand below: such a map may hold names with '$'.
+/// Uses the Codec of maps, because a key may begin with '$': the Codec escapes such keys.
 void write_metadata(ValueWriter writer, const NamedMetadata& metadata) {
     Codec<std::map<std::string, std::string>>::write(writer, {metadata.begin(), metadata.end()});
 }
 
-/// Only an admin may name somebody else; for others that one has nothing.
+/// Only an admin may name another owner. For all other callers another owner has no tensors.
 const std::string& owner_of(const BuiltinCall& call, const std::optional<std::string>& named) {
     static const std::string kNobody;
     if (!named || *named == call.principal.name) return call.principal.name;
     return call.principal.admin ? *named : kNobody;
 }
 
-/// What tensor.put brings.
+/// The content that tensor.put received.
 struct Sent {
-    codec::TensorPointer tensor;               ///< one
-    std::optional<tensor::TensorMap> tensors;  ///< or a set, each by itself
+    codec::TensorPointer tensor;               ///< one tensor
+    std::optional<tensor::TensorMap> tensors;  ///< or a set of separate tensors
     std::optional<tensor::Manifest> manifest;  ///< or a set in `data`
     codec::TensorPointer data;
     NamedMetadata metadata;
@@ -94,7 +94,7 @@ struct Sent {
     }
 };
 
-/// The members that were asked for, or all.
+/// Returns the members that were asked for, or all members.
 tensor::Manifest chosen(const Members& members, const tensor::Manifest& all) {
     if (!members) return all;
     tensor::Manifest some;
@@ -112,7 +112,7 @@ Json placeholder(codec::Value& value, codec::TensorPointer tensor) {
     return Json{{"$tensor", value.tensors.size() - 1}};
 }
 
-/// Writes into a Value; tensors are handles already.
+/// Writes a result into a Value. Tensors are handles already.
 class Answer {
 public:
     Answer() : sink_(value_, port_), root_(sink_, sink_.root()) { root_.object(); }
@@ -259,7 +259,7 @@ public:
         return {{"name", name}, {"version", gone->version}};
     }
 
-    /// A client that an earlier item of its batch found gone is not waited for.
+    /// Does not wait if an earlier item of the batch found that the client is gone.
     Json watch(const BuiltinCall& call, const std::string& name, const MaybeVersion& after_version,
                const std::optional<Milliseconds>& timeout_ms, const Text& owner) const {
         check_name(name);

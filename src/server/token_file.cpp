@@ -19,7 +19,7 @@ constexpr std::string_view kAdmin = "admin", kAllow = "allow=";
     throw std::invalid_argument(path + ": " + why);
 }
 
-/// "add,tensor.*"; nothing when an entry is none.
+/// Splits a list such as "add,tensor.*". Returns nothing if an entry is invalid.
 std::vector<std::string> split_methods(std::string_view list) {
     std::vector<std::string> methods;
     for (std::size_t at = 0; at <= list.size();) {
@@ -33,7 +33,7 @@ std::vector<std::string> split_methods(std::string_view list) {
     return methods;
 }
 
-/// "admin" or "allow=METHOD,PREFIX.*". Errors show nothing of the line: it may be a piece of a secret.
+/// Reads "admin" or "allow=METHOD,PREFIX.*". Errors show nothing of the line: it may be a part of a secret.
 void add_attribute(AccessToken& token, std::string_view attribute, const std::string& where) {
     if (attribute == kAdmin) {
         if (token.admin) refuse(where, "admin is there twice");
@@ -48,7 +48,7 @@ void add_attribute(AccessToken& token, std::string_view attribute, const std::st
     }
 }
 
-/// "NAME:SECRET", then attributes, each after a colon.
+/// Reads "NAME:SECRET" and then attributes, each after a colon.
 AccessToken read_line(const std::string& text, const std::string& where) {
     std::vector<std::string> parts;
     for (std::size_t at = 0; at <= text.size();) {
@@ -73,7 +73,7 @@ std::vector<AccessToken> read_token_file(const std::string& path) {
     if ((status.st_mode & 077) != 0) refuse(path, "the token file is readable by others: chmod 600 it");
     std::vector<AccessToken> tokens;
     std::unordered_set<std::string> names;
-    std::unordered_map<std::string, std::string> secrets;  // with the name that has it
+    std::unordered_map<std::string, std::string> secrets;  // with the name of the token
     std::size_t line = 0;
     for (std::string text; std::getline(file, text);) {
         ++line;

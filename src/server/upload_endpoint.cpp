@@ -29,7 +29,7 @@ using service::UploadTable;
 
 namespace {
 
-/// For an upload that is opening, or is being published.
+/// How long a request waits for an upload that is opening or being published.
 constexpr std::chrono::seconds kPatience{30};
 
 Json gaps(const std::vector<NumberRange>& missing) {
@@ -58,7 +58,7 @@ http::Response store_refusal(const TensorStore::Refused& refused, std::optional<
                                                  std::to_string(if_version.value_or(0))));
 }
 
-/// Throws Refused where the request brings a digest, and its body has another one.
+/// Throws Refused if the request has a digest that is not the digest of its body.
 void check_digest(const http::Headers& headers, std::span<const std::byte> body) {
     const auto field = http::parse_digest_field(headers.find("Content-Digest"));
     if (!field.is_there) return;
@@ -80,7 +80,8 @@ void check_content(const tensor::FileContent& content, std::size_t most) {
         refuse("body", "shorter metadata", fault);
 }
 
-/// A file with one tensor of that very name, as it is got, is that tensor.
+/// If the file contains one tensor with the name of the upload (as GET sends it), the content is this tensor and not a
+/// set.
 void single_out(tensor::FileContent& content, const std::string& name) {
     if (content.tensor != nullptr || content.set.manifest.size() != 1) return;
     const auto& [member, place] = *content.set.manifest.begin();
@@ -105,11 +106,11 @@ http::Response answer_done(const std::string& name, std::uint64_t size, std::uin
 
 }  // namespace
 
-/// Nothing, or why it would not do however its body looks.
+/// Returns the error for a PUT that must be rejected whatever its body holds; nothing if it may go on.
 std::optional<http::Response> UploadEndpoint::obstacle(const UploadRequest& wanted) const {
     if (const auto known = wanted.key.id.empty() ? nullptr : uploads_->find(wanted.key);
         known != nullptr && known->is_published() && known->form() == wanted.form)
-        return std::nullopt;  // a part that comes again after the end changes nothing, whatever became of the name
+        return std::nullopt;  // a repeated part of a published upload changes nothing, whatever happened to the name
     if (names_->store().closed()) return refusal(503, json_rpc::shutting_down());
     if (auto refused = names_->store().refusal(wanted.key.owner, wanted.key.name, wanted.form.size, wanted.if_version))
         return store_refusal(*refused, wanted.if_version);
@@ -120,7 +121,7 @@ std::optional<http::Response> UploadEndpoint::refuse_head(const http::RequestHea
                                                           const Principal& principal) const try {
     const auto length = head.headers.find("Content-Length");
     auto bytes = length ? http::parse_decimal(*length) : std::nullopt;
-    if (known_coding(head.headers) != Coding::none) bytes.reset();  // they will be others
+    if (known_coding(head.headers) != Coding::none) bytes.reset();  // the size after decompression is not known
     if (!bytes) {
         (void)parse_upload_request(head, principal);
         return std::nullopt;
@@ -137,7 +138,7 @@ http::Response UploadEndpoint::put(const http::Request& request, const Principal
         const auto range = http::parse_content_range(request.head.headers.find("Content-Range").value_or(""));
         const std::uint64_t most =
             range ? std::min<std::uint64_t>(range->part.count, max_body_bytes_) : max_body_bytes_;
-        if (range) {  // what it says is refused before it is done
+        if (range) {  // rejected before it is decompressed
             if (auto refused = obstacle(parse_put(request.head, principal, range->part.count)))
                 return std::move(*refused);
         }
@@ -199,11 +200,11 @@ http::Response UploadEndpoint::put(const UploadRequest& wanted, std::span<const 
         throw;
     }
     if (taken == Upload::Taken::more) return answer_part(wanted, *upload);
-    refuse("Content-Range", "parts that fill gaps: there are 10000 of them",
+    refuse("Content-Range", "a part next to bytes that the upload has: it consists of 10000 ranges already",
            http::content_range(wanted.part, wanted.form.size));
 }
 
-/// The answer where it is not open; waits where that will be known soon.
+/// Returns the answer if the upload is not open; nothing if it is open. Waits while it is opening or being published.
 std::optional<http::Response> UploadEndpoint::settle(const UploadRequest& wanted, const Upload& upload) const {
     switch (upload.settled(real_clock().now() + kPatience)) {
         case Upload::Phase::open: return std::nullopt;
@@ -218,7 +219,7 @@ std::optional<http::Response> UploadEndpoint::settle(const UploadRequest& wanted
 
 http::Response UploadEndpoint::answer_part(const UploadRequest& wanted, const Upload& upload) const {
     const auto progress = upload.progress();
-    if (progress.phase != Upload::Phase::open) {  // somebody else's part was the last
+    if (progress.phase != Upload::Phase::open) {  // the part of another request was the last one
         if (auto answer = settle(wanted, upload)) return std::move(*answer);
     }
     return json_answer(202, {{"name", wanted.key.name},
@@ -271,7 +272,7 @@ http::Response UploadEndpoint::abandon(const http::RequestHead& head, const Prin
     const UploadRequest wanted = parse_upload_request(head, principal);
     const auto upload = uploads_->find(wanted.key);
     if (upload == nullptr) return unknown();
-    if (settle(wanted, *upload) || !uploads_->remove(wanted.key, upload)) return unknown();  // it is over already
+    if (settle(wanted, *upload) || !uploads_->remove(wanted.key, upload)) return unknown();  // it has already ended
     http::Response response;
     response.status = 204;
     return response;

@@ -15,13 +15,13 @@
 
 namespace shared_tensor::server {
 
-/// PUT of /tensors/NAME: a file is published under a name, sent whole or in parts (Content-Range) that come in any
-/// order and several at once. Readers see it when it is complete. HEAD and DELETE with ?upload tell what is missing,
-/// and give up.
-/// Thread safety: all methods from any thread. Blocks for a copy of the part, and for its digest.
+/// Answers PUT of /tensors/NAME: publishes a file under a name. The file is sent whole, or in parts (Content-Range) in
+/// any order and several at once. Readers see it when it is complete. HEAD and DELETE with ?upload report which parts
+/// are missing, and abandon the upload.
+/// Thread safety: all methods from any thread. They block while a part is copied and its digest is computed.
 class UploadEndpoint {
 public:
-    /// All must outlive it. `max_body_bytes` is what a compressed body may be as it is.
+    /// The arguments must outlive it. `max_body_bytes` limits a compressed body after decompression.
     UploadEndpoint(NamedTensors& names, service::UploadTable& uploads, std::string epoch, const ServerValues& values,
                    CompressionTotals& totals, std::size_t max_body_bytes)
         : names_(&names),
@@ -31,9 +31,9 @@ public:
           totals_(&totals),
           max_body_bytes_(max_body_bytes) {}
 
-    /// Of a PUT whose body has not been read: what would be refused however it looks.
+    /// Returns the error for a PUT that must be rejected whatever its body holds. Called before the body is read.
     std::optional<http::Response> refuse_head(const http::RequestHead& head, const Principal& principal) const;
-    /// Paths begin with TensorEndpoint::kPrefix. Faults have a JSON-RPC error as body.
+    /// Paths must begin with TensorEndpoint::kPrefix. An error response has a JSON-RPC error as its body.
     http::Response put(const http::Request& request, const Principal& principal) const;
     http::Response state(const http::RequestHead& head, const Principal& principal) const;
     http::Response abandon(const http::RequestHead& head, const Principal& principal) const;

@@ -20,7 +20,7 @@ using tensor::FileForm;
 
 namespace {
 
-/// The form that a Content-Type names.
+/// Returns the form that Content-Type names.
 std::optional<FileForm> form_of_type(const http::RequestHead& head) {
     const auto field = head.headers.find("Content-Type");
     if (!field) return std::nullopt;

@@ -11,11 +11,11 @@
 
 namespace shared_tensor::server {
 
-/// What a request about an upload says.
+/// A parsed request about an upload.
 struct UploadRequest {
     service::UploadTable::Key key;
     service::UploadTable::Payer payer{};
-    std::optional<tensor::FileForm> file_form;  ///< none: neither name nor type tell it
+    std::optional<tensor::FileForm> file_form;  ///< none: neither the name nor Content-Type names one
     std::optional<std::uint64_t> if_version;
     service::UploadForm form;
     http::ByteRange part;
@@ -23,14 +23,14 @@ struct UploadRequest {
     tensor::RawForm raw;
 };
 
-/// HEAD and DELETE are for an upload and not for the tensor. False for what cannot be understood.
+/// Whether HEAD or DELETE is about an upload and not about the tensor. False if the query is invalid.
 bool is_about_upload(const http::RequestHead& head);
 
-/// Whom it is about: the path, and the parameters of the query. Paths begin with TensorEndpoint::kPrefix. Throws
-/// Refused where that cannot be understood.
+/// Parses the path and the query of a request. The path must begin with TensorEndpoint::kPrefix. Throws Refused if one
+/// of them is invalid.
 UploadRequest parse_upload_request(const http::RequestHead& head, const Principal& principal);
 
-/// All that the head of a PUT tells of the `bytes` behind it. Throws the same.
+/// Parses the whole head of a PUT whose body has `bytes` bytes. Throws Refused if it is invalid.
 UploadRequest parse_put(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes);
 
 }  // namespace shared_tensor::server

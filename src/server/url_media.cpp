@@ -12,7 +12,7 @@ namespace shared_tensor::server {
 
 namespace {
 
-/// Its readers get copies: nobody has its memory open.
+/// Its readers get copies, so no process has its memory mapped.
 class KeptTensor final : public service::LeasedBytes {
 public:
     explicit KeptTensor(codec::TensorPointer tensor) : tensor_(std::move(tensor)) {}
@@ -40,9 +40,9 @@ public:
     tensor::Way way() const override { return tensor::Way::url; }
     tensor::Viability viable() const override { return {}; }
     tensor::Viability carries(tensor::DType) const override { return {}; }
-    /// Device memory is scarce: it is not kept for somebody who may never come.
+    /// Device memory is scarce: it is not kept for a client that may never fetch it.
     tensor::Viability fits(const codec::TensorHandle& tensor) const override {
-        return {tensor.on_device() ? "the tensor lies on a device, where nothing is kept for later" : ""};
+        return {tensor.on_device() ? "the tensor lies in device memory, which is not kept for later" : ""};
     }
     tensor::Imported import(const tensor::Descriptor&, const tensor::Incoming&) const override {
         throw InvalidValue("url", "a tensor that is sent, or {\"$ref\": lease} for one that is here", "a url");

@@ -5,8 +5,8 @@
 
 namespace shared_tensor::server {
 
-/// The media of one message, and "url" beside them: a tensor stays in the server, under a lease of its own, and its
-/// reader gets the bytes when it wants them (TensorEndpoint).
+/// The media of one message, plus `url`: the tensor stays in the server under a lease of its own, and the reader
+/// fetches the bytes when it needs them (TensorEndpoint).
 class UrlMedia {
 public:
     /// `others` and `leases` must outlive it.
@@ -22,8 +22,8 @@ private:
     const tensor::Media media_;
 };
 
-/// Who holds such a lease: the session, or, of requests that name none, the principal. Never the same as a client of
-/// the local channel, whose leases end with its process.
+/// Returns the lease holder of a `url` lease: the session, or the principal if the request names no session. It never
+/// equals a client of the local channel, whose leases end with its process.
 std::string url_lessee(std::string_view principal, std::string_view session);
 
 }  // namespace shared_tensor::server

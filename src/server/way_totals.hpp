@@ -8,7 +8,7 @@
 
 namespace shared_tensor::server {
 
-/// The tensors that crossed since the start, by way, and the bytes copied for them. Thread-safe.
+/// Counts the tensors that were transferred since the start, by transport, and the bytes copied for them. Thread-safe.
 class WayTotals {
 public:
     void add(const tensor::TensorExchange& exchange) {
@@ -20,7 +20,7 @@ public:
         }
         compression_.add(exchange.compression());
     }
-    /// Of all that is compressed, tensors or not.
+    /// The totals of all compressed data, tensors or not.
     CompressionTotals& compression() { return compression_; }
     const CompressionTotals& compression() const { return compression_; }
 

@@ -17,7 +17,7 @@ bool other_host(const ClientFacts& client) { return client.boot_id && *client.bo
 constexpr const char* kOtherHost =
     "the client runs on another host (its boot id is not the server's), where memory cannot be shared";
 
-/// Empty: it can be used.
+/// Returns why shared memory cannot be used; empty if it can be used.
 std::string shm_refusal(const WayFacts& server, const ClientFacts* client) {
     if (server.local_socket.empty()) return server.local_reason;
     if (client == nullptr || client->on_local_channel) return {};
@@ -26,7 +26,7 @@ std::string shm_refusal(const WayFacts& server, const ClientFacts* client) {
            ", which carries the memory";
 }
 
-/// Leases of device memory are arranged on the local channel too.
+/// The local channel also carries leases of device memory, so it is needed here too.
 std::string cuda_refusal(const WayFacts& server, const ClientFacts* client) {
     if (!server.cuda_reason.empty()) return server.cuda_reason;
     if (std::string reason = shm_refusal(server, client); !reason.empty() || client == nullptr) return reason;

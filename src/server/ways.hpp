@@ -9,25 +9,25 @@
 
 namespace shared_tensor::server {
 
-/// What decides, on this side, which ways tensors can go.
+/// The server's facts that decide which transports can be used.
 struct WayFacts {
     std::string local_socket;          ///< empty: there is no local channel
-    std::string local_reason;          ///< why not
-    std::string cuda_reason;           ///< why no tensor on a device is handed over by handle; empty: it can be
-    std::vector<std::string> devices;  ///< UUIDs of those
+    std::string local_reason;          ///< why there is none
+    std::string cuda_reason;           ///< why IPC handles cannot be used; empty: they can
+    std::vector<std::string> devices;  ///< UUIDs of the devices
 };
 
-/// What a client says of itself in session.open; all of it may be missing.
+/// The facts about a client from session.open. Each may be missing.
 struct ClientFacts {
     using List = Texts<64>;
     std::optional<std::string> boot_id, pid_namespace;
-    std::optional<List> devices;  ///< UUIDs of those that it can use
+    std::optional<List> devices;  ///< UUIDs of the devices that it can use
     std::optional<List> accept;
     bool on_local_channel = false;
 };
 
-/// For each way, {"usable": true} or {"usable": false, "reason"}: what the server offers, or, given the facts of a
-/// client, what it offers to that one.
+/// Returns for each transport {"usable": true} or {"usable": false, "reason"}: whether the server offers it, or, if
+/// `client` is given, whether it offers it to that client.
 codec::Json describe_ways(const WayFacts& server, const ClientFacts* client = nullptr);
 
 }  // namespace shared_tensor::server

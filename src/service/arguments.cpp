@@ -23,7 +23,7 @@ std::string listed(const SharedFunction& function) {
     return text.empty() ? "no parameters" : "the parameters " + text;
 }
 
-/// Those that are given with the call: its streams are not.
+/// The indices of the parameters that are given with the call: all except streams.
 std::vector<std::size_t> value_places(const SharedFunction& function) {
     const auto parameters = function.parameters();
     std::vector<std::size_t> places;
@@ -81,7 +81,7 @@ std::variant<ArgumentNodes, json_rpc::Error> by_name(const SharedFunction& funct
     return nodes;
 }
 
-/// An object that came with a reference has no name by which it could be known again: equal to no other.
+/// An object inside a referenced value has no id. It gets a number, so that it equals no other object.
 void append_object(const Json& json, bool has_id, ArgumentsKey& key) {
     static std::atomic<std::uint64_t> serial{0};
     key.has_objects = true;
@@ -148,7 +148,7 @@ std::optional<Error> Dispatcher::refuse(const FunctionTable::Entry& function, Ki
     return std::nullopt;
 }
 
-constexpr std::size_t kMaxKeyBytes = 255;  // docs/protocol.md: what clients may rely on
+constexpr std::size_t kMaxKeyBytes = 255;  // clients rely on it: docs/protocol.md
 
 std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& spec, Kind kind) const {
     if (draining_.load()) return json_rpc::shutting_down();
@@ -170,7 +170,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     if (auto* error = std::get_if<Error>(&nodes)) return std::move(*error);
     codec::JsonSource source(spec.port, spec.references,
                              Placement{function.shared->options().device, function.shared->options().dtype});
-    (void)spec.port.take_lent();  // what others of the same message brought is theirs
+    (void)spec.port.take_lent();  // lent memory of other items of the message is not part of this call
     Binding binding = function.shared->bind(source, std::get<ArgumentNodes>(nodes));
     if (binding.failure) return source.fault() ? *source.fault() : to_error(*binding.failure);
 
@@ -182,7 +182,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     }
     try {
         set_keys(prepared, spec, kind, std::get<ArgumentNodes>(nodes), source);
-    } catch (const InvalidValue& error) {  // a reference that the function's own codec passed over
+    } catch (const InvalidValue& error) {  // an invalid reference that the codec of the function did not read
         return source.fault() ? *source.fault() : json_rpc::invalid_params(error.path, error.expected, error.got);
     } catch (const std::bad_alloc&) {
         return json_rpc::out_of_memory(
@@ -196,7 +196,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
 
 namespace {
 
-/// Of a call that may outlive its request. Its caller is free to write to its memory as soon as that is answered.
+/// For a call that may outlive its request: its caller may write to its memory as soon as the request is answered.
 void own_arguments(const codec::LentForCall* lent, codec::TensorPort& port) {
     if (lent == nullptr) return;
     for (const auto& memory : lent->in_use())
@@ -205,8 +205,9 @@ void own_arguments(const codec::LentForCall* lent, codec::TensorPort& port) {
 
 }  // namespace
 
-/// What the policies know the call by, and whether its result is kept. Then the arguments are the server's own, and the
-/// key is that of the bytes which the function will read.
+/// Sets the keys by which the policies find the call, and whether its result is kept. If the call may outlive its
+/// request, or its result is cached, the arguments are copied first: the key must be made of the bytes that the
+/// function will read.
 void Dispatcher::set_keys(Prepared& prepared, const CallSpec& spec, Kind kind, const ArgumentNodes& arguments,
                           const codec::JsonSource& source) const {
     const FunctionOptions& options = prepared.function->shared->options();

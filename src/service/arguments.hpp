@@ -11,21 +11,22 @@
 
 namespace shared_tensor::service {
 
-/// One node a parameter, null where the caller gave nothing.
+/// One node per parameter; null if the caller gave no value.
 using ArgumentNodes = std::vector<ValueSource::Node>;
 
-/// Lays `params` (array, object or null) beside the function's parameters: too many, unknown and missing ones are
-/// -32602 with parameter, expected and got. Types are checked later, by SharedFunction::bind.
+/// Matches `params` (array, object or null) with the parameters of the function. Too many, unknown and missing
+/// arguments are error -32602 with parameter, expected and got. SharedFunction::bind checks the types later.
 std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const SharedFunction& function, const codec::Json& params);
 
-/// A text that is equal for equal arguments only: position after position, tensors by dtype, shape and bytes, those
-/// that are too big for it by a digest of their bytes. Call it after bind, when the tensors are imported.
+/// A text that is equal only for equal arguments. It lists the arguments by position. A tensor is given by dtype, shape
+/// and bytes, a large tensor by a digest of its bytes.
 struct ArgumentsKey {
     std::string text;
-    bool has_digests = false;  ///< true: good to compare with, not to keep a result under
-    bool has_objects = false;  ///< true: what they are now they need not be later
+    bool has_digests = false;  ///< true: usable to compare calls, not as a key of a kept result
+    bool has_objects = false;  ///< true: the objects may change later
 };
-enum class Digests { compute, stop };  ///< stop: at the first tensor that needs one; has_digests says so
+enum class Digests { compute, stop };  ///< stop: at the first tensor that needs a digest
+/// Call it after bind(), which imports the tensors.
 ArgumentsKey arguments_key(const ArgumentNodes& nodes, const codec::JsonSource& source, Digests digests);
 
 }  // namespace shared_tensor::service

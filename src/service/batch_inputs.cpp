@@ -12,7 +12,7 @@ namespace {
 
 using json_rpc::Json;
 
-/// The items of each id, in their order.
+/// The indices of the items with each id, in their order.
 using Places = std::map<Json, std::vector<std::size_t>>;
 
 Places places_of(std::span<const json_rpc::Request* const> requests) {
@@ -48,7 +48,7 @@ void add_input(const Json& id, std::size_t at, const Places& places, BatchInputs
 
 std::vector<BatchInputs> find_inputs(std::span<const json_rpc::Request* const> requests) {
     std::vector<BatchInputs> all(requests.size());
-    std::optional<Places> places;  // most batches name nothing
+    std::optional<Places> places;  // made on demand: most batches have no references
     for (std::size_t i = 0; i < requests.size(); ++i) {
         if (requests[i] == nullptr) continue;
         codec::for_each_reference(requests[i]->params, [&](const Json& name) {

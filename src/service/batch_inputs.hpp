@@ -10,13 +10,13 @@
 
 namespace shared_tensor::service {
 
-/// Which earlier items of its batch an item names as its arguments.
+/// The earlier items of a batch whose results one item uses as arguments.
 struct BatchInputs {
-    std::vector<std::size_t> items{};        ///< their places in the batch, each once
-    std::optional<json_rpc::Error> error{};  ///< one of the names is none
+    std::vector<std::size_t> items{};        ///< their indices in the batch, each once
+    std::optional<json_rpc::Error> error{};  ///< set if a reference is invalid
 };
 
-/// Of each of the requests; null stands for an item that was no request.
+/// Returns the inputs of each request. Null in `requests` stands for an item that is not a valid request.
 std::vector<BatchInputs> find_inputs(std::span<const json_rpc::Request* const> requests);
 
 }  // namespace shared_tensor::service

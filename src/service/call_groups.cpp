@@ -12,7 +12,7 @@ tasks::Groups CallGroups::of(const FunctionTable::Entry& function, std::span<con
         groups.emplace_back(of_object(object), exclusive ? tasks::Claim::kAll : 1);
         alone |= exclusive;
     }
-    // An instance that is passed stands in the place of the session's.
+    // An object that is passed to be changed replaces the instance of the session.
     if (function.shared->options().stateful && !alone && !session.empty()) groups.emplace_back(of_session(session));
     return groups;
 }
@@ -25,9 +25,9 @@ std::shared_ptr<tasks::Group> CallGroups::of_session(const std::string& session)
     });
 }
 
-/// There while calls that use the object wait or run; they keep the object too, so its address is its own.
+/// The group lives while calls that use the object wait or run. They keep the object alive, so its address is unique.
 std::shared_ptr<tasks::Group> CallGroups::of_object(const ObjectPointer& object) {
-    constexpr std::size_t kAnyNumber = 1'000'000;  // of calls at once: more than any queue has
+    constexpr std::size_t kAnyNumber = 1'000'000;  // of calls at once: more than any queue holds
     return objects_.with([&](auto& groups) {
         auto& slot = groups[object->value.get()];
         std::shared_ptr<tasks::Group> group = slot.lock();

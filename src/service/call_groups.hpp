@@ -12,14 +12,14 @@
 
 namespace shared_tensor::service {
 
-/// In which groups of the worker pool a call takes a place: its function's (FunctionTable::Entry), that of its session,
-/// and those of the objects that it uses. Thread-safe.
+/// Finds the groups of the worker pool in which a call takes places: the group of its function (FunctionTable::Entry),
+/// of its session, and of each object that it uses. Thread-safe.
 class CallGroups {
 public:
-    /// `session`: for a stateful function; empty: none.
+    /// `session` is used only for a stateful function; empty: none.
     tasks::Groups of(const FunctionTable::Entry& function, std::span<const codec::JsonSource::Use> objects,
                      const std::string& session);
-    /// Forgets groups that no call is in.
+    /// Maintenance: forgets groups without calls.
     void tend();
 
 private:

@@ -17,7 +17,8 @@ Error key_reused() {
                                     "other arguments");
 }
 
-/// A call that has ended and yielded objects: nobody else gets these, though it may be found in flight for a moment.
+/// Whether the call has ended and returned objects. No other caller may get these objects, although the call may be
+/// found in flight for a moment.
 bool has_made_objects(const Execution& execution) {
     const OutcomePointer outcome = execution.outcome();
     return outcome != nullptr && !outcome->failed() && !outcome->value()->objects.empty();
@@ -36,7 +37,7 @@ Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, Wrap
       tasks_(options.tasks, clock),
       pool_(options.pool, clock) {}
 
-/// What is left ends while everything that is told of it still stands.
+/// Ends the remaining calls while the members that are notified of their end still exist.
 Dispatcher::~Dispatcher() { drain(real_clock().now()); }
 
 std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
@@ -52,7 +53,7 @@ std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
 
 Error Dispatcher::busy() const { return json_rpc::busy(pool_.retry_after()); }
 
-/// From here drain() may cancel it.
+/// From now on drain() may cancel the run.
 void Dispatcher::count_as_live(const std::shared_ptr<Execution>& execution) {
     live_.with([&](auto& live) { live.emplace(execution.get(), execution); });
     execution->observe({{}, {}, [this, key = execution.get()](const OutcomePointer&) {
@@ -100,21 +101,22 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start(Prepared& prepa
             WaiterPointer joined = running->join();
             if (joined && !has_made_objects(*running)) return joined;
         }
-        // The equal call that was in flight a moment ago may have left its result since we looked.
+        // An equal call may have ended and stored its result since the first look-up.
         if (OutcomePointer known = cache_.find(prepared.cache_key, true)) {
             execution->finish(std::move(known));
             return waiter;
         }
     }
     if (auto error = enqueue(execution, prepared, owner, as_task)) {
-        execution->finish(make_outcome(*error));  // for those who joined meanwhile
+        execution->finish(make_outcome(*error));  // for callers that joined meanwhile
         return std::move(*error);
     }
     return waiter;
 }
 
-/// The equal call in flight, to be joined; null when there is none but `mine` from now on. `refused` could not be
-/// joined any more: it is put aside. One step, so that of two equal calls at once one runs and one joins.
+/// Returns the equal call in flight. If there is none, returns null, and `mine` is in flight from now on. `refused`
+/// could not be joined any more and is replaced. This is one step, so that of two equal calls at once one runs and one
+/// joins.
 std::shared_ptr<Execution> Dispatcher::claim(const std::string& key, const std::shared_ptr<Execution>& mine,
                                              const std::shared_ptr<Execution>& refused) {
     return in_flight_.with([&](auto& runs) -> std::shared_ptr<Execution> {
@@ -126,8 +128,8 @@ std::shared_ptr<Execution> Dispatcher::claim(const std::string& key, const std::
     });
 }
 
-/// A call with a key goes on to its deadline even if its client goes away: the key says that it will come back for the
-/// result. Keys are for functions with side effects, so the cache is not asked.
+/// A call with a key goes on to its deadline even if its client is gone, because the client may come back for the
+/// result. Keys are for functions with side effects, so the cache is not used.
 std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared& prepared, const CallSpec& spec,
                                                                        SteadyTime deadline) {
     const std::string key = keyed_name(spec);
@@ -190,7 +192,7 @@ void Dispatcher::keep_result(Execution& execution, const Prepared& prepared) {
         {{}, {}, [this, key = prepared.cache_key, function, run = &execution](const OutcomePointer& outcome) {
              const FunctionOptions& options = function->options();
              cache_.store(key, function->name(), options.cache_ttl, options.cache_bytes, outcome);
-             std::shared_ptr<Execution> found;  // whatever it is, it does not end under the lock
+             std::shared_ptr<Execution> found;  // a run must not be destroyed under the lock
              in_flight_.with([&](auto& runs) {
                  const auto mine = runs.find(key);
                  if (mine == runs.end()) return;

@@ -26,23 +26,23 @@
 namespace shared_tensor::service {
 
 struct DispatcherOptions : CallLimits {
-    const detail::CallMemory* memory = nullptr;  ///< where functions may have results born; outlives the dispatcher
-    OwnResult own_result = nullptr;              ///< null: nothing is lent
+    const detail::CallMemory* memory = nullptr;  ///< allocates results; outlives the dispatcher; null: none
+    OwnResult own_result = nullptr;              ///< null: clients lend no memory
 };
 
-/// One call as it came, all views into the request.
+/// One call as it was received. All views refer to the request.
 struct CallSpec {
     std::string_view method;
     const codec::Json& params;  ///< array, object or null
     CallOwner owner;
-    std::optional<std::chrono::milliseconds> timeout;  ///< what the caller asked for
+    std::optional<std::chrono::milliseconds> timeout;  ///< from the request
     std::string idempotency_key;                       ///< empty: none
     codec::TensorPort& port;                           ///< reads the arguments' tensors
-    codec::References* references = nullptr;           ///< what the arguments may name; null: nothing
-    FaultWatch memory{};                               ///< of the memory that the arguments may lie in
-    std::shared_ptr<codec::LentForCall> lent{};        ///< of a call whose streams bring more; null: made if needed
+    codec::References* references = nullptr;           ///< resolves references in arguments; null: none allowed
+    FaultWatch memory{};                               ///< watches the memory that the arguments may lie in
+    std::shared_ptr<codec::LentForCall> lent{};        ///< for a call whose streams lend more; null: made if needed
     bool is_notification = false;                      ///< answered before it has run
-    FunctionTable::EntryPointer function{};            ///< of that method; null: it is looked up by its name
+    FunctionTable::EntryPointer function{};            ///< the function of `method`; null: it is looked up
 };
 
 struct StartedCall {
@@ -50,7 +50,7 @@ struct StartedCall {
     SteadyTime deadline;
 };
 
-/// A call that streams, before it runs. It runs on the thread that calls run(), none of the workers.
+/// A call that streams and is ready to run. It runs on the thread that calls run(), not on a worker.
 class StreamRun {
 public:
     StreamRun(std::shared_ptr<Execution> execution, std::unique_ptr<Execution::Waiter> waiter,
@@ -63,52 +63,54 @@ public:
     StreamRun& operator=(StreamRun&&) = delete;
 
     const std::shared_ptr<Execution>& execution() const { return execution_; }
-    /// Blocks until the function has returned; the outcome may be there before.
+    /// Blocks until the function has returned. The outcome may be known before that.
     void run() { execution_->run(); }
 
 private:
     std::shared_ptr<Execution> execution_;
     std::unique_ptr<Execution::Waiter> waiter_;
-    tasks::WorkerPool::Place place_;  ///< in the groups of the call
-    std::shared_ptr<void> counted_;   ///< one of max_streams while it is there
+    tasks::WorkerPool::Place place_;  ///< its places in the groups of the call
+    std::shared_ptr<void> counted_;   ///< counts as one of max_streams while it lives
 };
 
 struct TaskOptions {
     std::optional<std::chrono::milliseconds> ttl;
-    std::optional<std::chrono::milliseconds> deadline;  ///< none: it may run for ever
+    std::optional<std::chrono::milliseconds> deadline;  ///< none: no deadline
 };
 
-/// Runs shared functions: checks arguments, then idempotency key -> cache -> equal calls in flight -> queue.
+/// Runs shared functions. Checks the arguments, then looks for the run of the idempotency key, a cached result, and an
+/// equal call in flight. If there is none, puts the call into the queue.
 ///
-/// Thread safety: all methods from any thread; none waits for user code but drain() and,
-/// for functions marked inline_, call().
+/// Thread safety: all methods from any thread. Only drain(), and call() for functions marked inline_, wait for user
+/// code.
 class Dispatcher {
 public:
     Dispatcher(const Registry& registry, DispatcherOptions options, WrapTensor wrap, const Clock& clock = real_clock());
-    ~Dispatcher();  ///< answers what waits or runs with -32009, then waits for the code that runs
+    ~Dispatcher();  ///< ends all calls with -32009, then waits until running functions return
 
-    /// What can be called: more may come, and go, at any time.
+    /// The functions that can be called. Functions may be added and removed at any time.
     FunctionTable& functions() { return functions_; }
     const FunctionTable& functions() const { return functions_; }
-    /// Null when no function has that name.
+    /// Returns null if no function has that name.
     FunctionTable::EntryPointer find(std::string_view name) const { return functions_.find(name); }
 
     std::variant<StartedCall, json_rpc::Error> call(const CallSpec& spec);
-    /// The same for a function that streams. Its deadline is `spec.timeout`, else the function's own, else none.
-    /// `cancelled` is called once when the run is not wanted any more: it must not block.
+    /// Starts a call of a function that streams. Its deadline is `spec.timeout`, else the timeout of the function, else
+    /// none. `cancelled` is called once if the run is cancelled; it must not block.
     std::variant<StreamRun, json_rpc::Error> open_stream(const CallSpec& spec,
                                                          std::shared_ptr<detail::CallStreams> streams,
                                                          std::function<void()> cancelled);
     std::size_t running_streams() const {
         return streams_->with([](std::size_t running) { return running; });
     }
-    /// Nobody reads the outcome of this call (a notification): it goes on to its end, or its deadline.
+    /// Lets a call whose outcome is not read (a notification) go on until it ends or its deadline is over.
     void leave_running(StartedCall started);
-    /// The new task, or that of the key. Nothing when the key's task is gone already.
+    /// Starts a task. Returns the new task, or the task that was submitted before with the same key. Returns nothing if
+    /// that task no longer exists.
     std::variant<std::optional<tasks::TaskInfo>, json_rpc::Error> submit(const CallSpec& spec,
                                                                          const TaskOptions& options);
 
-    /// How its runs went, for each function that has run.
+    /// Statistics of the runs of one function. Functions that never ran have none.
     struct FunctionStats {
         std::string name;
         Latencies compute;
@@ -121,21 +123,22 @@ public:
     const tasks::WorkerPool& pool() const { return pool_; }
     const DispatcherOptions& options() const { return options_; }
 
-    /// New calls are refused with -32009 from now on.
+    /// Rejects new calls with -32009 from now on.
     void refuse_new() { draining_.store(true); }
-    /// Waits for what runs and waits; false when the deadline came first: then everything left is answered -32009.
+    /// Waits until all running and waiting calls have ended. Returns false if the deadline comes first; then all other
+    /// calls end with -32009.
     bool drain(SteadyTime deadline);
 
-    /// Housekeeping, a few times a second.
+    /// Maintenance, a few times a second.
     void tend();
 
 private:
     enum class Kind { call, task, stream };
-    /// A call whose arguments are read and found good, on its way to the queue.
+    /// A call whose arguments were read and are valid, before it is queued.
     struct Prepared {
         FunctionTable::EntryPointer function;
         std::unique_ptr<BoundCall> call;
-        std::string arguments;  ///< the text of arguments_key(), where a policy needs it
+        std::string arguments;  ///< the text of arguments_key(), if a policy needs it
         std::string cache_key;  ///< empty: not cached
         std::chrono::milliseconds timeout;
         std::vector<codec::JsonSource::Use> objects{};
@@ -178,13 +181,13 @@ private:
 
     CallGroups groups_;
     KeptCalls kept_calls_;
-    Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;  ///< cached functions, by key
-    std::shared_ptr<Guarded<std::size_t>> streams_ = std::make_shared<Guarded<std::size_t>>(0);  ///< that run
+    Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;  ///< cached calls, by cache key
+    std::shared_ptr<Guarded<std::size_t>> streams_ = std::make_shared<Guarded<std::size_t>>(0);  ///< how many run
     Guarded<std::unordered_map<const Execution*, std::weak_ptr<Execution>>> live_;
     ResultCache cache_;
     IdempotencyTable keys_;
     tasks::TaskTable tasks_;
-    tasks::WorkerPool pool_;  ///< last: its workers use all of the above
+    tasks::WorkerPool pool_;  ///< last: its workers use all members above
 };
 
 }  // namespace shared_tensor::service

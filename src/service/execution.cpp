@@ -21,7 +21,7 @@ namespace shared_tensor::service {
 
 namespace {
 
-/// What a running function may do with tensors: yield them. They are described later, for each reader.
+/// A running function can only return tensors. They are described later, for each reader.
 class YieldPort final : public codec::TensorPort {
 public:
     explicit YieldPort(WrapTensor make) : wrap_(make) {}
@@ -38,10 +38,11 @@ private:
     WrapTensor wrap_;
 };
 
-/// Made before it is needed: for lack of memory.
+/// Made in advance, because it is used when there is no memory.
 const OutcomePointer kNotKept = make_outcome(json_rpc::out_of_memory("the result could not be kept"));
 
-/// What the caller is not told. Line by line: a line of the log has a limit.
+/// Logs the part of the error text that the caller does not get. Line by line, because the length of a log line is
+/// limited.
 void log_details(std::string_view function, const CallFailure& failure) {
     if (failure.details.empty()) return;
     log::debug(function, " threw ", failure.type, "; its text goes on:");
@@ -79,8 +80,8 @@ void Execution::run() noexcept {
     } catch (...) {
         finish(kNotKept);
     }
-    // The arguments may hold a body of gigabytes, the function a model that nobody else has any more: waiters, and keys
-    // that remember this run, need only the outcome.
+    // The arguments may hold a body of gigabytes, and the function the last pointer to a model. Waiters and idempotency
+    // keys keep this run, but need only the outcome.
     setup_.call.reset();
     setup_.function.reset();
 }
@@ -95,7 +96,7 @@ OutcomePointer Execution::invoke() {
     const InCall in_call(current);
     const std::optional<CallFailure> failure = setup_.call->run(*this, ValueWriter(sink, sink.root()));
     own_what_stays(value);
-    // After the last look at the arguments.
+    // Checked after the last use of the arguments.
     if (setup_.caller_memory.failed()) return make_outcome(memory_failed());
     if (failure) {
         log_details(setup_.function->name(), *failure);
@@ -104,14 +105,14 @@ OutcomePointer Execution::invoke() {
     return make_outcome(std::move(value));
 }
 
-/// Before anybody has the outcome: from then on the caller may use the memory that it lent for something else. What the
-/// function kept of it is found by what is still used once the arguments are gone.
+/// Called before the outcome is set: after that the caller may reuse the memory that it lent. Destroys the arguments
+/// first, so that lent memory that is still in use is memory that the function kept.
 void Execution::own_what_stays(codec::Value& value) {
     if (setup_.own_result == nullptr || (setup_.lent == nullptr && !setup_.kept)) return;
     if (setup_.lent != nullptr && !setup_.lent->in_use().empty()) setup_.call.reset();
     try {
         copied_ += setup_.own_result(value, setup_.lent.get(), setup_.kept);
-    } catch (const std::bad_alloc&) {  // the result is lost; what the function kept must be its own all the same
+    } catch (const std::bad_alloc&) {  // the result is lost, but memory that the function kept must still be taken over
         own_arguments();
         throw;
     }
@@ -123,7 +124,7 @@ void Execution::own_arguments() noexcept {
     } catch (const std::exception&) {
         shared_tensor::log::warn(caller_.principal,
                                  ": there is no memory for copies of the arguments of a call that goes on after its "
-                                 "request was answered: it reads what the client writes there");
+                                 "request was answered: its function may see what the client writes there later");
     }
 }
 
@@ -132,14 +133,14 @@ void Execution::cancel(OutcomePointer outcome) {
     bool first = false;
     Ended ended;
     state_.with([&](State& state) {
-        if (state.phase == Phase::done) return;  // its outcome may be joined still
+        if (state.phase == Phase::done) return;  // join() still works, and returns its outcome
         first = !state.unwanted;
         state.unwanted = true;
         cancelled_.store(true);
         if (outcome == nullptr && state.phase == Phase::waiting) outcome = never_ran;
         if (outcome != nullptr) ended = end(state, outcome);
     });
-    state_.notify_all();  // wakes sleep_until, and those who wait for the outcome
+    state_.notify_all();  // wakes sleep_until() and waiters of the outcome
     if (first && cancelled_hook_) cancelled_hook_();
     tell(ended, outcome);
 }
@@ -161,8 +162,8 @@ void Execution::tell(const Ended& ended, const OutcomePointer& outcome) {
     for (const auto& observer : ended.observers) {
         try {
             if (observer->done) observer->done(outcome);
-        } catch (const std::exception& error) {  // no memory: the others must hear of it all the same
-            log::error("the end of a call could not be told: ", error.what());
+        } catch (const std::exception& error) {  // no memory: the other observers must still be called
+            log::error("an observer of the end of a call failed: ", error.what());
         }
     }
 }
@@ -250,7 +251,7 @@ OutcomePointer Execution::Waiter::wait_until(SteadyTime deadline) {
 
 void Execution::Waiter::give_up() {
     gave_up_.store(true);
-    execution_->state_.with([](State&) {});  // a waiter between its check and its sleep sees it
+    execution_->state_.with([](State&) {});  // so that a waiter between its check and its sleep sees the flag
     execution_->state_.notify_all();
 }
 

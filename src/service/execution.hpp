@@ -19,7 +19,7 @@
 
 namespace shared_tensor::service {
 
-/// Who a call is made for; owned by its execution.
+/// The caller for whom a function runs; the execution has its own copy.
 struct CallOwner {
     std::string principal;
     std::string session;
@@ -27,16 +27,17 @@ struct CallOwner {
     std::string request{};  ///< its JSON-RPC id, for the log
 };
 
-/// Makes a tensor that a function yields countable; src/tensor gives it.
+/// Wraps a tensor that a function returns into a counted handle. Implemented in src/tensor.
 using WrapTensor = codec::TensorPointer (*)(const TensorRef&);
 
-/// Copies what a call leaves behind in memory that clients can write to; src/tensor gives it (tensor::own_result).
+/// Copies what a call leaves behind in memory that clients can write to. Returns the number of bytes copied.
+/// Implemented in src/tensor (tensor::own_result).
 using OwnResult = std::uint64_t (*)(codec::Value& result, const codec::LentForCall* lent, bool kept);
 
-/// One run of a shared function: owns its arguments, its cancellation token and its outcome. Waiters (connections, a
-/// task, joined equal calls) come and go; when the last one is gone the run is cancelled.
+/// One run of a shared function. Owns its arguments, its cancellation token and its outcome. Waiters (connections, a
+/// task, equal calls that joined) come and go. When the last waiter is gone, the run is cancelled.
 ///
-/// Shared by the worker that runs it and everybody who waits. Thread safety: all methods from any thread; run() once.
+/// Shared by the worker that runs it and by all waiters. Thread safety: all methods from any thread; run() once.
 class Execution final : public std::enable_shared_from_this<Execution>, private Context {
 public:
     struct Setup {
@@ -45,66 +46,69 @@ public:
         CallOwner owner;
         SteadyTime deadline = SteadyTime::max();
         WrapTensor wrap = nullptr;
-        std::shared_ptr<RunTime> run_time = nullptr;  ///< of all runs of the function; null: waiters sleep at once
-        const detail::CallMemory* memory = nullptr;   ///< outlives the execution; null: none is shared
-        std::shared_ptr<detail::CallStreams> streams = nullptr;  ///< of a function that takes some
-        FaultWatch caller_memory{};                              ///< of the memory that the arguments may lie in
+        std::shared_ptr<RunTime> run_time = nullptr;  ///< of all runs of the function; null: waiters never spin
+        const detail::CallMemory* memory = nullptr;   ///< outlives the execution; null: no shared memory
+        std::shared_ptr<detail::CallStreams> streams = nullptr;  ///< if the function takes streams
+        FaultWatch caller_memory{};                              ///< watches memory that the arguments may lie in
         OwnResult own_result = nullptr;
-        std::shared_ptr<codec::LentForCall> lent = nullptr;  ///< with its arguments and items; null: nothing
-        bool kept = false;  ///< others than its caller get the result, or its caller gets it again
+        std::shared_ptr<codec::LentForCall> lent = nullptr;  ///< for its arguments and items; null: nothing
+        bool kept = false;  ///< other callers get the result too, or its caller gets it again
     };
     explicit Execution(Setup setup);
     ~Execution() override;
 
-    /// Runs the user's code on this thread unless it was cancelled before.
+    /// Runs the function on this thread, unless the run was cancelled before.
     void run() noexcept;
 
-    /// Sets the token. A run that has not begun ends at once with -32004; one that runs ends when its code returns,
-    /// or, given an outcome, at once with that: whoever waits does not wait for code that is not wanted any more.
+    /// Sets the cancellation token. A run that has not begun ends at once, with `outcome` or with -32004. A run that
+    /// has begun ends when its function returns; with an `outcome` it ends at once, so that waiters do not wait for a
+    /// function whose result is not wanted.
     void cancel(OutcomePointer outcome = nullptr);
-    /// Its caller is about to be answered though the function may still run: what the caller writes from then on to
-    /// memory that it lent is not seen. Copies what is still used of it.
+    /// Call it before the caller is answered while the function may still run. Takes over the memory that the caller
+    /// lent and that is still in use, so that the function does not see what the caller writes there later.
     void own_arguments() noexcept;
-    /// How many bytes were copied because the call left something behind, or was left behind, since this was last
-    /// asked.
+    /// Returns how many bytes were copied since the last call of this method, so that neither the result nor a function
+    /// that goes on uses memory that clients can write to.
     std::uint64_t take_copied() { return copied_.exchange(0, std::memory_order_relaxed); }
-    /// Ends it without running (refused by the queue, shut down). The first outcome stays.
+    /// Ends the run, also if it never began (rejected by the queue, shutdown, cached result). A run that has an outcome
+    /// keeps it.
     void finish(OutcomePointer outcome);
 
-    OutcomePointer outcome() const;  ///< null until it is done
-    /// How long the function ran; zero until it has ended, and for what never ran.
+    OutcomePointer outcome() const;  ///< null until the run has ended
+    /// How long the function ran; zero until it has ended, and if it never ran.
     std::chrono::nanoseconds compute_time() const {
         return std::chrono::nanoseconds(compute_ns_.load(std::memory_order_relaxed));
     }
 
-    /// How long it waited to run; zero for what never ran.
+    /// How long the run waited before it began; zero if it never began.
     std::chrono::nanoseconds queue_time() const {
         return std::chrono::nanoseconds(queue_ns_.load(std::memory_order_relaxed));
     }
 
-    /// Who is told of a run as it goes; each function may be empty. Called on the thread where it happens, must not
-    /// block.
+    /// Callbacks for the events of a run; each may be empty. They are called on the thread where the event happens, and
+    /// must not block.
     struct Observer {
         std::function<void()> started;
         std::function<void(double fraction, std::string_view message)> progress;
         std::function<void(const OutcomePointer&)> done;  ///< once
     };
-    /// What has happened already is told at once, here.
+    /// Events that have already happened are reported at once, on this thread.
     void observe(Observer observer);
-    /// Called once when the run is not wanted any more, before it began or while it runs. Set before anybody else has
-    /// it.
+    /// `cancelled` is called once if the run is cancelled, before it begins or while it runs. Set it before other
+    /// threads have the execution.
     void on_cancelled(std::function<void()> cancelled) { cancelled_hook_ = std::move(cancelled); }
 
-    /// One reader of the outcome. Leaving it behind (destruction, give_up) is what "nobody wants it" is counted by.
+    /// One reader of the outcome. The run is cancelled when its last Waiter is destroyed.
     class Waiter {
     public:
         ~Waiter();
         Waiter(const Waiter&) = delete;
         Waiter& operator=(const Waiter&) = delete;
 
-        /// Blocks until the outcome, the deadline or give_up(); null for the last two.
+        /// Blocks until there is an outcome, the deadline is over, or give_up() was called. Returns null if there is no
+        /// outcome.
         OutcomePointer wait_until(SteadyTime deadline);
-        /// From any thread: wait_until returns at once.
+        /// Makes wait_until() return at once. Any thread may call it.
         void give_up();
         bool gave_up() const { return gave_up_.load(); }
         const std::shared_ptr<Execution>& execution() const { return execution_; }
@@ -115,7 +119,7 @@ public:
         std::shared_ptr<Execution> execution_;
         std::atomic<bool> gave_up_{false};
     };
-    /// Null when the run was given up already: its outcome would be the cancellation of others.
+    /// Adds a waiter. Returns null if the run was cancelled: then its outcome may be the cancellation by other waiters.
     std::unique_ptr<Waiter> join();
 
 private:
@@ -127,9 +131,9 @@ private:
     struct State {
         Phase phase = Phase::waiting;
         std::size_t waiters = 0;
-        bool unwanted = false;  ///< cancelled: nobody may join any more
+        bool unwanted = false;  ///< cancelled: join() returns null
         OutcomePointer outcome;
-        std::optional<Report> reported;  ///< the last progress, for observers that come after it
+        std::optional<Report> reported;  ///< the last progress, for observers that are added later
         std::vector<std::shared_ptr<const Observer>> observers;
     };
 
@@ -138,8 +142,8 @@ private:
     void drop_waiter();
     struct Ended {
         Observers observers;
-        std::unique_ptr<BoundCall> call;                 ///< of one that will never run; these go without the lock
-        std::shared_ptr<const SharedFunction> function;  ///< likewise
+        std::unique_ptr<BoundCall> call;                 ///< of a run that never began; destroyed without the lock
+        std::shared_ptr<const SharedFunction> function;  ///< the same
     };
     Ended end(State& state, OutcomePointer outcome);
     static void tell(const Ended& ended, const OutcomePointer& outcome);
@@ -163,7 +167,7 @@ private:
     std::atomic<std::int64_t> queue_ns_{0}, compute_ns_{0};
     std::atomic<std::uint64_t> copied_{0};
     std::atomic<bool> cancelled_{false};
-    std::atomic<bool> ended_{false};  ///< the outcome is there: what a waiter looks for before it sleeps
+    std::atomic<bool> ended_{false};  ///< there is an outcome; a waiter checks this before it sleeps
     mutable Guarded<State> state_;
 };
 

@@ -60,14 +60,14 @@ std::uint64_t FunctionTable::version() const {
 }
 
 void FunctionTable::replace(const std::vector<FunctionPointer>& gone, const std::vector<FunctionPointer>& come) {
-    Registry registry;  // refuses what is not good in itself
+    Registry registry;  // rejects invalid functions
     std::vector<EntryPointer> entries;
     for (const FunctionPointer& function : come) {
         registry.add(function);
         entries.push_back(make_entry(function));
     }
     std::string taken, places;
-    std::vector<EntryPointer> old;  // ends when the lock is given up
+    std::vector<EntryPointer> old;  // destroyed after the lock is released
     state_.with([&](State& state) {
         const auto goes = [&](const EntryPointer& entry) {
             return std::find(gone.begin(), gone.end(), entry->shared) != gone.end();

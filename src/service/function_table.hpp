@@ -18,7 +18,7 @@ namespace shared_tensor::service {
 
 using FunctionPointer = std::shared_ptr<const SharedFunction>;
 
-/// A function that is to be shared has the name of another one.
+/// A function cannot be shared, because another function has its name.
 class NameTaken : public std::invalid_argument {
 public:
     NameTaken(std::string name, const std::string& where)
@@ -29,13 +29,13 @@ private:
     std::string name_;
 };
 
-/// What can be called now. Functions come and go while others are called; a call keeps its own.
-/// Thread safety: all methods from any thread; none blocks.
+/// The functions that can be called now. Functions may be added and removed while others run; a call keeps its function
+/// alive. Thread safety: all methods from any thread; none blocks.
 class FunctionTable {
 public:
     struct Entry {
         FunctionPointer shared;
-        std::shared_ptr<tasks::Group> group;  ///< of concurrency(n), else null
+        std::shared_ptr<tasks::Group> group;  ///< for concurrency(n); null: no limit
         std::shared_ptr<RunTime> run_time;
         bool streams = false;
     };
@@ -43,18 +43,18 @@ public:
 
     explicit FunctionTable(const Registry& registry);
 
-    /// Null where there is none of that name.
+    /// Returns null if no function has that name.
     EntryPointer find(std::string_view name) const;
     bool has(std::string_view name) const;
-    /// All, by name.
+    /// Returns all functions, sorted by name.
     std::vector<EntryPointer> all() const;
     std::size_t size() const;
-    /// Another one after every change.
+    /// A number that changes with every change of the table.
     std::uint64_t version() const;
 
-    /// `gone` makes room for `come`, in one step: no call finds half of it. Functions of `gone` that are not there are
-    /// passed over. Throws NameTaken, or std::invalid_argument for a name that is reserved or malformed, and then
-    /// changes nothing.
+    /// Removes the functions `gone` and adds the functions `come` in one step: no call sees half of the change.
+    /// Functions of `gone` that are not in the table are ignored. Throws NameTaken, or std::invalid_argument for a name
+    /// that is reserved or malformed, and then changes nothing.
     void replace(const std::vector<FunctionPointer>& gone, const std::vector<FunctionPointer>& come);
 
 private:

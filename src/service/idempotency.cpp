@@ -4,7 +4,8 @@ namespace shared_tensor::service {
 
 namespace {
 
-/// Of calls that ended. A client repeats a call within seconds: this lasts for a thousand keyed calls a second.
+/// The limit of keys, kept by removing keys of calls that have ended. A client repeats a call within seconds, so this
+/// is enough for a thousand keyed calls a second.
 constexpr std::size_t kMaxKeys = 10'000;
 
 }  // namespace

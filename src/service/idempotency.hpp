@@ -18,13 +18,13 @@ namespace shared_tensor::service {
 
 using shared_tensor::IdempotencyLimits;
 
-/// What a key once led to, so that a repeated request is never a second run: a plain call's execution or a task's id.
+/// The run that a key started: the execution of a plain call, or the id of a task. A repeated request gets this run and
+/// never starts a second one.
 using KeyedRun = std::variant<std::shared_ptr<Execution>, std::string>;
 
-/// The idempotency keys of the last minutes. A key belongs to a principal and a method. It is known while its run goes
-/// on, however long that takes and however many there are (the queue and the task table bound them), and for `window`
-/// after its end; of the ended ones the oldest go first when there are too many. Thread safety: all methods from any
-/// thread.
+/// The idempotency keys of the last minutes. A key belongs to a principal and a method. It is kept while its run goes
+/// on (the queue and the task table limit how many there are), and for `window` after the end of the run. If there are
+/// too many keys, those whose runs ended first are removed first. Thread safety: all methods from any thread.
 class IdempotencyTable {
 public:
     IdempotencyTable(IdempotencyLimits limits, const Clock& clock) : limits_(limits), clock_(&clock) {}
@@ -33,15 +33,15 @@ public:
         KeyedRun run;
         bool same_arguments;
     };
-    /// What is known under `key`; `arguments` is compared with those of the first request.
+    /// Returns the run of `key`, if it is known, and whether its first request had the same `arguments`.
     std::optional<Known> find(const std::string& key, const std::string& arguments) const;
 
-    /// Keeps `run` under `key` unless another request was first: then that one is returned.
+    /// Stores `run` under `key`. If another request was first, changes nothing and returns the run of that request.
     std::optional<Known> insert(const std::string& key, const std::string& arguments, KeyedRun run);
-    /// Forgets a key whose run was refused before it began, so that the client may try again.
+    /// Forgets a key whose run was rejected before it began, so that the client may try again.
     void forget(const std::string& key);
 
-    /// The run under `key` ended with a result of that many bytes, which its key keeps alive.
+    /// Call it when the run of `key` has ended. `bytes` is the size of its result, which the key keeps alive.
     void ended(const std::string& key, std::uint64_t bytes);
 
     void expire();
@@ -52,7 +52,7 @@ private:
         std::string arguments;
         KeyedRun run;
     };
-    using Keys = OwnedTable<Keyed, std::monostate>;  ///< those whose run goes on have no deadline
+    using Keys = OwnedTable<Keyed, std::monostate>;  ///< a key whose run goes on has no deadline
     using Gone = std::vector<Keyed>;                 ///< destroyed without the lock: results may be large
     void drop_old(Keys& keys, SteadyTime now, Gone& gone) const;
     static std::optional<Known> known(const Keys& keys, const std::string& key, const std::string& arguments,

@@ -7,7 +7,7 @@ namespace shared_tensor::service {
 void KeptCalls::give_up(Keeper& keeper) {
     WaiterPointer waiter;
     keeper.with([&](WaiterPointer& held) { waiter.swap(held); });
-}  // the waiter goes here, outside the lock: it may cancel the run
+}  // destroys the waiter without the lock, because this may cancel the run
 
 void KeptCalls::keep(WaiterPointer waiter, SteadyTime deadline) {
     const std::shared_ptr<Execution> execution = waiter->execution();
@@ -25,7 +25,7 @@ void KeptCalls::end_stream_at(SteadyTime deadline, const std::shared_ptr<Executi
     limits_.with([&](auto& limits) { limits.push_back({deadline, {}, {}, stream}); });
 }
 
-/// Whoever else waits for the same run keeps it going: only the keeper that is over its time goes.
+/// Gives up only the keeper whose deadline is over. Other waiters keep the run going.
 void KeptCalls::end_overdue(SteadyTime now, tasks::TaskTable& tasks) {
     std::vector<std::pair<std::shared_ptr<Keeper>, std::string>> overdue;
     std::vector<std::shared_ptr<Execution>> streams;

@@ -10,30 +10,30 @@
 
 namespace shared_tensor::service {
 
-/// Calls that go on though no connection waits for them, and when each of them ends: tasks, notifications, calls with
-/// an idempotency key, and calls that stream. Thread-safe.
+/// Keeps calls running that no connection waits for, and ends each at its deadline: tasks, notifications, calls with an
+/// idempotency key, and calls that stream. Thread-safe.
 class KeptCalls {
 public:
     using WaiterPointer = std::unique_ptr<Execution::Waiter>;
-    /// What keeps such a call running, until it is given up.
+    /// Keeps one call running until give_up().
     using Keeper = Guarded<WaiterPointer>;
     static void give_up(Keeper& keeper);
 
     /// Keeps a call running until its outcome is there or the deadline is past.
     void keep(WaiterPointer waiter, SteadyTime deadline);
-    /// Gives the task up at its deadline; it ends with -32002 then.
+    /// Ends the task with -32002 at its deadline.
     void end_task_at(SteadyTime deadline, const std::shared_ptr<Keeper>& keeper, std::string task);
     void end_stream_at(SteadyTime deadline, const std::shared_ptr<Execution>& stream);
 
-    /// Ends those that are over their time.
+    /// Ends the calls whose deadline is over.
     void end_overdue(SteadyTime now, tasks::TaskTable& tasks);
 
 private:
     struct Limit {
         SteadyTime deadline;
         std::weak_ptr<Keeper> keeper{};
-        std::string task{};                 ///< its id, empty for others
-        std::weak_ptr<Execution> stream{};  ///< in place of the keeper
+        std::string task{};                 ///< the id of the task; empty for other calls
+        std::weak_ptr<Execution> stream{};  ///< of a call that streams, which has no keeper
     };
     Guarded<std::vector<Limit>> limits_;
 };

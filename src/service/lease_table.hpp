@@ -20,23 +20,23 @@
 
 namespace shared_tensor::service {
 
-/// What a lease keeps: the bytes stay where they are until it is destroyed.
+/// The memory that a lease keeps. The bytes stay in place until this object is destroyed.
 class LeasedBytes {
 public:
     virtual ~LeasedBytes() = default;
-    /// The reader never said that it had done and may go on reading: this memory must not become anybody else's.
-    /// `process_is_gone`: its process is not there any more, though one that it forked may be.
+    /// Called when the lease ends although its reader may go on reading: this memory must not be reused.
+    /// `process_is_gone`: the process of the reader has ended, but a process that it forked may go on.
     virtual void retire(bool process_is_gone) noexcept = 0;
-    /// The tensor whose bytes they are, for calls that name the lease; null where there is none any more.
+    /// The tensor with these bytes, for calls that refer to the lease; null if it no longer exists.
     virtual codec::TensorPointer tensor() const { return nullptr; }
 };
 
-/// Who holds a lease.
+/// A lease holder.
 struct Lessee {
     std::string principal;
-    std::string client;   ///< its session: leases end with it
+    std::string client;   ///< its session; the leases end with it
     int pid = 0;          ///< 0: unknown
-    bool watched = true;  ///< its end is seen; if not, its leases live for a time only
+    bool watched = true;  ///< the server notices its end; if not, its leases expire
 };
 
 using shared_tensor::LeaseLimits;
@@ -55,49 +55,52 @@ struct LeaseStats {
     std::uint64_t bytes = 0, granted = 0, released = 0, expired = 0, revoked = 0;
 };
 
-/// Who holds which tensor's bytes. A lease belongs to one client and one tensor; its id (128 random bits behind "l-")
-/// never works again after its end. It is provisional until its client confirms it; that of a client whose end is not
-/// seen is held at once, and ends in time.
+/// The leases of tensors to clients. A lease belongs to one client and one tensor. Its id ("l-" and 128 random bits)
+/// never works again after its end. A lease of a watched client is provisional until the client confirms it. A lease of
+/// another client counts as confirmed at once, and expires.
 ///
-/// Bytes are let go without a lock. Thread safety: all methods from any thread; none blocks.
+/// Leased bytes are destroyed without a lock. Thread safety: all methods from any thread; none blocks.
 class LeaseTable {
 public:
     explicit LeaseTable(LeaseLimits limits = {}, const Clock& clock = real_clock()) : limits_(limits), clock_(&clock) {}
-    ~LeaseTable();  ///< retires what is left: its readers live on
+    ~LeaseTable();  ///< retires the leases that are left: their readers may go on
 
     struct Refused {
         std::string reason;  ///< for people: which limit, and what to do
     };
-    /// `way` is a text that lives as long as the program.
+    /// Grants a lease and returns its id. The text of `way` must live as long as the program.
     std::variant<std::string, Refused> grant(const Lessee& lessee, std::string_view way, std::uint64_t bytes,
                                              std::unique_ptr<LeasedBytes> held);
 
-    /// Why nothing at all can be granted just now; empty: there is room.
+    /// Returns why no lease can be granted now; empty if there is room.
     std::string full() const;
 
-    /// The rest of the methods answer how many of `ids` were the client's; others are passed over.
+    /// This and the following methods return how many of `ids` are leases of the client; other ids are ignored.
     std::size_t confirm(std::string_view client, std::span<const std::string> ids);
-    /// What becomes of the memory of a lease that was released.
+    /// What happens to the memory of a released lease.
     enum class After { reused, retired };
-    /// The client has done with them: their memory may be used again.
+    /// Ends leases that the client no longer needs. Their memory may be reused, unless `after` retires it.
     std::size_t release(std::string_view client, std::span<const std::string> ids, After after = After::reused);
-    /// From now on for `ttl` (LeaseLimits::kTtl without one). Those of a watched client have no end to put off.
+    /// Confirms the leases, and lets them expire after `ttl` from now (default: LeaseLimits::kTtl). Leases of a watched
+    /// client do not expire.
     std::size_t renew(std::string_view client, std::span<const std::string> ids,
                       std::optional<std::chrono::milliseconds> ttl);
-    /// Anybody's, for an admin: the readers may go on, so the memory is retired.
+    /// Ends leases of any client, for an admin. The readers may go on reading, so the memory is retired.
     std::size_t revoke(std::span<const std::string> ids);
-    /// Nobody will release them any more. A process that is gone has no mapping: then the memory may be used again.
+    /// Ends all leases of a client that has ended without releasing them. A process that is gone has no mapping, so the
+    /// memory may be reused (`process_is_gone`).
     std::size_t client_ended(std::string_view client, bool process_is_gone);
-    /// A session over HTTP has ended: what is lent to it is given out as copies, so nobody has its memory.
+    /// Ends the leases of a session over HTTP. Its readers got copies, so no process has the memory mapped.
     std::size_t session_ended(std::string_view session);
-    /// Housekeeping: drops what is over its time.
+    /// Maintenance: ends leases whose deadline is over.
     std::size_t expire();
 
     std::optional<LeaseInfo> find(const std::string& id) const;
-    /// The tensor of a lease of that principal's; null for none. Who has no channel renews the lease by it.
+    /// Returns the tensor of a lease of the principal; null if there is none. Extends the lease if its client is not
+    /// watched.
     codec::TensorPointer tensor(std::string_view id, std::string_view principal);
 
-    /// All of one principal, or everybody's; by id.
+    /// Returns the leases of one principal, or all leases, sorted by id.
     std::vector<LeaseInfo> list(std::optional<std::string_view> principal = std::nullopt) const;
     LeaseStats stats() const;
 
@@ -109,7 +112,7 @@ private:
         SteadyTime granted_at;
         bool confirmed = false;
     };
-    using Leases = OwnedTable<Lease>;  ///< the owner is Lessee::client
+    using Leases = OwnedTable<Lease>;  ///< the owner of an entry is Lessee::client
     using Entry = Leases::Entry;
     using Held = std::vector<std::unique_ptr<LeasedBytes>>;
     struct State {
@@ -119,10 +122,10 @@ private:
         std::uint64_t unwatched_bytes = 0;
     };
     static Entry* find(Leases& leases, std::string_view client, const std::string& id);
-    /// `use(leases, entry)` for each that is the client's; how many are.
+    /// Calls `use(leases, entry)` for each of `ids` that is a lease of the client. Returns how many there are.
     template <class Use>
     std::size_t for_each(std::string_view client, std::span<const std::string> ids, Use use);
-    /// Ends the leases that `choose(leases, end)` calls `end` with, and counts them in `counted`.
+    /// Ends the leases for which `choose(leases, end)` calls `end`, and adds their number to `counted`.
     template <class Choose>
     Held end(std::uint64_t LeaseStats::*counted, Choose choose);
     std::string too_many() const;

@@ -20,10 +20,10 @@
 
 namespace shared_tensor::service {
 
-/// Whose handle it is.
+/// The owner of a handle.
 struct HandleOwner {
     std::string principal;
-    std::string session = {};  ///< its handles end with it; empty: when they are not used for a time
+    std::string session = {};  ///< the handles end with it; empty: they end when they are idle
     int pid = 0;               ///< 0: unknown
 };
 
@@ -33,7 +33,7 @@ struct HandleInfo {
     std::string id, type, principal;
     int pid = 0;
     bool in_session = false;
-    std::size_t handles = 1;  ///< of the same object, everybody's
+    std::size_t handles = 1;  ///< number of handles of the same object, of all owners
     std::uint64_t uses = 0;
     std::chrono::milliseconds age{0};
     std::optional<std::chrono::milliseconds> expires_in{};  ///< none: it ends with its session
@@ -44,15 +44,15 @@ struct ObjectStats {
     std::uint64_t granted = 0, released = 0, expired = 0;
 };
 
-/// The handles that clients have of objects. Each time that a client is given an object it gets a handle of its own
-/// (128 random bits behind "o-"), which belongs to its principal and never works again after its end. An object lives
-/// as long as one of its handles, and longer where something else holds it.
+/// The handles that clients hold of objects. Each time that a client gets an object, it gets a new handle ("o-" and 128
+/// random bits). The handle belongs to the client's principal and never works again after its end. An object lives as
+/// long as one of its handles, or longer if other code holds it.
 ///
-/// Objects are let go without a lock. Thread safety: all methods from any thread; none blocks, but for what ending an
-/// object takes.
+/// Objects are destroyed without a lock. Thread safety: all methods from any thread. They block only while the
+/// destructor of an object runs.
 class ObjectTable {
 public:
-    /// `idle`: end of a handle without a session that is not used.
+    /// `idle`: a handle without a session ends when it was not used for this time.
     ObjectTable(ObjectLimits limits, std::chrono::milliseconds idle, const Clock& clock = real_clock())
         : limits_(limits), idle_(idle), clock_(&clock) {}
 
@@ -61,17 +61,17 @@ public:
     };
     std::variant<std::string, Refused> grant(const HandleOwner& owner, ObjectPointer object);
 
-    /// The object of a living handle of that principal's, else null; counts as use.
+    /// Returns the object of a handle of the principal, and counts as use. Returns null if there is no such handle.
     ObjectPointer find(std::string_view id, std::string_view principal);
-    /// How many of `ids` were there and that principal's (anybody's without one), and are no more.
+    /// Ends the handles `ids` that belong to `principal` (to any principal if it is not given). Returns how many ended.
     std::size_t release(std::span<const std::string> ids, std::optional<std::string_view> principal);
     std::size_t session_ended(std::string_view session);
-    /// Housekeeping: drops what was not used for too long.
+    /// Maintenance: ends handles that were idle for too long.
     std::size_t expire();
 
-    /// That of one principal, or anybody's; does not count as use.
+    /// Describes a handle of `principal` (of any principal if it is not given). Does not count as use.
     std::optional<HandleInfo> info(std::string_view id, std::optional<std::string_view> principal) const;
-    /// By id.
+    /// Describes all handles of `principal` (of all principals if it is not given), sorted by id.
     std::vector<HandleInfo> list(std::optional<std::string_view> principal) const;
     ObjectStats stats() const;
 
@@ -82,17 +82,17 @@ private:
         SteadyTime granted_at{};
         std::uint64_t uses = 0;
     };
-    using Handles = OwnedTable<Handle>;  ///< the owner is HandleOwner::session, empty for none
+    using Handles = OwnedTable<Handle>;  ///< the owner of an entry is HandleOwner::session; empty: none
     using Entry = Handles::Entry;
     struct State {
         Handles handles;
-        std::unordered_map<std::string, std::size_t> by_principal;  ///< how many handles each has
-        std::unordered_map<const void*, std::size_t> by_object;     ///< the same for each object
+        std::unordered_map<std::string, std::size_t> by_principal;  ///< the number of handles of each principal
+        std::unordered_map<const void*, std::size_t> by_object;     ///< the number of handles of each object
         ObjectStats stats;
     };
     std::optional<Refused> refusal(const State& state, const HandleOwner& owner) const;
     SteadyTime deadline(const HandleOwner& owner) const;
-    /// Ends the handles that `choose(handles, end)` calls `end` with, and counts them in `counted`.
+    /// Ends the handles for which `choose(handles, end)` calls `end`, and adds their number to `counted`.
     template <class Choose>
     std::size_t end(std::uint64_t ObjectStats::*counted, Choose choose);
     static HandleInfo info(const State& state, const Entry& entry, SteadyTime now);

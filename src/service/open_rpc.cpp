@@ -22,7 +22,7 @@ Json written(Write write) {
     return codec::encode(value, port);
 }
 
-/// "$ref" is an ordinary key here, not a marker: takes a schema out of the "$literal" that the sink put around it.
+/// Takes a schema out of the "$literal" that the sink put around it: "$ref" is an ordinary key in a schema.
 Json unwrapped(Json schema) {
     if (schema.is_object() && schema.size() == 1 && schema.contains("$literal")) schema = Json(schema["$literal"]);
     if (schema.is_structured()) {
@@ -52,7 +52,7 @@ Json parameters_of(const SharedFunction& function) {
     return list;
 }
 
-/// Which OpenRPC has no word for.
+/// OpenRPC has no field for streams.
 Json streams_of(const SharedFunction& function) {
     auto list = Json::array();
     const auto parameters = function.parameters();
@@ -123,7 +123,7 @@ Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std:
 }
 
 std::shared_ptr<const OpenRpc::Document> OpenRpc::document() const {
-    const std::uint64_t version = functions_->version();  // before they are looked at: older at worst, and made again
+    const std::uint64_t version = functions_->version();  // read first: if too old, the document is made again
     auto known = made_.with([&](const Made& made) { return made.version == version ? made.document : nullptr; });
     if (known != nullptr) return known;
     std::vector<FunctionPointer> functions;

@@ -12,24 +12,25 @@
 
 namespace shared_tensor::service {
 
-/// What the document says besides functions.
+/// The parts of the document that do not come from functions.
 struct ServerParts {
     codec::Json methods = codec::Json::array();   ///< of the server itself
     codec::Json schemas = codec::Json::object();  ///< by name: "Tensor"
 };
 
-/// The JSON Schema that a Codec's schema() writes.
+/// Returns the JSON Schema that a Codec's schema() writes.
 codec::Json written_schema(void (*write)(ValueWriter));
 
-/// The OpenRPC 1.3 document of functions: each with parameter names, JSON Schemas, defaults, documentation and errors;
-/// then the server's own methods.
+/// Returns the OpenRPC 1.3 document: the functions, each with parameter names, JSON Schemas, defaults, documentation
+/// and errors, then the server's own methods.
 codec::Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std::string& server_version,
                               const ServerParts& server = {});
 
-/// That of a table, made anew when its functions have changed. Thread safety: from any thread.
+/// The OpenRPC document of a FunctionTable, made again when the functions have changed. Thread safety: document() from
+/// any thread.
 class OpenRpc {
 public:
-    /// `functions` outlives it.
+    /// `functions` must outlive it.
     OpenRpc(const FunctionTable& functions, std::string server_version, ServerParts server = {})
         : functions_(&functions), server_version_(std::move(server_version)), server_(std::move(server)) {}
 
@@ -37,7 +38,7 @@ public:
         codec::Json json;
         std::string text;
     };
-    /// Before the first document().
+    /// Call it before the first document().
     void set_methods(codec::Json methods) { server_.methods = std::move(methods); }
     std::shared_ptr<const Document> document() const;
 

@@ -6,7 +6,7 @@ namespace shared_tensor::service {
 
 using json_rpc::Error;
 
-/// One more call that streams, until what is returned goes; null when there may be no more.
+/// Counts one more call that streams while the result lives. Returns null if the limit is reached.
 std::shared_ptr<void> Dispatcher::count_stream() {
     const bool counted = streams_->with([&](std::size_t& running) {
         if (running >= options_.max_streams) return false;
@@ -21,7 +21,7 @@ std::shared_ptr<void> Dispatcher::count_stream() {
     return {streams_.get(), [kept = streams_, end](void*) { end(kept.get()); }};
 }
 
-/// It waits for its client most of the time, so it takes no worker, and there is a bound of its own.
+/// A call that streams mostly waits for its client. So it takes no worker, and has a limit of its own.
 std::variant<StreamRun, Error> Dispatcher::open_stream(const CallSpec& spec,
                                                        std::shared_ptr<detail::CallStreams> streams,
                                                        std::function<void()> cancelled) {

@@ -11,7 +11,7 @@
 
 namespace shared_tensor::service {
 
-/// What a call ended with: a Value that is encoded anew for each of its readers, or the error they all get. Immutable.
+/// The outcome of a call: a Value, which is encoded for each reader, or an error, which all readers get. Immutable.
 class CallOutcome final : public tasks::Outcome {
 public:
     explicit CallOutcome(std::variant<codec::Value, json_rpc::Error> result)
@@ -35,10 +35,11 @@ inline OutcomePointer make_outcome(std::variant<codec::Value, json_rpc::Error> r
     return std::make_shared<const CallOutcome>(std::move(result));
 }
 
-/// What the caller gets for a failure at the seam to user code.
+/// Returns the error that the caller gets if user code failed.
 json_rpc::Error to_error(const CallFailure& failure);
 
-/// What the caller gets in place of a result when memory that it shares with the server failed (see FaultWatch).
+/// Returns the error that the caller gets instead of a result if memory that it shares with the server failed (see
+/// FaultWatch).
 json_rpc::Error memory_failed();
 
 }  // namespace shared_tensor::service

@@ -37,7 +37,7 @@ void check_name(const SharedFunction& function) {
     }
 }
 
-/// "file.cpp:12", and the plugin if it is of one.
+/// Returns "file.cpp:12", followed by the plugin if the function is from one.
 std::string place_of(const SharedFunction& function, const std::string& module) {
     return function.where() + (module.empty() ? "" : " (" + module + ')');
 }

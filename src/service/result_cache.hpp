@@ -18,19 +18,19 @@ struct CacheStats {
     std::uint64_t bytes = 0, hits = 0, misses = 0, evicted = 0;
 };
 
-/// Results of functions marked cached(): bounded by bytes in all and for each function; the least recently used go
-/// first. Failures are never kept. Thread safety: all methods from any thread.
+/// The kept results of functions marked cached(). Their bytes are limited in total and for each function; the least
+/// recently used results are removed first. Failures are never kept. Thread safety: all methods from any thread.
 class ResultCache {
 public:
     ResultCache(std::uint64_t max_bytes, const Clock& clock) : max_bytes_(max_bytes), clock_(&clock) {}
 
-    /// Null on a miss. `again`: a second look for the same call, which is not counted as a miss twice.
+    /// Returns null on a miss. `again`: a second look-up for the same call, which is not counted as another miss.
     OutcomePointer find(const std::string& key, bool again = false);
     void store(std::string key, std::string_view function, std::chrono::milliseconds ttl, std::uint64_t function_bytes,
                OutcomePointer outcome);
-    /// Of one function, or all with an empty name. Returns how many went.
+    /// Removes the results of `function`, or all results if it is empty. Returns how many were removed.
     std::size_t clear(std::string_view function);
-    /// Housekeeping: drops what is over its time.
+    /// Maintenance: removes expired results.
     void expire();
     CacheStats stats() const;
 

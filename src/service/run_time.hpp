@@ -12,14 +12,15 @@ namespace shared_tensor::service {
 class RunTime {
 public:
     void note(std::chrono::nanoseconds run, bool failed = false);
-    /// Its outcome is worth looking for before one sleeps. Nothing seen yet is taken for brief.
+    /// Whether runs are so short that a waiter should check for the outcome before it sleeps. True before the first
+    /// run.
     bool brief() const;
 
     Latencies latencies() const { return runs_.summary(); }
     std::uint64_t failures() const { return failures_.load(std::memory_order_relaxed); }
 
 private:
-    std::atomic<std::int64_t> mean_ns_{0};  ///< recent ones counting more
+    std::atomic<std::int64_t> mean_ns_{0};  ///< weighted: recent runs count more
     std::atomic<std::uint64_t> failures_{0};
     LatencyHistogram runs_;
 };

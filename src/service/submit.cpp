@@ -45,9 +45,9 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     }
     const auto info = tasks_.get(*id, std::nullopt);
     if (info && info->state == tasks::TaskState::cancelled)
-        KeptCalls::give_up(*keeper);  // cancelled before there was anything to give up
+        KeptCalls::give_up(*keeper);  // cancelled before the keeper had a waiter
     if (options.deadline) kept_calls_.end_task_at(deadline, keeper, *id);
-    return info ? info : created;  // with a ttl of 0 it may be gone with its end
+    return info ? info : created;  // with a ttl of 0 the task may already be removed
 }
 
 void Dispatcher::follow_as_task(Execution& execution, const std::string& id) {

@@ -15,7 +15,7 @@ std::string key_of(std::string_view owner, std::string_view name) {
     return std::string(owner).append(1, '\0').append(name);
 }
 
-/// Where a page goes on. A name holds no '/', so the last one parts it from its owner.
+/// The cursor behind `last`. A name contains no '/', so the last '/' separates the owner from the name.
 std::string cursor_at(const Named& last) { return last.owner + '/' + last.name; }
 std::string key_of_cursor(std::string cursor) {
     const std::size_t slash = cursor.rfind('/');
@@ -125,7 +125,7 @@ NamedPage TensorStore::list(const NamedFilter& filter) const {
         auto at = after < prefix ? names.lower_bound(prefix) : names.upper_bound(after);
         for (; at != names.end() && at->first.starts_with(prefix); ++at) {
             const NamedPointer& named = at->second.value;
-            if (!named->name.starts_with(filter.prefix)) continue;  // only where the owner is not given
+            if (!named->name.starts_with(filter.prefix)) continue;  // only possible if the filter has no owner
             if (page.list.size() == limit) {
                 page.next_cursor = cursor_at(*page.list.back());
                 return;
@@ -136,7 +136,7 @@ NamedPage TensorStore::list(const NamedFilter& filter) const {
     return page;
 }
 
-/// Those who wait for that name, to be told; nobody waits for it from now on.
+/// Returns the waiters of a name, which are to be woken, and removes them from the table.
 std::shared_ptr<TensorStore::Changed> TensorStore::changed(State& state, const std::string& key) {
     const auto found = state.watched.find(key);
     if (found == state.watched.end()) return nullptr;
@@ -173,7 +173,7 @@ NamedPointer TensorStore::wait(std::string_view owner, std::string_view name, st
             return false;
         });
         if (!waits) return found;
-        found.reset();  // that version is not ours to keep
+        found.reset();  // a waiter must not keep that version alive
         const SteadyTime now = real_clock().now();
         {
             auto happened = watch->lock();

@@ -19,20 +19,22 @@
 
 namespace shared_tensor::service {
 
-/// What is wrong with the name of a tensor or set, in words for people; empty: nothing. At most 255 bytes of UTF-8
-/// without control characters and '/'; begins with no "l-"; ends in none of .npy, .safetensors, .raw.
+/// Returns why the name of a tensor or set is invalid, as a text for people; empty if it is valid. A valid name has at
+/// most 255 bytes of UTF-8 without control characters and '/'. It does not begin with "l-" and does not end in .npy,
+/// .safetensors or .raw.
 std::string tensor_name_fault(std::string_view name);
-/// The same for a member of a set: at most 1024 bytes, anything but control characters and "__metadata__".
+/// The same for the name of a member of a set. A valid name has at most 1024 bytes of UTF-8 without control characters,
+/// and is not "__metadata__".
 std::string member_name_fault(std::string_view name);
 
-/// What stands under a name. The rooms above know what is inside; this one counts its bytes. Immutable.
+/// The content of a name. The modules above define it; this module only counts its bytes. Immutable.
 class NamedContent {
 public:
     virtual ~NamedContent() = default;
     virtual std::uint64_t bytes() const = 0;
 };
 
-/// One version of one name. Shared by the store and whoever reads it: who holds it keeps that version.
+/// One version of one name. Shared by the store and its readers: a reader that holds the pointer keeps that version.
 struct Named {
     std::string owner, name;
     std::uint64_t version = 0;
@@ -49,62 +51,65 @@ struct TensorStoreStats {
 };
 
 struct NamedFilter {
-    std::optional<std::string> owner;  ///< none: everybody's
+    std::optional<std::string> owner;  ///< none: names of all owners
     std::string prefix;                ///< of the names
-    std::string cursor;                ///< of the page before; empty: from the first
+    std::string cursor;                ///< next_cursor of the previous page; empty: from the first
     std::size_t limit = 100;
 };
 struct NamedPage {
-    std::vector<NamedPointer> list;  ///< by owner and name
-    std::string next_cursor;         ///< empty: no more
+    std::vector<NamedPointer> list;  ///< sorted by owner and name
+    std::string next_cursor;         ///< empty if there are no more
 };
 
-/// Tensors by name. Each owner has names of its own. A name is published in one step: readers get the old version or
-/// the new one, whole. Versions of a name only grow, even over a removal.
+/// Tensors by name. Each owner has names of its own. A name is published in one step: a reader gets either the whole
+/// old version or the whole new version. Versions of a name only grow, also after a removal.
 ///
-/// What goes is destroyed without a lock. Thread safety: all methods from any thread; only wait() blocks.
+/// Old contents are destroyed without a lock. Thread safety: all methods from any thread; only wait() blocks.
 class TensorStore {
 public:
     explicit TensorStore(NamedTensorLimits limits = {}, const Clock& clock = real_clock())
         : limits_(limits), clock_(&clock) {}
 
     struct Refused {
-        bool conflict = false;      ///< the version is not the one that the caller named
-        std::uint64_t version = 0;  ///< what it is now; 0: there is none
+        bool conflict = false;      ///< the current version is not `if_version`
+        std::uint64_t version = 0;  ///< the current version; 0: the name does not exist
         std::string reason;         ///< for people: which limit, and what to do
     };
-    /// Whether a put of so many bytes would do now: to be asked before they are copied.
+    /// Returns why a put of `bytes` bytes would be rejected now; nothing if it would succeed. Ask before the bytes are
+    /// copied.
     std::optional<Refused> refusal(std::string_view owner, std::string_view name, std::uint64_t bytes,
                                    std::optional<std::uint64_t> if_version) const;
-    /// `if_version`: only in the place of that version; 0: only where there is none. `name` is a right one.
+    /// Publishes `content`. `name` must be valid. `if_version`: only if this is the current version; 0: only if the
+    /// name does not exist.
     std::variant<NamedPointer, Refused> put(std::string_view owner, std::string_view name,
                                             std::shared_ptr<const NamedContent> content,
                                             std::optional<std::uint64_t> if_version = std::nullopt);
-    /// Null for one that is not there.
+    /// Returns null if the name does not exist.
     NamedPointer find(std::string_view owner, std::string_view name) const;
-    /// What was taken away; null when there was none.
+    /// Removes a name and returns its last version; null if the name did not exist.
     std::variant<NamedPointer, Refused> remove(std::string_view owner, std::string_view name,
                                                std::optional<std::uint64_t> if_version = std::nullopt);
     NamedPage list(const NamedFilter& filter) const;
 
-    /// Blocks while the name has the version `after` (0: while there is none), until `deadline` (on the machine's
-    /// steady clock), until give_up() returns true (asked twice a second, without a lock) or until close(). Then as
-    /// find().
+    /// Blocks while the name has the version `after` (0: while it does not exist). Ends at `deadline` (real steady
+    /// clock), after close(), or when give_up() returns true. Calls give_up() twice a second, without a lock. Returns
+    /// as find() does.
     NamedPointer wait(std::string_view owner, std::string_view name, std::uint64_t after, SteadyTime deadline,
                       const std::function<bool()>& give_up = {}) const;
-    /// Shutdown: nobody waits any more.
+    /// For shutdown: ends all calls of wait().
     void close();
     bool closed() const;
 
     TensorStoreStats stats() const;
 
 private:
-    /// By owner, '\0' and name: so they are in the order of list(). The owner is that of the name.
+    /// The key is the owner, '\0' and the name, so the entries are in the order of list(). The owner of an entry is the
+    /// owner of the name.
     using Names = OwnedTable<NamedPointer>;
     using Changed = Guarded<bool>;
     struct State {
         Names names;
-        std::map<std::string, std::uint64_t, std::less<>> floors;              ///< of an owner's removed versions
+        std::map<std::string, std::uint64_t, std::less<>> floors;  ///< the highest removed version of each owner
         std::map<std::string, std::shared_ptr<Changed>, std::less<>> watched;  ///< by the same keys as the names
         TensorStoreStats stats;
         bool closed = false;

@@ -63,7 +63,7 @@ void Upload::drop() { end(Phase::dropped, 0, true); }
 
 bool Upload::give_up() { return end(Phase::dropped, 0, false); }
 
-/// Its memory is given back, or is its readers' alone; without the lock.
+/// Releases the upload's memory without the lock. After publication only the readers keep it.
 bool Upload::end(Phase phase, std::uint64_t version, bool by_publisher) {
     MemoryBlock block;
     std::shared_ptr<const void> share;
@@ -90,7 +90,7 @@ Upload::Progress Upload::progress() const {
     });
 }
 
-/// Counted until the upload ends.
+/// Reserves and allocates the memory of an upload. It is counted until the upload ends.
 std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const Payer& payer, const TakeBlock& take) const {
     const std::uint64_t bytes = upload.form().size;
     const std::uint64_t most = payer.may_have_all ? limits_.max_bytes : limits_.max_client_bytes();
@@ -142,13 +142,13 @@ UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, co
                                       const TakeBlock& take) {
     const SteadyTime now = clock_->now();
     const auto made = std::make_shared<Upload>(form, payer.account, now);
-    UploadPointer replaced;  // goes without the lock
+    UploadPointer replaced;  // destroyed without the lock
     auto opened = all_.with([&](All& all) -> Opened {
         if (All::Entry* const known = all.find(key)) {
             if (!known->value->is_published() || known->value->form() == form) return known->value;
             replaced = all.take(*known);
         } else if (!has_room(all, payer.account)) {
-            return Full{"as many uploads are under way as may be (--max-uploads, of one client half of it)"};
+            return Full{"too many uploads are open (--max-uploads, of which one client may have half)"};
         }
         all.add(key, payer.account, 0, now + limits_.ttl, made);
         return made;
@@ -192,16 +192,16 @@ bool UploadTable::remove(const Key& key, const UploadPointer& upload) {
     const bool was_there = all_.with([&](All& all) {
         All::Entry* const found = all.find(key);
         if (found == nullptr || found->value != upload) return false;
-        all.take(*found);  // the caller keeps it
+        all.take(*found);  // the caller keeps it alive
         return true;
     });
     return upload->give_up() && was_there;
 }
 
-/// A part puts the end of its upload off without this table's lock, so the deadlines here may be too early.
+/// A part extends its upload without the lock of this table, so the deadlines in the table may be too early.
 void UploadTable::expire() {
     const SteadyTime now = clock_->now();
-    std::vector<UploadPointer> ended;  // go without the lock
+    std::vector<UploadPointer> ended;  // destroyed without the lock
     all_.with([&](All& all) {
         while (All::Entry* const found = all.first_due(now)) {
             const SteadyTime end = found->value->last_used() + limits_.ttl;
