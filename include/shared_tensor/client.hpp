@@ -89,8 +89,8 @@ public:
         return result.take();
     }
 
-    /// Returns a callable object for a function of the server: `auto add = client.function<double(double,
-    /// double)>("add");`, then `add(1, 2)`. Sends nothing before the first call.
+    /// Returns a callable object for a function of the server. Sends nothing before its first call. Example:
+    /// `auto add = client.function<double(double, double)>("add");`, then `add(1, 2)`.
     template <class Signature>
     RemoteFunction<Signature> function(std::string name) const {
         return {*this, std::move(name)};
@@ -118,7 +118,7 @@ public:
 
     /// Calls a function with streams (<shared_tensor/stream.hpp>) on a connection of its own, and returns when the
     /// server is about to run it. CallOptions::timeout is the deadline of the whole call; without it there is no
-    /// deadline. The call is not repeated once it was sent. Throws the errors of call().
+    /// deadline. The client does not repeat the call once it was sent. Throws the errors of call().
     template <class R = void, class... Args>
     StreamCall<R> stream(std::string_view method, const Args&... args) const {
         return StreamCall<R>(open_stream(method, detail::ArgumentsOf<Args...>(args...)));

@@ -133,7 +133,7 @@ TensorRef imported(Managed* managed, DeviceStream stream) {
     if constexpr (requires { managed->version; }) {
         if (managed->version.major != DLPACK_MAJOR_VERSION)
             throw std::invalid_argument("from_dlpack: DLPack " + std::to_string(managed->version.major) +
-                                        " is not known here");
+                                        " is not supported: use DLPack 1");
     }
     return ref_of(managed->dl_tensor, stream, owner);
 }

@@ -107,7 +107,7 @@ struct Codec<Shared<T>> {
         reader.require(Kind::handle, expected());
         ObjectPointer cell = reader.handle(std::is_const_v<T> ? Access::concurrent : Access::exclusive);
         if (cell->type != kName) reader.fail(expected(), "an object of type " + cell->type);
-        if (cell->value == nullptr) reader.fail(expected() + " in this process", "a handle of another process's");
+        if (cell->value == nullptr) reader.fail(expected() + " in this process", "a handle of another process");
         if (std::strcmp(cell->cpp_type, typeid(Plain).name()) != 0)
             reader.fail(expected(), "an object for which another plugin uses the same name");
         return Shared<T>(std::move(cell));

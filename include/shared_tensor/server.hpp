@@ -99,8 +99,8 @@ public:
     Server& operator=(const Server&) = delete;
 
     /// Binds the addresses and starts to serve. Throws std::system_error with the address. Does not block. If the
-    /// server has a local channel, the first start() in a process installs a handler for SIGBUS. The handler treats
-    /// faults in the shared memory of other processes, and passes all other faults to the previous handler.
+    /// server has a local channel, the first start() in a process installs a handler for SIGBUS. It handles faults in
+    /// shared memory, and passes all other faults to the previous handler.
     void start();
     /// Calls start(), blocks until the process gets SIGTERM or SIGINT, and returns the result of stop(drain_time). A
     /// second signal has its previous effect: usually it ends the process.

@@ -171,7 +171,7 @@ public:
 
     /// Sends an item. Blocks while the stream's window (ServerOptions, ClientOptions) is full. Returns false, and sends
     /// nothing, if the reader wants no more items. Do not write to a tensor of the item until the call is over: its
-    /// memory is not copied.
+    /// memory may be sent later, without a copy.
     bool write(const T& item) {
         if (sink_ == nullptr) throw std::logic_error("this Writer belongs to no stream");
         return sink_->put([&](ValueWriter writer) { Codec<T>::write(writer, item); });

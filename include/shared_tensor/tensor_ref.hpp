@@ -250,8 +250,8 @@ struct DTypeAdapter<DType> {
 inline NamedReference ref(const TensorRef& result) {
     if (result.defined() && !result.lease().empty()) return {result.lease()};
     throw std::invalid_argument(
-        "ref(): the tensor is no result as it came from a server's shared memory (it came as bytes, or is a view, a "
-        "copy or a tensor of this process): pass the tensor itself, or put it under a name");
+        "ref(): the tensor is not a result in a server's shared memory (it came as bytes, or is a view, a copy or a "
+        "tensor of this process): pass the tensor itself, or put it under a name");
 }
 
 template <class T>

@@ -110,8 +110,8 @@ public:
         return result;
     }
 
-    /// Writes a safetensors file, with the metadata. A single tensor becomes a member with its own name. If writing
-    /// fails, there is no file. Throws std::runtime_error with the reason.
+    /// Writes a safetensors file, with the metadata. A single tensor becomes a member with its own name. Never leaves
+    /// an incomplete file. Throws std::runtime_error with the reason if the file cannot be written.
     void save(const std::string& path) const;
 
     struct Content;
@@ -165,7 +165,7 @@ public:
 
     /// Fetches `name`, or `set/member`, as a file in parallel ranges over several connections. Use it for servers on
     /// other hosts: get() uses one connection, and starts again if it breaks. If a connection breaks, received bytes
-    /// are kept and the rest is fetched again (ClientOptions::retry). Damaged bytes are fetched again once. All bytes
+    /// are kept and the rest is fetched again; damaged bytes are fetched again too (ClientOptions::retry). All bytes
     /// are of one version: if new versions interrupt each try, pull() throws TensorExpired. Fetches at most
     /// ClientOptions::max_answer_bytes. CallOptions::timeout limits the whole pull. Use get() for a set with members of
     /// complex32 or complex128, which safetensors files cannot hold. Throws std::invalid_argument for invalid options.

@@ -135,9 +135,9 @@ struct View {
     TensorRef ref;
     std::optional<c10::Stream> stream;  ///< on a GPU: the current stream of the thread that made the view
 };
-/// Deletes a View. The device's default stream then waits for the earlier work of two streams: that of the thread which
-/// made the view, and that of the thread which ends it. A program that uses the tensor on a third stream must order
-/// that stream itself: Tensor::record_stream() only works for memory of torch's own allocator.
+/// Deletes a View. The device's default stream then waits for the earlier work of two streams: the stream of the thread
+/// that made the view, and the stream of the thread that ends it. A program that uses the tensor on a third stream must
+/// order that stream itself: Tensor::record_stream() only works for memory of torch's own allocator.
 inline void end_of_view(void* context) {
     const std::unique_ptr<View> view(static_cast<View*>(context));
     if (!view->stream) return;

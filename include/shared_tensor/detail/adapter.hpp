@@ -143,7 +143,7 @@ private:
         static void attach(Stored& stored, const Context& context) {
             if constexpr (kIsStream<Stored>) {
                 if (context.streams() == nullptr)
-                    throw std::logic_error("a call that streams was made without streams");
+                    throw std::logic_error("a function with streams was called without streams");
                 if constexpr (StreamKind<Stored>::kReader) stored = Stored(context.streams()->source(I));
                 if constexpr (StreamKind<Stored>::kWriter) stored = Stored(context.streams()->sink(I));
             }

@@ -92,7 +92,8 @@ struct Parameter {
 template <class R>
 struct ResultRules {
     using Stored = std::remove_cvref_t<R>;
-    static_assert(!kIsStream<Stored>, "SHARE: a stream is no result: take a Writer as a parameter and write to it");
+    static_assert(!kIsStream<Stored>,
+                  "SHARE: a stream cannot be a result: take a Writer as a parameter and write to it");
     static_assert(!std::is_pointer_v<Stored>,
                   "SHARE: a function that returns a pointer cannot be shared: return the value");
     static_assert(
