@@ -99,7 +99,7 @@ struct IdempotencyLimits {
     std::uint64_t max_bytes = std::uint64_t{256} << 20;  ///< arguments and results held for keys
 };
 
-/// How functions run.
+/// Limits of calls and of the threads that run them.
 struct CallLimits {
     WorkerLimits pool{};
     std::chrono::milliseconds call_timeout{30'000};  ///< deadline of a call that does not set one
