@@ -16,7 +16,7 @@ namespace {
 
 using namespace shared_tensor;  // NOLINT(google-build-using-namespace): the program of this library
 
-/// For programs: what went wrong as one line of JSON on standard output.
+/// Prints the error as one line of JSON to standard output, for programs (--json).
 void print_error(const RpcError& error) {
     codec::Json json{{"code", error.code()}, {"message", error.message()}};
     auto data = json_rpc::parse_json(error.data());

@@ -30,7 +30,7 @@ std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20) 
 
 void print(const char* what, const std::string& found) { std::cout << "  " << what << ": " << found << '\n'; }
 
-/// Empty if sealed memory can be made and mapped here.
+/// Why sealed memory cannot be made and mapped here; empty if it can.
 std::string memory_fault() {
     try {
         const shm::Segment segment(kProbeBytes);
@@ -51,10 +51,10 @@ std::string descriptors() {
     return text;
 }
 
-/// The server as it would be, on a port and sockets of its own.
+/// The options for a test server with its own port and sockets.
 ServerOptions probe(ServerOptions options) {
     options.tokens = server::Credentials::tokens_of(options);
-    server::Credentials::tls_of(options);  // which throws for what is wrong; the probe itself needs none
+    server::Credentials::tls_of(options);  // throws if the TLS options are wrong; the test server needs no TLS
     if (!options.tls.authorities.empty()) options.host = "127.0.0.1";
     options.token_file.clear();
     options.tls = {};

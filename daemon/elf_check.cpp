@@ -32,13 +32,13 @@ constexpr auto kMachine = EM_NONE;  // any
 constexpr unsigned char kClass = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
 constexpr unsigned char kByteOrder = std::endian::native == std::endian::little ? ELFDATA2LSB : ELFDATA2MSB;
 
-/// Whether `count` bytes from `first` on lie in `size` bytes. No sum that could overflow.
+/// Whether `count` bytes from `first` on lie within `size` bytes. Computed without an overflow.
 bool lies_within(std::uint64_t first, std::uint64_t count, std::uint64_t size) {
     return first <= size && count <= size - first;
 }
 
 std::string cut(const char* part, std::uint64_t size) {
-    return std::string("the file is cut off: its ") + part + " should go on beyond its " + std::to_string(size) +
+    return std::string("the file is cut off: its ") + part + " ends beyond the file's " + std::to_string(size) +
            " bytes. Build or copy it again";
 }
 
@@ -54,7 +54,7 @@ public:
         return {};
     }
 
-    /// Where there is no fault.
+    /// Only if there is no fault.
     ElfNeeds needs() const {
         ElfNeeds needs;
         for (const std::uint64_t name : needed_)
@@ -71,7 +71,7 @@ public:
     }
 
 private:
-    /// In the table of names; empty where it does not end within a path's length.
+    /// The text at `offset` in the table of names; empty if it is longer than any path.
     std::string text_at(std::uint64_t offset) const {
         constexpr std::size_t kMost = 64 << 10;
         std::string text;
@@ -98,14 +98,14 @@ private:
         if (!whole || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return "not a shared library (no ELF file)";
         const bool here = header_.e_ident[EI_CLASS] == kClass && header_.e_ident[EI_DATA] == kByteOrder &&
                           (kMachine == EM_NONE || header_.e_machine == kMachine);
-        if (!here) return "built for another kind of processor than this machine's";
+        if (!here) return "built for another kind of processor than this machine has";
         if (header_.e_ident[EI_VERSION] != EV_CURRENT || header_.e_version != EV_CURRENT)
             return "not a shared library (an ELF file of an unknown version)";
         if (header_.e_type != ET_DYN) return "not a shared library (an object file or a program: link it with -shared)";
         return {};
     }
 
-    /// dlopen does not need this table, but it is the last part of the file as a rule.
+    /// dlopen() does not need this table, but it is usually the last part of the file, so it shows if the file was cut.
     std::string sections_fault() {
         if (header_.e_shoff == 0) return {};
         if (header_.e_shnum > 0 && header_.e_shentsize != sizeof(ElfW(Shdr))) return "its section table is damaged";
@@ -123,7 +123,7 @@ private:
             if (!read(header_.e_phoff + i * sizeof segment, segment)) return "the file cannot be read";
             if (std::string fault = segment_fault(segment); !fault.empty()) return fault;
         }
-        return loaded_.empty() ? "nothing of it is to be loaded: its program headers are damaged" : "";
+        return loaded_.empty() ? "it has no part to load: its program headers are damaged" : "";
     }
 
     std::string segment_fault(const Segment& segment) {
@@ -148,7 +148,7 @@ private:
     }
     bool is_loaded(std::uint64_t address, std::uint64_t bytes) const { return segment_at(address, bytes) != nullptr; }
 
-    /// The loader follows the addresses of this table without a look at where they lead.
+    /// The loader uses the addresses in this table without any check.
     std::string dynamic_fault() {
         static const std::string kDamaged = "its dynamic section is damaged";
         if (!dynamic_ || !is_loaded(dynamic_->p_vaddr, dynamic_->p_filesz) ||
@@ -182,7 +182,7 @@ private:
     std::vector<Segment> loaded_;
     std::optional<Segment> dynamic_;
     std::uint64_t names_ = 0;                      // the address of the table of names
-    std::vector<std::uint64_t> needed_, folders_;  // places in it
+    std::vector<std::uint64_t> needed_, folders_;  // offsets in this table
 };
 
 }  // namespace

@@ -19,7 +19,7 @@
 #include "util/log.hpp"
 #include "util/log_queue.hpp"
 
-/// There in a build for coverage only.
+/// Only exists in a build for coverage.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): gcc's name
 extern "C" void __gcov_dump() __attribute__((weak));
 
@@ -36,7 +36,7 @@ std::atomic<const char*> ready_file{nullptr};
 
 std::atomic<pid_t> owner{0};
 
-/// Not in a child that a plugin forked.
+/// Does nothing in a child that a plugin forked.
 void remove_ready_file() noexcept {
     const char* const path = ready_file.load();
     if (path != nullptr && owner.load() == ::getpid()) ::unlink(path);
@@ -66,7 +66,7 @@ sigset_t ending_signals() {
     return set;
 }
 
-/// False if none came before `deadline`. SIGHUP is taken and ignored: a closed terminal does not end a daemon.
+/// Returns false if no signal came before `deadline`. Ignores SIGHUP: a closed terminal does not end a daemon.
 bool wait_for_signal(std::optional<SteadyTime> deadline) {
     const sigset_t set = ending_signals();
     for (;;) {
@@ -86,8 +86,8 @@ bool wait_for_signal(std::optional<SteadyTime> deadline) {
 
 struct Ending::Asked {
     struct State {
-        std::optional<milliseconds> drain_time;  // there once the daemon serves
-        bool asked = false;
+        std::optional<milliseconds> drain_time;  // set when the daemon serves
+        bool asked = false;                      // a signal has asked the process to end
     };
     Guarded<State> state;
 };
@@ -131,7 +131,7 @@ void Ending::watch_exit() {
 
 void Ending::serves(milliseconds drain_time) {
     auto state = asked_->state.lock();
-    if (state->asked) state.wait([](const Asked::State&) { return false; });  // st-signals ends the process just now
+    if (state->asked) state.wait([](const Asked::State&) { return false; });  // st-signals is ending the process
     state->drain_time = drain_time;
 }
 
@@ -142,7 +142,7 @@ void Ending::wait() {
 void leave(int code) {
     remove_ready_file();
     log::flush(kLogTime);
-    (void)std::fflush(nullptr);  // may block for ever, on another thread's lock: then st-signals ends the process
+    (void)std::fflush(nullptr);  // may block for ever on another thread's lock; then st-signals ends the process
     leave_at_once(code);
 }
 

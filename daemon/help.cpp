@@ -13,7 +13,7 @@ constexpr std::size_t kWidth = 100, kHelpColumn = 29;
 
 constexpr std::string_view kIntroduction =
     "Shares C++ functions, models and tensors with other processes: JSON-RPC 2.0 over HTTP.\n"
-    "Usage: shared-tensor-server [doctor] [OPTION...]   (doctor: says what works on this host)\n"
+    "Usage: shared-tensor-server [doctor] [OPTION...]   (doctor: checks what works on this host)\n"
     "An option may also come from the environment (SHARED_TENSOR_UNIX_SOCKET for --unix-socket) or from\n"
     "--config; flags win over environment over file. Times: 500ms, 30s, 5m, 1h. Sizes: 65536, 64K, 2G.\n";
 
@@ -33,7 +33,7 @@ std::string in_units(std::size_t value, const std::array<std::pair<std::size_t, 
     return std::to_string(value);
 }
 
-/// Each in turn, with the words of `text` that still fit.
+/// Appends `what`, and `text` in the column beside it, broken into lines of at most kWidth.
 void add_lines(std::string& out, std::string_view what, std::string_view text) {
     std::string line = "  " + std::string(what);
     line.resize(std::max(line.size() + 1, kHelpColumn), ' ');

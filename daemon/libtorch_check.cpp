@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kLibtorch = "libtorch_cpu.so";
 
-/// The file that the loader would find in the library's own folders; empty: it would look elsewhere.
+/// The libtorch that the loader would find in the library's own folders; empty: the loader would search elsewhere.
 std::string found_in(const fs::path& library, const std::vector<std::string>& folders) {
     for (std::string folder : folders) {
         for (const std::string_view origin : {"$ORIGIN", "${ORIGIN}"}) {
@@ -37,9 +37,8 @@ std::string libtorch_fault(const std::string& path, const ElfNeeds& needs) {
     const std::string own = loaded.empty() ? std::string() : found_in(path, needs.folders);
     if (own.empty() || own == loaded) return {};
     return "it is linked to " + own + ", and this process has " + loaded +
-           " already: a server can load plugins and models of one libtorch only. Build it with that one, or run "
-           "another "
-           "server for it";
+           " already: a server can load plugins and models of one libtorch only. Build the library with this "
+           "libtorch, or run another server for it";
 }
 
 }  // namespace shared_tensor::daemon

@@ -6,8 +6,8 @@
 
 namespace shared_tensor::daemon {
 
-/// Why a library of that path and needs cannot be loaded beside what is in this process; empty: it can. A process holds
-/// one libtorch: the loader would bind a library to the one that is there by its name alone, whatever version it is.
+/// Checks whether a library can be loaded into this process. Returns an error text; empty if it can. A process can have
+/// only one libtorch: the loader would bind the library to the loaded libtorch by name, whatever its version.
 std::string libtorch_fault(const std::string& path, const ElfNeeds& needs);
 
 }  // namespace shared_tensor::daemon

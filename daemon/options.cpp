@@ -44,7 +44,7 @@ std::string variable_of(const Option& option) {
     return name;
 }
 
-/// A list in an environment variable is separated by commas.
+/// Splits a list in an environment variable at its commas.
 std::vector<std::string> split_list(const std::string& text) {
     std::vector<std::string> parts;
     for (std::size_t at = 0; at <= text.size();) {
@@ -127,7 +127,7 @@ void apply_flags(const std::vector<Option>& table, const cxxopts::ParseResult& g
     }
 }
 
-/// As the server will go by them.
+/// The options with the values that the server will use.
 std::string print_config(DaemonOptions options) {
     options.server = server::in_force(std::move(options.server));
     json config = json::object();
@@ -165,7 +165,7 @@ std::vector<Option> option_table(DaemonOptions& options) {
 ParsedOptions parse_options(int argc, char** argv) {
     ParsedOptions parsed;
     DaemonOptions& options = parsed.options;
-    options.server.raise_descriptor_limit = true;  // the process is the server's alone
+    options.server.raise_descriptor_limit = true;  // no other code of the process relies on the limit
     const std::vector<Option> table = option_table(options);
     cxxopts::Options line = command_line(table);
     const cxxopts::ParseResult given = parse_line(line, argc, argv);

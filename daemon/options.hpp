@@ -10,7 +10,7 @@
 
 namespace shared_tensor::daemon {
 
-/// Everything that shared-tensor-server can be told.
+/// All options of shared-tensor-server.
 struct DaemonOptions {
     ServerOptions server;
     std::vector<std::string> plugins;  ///< paths
@@ -18,7 +18,7 @@ struct DaemonOptions {
     std::string log_level = "info";
 };
 
-/// The options of the server and of the program around it, section by section. `options` outlives the table.
+/// The table of the options of the server and the program, section by section. `options` must outlive the table.
 std::vector<server::Option> option_table(DaemonOptions& options);
 
 struct ParsedOptions {
@@ -26,8 +26,9 @@ struct ParsedOptions {
     std::optional<std::string> print;  ///< text to print instead of serving: --help, --version, --print-config
 };
 
-/// Flags over environment (SHARED_TENSOR_*) over --config file over defaults. The default port is 2537 + RANK, else
-/// LOCAL_RANK. Throws std::invalid_argument with one line that says what is wrong and where it was given.
+/// Reads all options. Flags have precedence over the environment (SHARED_TENSOR_*), the environment over the --config
+/// file, and the file over the defaults. The default port is 2537 + RANK (else LOCAL_RANK). Throws
+/// std::invalid_argument with one line that names the fault and its source.
 ParsedOptions parse_options(int argc, char** argv);
 
 }  // namespace shared_tensor::daemon

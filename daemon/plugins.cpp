@@ -32,7 +32,7 @@ namespace shared_tensor::daemon {
 
 namespace {
 
-/// One line, whatever texts of the plugin are in it.
+/// Makes one line: texts from the plugin may contain control characters.
 std::string line_about(const std::string& path, const std::string& why) {
     std::string line = "plugin " + path + ": " + why;
     std::replace_if(
@@ -65,8 +65,8 @@ void check_library(const std::string& path) {
     if (const std::string fault = libtorch_fault(path, needs); !fault.empty()) refuse(path, fault);
 }
 
-/// A copy of what lies at an address of this process; nothing where no memory is. To follow a wild pointer would end
-/// the process by SIGSEGV.
+/// Copies a record from an address in this process; nullopt if there is no memory. Following an invalid pointer would
+/// end the process by SIGSEGV.
 template <class Record>
 std::optional<Record> copy_of(const void* address) {
     Record copy{};
@@ -75,10 +75,10 @@ std::optional<Record> copy_of(const void* address) {
     const ssize_t got = ::process_vm_readv(::getpid(), &to, 1, &from, 1, 0);
     if (got == static_cast<ssize_t>(sizeof copy)) return copy;
     if (got >= 0 || errno == EFAULT) return std::nullopt;
-    return *static_cast<const Record*>(address);  // the system call is forbidden here
+    return *static_cast<const Record*>(address);  // the system call is not allowed here
 }
 
-/// A short text of the plugin's; nothing where it does not end, or no memory is.
+/// Copies a short text of the plugin; nullopt if it is too long, or if there is no memory.
 std::optional<std::string> text_of(const char* address) {
     constexpr std::size_t kMost = 100;
     std::string text;
@@ -91,14 +91,14 @@ std::optional<std::string> text_of(const char* address) {
     return std::nullopt;
 }
 
-/// Its size and its ABI come first: the rest may look different in another version.
+/// Checks the size and the ABI first, because other versions may have another layout behind them.
 detail::PluginManifest checked_manifest(const std::string& path, const void* address) {
     struct Start {
         std::uint32_t struct_size, abi;
     };
     static const std::string kDamaged =
         "its manifest is damaged: build it again with SHARE of shared_tensor " SHARED_TENSOR_VERSION;
-    if (address == nullptr) refuse(path, "shared_tensor_plugin_v1 gives no manifest (a null pointer)");
+    if (address == nullptr) refuse(path, "shared_tensor_plugin_v1 returns no manifest (a null pointer)");
     const auto start = copy_of<Start>(address);
     if (!start) refuse(path, kDamaged);
     if (start->struct_size != sizeof(detail::PluginManifest) || start->abi != SHARED_TENSOR_PLUGIN_ABI) {
@@ -115,7 +115,7 @@ detail::PluginManifest checked_manifest(const std::string& path, const void* add
     const models::Libtorch loaded = models::loaded_libtorch();
     if (!torch->empty() && !loaded.version.empty() && *torch != loaded.version)
         refuse(path, "built with libtorch " + *torch + ", this process has " + loaded.path + " (" + loaded.version +
-                         "): build it with that one");
+                         "): build the plugin with this libtorch");
     return *manifest;
 }
 
@@ -130,7 +130,7 @@ void check_records(const std::string& path, const detail::ShareRecord* records) 
     }
 }
 
-/// Of a plugin that brings a kind of device: the simulated ones, for tests.
+/// Adds the kind of device that a plugin provides: simulated devices, for tests.
 void add_devices(const std::string& path, void* handle) {
     using Entry = const tensor::DeviceKindEntry* (*)();
     const auto entry = reinterpret_cast<Entry>(::dlsym(handle, "shared_tensor_device_kind"));
@@ -138,13 +138,14 @@ void add_devices(const std::string& path, void* handle) {
     const tensor::DeviceKindEntry* const devices = entry();
     if (std::string_view(devices->version) != SHARED_TENSOR_VERSION)
         refuse(path, std::string("its devices are of shared_tensor ") + devices->version +
-                         ", this server is " SHARED_TENSOR_VERSION ": use the one that was installed with the server");
+                         ", this server is " SHARED_TENSOR_VERSION
+                         ": use the plugin that was installed with the server");
     tensor::add_device_kind(devices->kind);
 }
 
-std::string loading;  // the plugin whose static initialisers run just now
+std::string loading;  // the plugin whose static initialisers are running
 
-/// In the place of std::terminate(): what a static initialiser throws cannot pass through the loader.
+/// The terminate handler while a plugin is loaded: an exception of a static initialiser cannot pass through the loader.
 [[noreturn]] void end_loading() {
     std::string what = "something that is no std::exception";
     try {

@@ -29,8 +29,8 @@ namespace {
 
 using namespace shared_tensor;  // NOLINT(google-build-using-namespace): the program of this library
 
-/// Nothing that a library or a plugin prints may block: this process gets an open file of its own for the pipe or the
-/// terminal, since O_NONBLOCK on the one that it inherited would be seen by other processes.
+/// Makes writes to standard error non-blocking, so that no output of a library or plugin can block. Opens the pipe or
+/// terminal again, because O_NONBLOCK on the inherited open file would affect other processes.
 void never_block_on_standard_error() {
     struct stat status {};
     if (::fstat(STDERR_FILENO, &status) != 0 || !(S_ISFIFO(status.st_mode) || S_ISCHR(status.st_mode))) return;
@@ -38,7 +38,7 @@ void never_block_on_standard_error() {
     if (own) ::dup2(own.get(), STDERR_FILENO);
 }
 
-/// The reason why the daemon ends, after what was logged before.
+/// Prints the reason why the daemon ends, after the earlier lines of the log.
 void say(const std::string& text) {
     log::flush(std::chrono::seconds(1));
     write_to_standard_error("shared-tensor-server: " + text + '\n', IfFull::drop);
@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
         daemon::Ending ending;
         handle_memory_faults();
         const bool doctor = argc > 1 && std::string_view(argv[1]) == "doctor";
-        if (doctor) std::rotate(argv + 1, argv + 2, argv + argc);  // the options are as for serving
+        if (doctor) std::rotate(argv + 1, argv + 2, argv + argc);  // doctor takes the same options
         const auto parsed = daemon::parse_options(doctor ? argc - 1 : argc, argv);
         if (doctor && !parsed.print) return daemon::doctor(parsed.options);
         if (parsed.print) {

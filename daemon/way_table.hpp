@@ -7,7 +7,7 @@
 
 namespace shared_tensor {
 
-/// A line for each way that tensors can go: "  shm       yes", "  cuda_ipc  no: this server was built without CUDA".
+/// One line for each transport: "  shm       yes", "  cuda_ipc  no: this server was built without CUDA".
 std::string way_table(const std::vector<WayInfo>& ways);
 
 }  // namespace shared_tensor

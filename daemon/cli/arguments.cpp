@@ -51,7 +51,8 @@ Dynamic read_value(const std::string& word) {
         const std::string path = word.substr(1);
         if (path.ends_with(".npy")) return read_tensor(path);
         if (path == "-" || path.ends_with(".json")) return read_json(read_file(path), path);
-        throw UsageError(word + ": @FILE takes .npy and .json; a string that starts with @ is '\"" + word + "\"'");
+        throw UsageError(word + ": @FILE must be a .npy or .json file; a string that starts with @ is '\"" + word +
+                         "\"'");
     }
     auto parsed = json_rpc::parse_json(word);
     if (const auto* json = std::get_if<codec::Json>(&parsed)) return checked(*json, word);

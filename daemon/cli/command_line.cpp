@@ -17,35 +17,35 @@ constexpr const char* kAbout = R"text(Calls the functions of a shared-tensor-ser
 
 Commands:
   call NAME [ARGUMENT...]     calls a function and shows its result (--task: as a task, with progress)
-  stream NAME [ARGUMENT...]   calls a function that streams: reads JSON values from standard input, prints what comes
+  stream NAME [ARGUMENT...]   calls a function with streams: sends JSON values from standard input, prints its items
   submit NAME [ARGUMENT...]   starts a call as a task and shows its id
-  status ID                   state and progress of a task
+  status ID                   shows state and progress of a task
   wait ID                     waits for the end of a task
-  result ID                   result of a task that has ended
+  result ID                   shows the result of a task that has ended
   cancel ID                   ends a task
   tasks                       lists tasks, the newest first
-  leases                      who holds which tensors' memory; leases revoke ID... takes it back
+  leases                      lists the leases of tensors and their holders; leases revoke ID... ends leases
   put FILE                    publishes a .safetensors file as a set, a .npy file as a tensor
-  get NAME, get SET/MEMBER    a named tensor or set, shown or written to a file
+  get NAME, get SET/MEMBER    shows a named tensor or set, or writes it to a file
   tensors [PREFIX]            lists named tensors
-  delete NAME                 takes a named tensor away; its readers keep theirs
-  watch NAME                  waits for a new version
-  objects [release ID...]     lists the handles of objects in the server, or ends some
-  functions [NAME]            what can be called
-  info                        what the server says about itself
-  doctor [URL]                which ways tensors can go to that server, and for the others why not
-  ping                        time of a round trip
-  completion                  a script for bash: eval "$(shared-tensor completion)"
+  delete NAME                 removes a named tensor; tensors that were read before stay valid
+  watch NAME                  waits for a new version of a named tensor
+  objects [release ID...]     lists the handles of objects in the server, or releases handles
+  functions [NAME]            lists the functions that can be called
+  info                        shows version, limits and totals of the server
+  doctor [URL]                shows which transports work between here and the server, and why the others do not
+  ping                        measures a round trip
+  completion                  prints a script for bash: eval "$(shared-tensor completion)"
 
-Arguments: by position, or all as name=value. A value is JSON; a word that is no JSON is a string.
+Arguments: by position, or all as name=value. A value is JSON; a word that is not JSON is a string.
   @file.npy is a tensor, @file.json a JSON file, @- JSON from standard input.
   shared-tensor call add 1 2
   shared-tensor call scale x=@in.npy factor=3 -o out.npy
 )text";
 
 constexpr const char* kEnd = R"(
-Exit codes: 0 it worked; 1 the server answered with an error; 2 the command line, a value or a file is not right;
-  3 the server cannot be reached or gave no answer; 4 the time was over; 5 the call or task was cancelled.
+Exit codes: 0 success; 1 the server answered with an error; 2 the command line, a value or a file is invalid;
+  3 the server cannot be reached or did not answer; 4 the timeout was over; 5 the call or task was cancelled.
 )";
 
 /// Prefix for negative numbers, which cxxopts would parse as options.
@@ -77,29 +77,29 @@ cxxopts::Options option_list() {
     options.add_options("Server")(
         "url",
         "http://host:port, https://host:port or unix:/path; default: SHARED_TENSOR_URL, else 127.0.0.1:2537 + RANK",
-        text())(
-        "tls-ca",
-        "PEM file of the authorities that may have signed the server's certificate; default: those of the system",
-        text())("tls-certificate", "PEM file of a certificate of one's own, for servers that want one", text())(
-        "tls-key", "PEM file of its key", text())(
-        "compression", "zstd compresses tensors that go to another host and come from it; default: none", text())(
-        "wait-for-server", "how long to try to reach a server that is still starting: 500ms, 30s, 5m", text());
+        text())("tls-ca",
+                "PEM file of the authorities that may sign the server's certificate; default: the system's authorities",
+                text())("tls-certificate", "PEM file of this client's certificate, if the server asks for one", text())(
+        "tls-key", "PEM file of the certificate's key", text())(
+        "compression", "zstd: compresses tensors to and from other hosts; default: none", text())(
+        "wait-for-server", "how long to wait for a server that is still starting: 500ms, 30s, 5m", text());
     options.add_options("Call")("timeout", "for the call, or for wait and watch: 500ms, 30s, 5m", text())(
         "o,output", "writes the result to FILE.npy, FILE.safetensors or FILE.json", text())(
         "task", "runs the call as a task, and waits for it")(
         "idempotent", "the call may run twice: repeat it if the connection breaks")(
-        "key", "idempotency key: the same key never runs twice", text())("session", "token of a session", text())(
-        "require", "ways that tensors must go, else the call fails: shm, cuda_ipc, body, ...", text())(
-        "ttl", "how long the server keeps a finished task: 30s, 5m, 1h", text())(
-        "deadline", "when the server cancels a task that still runs: 30s, 5m, 1h", text())(
-        "name", "put: the name; default: that of the file", text())(
-        "if-version", "put, delete: only in the place of that version; 0: only where there is none", text())(
-        "after", "watch: the version that is known; default: that of now", text());
+        "key", "idempotency key: the server runs calls with the same key once", text())("session", "token of a session",
+                                                                                        text())(
+        "require", "the only allowed transports of tensors, else the call fails: shm, cuda_ipc, body, ...", text())(
+        "ttl", "how long the server keeps the finished task: 30s, 5m, 1h", text())(
+        "deadline", "after this time the server cancels the task: 30s, 5m, 1h", text())(
+        "name", "put: the name; default: the name of the file", text())(
+        "if-version", "put, delete: only if this is the current version; 0: only if the name does not exist", text())(
+        "after", "watch: waits for another version than this; default: the current version", text());
     options.add_options("Output")("json", "one line of JSON, for programs")("names",
                                                                             "functions, tasks, tensors: names only")(
-        "state", "tasks: only those pending, running, completed, failed or cancelled", text())(
-        "limit", "tasks: so many at most (100)", text())("count", "ping: so many round trips (1)", text());
-    options.add_options("Other")("h,help", "this text")("version", "version of this program");
+        "state", "tasks: only tasks in this state: pending, running, completed, failed or cancelled", text())(
+        "limit", "tasks: maximum number of tasks (100)", text())("count", "ping: number of round trips (1)", text());
+    options.add_options("Other")("h,help", "prints this text")("version", "prints the version of this program");
     return options;
 }
 
@@ -113,7 +113,7 @@ double number_of(const std::string& option, const std::string& given) {
         end = 0;
     }
     if (end == 0 || end != text.size() || !std::isfinite(value) || value < 0) {
-        throw UsageError("--" + option + ": \"" + text + "\" is no number from 0 on");
+        throw UsageError("--" + option + ": \"" + text + "\" is not a number of 0 or more");
     }
     return value;
 }
@@ -139,7 +139,7 @@ public:
         if (!has(option)) return fallback;
         const double value = number_of(option, text(option));
         if (value != std::floor(value) || value < 1 || value > 1e9)
-            throw UsageError("--" + option + " is a whole number from 1 on");
+            throw UsageError("--" + option + " must be a whole number of 1 or more");
         return static_cast<std::size_t>(value);
     }
 
@@ -147,7 +147,7 @@ public:
         if (!has(option)) return std::nullopt;
         const double value = number_of(option, text(option));
         if (value != std::floor(value) || value > 9e15)
-            throw UsageError("--" + option + " is a whole number from 0 on");
+            throw UsageError("--" + option + " must be a whole number of 0 or more");
         return static_cast<std::uint64_t>(value);
     }
 

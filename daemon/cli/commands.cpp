@@ -23,7 +23,7 @@ namespace {
 codec::Json parsed(const std::string& text) {
     auto json = json_rpc::parse_json(text);
     if (const auto* found = std::get_if<codec::Json>(&json)) return *found;
-    throw TransportFailure("the server's answer is no JSON; is that a shared-tensor-server?", true);
+    throw TransportFailure("the server's answer is not JSON; is it a shared-tensor-server?", true);
 }
 
 int call(const CommandLine& line) {

@@ -47,7 +47,7 @@ private:
 class TypedHandles final : public codec::References {
 public:
     std::shared_ptr<const codec::Value> value(const codec::Json&) override {
-        throw InvalidValue({}, "a value", "a reference: those go in requests of other clients only");
+        throw InvalidValue({}, "a value", "a reference ($ref), which the command line cannot send");
     }
     ObjectPointer object(const codec::Json& handle) override {
         if (!handle.is_object() || !handle.contains("id") || !handle["id"].is_string())

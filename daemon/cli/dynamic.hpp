@@ -17,7 +17,7 @@ struct Dynamic {
 /// Reads a value in the JSON form of the protocol: {"$tensor": {"data": [1, 2]}} is a tensor. Throws InvalidValue.
 Dynamic from_json(const codec::Json& json);
 
-/// The same JSON form for programs, with tensors as data or base64.
+/// Writes a value in the JSON form of the protocol, for programs, with tensors as data or base64.
 codec::Json to_json(const Dynamic& value);
 
 Dynamic from_tensor(codec::TensorPointer tensor);

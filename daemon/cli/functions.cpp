@@ -125,7 +125,7 @@ std::string describe_functions(const Json& document, const std::string& only) {
         if (text_of(method, "x-execution") == "task") text += "\n    runs as a task only: submit, or call --task";
     }
     if (text.empty() && !only.empty())
-        throw UsageError("the server shares no function " + only + "; `shared-tensor functions` lists what it does");
+        throw UsageError("the server shares no function " + only + "; `shared-tensor functions` lists its functions");
     return text.empty() ? "the server shares no function" : text;
 }
 

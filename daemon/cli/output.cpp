@@ -24,14 +24,14 @@ void write_result(const CommandLine& line, const Dynamic& result) {
         const auto tensor = only_tensor(result);
         if (!tensor)
             throw UsageError("--output " + line.output +
-                             ": the result is not one tensor; FILE.json takes it: " + show(result));
+                             ": the result is not one tensor; write it to FILE.json: " + show(result));
         write_tensor(line.output, tensor);
         if (!line.json) std::cerr << line.output << ": " << tensor_title(tensor) << '\n';
     } else if (line.output.ends_with(".safetensors")) {
         const auto members = tensors_of(result);
         if (!members)
             throw UsageError("--output " + line.output +
-                             ": the result is not an object of tensors; FILE.json takes it: " + show(result));
+                             ": the result is not an object of tensors; write it to FILE.json: " + show(result));
         write_tensors(line.output, *members);
         if (!line.json) std::cerr << line.output << ": " << members->size() << " tensors\n";
     } else if (!line.output.empty()) {

@@ -121,7 +121,7 @@ int stream(const CommandLine& line) {
     const Client client = connect(line);
     const StreamNames names = streams_of(client, name);
     if (names.read.size() > 1)
-        throw UsageError(name + " reads several streams: that takes a program (docs/streams.md)");
+        throw UsageError(name + " reads several streams: call it from a program (docs/streams.md)");
     const TypedArguments arguments({line.words.begin() + 1, line.words.end()});
     StreamCall<Dynamic> call(client.open_stream(name, arguments));
 

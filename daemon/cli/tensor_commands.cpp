@@ -90,7 +90,7 @@ std::string text_of(const NamedTensor& named) {
 
 void write_named(const CommandLine& line, const NamedTensor& named) {
     if (line.output.ends_with(".npy") && named.is_set())
-        throw UsageError("--output " + line.output + ": this is a set; FILE.safetensors takes it, or get " +
+        throw UsageError("--output " + line.output + ": this is a set; write it to FILE.safetensors, or get " +
                          named.name() + "/MEMBER");
     if (line.output.ends_with(".npy")) {
         write_tensor(line.output, tensor::make_handle(named.tensor()));
@@ -185,7 +185,7 @@ int remove_tensor(const CommandLine& line) {
     const codec::Json gone = to_json(slot.take());
     print_line(line.json ? compact(gone)
                          : line.words.front() + ", version " + compact(gone.value("version", codec::Json())) +
-                               ", deleted: readers keep what they have");
+                               ", deleted; tensors that were read before stay valid");
     return kOk;
 }
 
@@ -200,7 +200,7 @@ int watch(const CommandLine& line) {
     const auto version = names.watch(name, after, line.call.timeout.value_or(kForEver));
     if (!version)
         throw DeadlineExceeded(static_cast<int>(ErrorCode::deadline_exceeded), "Deadline exceeded", {},
-                               "\"" + name + "\" has had no other version than " + std::to_string(after));
+                               "\"" + name + "\" still has no other version than " + std::to_string(after));
     print_line(line.json ? compact({{"name", name}, {"version", *version}})
                          : name + ", version " + std::to_string(*version));
     return kOk;

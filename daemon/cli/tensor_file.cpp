@@ -25,7 +25,7 @@ void write_file(const std::string& path, const std::function<void(std::ostream&)
     if (!file) refuse(path, std::string("cannot be written: ") + std::strerror(errno));
     write(file);
     file.close();
-    if (!file) refuse(path, "could not be written whole; is the disk full?");
+    if (!file) refuse(path, "could not be written completely; is the disk full?");
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void write_tensor(const std::string& path, const codec::TensorPointer& tensor) {
     try {
         write_file(path, [&](std::ostream& out) { tensor::write_npy(out, tensor->tensor()); });
     } catch (const tensor::NpyError& error) {
-        refuse(path, std::string(error.what()) + "; FILE.json takes any tensor");
+        refuse(path, std::string(error.what()) + "; FILE.json can hold any tensor");
     }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The same calls without waiting: by future or callback.
+// Calls functions without waiting: the results come as futures or to callbacks.
 //
 //     AsyncClient client({.client = {.url = "http://127.0.0.1:2537"}});
 //     std::future<double> sum = client.call<double>("add", 1, 2);
@@ -27,8 +27,8 @@ namespace shared_tensor {
 
 struct AsyncOptions {
     ClientOptions client{};            ///< `connections` is raised to threads + 1
-    std::size_t threads = 4;           ///< calls in flight at once; one thread more watches tasks once there are some
-    std::size_t max_waiting = 10'000;  ///< calls that wait for a thread; further ones fail with ServerBusy
+    std::size_t threads = 4;           ///< calls in flight at once; one more thread watches tasks if there are any
+    std::size_t max_waiting = 10'000;  ///< calls that wait for a thread; more calls fail with ServerBusy
 };
 
 namespace client {
@@ -38,7 +38,7 @@ struct WatchedTask;
 
 namespace detail {
 
-/// Where an asynchronous call ends. finish() is called once, after read() if there was a result.
+/// Receives the outcome of an asynchronous call. finish() is called once; if there is a result, after read().
 class AsyncSlot : public ResultSlot {
 public:
     virtual ~AsyncSlot() = default;
@@ -73,7 +73,7 @@ private:
 
 }  // namespace detail
 
-/// What all AsyncTask<R> have in common. Thread safety: all methods from any thread; none waits for the server.
+/// The common base of all AsyncTask<R>. Thread safety: any thread may call any method; none waits for the server.
 class AsyncTaskHandle {
 public:
     /// Empty until the server has accepted the task.
@@ -82,7 +82,7 @@ public:
     /// Ends the task as soon as possible; its future then throws Cancelled, unless it had ended already.
     void cancel();
 
-    /// `report` is called on the client's own watching thread whenever something new is known; while it runs, the
+    /// Sets a callback for changes of the task. It runs on the client's thread that watches tasks; while it runs, the
     /// client's other tasks are not watched. It must not throw.
     void on_progress(std::function<void(const TaskStatus&)> report);
 
@@ -93,16 +93,16 @@ private:
     std::shared_ptr<client::WatchedTask> task_;
 };
 
-/// A task in flight. Only a handle: the task goes on when the handle goes.
+/// A handle of a task in flight. The task goes on when the handle is destroyed.
 template <class R>
 class AsyncTask : public AsyncTaskHandle {
 public:
     AsyncTask(std::shared_ptr<client::WatchedTask> task, std::future<R> result)
         : AsyncTaskHandle(std::move(task)), result_(std::move(result)) {}
 
-    /// Becomes ready when the task has ended. May be moved from.
+    /// Becomes ready when the task has ended. You may move it out.
     std::future<R>& result() { return result_; }
-    /// Blocks until the task has ended. Once.
+    /// Blocks until the task has ended. Call it once.
     R get() { return result_.get(); }
 
 private:
@@ -110,7 +110,7 @@ private:
 };
 
 /// Starts calls on an AsyncClient. Cheap to copy; calls after the client's end fail with Cancelled.
-/// Arguments are taken before the methods return: tensors by reference, the rest by value.
+/// Arguments are read before the methods return: tensors are kept by reference, all else is copied.
 class AsyncCaller {
 public:
     template <class R = void, class... Args>
@@ -121,14 +121,14 @@ public:
         return result;
     }
 
-    /// `then` gets a future that is ready, on one of the client's own threads. It may start further calls; it should
-    /// not wait for them, and must not throw.
+    /// `then` gets a ready future, on a thread of the client. It may start more calls; it should not wait for them, and
+    /// must not throw.
     template <class R = void, class... Args>
     void call_then(std::function<void(std::future<R>)> then, std::string_view method, const Args&... args) const {
         start(method, detail::ArgumentsOf<Args...>(args...), std::make_unique<detail::AsyncSlotOf<R>>(std::move(then)));
     }
 
-    /// Runs the call as a task in the server. While it runs it holds none of the client's threads.
+    /// Runs the call as a task in the server. A running task holds no thread of the client.
     template <class R = void, class... Args>
     AsyncTask<R> submit(std::string_view method, const Args&... args) const {
         auto slot = std::make_unique<detail::AsyncSlotOf<R>>();
@@ -136,7 +136,7 @@ public:
         return {start_task(method, detail::ArgumentsOf<Args...>(args...), std::move(slot)), std::move(result)};
     }
 
-    /// The same client with other options for its calls.
+    /// Returns a caller on the same client with other options for its calls.
     AsyncCaller with(CallOptions options) const { return {core_, std::move(options)}; }
 
     ClientStatistics statistics() const;
@@ -155,12 +155,13 @@ protected:
 
 /// A client with a fixed number of threads of its own.
 ///
-/// Its end cancels: calls that wait for a thread, calls in flight and tasks that are watched fail with Cancelled; the
-/// destructor blocks until their callbacks have returned, so it must not run inside one. Tasks go on in the server.
+/// Its destructor cancels: calls that wait for a thread, calls in flight and watched tasks fail with Cancelled. It
+/// blocks until their callbacks have returned, so do not destroy the client in a callback. Tasks go on in the server.
 class AsyncClient : public AsyncCaller {
 public:
-    /// The server of the environment (ClientOptions::url), 4 threads. A url that is given must not be empty.
+    /// A client of the server that the environment names (ClientOptions::url), with 4 threads.
     AsyncClient() : AsyncClient(AsyncOptions{}) {}
+    /// Throws std::invalid_argument if the url is malformed or empty.
     explicit AsyncClient(std::string url);
     explicit AsyncClient(AsyncOptions options);
     AsyncClient(const AsyncClient&) = delete;

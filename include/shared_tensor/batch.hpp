@@ -19,13 +19,13 @@ void read_item(const BatchState& state, std::size_t index, detail::ResultSlot& r
 std::uint64_t item_id(const BatchState& state, std::size_t index);
 }  // namespace client
 
-/// The answer to one call of a batch. Keeps the batch's answers alive. As an argument of a later call of the same batch
-/// it stands for its result, which does not leave the server on the way.
+/// The answer to one call of a batch. Keeps the batch's answers alive. It can be an argument of a later call of the
+/// same batch: the server then passes the result itself.
 template <class R>
 class BatchItem {
 public:
-    /// The result; throws the item's own error (RpcError's children), or std::logic_error before Batch::send(). Tensors
-    /// in shared memory are the same each time, and kept until the batch and its items are gone.
+    /// Returns the result. Throws the item's own error (a child of RpcError), or std::logic_error before Batch::send().
+    /// Each call returns the same tensors in shared memory; they are kept until the batch and its items are destroyed.
     R get() const {
         detail::ResultOf<R> result;
         client::read_item(*state_, index_, result);
@@ -52,14 +52,15 @@ private:
 ///     batch.send();
 ///     use(sum.get(), names.get());
 ///
-/// An item may be an argument of later ones: they run once it has ended, and fail with InputFailed if it did.
+/// An item may be an argument of later items. They run when it has ended, and fail with InputFailed if it failed.
 ///
 ///     auto scaled = batch.add<at::Tensor>("scale", x);
 ///     auto twice = batch.add<at::Tensor>("scale", scaled);
 ///
-/// The arguments are taken when add() is called. Repeated as a whole, and only if nothing was sent or the client's
-/// options say that all of it may run twice; the client's idempotency key does not apply, an item may have its own.
-/// Thread safety: a batch and its items belong to one thread at a time.
+/// add() reads the arguments. A batch is repeated as a whole, and only if nothing was sent or the client's options
+/// (CallOptions::idempotent) allow that all items run twice. The client's idempotency key does not apply; an item may
+/// have its own.
+/// Thread safety: one thread at a time may use a batch and its items.
 class Batch {
 public:
     template <class R = void, class... Args>
@@ -67,7 +68,7 @@ public:
         return add_with<R>(CallOptions{}, method, args...);
     }
 
-    /// The same with a timeout, an idempotency key or a session for this item.
+    /// As add(), with a timeout, an idempotency key or a session for this item.
     template <class R = void, class... Args>
     BatchItem<R> add_with(const CallOptions& options, std::string_view method, const Args&... args) {
         (require_own(args), ...);
@@ -83,8 +84,9 @@ public:
 
     std::size_t size() const;
 
-    /// Blocks until all answers are there. Throws when there are none at all: TransportFailure, DeadlineExceeded, or
-    /// the server's error for the whole. Errors of single items come from their get(). At most once.
+    /// Sends the batch and blocks until all answers are there. Throws if there are no answers: TransportFailure,
+    /// DeadlineExceeded, or the server's error for the whole batch. get() throws the errors of single items. Call it at
+    /// most once.
     void send();
 
 private:

@@ -10,13 +10,13 @@
 
 namespace shared_tensor {
 
-/// Raw bytes as a parameter or result; base64 on the wire.
+/// Raw bytes as a parameter or result, sent as base64.
 struct Bytes {
     std::vector<std::byte> data;
     bool operator==(const Bytes&) const = default;
 };
 
-/// RFC 4648 section 4, padded.
+/// Encodes as base64 (RFC 4648 section 4), padded.
 inline std::string encode_base64(std::span<const std::byte> bytes) {
     static constexpr char kAlphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     std::string text((bytes.size() + 2) / 3 * 4, '=');
@@ -36,7 +36,7 @@ inline std::string encode_base64(std::span<const std::byte> bytes) {
 
 namespace detail {
 
-/// 0..63, or 255 for a character outside the alphabet.
+/// Returns 0 to 63, or 255 for a character outside the alphabet.
 constexpr std::uint8_t base64_digit(char c) {
     if (c >= 'A' && c <= 'Z') return static_cast<std::uint8_t>(c - 'A');
     if (c >= 'a' && c <= 'z') return static_cast<std::uint8_t>(c - 'a' + 26);
@@ -48,7 +48,7 @@ constexpr std::uint8_t base64_digit(char c) {
 
 }  // namespace detail
 
-/// How many bytes a padded base64 text of that length holds, or nothing if no such text exists.
+/// Returns the number of bytes that a padded base64 text holds; nullopt if it cannot be base64 by its length.
 inline std::optional<std::size_t> decoded_base64_size(std::string_view text) {
     if (text.size() % 4 != 0) return std::nullopt;
     std::size_t padding = 0;
@@ -56,7 +56,8 @@ inline std::optional<std::size_t> decoded_base64_size(std::string_view text) {
     return text.size() / 4 * 3 - padding;
 }
 
-/// Decodes into `out`, which must hold decoded_base64_size(text) bytes. False when the text is not canonical base64.
+/// Decodes into `out`, which must have room for decoded_base64_size(text) bytes. Returns false if the text is not
+/// canonical base64.
 inline bool decode_base64_into(std::string_view text, std::byte* out) {
     const auto size = decoded_base64_size(text);
     if (!size) return false;

@@ -6,9 +6,9 @@
 //     double sum = client.call<double>("add", 1, 2);
 //     at::Tensor y = client.call<at::Tensor>("scale", named("x", x), named("factor", 3.0));
 //
-// Arguments and results are everything that a shared function may take and return: scalars, strings, Bytes, containers,
-// structs with SHARED_TENSOR_FIELDS, nlohmann::json with <shared_tensor/json.hpp>, tensors anywhere inside. Tensors
-// are sent from their own memory, and results view the received bytes.
+// Arguments and results may have all types that a shared function may take and return: scalars, strings, Bytes,
+// containers, structs with SHARED_TENSOR_FIELDS, nlohmann::json with <shared_tensor/json.hpp>, and tensors inside any
+// of these except JSON. Tensors are sent from their own memory, and results view the received bytes.
 
 #include <chrono>
 #include <cstdint>
@@ -40,37 +40,39 @@ class NamedTensors;
 template <class Signature>
 class RemoteFunction;
 
-/// What a server says about itself.
+/// The answer of server.info.
 struct ServerInfo {
     std::string name, version;
-    std::string epoch;  ///< another one after every start of the server
+    std::string epoch;  ///< a new value after every start of the server
     std::chrono::milliseconds uptime{0};
-    std::string json;  ///< all that server.info answered, as JSON text
+    std::string json;  ///< the complete answer, as JSON text
 };
 
-/// One way by which tensors can cross between a client and its server.
+/// A transport of tensors between a client and its server.
 struct WayInfo {
     std::string name;  ///< "shm", "cuda_ipc", "body", ...
     bool usable = false;
-    std::string reason;  ///< why not, for people
+    std::string reason;  ///< why it is not usable, for people
 };
 
-/// A connection pool to one server, and how its calls are to be made.
+/// A connection pool to one server, and options for its calls.
 ///
-/// Ownership: a handle: copies, and what with() and new_session() return, share the pool and its statistics; the last
-/// one closes the connections. Thread safety: all methods from any thread.
-/// A forked child may use its copies: it has connections and sessions of its own (docs/threads.md).
-/// Blocking: every call blocks until its answer is there or its time is over; nothing connects before the first call.
+/// Ownership: a handle. Copies, and the clients that with() and new_session() return, share the pool and its
+/// statistics; the last of them closes the connections. Thread safety: any thread may call any method.
+/// A forked child may use its copies: they make their own connections and sessions (docs/threads.md).
+/// Blocking: every call blocks until its answer is there or its timeout is over. The first call connects, not the
+/// constructor.
 /// Errors: RpcError and its children; InvalidValue or std::invalid_argument for an argument that cannot be sent.
 class Client {
 public:
-    /// The server of the environment (ClientOptions::url).
+    /// A client of the server that the environment names (ClientOptions::url).
     Client();
-    /// Throws std::invalid_argument for a url that is none, or empty.
+    /// Throws std::invalid_argument if the url is malformed or empty.
     explicit Client(std::string url);
     explicit Client(ClientOptions options);
 
-    /// Throws the server's error, TransportFailure, DeadlineExceeded, or ResultMismatch when the result is no R.
+    /// Calls a function. Throws the server's error, TransportFailure, DeadlineExceeded, or ResultMismatch if the result
+    /// is not an R.
     template <class R = void, class... Args>
     R call(std::string_view method, const Args&... args) const {
         detail::ResultOf<R> result;
@@ -78,8 +80,8 @@ public:
         return result.take();
     }
 
-    /// The same, with a receipt: which transports the tensors took, how many bytes were copied, and how long what took.
-    /// `receipt` begins empty, and is filled when this returns or throws.
+    /// As call(), and fills in `receipt`: the transports of the tensors, the number of copied bytes, and the times. Its
+    /// old content is replaced when call() returns or throws.
     template <class R = void, class... Args>
     R call(Receipt& receipt, std::string_view method, const Args&... args) const {
         detail::ResultOf<R> result;
@@ -87,34 +89,36 @@ public:
         return result.take();
     }
 
-    /// A function of the server by its C++ signature: `auto add = client.function<double(double, double)>("add");`,
-    /// then `add(1, 2)`. Nothing is sent before the first call.
+    /// Returns a callable object for a function of the server. Sends nothing before its first call. Example:
+    /// `auto add = client.function<double(double, double)>("add");`, then `add(1, 2)`.
     template <class Signature>
     RemoteFunction<Signature> function(std::string name) const {
         return {*this, std::move(name)};
     }
 
-    /// A call without an answer: returns when the server has taken it. Its errors are known to nobody.
+    /// Calls a function without waiting for it: returns when the server has accepted the call. Its result and its
+    /// errors are dropped.
     template <class... Args>
     void notify(std::string_view method, const Args&... args) const {
         send_notification(method, detail::ArgumentsOf<Args...>(args...));
     }
 
-    /// Starts the call as a task and returns at once. Safe to repeat of itself: it carries an idempotency key.
+    /// Starts the call as a task and returns when the server has accepted it. Always safe to repeat, because the
+    /// request has an idempotency key.
     template <class R = void, class... Args>
     Task<R> submit(std::string_view method, const Args&... args) const {
         return {*this, submit_task(method, detail::ArgumentsOf<Args...>(args...))};
     }
 
-    /// A task that was submitted elsewhere.
+    /// A handle of a task that was submitted elsewhere.
     template <class R = void>
     Task<R> task(std::string id) const {
         return {*this, std::move(id)};
     }
 
-    /// Calls a function that streams (<shared_tensor/stream.hpp>), over a connection of its own; returns when it is
-    /// about to run. CallOptions::timeout is the deadline of the whole, none without it. Not repeated by itself once
-    /// the server has it. Throws as call() does.
+    /// Calls a function with streams (<shared_tensor/stream.hpp>) on a connection of its own, and returns when the
+    /// server is about to run it. CallOptions::timeout is the deadline of the whole call; without it there is no
+    /// deadline. The client does not repeat the call once it was sent. Throws the errors of call().
     template <class R = void, class... Args>
     StreamCall<R> stream(std::string_view method, const Args&... args) const {
         return StreamCall<R>(open_stream(method, detail::ArgumentsOf<Args...>(args...)));
@@ -122,24 +126,24 @@ public:
 
     Batch batch() const;
 
-    /// The same client with other options for its calls; `options` replaces all of them but the session, which stays
-    /// unless named.
+    /// Returns a client on the same pool with other options for its calls. `options` replaces all options; an empty
+    /// `session` keeps the session of this client.
     Client with(CallOptions options) const;
 
     const CallOptions& options() const { return options_; }
 
-    /// A client with a session of its own in the server: stateful models keep their state from call to call, apart from
-    /// everybody else's. The session ends with the last copy; the server ends it after 10 minutes without a call.
+    /// Returns a client with a new session in the server. A stateful model has its own state in each session, and keeps
+    /// it from call to call. The session ends with the last copy of the client, or after 10 minutes without a call.
     Client new_session() const;
-    /// The session's token, empty without one. In a forked child of a client from new_session() the child's session:
-    /// the first call opens it, as any other call of the child would.
+    /// The session's token; empty without a session. In a forked child, a client from new_session() has a session of
+    /// the child: this method or the child's first call opens it.
     const std::string& session() const;
 
-    /// An uninitialised, contiguous CPU tensor in memory that this client shares with its server: as an argument it is
-    /// handed over without a copy, as often as you like. `dtype` is a DType, or a framework's own name for one
-    /// (at::kFloat): then the result is that framework's tensor. Where no memory is shared (another host, no local
-    /// channel): ordinary memory. A function that was given it sees what is written to it until the call was answered,
-    /// and nothing that is written later.
+    /// Makes an uninitialised, contiguous CPU tensor in memory that this client shares with its server. As an argument
+    /// it is passed without a copy, any number of times. `dtype` is a DType, or a framework's name for a dtype
+    /// (at::kFloat): then the result is a tensor of this framework. Without shared memory (another host, no local
+    /// channel) the tensor lies in ordinary memory. A function that takes it as an argument sees writes until the call
+    /// is answered, and no later writes.
     template <class T>
     typename DTypeAdapter<T>::Tensor empty_shared(std::span<const std::int64_t> shape, T dtype) const {
         return make_tensor(shape, DTypeAdapter<T>::to_dtype(dtype));
@@ -149,22 +153,22 @@ public:
         return empty_shared(std::span(shape.begin(), shape.size()), dtype);
     }
 
-    /// Which ways tensors can go between this process and the server, and for each of the others why not.
+    /// The transports between this process and the server; for each unusable transport, the reason.
     std::vector<WayInfo> ways() const;
 
     ServerInfo info() const;
-    /// What the server offers, as the JSON text of an OpenRPC document (rpc.discover).
+    /// The server's functions, as the JSON text of an OpenRPC document (rpc.discover).
     std::string discover() const;
-    /// The time of one small round trip.
+    /// Measures one small round trip.
     std::chrono::nanoseconds ping() const;
 
     std::string url() const;
     ClientStatistics statistics() const;
 
-    /// Ends all calls in flight, of all copies, with TransportFailure; so do all later ones.
+    /// Aborts the calls in flight of all copies with TransportFailure. Later calls fail in the same way.
     void shutdown() const;
 
-    // What the templates stand on, for callers that know types at run time only (bindings, the command line).
+    // The templates call these methods; so can code that knows types only at run time (bindings, the command line).
     void call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result,
                    Receipt* receipt = nullptr) const;
     void send_notification(std::string_view method, const detail::Arguments& arguments) const;
@@ -183,9 +187,9 @@ private:
     CallOptions options_;
 };
 
-/// A function of a server, called like one of this process. Arguments are converted to the types of the signature.
+/// A server's function as a callable object. Arguments are converted to the types of the signature.
 ///
-/// Ownership: it keeps a copy of its client. Thread safety, blocking and errors: as Client::call().
+/// Ownership: it keeps a copy of its client. Thread safety, blocking and errors: see Client::call().
 template <class R, class... Args>
 class RemoteFunction<R(Args...)> {
 public:

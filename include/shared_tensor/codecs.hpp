@@ -1,7 +1,7 @@
 #pragma once
 
-// Codec<T> of the language's and the standard library's types: bool, integers, floating point, strings, Bytes,
-// vector, array, map, tuple, pair, optional.
+// Codec<T> for types of the language and the standard library: bool, integers, floating point, strings, Bytes, vector,
+// array, map, tuple, pair, optional.
 
 #include <array>
 #include <cmath>
@@ -48,8 +48,8 @@ struct Codec<bool> {
     static void schema(ValueWriter writer) { detail::write_type(writer, "boolean"); }
 };
 
-/// Range checked, never narrowed in silence. 3.0 is taken for an integer, 3.5 is not, nor is a number with a point or
-/// an exponent beyond 2^53, where it may have been rounded already.
+/// The range is checked; a value is never narrowed. 3.0 is accepted as an integer, 3.5 is not. A number with a point or
+/// an exponent is rejected beyond 2^53, because it may be rounded already.
 template <class T>
 requires(std::integral<T> && !std::same_as<T, bool>) struct Codec<T> {
     static T read(const ValueReader& reader) {
@@ -90,7 +90,7 @@ private:
     }
 };
 
-/// JSON has no NaN or infinity: "NaN", "Infinity" and "-Infinity" stand for them.
+/// JSON has no NaN and no infinity; the strings "NaN", "Infinity" and "-Infinity" stand for them.
 template <std::floating_point T>
 struct Codec<T> {
     static T read(const ValueReader& reader) {

@@ -13,7 +13,7 @@ namespace detail {
 
 class CallStreams;
 
-/// What <shared_tensor/shared_memory.hpp> is made of. Implemented by the server.
+/// The memory for <shared_tensor/shared_memory.hpp>. Implemented by the server.
 class CallMemory {
 public:
     virtual ~CallMemory() = default;
@@ -22,7 +22,8 @@ public:
         void* data = nullptr;  ///< aligned to 64 bytes
         std::shared_ptr<const void> owner;
     };
-    /// Memory of so many bytes, more than 0, that callers of that principal can map; null data where there is none.
+    /// Allocates `bytes` bytes (more than 0) that callers of the principal can map. Returns null data if there is no
+    /// such memory.
     virtual Block take(std::string_view principal, std::size_t bytes, Writers writers) const = 0;
 };
 
@@ -30,28 +31,28 @@ public:
 
 enum class LogLevel { debug, info, warn, error };
 
-/// Who called. The views live as long as the call.
+/// The caller of a function. The views live as long as the call.
 struct Caller {
     std::string_view principal;  ///< "uid:1000", "token:NAME"
     std::string_view session;    ///< empty without a session
     std::string_view task;       ///< id of the task that this call runs as, empty for a plain call
 };
 
-/// What a shared function may know and say about its own call, as an optional first parameter `Context&`.
+/// The context of a running call. A shared function may take it as its first parameter, `Context&`.
 ///
-/// Ownership: belongs to the call; must not be used after the function returned.
-/// Thread safety: all methods may be called from any thread of the function while it runs. None blocks.
+/// Ownership: it belongs to the call; do not use it after the function has returned.
+/// Thread safety: any thread may call any method while the function runs. Only sleep_until() and sleep_for() block.
 class Context {
 public:
     virtual ~Context() = default;
 
-    /// Tells waiting callers how far the call is: `fraction` from 0 to 1 (clamped), `message` for people.
+    /// Reports the progress to waiting callers: `fraction` from 0 to 1 (clamped), `message` for people.
     virtual void progress(double fraction, std::string_view message = {}) = 0;
 
-    /// True once the result is wanted no more (task.cancel, deadline, the caller is gone). Return or throw soon.
+    /// True if the result is no longer wanted (task.cancel, deadline, the caller is gone). Return or throw soon.
     virtual bool cancelled() const = 0;
 
-    /// Throws CancelledError if cancelled(): the short way out of a loop.
+    /// Throws CancelledError if cancelled(). Use it to leave a loop.
     void check_cancelled() const {
         if (cancelled()) throw CancelledError();
     }
@@ -63,25 +64,25 @@ public:
                            std::chrono::duration_cast<std::chrono::steady_clock::duration>(duration));
     }
 
-    /// When the caller stops waiting; time_point::max() when never.
+    /// The time when the caller stops waiting; time_point::max() if there is no deadline.
     virtual std::chrono::steady_clock::time_point deadline() const = 0;
 
     virtual const Caller& caller() const = 0;
 
-    /// A line in the daemon's log, marked with the function's name.
+    /// Writes a line with the function's name to the daemon's log.
     virtual void log(LogLevel level, std::string_view text) const = 0;
 
-    /// Where tensors are born that are handed over without a copy; null when no memory is shared. Use it through
+    /// The memory for results that cross without a copy; null if no memory is shared. Use it through
     /// <shared_tensor/shared_memory.hpp>.
     virtual const detail::CallMemory* memory() const { return nullptr; }
 
-    /// Of a function that takes some (<shared_tensor/stream.hpp>), whose Readers and Writers use it; else null.
+    /// The streams for the function's Readers and Writers (<shared_tensor/stream.hpp>); null if it has none.
     virtual detail::CallStreams* streams() const { return nullptr; }
 };
 
 namespace detail {
 
-/// That of the shared function which runs on this thread.
+/// The context of the shared function that runs on this thread; else null.
 inline thread_local const Context* current_context = nullptr;
 
 /// Makes a context the current one while it lives.

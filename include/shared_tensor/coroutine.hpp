@@ -1,13 +1,11 @@
 #pragma once
 
-// Waiting for a call in a coroutine, without holding a thread:
+// Waits for a call in a coroutine, without holding a thread:
 //
-//     double sum = co_await co_call<double>(client, "add", 1, 2);                       // goes on on a thread of the
-//     client double sum = co_await co_call<double>(client, "add", 1, 2).resume_on(executor);   // goes on where
-//     `executor` says
+//     double sum = co_await co_call<double>(client, "add", 1, 2);                       // on a client's thread
+//     double sum = co_await co_call<double>(client, "add", 1, 2).resume_on(executor);   // where `executor` resumes
 //
-// An executor is anything that is called with a std::coroutine_handle<> and resumes it once, at any time, on any
-// thread:
+// An executor is a callable that takes a std::coroutine_handle<> and resumes it once, at any time, on any thread:
 // `[&](auto waiting) { boost::asio::post(pool, waiting); }`.
 
 #include <atomic>
@@ -22,28 +20,28 @@
 
 namespace shared_tensor {
 
-/// A call that has been started, for one coroutine to wait for, once.
+/// A started call. One coroutine may wait for it, once.
 ///
-/// The coroutine must not be destroyed while it waits. The end of the client resumes it with Cancelled; a call that is
-/// not waited for goes on.
+/// The coroutine must not be destroyed while it waits. The end of the client resumes it with Cancelled. A call that no
+/// coroutine waits for goes on.
 template <class R>
 class AwaitableCall {
 public:
     using Executor = std::function<void(std::coroutine_handle<>)>;
 
-    /// Where the coroutine goes on if it has to wait. It must not throw.
+    /// `executor` resumes the coroutine if it has to wait. It must not throw.
     AwaitableCall resume_on(Executor executor) && {
         state_->executor = std::move(executor);
         return std::move(*this);
     }
 
     bool await_ready() const noexcept { return state_->waiting.load(std::memory_order_acquire) == state_.get(); }
-    /// False where the answer came meanwhile.
+    /// Returns false if the answer has come since await_ready().
     bool await_suspend(std::coroutine_handle<> coroutine) noexcept {
         void* nobody = nullptr;
         return state_->waiting.compare_exchange_strong(nobody, coroutine.address(), std::memory_order_acq_rel);
     }
-    /// Throws as Client::call() does.
+    /// Throws the errors of Client::call().
     R await_resume() { return state_->answer.get(); }
 
 private:
@@ -51,7 +49,8 @@ private:
     friend AwaitableCall<T> co_call(const AsyncCaller& client, std::string_view method, const Args&... args);
 
     struct State {
-        std::atomic<void*> waiting{nullptr};  ///< null: no coroutine yet; its address; this state: the answer is there
+        /// Null: no coroutine waits yet. The address of this State: the answer has come. Else the coroutine's address.
+        std::atomic<void*> waiting{nullptr};
         std::future<R> answer{};
         Executor executor{};
 
@@ -73,9 +72,8 @@ private:
     std::shared_ptr<State> state_;
 };
 
-/// Starts the call at once; `args` are taken before this returns. Without an executor the coroutine goes on on a thread
-/// of the client's, where it should not block. Throws InvalidValue or std::invalid_argument for an argument that cannot
-/// be sent.
+/// Starts a call; `args` are read before this returns. Without an executor, the coroutine resumes on a thread of the
+/// client, which it should not block. Throws InvalidValue or std::invalid_argument for an argument that cannot be sent.
 template <class R = void, class... Args>
 AwaitableCall<R> co_call(const AsyncCaller& client, std::string_view method, const Args&... args) {
     auto state = std::make_shared<typename AwaitableCall<R>::State>();

@@ -1,10 +1,10 @@
 #pragma once
 
-// TensorRefs from and for any library that speaks DLPack, without a copy: NumPy, JAX, CuPy, ONNX Runtime, torch of
-// another version. Needs <dlpack/dlpack.h> of version 1.1 or newer, or the <ATen/dlpack.h> that comes with libtorch.
+// Converts between TensorRef and DLPack tensors without a copy: for NumPy, JAX, CuPy, ONNX Runtime, torch of another
+// version. Needs <dlpack/dlpack.h> of version 1.1 or newer, or the <ATen/dlpack.h> that comes with libtorch.
 //
-// A DLPack tensor does not say on which stream its elements are made. For memory of a GPU the stream has to be given:
-// the one (a CUstream or cudaStream_t; null: the default one) on which the elements were made, or will be used.
+// A DLPack tensor does not contain the stream on which its elements are made. For GPU memory, pass the stream (a
+// CUstream or cudaStream_t; null: the default stream) on which the elements were made, or on which they will be used.
 
 #if __has_include(<dlpack/dlpack.h>)
 #include <dlpack/dlpack.h>
@@ -29,7 +29,7 @@
 
 namespace shared_tensor {
 
-/// A CUstream or cudaStream_t; nothing: none was named.
+/// A CUstream or cudaStream_t; nullopt: no stream was given.
 using DeviceStream = std::optional<void*>;
 
 namespace detail {
@@ -72,7 +72,7 @@ inline Device device_of_dlpack(DLDevice device) {
     }
 }
 
-/// `owner` has the tensor.
+/// `owner` keeps the memory of `tensor`.
 inline TensorRef ref_of(const DLTensor& tensor, DeviceStream stream, std::shared_ptr<const void> owner) {
     if (tensor.ndim < 0) throw std::invalid_argument("a DLPack tensor has a negative number of dimensions");
     const auto rank = static_cast<std::size_t>(tensor.ndim);
@@ -89,7 +89,7 @@ inline TensorRef ref_of(const DLTensor& tensor, DeviceStream stream, std::shared
     return {data, dtype_of_dlpack(tensor.dtype), std::move(shape), std::move(strides), device, std::move(owner)};
 }
 
-/// What a DLPack tensor that was made here points into.
+/// Owns the memory that an exported DLPack tensor points to. The DLPack tensor's deleter deletes it.
 template <class Managed>
 struct Exported {
     explicit Exported(const TensorRef& kept)
@@ -123,7 +123,7 @@ Managed* exported(const TensorRef& tensor, DeviceStream stream) {
     return &std::make_unique<Exported<Managed>>(tensor).release()->managed;
 }
 
-/// Calls its deleter, which may be null, in any case.
+/// Takes over `managed`: calls its deleter (if it has one) also when this throws.
 template <class Managed>
 TensorRef imported(Managed* managed, DeviceStream stream) {
     if (managed == nullptr) throw std::invalid_argument("from_dlpack: there is no tensor");
@@ -133,17 +133,17 @@ TensorRef imported(Managed* managed, DeviceStream stream) {
     if constexpr (requires { managed->version; }) {
         if (managed->version.major != DLPACK_MAJOR_VERSION)
             throw std::invalid_argument("from_dlpack: DLPack " + std::to_string(managed->version.major) +
-                                        " is not known here");
+                                        " is not supported: use DLPack 1");
     }
     return ref_of(managed->dl_tensor, stream, owner);
 }
 
 }  // namespace detail
 
-/// Elements of a tensor that is marked as read-only must not be written to, in what is made of it neither.
-/// Takes `tensor` over: it is deleted with the last view of its memory, or here where this throws.
+/// Makes a TensorRef of a DLPack tensor. If the DLPack tensor is marked as read-only, do not write to the elements.
+/// Takes over `tensor`: its deleter is called with the last view of its memory, or here if this throws.
 /// Throws std::invalid_argument for a dtype, a device or strides that can't cross, for another major version of DLPack,
-/// and where the stream is missing; std::runtime_error where the driver fails.
+/// and for a missing stream; std::runtime_error if the driver fails.
 inline TensorRef from_dlpack(DLManagedTensor* tensor, DeviceStream stream = std::nullopt) {
     return detail::imported(tensor, stream);
 }
@@ -151,10 +151,11 @@ inline TensorRef from_dlpack(DLManagedTensorVersioned* tensor, DeviceStream stre
     return detail::imported(tensor, stream);
 }
 
-/// The caller owns the result and calls its deleter, from any thread; the memory lives until then. On a GPU the work
-/// that `stream` is given from now on comes after what made the elements; whoever uses them on another stream, or
-/// deletes the result before that work is done, orders that himself.
-/// Throws std::invalid_argument for no tensor and where the stream is missing; std::runtime_error.
+/// Makes a DLPack tensor of a TensorRef. The caller owns the result and must call its deleter, from any thread; the
+/// memory lives until then. On a GPU, later work of `stream` sees the elements complete. A caller that uses the
+/// elements on another stream, or deletes the result before such work is done, must order the streams itself.
+/// Throws std::invalid_argument for an undefined tensor and for a missing stream; std::runtime_error if the driver
+/// fails.
 inline DLManagedTensor* to_dlpack(const TensorRef& tensor, DeviceStream stream = std::nullopt) {
     return detail::exported<DLManagedTensor>(tensor, stream);
 }

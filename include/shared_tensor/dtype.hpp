@@ -10,8 +10,8 @@
 
 namespace shared_tensor {
 
-/// All dtypes of torch that have a size. Quantised types, torch's bit types and its placeholders for narrow integers
-/// are none of them.
+/// All dtypes of torch that can cross. Quantised types, torch's bit types and its placeholders for narrow integers
+/// can't cross.
 enum class DType : std::uint8_t {
     bool_,
     uint8,
@@ -34,7 +34,7 @@ enum class DType : std::uint8_t {
     float8_e5m2,
     float8_e5m2fnuz,
     float8_e8m0fnu,
-    float4_e2m1fn_x2,  ///< two values in a byte, counted as one element as torch does
+    float4_e2m1fn_x2,  ///< two values in a byte, which count as one element, as in torch
 };
 inline constexpr std::size_t kDTypes = 22;
 
@@ -61,19 +61,19 @@ inline constexpr std::array<DTypeRow, kDTypes> kDTypeTable{{
 
 }  // namespace detail
 
-/// torch's own name, as it stands in descriptors: "float32".
+/// torch's name of the dtype, as in tensor descriptors: "float32".
 constexpr std::string_view name_of(DType dtype) { return detail::kDTypeTable[static_cast<std::size_t>(dtype)].name; }
-/// Bytes of an element.
+/// Bytes of one element.
 constexpr std::size_t size_of(DType dtype) { return detail::kDTypeTable[static_cast<std::size_t>(dtype)].size; }
 constexpr bool is_complex(DType dtype) { return dtype >= DType::complex32 && dtype <= DType::complex128; }
-/// Nothing for a text that is none of the names.
+/// Returns nullopt if no dtype has that name.
 constexpr std::optional<DType> parse_dtype(std::string_view name) {
     for (std::size_t i = 0; i < kDTypes; ++i) {
         if (detail::kDTypeTable[i].name == name) return static_cast<DType>(i);
     }
     return std::nullopt;
 }
-/// A real number with a fraction.
+/// Whether the elements are real floating-point numbers.
 constexpr bool is_floating_point(DType dtype) {
     return (dtype >= DType::float16 && dtype <= DType::float64) || dtype >= DType::float8_e4m3fn;
 }

@@ -26,7 +26,7 @@ enum class ErrorCode : int {
     input_failed = -32010,
 };
 
-/// A shared function throws it (or Context::check_cancelled does) to end early after a cancellation.
+/// A shared function or Context::check_cancelled() throws it to end early after a cancellation.
 class [[gnu::visibility("default")]] CancelledError : public std::runtime_error {
     using Base = std::runtime_error;
 
@@ -34,19 +34,19 @@ public:
     CancelledError() : Base("cancelled") {}
 };
 
-/// A call that failed, as the caller sees it: what the server answered, or (TransportFailure) why it could not.
+/// A failed call, as its caller gets it: the server's error, or (TransportFailure) the reason why there is no answer.
 ///
-/// what() is for people: the server's message, and what its data tells about the cause or the way out.
+/// what() is for people: the server's message, with the cause or the remedy from its data.
 class [[gnu::visibility("default")]] RpcError : public std::runtime_error {
 public:
-    /// `data` is the JSON text of the error's data member, empty without one; `text`, if not empty, becomes what().
+    /// `data` is the JSON text of the error's data member; empty: there is none. `text`, if not empty, becomes what().
     RpcError(int code, const std::string& message, std::string data = {}, const std::string& text = {})
         : std::runtime_error(text.empty() ? message : text), code_(code), message_(message), data_(std::move(data)) {}
     int code() const noexcept { return code_; }
     bool is(ErrorCode code) const noexcept { return code_ == static_cast<int>(code); }
-    /// The server's own words.
+    /// The message member of the server's error.
     const std::string& message() const noexcept { return message_; }
-    /// JSON text; empty when the error carries none.
+    /// JSON text of the error's data member; empty if there is none.
     const std::string& data() const noexcept { return data_; }
 
 private:
@@ -64,12 +64,12 @@ private:
 
 SHARED_TENSOR_DETAIL_ERROR(MethodNotFound);        ///< -32601
 SHARED_TENSOR_DETAIL_ERROR(InvalidParams);         ///< -32602; data: parameter, expected, got
-SHARED_TENSOR_DETAIL_ERROR(FunctionFailed);        ///< -32000; data: type and message of what the function threw
+SHARED_TENSOR_DETAIL_ERROR(FunctionFailed);        ///< -32000; data: type and message of the function's exception
 SHARED_TENSOR_DETAIL_ERROR(ServerBusy);            ///< -32001; data: retry_after_ms
 SHARED_TENSOR_DETAIL_ERROR(DeadlineExceeded);      ///< -32002, or the client's own deadline
 SHARED_TENSOR_DETAIL_ERROR(Cancelled);             ///< -32004
 SHARED_TENSOR_DETAIL_ERROR(UnknownOrExpired);      ///< -32005
-SHARED_TENSOR_DETAIL_ERROR(TransportNotPossible);  ///< -32006; data: reasons, by way
+SHARED_TENSOR_DETAIL_ERROR(TransportNotPossible);  ///< -32006; data: a reason for each transport
 SHARED_TENSOR_DETAIL_ERROR(NotAuthorised);         ///< -32007
 SHARED_TENSOR_DETAIL_ERROR(ServerOutOfMemory);     ///< -32008
 SHARED_TENSOR_DETAIL_ERROR(ShuttingDown);          ///< -32009
@@ -77,30 +77,30 @@ SHARED_TENSOR_DETAIL_ERROR(InputFailed);           ///< -32010; data: item, the 
 
 #undef SHARED_TENSOR_DETAIL_ERROR
 
-/// The result came, but its memory was not to be had any more when it was read: the lease ended, or the server did and
-/// another has its place. Never other bytes. Ask again. Data: epoch, where the server said it.
+/// The answer came, but the result's memory is gone: the lease ended, or the server ended and another server has taken
+/// its place. No wrong bytes are ever read. Repeat the call. Data: epoch, if the server sent it.
 class [[gnu::visibility("default")]] TensorExpired : public UnknownOrExpired {
     using UnknownOrExpired::UnknownOrExpired;
 };
 
-/// No answer: connection refused or cut, or something that is not this protocol. Code 0.
+/// No answer came: the connection was refused or broke, or the answer does not follow the protocol. Code 0.
 class [[gnu::visibility("default")]] TransportFailure : public RpcError {
 public:
     TransportFailure(const std::string& message, bool sent) : RpcError(0, message), may_have_run_(sent) {}
-    /// False when nothing was sent: then the call had no effect.
+    /// False if nothing was sent: then the call had no effect.
     bool may_have_run() const noexcept { return may_have_run_; }
 
 private:
     bool may_have_run_;
 };
 
-/// Somebody answered, but not as this protocol says: it is no shared-tensor-server, or its bytes were damaged on the
-/// way again and again.
+/// The answer does not follow the protocol: the peer is not a shared_tensor server, or its answer was damaged in each
+/// try.
 class [[gnu::visibility("default")]] ProtocolFailure : public TransportFailure {
     using TransportFailure::TransportFailure;
 };
 
-/// The call succeeded, but its result does not fit the type that was asked for. Code 0.
+/// The call succeeded, but its result does not fit the requested type. Code 0.
 class [[gnu::visibility("default")]] ResultMismatch : public RpcError {
 public:
     ResultMismatch(std::string where, std::string wanted, std::string found)

@@ -1,7 +1,7 @@
 #pragma once
 
 // Opt-in: nlohmann::json and types with nlohmann's macros (NLOHMANN_DEFINE_TYPE_*, NLOHMANN_JSON_SERIALIZE_ENUM) as
-// parameters and results. Tensors have no place in them: use SHARED_TENSOR_FIELDS for a struct with tensors inside.
+// parameters and results. They cannot contain tensors: use SHARED_TENSOR_FIELDS for a struct with tensors inside.
 
 #include <string>
 #include <string_view>
@@ -62,8 +62,8 @@ inline void from_nlohmann(ValueWriter writer, const nlohmann::json& value) {
     }
 }
 
-/// Types whose to_json and from_json nlohmann's macros wrote: found by argument-dependent lookup, so that the
-/// library's own conversions of standard types don't count.
+/// Types with a to_json and from_json of nlohmann's macros. They are found by argument-dependent lookup, so nlohmann's
+/// own conversions of standard types are not found.
 template <class T>
 concept HasNlohmannMacro = (std::is_class_v<T> || std::is_enum_v<T>)&&!std::same_as<T, nlohmann::json> &&
                            requires(nlohmann::json & json, const nlohmann::json& source, T& value) {
@@ -87,7 +87,7 @@ struct Codec<T> {
         const nlohmann::json source = detail::to_nlohmann(reader);
         try {
             T value = source.template get<T>();
-            // nlohmann's macro takes the first enumerator for a text that it does not know.
+            // For an unknown text, nlohmann's macro returns the first enumerator instead of an error.
             if constexpr (std::is_enum_v<T>) {
                 if (nlohmann::json(value) != source) reader.fail("one of the enumerators' names");
             }

@@ -1,8 +1,8 @@
 #pragma once
 
-// A server and a client in one process: publishes tensors for other nodes, pulls theirs, and sends to them.
+// A server and a client in one process: publishes tensors, pulls tensors from other nodes, and pushes tensors to them.
 //
-//     Node node;                                              // serves on a port of the kernel's choice
+//     Node node;                                              // serves on a port that the kernel chooses
 //     node.publish("weights", state_dict);
 //     NamedTensor theirs = node.pull("http://other:2537", "weights");
 //     node.push("http://other:2537", "batch", x);             // into the inbox of the other node
@@ -29,32 +29,33 @@ namespace shared_tensor {
 struct NodeOptions {
     NodeOptions() {
         server.port = 0;
-        server.http.idle_timeout = std::chrono::minutes(6);  // longer than the others' connections are kept
+        server.http.idle_timeout = std::chrono::minutes(6);  // longer than clients keep their connections (idle_limit)
         client.connections = 10;
         client.idle_limit = std::chrono::minutes(5);
-        client.min_shared_bytes = std::size_t{1} << 20;  // each message takes memory of its own: see benchmarks
+        client.min_shared_bytes = std::size_t{1} << 20;  // each message takes a segment of its own: see benchmarks
     }
-    /// Port 0: the kernel chooses. With TLS on host 0.0.0.0 or ::, the certificate has to name 127.0.0.1 or ::1 too:
-    /// publish() goes there.
+    /// Port 0: the kernel chooses. With TLS on host 0.0.0.0 or ::, the certificate must also name 127.0.0.1 or ::1,
+    /// because publish() connects there.
     ServerOptions server;
-    /// Of each other node, whose url takes the place of this one: 10 connections at once, kept for 5 minutes unused.
+    /// For the clients of other nodes; `url` is ignored. Up to 10 connections to each node, closed after 5 idle
+    /// minutes.
     ClientOptions client;
-    std::size_t max_peers = 100;                         ///< other nodes that are remembered; the longest unused go
-    std::size_t inbox_messages = 1'000;                  ///< that wait for receive(); further ones are refused
-    std::uint64_t inbox_bytes = std::uint64_t{1} << 30;  ///< likewise, of their tensors
-    std::chrono::milliseconds push_timeout{30'000};      ///< of a push whose receiver's inbox is full
+    std::size_t max_peers = 100;                         ///< known other nodes; the longest unused is dropped first
+    std::size_t inbox_messages = 1'000;                  ///< messages in the inbox; more are rejected
+    std::uint64_t inbox_bytes = std::uint64_t{1} << 30;  ///< likewise, for the bytes of their tensors
+    std::chrono::milliseconds push_timeout{30'000};      ///< how long push() tries again while the inbox is full
 };
 
-/// What a node did since it was made.
+/// Counts since the node was made.
 struct NodeStatistics {
     std::uint64_t published = 0, pulled = 0, pushed = 0, received = 0;
-    std::uint64_t failed = 0;   ///< of publish, pull and push
-    std::uint64_t refused = 0;  ///< messages of others, for the inbox was full; they may have come again
-    std::size_t waiting = 0;    ///< in the inbox
+    std::uint64_t failed = 0;   ///< failed publish(), pull() and push() calls
+    std::uint64_t refused = 0;  ///< messages rejected because the inbox was full; a sender may have repeated them
+    std::size_t waiting = 0;    ///< messages in the inbox
     std::size_t peers = 0;
 };
 
-/// What another node has pushed. Ownership: a handle; copies share the tensor, which may be kept without it.
+/// A message that another node pushed. Ownership: a handle; copies share the tensor, and the tensor may outlive it.
 class NodeMessage {
 public:
     const std::string& name() const;
@@ -67,51 +68,53 @@ private:
     std::shared_ptr<const Content> content_;
 };
 
-/// Thread safety: all methods from any thread, but the destructor. Blocking: publish(), pull() and push() until it is
-/// done; receive() as long as it is told.
-/// Errors: RpcError's children: TransportFailure where nobody answers, ProtocolFailure where somebody else does,
-/// UnknownOrExpired for what is not there, or was and is not any more, TensorExpired for what went while it was
-/// fetched, MethodNotFound for a push to a server that is no node, ServerBusy for one whose inbox stays full,
-/// ShuttingDown after shutdown(). std::invalid_argument for a url that is none, or empty.
+/// A server and a client in one process.
+///
+/// Thread safety: any thread may call any method, but not the destructor. Blocking: publish(), pull() and push() block
+/// until they are done; receive() blocks up to its timeout.
+/// Errors: children of RpcError. TransportFailure: no answer. ProtocolFailure: the answer is not from a
+/// shared_tensor server. UnknownOrExpired: the name does not exist, or no longer exists. TensorExpired: the tensor was
+/// removed while it was fetched. MethodNotFound: push() to a server that is not a node. ServerBusy: the receiver's
+/// inbox stays full. ShuttingDown: after shutdown(). std::invalid_argument: the url is malformed or empty.
 class Node {
 public:
-    /// Serves at once, `registry` besides. Throws what Server throws.
+    /// Starts a server with the functions of `registry` and the node's own. Throws the errors of Server.
     explicit Node(NodeOptions options = {}, Registry registry = {});
     ~Node();  ///< shutdown()
     Node(const Node&) = delete;
     Node& operator=(const Node&) = delete;
 
-    std::string url() const;  ///< where others on this host reach it; with host 0.0.0.0 they need the host's name
+    std::string url() const;  ///< for clients on this host; for other hosts, replace host 0.0.0.0 by the host's name
     int port() const;
 
-    /// Others may pull it from now on. As NamedTensors::put().
+    /// Publishes a tensor, so that other nodes can pull it. See NamedTensors::put().
     Published publish(std::string_view name, const TensorRef& tensor, const PutOptions& options = {}) const {
         return done([&](const NamedTensors& own) { return own.put(name, tensor, options); });
     }
-    /// A set, published in one step.
+    /// Publishes a set in one step.
     template <detail::NamedTensorRange Tensors>
     Published publish(std::string_view name, const Tensors& tensors, const PutOptions& options = {}) const {
         return done([&](const NamedTensors& own) { return own.put(name, tensors, options); });
     }
 
-    /// What another node (or any server) has under that name: through shared memory on the same host, in parallel
-    /// ranges from others.
+    /// Fetches a named tensor from another node (or any server): through shared memory on the same host, in parallel
+    /// ranges from another host.
     NamedTensor pull(const std::string& url, std::string_view name, const PullOptions& options = {}) const;
 
-    /// Into the inbox of the node at `url`: returns when it is there. A tensor of empty_shared() may be
-    /// filled anew then. While the inbox is full it is tried again, until push_timeout.
+    /// Sends a tensor to the inbox of the node at `url`, and returns when it is in the inbox. After that, a tensor of
+    /// empty_shared() may be overwritten. Tries again while the inbox is full, until push_timeout.
     void push(const std::string& url, std::string_view name, const TensorRef& tensor) const;
 
-    /// The oldest message in the inbox; nothing when the time is over first, or after shutdown(). Each message is
-    /// received once. Messages of one sender that pushes one after another come in that order.
+    /// Takes the oldest message out of the inbox. Returns nullopt after the timeout, or after shutdown(). Each message
+    /// is received once. If a sender pushes one message after another, they are received in this order.
     std::optional<NodeMessage> receive(std::chrono::milliseconds timeout) const;
 
-    /// Ends all that is in flight, with ShuttingDown, and serves no more. Blocks until the server has ended. May be
-    /// called again.
+    /// Aborts all requests in flight with ShuttingDown and stops the server. Blocks until the server has stopped. May
+    /// be called more than once.
     void shutdown();
 
     NodeStatistics statistics() const;
-    /// What passed between this node and each other one that it remembers, by url; of itself, what publish() took.
+    /// The statistics of the client of each known node, by url. publish() counts at the node's own url.
     std::map<std::string, ClientStatistics> peers() const;
 
 private:

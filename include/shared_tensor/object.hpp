@@ -1,7 +1,7 @@
 #pragma once
 
-// Objects that stay in the server: a loaded model, a tokenizer, a list of tensors. A function makes one and returns it,
-// the caller gets a handle, and passes that to other functions.
+// Objects that stay in the server: a loaded model, a tokenizer, a list of tensors. A function makes and returns an
+// object; the caller gets a handle and passes it to other functions.
 //
 //     struct Tokenizer { ... };                              // any C++ type: it needs no Codec
 //     SHARED_TENSOR_OBJECT("tokenizer", Tokenizer);          // its name on the wire, outside of all namespaces
@@ -10,13 +10,13 @@
 //     std::vector<int> split(const Shared<const Tokenizer>& t, const std::string& text) { return t->split(text); }
 //     void learn(const Shared<Tokenizer>& t, const std::string& word) { t->add(word); }
 //
-// Calls that take Shared<const T> of one object run at once; a call that takes Shared<T> has it for itself. Whoever has
-// to wait does so in the queue, in the order in which the calls came, and holds no worker.
+// Calls that take Shared<const T> of one object may run at once; a call that takes Shared<T> runs alone. Calls that
+// must wait stay in the queue in the order of their arrival, and hold no worker.
 //
 //     Object tokenizer = client.call<Object>("load", "words.txt");          // in a client
 //     auto words = client.call<std::vector<int>>("split", tokenizer, "some text");
 //
-// An object lives as long as somebody has a handle of it, a call uses it, or the server's code keeps a Shared<T>.
+// An object lives as long as a client has a handle of it, a call uses it, or the server's code keeps a Shared<T>.
 
 #include <concepts>
 #include <cstring>
@@ -32,7 +32,7 @@
 
 namespace shared_tensor {
 
-/// The name of T on the wire: kName. Given by SHARED_TENSOR_OBJECT.
+/// The name of T on the wire, kName. SHARED_TENSOR_OBJECT defines it.
 template <class T>
 struct ObjectType {
     static constexpr bool kUnnamed = true;
@@ -57,11 +57,11 @@ inline void write_object_schema(ValueWriter schema, std::string_view type, std::
 
 }  // namespace detail
 
-/// A value of the server's that calls share. Never empty but after a move.
+/// An object in the server that calls share. It is never empty, except after a move.
 ///
-/// Ownership: joint; copies are the same object, and so are the handles that clients get of it. Thread safety: that of
-/// T; the server runs the calls that take it as their parameters say. What keeps a Shared<T> elsewhere (a static, a
-/// thread) is not waited for.
+/// Ownership: reference-counted; copies and the clients' handles refer to the same object. Thread safety: as T's. The
+/// server runs calls at once or alone, by their parameters (Shared<const T>, Shared<T>). It does not wait for other
+/// code that keeps a Shared<T> (a static, a thread).
 template <class T>
 class Shared {
     using Plain = std::remove_const_t<T>;
@@ -71,7 +71,7 @@ public:
     /// Throws std::invalid_argument for a null pointer.
     explicit Shared(std::shared_ptr<Plain> value) : cell_(make_cell(std::move(value))) {}
 
-    /// What may be changed may be looked at.
+    /// Converts Shared<T> to Shared<const T>.
     template <class U>
     requires(std::is_const_v<T>&& std::same_as<U, Plain>) Shared(const Shared<U>& other)  // NOLINT(*-explicit-*)
         : cell_(other.cell()) {}
@@ -80,7 +80,7 @@ public:
     T* operator->() const { return get(); }
     T* get() const { return static_cast<Plain*>(cell_->value.get()); }
 
-    /// For Codec.
+    /// Only for Codec.
     explicit Shared(ObjectPointer cell) : cell_(std::move(cell)) {}
     const ObjectPointer& cell() const { return cell_; }
 
@@ -95,7 +95,7 @@ private:
     ObjectPointer cell_;
 };
 
-/// The value is made in place of `args`.
+/// Makes an object; constructs its value from `args`.
 template <class T, class... Args>
 Shared<T> make_shared_object(Args&&... args) {
     return Shared<T>(std::make_shared<std::remove_const_t<T>>(std::forward<Args>(args)...));
@@ -107,7 +107,7 @@ struct Codec<Shared<T>> {
         reader.require(Kind::handle, expected());
         ObjectPointer cell = reader.handle(std::is_const_v<T> ? Access::concurrent : Access::exclusive);
         if (cell->type != kName) reader.fail(expected(), "an object of type " + cell->type);
-        if (cell->value == nullptr) reader.fail(expected() + " in this process", "a handle of another process's");
+        if (cell->value == nullptr) reader.fail(expected() + " in this process", "a handle of another process");
         if (std::strcmp(cell->cpp_type, typeid(Plain).name()) != 0)
             reader.fail(expected(), "an object for which another plugin uses the same name");
         return Shared<T>(std::move(cell));
@@ -123,19 +123,19 @@ private:
     static std::string expected() { return std::string("object of type ").append(kName); }
 };
 
-/// A handle of an object in the server, as a client's result and argument. In a server: an object of any type.
+/// In a client: a handle of an object in the server, as a result and argument. In a server: an object of any type.
 ///
-/// Ownership: copies are the same handle. When the last one goes, the server is told so, later and from another thread;
-/// a call that was started with it has it until its end. While there is one, the client's connections stay.
-/// Thread safety: that of a std::shared_ptr.
+/// Ownership: copies are the same handle. When the last copy is destroyed, another thread releases the handle later; a
+/// call that was started with it keeps the object until its end. A handle keeps the client's connections.
+/// Thread safety: as std::shared_ptr.
 class Object {
 public:
-    Object() = default;  ///< no object; not to be passed
+    Object() = default;  ///< without an object; it cannot be an argument
     explicit Object(ObjectPointer cell) : cell_(std::move(cell)) {}
 
-    /// Empty for no object.
+    /// Empty without an object.
     std::string_view type() const { return cell_ != nullptr ? std::string_view(cell_->type) : std::string_view(); }
-    /// Of this handle, in a client; object.list shows it.
+    /// The handle's id in a client; object.list shows it.
     std::string_view id() const { return cell_ != nullptr ? std::string_view(cell_->id) : std::string_view(); }
     explicit operator bool() const { return cell_ != nullptr; }
 
@@ -158,8 +158,8 @@ struct Codec<Object> {
     static void schema(ValueWriter writer) { detail::write_object_schema(writer, {}, "concurrent"); }
 };
 
-/// A value that the server has under a name (a tensor put there, "set/member", or the id of a lease), as an argument:
-/// it is not fetched and sent back.
+/// An argument that names a value in the server: a named tensor, "set/member", or the id of a lease. The value itself
+/// is not sent.
 ///
 ///     client.call<at::Tensor>("scale", ref("weights/first"), 2.0);
 struct NamedReference {
@@ -172,8 +172,8 @@ inline NamedReference ref(std::string name) { return {std::move(name)}; }
 
 }  // namespace shared_tensor
 
-/// SHARED_TENSOR_OBJECT("name", Type): how the type is called outside of its process. At global scope. All plugins that
-/// use the type give it the same name; two types of one name are told apart, and refused.
+/// SHARED_TENSOR_OBJECT("name", Type) defines the type's name on the wire. Use it at global scope. All plugins that use
+/// the type must give it the same name. If two types have the same name, an object of one is rejected as the other.
 #define SHARED_TENSOR_OBJECT(name, ...)                 \
     template <>                                         \
     struct shared_tensor::ObjectType<__VA_ARGS__> {     \

@@ -1,6 +1,6 @@
 #pragma once
 
-// What may stand behind the function in SHARE(fn, ...) and registry.add(name, callable, ...).
+// The options of SHARE(fn, ...) and registry.add(name, callable, ...).
 
 #include <chrono>
 #include <cstddef>
@@ -10,29 +10,28 @@
 namespace shared_tensor {
 
 /// Where a function runs.
-enum class execution {  // NOLINT(readability-identifier-naming): a word, as those of namespace option
+enum class execution {  // NOLINT(readability-identifier-naming): lower case, like the other options
     worker,             ///< on the worker pool; the caller waits (default)
-    task,               ///< a plain call is refused with the hint to use task.submit: for work of minutes
-    inline_,  ///< on the connection's own thread, without a hand-over: for functions of a few microseconds without
-              ///< tensors
+    task,               ///< plain calls are rejected with the hint to use task.submit: for work of minutes
+    inline_,            ///< on the connection's own thread: for functions of a few microseconds without tensors
 };
 
-/// Options as the server sees them; built from the words below.
+/// The options of one function. SHARE and Registry::add() build it from the functions below.
 struct FunctionOptions {
     std::string_view doc;
     execution runs = execution::worker;
-    std::size_t concurrency = 0;           ///< runs at once; 0: as many as there are workers
-    std::chrono::milliseconds timeout{0};  ///< deadline of a plain call; 0: the server's
+    std::size_t concurrency = 0;           ///< runs at once; 0: the number of workers
+    std::chrono::milliseconds timeout{0};  ///< deadline of a plain call; 0: the server's deadline
     bool cached = false;
     std::chrono::milliseconds cache_ttl{0};
-    std::size_t cache_bytes = 0;  ///< results of this function kept at most
-    bool idempotent = false;      ///< told to callers by rpc.discover
+    std::size_t cache_bytes = 0;  ///< limit of this function's cached results
+    bool idempotent = false;      ///< shown to callers by rpc.discover
     bool borrows = false;         ///< device memory of local callers is not copied before the call
-    bool stateful = false;        ///< never cached; one session's calls run one after another
+    bool stateful = false;        ///< never cached; calls of one session run one after another
     std::string_view version;     ///< part of the cache key
     bool no_grad = false;         ///< runs without autograd
-    std::string_view device;      ///< where tensor arguments are put before the call; empty: they stay
-    std::string_view dtype;       ///< what floating-point tensor arguments become; empty: they stay
+    std::string_view device;      ///< tensor arguments are moved to it before the call; empty: not moved
+    std::string_view dtype;       ///< floating-point tensor arguments are converted to it; empty: not converted
 };
 
 namespace option {
@@ -61,7 +60,7 @@ Option(Apply) -> Option<Apply>;
 
 }  // namespace option
 
-/// Names a parameter, in order: arg("x"), or with a default: arg("factor") = 2.0. Give all of them or none.
+/// Names the next parameter: arg("x"), or with a default: arg("factor") = 2.0. Name all parameters or none.
 constexpr option::Name arg(std::string_view name) { return {name}; }
 
 /// One or more sentences for people; rpc.discover and `shared-tensor functions` show them.
@@ -69,12 +68,12 @@ constexpr auto doc(std::string_view text) {
     return option::Option{[text](FunctionOptions& options) { options.doc = text; }};
 }
 
-/// At most `runs` at once (1: serialised); further calls wait in the queue, not in a worker.
+/// Lets at most `runs` calls run at once (1: serialised). More calls wait in the queue, not in a worker.
 constexpr auto concurrency(std::size_t runs) {
     return option::Option{[runs](FunctionOptions& options) { options.concurrency = runs; }};
 }
 
-/// Keeps results for `ttl`, at most `bytes` of them; equal calls in flight run once. For functions without side
+/// Caches results for `ttl`, at most `bytes` of them. Equal calls in flight run once. Only for functions without side
 /// effects.
 constexpr auto cached(std::chrono::milliseconds ttl, std::size_t bytes = std::size_t{64} << 20) {
     return option::Option{[ttl, bytes](FunctionOptions& options) {
@@ -84,40 +83,41 @@ constexpr auto cached(std::chrono::milliseconds ttl, std::size_t bytes = std::si
     }};
 }
 
-/// The deadline of a call that names none; a caller may ask for less or more.
+/// The deadline of a call without its own deadline. A caller may ask for a shorter or longer time.
 constexpr auto timeout(std::chrono::milliseconds limit) {
     return option::Option{[limit](FunctionOptions& options) { options.timeout = limit; }};
 }
 
-/// Running it twice does no harm: rpc.discover tells so. A client repeats calls only by CallOptions::idempotent.
+/// Declares that running the function twice does no harm. rpc.discover shows it; a client repeats calls only if it sets
+/// CallOptions::idempotent.
 constexpr auto idempotent() {
     return option::Option{[](FunctionOptions& options) { options.idempotent = true; }};
 }
 
-/// Tensors on a GPU that a process of this host passes are read where they lie, not copied first. The function must not
-/// write to them, nor keep them beyond the call, and its caller must not write to them until the call was answered.
+/// The function reads GPU tensors of callers on this host in place, without a copy. It must not write to them or keep
+/// them after the call. Its caller must not write to them until the call is answered.
 constexpr auto borrows() {
     return option::Option{[](FunctionOptions& options) { options.borrows = true; }};
 }
 
-/// Runs it without autograd, as under at::NoGradGuard.
+/// Runs the function without autograd, as under at::NoGradGuard.
 constexpr auto no_grad() {
     return option::Option{[](FunctionOptions& options) { options.no_grad = true; }};
 }
 
-/// Puts the tensors of its arguments there first: "cpu", "cuda", "cuda:1". A server without that device does not start.
-/// A TensorRef is not moved: it lies in host memory, or, with "cuda", there already; else the call is refused.
+/// Moves the tensors of the arguments to a device before the call: "cpu", "cuda", "cuda:1". A server without this
+/// device does not start. A TensorRef argument is not moved: if it is not on this device already, the call is rejected.
 constexpr auto on_device(std::string_view device) {
     return option::Option{[device](FunctionOptions& options) { options.device = device; }};
 }
 
-/// Converts floating-point tensors of its arguments first: "float32", "float16", "bfloat16" or "float64"; a TensorRef
-/// of another dtype is refused.
+/// Converts floating-point tensors of the arguments before the call: "float32", "float16", "bfloat16" or "float64". A
+/// TensorRef argument is not converted: if it has another dtype, the call is rejected.
 constexpr auto as_dtype(std::string_view dtype) {
     return option::Option{[dtype](FunctionOptions& options) { options.dtype = dtype; }};
 }
 
-/// Raise it when the function's meaning changes: part of the cache key.
+/// A part of the cache key. Change it when the function's behaviour changes.
 constexpr auto version(std::string_view text) {
     return option::Option{[text](FunctionOptions& options) { options.version = text; }};
 }

@@ -17,7 +17,7 @@ namespace shared_tensor {
 
 namespace detail {
 
-/// A name, and the line that gives it: taken where a string becomes one of these.
+/// A function's name, and the file and line of the code that gives the name.
 struct PlacedName {
     // Not std::source_location: clang has none before version 16.
     template <std::convertible_to<std::string> Text>  // NOLINTNEXTLINE(bugprone-forwarding-reference-overload)
@@ -28,17 +28,17 @@ struct PlacedName {
 
 }  // namespace detail
 
-/// The functions that a server offers: an ordinary object, never global.
+/// The functions that a server offers. An ordinary object, never global.
 ///
-/// Ownership: functions given by add() belong to it; those that SHARE made live as long as the process.
-/// Thread safety: fill it from one thread, then read it from any.
+/// Ownership: the registry owns the functions that add() made; functions that SHARE made live as long as the process.
+/// Thread safety: fill it from one thread, then read it from any thread.
 class Registry {
 public:
     Registry() = default;
     Registry(Registry&&) = default;
     Registry& operator=(Registry&&) = default;
 
-    /// What SHARE collected in the module (executable or plugin) that calls this.
+    /// The functions that SHARE collected in the calling module (executable or plugin).
     static Registry from_shared() {
         Registry registry;
         registry.add_records(detail::share_records);
@@ -46,25 +46,25 @@ public:
         return registry;
     }
 
-    /// A lambda, a function, or member(object, &Type::method), with the same options as SHARE.
-    /// Throws std::invalid_argument for a name that is taken (naming both places), reserved or malformed.
+    /// Adds a lambda, a function, or member(object, &Type::method), with the same options as SHARE.
+    /// Throws std::invalid_argument if the name is taken (the text names both places), reserved or malformed.
     template <class F, class... Options>
     void add(detail::PlacedName name, F callable, const Options&... options) {
         use(detail::framework);
         add(detail::make_shared_function(std::move(name.text), std::move(name.where), std::move(callable), options...));
     }
     void add(std::shared_ptr<const SharedFunction> function);
-    /// `module`: the plugin that they are of, for messages; empty: this program.
+    /// `module`: the plugin that the records come from, for error texts; empty: this program.
     void add_records(const detail::ShareRecord* records, const std::string& module = {});
 
-    /// The functions use tensors of that framework (null: of none).
+    /// Records that the functions use tensors of `framework` (null: of no framework).
     void use(const detail::Framework* framework);
     const std::vector<const detail::Framework*>& frameworks() const { return frameworks_; }
 
-    /// nullptr when there is none of that name.
+    /// Returns nullptr if no function has that name.
     const SharedFunction* find(std::string_view name) const;
 
-    /// All, by name.
+    /// All functions, sorted by name.
     std::vector<std::shared_ptr<const SharedFunction>> functions() const;
     std::size_t size() const { return functions_.size(); }
 

@@ -5,15 +5,15 @@
 //     double add(double a, double b) { return a + b; }
 //     SHARE(add, arg("a"), arg("b") = 1.0, doc("The sum."))
 //
-// at namespace scope of a .cpp file, in a plugin (loaded by shared-tensor-server --load) or in an executable of your
-// own (Registry::from_shared()). The signature is taken from the function at compile time; what can't be shared is a
-// compile error in words. The name is the function's, with its namespaces and dots for colons: add in namespace shop is
-// "shop.add", whether SHARE(add) stands in the namespace or SHARE(shop::add) outside of it. Unnamed namespaces are left
-// out. SHARE_AS gives another name, exactly as written, and picks one of several overloads:
-// SHARE_AS("add", static_cast<int (*)(int, int)>(add)).
+// Use it at namespace scope of a .cpp file, in a plugin (loaded by shared-tensor-server --load) or in your own
+// executable (Registry::from_shared()). The signature is taken from the function at compile time. A function that can't
+// be shared gives a compile error with the reason. The shared name is the function's name with its namespaces, with
+// dots instead of colons: add in namespace shop is "shop.add", for SHARE(add) inside of the namespace and for
+// SHARE(shop::add) outside of it. Unnamed namespaces are left out. SHARE_AS gives another name, exactly as written, and
+// can choose an overload: SHARE_AS("add", static_cast<int (*)(int, int)>(add)).
 //
-// In a static library the linker drops files that nobody refers to, records included: link it whole
-// ($<LINK_LIBRARY:WHOLE_ARCHIVE,lib> or an OBJECT library; docs/plugins.md).
+// The linker drops files of a static library that no other file refers to, and with them their functions. Link the
+// whole library ($<LINK_LIBRARY:WHOLE_ARCHIVE,lib> or an OBJECT library; docs/plugins.md).
 
 #include <cstdint>
 #include <memory>
@@ -31,13 +31,13 @@
 
 namespace shared_tensor::detail {
 
-/// One shared function in the write-once list of its module (executable or plugin).
+/// A shared function in the write-once list of its module (executable or plugin).
 struct ShareRecord {
     const SharedFunction* function;
     const ShareRecord* next;
 };
 
-/// Each module has a list of its own: hidden, so that the dynamic linker never merges two of them.
+/// This module's list. Hidden, so that the dynamic linker does not merge the lists of two modules.
 [[gnu::visibility("hidden")]] inline const ShareRecord* share_records = nullptr;
 
 /// "a::b" -> "a.b"
@@ -52,7 +52,7 @@ inline std::string wire_name(std::string_view text) {
     return name;
 }
 
-/// "a::b::" for a type in namespace a::b, and empty for one at global scope. Unnamed namespaces are left out.
+/// "a::b::" for a type in namespace a::b; empty for a type at global scope. Unnamed namespaces are left out.
 inline std::string namespace_of(const std::type_info& type) {
     constexpr std::string_view kUnnamed = "(anonymous namespace)::";
     std::string text = demangled(type.name());
@@ -63,15 +63,15 @@ inline std::string namespace_of(const std::type_info& type) {
     return text;
 }
 
-/// The name of a function that SHARE takes as `written`, in the namespace of the type `beside`.
+/// The full name of the function that SHARE was given as `written`. `beside` is a type in the namespace of that SHARE.
 inline std::string qualified_name(std::string_view written, const std::type_info& beside) {
     const std::string scope = namespace_of(beside);
     const bool whole = written.starts_with("::") || (!scope.empty() && written.starts_with(scope));
     return whole ? std::string(written) : scope + std::string(written);
 }
 
-/// Runs while the module is loaded. Records live as long as the process: nothing is destroyed at exit while a worker
-/// runs.
+/// Adds a record to the module's list, while the module is loaded. Records are never destroyed, because a worker may
+/// still run at exit.
 template <class F, class Options>
 const ShareRecord* share(const std::string& name, const char* file, int line, F callable, Options options) {
     const SharedFunction* function =
@@ -83,18 +83,18 @@ const ShareRecord* share(const std::string& name, const char* file, int line, F 
     return share_records;
 }
 
-/// What a plugin tells about itself before anything of it is used.
+/// Describes a plugin. The daemon checks it before it uses anything else of the plugin.
 struct PluginManifest {
     std::uint32_t struct_size;
     std::uint32_t abi;
     const char* library_version;
-    const Framework* framework;  ///< whose tensors it takes; null: none's
+    const Framework* framework;  ///< the tensor framework that the plugin uses; null: none
     const ShareRecord* records;
 };
 
 }  // namespace shared_tensor::detail
 
-/// The one symbol that the daemon looks up in a plugin; present in every module that includes this header.
+/// The only symbol that the daemon looks up in a plugin. Every module that includes this header has it.
 extern "C" [[gnu::visibility("default"), gnu::used]] inline const shared_tensor::detail::PluginManifest*
 shared_tensor_plugin_v1() noexcept {
     static shared_tensor::detail::PluginManifest manifest;
@@ -106,16 +106,16 @@ shared_tensor_plugin_v1() noexcept {
 #define SHARED_TENSOR_DETAIL_JOIN2(a, b) a##b
 #define SHARED_TENSOR_DETAIL_JOIN(a, b) SHARED_TENSOR_DETAIL_JOIN2(a, b)
 
-/// Shares `fn` under its own name. Options: those of <shared_tensor/options.hpp>, without `shared_tensor::`.
+/// Shares `fn` under its own name. Options: see <shared_tensor/options.hpp>; write them without `shared_tensor::`.
 #define SHARE(fn, ...) \
     SHARED_TENSOR_DETAIL_SHARE(SHARED_TENSOR_DETAIL_JOIN(shared_tensor_share_scope_, __COUNTER__), #fn, fn, __VA_ARGS__)
 
-/// What tells SHARE its namespace is a type: no macro can see it.
+/// A macro cannot see its namespace. So it defines a type, whose name contains the namespace.
 #define SHARED_TENSOR_DETAIL_SHARE(Scope, written, fn, ...) \
     struct Scope {};                                        \
     SHARE_AS(::shared_tensor::detail::qualified_name(written, typeid(Scope)), fn __VA_OPT__(, ) __VA_ARGS__)
 
-/// Shares `fn` under the name given, a string literal.
+/// Shares `fn` under `name`, a string literal.
 #define SHARE_AS(name, fn, ...)                                                                                 \
     [[maybe_unused]] static const ::shared_tensor::detail::ShareRecord* const SHARED_TENSOR_DETAIL_JOIN(        \
         shared_tensor_share_record_, __COUNTER__) =                                                             \

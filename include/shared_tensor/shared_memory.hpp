@@ -1,6 +1,6 @@
 #pragma once
 
-// Tensors that are born where callers can map them, so that handing them over copies nothing.
+// Makes tensors in memory that callers can map, so that a function can return them without a copy.
 //
 //     at::Tensor table(std::int64_t n) {  // with <shared_tensor/torch.hpp>
 //         at::Tensor result = shared_tensor::empty_shared({n, n}, at::kFloat);
@@ -22,7 +22,8 @@ namespace shared_tensor {
 
 namespace detail {
 
-/// Where the tensors of the call that runs on this thread are born; ordinary memory where none is shared.
+/// Allocates the tensors of the call that runs on this thread: in shared memory, or in ordinary memory if no memory is
+/// shared.
 class SharedMemory {
 public:
     static SharedMemory of_call() {
@@ -34,7 +35,7 @@ public:
     }
 
     TensorRef tensor(std::span<const std::int64_t> shape, DType dtype, CallMemory::Writers writers) const {
-        // Counted before memory is taken: a shape that is none throws.
+        // Before memory is allocated: it throws for an invalid shape.
         const std::uint64_t bytes = TensorRef::count_bytes({shape.begin(), shape.end()}, dtype);
         auto made = bytes > 0 ? take(bytes, writers) : CallMemory::Block{};
         return {made.data,
@@ -45,7 +46,7 @@ public:
                 std::move(made.owner),
                 [](const void*) { return true; }};
     }
-    /// Null data where there is none.
+    /// Returns null data if there is no shared memory.
     CallMemory::Block block(std::size_t size) const {
         if (memory_ == nullptr) return {};
         return memory_->take(principal_, size, CallMemory::Writers::function);
@@ -64,20 +65,20 @@ private:
         return {data, std::move(memory)};
     }
 
-    const CallMemory* memory_ = nullptr;  ///< the server's
+    const CallMemory* memory_ = nullptr;  ///< owned by the server
     std::string principal_;
 };
 
 }  // namespace detail
 
-/// An uninitialised, contiguous CPU tensor of that shape in memory that is shared with the caller of the shared
-/// function that runs on this thread. As a result it is handed over without a copy, whatever its size, however often.
+/// Makes an uninitialised, contiguous CPU tensor in memory that is shared with the caller of the shared function that
+/// runs on this thread. The function can return it without a copy, whatever its size, any number of times.
 ///
-/// The memory is the server's: it goes back when the last tensor here and the last lease of a client on it have ended.
-/// What the function writes after it returned the tensor is seen by those who hold it. Outside of a call, on another
-/// thread than the call's, or where no memory is shared (no local channel, --max-shared-bytes reached): ordinary
-/// memory, from which the result is copied or sent. Throws std::bad_alloc when that cannot be had either,
-/// std::invalid_argument for a shape that is none.
+/// The server owns the memory, and reuses it when the last tensor in this process and the last lease of a client on it
+/// have ended. If the function writes to the tensor after it returned it, the clients that hold it see the writes.
+/// Outside of a call, on another thread than the call's, or if no memory is shared (no local channel, or
+/// --max-shared-bytes is reached), the tensor lies in ordinary memory, and the result is copied or sent. Throws
+/// std::bad_alloc if there is no ordinary memory either, std::invalid_argument for an invalid shape.
 template <class T>
 typename DTypeAdapter<T>::Tensor empty_shared(std::span<const std::int64_t> shape, T dtype) {
     return detail::SharedMemory::of_call().tensor(shape, DTypeAdapter<T>::to_dtype(dtype),
@@ -88,9 +89,9 @@ typename DTypeAdapter<T>::Tensor empty_shared(std::initializer_list<std::int64_t
     return empty_shared(std::span(shape.begin(), shape.size()), dtype);
 }
 
-/// The same, but those who get it write to the same memory: the function, and every client of the same principal that
-/// it is a result for. Nothing orders their writes; when one is to see another's, a call must lie between. Of a result
-/// that is kept (of a cached function, of a task, under an idempotency key) readers get a copy.
+/// As empty_shared(), but the function and all clients of the same principal that get the result can write to the same
+/// memory. Nothing orders their writes: a process surely sees the writes of another process only after a call between
+/// them. Readers of a kept result (of a cached function, of a task, under an idempotency key) get a copy.
 template <class T>
 typename DTypeAdapter<T>::Tensor empty_shared_writable(std::span<const std::int64_t> shape, T dtype) {
     return detail::SharedMemory::of_call().tensor(shape, DTypeAdapter<T>::to_dtype(dtype),

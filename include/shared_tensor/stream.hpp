@@ -7,11 +7,12 @@
 //     }
 //     SHARE(detect, arg("windows"), arg("probabilities"));
 //
-// A function takes any number of each beside its other parameters; an item is anything that a shared function may take
-// or return. Its caller uses Client::stream() (<shared_tensor/stream_call.hpp>), a WebSocket of its own, or, where it
-// only writes, Server-Sent Events (docs/streams.md).
+// A function may take any number of Readers and Writers beside its other parameters. An item may have any type that a
+// shared function may take or return. Callers use Client::stream() (<shared_tensor/stream_call.hpp>), a WebSocket of
+// their own, or, if the function only writes, Server-Sent Events (docs/streams.md).
 //
-// Items arrive whole, in order, each once. What is on its way is bounded: who writes waits for who reads.
+// Items arrive whole, in order, and once. The window limits the items that are sent and not yet read: the writer waits
+// for the reader.
 
 #include <cstddef>
 #include <exception>
@@ -29,30 +30,30 @@ namespace shared_tensor {
 
 namespace detail {
 
-/// Where the items of a Reader come from. Implemented by the library. One thread at a time.
+/// Supplies the items of a Reader. Implemented by the library. One thread at a time.
 class ItemSource {
 public:
     virtual ~ItemSource() = default;
     using Read = std::function<void(const ValueReader&)>;
-    /// Blocks until an item is there and reads it; false at the end.
+    /// Blocks until an item is there and reads it. Returns false at the end of the stream.
     virtual bool next(const Read& read) = 0;
-    /// No more is wanted. Does not block.
+    /// Tells the writer that no more items are wanted. Does not block.
     virtual void stop() noexcept = 0;
 };
 
-/// Where the items of a Writer go. Implemented by the library. One thread at a time.
+/// Takes the items of a Writer. Implemented by the library. One thread at a time.
 class ItemSink {
 public:
     virtual ~ItemSink() = default;
     using Write = std::function<void(ValueWriter)>;
-    /// Blocks while too much is on its way; false when the reader wants no more.
+    /// Blocks while the window is full. Returns false if the reader wants no more items.
     virtual bool put(const Write& write) = 0;
     virtual void end() = 0;
-    /// The Writer goes, in order or because something was thrown. Does not block.
+    /// The Writer is destroyed; `thrown`: because of an exception. Does not block.
     virtual void leave(bool thrown) noexcept = 0;
 };
 
-/// The streams of a running call, by the place of their parameters. Implemented by the server.
+/// The streams of a running call, by the index of their parameters. Implemented by the server.
 class CallStreams {
 public:
     virtual std::shared_ptr<ItemSource> source(std::size_t parameter) = 0;
@@ -64,7 +65,8 @@ protected:
 
 }  // namespace detail
 
-/// An item of a stream that is no T. A shared function that lets it out ends with -32602: it was its caller's.
+/// An item of a stream does not fit the Reader's type. If a shared function does not catch it, the call fails with
+/// -32602, because the caller sent the item.
 class [[gnu::visibility("default")]] BadItem : public InvalidValue {
 public:
     using InvalidValue::InvalidValue;
@@ -72,11 +74,11 @@ public:
 
 /// The reading end of a stream.
 ///
-/// Ownership: the stream's own end, moved and not copied; without it the other side is told that no more is wanted.
-/// Thread safety: one thread at a time; a Writer of the same call may be used by another.
-/// Errors: what ended the call in the middle of the stream. In a shared function: CancelledError when the caller is
-/// gone, cancelled, or the deadline is past; BadItem for an item that is no T, after which the next one can be read. In
-/// a client: RpcError's children, ResultMismatch for an item that is no T.
+/// Ownership: it can be moved, not copied. Its destructor tells the writer that no more items are wanted.
+/// Thread safety: one thread at a time; another thread may use a Writer of the same call.
+/// Errors: the error that ended the call in the middle of the stream. In a shared function: CancelledError if the
+/// caller is gone or cancelled the call, or the deadline is over; BadItem if an item is not a T (the next item can be
+/// read after that). In a client: children of RpcError; ResultMismatch if an item is not a T.
 template <class T>
 class Reader {
     static_assert(Shareable<T>,
@@ -86,7 +88,7 @@ class Reader {
 
 public:
     using Item = T;
-    Reader() = default;  ///< of no stream: next() throws std::logic_error
+    Reader() = default;  ///< without a stream: next() throws std::logic_error
     explicit Reader(std::shared_ptr<detail::ItemSource> source) : source_(std::move(source)) {}
     Reader(Reader&& other) noexcept : source_(std::move(other.source_)) {}
     Reader& operator=(Reader&& other) noexcept {
@@ -98,7 +100,8 @@ public:
     }
     ~Reader() { leave(); }
 
-    /// The next item; nothing at the end of the stream, now and from then on. Blocks until one of them is there.
+    /// Returns the next item. At the end of the stream, returns nullopt from then on. Blocks until an item or the end
+    /// arrives.
     std::optional<T> next() {
         if (source_ == nullptr) throw std::logic_error("this Reader belongs to no stream");
         std::optional<T> item;
@@ -106,7 +109,7 @@ public:
         return item;
     }
 
-    /// for (at::Tensor& window : windows): as next() does. Once.
+    /// For `for (at::Tensor& window : windows)`. It calls next(), so each item is visited once.
     class Iterator {
     public:
         using iterator_category = std::input_iterator_tag;
@@ -138,11 +141,11 @@ private:
 
 /// The writing end of a stream.
 ///
-/// Ownership: as Reader. In a client the stream ends with it; when it goes because an exception is thrown, the call is
-/// cancelled, so that nobody takes half a stream for a whole one. In a shared function all streams end with the call,
-/// with its error if it has one.
+/// Ownership: it can be moved, not copied. In a client, its destructor ends the stream. If an exception destroys it,
+/// the call is cancelled, so that the function does not take a part of the stream for the whole. In a shared function,
+/// all streams end with the call, with the call's error if it failed.
 /// Thread safety: one thread at a time.
-/// Errors: as Reader; InvalidValue, std::invalid_argument or TransportNotPossible for an item that cannot be sent.
+/// Errors: see Reader; InvalidValue, std::invalid_argument or TransportNotPossible for an item that cannot be sent.
 template <class T>
 class Writer {
     static_assert(Shareable<T>,
@@ -152,7 +155,7 @@ class Writer {
 
 public:
     using Item = T;
-    Writer() = default;  ///< of no stream: write() throws std::logic_error
+    Writer() = default;  ///< without a stream: write() throws std::logic_error
     explicit Writer(std::shared_ptr<detail::ItemSink> sink)
         : sink_(std::move(sink)), exceptions_(std::uncaught_exceptions()) {}
     Writer(Writer&& other) noexcept : sink_(std::move(other.sink_)), exceptions_(other.exceptions_) {}
@@ -166,15 +169,15 @@ public:
     }
     ~Writer() { leave(); }
 
-    /// Sends an item. Blocks while the reader is behind by the stream's window (ServerOptions, ClientOptions). False
-    /// when the reader wants no more: the item goes nowhere. A tensor must not be written to until the call is over: it
-    /// may be sent from where it lies.
+    /// Sends an item. Blocks while the stream's window (ServerOptions, ClientOptions) is full. Returns false, and sends
+    /// nothing, if the reader wants no more items. Do not write to a tensor of the item until the call is over: its
+    /// memory may be sent later, without a copy.
     bool write(const T& item) {
         if (sink_ == nullptr) throw std::logic_error("this Writer belongs to no stream");
         return sink_->put([&](ValueWriter writer) { Codec<T>::write(writer, item); });
     }
 
-    /// No more comes: the reader gets to know when it has read what came before. Nothing may be written after it.
+    /// Ends the stream. The reader sees the end after it has read all items. write() must not be called after it.
     void end() {
         if (sink_ != nullptr) sink_->end();
     }

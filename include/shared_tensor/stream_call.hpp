@@ -1,6 +1,6 @@
 #pragma once
 
-// Calls of functions that stream (<shared_tensor/stream.hpp>).
+// Calls of functions with streams (<shared_tensor/stream.hpp>).
 //
 //     StreamCall<> call = client.stream("detect");
 //     Writer<at::Tensor> windows = call.writer<at::Tensor>();
@@ -21,11 +21,11 @@ namespace shared_tensor {
 
 namespace detail {
 
-/// A call that streams, as its caller has it. Implemented by the library. Thread safety: all methods from any thread.
+/// The caller's side of a call with streams. Implemented by the library. Thread safety: any thread may call any method.
 class CallerStreams {
 public:
     virtual ~CallerStreams() = default;
-    /// Each stream once. Throws std::invalid_argument when there is none of that name, or it was given already.
+    /// Call it once for each stream. Throws std::invalid_argument if no stream has that name, or for a second call.
     virtual std::shared_ptr<ItemSource> source(std::string_view name) = 0;
     virtual std::shared_ptr<ItemSink> sink(std::string_view name) = 0;
     virtual void result(ResultSlot& slot) = 0;
@@ -34,11 +34,11 @@ public:
 
 }  // namespace detail
 
-/// One call of a function that streams. It runs from Client::stream() on, over a connection of its own.
+/// A call of a function with streams, started by Client::stream() on a connection of its own.
 ///
-/// Ownership: moved and not copied. Without it the call is cancelled, unless it is over; its Readers and Writers may
-/// live longer, and throw Cancelled then.
-/// Thread safety: all methods from any thread.
+/// Ownership: it can be moved, not copied. Its destructor cancels the call if it is not over. Readers and Writers may
+/// outlive it; then they throw Cancelled.
+/// Thread safety: any thread may call any method.
 template <class R = void>
 class StreamCall {
 public:
@@ -52,28 +52,29 @@ public:
         if (streams_ != nullptr) streams_->cancel();
     }
 
-    /// What the function writes, by its parameter's name, which may be left out where there is one only. Once for each
-    /// stream. Throws std::invalid_argument when the function has no such stream.
+    /// Returns the Reader of a stream that the function writes. `name` is the parameter's name; it may be omitted if
+    /// there is only one such stream. Call it once for each stream. Throws std::invalid_argument if the function has no
+    /// such stream.
     template <class T>
     Reader<T> reader(std::string_view name = {}) {
         return Reader<T>(streams_->source(name));
     }
-    /// What the function reads; likewise.
+    /// Returns the Writer of a stream that the function reads. See reader().
     template <class T>
     Writer<T> writer(std::string_view name = {}) {
         return Writer<T>(streams_->sink(name));
     }
 
-    /// Blocks until the function has returned, and throws its error. Writers end before: the function may wait for
-    /// them. Streams that no Reader was asked for are told that no more is wanted; those of a Reader have to be read by
-    /// another thread, or be short enough for their window. Once.
+    /// Blocks until the function has returned; returns its result or throws its error. Call it once. End all Writers
+    /// before, because the function may wait for the end of its input. A stream without a Reader is stopped. A stream
+    /// with a Reader must be read by another thread, or fit into its window.
     R result() {
         detail::ResultOf<R> slot;
         streams_->result(slot);
         return slot.take();
     }
 
-    /// The function is told, and everything that waits for it throws Cancelled. Does not block.
+    /// Cancels the call: notifies the function, and all waiting methods throw Cancelled. Does not block.
     void cancel() noexcept { streams_->cancel(); }
 
 private:

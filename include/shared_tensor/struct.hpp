@@ -1,6 +1,6 @@
 #pragma once
 
-// User types on the wire, by one line beside their definition, in the same namespace:
+// Makes structs and enums usable as parameters and results, with one line beside their definition, in its namespace:
 //
 //     struct Box { float x, y; at::Tensor mask; };
 //     SHARED_TENSOR_FIELDS(Box, x, y, mask)              // an object {"x":..., "y":..., "mask":...}
@@ -8,7 +8,7 @@
 //     enum class Mode { fast, exact };
 //     SHARED_TENSOR_ENUM(Mode, fast, exact)              // the strings "fast", "exact"
 //
-// Fields of type std::optional may be left out; all others are required; unknown members are refused.
+// Fields of type std::optional may be left out; all other fields are required. Unknown members are rejected.
 
 #include <array>
 #include <string>
@@ -27,8 +27,7 @@ namespace detail {
 template <class T>
 struct TypeTag {};
 
-/// Stands for a visitor where only the declaration counts. Not a lambda: clang 14 takes any call that has one for
-/// valid.
+/// A visitor for requires-expressions. Not a lambda, because clang 14 accepts any call with a lambda.
 struct AnyVisitor {
     template <class Field>
     void operator()(std::string_view, Field) const {}
@@ -44,8 +43,8 @@ concept HasEnumerators = requires(TypeTag<T> tag) {
     shared_tensor_enumerators(tag);
 };
 
-/// The compiler finds what these macros define only in the namespace of the type. Functions, not the concepts: of those
-/// compilers explain every part.
+/// The compiler finds the macros' functions only in the namespace of the type. For the static_assert these are
+/// functions and not concepts: for a concept, compilers print every part.
 template <class T>
 consteval bool fields_are_found() {
     return HasFields<T>;
@@ -163,7 +162,7 @@ private:
 
 #define SHARED_TENSOR_DETAIL_FIELD(Type, field) visit(std::string_view(#field), &Type::field);
 
-/// Names the data members of a struct that travel (up to 64). At namespace scope, in the type's own namespace.
+/// Names the data members of a struct that are sent (up to 64). Use it at namespace scope, in the type's namespace.
 #define SHARED_TENSOR_FIELDS(Type, ...)                                                                    \
     template <class SharedTensorVisit>                                                                     \
     void shared_tensor_fields(::shared_tensor::detail::TypeTag<Type>,                                      \
@@ -173,7 +172,7 @@ private:
 
 #define SHARED_TENSOR_DETAIL_ENUMERATOR(Type, name) std::pair<Type, std::string_view>{Type::name, #name},
 
-/// Names the enumerators that travel (up to 64), as strings. At namespace scope, in the type's own namespace.
+/// Names the enumerators that are sent (up to 64), as strings. Use it at namespace scope, in the type's namespace.
 #define SHARED_TENSOR_ENUM(Type, ...)                                                                         \
     inline auto shared_tensor_enumerators(::shared_tensor::detail::TypeTag<Type>) {                           \
         return std::array{SHARED_TENSOR_DETAIL_FOR_EACH(SHARED_TENSOR_DETAIL_ENUMERATOR, Type, __VA_ARGS__)}; \

@@ -14,27 +14,27 @@ class Client;
 
 enum class TaskState { pending, running, completed, failed, cancelled };
 
-/// "pending" ... "cancelled", the words of the protocol.
+/// "pending" ... "cancelled", as in the protocol.
 const char* to_string(TaskState state);
 
-/// A task as the server last told about it.
+/// The server's last report about a task.
 struct TaskStatus {
     std::string id, method;
     TaskState state = TaskState::pending;
-    std::optional<double> fraction;                 ///< of the work, 0 to 1; none before the function's first report
-    std::string message;                            ///< of the function, for people
+    std::optional<double> fraction;                 ///< progress, 0 to 1; nullopt before the function's first report
+    std::string message;                            ///< from the function, for people
     std::string created_at, updated_at;             ///< ISO 8601
-    std::chrono::milliseconds poll_interval{1000};  ///< how often the server wants to be asked at most
+    std::chrono::milliseconds poll_interval{1000};  ///< the server asks clients to poll at most this often
     std::string error;                              ///< JSON text of the error of a failed task, else empty
 
     bool ended() const { return state >= TaskState::completed; }
 };
 
-/// A call that runs as a task in the server: what all Task<R> have in common.
+/// The common base of all Task<R>: a handle of a call that runs as a task in the server.
 ///
-/// Ownership: only a handle: the task goes on when the handle goes. Copies are handles of the same task, each with a
-/// progress callback of its own. Thread safety: all methods from any thread but on_progress(), which comes first.
-/// Errors: RpcError's children; UnknownOrExpired once the server has forgotten the task.
+/// Ownership: the task goes on when the handle is destroyed. Copies are handles of the same task, each with its own
+/// progress callback. Thread safety: any thread may call any method; call on_progress() before the others.
+/// Errors: children of RpcError; UnknownOrExpired if the server has dropped the task.
 class TaskHandle {
 public:
     TaskHandle(const Client& client, std::string id);
@@ -42,14 +42,14 @@ public:
     const std::string& id() const { return id_; }
     TaskStatus status() const;
 
-    /// Blocks until the task has ended or the time is over; true when it has ended.
+    /// Blocks until the task has ended or the time is over. Returns whether it has ended.
     bool wait_for(std::chrono::milliseconds time) const;
 
-    /// Cancelled at once and for good, unless the task has ended already.
+    /// Cancels the task at once and finally, unless it has ended already.
     TaskStatus cancel() const;
 
-    /// `report` is called by wait_for() and get(), on the thread that waits, whenever something new is known: the
-    /// server tells of it over a WebSocket, or is asked four times a second where there is none to be had.
+    /// Sets a callback for changes of the task. wait_for() and get() call it, on the waiting thread. The server reports
+    /// changes over a WebSocket; if there is none, the client polls four times a second.
     void on_progress(std::function<void(const TaskStatus&)> report) { report_ = std::move(report); }
 
 protected:
@@ -70,8 +70,8 @@ class Task : public TaskHandle {
 public:
     using TaskHandle::TaskHandle;
 
-    /// Blocks until the task has ended, then returns what the call would have returned, or throws what it would have
-    /// thrown; Cancelled when the task was cancelled. May be called again while the server keeps the result.
+    /// Blocks until the task has ended. Returns the result or throws the error of the call, as Client::call() would;
+    /// throws Cancelled if the task was cancelled. May be called again while the server keeps the result.
     R get() const {
         detail::ResultOf<R> result;
         read_result(result);

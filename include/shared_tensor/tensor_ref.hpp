@@ -1,8 +1,8 @@
 #pragma once
 
-// A tensor of no framework: what crosses between processes, and what every framework's tensors are made of.
+// A tensor without a framework. Processes exchange TensorRefs, and convert them from and to tensors of frameworks.
 //
-// <shared_tensor/torch.hpp> lets at::Tensor stand wherever a TensorRef can. To use another type, specialise
+// With <shared_tensor/torch.hpp>, at::Tensor can be used wherever TensorRef can. To use another type, specialise
 // TensorAdapter for it.
 
 #include <algorithm>
@@ -22,19 +22,19 @@
 
 namespace shared_tensor {
 
-/// Where the elements of a tensor lie.
+/// The device whose memory holds a tensor's elements.
 struct Device {
     enum class Kind : std::uint8_t { cpu, cuda };
     Kind kind = Kind::cpu;
-    int index = 0;  ///< of a GPU: its ordinal in this process
+    int index = 0;  ///< for a GPU: its ordinal in this process
 
     friend bool operator==(const Device&, const Device&) = default;
 };
 
-/// How another library's tensors become TensorRefs and are made of them, both without a copy.
+/// Converts another library's tensors to TensorRefs and back, both without a copy. Specialise it for the type.
 ///
 ///     static TensorRef to_ref(const T&);     // throws InvalidValue for a tensor that can't cross
-///     static T from_ref(const TensorRef&);   // of a tensor that is defined()
+///     static T from_ref(const TensorRef&);   // the TensorRef is defined()
 template <class T>
 struct TensorAdapter {};
 
@@ -46,25 +46,25 @@ concept AdaptedTensor = requires(const T& tensor, const TensorRef& ref) {
     { TensorAdapter<T>::from_ref(ref) } -> std::same_as<T>;
 };
 
-/// A strided tensor: where its elements lie, what they are, and what keeps them there.
+/// A strided tensor: data pointer, dtype, shape, strides, device, and the owner of the memory.
 ///
-/// Ownership: a handle; copies share the tensor, and its memory lives as long as the last of them. The elements may
-/// change, all else does not. On a GPU the elements are there for work that comes after all that the device's default
-/// stream has been given.
-/// Thread safety: all methods from any thread.
+/// Ownership: a handle; copies share the tensor, and its memory lives as long as the last copy. The elements may
+/// change; everything else is immutable. On a GPU, the elements are complete when the earlier work of the device's
+/// default stream is done.
+/// Thread safety: any thread may call any method.
 class TensorRef {
 public:
-    /// No tensor.
+    /// Makes an undefined tensor.
     TensorRef() = default;
 
-    /// Asked whether nobody else can reach the memory that `owner` keeps.
+    /// Returns whether only `owner` refers to the memory, so that no other code can reach it.
     using IsAlone = bool (*)(const void* owner);
 
-    /// `shape` and `strides` count elements; empty strides: contiguous, in C order. `data` is where the first element
-    /// lies, aligned to its size, and null only where there are none. `owner` keeps the memory; null: it outlives the
-    /// tensor and all that is made of it. `alone` null: others may reach the memory.
+    /// `shape` and `strides` count elements; empty strides: contiguous, in C order. `data` points to the first element,
+    /// aligned to the element's size; it may be null only if there are no elements. `owner` keeps the memory; null: the
+    /// memory outlives the tensor and all tensors that are made of it. `alone` null: other code may reach the memory.
     /// Throws std::invalid_argument for negative counts, for strides of another rank, for more bytes than std::int64_t
-    /// can count, and for null data where there are elements.
+    /// can count, and for null data if there are elements.
     TensorRef(void* data, DType dtype, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides = {},
               Device device = {}, std::shared_ptr<const void> owner = {}, IsAlone alone = nullptr)
         : TensorRef(
@@ -82,19 +82,19 @@ public:
     }
 
     bool defined() const { return state_ != nullptr; }
-    // The rest is for a tensor that is defined.
+    // Call the other methods only if defined().
 
     const std::byte* data() const { return static_cast<const std::byte*>(state_->data); }
-    /// Whoever made the tensor says whether its elements may be written to.
+    /// The maker of the tensor decides whether its elements may be written to; this class does not know.
     std::byte* mutable_data() const { return static_cast<std::byte*>(state_->data); }
     DType dtype() const { return state_->dtype; }
     Device device() const { return state_->device; }
     std::span<const std::int64_t> shape() const { return state_->shape; }
-    std::span<const std::int64_t> strides() const { return state_->strides; }  ///< as many as the shape has
+    std::span<const std::int64_t> strides() const { return state_->strides; }  ///< rank() numbers
     std::size_t rank() const { return state_->shape.size(); }
     std::uint64_t elements() const { return state_->elements; }
-    std::uint64_t bytes() const { return state_->elements * size_of(state_->dtype); }  ///< of the elements, no gaps
-    /// From the first element to the end of the last one, in bytes.
+    std::uint64_t bytes() const { return state_->elements * size_of(state_->dtype); }  ///< without gaps
+    /// Bytes from the first element to the end of the last element.
     std::uint64_t reach() const { return state_->reach; }
     bool is_contiguous() const {
         std::int64_t next = 1;
@@ -106,14 +106,14 @@ public:
     }
     const std::shared_ptr<const void>& owner() const { return state_->owner; }
 
-    /// Whether no other tensor of this process shows the same memory, and its owner says that nobody else can reach it:
-    /// nobody here could write to it.
+    /// Whether this is the only tensor of this process on its memory, and no other code of the process can reach the
+    /// memory. Then no code of this process can write to it.
     bool is_alone() const {
         return state_.use_count() == 1 && state_->owner.use_count() == 1 && state_->is_alone != nullptr &&
                state_->is_alone(state_->owner.get());
     }
 
-    /// Of a server's own tensor that a client was given: the lease that holds it (see ref()). Else empty.
+    /// The id of the lease, if a client got the tensor by a lease from a server (see ref()); else empty.
     const std::string& lease() const { return state_->lease; }
     TensorRef with_lease(std::string id) const {
         State state = *state_;
@@ -121,16 +121,16 @@ public:
         return TensorRef(std::move(state), Checked());
     }
 
-    /// Of a contiguous tensor of that shape. Throws as the constructor does.
+    /// The bytes of a contiguous tensor with that shape. Throws the errors of the constructor.
     static std::uint64_t count_bytes(std::vector<std::int64_t> shape, DType dtype) {
         static char any = 0;
         return counted(State{&any, dtype, {}, std::move(shape), {}, {}, nullptr, {}, 0, 0}).elements * size_of(dtype);
     }
-    /// Another layout of the same memory. As the constructor.
+    /// Returns another view of the same memory. Parameters and errors: see the constructor.
     TensorRef view(void* data, DType dtype, std::vector<std::int64_t> shape, std::vector<std::int64_t> strides) const {
         return {data, dtype, std::move(shape), std::move(strides), device(), owner(), state_->is_alone};
     }
-    /// Elements `first` to `last` (not included) of dimension 0, both within it; a view.
+    /// Returns a view of the elements `first` to `last` (not included) of dimension 0. Both must lie within it.
     TensorRef slice(std::int64_t first, std::int64_t last) const {
         State state = *state_;
         state.lease.clear();
@@ -138,7 +138,7 @@ public:
         state.data = moved(first * state.strides.at(0));
         return TensorRef(std::move(state));
     }
-    /// Element `index` of dimension 0, which has it: a view that has a dimension less.
+    /// Returns a view of element `index` of dimension 0, with one dimension less. The element must exist.
     TensorRef select(std::int64_t index) const {
         State state = *state_;
         state.lease.clear();
@@ -174,7 +174,7 @@ private:
         if (__builtin_mul_overflow(a, b, &a)) refuse("a tensor has more bytes than can be counted");
         return a;
     }
-    /// Checks what the caller said, and fills in what follows from it.
+    /// Checks the caller's values, and computes strides, elements and reach.
     static State counted(State state) {
         const bool is_contiguous = state.strides.empty();
         if (!is_contiguous && state.strides.size() != state.shape.size())
@@ -215,7 +215,8 @@ inline std::string text_of(Device device) {
     return device.kind == Device::Kind::cpu ? "cpu" : "cuda:" + std::to_string(device.index);
 }
 
-/// For code that moves and converts nothing: as the function wants it, or not at all. Throws InvalidValue.
+/// Reads a tensor without moving or converting it. Throws InvalidValue if it is not on the device or not of the dtype
+/// that the function asked for.
 inline TensorRef unmoved_tensor(const ValueReader& reader) {
     const Placement wanted = reader.source().placement();
     TensorRef tensor = reader.plain_tensor();
@@ -229,10 +230,11 @@ inline TensorRef unmoved_tensor(const ValueReader& reader) {
 
 }  // namespace detail
 
-/// How a framework names dtypes, so that its own name can stand for a DType, and its tensor be the result.
+/// Converts a framework's dtypes to DType. With it, functions like empty_shared() take the framework's dtypes and
+/// return its tensors.
 ///
 ///     using Tensor = ...;                   // with a TensorAdapter
-///     static DType to_dtype(T);             // throws InvalidValue for one that can't cross
+///     static DType to_dtype(T);             // throws InvalidValue for a dtype that can't cross
 template <class T>
 struct DTypeAdapter {};
 template <>
@@ -241,14 +243,15 @@ struct DTypeAdapter<DType> {
     static DType to_dtype(DType dtype) { return dtype; }
 };
 
-/// The server's own tensor of which `result` is this client's view, as an argument: nothing is exported on the way, and
-/// what was written to `result` here does not count. Keep `result` until the call is over.
-/// Throws std::invalid_argument for any other tensor: views of it, copies, results that came as bytes (another host).
+/// Passes as an argument the server's own tensor that `result` views. Nothing is copied or sent. Writes of this process
+/// to `result` have no effect on the argument. Keep `result` until the call is over.
+/// Throws std::invalid_argument for any other tensor: a view or copy of a result, or a result that came as bytes (from
+/// another host).
 inline NamedReference ref(const TensorRef& result) {
     if (result.defined() && !result.lease().empty()) return {result.lease()};
     throw std::invalid_argument(
-        "ref(): the tensor is no result as it came from a server's shared memory (it came as bytes, or is a view, a "
-        "copy or a tensor of this process): pass the tensor itself, or put it under a name");
+        "ref(): the tensor is not a result in a server's shared memory (it came as bytes, or is a view, a copy or a "
+        "tensor of this process): pass the tensor itself, or put it under a name");
 }
 
 template <class T>

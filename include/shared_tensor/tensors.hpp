@@ -1,6 +1,6 @@
 #pragma once
 
-// Tensors that a server keeps by name, for all processes of one user: published once, read by many.
+// Named tensors: one process of a user publishes them in a server, and other processes of the user read them.
 //
 //     NamedTensors names(client);
 //     names.put("step", tensor);                                   // one tensor
@@ -10,9 +10,9 @@
 //     use(weights["layer.0.weight"], weights.version());
 //     if (auto next = names.watch("weights", weights.version(), 60s)) weights = names.get("weights");
 //
-// A set is published in one step, under one version. Who reads a version keeps it as long as any of its tensors lives,
-// whatever is published after it; its memory is given back with the last one. A set lies in one allocation: however
-// many tensors it has, it costs one hand-over. What a reader writes to its tensors is seen by nobody else.
+// A set is published in one step, under one version. A reader keeps the version that it read as long as any of its
+// tensors lives, even if new versions are published; the memory is given back with the last tensor. A set lies in one
+// allocation, so it costs one transfer, however many tensors it has. A reader's writes to its tensors are private.
 
 #include <chrono>
 #include <concepts>
@@ -29,42 +29,42 @@
 
 namespace shared_tensor {
 
-/// What was published.
+/// The result of a publication.
 struct Published {
     std::string name;
     std::uint64_t version = 0;
-    std::uint64_t bytes = 0;  ///< that the server holds for it
+    std::uint64_t bytes = 0;  ///< memory that the server holds for it
 };
 
 struct PutOptions {
-    /// Only in the place of that version, 0: only where there is none; else InvalidParams.
+    /// Publishes only if this is the name's current version (0: if the name does not exist). Else throws InvalidParams.
     std::optional<std::uint64_t> if_version{};
-    /// Short texts for readers, 64 KiB together.
+    /// Short texts for readers, at most 64 KiB together.
     std::map<std::string, std::string> metadata{};
 };
 
 /// How a named tensor is fetched over the network: in ranges, or with ClientOptions::compression by one request for the
-/// whole file, compressed; ranges then serve where that connection breaks.
+/// whole compressed file (if its connection breaks, ranges are used for the rest).
 struct PullOptions {
-    /// Another version is UnknownOrExpired; none: that of now.
+    /// The wanted version; throws UnknownOrExpired if it is not the current version. nullopt: the current version.
     std::optional<std::uint64_t> version{};
-    /// Rows of a tensor, from the first up to the last, which is not included; none: from its start, to its end.
+    /// Only rows `first_row` to `last_row` (not included) of a tensor; nullopt: from the first row, to the last row.
     std::optional<std::int64_t> first_row{}, last_row{};
-    std::size_t connections = 4;                     ///< at once; those beyond ClientOptions::connections wait
-    std::size_t range_bytes = std::size_t{4} << 20;  ///< of one request
-    bool verify = true;                              ///< each range is held against a digest that the server gives
+    std::size_t connections = 4;                     ///< at once; limited by ClientOptions::connections
+    std::size_t range_bytes = std::size_t{4} << 20;  ///< size of one request's range
+    bool verify = true;                              ///< checks each range against a digest from the server
 };
 
 /// How a named tensor is sent over the network.
 struct PushOptions {
     PutOptions put{};
-    std::size_t connections = 4;                    ///< at once; those beyond ClientOptions::connections wait
-    std::size_t part_bytes = std::size_t{1} << 20;  ///< of one request
-    bool verify = true;                             ///< each part goes with a digest that the server checks
-    /// What came stays in the server when the push fails, as long as it keeps uploads (--upload-ttl): a push of the
-    /// same to the same name, by this process or another one, sends what is missing. Costs a look at all bytes before;
-    /// each part goes with its digest, whatever `verify` says. Not with PutOptions::if_version: nobody could tell whose
-    /// push it was.
+    std::size_t connections = 4;                    ///< at once; limited by ClientOptions::connections
+    std::size_t part_bytes = std::size_t{1} << 20;  ///< size of one request's part
+    bool verify = true;                             ///< sends a digest with each part; the server checks it
+    /// If a push fails, its parts stay in the server for --upload-ttl. A later push of the same data to the same name,
+    /// by this or another process, sends only the missing parts. Computes a digest of all data first; sends a digest
+    /// with each part, even without `verify`. Not possible with PutOptions::if_version, since the server could not know
+    /// which push published the version.
     bool resume = false;
 };
 
@@ -72,16 +72,16 @@ struct NamedTensorInfo {
     std::string name, owner;
     std::uint64_t version = 0, bytes = 0;
     bool is_set = false;
-    std::uint64_t members = 0;        ///< of a set
-    std::string dtype;                ///< of a tensor
-    std::vector<std::int64_t> shape;  ///< of a tensor
+    std::uint64_t members = 0;        ///< for a set
+    std::string dtype;                ///< for a tensor
+    std::vector<std::int64_t> shape;  ///< for a tensor
     std::string published_at;         ///< ISO 8601
 };
 
-/// A named tensor or set as it was when it was read.
+/// One version of a named tensor or set, as it was read.
 ///
-/// Ownership: a handle; copies share what was read. Its tensors may be kept without it. Thread safety: all methods from
-/// any thread.
+/// Ownership: a handle; copies share the tensors. The tensors may outlive it. Thread safety: any thread may call any
+/// method.
 class NamedTensor {
 public:
     const std::string& name() const;
@@ -89,16 +89,17 @@ public:
     const std::map<std::string, std::string>& metadata() const;
     bool is_set() const;
 
-    /// The one tensor. Throws std::out_of_range for a set.
+    /// The tensor. Throws std::out_of_range for a set.
     const TensorRef& tensor() const;
 
-    /// A member of a set. Throws std::out_of_range that names it, for a single tensor too.
+    /// A member of a set. Throws std::out_of_range (with the member's name) if there is no such member, or for a single
+    /// tensor.
     const TensorRef& operator[](std::string_view member) const;
     bool contains(std::string_view member) const;
-    std::size_t size() const;                ///< members; 0 for a single tensor
-    std::vector<std::string> names() const;  ///< of the members, sorted
+    std::size_t size() const;                ///< number of members; 0 for a single tensor
+    std::vector<std::string> names() const;  ///< names of the members, sorted
 
-    /// The members as a map of your own; the tensors are not copied.
+    /// Returns a map of the members. The tensors' memory is not copied.
     template <class Tensor = TensorRef>
     std::map<std::string, Tensor> map() const {
         std::map<std::string, Tensor> result;
@@ -109,8 +110,8 @@ public:
         return result;
     }
 
-    /// As a safetensors file, with the metadata; a single tensor becomes a member of its name. The file is there whole
-    /// or not at all. Throws std::runtime_error that says why it could not be written.
+    /// Writes a safetensors file, with the metadata. A single tensor becomes a member with its own name. Never leaves
+    /// an incomplete file. Throws std::runtime_error with the reason if the file cannot be written.
     void save(const std::string& path) const;
 
     struct Content;
@@ -130,20 +131,20 @@ concept NamedTensorRange = requires(const Range& range) {
 };
 }  // namespace detail
 
-/// The named tensors of one server, as one client sees them: those of its own user or token.
+/// The named tensors of a client's user or token in one server.
 ///
-/// Ownership: holds a copy of the client. Thread safety: all methods from any thread. Blocking: each method blocks for
-/// one round trip, list() for one a page, watch() as long as it is told. Errors: RpcError and its children;
-/// UnknownOrExpired for a name that is not there.
+/// Ownership: holds a copy of the client. Thread safety: any thread may call any method. Blocking: each method blocks
+/// until it is done (list() makes one request for each page), watch() up to its timeout. Errors: RpcError and its
+/// children; UnknownOrExpired if the name does not exist.
 class NamedTensors {
 public:
     explicit NamedTensors(Client client) : client_(std::move(client)) {}
 
-    /// The server keeps a copy: what happens to `tensor` afterwards does not matter. Throws InvalidParams for a name
-    /// that cannot be one, ServerOutOfMemory beyond the server's limits, InvalidValue for a tensor that cannot be sent.
+    /// Publishes a tensor. The server makes a copy, so `tensor` may be changed afterwards. Throws InvalidParams for an
+    /// invalid name, ServerOutOfMemory beyond the server's limits, InvalidValue for a tensor that cannot be sent.
     Published put(std::string_view name, const TensorRef& tensor, const PutOptions& options = {}) const;
 
-    /// A set, published in one step.
+    /// Publishes a set in one step.
     template <detail::NamedTensorRange Tensors>
     Published put(std::string_view name, const Tensors& tensors, const PutOptions& options = {}) const {
         Members members;
@@ -152,31 +153,31 @@ public:
         return put_set(name, members, options);
     }
 
-    /// A set from a safetensors file, whose metadata comes along (below that of `options`). Throws std::runtime_error
-    /// that says what is wrong with the file.
+    /// Publishes a safetensors file as a set, with the file's metadata; metadata of `options` has precedence. Throws
+    /// std::runtime_error if the file is missing or invalid.
     Published put_file(std::string_view name, const std::string& path, const PutOptions& options = {}) const;
 
-    /// `name`, or `set/member` for one tensor of a set. Throws UnknownOrExpired also when the version is another one
-    /// than `version`: old versions are their readers' only.
+    /// Fetches `name`, or `set/member` for one tensor of a set. Throws UnknownOrExpired also if `version` is not the
+    /// current version: old versions cannot be fetched.
     NamedTensor get(std::string_view name, std::optional<std::uint64_t> version = std::nullopt) const;
-    /// Some members of a set. Throws InvalidParams for one that it does not have.
+    /// Fetches some members of a set. Throws InvalidParams for a member that the set does not have.
     NamedTensor get(std::string_view name, const std::vector<std::string>& members) const;
 
-    /// Fetches `name`, or `set/member`, as a file in parallel ranges over several connections: for servers on other
-    /// hosts, where get() has one connection and begins anew when it breaks. What has come stays when a connection
-    /// breaks, and the rest is asked for again (ClientOptions::retry). Damaged bytes are fetched once more. All of it
-    /// is of one version; a pull that new versions interrupt each time ends with TensorExpired. At most
-    /// ClientOptions::max_answer_bytes; CallOptions::timeout bounds the whole. A set with members of complex32 or
-    /// complex128 is for get(): files of sets lack these. Throws std::invalid_argument for options that cannot be.
+    /// Fetches `name`, or `set/member`, as a file in parallel ranges over several connections. Use it for servers on
+    /// other hosts: get() uses one connection, and starts again if it breaks. If a connection breaks, received bytes
+    /// are kept and the rest is fetched again; damaged bytes are fetched again too (ClientOptions::retry). All bytes
+    /// are of one version: if new versions interrupt each try, pull() throws TensorExpired. Fetches at most
+    /// ClientOptions::max_answer_bytes. CallOptions::timeout limits the whole pull. Use get() for a set with members of
+    /// complex32 or complex128, which safetensors files cannot hold. Throws std::invalid_argument for invalid options.
     NamedTensor pull(std::string_view name, const PullOptions& options = {}) const;
 
-    /// put() for servers on other hosts: sends the tensor in parallel parts over several connections. A part that does
-    /// not arrive, or damaged, is sent again (ClientOptions::retry); readers see the tensor when all of it is there.
-    /// CallOptions::timeout bounds the whole. Throws what put() throws, std::invalid_argument for options that cannot
-    /// be.
+    /// As put(), for servers on other hosts: sends the tensor in parallel parts over several connections. A lost or
+    /// damaged part is sent again (ClientOptions::retry). Readers see the tensor when all parts have arrived.
+    /// CallOptions::timeout limits the whole push. Throws the errors of put(), and std::invalid_argument for invalid
+    /// options.
     Published push(std::string_view name, const TensorRef& tensor, const PushOptions& options = {}) const;
 
-    /// A set, published in one step.
+    /// Publishes a set in one step.
     template <detail::NamedTensorRange Tensors>
     Published push(std::string_view name, const Tensors& tensors, const PushOptions& options = {}) const {
         Members members;
@@ -185,17 +186,18 @@ public:
         return push_set(name, members, options);
     }
 
-    /// A set from a safetensors file, as put_file() has it.
+    /// Publishes a safetensors file as a set, as put_file() does.
     Published push_file(std::string_view name, const std::string& path, const PushOptions& options = {}) const;
 
-    /// All whose name begins with `prefix`, by name; an admin sees everybody's.
+    /// Lists the names that begin with `prefix`, in alphabetical order; for an admin, the names of all users.
     std::vector<NamedTensorInfo> list(std::string_view prefix = {}) const;
 
-    /// False when there is none of that name. Readers keep theirs.
+    /// Removes a name. Returns false if the name does not exist. Tensors that were read before stay valid.
     bool remove(std::string_view name) const;
 
-    /// Blocks until the name has another version than `after` (0: until there is one) and returns it; nothing when the
-    /// time was over first. Throws UnknownOrExpired when `after` is not 0 and the name is not there, or was removed.
+    /// Blocks until the name has another version than `after` (0: until the name exists), and returns that version.
+    /// Returns nullopt after the timeout. Throws UnknownOrExpired if `after` is not 0 and the name does not exist or is
+    /// removed.
     std::optional<std::uint64_t> watch(std::string_view name, std::uint64_t after,
                                        std::chrono::milliseconds timeout) const;
 

@@ -1,11 +1,11 @@
 #pragma once
 
-// at::Tensor as a parameter, a result, or anything inside them, without a copy in either direction. Compiled into your
-// own code with your own libtorch (2.11 or newer), whichever it is: the library itself is linked to none.
+// at::Tensor as a parameter, a result, or inside of one, without a copy in either direction. This header is compiled
+// into your code with your libtorch (2.11 or newer). The library itself is not linked to libtorch.
 //
-// A tensor parameter may view memory that the call owns (the received bytes); keep a copy of the at::Tensor as long as
-// you like: it keeps that memory alive. Results are taken by reference count. What travels is a tensor's values:
-// autograd's history is left behind, and lazy conjugation and negation are carried out. Sparse, quantised and nested
+// A tensor parameter may view memory that the call owns (the received bytes). A copy of the at::Tensor keeps this
+// memory alive, as long as you like. Results share the returned tensor's memory. Only a tensor's values cross: the
+// history of autograd is dropped, and lazy conjugation and negation are carried out. Sparse, quantised and nested
 // tensors can't cross; the error says what to do.
 
 #include <ATen/EmptyTensor.h>
@@ -62,7 +62,7 @@ inline constexpr std::array<at::ScalarType, kDTypes> kScalarTypes{
 }  // namespace detail
 
 inline at::ScalarType scalar_type(DType dtype) { return detail::kScalarTypes[static_cast<std::size_t>(dtype)]; }
-/// Nothing for a type that can't cross.
+/// Returns nullopt for a type that can't cross.
 inline std::optional<DType> dtype_of(at::ScalarType type) {
     const auto* const found = std::find(detail::kScalarTypes.begin(), detail::kScalarTypes.end(), type);
     if (found == detail::kScalarTypes.end()) return std::nullopt;
@@ -71,7 +71,7 @@ inline std::optional<DType> dtype_of(at::ScalarType type) {
 
 namespace detail {
 
-/// Why a tensor can't cross, with the way out; empty if it can.
+/// Returns the reason why a tensor can't cross and what to do about it; empty if it can cross.
 inline std::string obstacle(const at::Tensor& tensor) {
     if (!tensor.defined()) return "an undefined tensor (return std::optional<at::Tensor> for none)";
     if (tensor.is_nested()) return "a nested tensor (call to_padded_tensor() first)";
@@ -83,7 +83,7 @@ inline std::string obstacle(const at::Tensor& tensor) {
     return {};
 }
 
-/// Work that `after` is given from now on comes after all that `before` was given.
+/// Orders two streams: later work of `after` starts when all earlier work of `before` is done. Does not block.
 inline void order(const c10::Stream& before, const c10::Stream& after) {
     if (before == after) return;
     c10::Event event(before.device_type());
@@ -91,8 +91,8 @@ inline void order(const c10::Stream& before, const c10::Stream& after) {
     event.block(after);
 }
 
-/// This thread's stream on that device. Throws std::runtime_error while it records a CUDA graph: what it is given runs
-/// later, and no other stream can wait for it.
+/// This thread's current stream on `device`. Throws std::runtime_error while the stream records a CUDA graph: its work
+/// runs later, and no other stream can wait for it.
 inline c10::Stream stream_of(c10::Device device) {
     const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
     if (is_capturing(stream.native_handle()))
@@ -108,8 +108,8 @@ inline c10::Device torch_device(Device device) {
     return {c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device.index)};
 }
 
-/// libtorch_cuda in the process: only then may a CUDA tensor reach an operator. It takes seconds the first time. Why it
-/// cannot be loaded; null: it is there.
+/// Loads libtorch_cuda, without which operators cannot use CUDA tensors. Returns null, or the reason why it cannot be
+/// loaded. The first call takes seconds.
 inline const char* load_torch_cuda() noexcept {
     static const std::string kWhyNot = [] {
         if (::dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD) != nullptr) return std::string();
@@ -130,14 +130,14 @@ inline void need_torch_cuda() {
         throw std::runtime_error(std::string("a tensor lies on a GPU: ") + why);
 }
 
-/// What keeps the memory of an at::Tensor that was made of a TensorRef.
+/// Owns the memory of an at::Tensor that was made from a TensorRef.
 struct View {
     TensorRef ref;
-    std::optional<c10::Stream> stream;  ///< on a GPU: of the thread that made it
+    std::optional<c10::Stream> stream;  ///< on a GPU: the current stream of the thread that made the view
 };
-/// The memory may be used for something else after what was given to the stream of the view's first thread, and to that
-/// of the thread that ends it. Whoever used the tensor on a third one orders that himself: Tensor::record_stream()
-/// knows memory of torch's own allocator only.
+/// Deletes a View. The device's default stream then waits for the earlier work of two streams: the stream of the thread
+/// that made the view, and the stream of the thread that ends it. A program that uses the tensor on a third stream must
+/// order that stream itself: Tensor::record_stream() only works for memory of torch's own allocator.
 inline void end_of_view(void* context) {
     const std::unique_ptr<View> view(static_cast<View*>(context));
     if (!view->stream) return;
@@ -148,14 +148,14 @@ inline void end_of_view(void* context) {
     } catch (const std::exception&) {  // this thread records a graph, the process ends, or the device has failed
     }
 }
-/// What it was made of; null for all others.
+/// The TensorRef that `tensor` was made from; null if it was not made from a TensorRef.
 inline const TensorRef* viewed_by(const at::Tensor& tensor) {
     if (!tensor.has_storage()) return nullptr;
     const auto* const view = tensor.storage().data_ptr().cast_context<View>(&end_of_view);
     return view == nullptr ? nullptr : &view->ref;
 }
 
-/// Whether a tensor that a TensorRef keeps is the only one that shows its memory.
+/// Whether the at::Tensor that a TensorRef owns is the only tensor on its memory.
 inline bool is_only_tensor(const void* owner) {
     const auto& tensor = *static_cast<const at::Tensor*>(owner);
     return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
@@ -168,8 +168,8 @@ inline at::IntArrayRef counts(std::span<const std::int64_t> list) { return {list
 
 template <>
 struct TensorAdapter<at::Tensor> {
-    /// Its elements are there for work on the device's default stream. Throws InvalidValue, c10::Error, and
-    /// std::runtime_error for a GPU that cannot be used.
+    /// On a GPU, the elements are ready for work on the device's default stream. Throws InvalidValue for a tensor that
+    /// can't cross, c10::Error, and std::runtime_error for a GPU that cannot be used.
     static TensorRef to_ref(const at::Tensor& tensor) {
         if (std::string what = detail::obstacle(tensor); !what.empty())
             throw InvalidValue({}, "dense tensor", std::move(what));
@@ -186,7 +186,7 @@ struct TensorAdapter<at::Tensor> {
         const void* first = plain.numel() > 0 ? plain.const_data_ptr() : plain.storage().data();
         auto* const data = const_cast<void*>(first);  // NOLINT(*-const-cast)
         auto sizes = detail::counts(plain.sizes()), strides = detail::counts(plain.strides());
-        // A view of a TensorRef is that TensorRef, or a view of its memory: what goes to and fro grows no chain.
+        // A tensor that was made from a TensorRef refers to the same memory owner, so that no chain of owners grows.
         if (const TensorRef* viewed = detail::viewed_by(plain)) {
             const bool same = data == viewed->data() && dtype == viewed->dtype() &&
                               std::ranges::equal(sizes, viewed->shape()) &&
@@ -197,8 +197,8 @@ struct TensorAdapter<at::Tensor> {
                          std::make_shared<const at::Tensor>(std::move(plain)), &detail::is_only_tensor);
     }
 
-    /// Its elements are there for work on this thread's stream. Throws std::runtime_error for a GPU that cannot be
-    /// used.
+    /// On a GPU, the elements are ready for work on this thread's current stream. Throws std::runtime_error for a GPU
+    /// that cannot be used.
     static at::Tensor from_ref(const TensorRef& ref) {
         const c10::Device device = detail::torch_device(ref.device());
         auto key = c10::DispatchKey::CPU;
@@ -209,7 +209,7 @@ struct TensorAdapter<at::Tensor> {
             stream = detail::stream_of(device);
             detail::order(detail::default_stream_of(device), *stream);
         }
-        // By hand what at::for_blob does, in a fifth of its time.
+        // Does the same as at::for_blob, in a fifth of the time.
         auto context = std::make_unique<detail::View>(detail::View{ref, stream});
         c10::DataPtr memory(ref.mutable_data(), context.get(), &detail::end_of_view, device);
         static_cast<void>(context.release());
@@ -224,7 +224,7 @@ struct TensorAdapter<at::Tensor> {
         return tensor;
     }
 
-    /// Where and in which numbers a shared function wants its arguments.
+    /// Makes a tensor on the device and with the dtype that a shared function asked for.
     static at::Tensor placed(const TensorRef& ref, const Placement& placement) {
         at::Tensor tensor = from_ref(ref);
         at::TensorOptions wanted = tensor.options();
@@ -249,13 +249,14 @@ struct DTypeAdapter<at::ScalarType> {
     }
 };
 
-/// The server's own tensor of which `result` is this client's view, as an argument: nothing is exported on the way, and
-/// what was written to `result` here does not count. Keep `result` until the call is over.
+/// Passes as an argument the server's own tensor that `result` views. Nothing is copied or sent. Writes of this process
+/// to `result` have no effect on the argument. Keep `result` until the call is over.
 ///
 ///     const auto weights = client.call<at::Tensor>("weights");
 ///     client.call<at::Tensor>("scale", ref(weights), 2.0);
 ///
-/// Throws std::invalid_argument for any other tensor: views of it, copies, results that came as bytes (another host).
+/// Throws std::invalid_argument for any other tensor: a view or copy of a result, or a result that came as bytes (from
+/// another host).
 inline NamedReference ref(const at::Tensor& result) {
     const TensorRef* viewed = result.defined() ? detail::viewed_by(result) : nullptr;
     const bool as_it_came =
@@ -267,15 +268,17 @@ inline NamedReference ref(const at::Tensor& result) {
 
 namespace detail {
 
-/// The scopes that this thread is in.
+/// The SharedAllocationScopes that live on this thread, innermost last.
 [[gnu::visibility("hidden")]] inline thread_local std::vector<SharedMemory> allocation_scopes;
 
 inline void end_of_shared_block(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
-/// libtorch's own, but for threads in a scope.
+/// Takes memory from libtorch's CPU allocator, or from the call's shared memory on a thread with a
+/// SharedAllocationScope.
 class [[gnu::visibility("hidden")]] ScopedAllocator final : public c10::Allocator {
 public:
-    /// From now on libtorch's CPU allocator. Lives as long as the process: any tensor's storage may point to it.
+    /// Makes this allocator libtorch's CPU allocator. It is never destroyed, because any tensor's storage may point to
+    /// it.
     static void install() {
         static auto* const kInstalled = [] {
             auto* made = new ScopedAllocator(*c10::GetAllocator(c10::DeviceType::CPU));
@@ -295,12 +298,12 @@ public:
         return ordinary_->allocate(bytes);
     }
     bool is_simple_data_ptr(const c10::DataPtr& data) const override { return ordinary_->is_simple_data_ptr(data); }
-    /// None: memory of a scope has another one.
+    /// Null, because memory of a scope has another deleter than ordinary memory.
     c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
     void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 
 private:
-    /// A lease and a mapping cost more than the copy of so few bytes.
+    /// For fewer bytes, a lease and a mapping cost more than a copy.
     static constexpr std::size_t kMinBytes = 32 << 10;
 
     explicit ScopedAllocator(c10::Allocator & ordinary) : ordinary_(&ordinary) {}
@@ -325,15 +328,14 @@ inline constexpr Framework kTorch {
 
 }  // namespace detail
 
-/// While it lives, CPU tensors of 32 KiB and more that any operator makes on this thread are born in memory that is
-/// shared with the caller of the shared function which runs on it: for results of operators that take no `out`
-/// argument.
+/// While it lives, operators on this thread allocate CPU tensors of 32 KiB and more in memory that is shared with the
+/// caller of the running shared function. Use it for results of operators that take no `out` argument.
 ///
 ///     shared_tensor::SharedAllocationScope scope;
 ///     return at::matmul(x, weights);
 ///
-/// Scopes nest. One thread: to be destroyed on the thread that made it, before the function returns. Temporaries of
-/// the scope lie there too: keep it around the last operators only.
+/// Scopes nest. Destroy a scope on the thread that made it, before the function returns. Temporary tensors are
+/// allocated in shared memory too, so put only the last operators into the scope.
 class [[gnu::visibility("hidden")]] SharedAllocationScope {
 public:
     SharedAllocationScope() { detail::allocation_scopes.push_back(detail::SharedMemory::of_call()); }

@@ -1,12 +1,12 @@
 #pragma once
 
-// How values cross between a program and the wire.
+// Reads and writes the values of requests and answers.
 //
-// A ValueReader looks at one received value, a ValueWriter makes one; Codec<T> does both for a C++ type. Neither knows
-// how values are stored: that is behind ValueSource and ValueSink, so this header needs no JSON or tensor library and a
-// plugin needs nothing linked to it.
+// A ValueReader reads one received value, a ValueWriter writes one value; Codec<T> does both for a C++ type.
+// ValueSource and ValueSink hide how values are stored. So this header needs no JSON or tensor library, and a plugin
+// does not have to link to the library.
 //
-// Ownership: readers and writers are views: they never own and must not outlive the call that handed them out.
+// Ownership: readers and writers are views. They own nothing and must not outlive the call that passed them.
 // Thread safety: one thread at a time for one value.
 
 #include <concepts>
@@ -23,11 +23,11 @@ namespace shared_tensor {
 
 class TensorRef;  // <shared_tensor/tensor_ref.hpp>
 
-/// What a received value is.
+/// The kind of a received value.
 enum class Kind { null, boolean, integer, unsigned_integer, number, string, array, object, tensor, handle, unknown };
 
-/// A value that does not fit the type that is read. `path` is the place inside the parameter ("[2].name", empty for
-/// the parameter itself). A shared function's caller gets it as -32602 with parameter, expected and got.
+/// A value does not fit the wanted type. `path` is the place inside the parameter ("[2].name"; empty: the parameter
+/// itself). The caller of a shared function gets it as -32602 with parameter, expected and got.
 class [[gnu::visibility("default")]] InvalidValue : public std::invalid_argument {
 public:
     InvalidValue(std::string where, std::string wanted, std::string found)
@@ -39,25 +39,25 @@ public:
     std::string path, expected, got;
 };
 
-/// An object that stays in the server (<shared_tensor/object.hpp>): there it has its value, in a client its id.
-/// Immutable; owned jointly by all who hold it, the last of whom ends it.
+/// An object that stays in the server (<shared_tensor/object.hpp>). In the server it has a value, in a client an id.
+/// Immutable and reference-counted; the last owner ends it.
 struct ObjectCell {
     std::string type;                ///< its name on the wire
-    std::string id = {};             ///< of a client's handle
+    std::string id = {};             ///< in a client: the handle's id
     std::shared_ptr<void> value{};   ///< in the server
     const char* cpp_type = nullptr;  ///< in the server: std::type_info::name(), to be compared as text
 };
 using ObjectPointer = std::shared_ptr<const ObjectCell>;
 
-/// How a call uses an object: with others at once, or alone.
+/// Whether a call uses an object together with other calls, or alone.
 enum class Access { concurrent, exclusive };
 
-/// Where, and in which numbers, a function wants the tensors of its arguments; empty: as they are.
+/// The device and dtype that a function wants for the tensors of its arguments; empty: unchanged.
 struct Placement {
     std::string_view device, dtype;
 };
 
-/// Where received values are stored. Implemented by the library; a node is valid as long as its source.
+/// Stores received values. Implemented by the library; a node is valid as long as its source.
 class ValueSource {
 public:
     using Node = const void*;
@@ -65,28 +65,28 @@ public:
 
     virtual Kind kind(Node node) const = 0;
     virtual bool boolean(Node node) const = 0;
-    virtual std::int64_t integer(Node node) const = 0;            ///< of Kind::integer
-    virtual std::uint64_t unsigned_integer(Node node) const = 0;  ///< of Kind::unsigned_integer
-    virtual double number(Node node) const = 0;                   ///< of any numeric kind
+    virtual std::int64_t integer(Node node) const = 0;            ///< for Kind::integer
+    virtual std::uint64_t unsigned_integer(Node node) const = 0;  ///< for Kind::unsigned_integer
+    virtual double number(Node node) const = 0;                   ///< for any numeric kind
     virtual std::string_view string(Node node) const = 0;
-    virtual std::size_t size(Node node) const = 0;  ///< of an array or object
+    virtual std::size_t size(Node node) const = 0;  ///< for an array or object
     virtual Node element(Node node, std::size_t index) const = 0;
-    virtual Node member(Node node, std::string_view key) const = 0;  ///< nullptr when there is none
+    virtual Node member(Node node, std::string_view key) const = 0;  ///< nullptr if there is no such member
     virtual void each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const = 0;
-    /// Of Kind::tensor; throws InvalidValue when its bytes cannot be had. Valid as long as the source.
+    /// For Kind::tensor. Throws InvalidValue if its bytes are not available. The result is valid as long as the source.
     virtual const TensorRef& tensor(Node node) const = 0;
-    /// The same for code that knows no devices: the argument of a function lies in host memory, unless the function
-    /// asks for a GPU. Copies it there, if need be.
+    /// As tensor(), for code that does not support devices: copies an argument from a GPU to host memory, unless the
+    /// function asks for a GPU.
     virtual TensorRef plain_tensor(Node node) const;
-    /// For those who make a framework's tensors of them.
+    /// For code that makes a framework's tensors and moves them itself.
     virtual Placement placement() const { return {}; }
-    /// Of Kind::handle; throws InvalidValue when there is no such object, or not any more.
+    /// For Kind::handle. Throws InvalidValue if the object does not exist, or no longer exists.
     virtual ObjectPointer handle(Node node, Access access) const = 0;
-    /// A short text of the value for error messages ("string \"abc\"", "array of 3").
+    /// A short description of the value for error texts ("string \"abc\"", "array of 3").
     virtual std::string describe(Node node) const = 0;
 };
 
-/// One received value.
+/// Reads one received value.
 class ValueReader {
 public:
     ValueReader(const ValueSource& source, ValueSource::Node node, std::string_view name = {})
@@ -105,7 +105,7 @@ public:
     TensorRef plain_tensor() const;
     ObjectPointer handle(Access access = Access::concurrent) const { return source_->handle(node_, access); }
 
-    /// Children remember their parent for error messages: `*this` must outlive them.
+    /// Children point to their parent for error texts, so `*this` must outlive them.
     ValueReader element(std::size_t index) const { return {*this, source_->element(node_, index), {}, index}; }
     bool has(std::string_view key) const { return source_->member(node_, key) != nullptr; }
     ValueReader member(std::string_view key) const { return {*this, source_->member(node_, key), key, kNoIndex}; }
@@ -116,7 +116,7 @@ public:
         });
     }
 
-    /// Throws InvalidValue for this place unless the value is of that kind.
+    /// Throws InvalidValue with this value's path unless the value has the kind `wanted`.
     void require(Kind wanted, std::string_view expected) const {
         if (kind() != wanted) fail(expected);
     }
@@ -140,7 +140,7 @@ private:
     std::invoke_result_t<Read> placed(Read read) const {
         try {
             return read();
-        } catch (const InvalidValue& error) {  // knows its place inside the tensor only
+        } catch (const InvalidValue& error) {  // its path is relative to this value
             const std::string outer = path();
             const bool needs_dot = !outer.empty() && !error.path.empty() && error.path[0] != '[';
             throw InvalidValue(outer + (needs_dot ? "." : "") + error.path, error.expected, error.got);
@@ -158,7 +158,7 @@ private:
     std::size_t index_ = kNoIndex;
 };
 
-/// Where made values are stored. Implemented by the library.
+/// Stores written values. Implemented by the library.
 class ValueSink {
 public:
     using Node = void*;
@@ -172,17 +172,17 @@ public:
     virtual void number(Node node, float value) = 0;   ///< prints in the shortest form that reads back the same float
     virtual void string(Node node, std::string_view value) = 0;
     virtual void array(Node node, std::size_t size_hint) = 0;
-    virtual Node append(Node node) = 0;  ///< the previous element's node is no longer valid
+    virtual Node append(Node node) = 0;  ///< invalidates the previous element's node
     virtual void object(Node node) = 0;
     virtual Node member(Node node, std::string_view key) = 0;
     virtual void tensor(Node node, const TensorRef& value) = 0;
     virtual void handle(Node node, const ObjectPointer& value) = 0;
-    /// In requests only: the result of an earlier item of the same batch, or a value in the server by its name.
+    /// Only in requests: refer to the result of an earlier item of the same batch, or to a named value in the server.
     virtual void reference_to_item(Node node, std::uint64_t id) = 0;
     virtual void reference_to_name(Node node, std::string_view name) = 0;
 };
 
-/// One value to be made; null until something is written.
+/// Writes one value. The value is null until something is written.
 class ValueWriter {
 public:
     ValueWriter(ValueSink& sink, ValueSink::Node node) : sink_(&sink), node_(node) {}
@@ -199,10 +199,10 @@ public:
     void reference_to_item(std::uint64_t id) { sink_->reference_to_item(node_, id); }
     void reference_to_name(std::string_view name) { sink_->reference_to_name(node_, name); }
 
-    /// An empty array; then append() each element, finishing one before the next.
+    /// Writes an empty array. Then append() each element; finish an element before you append the next.
     void array(std::size_t size_hint = 0) { sink_->array(node_, size_hint); }
     ValueWriter append() { return {*sink_, sink_->append(node_)}; }
-    /// An empty object; then member() each.
+    /// Writes an empty object. Then call member() for each member.
     void object() { sink_->object(node_); }
     ValueWriter member(std::string_view key) { return {*sink_, sink_->member(node_, key)}; }
 
@@ -211,8 +211,8 @@ private:
     ValueSink::Node node_;
 };
 
-/// How T crosses the wire. Specialise it for a type of your own, or use SHARED_TENSOR_FIELDS / SHARED_TENSOR_ENUM
-/// (<shared_tensor/struct.hpp>) or nlohmann's macros with <shared_tensor/json.hpp>.
+/// Reads, writes and describes values of type T. Specialise it for a type of your own, or use SHARED_TENSOR_FIELDS /
+/// SHARED_TENSOR_ENUM (<shared_tensor/struct.hpp>) or nlohmann's macros with <shared_tensor/json.hpp>.
 ///
 ///     static T read(const ValueReader&);              // throws InvalidValue
 ///     static void write(ValueWriter, const T&);

@@ -2,5 +2,5 @@
 
 #define SHARED_TENSOR_VERSION "0.1.0"
 
-/// Changes whenever a plugin built against older headers could not be used any more.
+/// Changes whenever plugins that were built against older headers can no longer be loaded.
 #define SHARED_TENSOR_PLUGIN_ABI 5

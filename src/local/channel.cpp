@@ -37,7 +37,8 @@ Channel::Channel(const std::string& path, Events events)
     ::pthread_setname_np(thread_->native_handle(), "st-channel");
 }
 
-/// In a forked child there is no thread to join or to detach: what its handle names may be another's by now.
+/// In a forked child the thread does not exist, and its handle may name another thread. So it is neither joined nor
+/// detached.
 Channel::~Channel() {
     close();
     if (!process_.is_here()) static_cast<void>(thread_.release());

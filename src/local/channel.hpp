@@ -14,24 +14,24 @@
 
 namespace shared_tensor::local {
 
-/// A client's end of a channel: a thread of its own receives.
-/// Thread safety: all methods from any thread but the destructor. In a process forked from the one that connected
-/// nothing is sent and nothing comes: the channel is the parent's.
+/// A client's end of a local channel. It has its own thread, which receives packets.
+/// Thread safety: any thread may call any method, but not the destructor. In a forked child it sends and receives
+/// nothing, because the channel belongs to the parent.
 class Channel {
 public:
     struct Events {
-        std::function<void(Packet)> received;  ///< on the channel's thread; must not block for long
-        std::function<void()> ended;           ///< there too, once, the last: the peer is gone. Not after close()
+        std::function<void(Packet)> received;  ///< called on the channel's thread; must not block for long
+        std::function<void()> ended;           ///< called there once, last, when the peer is gone; not after close()
     };
-    /// Connects and begins to receive. Throws std::system_error that names the path.
+    /// Connects and starts to receive. Throws std::system_error with the path.
     Channel(const std::string& path, Events events);
     ~Channel();  ///< close()
 
-    /// False when the peer is gone, or has not read for `patience`. Blocks no longer than that.
+    /// Returns false if the peer is gone, or does not read for `patience`. Blocks for at most `patience`.
     bool send(const OutgoingPacket& packet, std::chrono::milliseconds patience = std::chrono::seconds(2));
-    /// No event is told after it returns. Not to be called by an event.
+    /// Closes the channel. No event is called after it returns. Must not be called from an event.
     void close();
-    /// The process that listens.
+    /// The server's process.
     const Peer& peer() const { return peer_; }
 
 private:

@@ -29,12 +29,12 @@ namespace shared_tensor::local {
 
 namespace {
 
-// What an event belongs to: a channel's socket and its process have keys of their own.
+// The keys of epoll events. A channel's socket and its process have different keys.
 constexpr std::uint64_t kWake = 0, kListener = 1;
 constexpr std::uint64_t socket_key(ChannelId id) { return id * 2; }
 constexpr std::uint64_t process_key(ChannelId id) { return id * 2 + 1; }
 
-constexpr int kPacketsAtOnce = 16;  // then the other channels have their turn
+constexpr int kPacketsAtOnce = 16;  // of one channel, before other channels are served
 constexpr std::chrono::milliseconds kAcceptAgain{100};
 
 struct Connection {
@@ -43,7 +43,7 @@ struct Connection {
     UniqueFd process;
     Outbox outbox;
 };
-using ConnectionPointer = std::shared_ptr<Connection>;  // of the loop, and of a send that goes on
+using ConnectionPointer = std::shared_ptr<Connection>;  // shared by the loop and by running calls of send()
 
 }  // namespace
 
@@ -139,7 +139,7 @@ private:
             drop(id);
     }
 
-    /// In milliseconds, as epoll_wait() takes it; -1: none.
+    /// The timeout for epoll_wait() in milliseconds; -1: none.
     int timeout() const {
         using std::chrono::milliseconds;
         const auto first = oldest_new();
@@ -149,7 +149,7 @@ private:
         return static_cast<int>(std::clamp(left, milliseconds(0), milliseconds(60'000)).count());
     }
 
-    /// Ids grow: the smallest is the oldest, and its deadline the first.
+    /// Ids grow, so the channel with the smallest id is the oldest and has the first deadline.
     std::optional<std::pair<ChannelId, SteadyTime>> oldest_new() const {
         return new_.with([](const auto& deadlines) -> std::optional<std::pair<ChannelId, SteadyTime>> {
             return deadlines.empty() ? std::nullopt : std::optional(*deadlines.begin());
@@ -159,12 +159,12 @@ private:
     void close_overdue() {
         while (const auto first = oldest_new()) {
             if (first->second > real_clock().now()) return;
-            log::debug("a client of the local channel is sent away: it opened no session in time");
+            log::debug("a client's local channel is closed: the client opened no session in time");
             drop(first->first);
         }
     }
 
-    /// False when there are too many channels, and none of them is new.
+    /// Closes the oldest new channel if there are too many. Returns false if there are too many and none is new.
     bool make_room() {
         const auto first = oldest_new();
         const std::size_t count_of_new = new_.with([](const auto& deadlines) { return deadlines.size(); });
@@ -187,12 +187,12 @@ private:
         }
     }
 
-    /// Whoever runs out of memory is the one that is given up.
+    /// If memory is exhausted while a channel is served, only this channel is closed.
     void serve_or_drop(ChannelId id, std::uint32_t events) {
         try {
             serve_channel(id, events);
         } catch (const std::exception& error) {
-            log::error("a client of the local channel is sent away: ", error.what());
+            log::error("a client's local channel is closed: ", error.what());
             drop(id);
         }
     }
@@ -212,7 +212,7 @@ private:
         }
     }
 
-    /// The wish is taken back first: a send that begins to wait meanwhile renews it.
+    /// EPOLLOUT is disabled before the flush, so that a concurrent send() that queues packets can enable it again.
     bool flush(ChannelId id, Connection& connection) const {
         want_to_write(id, connection, false);
         const Outbox::State state = connection.outbox.flush(connection.socket.get());
@@ -232,7 +232,7 @@ private:
             if (errno == EAGAIN) return;
             if (errno == EINTR || errno == ECONNABORTED) continue;
             if (!std::exchange(complained_, true))
-                log::warn("the local channel cannot accept just now (", std::strerror(errno), "); trying again");
+                log::warn("the local channel cannot accept a client (", std::strerror(errno), "); trying again");
             ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.fd(), nullptr);
             accepting_ = false;
             return;
@@ -244,11 +244,11 @@ private:
         accepting_ = true;
     }
 
-    /// A client that cannot be watched is sent away: it goes on by HTTP alone.
+    /// Closes the channel of a client that cannot be watched; the client continues over HTTP alone.
     void open(ProcessFd socket) {
         if (!make_room()) {
-            log::warn("a client of the local channel is sent away: ", options_.max_channels,
-                      " are connected already (--max-local-channels)");
+            log::warn("a client's local channel is rejected: ", options_.max_channels,
+                      " clients are connected already (--max-local-channels)");
             return;
         }
         const ChannelId id = next_id_++;
@@ -262,7 +262,7 @@ private:
             if (connection->process) watch(EPOLL_CTL_ADD, connection->process.get(), EPOLLIN, process_key(id));
             if (!handler_.opened(id, peer)) forget(id);
         } catch (const std::exception& error) {
-            log::warn("a client of the local channel is sent away: ", error.what());
+            log::warn("a client's local channel is closed: ", error.what());
             if (find(id) != nullptr) forget(id);
         }
     }
@@ -280,7 +280,7 @@ private:
         handler_.closed(id);
     }
 
-    /// The peer must see the end even if a send still holds the connection, or a child of ours its descriptor.
+    /// shutdown() shows the end to the peer even if a send() still holds the connection, or a child its descriptor.
     void forget(ChannelId id) {
         const ConnectionPointer connection = find(id);
         channels_.with([&](auto& channels) { channels.erase(id); });
@@ -295,9 +295,9 @@ private:
     const UnixListener listener_;
     UniqueFd epoll_, wake_;
     Guarded<std::unordered_map<ChannelId, ConnectionPointer>> channels_;
-    Guarded<std::map<ChannelId, SteadyTime>> new_;  // and until when they have to be settled
+    Guarded<std::map<ChannelId, SteadyTime>> new_;  // with the times until which they must be settled
     Guarded<std::vector<ChannelId>> doomed_;
-    ChannelId next_id_ = 1;  // the loop's own, like accepting_
+    ChannelId next_id_ = 1;  // used only by the loop, like accepting_ and complained_
     bool accepting_ = true, complained_ = false;
     std::jthread thread_;
 };

@@ -6,7 +6,7 @@ namespace shared_tensor::local {
 
 namespace {
 
-/// A descriptor counts too: it may be the last to hold a segment.
+/// A descriptor counts too, because it may keep a segment alive.
 std::size_t weight(const OutgoingPacket& packet) {
     constexpr std::size_t kDescriptor = 1024;
     return packet.text.size() + packet.descriptors.size() * kDescriptor;
@@ -14,7 +14,7 @@ std::size_t weight(const OutgoingPacket& packet) {
 
 }  // namespace
 
-// A send never blocks, so it may happen under the lock: this is what keeps the order.
+// Packets are sent under the lock, which keeps their order. This is allowed because sending never blocks.
 
 Outbox::State Outbox::send(int socket, OutgoingPacket packet) {
     return waiting_.with([&](Waiting& waiting) {

@@ -8,16 +8,16 @@
 
 namespace shared_tensor::local {
 
-/// What goes out through one socket, in order, and what waits for a peer that does not read just now.
-/// Thread safety: all methods from any thread; none blocks.
+/// Sends packets through one socket in order, and queues packets while the peer does not read.
+/// Thread safety: any thread may call any method; none blocks.
 class Outbox {
 public:
     explicit Outbox(std::size_t max_waiting_bytes) : max_waiting_bytes_(max_waiting_bytes) {}
 
     enum class State {
         empty,
-        waiting,  ///< flush() once the socket takes more
-        broken,   ///< the peer is gone or has not read for so long that the bound is reached: close it
+        waiting,  ///< packets are queued: call flush() when the socket is writable
+        broken,   ///< the peer is gone, or the queue has reached its limit: close the socket
     };
     State send(int socket, OutgoingPacket packet);
     State flush(int socket);

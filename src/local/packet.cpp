@@ -12,10 +12,10 @@ namespace shared_tensor::local {
 
 namespace {
 
-/// For the descriptors, and for the credentials that a peer may add by itself.
+/// Room for the descriptors, and for credentials that a peer may add.
 constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int) * kMaxPacketDescriptors) + 256;
 
-/// Takes them all, even those of a packet that is refused: the kernel has put them into our table already.
+/// Takes all descriptors, also of a rejected packet: the kernel has opened them in this process already.
 void take_descriptors(msghdr& message, std::vector<UniqueFd>& taken) {
     for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr; part = CMSG_NXTHDR(&message, part)) {
         if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -81,7 +81,7 @@ Got receive_packet(int socket, Packet& packet) {
     const bool fewer = (message.msg_flags & MSG_CTRUNC) != 0;
     const bool too_many = fewer && packet.descriptors.size() >= kMaxPacketDescriptors;
     const bool cut = too_many || (message.msg_flags & MSG_TRUNC) != 0;
-    // An empty packet and the end of the peer look alike: we send none that is empty.
+    // An empty packet looks like the end of the peer, so send_packet() never sends one.
     if (got == 0 || cut) {
         packet = {};
         return cut ? Got::too_big : Got::end;

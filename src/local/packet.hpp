@@ -9,18 +9,18 @@
 
 namespace shared_tensor::local {
 
-/// What one packet may hold. A receiver sees all of a packet's text or nothing of it.
+/// Limits of a packet. A receiver gets the whole text of a packet or nothing.
 inline constexpr std::size_t kMaxPacketBytes = 64 << 10;
 inline constexpr std::size_t kMaxPacketDescriptors = 64;
 
-/// A message as it came, with descriptors of our own.
+/// A received packet. It owns its descriptors.
 struct Packet {
     std::string text;
     std::vector<UniqueFd> descriptors;
-    bool lost_descriptors = false;  ///< there were more, and this process had no room for them (EMFILE)
+    bool lost_descriptors = false;  ///< some descriptors are lost: the process has too many open files (EMFILE)
 };
 
-/// A message as it goes; its descriptors stay open until it is gone, shared with whoever else needs them.
+/// A packet to send. Its descriptors are shared with their other users, and stay open until the packet is sent.
 struct OutgoingPacket {
     std::string text;
     std::vector<std::shared_ptr<const UniqueFd>> descriptors;
@@ -28,16 +28,16 @@ struct OutgoingPacket {
 
 enum class Sent {
     yes,
-    not_now,  ///< the peer has not read enough of what was sent before
-    gone,     ///< the peer is gone, or the packet is none that can be sent
+    not_now,  ///< the socket's buffer is full: the peer must read first
+    gone,     ///< the peer is gone, or the packet cannot be sent
 };
-/// Never blocks. Throws std::length_error for a packet beyond the bounds above.
+/// Never blocks. Throws std::length_error for an empty packet, or beyond the limits above.
 Sent send_packet(int socket, const OutgoingPacket& packet);
 
 enum class Got {
     packet,
-    nothing,  ///< no packet is there yet
-    too_big,  ///< beyond the bounds above; it was dropped, and its descriptors closed
+    nothing,  ///< there is no packet yet
+    too_big,  ///< beyond the limits above; the packet was dropped and its descriptors were closed
     end,      ///< the peer is gone, or sent an empty packet, which looks the same
 };
 /// Never blocks.

@@ -10,7 +10,7 @@ namespace shared_tensor::local {
 
 namespace {
 
-constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD of Linux 6.5: younger than the headers of many machines
+constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, since Linux 6.5; the headers of many machines are older
 
 }  // namespace
 
@@ -26,7 +26,7 @@ UniqueFd process_of(int socket, const Peer& peer) {
     socklen_t size = sizeof fd;
     if (::getsockopt(socket, SOL_SOCKET, kPeerPidfd, &fd, &size) == 0) return UniqueFd(fd);
     if (peer.pid <= 0) return {};
-    // The number may be that of another process by now: then the end of the socket tells of its end all the same.
+    // The pid may have been reused by another process. Then the end of the socket still shows the end of the peer.
     return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 

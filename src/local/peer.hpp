@@ -6,18 +6,18 @@
 
 namespace shared_tensor::local {
 
-/// Who made the connection, from the kernel: never from what it says. Ids as this process sees them; pid 0: the peer
-/// lives in a PID namespace that we do not see into.
+/// The process at the other end of a socket, as identified by the kernel. Ids are in this process's namespaces; pid 0:
+/// the peer is in a PID namespace that is not visible here.
 struct Peer {
     pid_t pid = 0;
     uid_t uid = 0;
     gid_t gid = 0;
 };
-/// SO_PEERCRED. Throws std::system_error.
+/// Reads SO_PEERCRED. Throws std::system_error.
 Peer peer_of(int socket);
 
-/// Becomes readable when that process ends, whoever else holds its end of the socket. Owns nothing where the kernel
-/// gives none: then the end of the socket is all there is.
+/// Returns a descriptor that becomes readable when the peer's process ends, even if another process holds the peer's
+/// end of the socket. Empty if the kernel provides none: then only the end of the socket shows the end of the process.
 UniqueFd process_of(int socket, const Peer& peer);
 
 }  // namespace shared_tensor::local

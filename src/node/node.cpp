@@ -118,7 +118,7 @@ private:
             doc("Puts a tensor into the inbox of this node; false: the inbox is full."));
         registry.add(
             kHasRoom, [this](std::uint64_t bytes) { return inbox.has_room(bytes); }, arg("bytes"), execution::inline_,
-            doc("Whether the inbox of this node takes a tensor of so many bytes now."));
+            doc("Whether the inbox of this node has room for a tensor of `bytes` bytes now."));
         return registry;
     }
 };

@@ -11,7 +11,7 @@
 
 namespace shared_tensor::shm {
 
-/// How receivers of a segment may use it. What they write to a private mapping is visible only to them in any case.
+/// Whether receivers of a segment may write to it. Writes to a private mapping are always private to their process.
 enum class Sharing : std::uint8_t { read_only, writable };
 
 /// Memory that other processes may map. Only its maker can write to it, unless it was made writable. It is a memfd that

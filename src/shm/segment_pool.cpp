@@ -160,16 +160,16 @@ namespace {
 
 std::string why_full(const SegmentPool::Shelf::State& held, const PoolLimits& limits, std::size_t size = 0) {
     if (size > limits.max_bytes) {
-        return std::to_string(size) + " bytes are more than all shared memory, " + std::to_string(limits.max_bytes) +
-               " bytes: raise --max-shared-bytes";
+        return std::to_string(size) + " bytes are more than the limit of shared memory, " +
+               std::to_string(limits.max_bytes) + " bytes: raise --max-shared-bytes";
     }
     if (held.use.segments >= limits.max_segments) {
         return "all " + std::to_string(limits.max_segments) +
-               " segments of shared memory are in use: let go of tensors, or raise --max-segments or the limit of open "
+               " segments of shared memory are in use: release tensors, or raise --max-segments or the limit of open "
                "files (ulimit -n)";
     }
     return "the shared memory is full, " + std::to_string(held.use.bytes) + " of " + std::to_string(limits.max_bytes) +
-           " bytes: let go of tensors, or raise --max-shared-bytes";
+           " bytes: release tensors, or raise --max-shared-bytes";
 }
 
 }  // namespace

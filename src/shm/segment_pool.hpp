@@ -75,7 +75,7 @@ public:
     /// Like take(), but puts small tensors of one principal into a shared segment (PoolLimits::max_together), which
     /// needs one descriptor for all. Retiring one of them retires the whole segment.
     PooledSegmentPointer take_place(std::size_t bytes, std::string_view principal);
-    /// Why the pool can make no further segment of any size; empty if it can.
+    /// Returns the reason why the pool cannot make another segment of any size; empty if it can.
     std::string full() const;
 
     /// A segment in use and the offset of an address in it.

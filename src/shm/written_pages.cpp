@@ -103,7 +103,7 @@ bool drop_few_scanned(std::byte* data, std::size_t bytes) {
     return true;
 }
 
-// The same by reading pagemap entries. These are bits of an entry.
+// The functions below read pagemap entries instead of scanning. These are bits of an entry.
 constexpr std::uint64_t kPresent = std::uint64_t{1} << 63;
 constexpr std::uint64_t kSwapped = std::uint64_t{1} << 62;
 constexpr std::uint64_t kOfFile = std::uint64_t{1} << 61;

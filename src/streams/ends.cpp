@@ -65,7 +65,7 @@ std::string place_of(const Flow& flow, std::uint64_t item, const std::string& in
     return flow.info.name + '[' + std::to_string(item) + ']' + (needs_dot ? "." : "") + inside;
 }
 
-/// The other side is told of taken items once this one is read: it may use the item's memory for the next one then.
+/// Taken items are reported after this item is read, because the writer may then reuse the item's memory.
 bool Source::next(const Read& read) {
     call_->check_process();
     turns_.before_wait([this] { return flow_.in->has_next(); });

@@ -15,75 +15,76 @@
 #include "streams/outflow.hpp"
 #include "streams/word.hpp"
 
-// The two ends that a call has of each of its streams: the function's in the server, the caller's in the client.
+// The ends of a call's streams. Each stream has two: the function's end in the server, and the caller's in the client.
 
 namespace shared_tensor::streams {
 
-/// One stream of a call, at one side. Copies share what is on its way.
+/// One stream of a call, at one side. Copies share the receive queue or send window.
 struct Flow {
     StreamInfo info;
-    std::shared_ptr<Inflow> in{};    ///< where this side reads
-    std::shared_ptr<Outflow> out{};  ///< where this side writes
+    std::shared_ptr<Inflow> in{};    ///< set if this side reads
+    std::shared_ptr<Outflow> out{};  ///< set if this side writes
 
-    /// `in` or `out`, whichever this side needs, with its window.
+    /// Makes `in` with window `in` if this side reads the stream, else `out` with window `out`.
     static Flow make(StreamInfo info, bool reads_here, const Window& in, const Window& out);
-    /// The call is over: see Inflow::close() and Outflow::close(). Returns the items that will not be read.
+    /// Closes the stream when the call is over: see Inflow::close() and Outflow::close(). Returns the dropped items.
     std::deque<Item> close(bool then_read) const;
 };
 
-/// The flow of that name; null for none.
+/// Returns the flow of that name, or null.
 const Flow* find(const std::vector<Flow>& flows, std::string_view name);
 
-/// What became of a message of the other side.
+/// The result of handling a message from the peer.
 struct Heard {
-    std::string_view fault{};  ///< how it breaks the rules; empty where it does not
+    std::string_view fault{};  ///< the protocol error in the message; empty: none
     bool item_kept = true;     ///< false: the item will not be read
 };
-/// Gives a message to its stream. `item` counts where the message is one. Does not block.
+/// Passes a message from the peer to its stream. `item` is only used if the message is an item. Does not block.
 Heard hear(const Flow& flow, const Word& word, Item item);
 
-/// A call that streams, as the ends of its streams use it: each side has its own. Thread-safe.
+/// One side of a call with streams, for the ends of its streams. The server and the client implement it. Thread-safe.
 class Call {
 public:
-    /// Of the request.
+    /// The id of the call's request.
     virtual const Json& id() const = 0;
-    /// What brings the items that are read; null where none are, or nobody may read in its thread's place.
+    /// The socket on which items arrive; null if this side reads no items, or if inline reads are not possible.
     virtual std::shared_ptr<http::WebSocket> socket() const = 0;
-    /// Throws in a process where the call cannot be used.
+    /// Throws if the call cannot be used in this process (a forked child).
     virtual void check_process() const {}
-    /// The call is over. Throws its error; returns where it ended well.
+    /// Call it when the call is over: throws the call's error; returns if the call succeeded.
     virtual void check() const = 0;
     /// Sends a message without tensors. Does not block.
     virtual void say(std::string json) = 0;
-    /// A message could not be sent, so the other side would wait for ever: ends the connection. Does not block.
+    /// Ends the connection after a message could not be sent, because the peer would wait for it for ever. Does not
+    /// block.
     virtual void abandon() noexcept = 0;
 
     using Read = detail::ItemSource::Read;
     using Write = detail::ItemSink::Write;
-    /// Reads an item with its tensors. Throws for a value that `read` does not take, with its place.
+    /// Reads an item with its tensors. If `read` rejects the value, throws an error with the value's place.
     virtual void read(const Flow& flow, Item item, const Read& read) = 0;
-    /// Sends an item whose text begins with `text_before`, and tells the flow's `out` of it.
+    /// Sends an item whose text begins with `text_before`, and counts it in `flow.out`.
     virtual void send(const Flow& flow, std::string text_before, const Write& write) = 0;
-    /// These will not be read.
+    /// Releases the tensors and objects of items that will not be read.
     virtual void give_up(const std::deque<Item>& items) noexcept = 0;
-    /// The Writer of a stream goes, and has not ended it. Does not block.
+    /// Called by the destructor of a Writer that has not ended its stream. Does not block.
     virtual void leave(const Flow& flow, bool thrown) noexcept = 0;
 
 protected:
     ~Call() = default;
 };
 
-/// Appends the value of an item to `out`. Returns it with its tensors, which `port` describes.
+/// Appends the JSON of an item to `out`. Returns the value with its tensors. `port` describes the tensors.
 codec::Value print_item(const detail::ItemSink::Write& write, codec::TensorPort& port,
                         codec::JsonSink::References references, const codec::DescribeObject& describe,
                         json_rpc::LongText& out);
-/// Bytes of its tensors that are not in its message. `in_message`: those that are.
+/// The bytes of the value's tensors without the `in_message` bytes that are in the message itself.
 std::uint64_t bytes_elsewhere(const codec::Value& value, std::uint64_t in_message);
 
 /// "windows[17].label"
 std::string place_of(const Flow& flow, std::uint64_t item, const std::string& inside);
 
-/// The end that reads. One thread at a time.
+/// The reading end of a stream. One thread at a time.
 class Source final : public detail::ItemSource {
 public:
     Source(std::shared_ptr<Call> call, Flow flow)
@@ -100,7 +101,7 @@ private:
     bool ended_ = false;
 };
 
-/// The end that writes. One thread at a time.
+/// The writing end of a stream. One thread at a time.
 class Sink final : public detail::ItemSink {
 public:
     Sink(std::shared_ptr<Call> call, Flow flow)

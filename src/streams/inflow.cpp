@@ -5,7 +5,8 @@
 
 namespace shared_tensor::streams {
 
-/// The sender counts what is on its way until it hears that it was taken, so more than a window never waits here.
+/// A sender that follows the protocol counts items until they are reported as taken. So the queue never exceeds a
+/// window.
 Inflow::Added Inflow::add(Item item) {
     const Added added = state_.with([&](State& state) {
         if (state.closed) return Added::dropped;
@@ -43,8 +44,8 @@ bool Inflow::is_closed() const {
 
 bool Inflow::has_next() const { return state_.with(std::mem_fn(&State::has_next)); }
 
-/// The sender is told at every half window, and at the end: it never waits while there is nothing to read here, since
-/// it waits only for a whole one.
+/// Taken items are reported at every half window and at the end. The sender only waits when a whole window is not
+/// taken, so it never waits while this queue is empty.
 Inflow::Next Inflow::next() {
     auto state = state_.lock();
     state.wait(std::mem_fn(&State::has_next));

@@ -14,40 +14,42 @@
 
 namespace shared_tensor::streams {
 
-/// One item as it came. Its tensors are read when it is.
+/// A received item. Its tensors are imported only when the item is read.
 struct Item {
     std::shared_ptr<const json_rpc::Json> value;
-    std::span<const std::byte> tensors{};  ///< the bytes behind the JSON of its message
-    std::shared_ptr<const void> owner{};   ///< of these
-    std::uint64_t cost = 0;
-    std::uint64_t number = 0;  ///< from 0; given by Inflow
+    std::span<const std::byte> tensors{};  ///< the bytes behind the JSON of the message
+    std::shared_ptr<const void> owner{};   ///< owns the bytes of `tensors`
+    std::uint64_t cost = 0;                ///< bytes that the item counts in the window
+    std::uint64_t number = 0;              ///< from 0; set by Inflow
 };
 
-/// The items that came for the reader of a stream, and were not read yet: as many as the window lets be on their way.
-/// Thread safety: next() by one thread, the rest by any.
+/// The receive queue of a stream: received items that are not read yet, at most a window of them.
+/// Thread safety: one thread calls next(); any thread may call the other methods.
 class Inflow {
 public:
     explicit Inflow(Window window) : state_(window) {}
 
     enum class Added {
         kept,
-        dropped,  ///< it was on its way when the stream was closed: nobody will read it
-        refused,  ///< beyond the window, or after the end: the sender breaks the rules
+        dropped,  ///< the queue is closed, so the item will not be read
+        refused,  ///< a protocol error of the sender: the item exceeds the window, or comes after the end
     };
     Added add(Item item);
-    /// No more come.
+    /// Ends the stream: no more items come.
     void end();
-    /// The call is over, or nobody wants more: what came is read still where `then_read`, and nothing comes after it.
-    /// What will not be read; a stream that is cut short so has not ended, whatever its sender says.
+    /// Closes the queue when the call is over, or when no more items are wanted. Later items are dropped. With
+    /// `then_read`, queued items can still be read; else they are dropped and returned. If items were dropped, the
+    /// stream counts as not ended, even if end() was called.
     std::deque<Item> close(bool then_read);
     bool is_closed() const;
 
     struct Next {
-        std::optional<Item> item{};  ///< none: the stream has ended, or, with `closed`, the call
+        std::optional<Item> item{};  ///< nullopt: the stream has ended; with `closed`: the call is over
         bool closed = false;
-        std::optional<std::uint64_t> taken{};  ///< to be told to the sender once the item is read: items taken in all
+        /// The number of items taken since the start; if set, report it to the sender after the item is read.
+        std::optional<std::uint64_t> taken{};
     };
-    /// Blocks until there is an item, or will be none.
+    /// Blocks until there is an item, or no more items can come.
     Next next();
     /// Whether next() would not block.
     bool has_next() const;
@@ -58,7 +60,7 @@ private:
         bool has_next() const { return !items.empty() || ended || closed; }
         Window window;
         std::deque<Item> items;
-        std::uint64_t cost = 0;  ///< of these
+        std::uint64_t cost = 0;  ///< of all `items`
         std::uint64_t added = 0, taken = 0, told = 0, cost_untold = 0;
         bool ended = false, closed = false;
     };

@@ -7,13 +7,13 @@
 
 namespace shared_tensor::streams {
 
-/// The last item that came over a connection. Tensors of one shape, whose bytes stand behind their text, have the same
-/// text one after another: it need not be parsed again. One thread at a time.
+/// The last item received on a connection. Messages with tensors of one shape have equal texts (the tensor's bytes
+/// follow the text), so an equal text is not parsed again. One thread at a time.
 class LastItem {
 public:
-    /// What that text says, if the last item's was the same; else null.
+    /// The parsed message if `text` equals the text of the last item; else null.
     const Word* find(std::string_view text) const { return !text_.empty() && text == text_ ? &word_ : nullptr; }
-    /// `word` is what `text` says. Items that are long are not worth it.
+    /// Remembers `word`, which was parsed from `text`. Long items are not remembered.
     void keep(std::string_view text, const Word& word) {
         constexpr std::size_t kMostBytes = 1024;
         if (word.kind != Word::Kind::item || text.size() > kMostBytes) return;

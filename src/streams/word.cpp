@@ -77,7 +77,7 @@ bool read_window(const Json& params, Window& window) {
     return items > 0 && bytes > 0;
 }
 
-/// The first fault, empty for none.
+/// Returns the first fault of the parameters; empty if there is none.
 std::string_view read_params(Json& params, Word& word) {
     if (!params.is_object()) return "params must be an object";
     const auto call = params.find("call");
@@ -99,7 +99,7 @@ std::string_view read_params(Json& params, Word& word) {
     if (word.kind != Kind::item) return {};
     const auto value = params.find("value");
     if (value == params.end()) return R"("value" is missing)";
-    constexpr std::uint64_t kMostElsewhere = std::uint64_t{1} << 48;  // beyond any memory, and sums of it do not wrap
+    constexpr std::uint64_t kMostElsewhere = std::uint64_t{1} << 48;  // more than any memory; sums do not overflow
     if (!read_count(params, "elsewhere_bytes", word.elsewhere_bytes) || word.elsewhere_bytes > kMostElsewhere)
         return R"("elsewhere_bytes" must be a count)";
     word.value = std::make_shared<const Json>(std::move(*value));

@@ -1,6 +1,6 @@
 #pragma once
 
-// Makes a SharedFunction of a callable: reads its parameters with Codec, calls it, writes its result.
+// Turns a callable into a SharedFunction: it reads the arguments with Codec, calls the callable, and writes the result.
 
 #include <array>
 #include <optional>
@@ -33,7 +33,7 @@ inline constexpr bool kNamesParameter<option::Name> = true;
 template <class T>
 inline constexpr bool kNamesParameter<option::Default<T>> = true;
 
-/// Whether a default of type T may stand for a parameter: converts without a surprise.
+/// Whether a value of type T may be a parameter's default: it converts, and no digits or meaning are lost.
 template <class Stored, class T>
 inline constexpr bool kFitsAsDefault = (std::is_convertible_v<const T&, Stored> ||
                                         (std::same_as<Stored, std::string> && std::same_as<T, std::string_view>)) &&
@@ -126,7 +126,7 @@ private:
         }
 
     private:
-        /// A value that does not fit inside the function's own code, or in its result, is not the caller's fault.
+        /// An InvalidValue from the function's own code or its result is the function's failure, not -32602.
         static CallFailure own(CallFailure failure) noexcept {
             if (failure.kind != CallFailure::Kind::invalid_params || failure.item) return failure;
             CallFailure of_function;
@@ -143,7 +143,7 @@ private:
         static void attach(Stored& stored, const Context& context) {
             if constexpr (kIsStream<Stored>) {
                 if (context.streams() == nullptr)
-                    throw std::logic_error("a call that streams was made without streams");
+                    throw std::logic_error("a function with streams was called without streams");
                 if constexpr (StreamKind<Stored>::kReader) stored = Stored(context.streams()->source(I));
                 if constexpr (StreamKind<Stored>::kWriter) stored = Stored(context.streams()->sink(I));
             }
@@ -187,7 +187,7 @@ private:
         (std::index_sequence_for<P...>());
     }
 
-    /// Which parameter each of the options names; kCount for those that name none.
+    /// For each option the index of the parameter that it names; kCount if it names none.
     template <class... Options>
     static constexpr std::array<std::size_t, sizeof...(Options)> named_parameters() {
         std::size_t next = 0;

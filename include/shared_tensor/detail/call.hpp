@@ -1,7 +1,7 @@
 #pragma once
 
-// What the templates of the clients hand to the library: something that writes the parameters and something that reads
-// the result. Both are views of the caller's stack, used before the call returns.
+// The interface between the clients' templates and the library: Arguments writes the parameters, ResultSlot reads the
+// result. Both refer to the caller's stack, and are used only before the call returns.
 
 #include <concepts>
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace shared_tensor {
 
-/// An argument by its parameter's name. A view: for use within the call's own expression.
+/// An argument with its parameter's name. A view: use it only inside the expression of the call.
 template <class T>
 struct Named {
     std::string_view name;
@@ -56,7 +56,7 @@ inline constexpr bool kIsSpan = false;
 template <class T, std::size_t N>
 inline constexpr bool kIsSpan<std::span<T, N>> = true;
 
-/// Something that stands for a value in the server: found by argument-dependent lookup.
+/// A reference to a value in the server: a type with a write_reference() that argument-dependent lookup finds.
 template <class T>
 concept IsReference = requires(ValueWriter writer, const T& value) {
     write_reference(writer, value);
@@ -125,7 +125,7 @@ private:
     std::optional<R> value_;
 };
 
-/// Whatever came is left aside; a handle is given back.
+/// Ignores the result. A handle is read, so that it is released.
 template <>
 class ResultOf<void> final : public ResultSlot {
 public:

@@ -6,10 +6,10 @@
 
 namespace shared_tensor::detail {
 
-/// No text of an error is longer, in bytes: an exception may carry a text of any size.
+/// Limit of an error's text, in bytes. The text of an exception can have any size.
 inline constexpr std::size_t kMaxErrorText = 4096;
 
-/// `text`, or its beginning and a remark that it was cut. At most `most` bytes, and no half of a UTF-8 character.
+/// Returns `text`, or its beginning and a remark that it was cut. At most `most` bytes; never cuts a UTF-8 character.
 inline std::string bounded_text(std::string_view text, std::size_t most = kMaxErrorText) {
     if (text.size() <= most) return std::string(text);
     const std::string remark = " ... (cut: the text has " + std::to_string(text.size()) + " bytes)";

@@ -24,8 +24,8 @@ inline std::string demangled(const char* name) {
     return status == 0 && text ? text.get() : name;
 }
 
-/// Where the text ends that a caller can use. libtorch appends stacks, and the list of all kernels of an operator, with
-/// file names and addresses: several kilobytes for its developers.
+/// The length of the part of `text` that a caller can use. libtorch appends stacks and the list of an operator's
+/// kernels, with file names and addresses: several kilobytes.
 inline std::size_t end_of_message(std::string_view text) {
     std::size_t end = text.size();
     for (const std::string_view mark : {"\nException raised from ", "\nframe #0: ", "\nC++ CapturedTraceback:"})
@@ -45,13 +45,13 @@ inline std::string_view text_of(const std::exception& error) {
     return text != nullptr ? text : "the exception has no text: its what() is null";
 }
 
-/// libtorch has words of its own for it, known here by name since this header needs no torch.
+/// Whether an exception of libtorch means that memory is exhausted. Compares texts: this header includes no torch.
 inline bool means_no_memory(const std::string& type, const std::string& message) {
     return type == "c10::OutOfMemoryError" ||
            message.find("DefaultCPUAllocator: can't allocate memory") != std::string::npos;
 }
 
-/// Describes the exception that is being handled; call it inside a catch clause only. `most`: bytes of its message.
+/// Describes the exception that is being handled. Call it inside a catch clause only. `most`: bytes of the message.
 inline CallFailure current_failure(const std::string& parameter = {}, std::size_t most = kMaxErrorText) {
     CallFailure failure;
     try {
@@ -82,7 +82,7 @@ inline CallFailure current_failure(const std::string& parameter = {}, std::size_
     return failure;
 }
 
-/// The same, when even describing it may run out of memory.
+/// As current_failure(); returns Kind::out_of_memory if the description itself needs more memory than there is.
 inline CallFailure current_failure_noexcept(const std::string& parameter = {}) noexcept {
     try {
         return current_failure(parameter);

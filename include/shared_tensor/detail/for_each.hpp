@@ -1,7 +1,7 @@
 #pragma once
 
 // SHARED_TENSOR_DETAIL_FOR_EACH(macro, context, a, b, ...) expands to macro(context, a) macro(context, b) ...
-// by rescanning (the technique of __VA_OPT__ recursion, C++20); enough rescans for 64 names and more.
+// by rescanning (__VA_OPT__ recursion, C++20). The rescans suffice for more than 64 names.
 
 #define SHARED_TENSOR_DETAIL_PARENS ()
 #define SHARED_TENSOR_DETAIL_RESCAN(...) \

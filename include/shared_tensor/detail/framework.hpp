@@ -1,6 +1,6 @@
 #pragma once
 
-// What a module (executable or plugin) that uses a tensor framework tells the server about it.
+// Describes to the server the tensor framework that a module (executable or plugin) uses.
 
 #include <cstddef>
 #include <memory>
@@ -9,20 +9,20 @@ namespace shared_tensor::detail {
 
 struct Framework {
     const char* name;
-    const char* version;  ///< that the module was compiled against; empty: unknown
-    /// Before calls are served: so many threads at most for each thread that calls the framework.
+    const char* version;  ///< the version that the module was compiled against; empty: unknown
+    /// Called before calls are served: the framework may use `threads` threads for each thread that calls it.
     void (*prepare)(std::size_t threads);
-    /// While the result is there, this thread runs without autograd.
+    /// Turns autograd off on this thread while the result lives.
     std::shared_ptr<void> (*without_grad)();
-    /// Loads what the framework needs for GPUs: before it is asked for the first time whether it has any, since it
-    /// remembers the answer. Takes seconds. Why it cannot use them; null: it can.
+    /// Loads the framework's libraries for GPUs. Returns null, or the reason why the framework cannot use GPUs. Takes
+    /// seconds. Call it before the framework is first asked for GPUs, since the framework remembers the answer.
     const char* (*load_cuda)();
-    /// Returns memory of GPUs that the framework keeps for later tensors to the driver. After load_cuda() only; may
-    /// throw.
+    /// Returns unused GPU memory from the framework's cache to the driver. Only after load_cuda(); may throw.
     void (*release_memory)();
 };
 
-/// Of this module; null where it uses none. Hidden, so that the dynamic linker never merges those of two modules.
+/// This module's framework; null if it uses none. Hidden, so that the dynamic linker does not merge the variables of
+/// two modules.
 [[gnu::visibility("hidden")]] inline const Framework* framework = nullptr;
 
 }  // namespace shared_tensor::detail

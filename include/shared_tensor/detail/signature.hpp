@@ -1,6 +1,6 @@
 #pragma once
 
-// What a callable takes and returns, and how its arguments are kept between reading and calling.
+// The parameter and result types of a callable, and the types in which its arguments are stored before the call.
 
 #include <functional>
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace shared_tensor::detail {
 
-/// A function known at compile time, as an object.
+/// A callable object for a function that is known at compile time.
 template <auto Fn>
 struct StaticCallable {
     template <class... Args>
@@ -73,7 +73,7 @@ struct StoredType<std::span<const T>> {
     using Type = std::vector<T>;
 };
 
-/// One parameter of a shared function: the rules, in words, for those who break them.
+/// The rules for a parameter of a shared function, as compile errors.
 template <class P>
 struct Parameter {
     using Stored = typename StoredType<std::remove_cvref_t<P>>::Type;
@@ -92,7 +92,8 @@ struct Parameter {
 template <class R>
 struct ResultRules {
     using Stored = std::remove_cvref_t<R>;
-    static_assert(!kIsStream<Stored>, "SHARE: a stream is no result: take a Writer as a parameter and write to it");
+    static_assert(!kIsStream<Stored>,
+                  "SHARE: a stream cannot be a result: take a Writer as a parameter and write to it");
     static_assert(!std::is_pointer_v<Stored>,
                   "SHARE: a function that returns a pointer cannot be shared: return the value");
     static_assert(
@@ -101,8 +102,8 @@ struct ResultRules {
         "(<shared_tensor/struct.hpp>) or <shared_tensor/json.hpp>; for at::Tensor include <shared_tensor/torch.hpp>");
 };
 
-/// Hands a stored argument over as the parameter wants it: moved where it is taken by value or rvalue. A stream can
-/// be taken by reference.
+/// Passes a stored argument to a parameter of type P: moved if P is a value or an rvalue reference. A stream may be
+/// passed by reference.
 template <class P, class Stored>
 decltype(auto) pass(Stored& stored) {
     if constexpr (kIsStream<Stored> && std::is_lvalue_reference_v<P>) {
@@ -118,8 +119,8 @@ decltype(auto) pass(Stored& stored) {
 
 namespace shared_tensor {
 
-/// A member function with its object, for registry.add("name", member(object, &Type::method)). `object` is a pointer or
-/// a std::shared_ptr; a plain pointer must outlive the registry.
+/// Binds a member function to its object: registry.add("name", member(object, &Type::method)). `object` is a pointer or
+/// a std::shared_ptr. The object of a plain pointer must outlive the registry.
 template <class Object, class R, class C, class... P>
 auto member(Object object, R (C::*method)(P...)) {
     return [object = std::move(object), method](P... args) -> R {

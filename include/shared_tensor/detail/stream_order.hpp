@@ -1,6 +1,6 @@
 #pragma once
 
-// Streams of a GPU, for headers that are compiled without CUDA's: the driver's functions by name.
+// CUDA streams for headers that are compiled without CUDA's headers: the driver's functions are looked up by name.
 
 #include <dlfcn.h>
 
@@ -21,7 +21,7 @@ struct StreamDriver {
     int (*destroy)(void*);
     int (*is_capturing)(void*, int*);
 
-    /// Throws std::runtime_error where there is no driver.
+    /// Throws std::runtime_error if there is no driver.
     static const StreamDriver& of_process() {
         static const StreamDriver kDriver;
         return kDriver;
@@ -47,15 +47,15 @@ private:
     }
 };
 
-/// Whether what the stream is given is recorded for a CUDA graph, and not run. Null is the default stream, which never
-/// is. Throws std::runtime_error.
+/// Whether the stream records its work for a CUDA graph instead of running it. Null is the default stream, which never
+/// records. Throws std::runtime_error if there is no driver.
 inline bool is_capturing(void* stream) {
     int is = 0;
     return stream != nullptr && StreamDriver::of_process().is_capturing(stream, &is) == 0 && is != 0;
 }
 
-/// Work that `after` is given from now on comes after all that `before` was given; null is the default stream. Does not
-/// block. Throws std::runtime_error.
+/// Orders two streams: later work of `after` starts when all earlier work of `before` is done. Null is the default
+/// stream. Does not block. Throws std::runtime_error if the driver fails or is missing.
 inline void order_streams(int device, void* before, void* after) {
     if (before == after) return;
     const auto check = [](int error, const char* what) {
@@ -65,7 +65,7 @@ inline void order_streams(int device, void* before, void* after) {
     int handle = 0;
     void *context = nullptr, *event = nullptr, *popped = nullptr;
     check(driver.device_get(&handle, device), "cuDeviceGet");
-    check(driver.retain(&context, handle), "cuDevicePrimaryCtxRetain");  // kept: it is in use
+    check(driver.retain(&context, handle), "cuDevicePrimaryCtxRetain");  // not released: others use it
     check(driver.push(context), "cuCtxPushCurrent");
     constexpr unsigned kNoTiming = 2;
     int error = driver.create(&event, kNoTiming);
