@@ -63,7 +63,7 @@ struct Shower {
     }
 };
 
-// The member that an option sets: its name and its address.
+// What an option sets: the member's name and where it lies.
 // NOLINTBEGIN(bugprone-macro-parentheses): a member cannot stand in parentheses
 #define MEMBER(path) #path, &options.path
 #define COUNT(path, ...) \
@@ -79,8 +79,8 @@ constexpr std::size_t kMillions = 10'000'000, kBillion = 1'000'000'000;
 
 std::vector<Option> listening(ServerOptions& options) {
     return {
-        {"host", kCommon, "address (beyond loopback only with tokens); empty: no TCP", MEMBER(host)},
-        {"port", kCommon, "TCP port, by default plus RANK or LOCAL_RANK; 0: any free one", INTEGER(port, 0, 65535)},
+        {"host", kCommon, "address; beyond loopback only with tokens; empty: no TCP", MEMBER(host)},
+        {"port", kCommon, "TCP port; the default plus RANK or LOCAL_RANK; 0: any free port", INTEGER(port, 0, 65535)},
         {"unix-socket", kCommon, "path of a Unix socket to listen on as well; mode 0600", MEMBER(unix_socket)},
         {"local-socket", kCommon, "path of the channel by which memory is shared; auto; none", MEMBER(local_socket)},
         {"cuda", kCommon, "share tensors on GPUs without a copy: auto, on, off", MEMBER(cuda)},
@@ -91,10 +91,10 @@ std::vector<Option> access(ServerOptions& options) {
     return {
         {"token-file", kCommon, "lines NAME:SECRET[:admin][:allow=METHOD,PREFIX.*]; mode 0600", MEMBER(token_file)},
         {"tls-certificate", kCommon, "PEM file of the server's certificate and chain: https", MEMBER(tls.certificate)},
-        {"tls-key", kCommon, "PEM file of its key; not readable by others", MEMBER(tls.key)},
+        {"tls-key", kCommon, "PEM file of the certificate's key; not readable by others", MEMBER(tls.key)},
         {"tls-client-ca", kCommon, "PEM file of authorities: clients need a certificate", MEMBER(tls.authorities)},
         {"insecure", kCommon, "listen beyond loopback without tokens", MEMBER(insecure)},
-        {"allowed-host", kCommon, "another value that the Host header may have (repeatable)", MEMBER(allowed_hosts)},
+        {"allowed-host", kCommon, "additional value of the Host header to accept (repeatable)", MEMBER(allowed_hosts)},
         {"allowed-origin", kCommon, "origin of web pages that may call (repeatable)", MEMBER(allowed_origins)},
     };
 }
@@ -103,9 +103,9 @@ std::vector<Option> functions(ServerOptions& options) {
     return {
         {"model", kCommon, "NAME=PATH of a TorchScript or .pt2 file (repeatable)", MEMBER(models)},
         {"model-folder", kCommon, "folder of files for model.load (repeatable)", MEMBER(model_folders)},
-        {"libtorch", kCommon, "folder of the libtorch that models run on; empty: looked for", MEMBER(libtorch)},
+        {"libtorch", kCommon, "folder of the libtorch for models; empty: the server searches for it", MEMBER(libtorch)},
         {"service-name", kRare, "name of the service, for server.info", MEMBER(service_name)},
-        {"service-version", kRare, "its version, for server.info", MEMBER(service_version)},
+        {"service-version", kRare, "version of the service, for server.info", MEMBER(service_version)},
     };
 }
 
@@ -113,23 +113,24 @@ std::vector<Option> running(ServerOptions& options) {
     return {
         {"workers", kCommon, "threads that run functions; 0: max(4, cores)", COUNT(calls.pool.workers, 0, 4096)},
         {"queue", kCommon, "calls and tasks that may wait for a worker", COUNT(calls.pool.queue_limit)},
-        {"timeout", kCommon, "deadline of a call that names none", MEMBER(calls.call_timeout)},
+        {"timeout", kCommon, "deadline of a call without a deadline of its own", MEMBER(calls.call_timeout)},
         {"drain-time", kCommon, "how long calls in flight may take after SIGTERM", MEMBER(drain_time)},
         {"compression", kCommon, "codings for clients that ask, best first: zstd, gzip; none",
          MEMBER(compression.codings)},
         {"compression-level", kRare, "1 (fast) to 9 (small)", INTEGER(compression.level, 1, 9)},
-        {"torch-threads", kRare, "libtorch's threads for each thread that calls it; 0: max(1, cores / workers)",
+        {"torch-threads", kRare, "threads of libtorch for each thread that calls it; 0: max(1, cores / workers)",
          COUNT(torch_threads, 0, 4096)},
         {"cache", kCommon, "keep results of functions marked cached", MEMBER(calls.cache)},
-        {"cache-bytes", kRare, "limit of all kept results", BYTES(calls.cache_bytes)},
-        {"max-wait", kRare, "longest wait of one task.wait, task.result or tensor.watch", MEMBER(max_wait)},
-        {"max-tasks", kRare, "tasks kept", COUNT(calls.tasks.max_tasks)},
+        {"cache-bytes", kRare, "size of all kept results", BYTES(calls.cache_bytes)},
+        {"max-wait", kRare, "longest wait of one task.wait, task.result or tensor.watch request", MEMBER(max_wait)},
+        {"max-tasks", kRare, "tasks that are kept", COUNT(calls.tasks.max_tasks)},
         {"task-ttl", kRare, "how long a finished task is kept", MEMBER(calls.tasks.default_ttl)},
-        {"max-task-bytes", kRare, "results of finished tasks, host and device apart", BYTES(calls.tasks.max_bytes)},
+        {"max-task-bytes", kRare, "size of the results of finished tasks, host and device separately",
+         BYTES(calls.tasks.max_bytes)},
         {"idempotency-window", kRare, "how long a key is known after its call ended", MEMBER(calls.idempotency.window)},
         {"idempotency-bytes", kRare, "arguments and results held for idempotency keys",
          BYTES(calls.idempotency.max_bytes)},
-        {"max-streams", kRare, "calls that stream at once; each has a thread of its own, which is no worker",
+        {"max-streams", kRare, "calls that stream at the same time; each has its own thread, which is not a worker",
          COUNT(calls.max_streams, 1, 100'000)},
     };
 }
@@ -142,24 +143,26 @@ std::vector<Option> requests(ServerOptions& options) {
         {"max-body-bytes", kCommon, "binary body of a request", BYTES(http.max_body_bytes)},
         {"max-bytes-in-flight", kCommon, "bodies and copies held at once; 0: a quarter of the memory",
          BYTES(http.max_bytes_in_flight)},
-        {"max-reply-json-bytes", kRare, "JSON of an answer", BYTES(replies.max_json_bytes)},
-        {"max-reply-data-elements", kRare, "elements of a tensor that an answer writes as nested lists",
+        {"max-reply-json-bytes", kRare, "JSON of a response", BYTES(replies.max_json_bytes)},
+        {"max-reply-data-elements", kRare, "elements of a tensor that a response writes as nested lists",
          COUNT(replies.max_data_elements, 1, kBillion)},
-        {"max-connections", kCommon, "connections open at once", COUNT(http.max_connections)},
+        {"max-connections", kCommon, "connections that are open at the same time", COUNT(http.max_connections)},
         {"max-client-connections", kRare,
          "connections of one address, user or principal; 0: any number from loopback, else half of max-connections",
          COUNT(http.max_client_connections, 0)},
-        {"max-client-requests", kCommon, "requests of one client a second, on average; 0: any number",
+        {"max-client-requests", kCommon, "requests of one client per second, on average; 0: any number",
          COUNT(http.max_client_requests, 0, kBillion)},
-        {"header-timeout", kRare, "until all headers of a request have arrived", MEMBER(http.header_timeout)},
-        {"body-timeout", kRare, "until a JSON request has arrived; for a binary request, between two reads",
+        {"header-timeout", kRare, "time until the headers of a request are complete", MEMBER(http.header_timeout)},
+        {"body-timeout", kRare,
+         "time until a JSON request is complete; for a binary request the time between two reads",
          MEMBER(http.body_timeout)},
-        {"idle-timeout", kRare, "until a connection without a request is closed", MEMBER(http.idle_timeout)},
-        {"write-timeout", kRare, "until a client that reads nothing is disconnected", MEMBER(http.write_timeout)},
-        {"min-bytes-per-second", kRare, "least speed of a binary request or an answer, on average; 0: no bound",
+        {"idle-timeout", kRare, "time that a connection without a request stays open", MEMBER(http.idle_timeout)},
+        {"write-timeout", kRare, "time after which a client that reads nothing is disconnected",
+         MEMBER(http.write_timeout)},
+        {"min-bytes-per-second", kRare, "minimum rate of a binary request or a response, on average; 0: no limit",
          COUNT(http.min_bytes_per_second, 0, kBillion)},
-        {"max-web-sockets", kRare, "WebSockets open at once", COUNT(sockets.max_sockets, 1, 100'000)},
-        {"max-socket-calls", kRare, "calls of one WebSocket at once", COUNT(sockets.max_calls, 1, 10'000)},
+        {"max-web-sockets", kRare, "WebSockets that are open at the same time", COUNT(sockets.max_sockets, 1, 100'000)},
+        {"max-socket-calls", kRare, "calls of one WebSocket at the same time", COUNT(sockets.max_calls, 1, 10'000)},
     };
 }
 
@@ -172,22 +175,25 @@ std::vector<Option> memory(ServerOptions& options) {
         {"max-local-channels", kRare, "processes that share memory with the server", COUNT(shared_memory.max_channels)},
         {"max-named-bytes", kCommon, "tensors kept by name; 0: a quarter of the memory", BYTES(names.max_bytes)},
         {"max-named-tensors", kRare, "tensors and sets kept by name", COUNT(names.max_names, 1, kMillions)},
-        {"max-upload-bytes", kRare, "files of unfinished uploads; 0: a quarter of the memory",
+        {"max-upload-bytes", kRare, "size of all incomplete uploads of files; 0: a quarter of the memory",
          BYTES(uploads.max_bytes)},
-        {"max-uploads", kRare, "unfinished uploads; one client has half at most",
+        {"max-uploads", kRare, "incomplete uploads of files; one client has at most half of them",
          COUNT(uploads.max_uploads, 1, kMillions)},
-        {"upload-ttl", kRare, "end of an unfinished upload that gets no further part", MEMBER(uploads.ttl)},
-        {"max-leases", kRare, "tensors lent to clients; one client has half at most",
+        {"upload-ttl", kRare, "time after which an incomplete upload without another part is dropped",
+         MEMBER(uploads.ttl)},
+        {"max-leases", kRare, "tensors lent to clients; one client has at most half of them",
          COUNT(leases.max_leases, 1, kMillions)},
-        {"max-kept-bytes", kRare, "tensors lent to clients without a local channel; 0: a quarter of the memory",
+        {"max-kept-bytes", kRare,
+         "size of all tensors lent to clients without a local channel; 0: a quarter of the memory",
          BYTES(leases.max_kept_bytes)},
         {"lease-confirm-within", kRare,
-         "end of a lease whose client does not confirm that it has the tensor (ours do within 2 s)",
+         "time after which a lease ends if its client does not confirm it (our clients confirm within 2 s)",
          MEMBER(leases.confirm_within)},
         {"max-sessions", kRare, "sessions over HTTP, and sessions of each local channel", COUNT(sessions.max_sessions)},
-        {"session-idle", kRare, "end of an unused session, and of an unused handle without a session",
+        {"session-idle", kRare,
+         "time after which an unused session ends, or an unused handle of an object without a session",
          MEMBER(sessions.idle)},
-        {"max-objects", kRare, "handles of objects; one principal has half at most",
+        {"max-objects", kRare, "handles of objects; one principal has at most half of them",
          COUNT(objects.max_handles, 1, kMillions)},
     };
 }
@@ -197,14 +203,14 @@ std::vector<Option> memory(ServerOptions& options) {
 #undef INTEGER
 #undef BYTES
 
-/// "max-wait" becomes max_wait_ms. "timeout" keeps an older name, call_timeout_ms.
+/// "max-wait" is max_wait_ms. A call's deadline has kept the name that it had before it was an option.
 std::string info_name(const Option& option) {
     std::string name(option.name == "timeout" ? "call-timeout" : option.name);
     std::replace(name.begin(), name.end(), '-', '_');
     return std::holds_alternative<Option::Time>(option.value) ? name + "_ms" : name;
 }
 
-/// Null for an option that is not a number, and for 0, which means "no limit".
+/// Nothing of what is no number, or a number that stands for "no bound".
 struct Limit {
     static Json number(std::size_t value) { return value > 0 ? Json(value) : Json(); }
     Json operator()(Option::Count count) const { return number(*count.value); }
