@@ -84,7 +84,7 @@ int TlsSession::pipe_read(BIO* bio, char* to, int size) {
     return got.status == WireStatus::end ? 0 : -1;
 }
 
-/// Takes all bytes: seal_some() bounds their number.
+/// Takes all bytes: seal_some() and pipe_read() bound their number.
 int TlsSession::pipe_write(BIO* bio, const char* from, int size) {
     auto& pipe = *static_cast<Pipe*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);

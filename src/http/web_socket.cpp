@@ -46,7 +46,7 @@ void WebSocket::call_runner() {
     [[maybe_unused]] const ssize_t written = ::write(call_.get(), &one, sizeof one);  // fails only if a call is pending
 }
 
-// What is sent
+// Sending
 
 std::optional<std::uint64_t> WebSocket::add(bool binary, std::vector<BodyPart> parts) {
     messages_out_.fetch_add(1, std::memory_order_relaxed);
@@ -133,7 +133,7 @@ void WebSocket::write_rest(SteadyTime until) {
              wait_ready(wire_->fd(), POLLOUT, until) != 0);
 }
 
-// Threads that read in its place
+// Inline reads
 
 bool WebSocket::read_here(const std::function<bool()>& came) {
     std::unique_lock reading(reading_, std::try_to_lock);
@@ -181,7 +181,7 @@ void WebSocketTurns::before_wait(const std::function<bool()>& came) {
     if (!socket_->read_here(came)) turns_ = 0;
 }
 
-// What comes, and when the peer has had its time
+// Receiving, and the deadlines of the peer
 
 /// After the end no message is handed over, since a message before it may be lost.
 void WebSocket::step(bool readable) {
