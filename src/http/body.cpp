@@ -11,11 +11,11 @@ namespace shared_tensor::http {
 
 namespace {
 
-constexpr std::chrono::milliseconds kLingerAtMost{20};  // see Wire::set_linger; what a blocking read may overshoot
-constexpr std::size_t kFirstBuffer = 64 << 10;          // of a body whose length is not known
+constexpr std::chrono::milliseconds kLingerAtMost{20};  // the longest that Wire::Wait::linger may take
+constexpr std::size_t kFirstBuffer = 64 << 10;          // of a body of unknown length
 
-/// Up to `size` bytes as soon as some are there, first from `input`, then straight from the socket. `again`: none came
-/// in time.
+/// Reads up to `size` bytes as soon as some are there, first from `input`, then from the socket without a copy.
+/// `again`: none came in time.
 WireResult read_some(Wire& wire, InputBuffer& input, char* to, std::size_t size, Pace& pace) {
     if (!input.empty()) {
         const std::size_t there = std::min(size, input.size());
@@ -24,7 +24,7 @@ WireResult read_some(Wire& wire, InputBuffer& input, char* to, std::size_t size,
         return {WireStatus::ok, there};
     }
     while (true) {
-        // One system call where the bytes come soon; where time is short, or they do not, the exact wait of ppoll.
+        // One system call if the bytes come soon. ppoll, whose wait is exact, if they do not or if time is short.
         const auto deadline = pace.deadline();
         const bool short_of_time = deadline - Pace::Clock::now() < kLingerAtMost;
         const WireResult got = wire.read(to, size, short_of_time ? Wire::Wait::none : Wire::Wait::linger);
@@ -35,13 +35,13 @@ WireResult read_some(Wire& wire, InputBuffer& input, char* to, std::size_t size,
 
 BodyFault fault_of(WireStatus status) { return status == WireStatus::again ? BodyFault::late : BodyFault::cut; }
 
-/// What httplib's decoder reads from. Small reads (chunk sizes, line ends) fill the buffer, large ones go straight
-/// from the socket to their place.
+/// The stream that httplib's decoder reads from. Small reads (chunk sizes, line ends) fill the buffer; large reads go
+/// from the socket to their place without a copy.
 class ChunkStream final : public httplib::Stream {
 public:
     ChunkStream(Wire& wire, InputBuffer& input, Pace& pace) : wire_(wire), input_(input), pace_(pace) {}
 
-    /// Of the last read that failed; ok: none did.
+    /// Of the last read; `ok` before the first one.
     WireStatus status() const { return status_; }
 
     ssize_t read(char* to, size_t size) override {
@@ -52,7 +52,7 @@ public:
     }
     ssize_t write(const char*, size_t) override { return -1; }
 
-    // Line readers of newer versions scan these bytes in one pass; older ones know neither: so no `override`.
+    // Newer versions of httplib call these two to read lines in one pass. Older versions lack them: so no `override`.
     // NOLINTBEGIN(modernize-use-override,clang-diagnostic-inconsistent-missing-override)
     const char* buffered_data(size_t& size) const {
         size = input_.size();
@@ -75,9 +75,8 @@ private:
         return got.status == WireStatus::ok;
     }
     bool fill() {
-        InputBuffer nothing(1);
-        char* room = input_.room();
-        const WireResult got = read_some(wire_, nothing, room, input_.room_size(), pace_);
+        char* room = input_.room();  // input_ is empty, so read_some() reads from the wire
+        const WireResult got = read_some(wire_, input_, room, input_.room_size(), pace_);
         input_.filled(got.bytes);
         return note(got);
     }
@@ -88,7 +87,7 @@ private:
     WireStatus status_ = WireStatus::ok;
 };
 
-/// The next bytes of a body whose length is not known: 0 at its end.
+/// The number of the next bytes of a body of unknown length; 0 at its end.
 using NextBytes = std::variant<std::size_t, BodyFault>;
 
 class Chunks {
@@ -121,7 +120,7 @@ private:
     std::size_t chunks_ = 0;
 };
 
-/// Calls `next(to, room)` until the end, with a buffer that grows.
+/// Calls `next(to, room)` until the end of the body, with a buffer that grows.
 template <class Next>
 std::variant<std::shared_ptr<PooledBuffer>, BodyFault> collect(const BodyLimits& limits, BufferPool& buffers,
                                                                Next next) {
@@ -133,7 +132,7 @@ std::variant<std::shared_ptr<PooledBuffer>, BodyFault> collect(const BodyLimits&
             if (limits.allow && !limits.allow(wanted)) return BodyFault::not_allowed;
             body = body != nullptr ? buffers.grow(std::move(body), wanted) : buffers.take(wanted);
         }
-        // One byte beyond the limit is read, so that a body of exactly max_bytes passes.
+        // Reads one byte beyond the limit, so that a body of exactly max_bytes passes.
         const std::size_t room = std::min(body->capacity() - size, limits.max_bytes - size + 1);
         const NextBytes got = next(reinterpret_cast<char*>(body->data()) + size, room);
         if (const auto* fault = std::get_if<BodyFault>(&got)) return *fault;

@@ -12,7 +12,7 @@ Pace pace_of(const ServerOptions& options, const BodyPlan& plan) {
     return Pace::until(now + options.body_timeout);
 }
 
-/// `body` with its share of the budget tied to its lifetime.
+/// Ties the shares to the lifetime of the buffer.
 std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, Shares share) {
     struct Held {
         std::shared_ptr<PooledBuffer> body;

@@ -22,7 +22,7 @@ RangeWish parse_range(std::optional<std::string_view> field, std::uint64_t size)
     const std::size_t dash = range.find('-');
     if (dash == std::string_view::npos || range.find(',') != std::string_view::npos) return {};
     const std::string_view from = range.substr(0, dash), to = range.substr(dash + 1);
-    if (from.empty()) {  // the last so many
+    if (from.empty()) {  // "-100": the last 100 bytes
         const auto count = parse_decimal(to);
         if (!count) return {};
         if (*count == 0 || size == 0) return {Kind::not_there};

@@ -15,8 +15,8 @@ struct ByteRange {
     std::uint64_t first = 0, count = 0;
 };
 
-/// What a Range field (RFC 9110, 14.2) asks for of a representation of `size` bytes. Several ranges at once, another
-/// unit and what is no range are passed over, as the RFC allows: the whole is sent.
+/// The request of a Range field (RFC 9110, 14.2) for a representation of `size` bytes. Several ranges, another unit and
+/// a malformed field are ignored, as the RFC permits: the whole is sent.
 struct RangeWish {
     enum class Kind { whole, part, not_there } kind = Kind::whole;
     ByteRange part{};
@@ -27,19 +27,19 @@ RangeWish parse_range(std::optional<std::string_view> field, std::uint64_t size)
 std::string content_range(const ByteRange& part, std::uint64_t size);
 std::string content_range_of_none(std::uint64_t size);
 
-/// A Content-Range field (RFC 9110, 14.4): "bytes 0-99/1000", "bytes 0-99/*"; "bytes */1000" has a part of 0 bytes.
+/// A Content-Range field (RFC 9110, 14.4): "bytes 0-99/1000", "bytes 0-99/*". The part of "bytes */1000" has 0 bytes.
 struct ContentRange {
     ByteRange part{};
     std::optional<std::uint64_t> size{};  ///< of the whole
 };
-/// None for what is no such field, or a part that does not lie in its whole.
+/// Nullopt for a malformed field, and for a part that is not inside the whole.
 std::optional<ContentRange> parse_content_range(std::string_view field);
 
-/// Whether the entity tag, with its quotes, is one of an If-None-Match or If-Match field: "*" or a list. `weakly`:
-/// W/"a" is "a" too.
+/// Whether an If-None-Match or If-Match field ("*" or a list) contains the entity tag. `etag` includes its quotes.
+/// `weakly`: W/"a" equals "a".
 bool names_etag(std::string_view field, std::string_view etag, bool weakly);
 
-/// That part of a body; nothing is copied.
+/// That part of a body. Copies nothing.
 std::vector<BodyPart> cut(const std::vector<BodyPart>& parts, const ByteRange& part);
 
 }  // namespace shared_tensor::http

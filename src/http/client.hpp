@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -7,37 +8,42 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "http/message.hpp"
 #include "http/tls.hpp"
+#include "util/guarded.hpp"
 
 namespace shared_tensor::http {
 
-/// Where a server is: "http://host:port", "https://host:port", or "unix:/path/to/socket" (also "http+unix:///path").
+class ClientConnection;
+
+/// The address of a server: "http://host:port", "https://host:port", or "unix:/path/to/socket" (also
+/// "http+unix:///path").
 struct Endpoint {
     std::string host;  ///< empty for a Unix socket
     int port = 0;
     std::string unix_socket;
     bool tls = false;                               ///< https
-    std::shared_ptr<const TlsClient> tls_client{};  ///< by which it is connected to; needed with https
-    /// Throws std::invalid_argument that shows the accepted forms. The port may be left out: 2537.
+    std::shared_ptr<const TlsClient> tls_client{};  ///< needed for https
+    /// Throws std::invalid_argument that shows the accepted forms. The default port is 2537.
     static Endpoint parse(std::string_view url);
     std::string url() const;
-    /// What the Host header says: "127.0.0.1:2537", "[::1]:2537", "localhost" for a Unix socket.
+    /// The value of the Host header: "127.0.0.1:2537", "[::1]:2537", "localhost" for a Unix socket.
     std::string authority() const;
 };
 
 struct ClientOptions {
     Endpoint endpoint;
     std::size_t max_connections = 8;               ///< at once; further callers wait for one
-    std::chrono::milliseconds idle_limit{50'000};  ///< a pooled connection unused for longer is not used again
+    std::chrono::milliseconds idle_limit{50'000};  ///< a connection unused for longer is not used again
     std::chrono::milliseconds connect_timeout{5'000};
     std::size_t max_response_bytes = std::size_t{2} << 30;
 };
 
-/// The request was not sent, or not answered. `sent` tells whether the server may have seen it (then repeating it is
-/// safe only for calls that may run twice).
+/// The request was not sent, or not answered. If `sent` is true, the server may have seen it; then only a call that
+/// may run twice can be repeated.
 class TransportError : public std::runtime_error {
 public:
     enum class Kind {
@@ -54,12 +60,12 @@ public:
     bool sent;
 };
 
-/// Memory for the body of an answer, which must be as long as it.
+/// Memory for the body of an answer, exactly as long as the body.
 struct BodyPlace {
     std::span<std::byte> memory;
-    std::size_t filled = 0;  ///< of it, from its start; says after a TransportError how far the answer came
-    int status = 0;          ///< of that answer; 0: none came, or it went elsewhere
-    Headers headers{};       ///< likewise, known before its body
+    std::size_t filled = 0;  ///< bytes that arrived, also after a TransportError
+    int status = 0;          ///< of the answer that goes here; 0: none came, or it went elsewhere
+    Headers headers{};       ///< of that answer, known before its body
 };
 
 struct ClientRequest {
@@ -69,31 +75,31 @@ struct ClientRequest {
     std::string content_type = "application/json";
     std::string text;
     std::vector<BodyPart> parts;  ///< instead of text
-    BodyPlace* place = nullptr;   ///< where the body of a 2xx goes, if not into a buffer of its own; outlives send()
+    BodyPlace* place = nullptr;   ///< for the body of a 2xx, instead of a buffer of its own; outlives send()
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 };
 
 struct ClientResponse {
     int status = 0;
     Headers headers;
-    std::shared_ptr<PooledBuffer> body;  ///< empty where it went to a place
+    std::shared_ptr<PooledBuffer> body;  ///< empty if it went to a place
     std::string_view text() const;
 };
 
 /// A pool of kept-alive connections to one server. Follows no redirects. Thread safety: all methods from any thread.
 class Client {
 public:
-    explicit Client(ClientOptions options);
+    explicit Client(ClientOptions options) : options_(std::move(options)) {}
     ~Client();
 
-    /// Blocks until the answer is whole or the deadline is past. Throws TransportError. A kept-alive connection that
-    /// the server closed meanwhile is noticed and replaced before anything is sent.
+    /// Blocks until the answer is complete or the deadline is over. Throws TransportError. Notices a kept-alive
+    /// connection that the server has closed, and replaces it before it sends anything.
     ClientResponse send(const ClientRequest& request);
 
-    /// A warm buffer of at least `bytes`, as answers get them. Throws std::bad_alloc.
-    std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes);
+    /// A buffer of at least `bytes` from the pool that holds answers. Throws std::bad_alloc.
+    std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
 
-    /// Ends all waits with TransportError; later sends fail at once.
+    /// Ends all waits with TransportError. Later sends fail at once.
     void shutdown();
 
     struct Stats {
@@ -102,8 +108,29 @@ public:
     Stats stats() const;
 
 private:
-    class Impl;
-    std::unique_ptr<Impl> impl_;
+    using Time = std::chrono::steady_clock::time_point;
+    using Connection = std::shared_ptr<ClientConnection>;  // shared with shutdown(), which shuts busy ones down
+    struct Idle {
+        Connection connection;
+        Time since;
+    };
+    struct Pool {
+        std::vector<Idle> idle;  // the connection used last is used next
+        std::unordered_set<Connection> busy;
+        std::size_t taken = 0;  // places of connections that are busy or being opened
+        bool shut = false;
+    };
+
+    void take_place(Time deadline);
+    Connection take_idle();
+    Connection open(Time deadline);
+    void occupy(const Connection& connection);
+    void give_back(Connection connection);
+
+    const ClientOptions options_;
+    BufferPool buffers_;
+    Guarded<Pool> pool_;
+    std::atomic<std::uint64_t> opened_{0}, reused_{0}, bytes_in_{0}, bytes_out_{0};
 };
 
 }  // namespace shared_tensor::http

@@ -16,7 +16,7 @@ namespace {
 using Kind = TransportError::Kind;
 
 constexpr std::size_t kInputBytes = 16 << 10;
-constexpr std::chrono::milliseconds kLinger{20};  // one system call waits so long for an answer, then ppoll does
+constexpr std::chrono::milliseconds kLinger{20};  // a read waits so long for an answer; then ppoll waits
 constexpr int kSwitching = 101;
 constexpr int kInterimAnswers = 16;  // "100 Continue" and its like before the real one
 
@@ -33,13 +33,6 @@ constexpr int kInterimAnswers = 16;  // "100 Continue" and its like before the r
     }
 }
 
-std::size_t body_size(const ClientRequest& request) {
-    std::size_t size = request.text.size();
-    for (const BodyPart& part : request.parts)
-        size += part.bytes.size();
-    return size;
-}
-
 void check_field(std::string_view name, std::string_view value) {
     if (is_token(name) && is_field_value(value)) return;
     refuse("a header field of the request holds characters that it must not");
@@ -53,20 +46,7 @@ void check_line(const ClientRequest& request) {
         refuse("the method or path of the request holds characters that it must not");
 }
 
-std::vector<iovec> places_of(std::string& head, const ClientRequest& request) {
-    std::vector<iovec> places;
-    places.reserve(2 + request.parts.size());
-    places.push_back({head.data(), head.size()});
-    // sendmsg only reads through iov_base
-    if (!request.text.empty()) places.push_back({const_cast<char*>(request.text.data()), request.text.size()});
-    for (const BodyPart& part : request.parts) {
-        if (part.bytes.empty()) continue;
-        places.push_back({const_cast<std::byte*>(part.bytes.data()), part.bytes.size()});
-    }
-    return places;
-}
-
-/// The start of an answer, as far as it has come.
+/// Whether the first bytes of an answer may be HTTP.
 bool may_be_http(std::string_view answer) {
     constexpr std::string_view kStart = "HTTP/";
     return kStart.starts_with(answer.substr(0, kStart.size()));
@@ -93,7 +73,7 @@ ClientConnection::ClientConnection(std::unique_ptr<Wire> wire, std::string autho
 
 ClientConnection::Upgraded ClientConnection::take_upgraded() { return {std::move(wire_), std::string(input_.view())}; }
 
-/// A look at the socket alone would take a word of TLS itself for one of the server's.
+/// Reads through TLS, since bytes in the socket may be a TLS message that is no data.
 bool ClientConnection::stale() {
     if (!input_.empty()) return true;
     char unasked = 0;
@@ -110,7 +90,7 @@ std::string ClientConnection::render_head(const ClientRequest& request) const {
         check_field(name, value);
         head.append(name).append(": ").append(value).append("\r\n");
     };
-    const std::size_t size = body_size(request);
+    const std::uint64_t size = request.text.size() + size_of(request.parts);
     const bool empty_by_nature =
         size == 0 && (request.method == "GET" || request.method == "HEAD" || request.method == "DELETE");
     if (!empty_by_nature) field("Content-Length", std::to_string(size));
@@ -120,20 +100,24 @@ std::string ClientConnection::render_head(const ClientRequest& request) const {
     return head.append("\r\n");
 }
 
-/// A server that refuses may answer and stop reading before it has all of a large body: look for that while waiting.
+/// A server that rejects a large body may answer and stop reading before it has all of it, so this looks for an answer.
 ClientConnection::Sent ClientConnection::wait_to_send(Deadline deadline) {
     const short ready = wait_ready(wire_->fd(), POLLOUT | POLLIN, deadline);
     if (ready == 0) throw TransportError(Kind::timeout, false, "the server did not take the request in time");
     if ((ready & POLLIN) == 0) return Sent::whole;
-    char* room = input_.room();
-    const WireResult got = wire_->read(room, input_.room_size(), Wire::Wait::none);
-    input_.filled(got.bytes);
+    const WireResult got = input_.read_from(*wire_, Wire::Wait::none);
     return got.status == WireStatus::again ? Sent::whole : Sent::answered_early;  // or the end of the connection
 }
 
 ClientConnection::Sent ClientConnection::send(const ClientRequest& request) {
-    std::string head = render_head(request);
-    std::vector<iovec> places = places_of(head, request);
+    const std::string head = render_head(request);
+    std::vector<iovec> places;
+    places.reserve(2 + request.parts.size());
+    places.push_back(place_of(head));
+    if (!request.text.empty()) places.push_back(place_of(request.text));
+    for (const BodyPart& part : request.parts) {
+        if (!part.bytes.empty()) places.push_back(place_of(part.bytes));
+    }
     std::span<iovec> left = places;
     while (true) {
         const WireResult result = wire_->write(left);
@@ -147,9 +131,7 @@ ClientConnection::Sent ClientConnection::send(const ClientRequest& request) {
 
 void ClientConnection::read_more(Deadline deadline) {
     const bool short_of_time = deadline - std::chrono::steady_clock::now() < kLinger;
-    char* room = input_.room();
-    const WireResult got = wire_->read(room, input_.room_size(), short_of_time ? Wire::Wait::none : Wire::Wait::linger);
-    input_.filled(got.bytes);
+    const WireResult got = input_.read_from(*wire_, short_of_time ? Wire::Wait::none : Wire::Wait::linger);
     if (got.status == WireStatus::ok) return;
     if (got.status != WireStatus::again) fail(Kind::broken, "the server closed the connection without an answer");
     if (wait_ready(wire_->fd(), POLLIN, deadline) == 0) fail(Kind::timeout, "no answer arrived in time");
@@ -198,8 +180,8 @@ void ClientConnection::read_in_place(const ResponseFrame& frame, BodyPlace& plac
     if (fault) fail(*fault);
 }
 
-/// A request that was cut off while it was sent may have an answer all the same ("too large"). Without one, nothing
-/// can have run, since the server never had the whole of it.
+/// A request that broke while it was sent may have an answer ("too large"). If it has none, the function did not run,
+/// since the server never had the whole request.
 ResponseFrame ClientConnection::read_head_after(Sent sent, Deadline deadline) {
     if (sent != Sent::broken) return read_head(deadline);
     try {

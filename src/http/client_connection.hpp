@@ -10,27 +10,31 @@
 
 namespace shared_tensor::http {
 
-/// One connection to the server and the requests on it, one after another. One thread at a time, except shutdown().
+/// Connects to `endpoint` before `deadline`, with TLS if it says https. Throws TransportError of kind connect or
+/// timeout, or as TlsClient::connect(). Blocks; no deadline ends the look-up of a name.
+std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, std::chrono::steady_clock::time_point deadline);
+
+/// One connection to the server, for one request after another. One thread at a time, except shutdown().
 class ClientConnection {
 public:
     using Deadline = std::chrono::steady_clock::time_point;
 
     ClientConnection(std::unique_ptr<Wire> wire, std::string authority, std::size_t max_response_bytes);
 
-    /// Sends `request` and reads the answer. Throws TransportError, after which the connection is of no more use.
+    /// Sends `request` and reads the answer. Throws TransportError; the connection cannot be used after that.
     ClientResponse exchange(const ClientRequest& request, BufferPool& buffers);
 
-    /// The last answer left the connection fit for another request.
+    /// Whether the connection can be used for another request.
     bool reusable() const { return reusable_; }
-    /// The server closed it, or sent something that nobody asked for, while it was unused.
+    /// Whether the server has closed the connection, or sent something, while it was idle.
     bool stale();
     struct Upgraded {
         std::unique_ptr<Wire> wire;
-        std::string received;  ///< of the other protocol already
+        std::string received;  ///< bytes after the answer
     };
-    /// After an answer 101: the end of this connection as one of HTTP.
+    /// After an answer 101: takes the wire for the other protocol.
     Upgraded take_upgraded();
-    /// Whoever waits in exchange() comes back with TransportError. Any thread.
+    /// Ends a wait in exchange() with TransportError. Any thread.
     void shutdown() { wire_->shutdown(); }
 
     std::uint64_t bytes_in() const { return bytes_in_; }

@@ -15,8 +15,8 @@
 namespace shared_tensor::http {
 
 /// One client's connection. It is either parked (epoll waits for its next byte, the poller for its deadline) or active
-/// (one thread serves it, or closes it); only the present owner touches the plain members. It is handed over by
-/// `state`: whoever parks it stores `parked` and arms its descriptor for one event, whoever wants it calls take().
+/// (one thread serves or closes it). Only its owner accesses the plain members. `state` hands it over: the owner stores
+/// `parked` and arms the descriptor for one event; a thread that wants the connection calls take().
 class Connection : public std::enable_shared_from_this<Connection> {
 public:
     enum class State { parked, active };
@@ -29,7 +29,7 @@ public:
     Connection(std::uint64_t number, std::unique_ptr<Wire> bytes, Peer who)
         : id(number), wire(std::move(bytes)), peer(std::move(who)) {}
 
-    /// Makes the caller the owner of a parked connection; false when it is active already.
+    /// Makes the caller the owner of a parked connection. False if it is active already.
     bool take() {
         State parked = State::parked;
         return state.compare_exchange_strong(parked, State::active, std::memory_order_acq_rel);
@@ -39,23 +39,22 @@ public:
     const std::uint64_t id;
     const std::unique_ptr<Wire> wire;
     std::atomic<State> state{State::parked};
-    // Written by the owner; the poller looks at them before it takes a connection whose time is over.
+    // Written by the owner. The poller reads them before it takes a connection whose time is over.
     std::atomic<Waiting> waiting{Waiting::idle};
     std::atomic<SteadyTime> deadline{};  ///< of being parked
 
     Peer peer;
-    /// By which connections of one client are counted: its address, and its user where that is known.
-    std::string source;
-    bool trusted = true;                ///< takes no place of those for clients that have not shown who they are
-    std::shared_ptr<Budget> principal;  ///< of the client of its last request: `place` counts there
+    std::string source;                 ///< address, and user if known: the connections of each source are counted
+    bool trusted = true;                ///< else it counts as untrusted in the table, whose lock guards the change
+    std::shared_ptr<Budget> principal;  ///< counts the connections of the client of the last request: `place` is one
     Budget::Share place;
-    bool certificate_pending = true;  ///< the peer's certificate is looked at before the first request
+    bool certificate_pending = true;  ///< the peer's certificate is read before the first request
     SteadyTime head_deadline{};       ///< set by the first byte of a request
-    std::string leftover;             ///< the part of a head that was read before it was parked
+    std::string leftover;             ///< the part of a head that was read before the connection was parked
     HeadScan scan;
     bool empty_line_skipped = false;
     std::size_t goodbye_bytes = 0;
-    bool refused = false;  ///< one too many: takes no place from those that are served, and is told so
+    bool refused = false;  ///< beyond the limits: its client only gets to read why
 
     GoneWatch gone_watch;  ///< for Exchange::on_client_gone
 };

@@ -14,9 +14,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kInputBytes = 64 << 10;
-constexpr milliseconds kBetweenRequests{1};      // that a thread waits for the next connection
-constexpr std::uint32_t kSlow = 2;               // ticks of the poller that a request lasted
-constexpr std::size_t kGoodbyeBytes = 16 << 20;  // of a body that are thrown away after an answer that left it unread
+constexpr milliseconds kBetweenRequests{1};      // how long a thread waits for the next connection
+constexpr std::uint32_t kSlow = 2;               // ticks of the poller
+constexpr std::size_t kMaxSpinning = 64;         // threads that wait for the next request of their connection
+constexpr std::size_t kGoodbyeBytes = 16 << 20;  // of an unread body, that are dropped after the answer
 
 }  // namespace
 
@@ -32,7 +33,7 @@ void ConnectionServer::serve(Poller* poller) {
     thread_.keep_to_one();
 }
 
-/// Only memory that has run out throws; that must cost this connection and not the thread.
+/// An exception (no memory) ends the connection and not the thread.
 void ConnectionServer::look_at(const ReadyConnection& ready) {
     const auto connection = context_.connections.find(ready.id);
     if (connection == nullptr) return;
@@ -44,7 +45,7 @@ void ConnectionServer::look_at(const ReadyConnection& ready) {
     try {
         serve_while_busy(connection, ready.alone);
     } catch (const std::exception& error) {
-        log::error("a connection is given up: ", error.what());
+        log::error("a connection is closed after an error: ", error.what());
         connection->wire->shutdown();
         context_.connections.drop(connection);
     }
@@ -62,14 +63,13 @@ void ConnectionServer::serve_while_busy(const std::shared_ptr<Connection>& conne
     park(connection);
 }
 
-/// Whether the thread waits for the next request of this connection, or leaves it to epoll. It waits where it cannot
-/// take others meanwhile, where there are none, or where its request lasted, so that more threads take than there are
-/// cores.
+/// Whether the thread waits for the next request of this connection, instead of parking it. It waits if it serves no
+/// other connections, if no other connection was ready, or if its request took long and other threads serve the rest.
 bool ConnectionServer::may_stay(const Connection& connection, bool alone, std::uint32_t begun) {
     if (!thread_.takes() || connection.wire->holds_bytes()) return true;
     const Poller& poller = context_.poller;
     const bool surplus = poller.ticks() - begun >= kSlow && poller.takers() > Poller::cores();
-    const std::size_t most = std::min(context_.options.max_spinning, Poller::cores());
+    const std::size_t most = std::min(kMaxSpinning, Poller::cores());
     if (!surplus && !(alone && context_.spinning.load(std::memory_order_relaxed) < most)) return false;
     thread_.keep_to_one();
     return true;
@@ -83,22 +83,18 @@ void ConnectionServer::park(const std::shared_ptr<Connection>& connection) {
     context_.connections.park(connection, idle ? Connection::Waiting::idle : Connection::Waiting::head);
 }
 
-/// An idle connection is waited for a moment, since on a busy one the next request comes soon; a head in pieces is not.
+/// Waits a moment for the first byte of a request, which comes soon on a busy connection. Does not wait for the rest of
+/// a head.
 WireStatus ConnectionServer::read_more(Connection& connection) {
-    char* room = input_.room();
-    const auto read = [&](Wire::Wait wait) {
-        const WireResult got = connection.wire->read(room, input_.room_size(), wait);
-        input_.filled(got.bytes);
-        return got.status;
-    };
+    const auto read = [&](Wire::Wait wait) { return input_.read_from(*connection.wire, wait).status; };
     if (!input_.empty() || thread_.takes()) return read(Wire::Wait::none);
-    const bool may_wait = context_.spinning.fetch_add(1, std::memory_order_relaxed) < context_.options.max_spinning;
+    const bool may_wait = context_.spinning.fetch_add(1, std::memory_order_relaxed) < kMaxSpinning;
     const WireStatus status = read(may_wait ? Wire::Wait::linger : Wire::Wait::none);
     context_.spinning.fetch_sub(1, std::memory_order_relaxed);
     return status;
 }
 
-/// RFC 9112 2.2: one empty line before a request is skipped.
+/// RFC 9112 2.2: skips one empty line before a request.
 bool ConnectionServer::skip_empty_line(Connection& connection) {
     if (connection.empty_line_skipped || !input_.view().starts_with("\r\n")) return false;
     connection.empty_line_skipped = true;
@@ -106,16 +102,14 @@ bool ConnectionServer::skip_empty_line(Connection& connection) {
     return true;
 }
 
-/// Answers every request that is whole in the buffer. Keep: more bytes are needed.
+/// Answers every complete request in the buffer. After::keep: more bytes are needed.
 After ConnectionServer::serve_buffered(Connection& connection) {
-    const HeadLimits limits{context_.options.max_header_line_bytes, context_.options.max_headers,
-                            context_.options.max_head_bytes};
     while (!input_.empty()) {
         if (skip_empty_line(connection)) continue;
         const auto first = static_cast<unsigned char>(input_.view().front());
         if (!is_token_char(first) && first != '\r')
             return refuse_request(context_, thread_, connection, {400, "this is not HTTP"});
-        const auto scanned = connection.scan.advance(input_.view(), limits);
+        const auto scanned = connection.scan.advance(input_.view(), context_.options.head);
         if (const auto* fault = std::get_if<HeadFault>(&scanned))
             return refuse_request(context_, thread_, connection, *fault);
         if (std::holds_alternative<std::monostate>(scanned)) return After::keep;
@@ -143,10 +137,10 @@ void ConnectionServer::end(const std::shared_ptr<Connection>& connection, After 
     context_.connections.park(connection, Connection::Waiting::goodbye);
 }
 
-/// Throws away what the client still sends, until it has read our answer and closes.
+/// Drops the bytes that the client still sends, until it has read the answer and closes.
 void ConnectionServer::drop_unread(const std::shared_ptr<Connection>& connection) {
     input_.clear();
-    const WireResult got = connection->wire->read(input_.room(), input_.room_size(), Wire::Wait::none);
+    const WireResult got = input_.read_from(*connection->wire, Wire::Wait::none);
     connection->goodbye_bytes += got.bytes;
     const bool more = got.status == WireStatus::again || got.status == WireStatus::ok;
     if (!more || connection->goodbye_bytes > kGoodbyeBytes) return context_.connections.drop(connection);

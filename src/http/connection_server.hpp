@@ -3,18 +3,31 @@
 #include <cstdint>
 #include <memory>
 
+#include "http/head_parser.hpp"
 #include "http/input_buffer.hpp"
-#include "http/request_runner.hpp"
 #include "http/server_context.hpp"
 
 namespace shared_tensor::http {
 
-/// What a thread of the pool does: takes ready connections from the poller, one after another, and answers the requests
-/// that are there. A head that is incomplete is parked, so a client that sends byte after byte holds no thread.
-///
-/// A thread that has to wait for a request leaves the other connections to other threads, and so does one that was
-/// given the only connection that is ready. It keeps to its connection as long as requests come there without a pause,
-/// which saves the way through epoll.
+/// What to do with a connection after a request.
+enum class After {
+    keep,     ///< wait for the next request
+    close,    ///< close at once
+    goodbye,  ///< wait until the client has read the answer: closing with unread bytes could destroy it
+};
+
+/// Takes one request from its head to its answer, and blocks until the answer is written. `input` starts with the bytes
+/// after the head. An exception of the handler becomes a bare 500. Throws std::bad_alloc. (http/request_runner.cpp)
+After run_request(ServerContext& context, ServingThread& thread, Connection& connection, InputBuffer& input,
+                  RequestFrame frame);
+
+/// Answers a request without a correct head.
+After refuse_request(ServerContext& context, ServingThread& thread, Connection& connection, HeadFault fault);
+
+/// The work of a thread of the pool: takes ready connections from the poller, one after another, and answers their
+/// complete requests. Parks a connection whose head is incomplete, so a slow client holds no thread. The thread keeps a
+/// connection whose requests follow each other without a pause, which saves the way through epoll; other threads serve
+/// the other connections meanwhile.
 class ConnectionServer final : public ConnectionPool::Worker {
 public:
     explicit ConnectionServer(ServerContext& context);

@@ -10,27 +10,15 @@ namespace {
 
 using Waiting = Connection::Waiting;
 
-/// Whether the client has sent something that nobody has read yet.
+/// Whether the client has sent bytes that no thread has read yet.
 bool has_unread(const Connection& connection) {
     char byte = 0;
     return ::recv(connection.wire->fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
-/// Puts the connection into both, or, without memory, into none.
-template <class List, class Table>
-void add_to_both(List& list, Table& table, const std::shared_ptr<Connection>& connection) {
-    list.emplace(connection->id, connection);
-    try {
-        table.emplace(connection->id, connection);
-    } catch (const std::bad_alloc&) {
-        list.erase(connection->id);
-        throw;
-    }
-}
-
 }  // namespace
 
-/// Behind a proxy, and on loopback, many clients have one address.
+/// Many clients have the same address behind a proxy and on loopback.
 std::size_t ConnectionTable::most_of_source(const Peer& peer, bool loopback) const {
     if (peer.unix_socket) return options_.max_connections;
     if (options_.max_client_connections > 0) return options_.max_client_connections;
@@ -42,13 +30,13 @@ std::size_t ConnectionTable::most_untrusted() const {
     return std::max<std::size_t>(1, options_.max_connections / 4);
 }
 
-/// A client that is about to send a request is never kept out by others that have not shown who they are and send none.
+/// So untrusted clients that send nothing never keep out a client that is about to send a request.
 ConnectionTable::Place ConnectionTable::add(const std::shared_ptr<Connection>& connection, bool loopback) {
-    const bool crowded = !connection->trusted &&
-                         table_.with([&](const Table& table) { return table.untrusted.size() >= most_untrusted(); });
+    const bool crowded =
+        !connection->trusted && table_.with([&](const Table& table) { return table.untrusted >= most_untrusted(); });
     if (crowded) {
-        const auto oldest = take_oldest_silent(&Table::untrusted);
-        if (oldest == nullptr) return Place::none_for_client;  // all of them are served just now
+        const auto oldest = take_oldest_silent(false);
+        if (oldest == nullptr) return Place::none_for_client;  // all of them are being served
         drop(oldest);
     }
     const std::size_t most = most_of_source(connection->peer, loopback);
@@ -56,11 +44,8 @@ ConnectionTable::Place ConnectionTable::add(const std::shared_ptr<Connection>& c
         if (table.served >= options_.max_connections) return Place::none;
         std::size_t& of_source = table.of_source[connection->source];
         if (of_source >= most) return Place::none_for_client;
-        if (connection->trusted) {
-            table.connections.emplace(connection->id, connection);
-        } else {
-            add_to_both(table.untrusted, table.connections, connection);
-        }
+        table.connections.emplace(connection->id, connection);
+        if (!connection->trusted) ++table.untrusted;
         ++table.served;
         ++of_source;
         return Place::taken;
@@ -68,17 +53,22 @@ ConnectionTable::Place ConnectionTable::add(const std::shared_ptr<Connection>& c
 }
 
 void ConnectionTable::add_refused(const std::shared_ptr<Connection>& connection) {
-    table_.with([&](Table& table) { add_to_both(table.refused, table.connections, connection); });
+    table_.with([&](Table& table) {
+        table.connections.emplace(connection->id, connection);
+        ++table.refused;
+    });
 }
 
 bool ConnectionTable::too_many_refused() const {
     const std::size_t most = std::min(kMaxRefused, std::max<std::size_t>(4, options_.max_connections / 4));
-    return table_.with([&](const Table& table) { return table.refused.size() >= most; });
+    return table_.with([&](const Table& table) { return table.refused >= most; });
 }
 
-std::shared_ptr<Connection> ConnectionTable::take_oldest_silent(Ordered Table::*list) {
+/// Takes the oldest connection that sends nothing: a refused one, or an untrusted one.
+std::shared_ptr<Connection> ConnectionTable::take_oldest_silent(bool refused) {
     return table_.with([&](const Table& table) -> std::shared_ptr<Connection> {
-        for (const auto& [id, connection] : table.*list) {
+        for (const auto& [id, connection] : table.connections) {
+            if (refused ? !connection->refused : connection->trusted) continue;
             if (!connection->is_parked()) continue;
             if (connection->waiting.load() != Waiting::goodbye && has_unread(*connection)) continue;
             if (connection->take()) return connection;
@@ -95,8 +85,10 @@ std::shared_ptr<Connection> ConnectionTable::find(std::uint64_t id) const {
 }
 
 void ConnectionTable::trust(Connection& connection) {
-    connection.trusted = true;
-    table_.with([&](Table& table) { table.untrusted.erase(connection.id); });
+    table_.with([&](Table& table) {
+        connection.trusted = true;
+        --table.untrusted;
+    });
 }
 
 SteadyTime ConnectionTable::deadline_of(Connection& connection, Waiting waiting) const {
@@ -115,17 +107,20 @@ void ConnectionTable::park(const std::shared_ptr<Connection>& connection, Waitin
     const std::uint64_t id = connection->id;
     const int fd = connection->wire->fd();
     connection->state.store(Connection::State::parked, std::memory_order_release);
-    // From here another thread may have taken it; `connection` only keeps the descriptor from being reused.
+    // From here on another thread may own it. `connection` only keeps the number of the descriptor from being reused.
     if (!poller_.rearm(fd, id, Poller::For::request)) connection->wire->shutdown();
 }
 
 void ConnectionTable::drop(const std::shared_ptr<Connection>& connection) {
     const bool last = table_.with([&](Table& table) {
         const bool was_there = table.connections.erase(connection->id) > 0;
-        table.refused.erase(connection->id);
-        if (!was_there || connection->refused) return table.connections.empty();
+        if (!was_there) return table.connections.empty();
+        if (connection->refused) {
+            --table.refused;
+            return table.connections.empty();
+        }
         --table.served;
-        table.untrusted.erase(connection->id);
+        if (!connection->trusted) --table.untrusted;
         const auto found = table.of_source.find(connection->source);
         if (found != table.of_source.end() && --found->second == 0) table.of_source.erase(found);
         return table.connections.empty();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kAlgorithm = "xxh3-128";
 
-/// What stands behind "xxh3-128=" in a dictionary of members that are parted by commas.
+/// The text after "xxh3-128=" in a list of members with commas between them.
 std::optional<std::string_view> member_of(std::string_view field) {
     while (!field.empty()) {
         const std::string_view all = field.substr(0, field.find(','));

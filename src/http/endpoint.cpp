@@ -1,7 +1,20 @@
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
 #include <stdexcept>
 
 #include "http/client.hpp"
+#include "http/client_connection.hpp"
+#include "http/peer.hpp"
 #include "http/text.hpp"
+#include "util/check.hpp"
+#include "util/unix_listener.hpp"
 
 namespace shared_tensor::http {
 
@@ -80,15 +93,102 @@ Endpoint Endpoint::parse(std::string_view url) {
 
 std::string Endpoint::authority() const {
     if (!unix_socket.empty()) return "localhost";
-    const bool v6 = host.find(':') != std::string::npos;
-    std::string text;
-    text.append(v6 ? "[" : "").append(host).append(v6 ? "]:" : ":").append(std::to_string(port));
-    return text;
+    return host_and_port(host, port);
 }
 
 std::string Endpoint::url() const {
     std::string text = !unix_socket.empty() ? "unix:" : tls ? "https://" : "http://";
     return text.append(unix_socket.empty() ? authority() : unix_socket);
+}
+
+namespace {
+
+using Deadline = std::chrono::steady_clock::time_point;
+using Kind = TransportError::Kind;
+
+[[noreturn]] void fail(Kind kind, const Endpoint& endpoint, std::string_view why) {
+    std::string text = "cannot connect to ";
+    throw TransportError(kind, false, text.append(endpoint.url()).append(": ").append(why));
+}
+
+/// 0, or errno of what went wrong.
+int connect_before(int fd, const sockaddr* address, socklen_t size, Deadline deadline) {
+    if (::connect(fd, address, size) == 0) return 0;
+    if (errno != EINPROGRESS && errno != EINTR) return errno;
+    if (wait_ready(fd, POLLOUT, deadline) == 0) return ETIMEDOUT;
+    int error = 0;
+    socklen_t error_size = sizeof error;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &error_size) != 0) return errno;
+    return error;
+}
+
+void make_blocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK); }
+
+void tune(int fd, const addrinfo& address) {
+    const int on = 1;
+    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    sockaddr_storage peer{};
+    std::memcpy(&peer, address.ai_addr, std::min<std::size_t>(address.ai_addrlen, sizeof peer));
+    if (is_loopback(peer)) unpace_loopback(fd);
+}
+
+struct Attempt {
+    ProcessFd fd;
+    int error = 0;
+};
+
+Attempt attempt_tcp(const addrinfo& address, Deadline deadline) {
+    Attempt made;
+    made.fd =
+        ProcessFd::opened([&] { return ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+    if (!made.fd) return {ProcessFd(), errno};
+    tune(made.fd.get(), address);
+    made.error = connect_before(made.fd.get(), address.ai_addr, address.ai_addrlen, deadline);
+    if (made.error != 0) made.fd.reset();
+    return made;
+}
+
+ProcessFd connect_tcp(const Endpoint& endpoint, Deadline deadline) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICSERV;
+    addrinfo* found = nullptr;
+    const int unknown = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
+    if (unknown != 0) fail(Kind::connect, endpoint, ::gai_strerror(unknown));
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
+    int error = 0;
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+        Attempt made = attempt_tcp(*one, deadline);
+        if (made.fd) return std::move(made.fd);
+        error = made.error;
+    }
+    fail(error == ETIMEDOUT ? Kind::timeout : Kind::connect, endpoint, std::strerror(error));
+}
+
+ProcessFd connect_unix(const Endpoint& endpoint) {
+    if (endpoint.unix_socket.size() >= sizeof(sockaddr_un::sun_path)) {
+        fail(Kind::connect, endpoint, "the path is longer than 107 characters");
+    }
+    const sockaddr_un address = unix_address(endpoint.unix_socket);
+    ProcessFd fd = ProcessFd::opened([] { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+    if (!fd) fail(Kind::connect, endpoint, std::strerror(errno));
+    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+        fail(Kind::connect, endpoint, errno == EAGAIN ? "too many clients wait there already" : std::strerror(errno));
+    }
+    return fd;
+}
+
+}  // namespace
+
+std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, Deadline deadline) {
+    ProcessFd fd = endpoint.unix_socket.empty() ? connect_tcp(endpoint, deadline) : connect_unix(endpoint);
+    make_blocking(fd.get());
+    if (endpoint.tls) {
+        SHARED_TENSOR_CHECK(endpoint.tls_client != nullptr, "https needs a TlsClient");
+        return endpoint.tls_client->connect(std::move(fd), endpoint.host, deadline);
+    }
+    return std::make_unique<Wire>(std::move(fd));
 }
 
 }  // namespace shared_tensor::http

@@ -7,20 +7,20 @@
 
 namespace shared_tensor::http {
 
-/// Tells one listener that a peer is gone. Thread safety: all methods from any thread.
+/// Calls one callback when a peer is gone. Thread safety: all methods from any thread.
 class GoneWatch {
 public:
     void watch(std::function<void()> gone) {
         watch_.with([&](Watch& watch) { watch.gone = std::move(gone); });
     }
-    /// After it returned, no callback runs and none will. Blocks while one runs.
+    /// Blocks while a callback runs. No callback starts after unwatch() has returned.
     void unwatch() {
         std::function<void()> dropped;  // destroyed outside the lock
         auto watch = watch_.lock();
         dropped = std::exchange(watch->gone, nullptr);
         watch.wait([](const Watch& now) { return !now.running; });
     }
-    /// The peer is gone: calls the listener, once.
+    /// The peer is gone: calls the callback, once.
     void report() {
         auto gone = watch_.with([](Watch& watch) {
             watch.running = watch.gone != nullptr;

@@ -10,7 +10,7 @@ namespace shared_tensor::http {
 
 namespace {
 
-/// The next line without its CRLF, taken off the front of `rest`.
+/// Takes the next line off the front of `rest`, and returns it without its CRLF.
 std::string_view take_line(std::string_view& rest) {
     const std::size_t end = rest.find("\r\n");
     const std::string_view line = rest.substr(0, end);
@@ -93,8 +93,8 @@ std::variant<RequestLine, HeadFault> read_request_line(std::string_view line) {
     return parsed;
 }
 
-/// Splits the target into path and query. A full "http://host/path" must name the same host as the Host field: two
-/// different names would let each layer believe another one.
+/// Splits the target into path and query. A full "http://host/path" must name the same host as the Host field, so that
+/// a proxy and this server cannot disagree about the host.
 std::optional<HeadFault> read_target(std::string_view target, RequestHead& head) {
     constexpr std::string_view kScheme = "http://";
     if (target.size() >= kScheme.size() && same_token(target.substr(0, kScheme.size()), kScheme)) {

@@ -11,31 +11,30 @@
 
 namespace shared_tensor::http {
 
-// The strict reading of a message's head (RFC 9110, 9112). Where the RFCs let a recipient be lenient, this one refuses:
-// every leniency is a chance that a proxy in front and we disagree about where a request ends (request smuggling).
-// Pure functions, no sockets: the whole table of odd heads is tested without a server.
+// Strict reading of the head of a message (RFC 9110, 9112). Rejects input for which the RFCs permit leniency: with each
+// leniency, a proxy and this server could disagree about where a request ends (request smuggling). Pure functions.
 
 struct HeadLimits {
-    std::size_t line_bytes = 8 << 10;
-    std::size_t fields = 100;
-    std::size_t head_bytes = 64 << 10;
+    std::size_t line_bytes = 8 << 10;   ///< as in nginx and Apache
+    std::size_t fields = 100;           ///< as in Apache; clients and proxies send a few dozen
+    std::size_t head_bytes = 64 << 10;  ///< request line and fields together
 };
 
-/// Without control characters but tabs.
+/// Whether the value has no control characters except tabs.
 bool is_field_value(std::string_view value);
 
-/// Why a head is refused: the status of the answer and one sentence for people.
+/// Why a head is rejected: the status of the answer and one sentence for people.
 struct HeadFault {
     int status;
     std::string_view reason;
 };
 
-/// Looks for the end of a head that arrives in pieces, without looking at any byte twice. Bad line ends and lines
-/// that are too long are found as soon as they are there, not when the head is whole.
+/// Searches for the end of a head that arrives in pieces. Looks at each byte once. Finds bad line ends and lines that
+/// are too long before the head is complete.
 class HeadScan {
 public:
-    /// `bytes` is everything received since the head's first byte; call again with more of it.
-    /// The size of the head with its empty line, none while it is incomplete, or the fault.
+    /// `bytes` is all that was received since the head's first byte; call again with more.
+    /// Returns the size of the head with its empty line, monostate while it is incomplete, or the fault.
     std::variant<std::monostate, std::size_t, HeadFault> advance(std::string_view bytes, const HeadLimits& limits);
 
 private:
@@ -46,7 +45,7 @@ private:
     std::size_t lines_ = 0;
 };
 
-/// Where the body ends. Neither: no body (request), or until the connection closes (response).
+/// Where the body ends. Without both: a request has no body, a response ends when the connection closes.
 struct Framing {
     std::optional<std::uint64_t> length;
     bool chunked = false;
@@ -60,7 +59,7 @@ struct RequestFrame {
     bool expect_continue = false;
 };
 
-/// `head` as HeadScan measured it.
+/// `head` has the size that HeadScan returned.
 std::variant<RequestFrame, HeadFault> parse_request_head(std::string_view head);
 
 struct ResponseFrame {
@@ -70,7 +69,7 @@ struct ResponseFrame {
     bool keep_alive = true;
 };
 
-/// The text of the alternative says what is wrong with the answer.
+/// The text says what is wrong with the response.
 std::variant<ResponseFrame, std::string_view> parse_response_head(std::string_view head);
 
 }  // namespace shared_tensor::http

@@ -6,10 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "http/wire.hpp"
+
 namespace shared_tensor::http {
 
-/// Bytes that came in and are not used yet: the end of one request and perhaps the start of the next (pipelining).
-/// One thread at a time. A thread lends its buffer to the connection that it serves, so idle connections hold none.
+/// Received bytes that are not used yet: the end of one request and perhaps the start of the next (pipelining).
+/// One thread at a time. The buffer belongs to the serving thread, so idle connections have none.
 class InputBuffer {
 public:
     explicit InputBuffer(std::size_t capacity) : store_(capacity) {}
@@ -24,7 +26,7 @@ public:
     }
     void clear() { begin_ = end_ = 0; }
 
-    /// Room behind the bytes, at least one byte; moves them to the front or grows for it.
+    /// Room after the bytes, at least one byte. Moves the bytes to the front, or grows.
     char* room() {
         if (end_ == store_.size() && begin_ > 0) {
             std::memmove(store_.data(), store_.data() + begin_, size());
@@ -36,6 +38,13 @@ public:
     }
     std::size_t room_size() const { return store_.size() - end_; }
     void filled(std::size_t bytes) { end_ += bytes; }
+    /// One read of the wire into the room.
+    WireResult read_from(Wire& wire, Wire::Wait wait) {
+        char* const to = room();
+        const WireResult got = wire.read(to, room_size(), wait);
+        filled(got.bytes);
+        return got;
+    }
 
     void assign(std::string_view bytes) {
         clear();

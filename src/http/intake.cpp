@@ -1,12 +1,16 @@
 #include "http/intake.hpp"
 
-#include <sys/socket.h>
+#include <fcntl.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
+#include <utility>
 
-#include "http/head_parser.hpp"
 #include "http/response_writer.hpp"
+#include "util/check.hpp"
+#include "util/log.hpp"
 
 namespace shared_tensor::http {
 
@@ -15,6 +19,18 @@ namespace {
 using std::chrono::milliseconds;
 using Waiting = Connection::Waiting;
 
+constexpr milliseconds kRest{50};  // of a listener that failed for lack of memory or descriptors
+constexpr int kAtOnce = 64;        // clients of one listener, before the poller handles its other events
+
+/// Errors that belong to the waiting client and not to this server (accept(2)).
+bool is_the_clients(int error) {
+    static constexpr int kTheirs[] = {EINTR,     ECONNABORTED, EPROTO,       EPERM,      ENETDOWN,   ENOPROTOOPT,
+                                      EHOSTDOWN, ENONET,       EHOSTUNREACH, EOPNOTSUPP, ENETUNREACH};
+    return std::find(std::begin(kTheirs), std::end(kTheirs), error) != std::end(kTheirs);
+}
+
+UniqueFd open_spare() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
 std::vector<Listener> bind(const ServerOptions& options) {
     std::vector<Listener> listeners;
     if (!options.host.empty()) listeners.push_back(Listener::tcp(options.host, options.port));
@@ -22,10 +38,10 @@ std::vector<Listener> bind(const ServerOptions& options) {
     return listeners;
 }
 
-/// As far as the client's system takes it now.
-void write_now(Wire& wire, const std::string& words) {
-    const iovec part{const_cast<char*>(words.data()), words.size()};  // only read
-    wire.write({&part, 1});
+/// Writes what the socket takes now.
+void write_now(Wire& wire, const std::string& answer) {
+    const iovec place = place_of(answer);
+    wire.write({&place, 1});
 }
 
 }  // namespace
@@ -35,23 +51,93 @@ Intake::Intake(ServerContext& context)
       too_many_(canned(503, "too many connections; try again later")),
       no_descriptor_(canned(503, "the server has no descriptor left; try again later, or raise its limit (ulimit -n)")),
       too_slow_(canned(408, "the request's headers did not arrive in time")),
-      plain_(canned(400, "this server speaks TLS at this port: use https:// instead of http://")) {
-    auto listeners = bind(context.options);
+      plain_(canned(400, "this server speaks TLS at this port: use https:// instead of http://")),
+      spare_(open_spare()) {
+    std::vector<Listener> listeners = bind(context.options);
     port_ = listeners.front().port();
-    acceptor_ = std::make_unique<Acceptor>(std::move(listeners), context.poller);
+    resting_until_.resize(listeners.size());
+    for (std::size_t i = 0; i < listeners.size(); ++i)
+        SHARED_TENSOR_CHECK_ERRNO(context.poller.add_listener(listeners[i].fd(), i) ? 0 : -1, "epoll_ctl");
+    listeners_.with([&](std::vector<Listener>& all) { all = std::move(listeners); });
 }
 
 std::string Intake::canned(int status, std::string_view reason) const {
-    return render_response(context_.handler.fault(status, reason), {.close = true});
+    return render_response(context_.handler.fault(status, reason, nullptr), {.close = true});
 }
 
+void Intake::close() {
+    std::vector<Listener> closed;  // outside the lock
+    listeners_.with([&](std::vector<Listener>& all) { closed.swap(all); });
+}
+
+Accepted Intake::accept_one(std::size_t listener) const {
+    // Under the lock, since after close() the number of the listener's descriptor may belong to another file.
+    return listeners_.with([&](const std::vector<Listener>& all) {
+        if (listener < all.size()) return all[listener].accept();
+        errno = EAGAIN;
+        return Accepted();
+    });
+}
+
+/// Closes the spare descriptor to accept one client, answers it, and opens the spare descriptor again. False if no
+/// client was accepted.
+bool Intake::accept_by_spare(std::size_t listener) {
+    if (!spare_) spare_ = open_spare();
+    if (!spare_) return false;
+    spare_.reset();
+    Accepted accepted = accept_one(listener);
+    const bool accepted_one = static_cast<bool>(accepted.fd);
+    if (accepted_one) turn_away(*make_wire(std::move(accepted.fd), accepted.peer), no_descriptor_);
+    spare_ = open_spare();
+    return accepted_one;
+}
+
+/// False if the listener has to rest.
+bool Intake::accept_some(std::size_t listener) {
+    int failures = 0;
+    for (int i = 0; i < kAtOnce; ++i) {
+        Accepted accepted = accept_one(listener);
+        if (accepted.fd) {
+            complained_ = false;
+            welcome(std::move(accepted));
+            continue;
+        }
+        const int error = errno;
+        if (error == EAGAIN || error == EWOULDBLOCK) return true;
+        if (is_the_clients(error) && ++failures < kAtOnce / 2) continue;
+        if (!std::exchange(complained_, true)) {
+            log::warn("cannot accept connections just now (", std::strerror(error), "); trying again until it works");
+        }
+        if ((error == EMFILE || error == ENFILE) && accept_by_spare(listener)) continue;
+        return false;
+    }
+    return true;
+}
+
+/// A listener that rests is not in epoll, so its clients wait in the kernel's queue.
 void Intake::accept_from(std::size_t listener) {
-    acceptor_->accept_from(
-        listener, [this](Accepted accepted) { welcome(std::move(accepted)); },
-        [this](Accepted accepted) {
-            Counters::add(context_.counters.refused, 1);
-            turn_away(*make_wire(std::move(accepted.fd), accepted.peer), no_descriptor_);
-        });
+    if (accept_some(listener)) return;
+    listeners_.with([&](const std::vector<Listener>& all) {
+        if (listener < all.size()) context_.poller.remove(all[listener].fd());
+    });
+    resting_until_[listener] = std::chrono::steady_clock::now() + kRest;
+    context_.poller.wake();  // so that tend() returns the new time
+}
+
+SteadyTime Intake::resume_listeners(SteadyTime now) {
+    SteadyTime next = SteadyTime::max();
+    for (std::size_t i = 0; i < resting_until_.size(); ++i) {
+        SteadyTime& until = resting_until_[i];
+        if (until == SteadyTime{}) continue;
+        if (until <= now) {
+            const bool goes_on = listeners_.with([&](const std::vector<Listener>& all) {
+                return i >= all.size() || context_.poller.add_listener(all[i].fd(), i);
+            });
+            until = goes_on ? SteadyTime{} : now + kRest;
+        }
+        if (until != SteadyTime{}) next = std::min(next, until);
+    }
+    return next;
 }
 
 void Intake::welcome(Accepted accepted) {
@@ -74,7 +160,7 @@ void Intake::welcome(Accepted accepted) {
         return refuse(connection, place == Place::none);
     if (!context_.poller.add(connection->wire->fd(), connection->id, Poller::For::hangup))
         return table.drop(connection);
-    if (first) context_.poller.wake();  // deadlines are looked after while there are connections
+    if (first) context_.poller.wake();  // tend() is only called while there are connections
     connection->wire->set_linger(context_.options.spin);
     table.park(connection, Waiting::idle);
 }
@@ -85,36 +171,14 @@ std::unique_ptr<Wire> Intake::make_wire(ProcessFd fd, const Peer& peer) const {
     return tls->accept(std::move(fd), plain_);
 }
 
-bool Intake::speaks_tls(const Connection& connection) const {
-    return !connection.peer.unix_socket && context_.tls.with([](const auto& held) { return held != nullptr; });
-}
-
-/// Whether a whole request is there that is not about health. Takes nothing from what was sent.
-bool Intake::has_sent_other_request(const Connection& connection) const {
-    if (speaks_tls(connection)) return false;
-    std::array<char, 4096> bytes;
-    const ssize_t size = ::recv(connection.wire->fd(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
-    if (size <= 0) return false;
-    const std::string_view sent(bytes.data(), static_cast<std::size_t>(size));
-    const auto scanned = HeadScan().advance(sent, HeadLimits());
-    const auto* head_bytes = std::get_if<std::size_t>(&scanned);
-    if (head_bytes == nullptr) return false;
-    const auto parsed = parse_request_head(sent.substr(0, *head_bytes));
-    const auto* request = std::get_if<RequestFrame>(&parsed);
-    if (request == nullptr || request->framing.chunked) return false;
-    const bool is_whole = request->framing.length.value_or(0) <= sent.size() - *head_bytes;
-    return is_whole && !context_.handler.is_about_health(request->head);
-}
-
-/// Clients get a moment to read why, as long as not many others come. When the server is full (`may_ask`) they may send
-/// a request meanwhile: it is answered if it asks about the server's health, else with 503.
+/// Trusted clients get a moment to read the answer. If the server is full (`may_ask`), they may send a request first:
+/// a request about the server's health is answered, any other gets 503. Without that, a TLS client gets no answer,
+/// since it would need a handshake first.
 void Intake::refuse(const std::shared_ptr<Connection>& connection, bool may_ask) {
-    Counters::add(context_.counters.refused, 1);
     connection->refused = true;
-    const bool may_linger = connection->trusted && (may_ask || !speaks_tls(*connection));
-    // Whoever has asked for something else gets the same answer now: it takes no place of those that ask about health.
-    if (!may_linger || (may_ask && has_sent_other_request(*connection)) || !make_room_among_refused())
-        return turn_away(*connection->wire, too_many_);
+    const bool may_linger = connection->trusted && (may_ask || !connection->wire->is_tls());
+    if (!may_linger || !make_room_among_refused()) return turn_away(*connection->wire, too_many_);
+    Counters::add(context_.counters.refused, 1);
     ConnectionTable& table = context_.connections;
     table.add_refused(connection);
     if (!context_.poller.add(connection->wire->fd(), connection->id, Poller::For::hangup))
@@ -128,7 +192,7 @@ void Intake::refuse(const std::shared_ptr<Connection>& connection, bool may_ask)
     table.park(connection, Waiting::goodbye);
 }
 
-/// The oldest of them has had its moment. False: all of them are served just now.
+/// Ends the oldest refused connection if there are too many. False if all of them are being served.
 bool Intake::make_room_among_refused() {
     if (!context_.connections.too_many_refused()) return true;
     const auto oldest = context_.connections.take_oldest_refused();
@@ -136,32 +200,32 @@ bool Intake::make_room_among_refused() {
     return oldest != nullptr;
 }
 
-/// Waits for nothing. What the client has sent is read first: closing with bytes unread would be a reset, and its
-/// answer could be lost. Over TLS there is no answer, for it would need a handshake first.
-void Intake::turn_away(Wire& wire, const std::string& words) const {
-    write_now(wire, words);
+/// Waits for nothing. Reads what the client has sent, since closing with unread bytes would send a reset, and the
+/// client could lose the answer.
+void Intake::turn_away(Wire& wire, const std::string& answer) {
+    Counters::add(context_.counters.refused, 1);
+    write_now(wire, answer);
     wire.finish_writing();
     std::array<char, 16 << 10> unread;
     wire.read(unread.data(), unread.size(), Wire::Wait::none);
 }
 
 void Intake::expire(const std::shared_ptr<Connection>& connection) {
-    const bool is_asked = connection->waiting.load() == Waiting::head;
-    if (is_asked && !context_.draining.load(std::memory_order_relaxed))
+    const bool owes_request = connection->waiting.load() == Waiting::head;
+    if (owes_request && !context_.draining.load(std::memory_order_relaxed))
         write_now(*connection->wire, connection->refused ? too_many_ : too_slow_);
     context_.connections.drop(connection);
 }
 
 SteadyTime Intake::tend(SteadyTime now) {
-    // A deadline may be noticed so late:
     const auto& options = context_.options;
     const milliseconds shortest = std::min({options.idle_timeout, options.header_timeout, ConnectionTable::kGoodbye});
-    const milliseconds tick = std::clamp(shortest / 4, milliseconds(1), milliseconds(250));
+    const milliseconds tick = std::clamp(shortest / 4, milliseconds(1), milliseconds(250));  // a deadline may be late
     const SteadyTime next = context_.connections.empty() ? SteadyTime::max() : now + tick;
     for (const auto& connection :
          context_.connections.take_expired(now, context_.draining.load(std::memory_order_relaxed)))
         expire(connection);
-    return std::min(next, acceptor_->resume(now));
+    return std::min(next, resume_listeners(now));
 }
 
 }  // namespace shared_tensor::http

@@ -5,13 +5,13 @@
 #include <string>
 #include <vector>
 
-#include "http/acceptor.hpp"
+#include "http/listener.hpp"
 #include "http/server_context.hpp"
 
 namespace shared_tensor::http {
 
-/// What becomes of clients that connect: each gets a place, or reads why it gets none. One thread at a time, the
-/// poller's, except close().
+/// Accepts clients. Each gets a place in the table of connections, or an answer that says why it gets none.
+/// Thread safety: close() and port() from any thread, the rest from the poller's thread.
 class Intake {
 public:
     /// Binds the addresses of the options. Throws std::system_error that names the address.
@@ -19,26 +19,32 @@ public:
 
     int port() const { return port_; }  ///< the bound TCP port, 0 without one
     void accept_from(std::size_t listener);
-    /// Ends connections whose time is over, and lets listeners go on; when it wants to be called again.
+    /// Ends connections whose time is over, and lets listeners go on. Returns when to call it again.
     SteadyTime tend(SteadyTime now);
-    void close() { acceptor_->close(); }
+    /// Closes the listeners; removes the file of a Unix socket.
+    void close();
 
 private:
     std::string canned(int status, std::string_view reason) const;
+    bool accept_some(std::size_t listener);
+    Accepted accept_one(std::size_t listener) const;
+    bool accept_by_spare(std::size_t listener);
+    SteadyTime resume_listeners(SteadyTime now);
     void welcome(Accepted accepted);
     void refuse(const std::shared_ptr<Connection>& connection, bool may_ask);
-    void turn_away(Wire& wire, const std::string& words) const;
+    void turn_away(Wire& wire, const std::string& answer);
     bool make_room_among_refused();
     void expire(const std::shared_ptr<Connection>& connection);
     std::unique_ptr<Wire> make_wire(ProcessFd fd, const Peer& peer) const;
-    bool speaks_tls(const Connection& connection) const;
-    bool has_sent_other_request(const Connection& connection) const;
 
     ServerContext& context_;
     // Answers that are written without waiting:
     const std::string too_many_, no_descriptor_, too_slow_, plain_;
+    Guarded<std::vector<Listener>> listeners_;
+    std::vector<SteadyTime> resting_until_;  // of each listener; SteadyTime{}: it does not rest
+    UniqueFd spare_;                         // closed to accept one client when no descriptor is left
+    bool complained_ = false;
     int port_ = 0;
-    std::unique_ptr<Acceptor> acceptor_;
     std::uint64_t next_id_ = 0;
 };
 

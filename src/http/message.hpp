@@ -17,7 +17,7 @@
 
 namespace shared_tensor::http {
 
-/// Header fields in the order received; names compare without case.
+/// Header fields in the order received. Names compare without case.
 class Headers {
 public:
     void add(std::string name, std::string value) { fields_.emplace_back(std::move(name), std::move(value)); }
@@ -28,7 +28,7 @@ public:
         }
         return std::nullopt;
     }
-    /// How often the name occurs: a field that may come once only is rejected when it comes twice.
+    /// How often the name occurs. Some fields must not occur twice.
     std::size_t count(std::string_view name) const {
         const auto is_named = [&](const auto& field) { return same_token(field.first, name); };
         return static_cast<std::size_t>(std::count_if(fields_.begin(), fields_.end(), is_named));
@@ -40,24 +40,24 @@ private:
     std::vector<std::pair<std::string, std::string>> fields_;
 };
 
-/// Who the other side is by its certificate.
+/// The peer's identity by its certificate.
 struct PeerCertificate {
     std::string name;      ///< the subject's common name, else "sha256:FINGERPRINT"
-    bool is_good = false;  ///< signed by an authority that was asked for, and valid today
+    bool is_good = false;  ///< valid today, and signed by one of the configured authorities
 };
 
-/// Who is at the other end, as the kernel knows it.
+/// The other end of a connection, as the kernel knows it.
 struct Peer {
     std::string ip;  ///< empty for a Unix socket
     int port = 0;
     bool unix_socket = false;
-    std::optional<std::uint32_t> uid;  ///< SO_PEERCRED, or sock_diag for loopback TCP; none when it can't be known
-    int uid_error = 0;                 ///< errno, where the kernel could not be asked for `uid` just now
+    std::optional<std::uint32_t> uid;  ///< SO_PEERCRED, or sock_diag for loopback TCP; none if it is not known
+    int uid_error = 0;                 ///< errno, if the kernel could not be asked for `uid` just now
     std::optional<std::int32_t> pid;   ///< SO_PEERCRED only
-    std::optional<PeerCertificate> certificate{};  ///< of a client that showed one over TLS
+    std::optional<PeerCertificate> certificate{};  ///< of a client that sent one over TLS
 };
 
-/// A request as far as its headers go.
+/// A request without its body.
 struct RequestHead {
     std::string method;  ///< "POST"
     std::string path;    ///< decoded, without the query
@@ -66,18 +66,18 @@ struct RequestHead {
     Peer peer;
 };
 
-/// What a handler found out when it admitted a request (Handler::admit), for itself when it handles the request.
+/// Base of the data that a handler attaches to a request in Handler::admit() and gets back in handle().
 class Admission {
 public:
     virtual ~Admission() = default;
 };
 
-/// A request whose body was read whole into a pooled buffer (64-byte aligned, its size() is the body's size).
-/// The buffer may be kept beyond the request: it returns to its pool with its last owner.
+/// A request with its whole body in a pooled buffer (64-byte aligned; size() is the size of the body).
+/// The buffer may be kept beyond the request. It returns to its pool with its last owner.
 struct Request {
     RequestHead head;
     std::shared_ptr<PooledBuffer> body;
-    std::shared_ptr<const Admission> admission{};  ///< as the handler gave it in the BodyPlan
+    std::shared_ptr<const Admission> admission{};  ///< from the BodyPlan
     std::string_view text() const {
         return body ? std::string_view(reinterpret_cast<const char*>(body->data()), body->size()) : std::string_view();
     }
@@ -86,7 +86,15 @@ struct Request {
 using shared_tensor::BodyPart;
 using shared_tensor::BodySource;
 
-/// Calls `use` with one piece of them after another, of bounded size where they have to be made, until it is false.
+/// The size of a body in bytes.
+inline std::uint64_t size_of(std::span<const BodyPart> parts) {
+    std::uint64_t size = 0;
+    for (const BodyPart& part : parts)
+        size += part.size();
+    return size;
+}
+
+/// Calls `use` for one piece of the body after another, until `use` returns false. Pieces have a bounded size.
 template <class Use>
 bool for_each_piece(const std::vector<BodyPart>& parts, Use use) {
     constexpr std::size_t kPiece = std::size_t{1} << 20;
@@ -105,7 +113,7 @@ bool for_each_piece(const std::vector<BodyPart>& parts, Use use) {
     return true;
 }
 
-/// An answer: either `text`, or `parts` written one after another (Content-Length is their sum), never both.
+/// An answer. Its body is either `text`, or `parts` one after another, never both.
 struct Response {
     int status = 200;
     Headers headers;

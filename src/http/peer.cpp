@@ -36,7 +36,7 @@ void set_end(const sockaddr_storage& address, __be32* ip, __be16& port) {
     }
 }
 
-/// The exact socket whose own end is `peer` and whose other end is `local`: the client's, seen from its side.
+/// Asks for the client's socket: its own end is `peer`, its other end is `local`.
 Query make_query(const sockaddr_storage& peer, const sockaddr_storage& local) {
     Query query{};
     query.header.nlmsg_len = sizeof query;
@@ -51,7 +51,7 @@ Query make_query(const sockaddr_storage& peer, const sockaddr_storage& local) {
     return query;
 }
 
-/// An orphan (closed by its process) and a socket in TIME_WAIT have no inode and are reported with uid 0.
+/// Nullopt for a socket that its process has closed, and for one in TIME_WAIT: the kernel reports them with uid 0.
 std::optional<std::uint32_t> owner_of(const inet_diag_msg& found, const Query& asked) {
     const bool alive =
         found.idiag_state == kEstablished || found.idiag_state == kFinWait1 || found.idiag_state == kFinWait2;
@@ -64,7 +64,7 @@ std::optional<std::uint32_t> owner_of(const inet_diag_msg& found, const Query& a
 
 UniqueFd open_netlink() { return UniqueFd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)); }
 
-/// The kernel answers within sendto(), so there is nothing to wait for. Answers to earlier questions are passed over.
+/// Does not wait, since the kernel answers within sendto(). Skips answers to earlier questions.
 PeerUsers::User read_answer(int netlink, const Query& query) {
     while (true) {
         alignas(nlmsghdr) std::array<char, 4096> buffer{};

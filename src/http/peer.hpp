@@ -11,16 +11,16 @@
 
 namespace shared_tensor::http {
 
-/// Who connected over a Unix socket: uid and pid of the process that called connect(), from the kernel.
+/// The peer of a Unix socket: uid and pid of the process that called connect(), from the kernel.
 Peer unix_peer(int fd);
 
-/// Address and port of a TCP peer; the uid is not looked up yet.
+/// Address and port of a TCP peer, without its uid.
 Peer tcp_peer(const sockaddr_storage& address);
 
 bool is_loopback(const sockaddr_storage& address);
 
-/// Some machines pace even loopback (congestion control bbr), so that big bodies take twice as long: choose reno for
-/// this connection where the kernel allows it.
+/// Chooses the congestion control reno for this connection, if the kernel allows it. Some machines use bbr, which paces
+/// even loopback, so that large bodies take twice as long.
 void unpace_loopback(int fd);
 
 /// Finds the user that owns the other end of a loopback TCP connection, in the kernel's socket table (netlink
@@ -32,10 +32,10 @@ public:
 
     struct User {
         std::optional<std::uint32_t> uid;
-        int error = 0;  ///< errno, where the kernel could not be asked just now
+        int error = 0;  ///< errno, if the kernel could not be asked just now
     };
-    /// No uid when the peer is not on loopback, or has closed its end already: a socket without an owner is reported as
-    /// uid 0, which must not pass for root.
+    /// No uid if the peer is not on loopback, or has closed its end: the kernel reports a socket without an owner as
+    /// uid 0, which must not count as root.
     User of(int fd);
 
 private:

@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::uint64_t kWakeKey = ~std::uint64_t{0};
-constexpr std::uint64_t kConnectionsKey = kWakeKey - 1;  // smaller ones are listeners
+constexpr std::uint64_t kConnectionsKey = kWakeKey - 1;  // smaller keys are listeners
 constexpr std::size_t kAtOnce = 64;
 constexpr milliseconds kWatch{1};
 
@@ -42,7 +42,7 @@ int timeout_ms(SteadyTime next) {
     return static_cast<int>(std::min<std::int64_t>(left, INT_MAX));
 }
 
-/// One event that fails must not cost the others of its batch.
+/// A failed event must not end the others of its batch.
 template <class Task>
 void guarded(Task task) {
     try {
@@ -128,7 +128,7 @@ std::optional<ReadyConnection> Poller::take(milliseconds wait) {
     return read(0);
 }
 
-/// Whoever fills the queue takes from it as well, so it stays empty once the last one sees that it is.
+/// A thread that fills the queue also takes from it, so the queue stays empty once the last thread has seen it empty.
 bool Poller::leave() {
     if (has_queued()) return true;
     if (takers_.fetch_sub(1) == 1) arm_connections();

@@ -13,31 +13,31 @@
 
 namespace shared_tensor::http {
 
-/// What the poller's thread tells.
+/// Callbacks of the poller, on its thread.
 class PollerEvents {
 public:
     virtual ~PollerEvents() = default;
     virtual void on_listener(std::size_t index) = 0;
-    /// Connections are ready, and no thread takes them or those that do are too few: one more is to call take().
+    /// Connections are ready and too few threads take them: one more thread has to call take().
     virtual void on_ready() = 0;
-    /// The time came that the last on_tick asked for, or wake() was called. Answers when it wants to be called next.
+    /// Called at the time that the last call returned, and after wake(). Returns when to call it next.
     virtual SteadyTime on_tick(SteadyTime now) = 0;
 };
 
-/// A connection that can be read from, or whose peer hung up.
+/// A connection that is readable, or whose peer hung up.
 struct ReadyConnection {
     std::uint64_t id;
     bool hung_up;
-    bool alone;  ///< no other one was ready
+    bool alone;  ///< no other connection was ready
 };
 
 /// Waits for connections and listeners. Connections are armed for one event at a time (EPOLLONESHOT).
 ///
-/// Threads that serve connections take them from epoll, several at once, into a queue that all of them share: so a
-/// connection never waits behind another one that its thread cannot leave. The poller's own thread waits for listeners,
-/// and sees to it that enough threads take: it calls one where none does, and another one where connections wait while
-/// fewer threads take than there are cores, or while none of these came back for a millisecond.
-/// Thread safety: all methods from any thread; descriptors leave epoll by being closed or by remove().
+/// Threads that serve connections take several at once from epoll into a queue that all of them share. So a connection
+/// never waits behind another connection whose request takes long. The poller's own thread waits for listeners and
+/// calls a thread if no thread takes connections. It calls another thread if connections wait while fewer threads take
+/// than there are cores, or while none of them came back for a millisecond.
+/// Thread safety: all methods from any thread. Descriptors leave epoll when they are closed, or by remove().
 class Poller {
 public:
     Poller();
@@ -49,7 +49,7 @@ public:
     /// Calls on_tick soon.
     void wake();
 
-    /// False when the kernel refuses (out of memory or of watches); so do the next two.
+    /// False if the kernel has no memory or no watch left; so are add() and rearm().
     bool add_listener(int fd, std::size_t index);
     void remove(int fd);
     enum class For {
@@ -59,17 +59,18 @@ public:
     bool add(int fd, std::uint64_t id, For what);
     bool rearm(int fd, std::uint64_t id, For what);
 
-    // A thread enters, or is entered by who calls it, takes until nothing comes or it has to wait, and leaves.
+    // A thread that takes connections calls take() until nothing comes or it has to wait, and then leave(). The thread
+    // that calls it has called enter() for it.
 
     void enter() { takers_.fetch_add(1); }
-    /// The next connection; none when nothing came within `wait`.
+    /// The next connection; none if nothing came within `wait`.
     std::optional<ReadyConnection> take(std::chrono::milliseconds wait);
-    /// True: connections wait in the queue, so another thread has to be called, which has been entered already.
+    /// True: connections wait in the queue, so the caller has to call another thread; enter() was done for it.
     bool leave();
     std::size_t takers() const { return takers_.load(); }
-    /// As many threads take as long as each comes back soon.
+    /// How many threads take connections if each of them comes back soon.
     static std::size_t cores();
-    /// Counts milliseconds, roughly, while threads take.
+    /// Counts milliseconds, roughly, while threads take connections.
     std::uint32_t ticks() const { return ticks_.load(std::memory_order_relaxed); }
 
 private:
@@ -80,16 +81,16 @@ private:
     bool has_queued() const;
     bool has_ready() const;
 
-    UniqueFd watched_;      // wake_, listeners, and connections_ while no thread takes
-    UniqueFd connections_;  // epoll as well
+    UniqueFd watched_;      // epoll of wake_, the listeners, and connections_ while no thread takes
+    UniqueFd connections_;  // epoll of all connections
     UniqueFd wake_;
     Guarded<std::deque<ReadyConnection>> ready_;
     std::atomic<std::size_t> takers_{0};
     std::atomic<std::uint64_t> takes_{0};
     std::atomic<std::uint32_t> ticks_{0};
-    // The poller's thread's own:
+    // Of the poller's thread:
     bool watching_ = false;
-    SteadyTime look_{};  // at the takers again
+    SteadyTime look_{};  // when to look at the takers again
     std::uint64_t seen_takes_ = 0;
     std::jthread thread_;
 };

@@ -1,4 +1,4 @@
-#include "http/request_runner.hpp"
+#include "http/connection_server.hpp"
 
 #include <array>
 #include <charconv>
@@ -29,7 +29,7 @@ Response bare_500() {
     return response;
 }
 
-/// Runs what the room above wrote; a failure of it must not end our thread.
+/// Calls the handler. Its exceptions must not end the thread.
 template <class Task, class Result>
 Result guarded(std::string_view what, Result otherwise, Task task) {
     try {
@@ -42,23 +42,24 @@ Result guarded(std::string_view what, Result otherwise, Task task) {
     return otherwise;
 }
 
-iovec place_of(std::string_view text) { return {const_cast<char*>(text.data()), text.size()}; }  // sendmsg only reads
-
-/// One request: its connection, its thread, and the answer as far as it is written.
+/// One request: its connection, its thread, and the state of its answer.
 class RequestRun final : public Exchange {
 public:
     RequestRun(ServerContext& context, ServingThread& thread, Connection& connection)
-        : context_(context), connection_(connection), hold_(context, thread) {}
+        : context_(context), thread_(thread), connection_(connection) {}
     RequestRun(const RequestRun&) = delete;
     RequestRun& operator=(const RequestRun&) = delete;
-    ~RequestRun() override { unwatch(); }
+    ~RequestRun() override {
+        if (watching_) connection_.gone_watch.unwatch();
+        thread_.release();
+    }
 
     After run(InputBuffer& input, RequestFrame frame);
     After refuse(HeadFault fault, const RequestHead* head = nullptr);
 
     void on_client_gone(std::function<void()> gone) override;
-    bool may_take_long() override { return hold_.take(); }
-    void about_to_wait() override { hold_.about_to_wait(); }
+    bool may_take_long() override { return thread_.hold(); }
+    void about_to_wait() override { thread_.keep_to_one(); }
     bool begin(const Response& head) override;
     bool write(std::span<const BodyPart> parts) override;
 
@@ -76,18 +77,15 @@ private:
     bool write_whole(const Response& response, bool close);
     bool note(WriteOutcome outcome);
     bool send(std::vector<iovec> places);
-    void unwatch() {
-        if (std::exchange(watching_, false)) connection_.gone_watch.unwatch();
-    }
     bool draining() const { return context_.draining.load(std::memory_order_relaxed); }
     WriteLimits limits(bool may_wait);
 
     ServerContext& context_;
+    ServingThread& thread_;
     Connection& connection_;
-    ThreadHold hold_;
     bool keep_alive_ = false, http_1_0_ = false, head_only_ = false;  // as the request asks
     bool watching_ = false, begun_ = false, broken_ = false;
-    bool keeps_ = false;  // an answer that was begun
+    bool keeps_ = false;  // the connection, after an answer that was begun
 };
 
 void RequestRun::on_client_gone(std::function<void()> gone) {
@@ -106,14 +104,12 @@ bool RequestRun::begin(const Response& head) {
 }
 
 bool RequestRun::write(std::span<const BodyPart> parts) {
-    std::size_t size = 0;
+    const std::uint64_t size = size_of(parts);
+    if (size == 0) return !broken_;
     std::vector<iovec> places(1);
     for (const BodyPart& part : parts) {
-        size += part.bytes.size();
-        // sendmsg only reads it
-        if (!part.bytes.empty()) places.push_back({const_cast<std::byte*>(part.bytes.data()), part.bytes.size()});
+        if (!part.bytes.empty()) places.push_back(place_of(part.bytes));
     }
-    if (size == 0) return !broken_;
     std::string start;
     if (!http_1_0_) {
         std::array<char, 20> digits{};
@@ -127,7 +123,7 @@ bool RequestRun::write(std::span<const BodyPart> parts) {
 
 /// The end of an answer that was begun.
 After RequestRun::finish(const Response& response) {
-    if (response.status != 200) return After::close;  // cut off: it failed
+    if (response.status != 200) return After::close;  // the handler failed: the answer is cut off
     if (!http_1_0_) send({place_of("0\r\n\r\n")});
     return !broken_ && keeps_ ? After::keep : After::close;
 }
@@ -142,7 +138,7 @@ bool RequestRun::send(std::vector<iovec> places) {
 
 WriteLimits RequestRun::limits(bool may_wait) {
     return {context_.options.write_timeout, context_.options.min_bytes_per_second,
-            [this, may_wait] { return may_wait && hold_.take_to_wait(); }};
+            [this, may_wait] { return may_wait && thread_.hold_to_wait(); }};
 }
 
 bool RequestRun::note(WriteOutcome outcome) {
@@ -150,7 +146,7 @@ bool RequestRun::note(WriteOutcome outcome) {
     return outcome == WriteOutcome::done;
 }
 
-/// A thread waits for a client that reads slowly only when it can be spared, and never for one that was not admitted.
+/// Waits for a client that reads slowly only if a thread can be spared, and never for an untrusted client.
 bool RequestRun::write_whole(const Response& response, bool close) {
     const ResponseForm form{.close = close, .keep_http_1_0 = http_1_0_, .head_only = head_only_};
     std::size_t bytes_out = 0;
@@ -165,9 +161,8 @@ After RequestRun::answer(const Response& response) {
     return write_whole(response, !keep) && keep ? After::keep : After::close;
 }
 
-/// The handler refused on the headers alone. A body that is here already is skipped; one that is still to come would
-/// have to be waited for, so the connection ends instead. The connection of a client that was never admitted ends in
-/// any case.
+/// Answers a request that the handler rejected by its headers. Skips a body that is here already. If the body is still
+/// to come, or the client is untrusted, the connection ends instead.
 After RequestRun::answer_unread(InputBuffer& input, const Framing& framing, const Response& response) {
     const std::uint64_t unread = framing.length.value_or(0);
     if (connection_.trusted && !framing.chunked && unread <= input.size()) {
@@ -178,11 +173,8 @@ After RequestRun::answer_unread(InputBuffer& input, const Framing& framing, cons
 }
 
 After RequestRun::refuse(HeadFault fault, const RequestHead* head) {
-    const Response response = guarded("word a fault", bare_500(), [&] {
-        Handler& handler = context_.handler;
-        return head != nullptr ? handler.fault_behind(*head, fault.status, fault.reason)
-                               : handler.fault(fault.status, fault.reason);
-    });
+    const Response response = guarded("reject a request", bare_500(),
+                                      [&] { return context_.handler.fault(fault.status, fault.reason, head); });
     return write_whole(response, true) ? After::goodbye : After::close;
 }
 
@@ -198,7 +190,7 @@ std::optional<WebSocketPlan> RequestRun::upgrade(const RequestFrame& frame) {
     return guarded("upgrade a connection", Plan(), [&] { return context_.handler.upgrade(frame.head); });
 }
 
-/// The rest of the connection's life. What user code still holds of the socket keeps its descriptor, not its use.
+/// Serves a WebSocket to its end. If user code keeps the socket, that keeps its descriptor open.
 After RequestRun::serve_web_socket(InputBuffer& input, const RequestFrame& frame, const WebSocketPlan& plan) {
     struct Upgraded {
         std::shared_ptr<Connection> connection;
@@ -230,7 +222,7 @@ BodyResult RequestRun::receive_body(InputBuffer& input, const RequestFrame& fram
     const bool needs_length = method == "POST" || method == "PUT" || method == "PATCH";
     if (needs_length && !frame.framing.chunked && !frame.framing.length)
         return HeadFault{411, "the request needs a Content-Length"};
-    const bool hopeless = frame.framing.length.value_or(0) > plan.max_bytes;  // the client is not invited to send it
+    const bool hopeless = frame.framing.length.value_or(0) > plan.max_bytes;  // will be rejected, so gets no 100
     if (frame.expect_continue && input.empty() && !hopeless) {
         iovec line = place_of("HTTP/1.1 100 Continue\r\n\r\n");
         if (write_all(*connection_.wire, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
@@ -243,7 +235,7 @@ BodyResult RequestRun::receive_body(InputBuffer& input, const RequestFrame& fram
     }
 }
 
-/// The connection counts as one of the client's whose request was admitted. False: that client has too many.
+/// Counts the connection for the client whose request was admitted. False if that client has too many connections.
 bool RequestRun::count(const std::shared_ptr<Budget>& client) {
     if (client != nullptr && client != connection_.principal) {
         auto place = client->take(1);
@@ -256,7 +248,7 @@ bool RequestRun::count(const std::shared_ptr<Budget>& client) {
 }
 
 void RequestRun::look_at_peer() {
-    if (std::exchange(connection_.peer.uid_error, 0) != 0) {  // when it was accepted the kernel could not be asked
+    if (std::exchange(connection_.peer.uid_error, 0) != 0) {  // the kernel could not be asked at accept()
         const PeerUsers::User user = context_.users.of(connection_.wire->fd());
         connection_.peer.uid = user.uid;
         connection_.peer.uid_error = user.error;
@@ -286,7 +278,7 @@ After RequestRun::run(InputBuffer& input, RequestFrame frame) {
 
     if (const auto plan = upgrade(frame)) {
         if (!count(plan->client_connections)) return refuse(kTooMany, &frame.head);
-        if (!hold_.take_to_wait()) return refuse(kNoThread, &frame.head);
+        if (!thread_.hold_to_wait()) return refuse(kNoThread, &frame.head);
         return serve_web_socket(input, frame, *plan);
     }
     const auto verdict = admit(frame.head);
@@ -294,7 +286,7 @@ After RequestRun::run(InputBuffer& input, RequestFrame frame) {
     const auto& plan = std::get<BodyPlan>(verdict);
     if (!count(plan.client_connections)) return refuse(kTooMany, &frame.head);
     const bool body_is_here = !frame.framing.chunked && frame.framing.length.value_or(0) <= input.size();
-    if ((plan.takes_long || !body_is_here) && !hold_.take_to_wait()) return refuse(kNoThread, &frame.head);
+    if ((plan.takes_long || !body_is_here) && !thread_.hold_to_wait()) return refuse(kNoThread, &frame.head);
     auto body = receive_body(input, frame, plan);
     if (std::holds_alternative<PeerGone>(body)) return After::close;
     if (const auto* fault = std::get_if<HeadFault>(&body)) return refuse(*fault, &frame.head);

@@ -8,19 +8,19 @@
 namespace shared_tensor::http {
 
 struct ResponseForm {
-    bool close = false;          ///< say "Connection: close"
-    bool keep_http_1_0 = false;  ///< say "Connection: keep-alive", which an HTTP/1.0 client needs to hear
+    bool close = false;          ///< send "Connection: close"
+    bool keep_http_1_0 = false;  ///< send "Connection: keep-alive", which HTTP/1.0 clients need
     bool head_only = false;      ///< the answer to HEAD: the length without the body
-    enum class Body { sized, chunked, to_the_end } body = Body::sized;  ///< how its end is told
+    enum class Body { sized, chunked, to_the_end } body = Body::sized;  ///< how the client finds its end
 };
 
-/// Status line and header fields. Fields that hold control characters are left out: they could split the answer.
+/// Status line and header fields. Leaves out fields with control characters, which could split the answer.
 std::string render_response_head(const Response& response, ResponseForm form);
 
 /// The head and a text body in one string, for answers that are written without waiting.
 std::string render_response(const Response& response, ResponseForm form);
 
-/// Head and body in one system call if the socket takes them. `bytes_out` grows by what was to be written.
+/// Writes head and body, in one system call if the socket takes them. Adds their size to `bytes_out`.
 WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm form, const WriteLimits& limits,
                             std::size_t& bytes_out);
 

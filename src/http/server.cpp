@@ -17,7 +17,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kThreadIdleLimit{10'000};
-constexpr milliseconds kHandlersEnd{1'000};  // how long handlers may take to see that their connection is cut
+constexpr milliseconds kHandlersEnd{1'000};  // for handlers to return after their connections were cut
 
 std::size_t most_bytes(const ServerOptions& options) {
     if (options.max_bytes_in_flight > 0) return options.max_bytes_in_flight;
@@ -44,7 +44,7 @@ public:
     }
     ~Impl() override {
         if (stop(milliseconds(0))) return;
-        pool_.stop();  // waits for the handler that has not returned
+        pool_.stop();  // waits for handlers that have not returned
         context_.poller.stop();
     }
 
@@ -80,9 +80,9 @@ void Server::Impl::on_ready() {
     try {
         if (pool_.submit(&poller)) return;
     } catch (const std::exception& error) {  // no memory
-        log::error("connections are given up: ", error.what());
+        log::error("connections are closed after an error: ", error.what());
     }
-    // No thread will come: connections that want one are closed, handlers that wait are still told.
+    // No thread will come: closes connections that need one. Waiting handlers still learn that their clients are gone.
     while (const auto ready = poller.take(milliseconds(0))) {
         const auto connection = context_.connections.find(ready->id);
         if (connection == nullptr) continue;
@@ -109,7 +109,7 @@ bool Server::Impl::stop(milliseconds grace) {
     for (const auto& connection : table.all())
         connection->wire->shutdown();
     if (!table.wait_until_empty(std::chrono::steady_clock::now() + kHandlersEnd)) return false;
-    pool_.stop();  // the poller still tells waiting handlers that their clients are gone
+    pool_.stop();  // before the poller, which tells waiting handlers that their clients are gone
     context_.poller.stop();
     return true;
 }

@@ -26,7 +26,7 @@ struct Counters {
 /// Threads that take connections from a poller and serve them.
 using ConnectionPool = ElasticPool<Poller*>;
 
-/// What the threads that serve connections share.
+/// State that the threads of a server share.
 struct ServerContext {
     ServerContext(ServerOptions chosen, Handler& above, std::size_t max_body_bytes)
         : options(std::move(chosen)), handler(above), body_budget(max_body_bytes), tls(options.tls) {}
@@ -34,10 +34,10 @@ struct ServerContext {
     const ServerOptions options;
     Handler& handler;
     BufferPool buffers;
-    Budget body_budget;  ///< bytes of request bodies, held by requests and by whoever keeps a body longer
+    Budget body_budget;  ///< bytes of request bodies, held as long as the bodies live
     Counters counters;
     std::atomic<bool> draining{false};
-    std::atomic<std::size_t> spinning{0};
+    std::atomic<std::size_t> spinning{0};  ///< threads that wait for the next request of their connection
     Guarded<std::shared_ptr<const TlsServer>> tls;
     PeerUsers users;
     Poller poller;
@@ -45,48 +45,38 @@ struct ServerContext {
     ConnectionPool* pool = nullptr;  ///< set before the first connection comes
 };
 
-/// What one thread of the pool may do with its time. Used by that thread only.
+/// Whether a thread of the pool serves other connections besides its present one, and whether it may be busy for long.
+/// Used by that thread only.
 class ServingThread {
 public:
     explicit ServingThread(ServerContext& context) : context_(context) {}
 
-    /// The thread takes connections from the poller, as it was entered to.
+    /// The thread takes connections from the poller.
     void begin() { takes_ = true; }
-    /// From here on it keeps to the connection that it has. To be called before it waits for anything: what is ready
-    /// besides is left to other threads. Costs nothing the second time.
+    bool takes() const { return takes_; }
+    /// From here on the thread serves only the connection that it has, and other threads serve the rest. To be called
+    /// before the thread waits for anything. Costs nothing the second time.
     void keep_to_one() {
         if (!std::exchange(takes_, false) || !context_.poller.leave()) return;
         context_.pool->submit(&context_.poller);
     }
-    bool takes() const { return takes_; }
+
+    /// Asks whether one request may keep the thread busy for long, until release(). False if no thread can be spared.
+    /// Does not block.
+    bool hold() { return held_ = held_ || context_.pool->hold(); }
+    /// hold() before the thread waits.
+    bool hold_to_wait() {
+        keep_to_one();
+        return hold();
+    }
+    /// The request is over.
+    void release() {
+        if (std::exchange(held_, false)) context_.pool->release_hold();
+    }
 
 private:
     ServerContext& context_;
-    bool takes_ = false;
-};
-
-/// Leave to keep a thread busy with one request for long, given back when the request is over.
-class ThreadHold {
-public:
-    ThreadHold(ServerContext& context, ServingThread& thread) : context_(context), thread_(thread) {}
-    ThreadHold(const ThreadHold&) = delete;
-    ThreadHold& operator=(const ThreadHold&) = delete;
-    ~ThreadHold() {
-        if (held_) context_.pool->release_hold();
-    }
-    /// False when no thread can be spared. Does not block.
-    bool take() { return held_ = held_ || context_.pool->hold(); }
-    /// The same, for a thread that is about to wait.
-    bool take_to_wait() {
-        thread_.keep_to_one();
-        return take();
-    }
-    void about_to_wait() { thread_.keep_to_one(); }
-
-private:
-    ServerContext& context_;
-    ServingThread& thread_;
-    bool held_ = false;
+    bool takes_ = false, held_ = false;
 };
 
 }  // namespace shared_tensor::http

@@ -27,20 +27,14 @@ int hex_digit(char c) {
     return folded >= 'a' && folded <= 'f' ? folded - 'a' + 10 : -1;
 }
 
+/// The statuses that the server answers with.
 constexpr std::pair<int, std::string_view> kReasons[] = {
-    {100, "Continue"},
-    {101, "Switching Protocols"},
     {200, "OK"},
     {201, "Created"},
     {202, "Accepted"},
     {204, "No Content"},
     {206, "Partial Content"},
-    {301, "Moved Permanently"},
-    {302, "Found"},
-    {303, "See Other"},
     {304, "Not Modified"},
-    {307, "Temporary Redirect"},
-    {308, "Permanent Redirect"},
     {400, "Bad Request"},
     {401, "Unauthorized"},
     {403, "Forbidden"},
@@ -49,7 +43,6 @@ constexpr std::pair<int, std::string_view> kReasons[] = {
     {406, "Not Acceptable"},
     {408, "Request Timeout"},
     {409, "Conflict"},
-    {410, "Gone"},
     {411, "Length Required"},
     {412, "Precondition Failed"},
     {413, "Content Too Large"},
@@ -57,16 +50,12 @@ constexpr std::pair<int, std::string_view> kReasons[] = {
     {415, "Unsupported Media Type"},
     {416, "Range Not Satisfiable"},
     {417, "Expectation Failed"},
-    {421, "Misdirected Request"},
-    {422, "Unprocessable Content"},
     {426, "Upgrade Required"},
     {429, "Too Many Requests"},
     {431, "Request Header Fields Too Large"},
     {500, "Internal Server Error"},
     {501, "Not Implemented"},
-    {502, "Bad Gateway"},
     {503, "Service Unavailable"},
-    {504, "Gateway Timeout"},
     {505, "HTTP Version Not Supported"},
     {507, "Insufficient Storage"},
 };
@@ -165,6 +154,11 @@ std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std:
         parameters.emplace_back(std::move(*name), std::move(*value));
     }
     return parameters;
+}
+
+std::string host_and_port(const std::string& host, int port) {
+    const bool v6 = host.find(':') != std::string::npos;
+    return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
 std::string_view reason_phrase(int status) {

@@ -9,32 +9,35 @@
 
 namespace shared_tensor::http {
 
-/// RFC 9110 "token" character: what methods and header names are made of.
+/// A "token" of RFC 9110: methods and header names consist of these characters.
 bool is_token_char(unsigned char c);
 bool is_token(std::string_view text);
 
 /// Compares without case (ASCII).
 bool same_token(std::string_view a, std::string_view b);
 
-/// Without spaces and tabs at either end.
+/// Removes spaces and tabs at both ends.
 std::string_view trim(std::string_view text);
 
-/// Whether a comma-separated list (Connection, Expect) holds `token`.
+/// Whether a comma-separated list (Connection, Expect) contains `token`.
 bool list_has(std::string_view list, std::string_view token);
 
-/// 1*DIGIT, nothing else; none also when it does not fit.
+/// Digits only. Nullopt for any other text, and for a number that is too large.
 std::optional<std::uint64_t> parse_decimal(std::string_view text);
 
-/// Undoes %XX; none when a % is not followed by two hexadecimal digits or stands for a control character.
+/// Decodes %XX. Nullopt if two hexadecimal digits are missing after a %, or if they encode a control character.
 std::optional<std::string> percent_decode(std::string_view text);
 
-/// A path whose bytes but letters, digits and "-._~/" are %XX.
+/// Encodes all bytes of a path except letters, digits and "-._~/" as %XX.
 std::string percent_encode_path(std::string_view path);
 
-/// The parameters of a query ("a=1&b=%20"), decoded, in order; nothing when one cannot be decoded. '+' is no space.
+/// The decoded parameters of a query ("a=1&b=%20"), in order. Nullopt if one cannot be decoded. '+' stays '+'.
 std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std::string_view query);
 
-/// "Not Found" for 404; "Unknown" for a status without a name of its own.
+/// "127.0.0.1:2537", "[::1]:2537"
+std::string host_and_port(const std::string& host, int port);
+
+/// "Not Found" for 404; "Unknown" for a status that has no name.
 std::string_view reason_phrase(int status);
 
 }  // namespace shared_tensor::http

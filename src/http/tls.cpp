@@ -43,7 +43,7 @@ TlsContext make_context(const SSL_METHOD* method) {
     SSL_CTX_set_mode(context.get(), SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_read_ahead(context.get(), 1);
     SSL_CTX_set_default_read_buffer_len(context.get(), kReadAhead);
-    // a key with a pass phrase must be an error, and no question at some terminal
+    // A key with a pass phrase is an error. Without this callback OpenSSL would ask for it at a terminal.
     SSL_CTX_set_default_passwd_cb(context.get(), [](char*, int, int, void*) { return 0; });
     return context;
 }
@@ -103,17 +103,17 @@ bool is_address(const std::string& host) {
            ::inet_pton(AF_INET6, host.c_str(), unused.data()) == 1;
 }
 
-/// RFC 6066, section 3: an address is no server name.
+/// RFC 6066, section 3: the server name extension takes no address.
 void expect_host(SSL* ssl, const std::string& host) {
     int set = 0;
     if (is_address(host)) {
         set = X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), host.c_str());
     } else {
-        // what SSL_set_tlsext_host_name() is, without its cast; OpenSSL copies the name
+        // SSL_set_tlsext_host_name() without its C cast; OpenSSL copies the name
         SSL_ctrl(ssl, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, const_cast<char*>(host.c_str()));
         set = SSL_set1_host(ssl, host.c_str());
     }
-    if (set != 1) throw std::bad_alloc();  // any certificate would do then
+    if (set != 1) throw std::bad_alloc();  // without a host, any certificate would be accepted
 }
 
 [[noreturn]] void fail(const TlsSession& session, const std::string& host) {
@@ -134,7 +134,7 @@ std::shared_ptr<const TlsServer> TlsServer::load(const TlsOptions& files) {
     TlsContext context = make_context(TLS_server_method());
     use_identity(context.get(), files.certificate, files.key);
     SSL_CTX_set_alpn_select_cb(context.get(), &choose_http, nullptr);
-    // no tickets: a session that is taken up again would bring no certificate to look at
+    // No tickets: a resumed session has no certificate to check.
     SSL_CTX_set_num_tickets(context.get(), 0);
     SSL_CTX_set_session_cache_mode(context.get(), SSL_SESS_CACHE_OFF);
     if (!files.authorities.empty()) {
@@ -177,7 +177,7 @@ std::unique_ptr<Wire> TlsClient::connect(ProcessFd fd, const std::string& host,
     TlsSession& session = *made;
     auto wire = std::make_unique<Wire>(std::move(fd), std::move(made));
     const auto shake_hands = [&session] {
-        const NoFork meanwhile;  // a handshake takes locks of the context, which children share
+        const NoFork meanwhile;  // a handshake takes locks of the context, of which children have copies
         return session.shake_hands();
     };
     using Step = TlsSession::Step;

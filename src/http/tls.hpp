@@ -9,8 +9,7 @@
 #include "http/wire.hpp"
 #include "util/process_fd.hpp"
 
-// TLS 1.3 by OpenSSL. What is configured is read once, when it is loaded, so that a file which changes meanwhile
-// spoils nothing; connections keep what they began with.
+// TLS 1.3 by OpenSSL. Files are read once, by load(). A later change of a file has no effect on existing connections.
 
 using SSL_CTX = struct ssl_ctx_st;
 
@@ -24,12 +23,12 @@ using TlsContext = std::unique_ptr<SSL_CTX, FreeTlsContext>;
 /// The server's side. Thread safety: all methods from any thread.
 class TlsServer {
 public:
-    /// With authorities, certificates of clients are asked for, and held against these (Wire::certificate()). Throws
+    /// With authorities, the server asks clients for certificates and checks them (Wire::certificate()). Throws
     /// std::invalid_argument that names the file and what is wrong with it.
     static std::shared_ptr<const TlsServer> load(const TlsOptions& files);
 
-    /// The handshake is part of the first read()s. A client that speaks plain HTTP gets `plain_answer`, which outlives
-    /// the wire.
+    /// The first calls of read() do the handshake. A client that speaks plain HTTP gets `plain_answer`, which must
+    /// outlive the wire.
     std::unique_ptr<Wire> accept(ProcessFd fd, const std::string& plain_answer) const;
 
 private:
@@ -43,8 +42,8 @@ public:
     /// Each file may be empty. Throws std::invalid_argument that names the file and what is wrong with it.
     static std::shared_ptr<const TlsClient> load(const TlsOptions& files);
 
-    /// Shakes hands with the server at `fd`, whose certificate must be good for `host`, a name or an address. Blocks
-    /// until `deadline` at most. Throws TransportError of kind untrusted, timeout, broken or protocol.
+    /// Does the handshake with the server at `fd`. Its certificate must be valid for `host`, a name or an address.
+    /// Blocks until `deadline` at most. Throws TransportError of kind untrusted, timeout, broken or protocol.
     std::unique_ptr<Wire> connect(ProcessFd fd, const std::string& host,
                                   std::chrono::steady_clock::time_point deadline) const;
 

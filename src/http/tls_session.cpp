@@ -16,10 +16,10 @@ namespace shared_tensor::http {
 
 namespace {
 
-constexpr std::size_t kRecord = 16 << 10;         // RFC 8446, section 5.1: the most that one record holds
-constexpr std::size_t kSealedAtOnce = 128 << 10;  // encrypted before it is sent
-constexpr std::size_t kMostUnsent = 512 << 10;    // of a peer that we read from
-constexpr std::size_t kWrittenAtOnce = 1 << 20;   // then a thread that reads may have its turn
+constexpr std::size_t kRecord = 16 << 10;         // largest payload of a record (RFC 8446, section 5.1)
+constexpr std::size_t kSealedAtOnce = 128 << 10;  // encrypted bytes before a send
+constexpr std::size_t kMostUnsent = 512 << 10;    // encrypted bytes that the peer may leave while it sends
+constexpr std::size_t kWrittenAtOnce = 1 << 20;   // bytes before a thread that reads gets the lock
 
 struct FreeX509Text {
     void operator()(unsigned char* text) const { OPENSSL_free(text); }
@@ -71,7 +71,7 @@ const BIO_METHOD* TlsSession::pipe_method() {
 int TlsSession::pipe_read(BIO* bio, char* to, int size) {
     auto& pipe = *static_cast<Pipe*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
-    if (pipe.sealed.size() - pipe.sent > kMostUnsent) {  // it asks for answers, new keys above all, and takes none
+    if (pipe.sealed.size() - pipe.sent > kMostUnsent) {  // it asks for answers (new keys) and does not take them
         pipe.broken = true;
         return -1;
     }
@@ -84,7 +84,7 @@ int TlsSession::pipe_read(BIO* bio, char* to, int size) {
     return got.status == WireStatus::end ? 0 : -1;
 }
 
-/// Takes everything: who fills it looks at its size.
+/// Takes all bytes: seal_some() and pipe_read() bound their number.
 int TlsSession::pipe_write(BIO* bio, const char* from, int size) {
     auto& pipe = *static_cast<Pipe*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
@@ -112,7 +112,7 @@ TlsSession::TlsSession(SslPointer ssl, const std::string* plain_answer)
 
 TlsSession::~TlsSession() { say_goodbye(); }
 
-/// So that the other side knows that nothing was cut off.
+/// The alert close_notify: without it, the other side must assume that bytes are missing.
 void TlsSession::say_goodbye() {
     if (failed_ || pipe_.broken || SSL_is_init_finished(ssl_.get()) != 1 || std::exchange(said_goodbye_, true)) return;
     ERR_clear_error();
@@ -145,7 +145,7 @@ int TlsSession::note_bad_certificate(int is_good, X509_STORE_CTX* store) {
     auto* ssl = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
     static char mark = 1;
     SSL_set_ex_data(ssl, bad_certificate_index(), &mark);
-    ERR_clear_error();  // else SSL_get_error() takes what was found for a failure of the handshake
+    ERR_clear_error();  // else SSL_get_error() reports this error as a failed handshake
     return 1;
 }
 
@@ -159,7 +159,7 @@ std::optional<PeerCertificate> TlsSession::certificate() const {
     return PeerCertificate{is_plain_text(name) ? std::move(name) : fingerprint(certificate), is_good};
 }
 
-/// False when something is left, or the connection is broken.
+/// False if bytes are left, or the connection is broken.
 bool TlsSession::send_sealed() {
     while (pipe_.sent < pipe_.sealed.size()) {
         const iovec rest{pipe_.sealed.data() + pipe_.sent, pipe_.sealed.size() - pipe_.sent};
@@ -170,7 +170,7 @@ bool TlsSession::send_sealed() {
     }
     pipe_.sent = 0;
     if (pipe_.sealed.capacity() > kRecord) {
-        pipe_.sealed = {};  // an idle connection holds no more than it must
+        pipe_.sealed = {};  // so that idle connections hold little memory
     } else {
         pipe_.sealed.clear();
     }
@@ -184,7 +184,7 @@ bool TlsSession::seal(const void* from, std::size_t size) {
     return false;
 }
 
-/// Encrypts the next of `parts`, behind the first `skipped` bytes; small ones share a record. How many bytes.
+/// Encrypts bytes of `parts` after the first `skipped` ones, and returns how many. Small parts share a record.
 std::size_t TlsSession::seal_some(std::span<const iovec> parts, std::size_t skipped) {
     std::array<char, kRecord> gathered;
     std::size_t used = 0, done = 0;
@@ -274,7 +274,7 @@ WireResult TlsSession::read(void* to, std::size_t size, Wire::Wait wait) {
         got += static_cast<std::size_t>(some);
     } while (got < size && SSL_has_pending(ssl_.get()) == 1);
     holds_ = got == size && SSL_has_pending(ssl_.get()) == 1;
-    send_sealed();  // what the handshake says, alerts, new keys
+    send_sealed();  // messages of the handshake, alerts, new keys
     return got > 0 ? WireResult{WireStatus::ok, got} : status;
 }
 

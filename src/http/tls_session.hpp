@@ -16,37 +16,36 @@ struct FreeSsl {
 };
 using SslPointer = std::unique_ptr<SSL, FreeSsl>;
 
-/// TLS on a Wire: all that makes an encrypted connection another one than a plain one. One thread may read while
-/// another one writes.
+/// TLS on a Wire: everything in which an encrypted connection differs from a plain one. One thread may read while
+/// another thread writes.
 ///
-/// What is encrypted and did not fit into the socket waits in `sealed`, up to a bound. write() then counts the last of
-/// its bytes as not written: so its caller comes back with it, and is done only when nothing waits any more. So
-/// OpenSSL itself never has to be called again with the same bytes.
+/// Encrypted bytes that do not fit into the socket wait in `sealed`, up to a bound. Then write() does not count the
+/// last of its bytes, so its caller calls again until nothing waits. So OpenSSL never gets the same bytes twice.
 class TlsSession {
 public:
-    /// `ssl` has its side, and nothing else, behind it. `plain_answer` is for clients without TLS, null: they get none.
+    /// `ssl` knows whether it is server or client. `plain_answer` goes to clients without TLS; null: no answer.
     TlsSession(SslPointer ssl, const std::string* plain_answer);
     TlsSession(const TlsSession&) = delete;
     TlsSession& operator=(const TlsSession&) = delete;
     ~TlsSession();
-    /// Once, by the wire that it belongs to.
+    /// The wire calls this once.
     void attach(Wire& wire) { pipe_.wire = &wire; }
 
-    // As of Wire:
+    // As in Wire:
     WireResult read(void* to, std::size_t size, Wire::Wait wait);
     WireResult write(std::span<const iovec> parts);
     bool holds_bytes() const;
     bool awaits_rest() const;
     std::optional<PeerCertificate> certificate() const;
-    /// Tells the other side that no more comes.
+    /// Tells the other side that no more bytes come.
     void finish();
-    /// The other side is told nothing at the end.
+    /// Tells the other side nothing at the end.
     void abandon();
 
     /// One step of a client's handshake.
     enum class Step { done, reads, writes, failed };
     Step shake_hands();
-    /// Why the last step failed: OpenSSL's words, and whether the other side's certificate was the reason.
+    /// Why the last step failed: OpenSSL's text, and whether the other side's certificate was the reason.
     struct Failure {
         std::string text;
         bool untrusted = false;
@@ -54,17 +53,17 @@ public:
     };
     Failure failure() const;
 
-    /// Marks the certificate of the other side as bad, and goes on: the answer to its first request says so.
+    /// Marks the certificate of the other side as bad and goes on, so that the answer to a request can say so.
     static int note_bad_certificate(int is_good, X509_STORE_CTX* store);
 
 private:
-    /// What OpenSSL reads from and writes to.
+    /// The BIO that OpenSSL reads from and writes to.
     struct Pipe {
         Wire* wire = nullptr;
         Wire::Wait wait = Wire::Wait::none;  ///< of the next read
         bool ended = false, broken = false;
         std::string sealed;    ///< encrypted, not sent
-        std::size_t sent = 0;  ///< of it
+        std::size_t sent = 0;  ///< bytes of `sealed` that are sent
     };
     static int pipe_read(BIO* bio, char* to, int size);
     static int pipe_write(BIO* bio, const char* from, int size);
@@ -77,13 +76,13 @@ private:
     WireResult read_status(int result);
     void say_goodbye();
 
-    mutable std::mutex mutex_;  // of all below
+    mutable std::mutex mutex_;  // guards all below
     Pipe pipe_;
     SslPointer ssl_;
     const std::string* plain_answer_;
-    bool owed_ = false;  // the first byte that is written next is in `sealed` already
+    bool owed_ = false;  // the first byte of the next write() is in `sealed` already
     bool failed_ = false, said_goodbye_ = false, started_ = false;
-    bool holds_ = false;  // the last read was full before OpenSSL was empty
+    bool holds_ = false;  // the last read() was full, and OpenSSL has more bytes
 };
 
 }  // namespace shared_tensor::http

@@ -16,13 +16,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kCopied = 64 << 10;  // bytes of a message that is copied before it is sent
-constexpr milliseconds kHere{1};           // that a thread waits for a message in read_here()
-constexpr milliseconds kElsewhere{3};      // from its beginning, until the running thread reads again
-constexpr milliseconds kClosing{3'000};    // that our close frame, and what is before it, waits for the peer
-constexpr int kMaxPongs = 1000;            // that wait for a peer which asks for more without taking them
-constexpr int kTurns = 4;                  // that make it likely that the next one follows
-constexpr milliseconds kQuickTurn{1};      // of slower ones the threads that are woken are a small part
+constexpr std::size_t kCopied = 64 << 10;  // size of a message that send_from() copies
+constexpr milliseconds kHere{1};           // duration of an inline read
+constexpr milliseconds kElsewhere{3};      // from the start of an inline read until the running thread reads again
+constexpr milliseconds kClosing{3'000};    // for the peer to take all bytes and to answer our close frame
+constexpr int kMaxPongs = 1000;            // that wait for a peer which does not take them
+constexpr int kTurns = 4;                  // turns after which the next message is read inline
+constexpr milliseconds kQuickTurn{1};      // longest turn that counts: in a longer one the wake-ups cost little
 
 /// Milliseconds for poll(), rounded up.
 int poll_time(SteadyTime until, SteadyTime now) {
@@ -43,10 +43,10 @@ WebSocket::WebSocket(Wire& wire, Side side, WebSocketLimits limits, TakeBuffer t
 
 void WebSocket::call_runner() {
     const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(call_.get(), &one, sizeof one);  // fails only when it is called
+    [[maybe_unused]] const ssize_t written = ::write(call_.get(), &one, sizeof one);  // fails only if a call is pending
 }
 
-// What is sent
+// Sending
 
 std::optional<std::uint64_t> WebSocket::add(bool binary, std::vector<BodyPart> parts) {
     messages_out_.fetch_add(1, std::memory_order_relaxed);
@@ -59,10 +59,7 @@ bool WebSocket::send_whole(bool binary, std::vector<BodyPart> parts) {
 }
 
 bool WebSocket::send_from(std::string head, std::vector<BodyPart> parts) {
-    std::size_t size = head.size();
-    for (const BodyPart& part : parts)
-        size += part.bytes.size();
-    if (size <= kCopied) {
+    if (head.size() + size_of(parts) <= kCopied) {
         for (const BodyPart& part : parts)
             head.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
         return send(true, {text_part(std::move(head))});
@@ -89,12 +86,12 @@ WebSocketEnd WebSocket::run(const Receive& receive) {
         return *look.end;
     } catch (...) {
         outbox_.drop();
-        wire_->shutdown();  // the peer must hear of it even where somebody keeps the socket, and so its descriptor
+        wire_->shutdown();  // so that the peer learns of the end, even if the socket and its descriptor are kept
         throw;
     }
 }
 
-/// Reads what is there and hands it over, unless another thread does.
+/// Reads and hands messages over, unless another thread reads.
 WebSocket::Look WebSocket::look_at(bool readable) {
     const std::unique_lock reading(reading_, std::try_to_lock);
     if (!reading) return {};
@@ -103,17 +100,19 @@ WebSocket::Look WebSocket::look_at(bool readable) {
     return {end_, wire_->holds_bytes() ? real_clock().now() : next_time()};
 }
 
-/// Until there is something to read, which it answers, or to write, or until then. Without `until` nothing is read.
+/// Waits until there is something to read or to write, or until the time. Writes, and returns whether there is
+/// something to read. Without `until`, another thread reads.
 bool WebSocket::wait_and_write(std::optional<SteadyTime> until) {
     waits_to_read_.store(until.has_value());
     const SteadyTime now = real_clock().now();
-    const SteadyTime elsewhere = elsewhere_until_.load();             // or read_here() sees that we wait, and calls
-    const bool reads = until && (elsewhere <= now || *until <= now);  // what the wire holds is waited for by nobody
+    // Read after waits_to_read_ was set: either this sees the inline read, or read_here() sees the wait and calls.
+    const SteadyTime elsewhere = elsewhere_until_.load();
+    const bool reads = until && (elsewhere <= now || *until <= now);  // *until <= now: the wire holds bytes
     if (!reads) waits_to_read_.store(false);
     std::array<pollfd, 2> wanted{{{wire_->fd(), 0, 0}, {call_.get(), POLLIN, 0}}};
     if (reads) wanted[0].events |= POLLIN;
     if (outbox_.state().waits_for_peer) wanted[0].events |= POLLOUT;
-    if (wanted[0].events == 0) wanted[0].fd = -1;  // its end is told without being asked for
+    if (wanted[0].events == 0) wanted[0].fd = -1;  // else poll() would report the peer's end again and again
     const SteadyTime look_again = reads ? *until : elsewhere > now ? elsewhere : now + kElsewhere;
     ::poll(wanted.data(), wanted.size(), poll_time(look_again, now));
     waits_to_read_.store(false);
@@ -126,7 +125,7 @@ bool WebSocket::wait_and_write(std::optional<SteadyTime> until) {
     return (wanted[0].revents & ~POLLOUT) != 0;
 }
 
-/// What is left goes out, our close frame last, so far as the peer takes it in time.
+/// Writes the rest, with our close frame at the end, as far as the peer takes it in time.
 void WebSocket::write_rest(SteadyTime until) {
     do {
         outbox_.write(true);  // unless another thread writes already
@@ -134,23 +133,23 @@ void WebSocket::write_rest(SteadyTime until) {
              wait_ready(wire_->fd(), POLLOUT, until) != 0);
 }
 
-// Threads that read in its place
+// Inline reads
 
 bool WebSocket::read_here(const std::function<bool()>& came) {
     std::unique_lock reading(reading_, std::try_to_lock);
     if (!reading) {
-        stop_wanted_.store(true);  // the reader may not see yet what stop_reading_here() changes
+        stop_wanted_.store(true);  // the reader may set elsewhere_until_ after stop_reading_here() has cleared it
         stop_reading_here();
         return false;
     }
     const SteadyTime begin = real_clock().now();
     elsewhere_until_.store(begin + kElsewhere);
-    if (waits_to_read_.exchange(false)) call_runner();  // it is not to wake for what is read here
+    if (waits_to_read_.exchange(false)) call_runner();  // it must not wake for bytes that are read here
     const bool done = read_until(came, begin + kHere);
     const bool asked = stop_wanted_.exchange(false);
     const bool stops = asked || !done || receive_ == nullptr || wire_->holds_bytes();
     if (stops) elsewhere_until_.store(SteadyTime());
-    reading.unlock();  // before the running thread is called, which gives up where it cannot read
+    reading.unlock();  // before the call, since the running thread does not read without the lock
     if (stops || elsewhere_until_.load() == SteadyTime()) call_runner();
     return done;
 }
@@ -182,9 +181,9 @@ void WebSocketTurns::before_wait(const std::function<bool()>& came) {
     if (!socket_->read_here(came)) turns_ = 0;
 }
 
-// What comes, and when the peer has had its time
+// Receiving, and the deadlines of the peer
 
-/// After the end nothing is handed over: what comes behind a message that was lost belongs to nobody.
+/// After the end no message is handed over, since a message before it may be lost.
 void WebSocket::step(bool readable) {
     try {
         const SteadyTime now = real_clock().now();
@@ -197,7 +196,7 @@ void WebSocket::step(bool readable) {
     if (end_ || thrown_) receive_ = nullptr;
 }
 
-/// What the wire has, once and without waiting.
+/// Reads once, without waiting.
 WebSocket::MaybeEnd WebSocket::read(SteadyTime now) {
     const auto room = inbox_.room();
     const WireResult got = wire_->read(room.data(), room.size(), Wire::Wait::none);
@@ -221,29 +220,30 @@ WebSocket::MaybeEnd WebSocket::hand_over() {
             continue;
         }
         any = true;
-        if (inbox_.is_empty()) outbox_.note_received();  // where more is here the answers can go together
+        if (inbox_.is_empty()) outbox_.note_received();  // else the answers of several messages are written together
         messages_in_.fetch_add(1, std::memory_order_relaxed);
         if (!ends_at_) (*receive_)(std::move(std::get<WebSocketMessage>(found)));
     }
-    if (any) outbox_.note_received();  // the last message may have had a ping behind it
+    if (any) outbox_.note_received();  // a ping may have followed the last message
     return std::nullopt;
 }
 
 WebSocket::MaybeEnd WebSocket::take_control(const WebSocketInbox::Control& control) {
     if (control.type == FrameType::ping) {
         if (outbox_.bytes_out() >= first_pong_end_) pongs_ = 0;
-        if (pongs_ >= kMaxPongs) return std::nullopt;  // RFC 6455 5.5.3: not every ping needs a pong of its own
+        if (pongs_ >= kMaxPongs) return std::nullopt;  // RFC 6455 5.5.3: a pong may answer several pings
         const auto end = outbox_.add(FrameType::pong, {text_part(control.payload)});
         if (++pongs_ == 1) first_pong_end_ = end.value_or(0);
     }
     if (control.type != FrameType::close) return std::nullopt;
     const auto code = read_close_payload(control.payload);
     if (!code) return close_with({CloseCode::protocol_error, "the close frame names no reason that there is"});
-    close_with({*code == CloseCode::none ? CloseCode::normal : *code, ""});  // unless it answers our own
+    close_with(
+        {*code == CloseCode::none ? CloseCode::normal : *code, ""});  // has no effect if it answers our close frame
     return WebSocketEnd{*code, control.payload.size() > 2 ? control.payload.substr(2) : std::string()};
 }
 
-/// Tells the peer why, with the last frame.
+/// Sends a close frame with the reason.
 WebSocketEnd WebSocket::close_with(WebSocketEnd end) {
     outbox_.close(end.code, end.reason);
     outbox_.write(true);
@@ -258,7 +258,7 @@ SteadyTime WebSocket::next_time() const {
     return next;
 }
 
-/// A peer that takes nothing is cut, and so is one that takes so little now and then that it would go on for ever.
+/// Cuts a peer that takes no bytes, or takes them below the minimum rate.
 WebSocket::MaybeEnd WebSocket::check_peer_takes(const WebSocketOutbox::State& out, SteadyTime now) {
     if (!out.waits_for_peer) {
         peer_takes_.reset();
@@ -270,7 +270,7 @@ WebSocket::MaybeEnd WebSocket::check_peer_takes(const WebSocketOutbox::State& ou
     } else {
         peer_takes_->moved(paced_out_ - before, out.taken);
     }
-    heard_ = std::max(heard_, out.taken);  // it lives: its system has made room
+    heard_ = std::max(heard_, out.taken);  // a peer that takes bytes is alive
     if (now < peer_takes_->deadline()) return std::nullopt;
     wire_->abandon_unsent();
     return cut(now >= out.taken + limits_.stall ? "the peer takes nothing" : "the peer takes too little");
@@ -286,7 +286,7 @@ WebSocket::MaybeEnd WebSocket::check_times(SteadyTime now) {
     if (due && now >= *due) return close_with({CloseCode::policy_violation, "a message came too slowly"});
     if (pinged_ && now >= heard_ + limits_.idle) return cut("the peer gives no sign of life");
     if (!pinged_ && now >= heard_ + limits_.idle / 2) {
-        heard_ = now - limits_.idle / 2;  // where `receive` took long, the peer has its time all the same
+        heard_ = now - limits_.idle / 2;  // so the peer has its time even if `receive` took long
         pinged_ = true;
         outbox_.add(FrameType::ping, {});
     }

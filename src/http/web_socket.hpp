@@ -21,45 +21,44 @@
 
 namespace shared_tensor::http {
 
-/// One WebSocket (RFC 6455) after its handshake. One thread runs it: it reads, unless another thread does so in
-/// read_here(), and never waits for the peer to take what is written. Any thread may send.
-///
-/// What is sent waits here until the peer takes it: a caller that sends without bound has to look at unsent().
+/// A WebSocket (RFC 6455) after its handshake. One thread runs it: it reads, unless another thread reads in
+/// read_here(), and never waits for the peer to take bytes. Any thread may send. Messages that the peer does not take
+/// stay in memory: a caller that sends without bound has to check unsent().
 class WebSocket {
 public:
     enum class Side { server, client };
     using TakeBuffer = WebSocketInbox::TakeBuffer;
     using Receive = std::function<void(WebSocketMessage)>;
-    /// `received`: what came behind the handshake. `wire` must outlive it. Throws std::system_error when the process
-    /// has no descriptor left.
+    /// `received`: bytes that came after the handshake. `wire` must outlive the socket. Throws std::system_error if the
+    /// process has no descriptor left.
     WebSocket(Wire& wire, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received = {});
 
-    /// Reads until the end, and hands each message over, here or in read_here(). Answers pings, and sends its own.
-    /// Once. What `receive` throws leaves it.
+    /// Reads until the end, and calls `receive` for each message, here or in read_here(). Answers pings, and sends
+    /// pings. Call it once. Throws what `receive` throws.
     WebSocketEnd run(const Receive& receive);
 
-    /// For a thread that waits for a message, and has reason to think that it comes soon: reads in place of the running
-    /// thread, and hands over here what comes, until `came`, or for about a millisecond. False when it did not come, or
-    /// another thread reads: then the running thread goes on reading. After true it does so a few milliseconds after
-    /// the last call, or as soon as a thread calls stop_reading_here(). A thread that waits for this socket in another
-    /// way should call that first. Not from `receive`, which is called under the lock that this one takes.
+    /// An inline read: a thread that expects a message soon reads instead of the running thread, and calls `receive`
+    /// itself, until `came` is true, for about a millisecond. False if the message did not come, or another thread
+    /// reads: then the running thread reads on. After true, the running thread reads on a few milliseconds after the
+    /// last call, or when a thread calls stop_reading_here(). Call that before waiting for this socket in another way.
+    /// Not from `receive`, which is called under the lock that read_here() takes.
     bool read_here(const std::function<bool()>& came);
     void stop_reading_here();
 
-    // From any thread, none of them blocks but send_whole() and send_from():
+    // From any thread. Only send_whole() and send_from() block.
 
-    /// A message in parts, written from where they lie. False when the socket is closed, or about to be.
+    /// Sends a message in parts, without copying them. False if the socket is closed, or about to be.
     bool send(bool binary, std::vector<BodyPart> parts) { return add(binary, std::move(parts)).has_value(); }
-    /// Bytes that were sent and not taken yet.
+    /// Sent bytes that the kernel has not taken yet.
     std::uint64_t unsent() const { return outbox_.unsent(); }
-    /// As send(), but blocks until the peer's system has taken it. Not from `receive`.
+    /// Like send(), but blocks until the kernel has taken the message. Not from `receive`.
     bool send_whole(bool binary, std::vector<BodyPart> parts);
-    /// A binary message of `head` and `parts`, in memory that may change when this returns: few bytes are copied, for
-    /// many it blocks until the peer's system has taken them. Not from `receive`.
+    /// Sends a binary message of `head` and `parts`. Their memory may change afterwards: a small message is copied, for
+    /// a large one this blocks until the kernel has taken it. Not from `receive`.
     bool send_from(std::string head, std::vector<BodyPart> parts);
-    /// After what was sent; run() ends within a few seconds then.
+    /// Closes after all sent messages. run() ends within a few seconds.
     void close(CloseCode code, std::string_view reason) { outbox_.close(code, reason); }
-    /// At once.
+    /// Closes at once.
     void abort() { wire_->shutdown(); }
 
     std::uint64_t bytes_in() const { return bytes_in_.load(std::memory_order_relaxed); }
@@ -68,11 +67,11 @@ public:
     std::uint64_t messages_out() const { return messages_out_.load(std::memory_order_relaxed); }
 
 private:
-    /// Nothing while it goes on.
+    /// Nullopt while the socket goes on.
     using MaybeEnd = std::optional<WebSocketEnd>;
     struct Look {
         MaybeEnd end;
-        std::optional<SteadyTime> until;  ///< when to look again at the latest; none: another thread reads
+        std::optional<SteadyTime> until;  ///< when to look again; none: another thread reads
     };
 
     void call_runner();
@@ -97,33 +96,32 @@ private:
     const UniqueFd call_;  // an eventfd
     WebSocketOutbox outbox_;
     std::atomic<std::uint64_t> bytes_in_{0}, messages_in_{0}, messages_out_{0};
-    std::atomic<SteadyTime> elsewhere_until_{};  // another thread than the running one reads
-    std::atomic<bool> waits_to_read_{false};     // the running thread
-    std::atomic<bool> stop_wanted_{false};       // by a thread that found another one reading
+    std::atomic<SteadyTime> elsewhere_until_{};  // until then the running thread leaves reading to inline reads
+    std::atomic<bool> waits_to_read_{false};     // the running thread waits for bytes of the peer
+    std::atomic<bool> stop_wanted_{false};       // a thread found another one in an inline read, which is to end
 
-    std::mutex reading_;  // of all below; held by the thread that reads, also while it waits here for a millisecond
+    std::mutex reading_;  // guards all below; held by the thread that reads, also while it waits in an inline read
     WebSocketInbox inbox_;
     const Receive* receive_ = nullptr;  // while run() goes on
-    // How it ended, also in read_here(); the running thread ends with it:
+    // The end, which an inline read may find; the running thread returns or throws it:
     MaybeEnd end_{};
     std::exception_ptr thrown_{};
-    SteadyTime heard_{};   // when anything came last
-    bool pinged_ = false;  // since then
-    int pongs_ = 0;        // since the first one of them that waits, and where that one ends
+    SteadyTime heard_{};   // when bytes of the peer came last
+    bool pinged_ = false;  // a ping was sent since then
+    int pongs_ = 0;        // added since the first pong that is not written yet
     std::uint64_t first_pong_end_ = 0;
-    std::optional<Pace> peer_takes_{};     // while the peer takes no more
-    std::uint64_t paced_out_ = 0;          // bytes out that it was told of
-    std::optional<SteadyTime> ends_at_{};  // our close frame is on its way out
+    std::optional<Pace> peer_takes_{};     // while bytes wait for the peer
+    std::uint64_t paced_out_ = 0;          // bytes_out() as peer_takes_ knows it
+    std::optional<SteadyTime> ends_at_{};  // when our close frame must have been answered
 };
 
-/// For one thread that waits for messages of a WebSocket again and again. Where it and the peer take turns, so that
-/// each sends something and waits for the one message that answers it, the thread reads that message itself: the
-/// socket's running thread would only be woken to wake this one. Where more comes meanwhile, reading beside what is
-/// done with it is the faster way, and other threads may wait for it, so the running thread reads.
-/// Thread safety: one thread at a time.
+/// Decides for a thread that waits for messages of a WebSocket whether it reads them itself (WebSocket::read_here). It
+/// does if the thread and the peer alternate: each sends one message and waits for one. Then the running thread would
+/// only be woken to wake this thread. If more messages come, the running thread reads, since that can happen while this
+/// thread works, and since other threads may wait for them. Thread safety: one thread at a time.
 class WebSocketTurns {
 public:
-    /// Null: nothing is ever read here.
+    /// Null: never reads inline.
     explicit WebSocketTurns(std::shared_ptr<WebSocket> socket) : socket_(std::move(socket)) {}
     WebSocketTurns(const WebSocketTurns&) = delete;
     WebSocketTurns& operator=(const WebSocketTurns&) = delete;
@@ -131,15 +129,15 @@ public:
         if (socket_ != nullptr) socket_->stop_reading_here();
     }
 
-    /// Before the thread blocks until `came`. Returns within a few milliseconds, whether it came or not: what has not
-    /// come then is read by the running thread. Not from the socket's `receive`.
+    /// Call this before the thread blocks until `came` is true. May read the message inline. Returns within a few
+    /// milliseconds; after that the running thread reads. Not from the socket's `receive`.
     void before_wait(const std::function<bool()>& came);
 
 private:
     const std::shared_ptr<WebSocket> socket_;
     int turns_ = 0;  // in a row
-    // When the thread waited last:
-    std::uint64_t sent_ = 0, received_ = 0;  // messages
+    // At the last call: messages of the socket, and the time.
+    std::uint64_t sent_ = 0, received_ = 0;
     SteadyTime waited_{};
 };
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <variant>
 
-// Frames of a WebSocket (RFC 6455, section 5.2) as pure functions: no sockets, no extensions.
+// Frames of a WebSocket (RFC 6455, section 5.2), without extensions. Pure functions.
 
 namespace shared_tensor::http {
 
@@ -26,35 +26,34 @@ enum class CloseCode : std::uint16_t {
     policy_violation = 1008,
     too_big = 1009,
     try_again_later = 1013,
-    none = 1005,      ///< the close frame named none; never sent
-    abnormal = 1006,  ///< there was no close frame; never sent
+    none = 1005,      ///< a close frame without a code; never sent
+    abnormal = 1006,  ///< no close frame; never sent
 };
 
 using FrameMask = std::array<std::byte, 4>;
 
 struct FrameHead {
     FrameType type = FrameType::binary;
-    bool last = true;  ///< of its message
+    bool last = true;  ///< the last frame of its message
     std::uint64_t size = 0;
-    std::optional<FrameMask> mask{};  ///< what a client sends is masked, what a server sends is not
+    std::optional<FrameMask> mask{};  ///< clients mask their frames, servers do not
 };
 
-/// A head and how many bytes it has.
 struct ScannedFrame {
     FrameHead head;
-    std::size_t bytes;
+    std::size_t bytes;  ///< of the head
 };
-/// Nothing while bytes are missing; text for what is no frame, or breaks the rules of control frames.
+/// Monostate while bytes are missing; a text that says what is wrong with the frame.
 std::variant<std::monostate, ScannedFrame, std::string_view> scan_frame(std::string_view bytes);
 
 void append_head(const FrameHead& head, std::string& out);
 
-/// XORs `bytes`, which are those of the payload from `offset` on, with the mask; twice gives the same again.
+/// XORs `bytes` with the mask. `offset` is their place in the payload. Applied twice, it gives the same bytes again.
 void apply_mask(std::span<std::byte> bytes, const FrameMask& mask, std::uint64_t offset);
 
 /// The payload of a close frame: `reason` is cut to 123 bytes.
 std::string close_payload(CloseCode code, std::string_view reason);
-/// Its code: `none` for an empty payload, nothing for one that must not be sent.
+/// The code of a close frame: `none` for an empty payload, nullopt for a code that must not be sent.
 std::optional<CloseCode> read_close_payload(std::string_view payload);
 
 }  // namespace shared_tensor::http

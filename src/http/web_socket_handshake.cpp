@@ -13,7 +13,6 @@
 #include <shared_tensor/bytes.hpp>
 
 #include "http/client_connection.hpp"
-#include "http/connect.hpp"
 #include "http/text.hpp"
 
 namespace shared_tensor::http {
@@ -34,7 +33,7 @@ bool is_key(std::string_view text) {
     return text.size() == 24 && text.ends_with("==") && std::all_of(text.begin(), text.end() - 2, letter);
 }
 
-/// The server has to prove that it is no other kind of server, and to choose nothing that was not offered.
+/// Throws unless the server proves that it knows WebSockets, and chooses no extension or protocol.
 void check_answer(const Headers& headers, const std::string& key) {
     const auto accept = headers.find("Sec-WebSocket-Accept");
     const bool chose = headers.find("Sec-WebSocket-Extensions") || headers.find("Sec-WebSocket-Protocol");

@@ -14,22 +14,22 @@
 
 namespace shared_tensor::http {
 
-/// Whether a request asks for the protocol "websocket", well-formed or not.
+/// Whether a request asks for the protocol "websocket". The rest of the handshake may be wrong.
 bool asks_for_web_socket(const RequestHead& head);
-/// Why such a request cannot be followed; empty when it can.
+/// What is wrong with a handshake; empty if it is correct.
 std::string_view fault_of_handshake(const RequestHead& head);
 
-/// The proof that the server speaks the protocol: it is made of the value of Sec-WebSocket-Key.
+/// The value of Sec-WebSocket-Accept for a Sec-WebSocket-Key.
 std::string accept_key(std::string_view key);
 /// A random value of Sec-WebSocket-Key.
 std::string fresh_handshake_key();
 
-/// The answer that ends HTTP on the connection.
+/// The answer 101. The connection carries WebSocket frames after it.
 std::string render_switching(std::string_view key);
 
-/// A WebSocket to `endpoint`, or the answer that rejected it. Of `request` the path, the headers and the deadline
-/// count; messages are received into `buffers`, which outlives run(). Blocks, but not after `stop` was requested;
-/// throws TransportError.
+/// Opens a WebSocket to `endpoint`. Returns the server's answer if it rejects the socket. Uses path, headers and
+/// deadline of `request`. Messages are received into `buffers`, which must outlive run(). Blocks until `stop` is
+/// requested. Throws TransportError.
 std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(const Endpoint& endpoint,
                                                                             ClientRequest request,
                                                                             std::chrono::milliseconds connect_timeout,

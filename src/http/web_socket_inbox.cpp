@@ -10,7 +10,7 @@ namespace shared_tensor::http {
 namespace {
 
 constexpr std::size_t kInputBytes = 64 << 10;
-constexpr std::size_t kStraight = 16 << 10;  // a payload of at least so many bytes is read into its place at once
+constexpr std::size_t kStraight = 16 << 10;  // smallest payload that is read into its place without a copy
 
 WebSocketEnd protocol_error(std::string_view reason) { return {CloseCode::protocol_error, std::string(reason)}; }
 
@@ -67,7 +67,7 @@ WebSocketInbox::Found WebSocketInbox::next() {
     }
 }
 
-/// Begins a data frame: there is memory for its payload then.
+/// Begins a data frame and takes memory for its payload.
 WebSocketInbox::Fault WebSocketInbox::begin(const FrameHead& head) {
     const bool continues = head.type == FrameType::continuation;
     if (continues != type_.has_value()) return protocol_error("a fragment is out of its place");
@@ -98,7 +98,7 @@ std::shared_ptr<PooledBuffer> WebSocketInbox::take(std::size_t bytes) const {
     }
 }
 
-/// Where the rest of the frame's payload goes; empty between frames.
+/// The place of the rest of the frame's payload; empty between frames.
 std::span<std::byte> WebSocketInbox::rest_of_frame() const {
     if (!frame_) return {};
     const auto left = static_cast<std::size_t>(frame_->size - frame_done_);

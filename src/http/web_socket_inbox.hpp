@@ -21,9 +21,9 @@ namespace shared_tensor::http {
 struct WebSocketLimits {
     std::size_t max_text_bytes = std::size_t{64} << 20;
     std::size_t max_binary_bytes = std::size_t{2} << 30;
-    std::chrono::milliseconds idle{60'000};   ///< a peer that sends nothing for so long, not even a pong, is cut
-    std::chrono::milliseconds stall{30'000};  ///< a peer that takes no byte, or does not go on with a message
-    /// Of a message that has begun, and of what waits for the peer; 0: none.
+    std::chrono::milliseconds idle{60'000};   ///< cuts a peer that sends nothing for so long, not even a pong
+    std::chrono::milliseconds stall{30'000};  ///< cuts a peer that takes no byte, or stops within a message
+    /// The minimum rate, in both directions: of a message that has begun, and of bytes that wait for the peer; 0: none.
     std::size_t min_bytes_per_second = 1 << 10;
 };
 
@@ -33,19 +33,18 @@ struct WebSocketMessage {
     std::string_view text() const { return {reinterpret_cast<const char*>(bytes->data()), bytes->size()}; }
 };
 
-/// Why a WebSocket ends: by a close frame of either side, or `abnormal` without one.
+/// Why a WebSocket ended. `abnormal`: without a close frame.
 struct WebSocketEnd {
     CloseCode code = CloseCode::abnormal;
     std::string reason;
 };
 
-/// Turns the bytes that come into messages and control frames. It neither reads a socket nor answers.
-///
-/// Two states: between frames, and in the payload of a data frame. A control frame is taken as a whole, since it has
-/// at most 125 bytes. Thread safety: one thread at a time.
+/// Turns received bytes into messages and control frames. Neither reads from the socket nor answers. It is either
+/// between two frames or in the payload of a data frame; a control frame, of at most 125 bytes, is taken as a whole.
+/// Thread safety: one thread at a time.
 class WebSocketInbox {
 public:
-    /// Memory for a message of so many bytes; null or std::bad_alloc where there is none: the socket ends with 1013.
+    /// Returns memory for a message. Null or std::bad_alloc if there is none: the socket ends with 1013.
     using TakeBuffer = std::function<std::shared_ptr<PooledBuffer>(std::size_t bytes)>;
     struct Control {
         FrameType type;
@@ -54,17 +53,17 @@ public:
     /// monostate: more bytes are needed. WebSocketEnd: the peer broke a rule, or there is no memory for the message.
     using Found = std::variant<std::monostate, WebSocketMessage, Control, WebSocketEnd>;
 
-    /// `masked`: the peer is a client, which has to mask its frames. `received`: what came already.
+    /// `masked`: the peer is a client, which has to mask its frames. `received`: bytes that were received before.
     WebSocketInbox(bool masked, WebSocketLimits limits, TakeBuffer take, std::string_view received);
 
-    /// Where the next bytes have to be read to, never empty; filled() says how many were.
+    /// Where to read the next bytes to, never empty. filled() says how many were read.
     std::span<std::byte> room();
     void filled(std::size_t bytes, SteadyTime now);
-    /// The next message or control frame that is whole. Not after a WebSocketEnd.
+    /// The next complete message or control frame. Not after a WebSocketEnd.
     Found next();
-    /// Whether next() has used all bytes that came.
+    /// Whether next() has used all received bytes.
     bool is_empty() const { return input_.empty(); }
-    /// When the message that has begun must have gone on; none: no message has begun.
+    /// When more of the current message must have arrived; none if no message has begun.
     std::optional<SteadyTime> deadline() const { return pace_ ? std::optional(pace_->deadline()) : std::nullopt; }
 
 private:
@@ -79,10 +78,10 @@ private:
     const TakeBuffer take_;
     InputBuffer input_;
     std::optional<FrameHead> frame_;  // the data frame whose payload is being read
-    std::uint64_t frame_done_ = 0;    // bytes of it
-    std::optional<FrameType> type_;   // of the message that has begun
+    std::uint64_t frame_done_ = 0;    // bytes of its payload
+    std::optional<FrameType> type_;   // of the current message
     std::shared_ptr<PooledBuffer> message_;
-    std::optional<Pace> pace_;  // of that message
+    std::optional<Pace> pace_;  // of the current message
 };
 
 }  // namespace shared_tensor::http

@@ -16,10 +16,10 @@ namespace shared_tensor::http {
 namespace {
 
 constexpr std::size_t kScratchBytes = 256 << 10;   // masked at once
-constexpr std::chrono::microseconds kInARow{50};   // messages that come closer are written together
+constexpr std::chrono::microseconds kInARow{50};   // messages that follow each other faster are written together
 constexpr std::uint64_t kEnoughForOne = 64 << 10;  // bytes that are worth a system call of their own
 
-/// Nobody must be able to guess it (RFC 6455, section 5.3): bits of the kernel, many at once.
+/// An unpredictable mask (RFC 6455, section 5.3). Takes many from the kernel at once.
 FrameMask fresh_mask() {
     struct Bits {
         std::array<FrameMask, 64> masks;
@@ -48,8 +48,7 @@ WebSocketOutbox::WebSocketOutbox(Wire& wire, bool masks, std::function<void()> c
 
 std::list<WebSocketOutbox::Piece> WebSocketOutbox::frame(FrameType type, std::vector<BodyPart> parts) const {
     FrameHead head{type, true};
-    for (const BodyPart& part : parts)
-        head.size += part.bytes.size();
+    head.size = size_of(parts);
     if (masks_) head.mask = fresh_mask();
     std::string text;
     append_head(head, text);
@@ -64,7 +63,7 @@ std::list<WebSocketOutbox::Piece> WebSocketOutbox::frame(FrameType type, std::ve
     return pieces;
 }
 
-/// Where the frame ends in all bytes that were added.
+/// Returns the end of the frame, counted in all added bytes.
 std::uint64_t WebSocketOutbox::append(Queue& queue, std::list<Piece> frame) {
     std::uint64_t bytes = 0;
     for (const Piece& piece : frame)
@@ -98,7 +97,7 @@ std::optional<std::uint64_t> WebSocketOutbox::add(FrameType type, std::vector<Bo
     return end;
 }
 
-/// A writer may still be reading the memory that the caller is about to give up: it makes the step to `over` itself.
+/// The thread that writes sets `over` itself, since until then it may read the caller's memory.
 bool WebSocketOutbox::wait_taken(std::uint64_t end) {
     queue_.lock().wait([&](const Queue& queue) { return bytes_out() >= end || queue.step == Step::over; });
     return bytes_out() >= end;
@@ -106,12 +105,12 @@ bool WebSocketOutbox::wait_taken(std::uint64_t end) {
 
 bool WebSocketOutbox::close(CloseCode code, std::string_view reason) {
     const bool first = add(FrameType::close, {text_part(close_payload(code, reason))}).has_value();
-    if (first) call_runner_();  // its time to end begins
+    if (first) call_runner_();  // it starts the time for the peer's close frame
     return first;
 }
 
 void WebSocketOutbox::drop() {
-    std::list<Piece> dropped;  // outside the lock
+    std::list<Piece> dropped;  // destroyed outside the lock
     queue_.with([&](Queue& queue) {
         const bool written = queue.step == Step::writing || queue.step == Step::ending;
         queue.step = written ? Step::ending : Step::over;
@@ -136,7 +135,7 @@ void WebSocketOutbox::write(bool room) {
     if (writes) write_out();
 }
 
-/// By the thread that made the step to `writing`.
+/// Called by the thread that has set `writing`.
 void WebSocketOutbox::write_out() {
     Batch batch;
     WireResult result{WireStatus::ok};
@@ -144,14 +143,14 @@ void WebSocketOutbox::write_out() {
         const Step step = queue_.with([&](Queue& queue) { return advance(queue, result, batch); });
         if (result.bytes > 0 || step == Step::over) queue_.notify_all();
         batch.done.clear();
-        if (step == Step::full || step == Step::over) call_runner_();  // which waits for the peer, or ends
+        if (step == Step::full || step == Step::over) call_runner_();  // it waits for the peer, or ends
         if (step != Step::writing) return;
         result = write_some({batch.next.data(), batch.size});
         out_.fetch_add(result.bytes);
     }
 }
 
-/// The step after a write: its bytes leave the queue, and `batch` has what is written next.
+/// The step after a write: removes the written bytes from the queue, and puts the next pieces into `batch`.
 WebSocketOutbox::Step WebSocketOutbox::advance(Queue& queue, const WireResult& result, Batch& batch) {
     if (result.bytes > 0) queue.taken = real_clock().now();
     for (std::size_t left = result.bytes; left > 0;) {
@@ -179,10 +178,8 @@ WebSocketOutbox::Step WebSocketOutbox::advance(Queue& queue, const WireResult& r
 WireResult WebSocketOutbox::write_some(std::span<const Piece* const> pieces) {
     if (masks_) return write_masked(pieces);
     std::array<iovec, kAtOnce> places;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-        const auto left = pieces[i]->part.bytes.subspan(pieces[i]->done);
-        places[i] = {const_cast<std::byte*>(left.data()), left.size()};  // sendmsg only reads it
-    }
+    for (std::size_t i = 0; i < pieces.size(); ++i)
+        places[i] = place_of(pieces[i]->part.bytes.subspan(pieces[i]->done));
     return wire_->write({places.data(), pieces.size()});
 }
 

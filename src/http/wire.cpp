@@ -98,9 +98,12 @@ short wait_ready(int fd, short events, std::chrono::steady_clock::time_point dea
         const int count = ::ppoll(&wanted, 1, bounded ? &limit : nullptr, nullptr);
         if (count > 0) return wanted.revents;
         if (count == 0) return 0;
-        if (errno != EINTR) return POLLERR;  // the read or write that follows tells what is wrong
+        if (errno != EINTR) return POLLERR;  // the next read or write finds out what is wrong
     }
 }
+
+iovec place_of(std::span<const std::byte> bytes) { return {const_cast<std::byte*>(bytes.data()), bytes.size()}; }
+iovec place_of(std::string_view text) { return {const_cast<char*>(text.data()), text.size()}; }
 
 std::span<iovec> skip_written(std::span<iovec> parts, std::size_t bytes) {
     while (!parts.empty() && bytes >= parts.front().iov_len) {
@@ -115,7 +118,7 @@ std::span<iovec> skip_written(std::span<iovec> parts, std::size_t bytes) {
 }
 
 WriteOutcome write_all(Wire& wire, std::span<iovec> parts, const WriteLimits& limits) {
-    std::optional<Pace> pace;  // the clock is asked only when something does not fit at once
+    std::optional<Pace> pace;  // only made, and the clock only read, if not all bytes fit at once
     while (true) {
         const WireResult result = wire.write(parts);
         if (result.status == WireStatus::broken) return WriteOutcome::broken;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "http/message.hpp"
 #include "util/process_fd.hpp"
@@ -18,9 +19,9 @@ namespace shared_tensor::http {
 
 enum class WireStatus {
     ok,
-    again,   ///< nothing to be had or taken just now
+    again,   ///< nothing can be read or written now
     end,     ///< the peer sends no more
-    broken,  ///< reset, cut, refused
+    broken,  ///< reset, cut, rejected
 };
 
 struct WireResult {
@@ -30,8 +31,8 @@ struct WireResult {
 
 class TlsSession;
 
-/// The bytes of one connection over a TCP or Unix socket, plain or with TLS (http/tls_session). One thread may read
-/// while another one writes; shutdown() and fd() are for any thread.
+/// The byte stream of one connection over a TCP or Unix socket, plain or with TLS (http/tls_session). One thread may
+/// read while another thread writes. shutdown() and fd() may be called from any thread.
 class Wire {
 public:
     explicit Wire(ProcessFd fd);
@@ -41,34 +42,35 @@ public:
     virtual ~Wire();
 
     enum class Wait {
-        none,    ///< again when nothing is there
+        none,    ///< returns `again` if no bytes are there
         linger,  ///< waits for the first byte as long as set_linger() said
     };
-    // Virtual for tests, which put their own peer here.
+    // Virtual for tests, which implement a peer of their own.
 
-    /// What was decrypted already comes first, so `again` means that epoll will tell of the next byte. Before that it
-    /// may not: see holds_bytes().
+    /// Reads decrypted bytes first. After `again`, epoll reports the next byte; before that it may not: see
+    /// holds_bytes().
     virtual WireResult read(void* to, std::size_t size, Wait wait);
-    /// Sends as much as fits without waiting, from several places in one system call.
+    /// Writes as much as fits without waiting, from several places in one system call.
     virtual WireResult write(std::span<const iovec> parts);
 
     int fd() const { return fd_.get(); }
     /// How long Wait::linger waits, rounded up to the kernel's tick (1 to 10 ms); zero: not at all.
     void set_linger(std::chrono::microseconds duration);
-    /// No more bytes in either direction: whoever waits in poll or read comes back. Any thread.
+    /// Ends both directions and so every wait in poll() or read(). Any thread.
     void shutdown();
-    /// Tells the peer that no more comes; reading goes on.
+    /// Tells the peer that no more bytes come. Reading goes on.
     void finish_writing();
-    /// Closing will throw away what the peer has not taken yet, instead of keeping it in the kernel's memory.
+    /// Makes the close discard the bytes that the peer has not taken, instead of keeping them in the kernel's memory.
     void abandon_unsent();
-    /// The last read() left bytes here that the next one gives without the socket, of which poll() tells nothing.
+    bool is_tls() const { return tls_ != nullptr; }
+    /// The last read() left bytes here. The next read() returns them, and poll() does not report them.
     bool holds_bytes() const;
-    /// Bytes came that are no whole yet, of a handshake or a record: the rest is due soon.
+    /// A part of a handshake or of a record has arrived, and the rest should follow soon.
     bool awaits_rest() const;
-    /// Of the other side, where it showed one.
+    /// The certificate of the other side, if it sent one.
     std::optional<PeerCertificate> certificate() const;
 
-    /// read() and write() of the socket itself, past TLS.
+    /// read() and write() of the socket itself, below TLS.
     WireResult receive(void* to, std::size_t size, Wait wait);
     WireResult send(std::span<const iovec> parts);
 
@@ -78,14 +80,14 @@ private:
     const std::unique_ptr<TlsSession> tls_;  // null: plain
 };
 
-/// How long a transfer may take: it must not stall, and in the long run move `min_rate` bytes a second, so that
-/// neither a silent peer nor one that trickles holds a thread for ever.
+/// The deadline of a transfer that must not stall, and must move `min_rate` bytes a second on average. So neither a
+/// silent peer nor a slow one holds a thread for ever.
 class Pace {
 public:
     using Clock = std::chrono::steady_clock;
     Pace(Clock::time_point start, std::chrono::milliseconds stall, std::size_t min_rate)
         : start_(start), last_(start), stall_(stall), min_rate_(min_rate) {}
-    /// No more than a deadline.
+    /// A fixed deadline.
     static Pace until(Clock::time_point deadline) {
         Pace pace(deadline, std::chrono::milliseconds(0), 0);
         pace.fixed_ = true;
@@ -106,22 +108,26 @@ private:
     bool fixed_ = false;
 };
 
-/// Blocks until one of `events` (POLLIN, POLLOUT), an error or a hang-up is there, and answers with what is; 0 when
-/// `deadline` came first.
+/// Blocks until `events` (POLLIN, POLLOUT), an error or a hang-up, and returns what happened; 0 if `deadline` came
+/// first.
 short wait_ready(int fd, short events, std::chrono::steady_clock::time_point deadline);
 
-/// Takes `bytes` off the front of `parts` after a write that took only so many.
+/// Bytes for Wire::write(), which only reads them.
+iovec place_of(std::span<const std::byte> bytes);
+iovec place_of(std::string_view text);
+
+/// Takes `bytes` off the front of `parts`, after a write that took only a part.
 std::span<iovec> skip_written(std::span<iovec> parts, std::size_t bytes);
 
-/// How long a peer may take to take what is written.
+/// How slowly a peer may take what is written.
 struct WriteLimits {
     std::chrono::milliseconds stall;
     std::size_t min_rate;
-    /// Asked before the first wait, if it is there; false ends the writing as a timeout.
+    /// If set, called before the first wait; false ends the write as a timeout.
     std::function<bool()> may_wait{};
 };
 
-/// Writes all of `parts` (which it consumes).
+/// Writes all of `parts`, and changes them.
 enum class WriteOutcome { done, timeout, broken };
 WriteOutcome write_all(Wire& wire, std::span<iovec> parts, const WriteLimits& limits);
 

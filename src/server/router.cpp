@@ -279,15 +279,10 @@ http::Response Router::get(const std::string& path) const {
     return response;
 }
 
-http::Response Router::fault_behind(const http::RequestHead& head, int status, std::string_view reason) {
-    http::Response response = fault(status, reason);
-    let_page_read(head, parts_.access, response);
+http::Response Router::fault(int status, std::string_view reason, const http::RequestHead* head) {
+    http::Response response = status == 503 ? busy(reason) : refusal(status, json_rpc::invalid_request(reason));
+    if (head != nullptr) let_page_read(*head, parts_.access, response);
     return response;
-}
-
-http::Response Router::fault(int status, std::string_view reason) {
-    if (status == 503) return busy(reason);
-    return refusal(status, json_rpc::invalid_request(reason));
 }
 
 }  // namespace shared_tensor::server

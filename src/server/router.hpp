@@ -40,8 +40,7 @@ public:
         return head.path == "/healthz" || head.path == "/readyz";
     }
     bool trusts(const http::Peer& peer) override { return parts_.access.is_own_user(peer); }
-    http::Response fault(int status, std::string_view reason) override;
-    http::Response fault_behind(const http::RequestHead& head, int status, std::string_view reason) override;
+    http::Response fault(int status, std::string_view reason, const http::RequestHead* head) override;
 
 private:
     class PageExchange;

@@ -49,7 +49,7 @@ class NoHandler final : public Handler {
 public:
     std::variant<BodyPlan, Response> admit(const RequestHead&) override { return BodyPlan{kMaxBody}; }
     Response handle(http::Request, Exchange&) override { return {}; }
-    Response fault(int, std::string_view) override { return {}; }
+    Response fault(int, std::string_view, const RequestHead*) override { return {}; }
 };
 
 /// What a connection's bytes meant, in the order of the bytes.

@@ -1,4 +1,4 @@
-#include "http/acceptor.hpp"
+#include "http/listener.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -100,9 +100,9 @@ TEST_CASE("one empty line before a request is skipped", "[http]") {
 
 TEST_CASE("the head's limits are answered with 414 and 431", "[http]") {
     http::ServerOptions options;
-    options.max_header_line_bytes = 100;
-    options.max_headers = 5;
-    options.max_head_bytes = 400;
+    options.head.line_bytes = 100;
+    options.head.fields = 5;
+    options.head.head_bytes = 400;
     TestServer under_test(options);
     under_test.start();
     const auto status = [&](const std::string& bytes) {

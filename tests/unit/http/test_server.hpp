@@ -36,7 +36,7 @@ public:
     }
     bool trusts(const http::Peer& peer) override { return !on_trust || on_trust(peer); }
     bool is_about_health(const http::RequestHead& head) override { return head.path == "/healthz"; }
-    http::Response fault(int status, std::string_view reason) override {
+    http::Response fault(int status, std::string_view reason, const http::RequestHead* /*head*/) override {
         return http::Response::json(status, "fault: " + std::string(reason));
     }
     std::vector<std::string> admitted() const {
