@@ -111,6 +111,8 @@ private:
 
 /// Starts calls on an AsyncClient. Cheap to copy; calls after the client's end fail with Cancelled.
 /// Arguments are taken before the methods return: tensors by reference, the rest by value.
+/// CallOptions::stop ends a call that is in flight; one that waits for a thread ends when it gets one, and sends
+/// nothing.
 class AsyncCaller {
 public:
     template <class R = void, class... Args>

@@ -60,7 +60,8 @@ struct WayInfo {
 /// Ownership: a handle: copies, and what with() and new_session() return, share the pool and its statistics; the last
 /// one closes the connections. Thread safety: all methods from any thread.
 /// A forked child may use its copies: it has connections and sessions of its own (docs/threads.md).
-/// Blocking: every call blocks until its answer is there or its time is over; nothing connects before the first call.
+/// Blocking: every call blocks until its answer is there, its time is over or CallOptions::stop is requested; nothing
+/// connects before the first call.
 /// Errors: RpcError and its children; InvalidValue or std::invalid_argument for an argument that cannot be sent.
 class Client {
 public:
@@ -70,7 +71,8 @@ public:
     explicit Client(std::string url);
     explicit Client(ClientOptions options);
 
-    /// Throws the server's error, TransportFailure, DeadlineExceeded, or ResultMismatch when the result is no R.
+    /// Throws the server's error, TransportFailure, DeadlineExceeded, Cancelled, or ResultMismatch when the result is
+    /// no R.
     template <class R = void, class... Args>
     R call(std::string_view method, const Args&... args) const {
         detail::ResultOf<R> result;

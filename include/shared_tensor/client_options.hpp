@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include <shared_tensor/limits.hpp>
@@ -16,6 +17,11 @@ struct CallOptions {
     /// For the call with all its tries; the server gets it as the deadline. None: the function's own deadline, else
     /// the server's (30 s), and ClientOptions::answer_limit here.
     std::optional<std::chrono::milliseconds> timeout{};
+    /// Cancels the call from another thread: soon after the stop is requested, the call throws Cancelled. Its
+    /// connection is closed, by which the server learns that nobody waits any more and cancels the function's Context.
+    /// Before the call starts: nothing is sent. Other calls go on. Of submit: cancels the submission; the Task has its
+    /// own cancel().
+    std::stop_token stop{};
     /// Same key, method and parameters: the server runs the call once and answers every repeat with that result.
     std::string idempotency_key{};
     /// Running the call twice does no harm, so it may be repeated when the connection broke after it was sent.

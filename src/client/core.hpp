@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,7 +35,7 @@ struct Surroundings {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<TensorPorts> ports;
     const Clock* clock = &real_clock();
-    /// Waits until that time; none: really, but no longer than until shutdown().
+    /// Waits until that time; none: really, but no longer than until shutdown() or the call's stop.
     std::function<void(SteadyTime)> sleep_until;
     /// Another one of the same kind, for a forked child. None: a child cannot use this client.
     std::function<Surroundings()> anew{};
@@ -101,9 +102,9 @@ public:
     void shutdown();
     bool is_shut_down() const;
 
-    /// Asks the server whether it knows zstd, if that is of interest and nobody knows yet. Blocks for a call, 5
-    /// s at most.
-    void agree_on_coding(std::optional<std::chrono::milliseconds> timeout);
+    /// Asks the server whether it knows zstd, if that is of interest and nobody knows yet. Blocks for a call, 5 s at
+    /// most. Of `of_call` the timeout and the stop count.
+    void agree_on_coding(const CallOptions& of_call);
 
     /// A session on the local channel, or nothing where there is none.
     std::optional<std::string> open_stateful_session() const { return ports().open_stateful_session(); }
@@ -138,15 +139,14 @@ private:
     std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
     template <class Transfer>
     auto transfer(const std::string& path, const CallOptions& options, Transfer run);
-    bool tries_again(const RpcError& error, int number, const Times& times);
-    void sleep_until(SteadyTime time);
+    bool tries_again(const RpcError& error, int number, const CallOptions& options, const Times& times);
+    void sleep_until(SteadyTime time, const std::stop_token& stop);
     void note_coding(const http::ClientResponse& response);
     void note_times(const http::Headers& headers, SteadyTime sent);
 
     http::Headers headers_of(const CallOptions& options, const std::string& shared) const;
     std::shared_ptr<Objects> objects();
-    codec::TensorPointer fetch(const NotOpened& lost, const std::string& require,
-                               std::optional<std::chrono::milliseconds> timeout);
+    codec::TensorPointer fetch(const NotOpened& lost, const CallOptions& of_call);
     std::shared_ptr<PooledBuffer> fetch(const ByUrl& there, CallOptions options);
     bool goes_another_way(const InvalidParams& error, const Outgoing& request) const;
     void release(const std::vector<std::string>& ids);
@@ -182,16 +182,23 @@ private:
 
 template <class Attempt>
 auto Core::retried(const CallOptions& options, const Times& times, Attempt attempt) {
+    bool may_have_run = false;  // by an earlier try
     for (int tries = 1;;) {
         SteadyTime again;
         try {
             return attempt();
+        } catch (const Cancelled& error) {
+            if (error.may_have_run() || !may_have_run) throw;
+            throw Cancelled(error.code(), error.message(), error.data(),
+                            std::string(error.what()) + " in this try, but an earlier one may have run");
         } catch (const RpcError& error) {
             const auto next = next_try(error, options, times, tries);
             if (!next) throw;
             again = *next;
+            const auto* failure = dynamic_cast<const TransportFailure*>(&error);
+            may_have_run |= failure != nullptr && failure->may_have_run();
         }
-        sleep_until(again);
+        sleep_until(again, options.stop);
         here().retries.fetch_add(1, std::memory_order_relaxed);
     }
 }

@@ -29,7 +29,7 @@ const ErrorDetails& details_of(const RpcError& error);
 [[noreturn]] void throw_error(const json_rpc::Error& error, std::string_view method);
 
 /// What the transport could not do: TransportFailure (of it ProtocolFailure); a timeout is the call's deadline,
-/// DeadlineExceeded; an answer beyond the client's limit is -32003.
+/// DeadlineExceeded; an answer beyond the client's limit is -32003; a request that its caller cancelled is Cancelled.
 [[noreturn]] void throw_failure(const http::TransportError& error, std::string_view method, std::string_view url);
 
 /// An answer that is none of a call's: the error that it holds, else ProtocolFailure.
@@ -38,6 +38,12 @@ const ErrorDetails& details_of(const RpcError& error);
 /// What no server of ours answers, with the reason: ProtocolFailure, or TransportFailure where it is a proxy's word
 /// that it reached none.
 [[noreturn]] void throw_foreign(std::string_view who, int status, const std::string& why, bool may_have_run);
+
+/// CallOptions::stop was requested: Cancelled. `what` is the method or the path.
+[[noreturn]] void throw_cancelled(std::string_view what, bool may_have_run);
+
+/// Throws Cancelled for a call that was cancelled before it sent anything.
+void check_stop(const CallOptions& options, std::string_view method);
 
 /// The client's own deadline has passed.
 [[noreturn]] void throw_late(std::string_view method, std::string_view url);

@@ -1,11 +1,12 @@
 #include "http/client.hpp"
 
 #include <atomic>
-#include <unordered_set>
 #include <utility>
 
 #include "http/client_connection.hpp"
 #include "http/connect.hpp"
+#include "util/at_end.hpp"
+#include "util/either_stop.hpp"
 #include "util/guarded.hpp"
 
 namespace shared_tensor::http {
@@ -27,53 +28,66 @@ public:
     std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) { return buffers_.take(bytes); }
 
 private:
-    using Connection = std::shared_ptr<ClientConnection>;  // shared with shutdown(), which may meet it in use
+    using Connection = std::unique_ptr<ClientConnection>;
     struct Idle {
         Connection connection;
         steady_clock::time_point since;
     };
     struct Pool {
         std::vector<Idle> idle;  // the last one used is used next
-        std::unordered_set<Connection> busy;
-        std::size_t taken = 0;  // places, of connections in use or being made
-        bool shut = false;
+        std::size_t taken = 0;   // places, of connections in use or being made
     };
 
     /// One of max_connections places, and the connection that fills it.
     class Lease {
     public:
-        Lease(Impl& impl, steady_clock::time_point deadline) : impl_(impl) { impl_.take_place(deadline); }
+        Lease(Impl& impl, const ClientRequest& request, const std::stop_token& stop) : impl_(impl), stop_(stop) {
+            impl_.take_place(request, stop);
+        }
         Lease(const Lease&) = delete;
         Lease& operator=(const Lease&) = delete;
-        ~Lease() { impl_.give_back(std::move(connection)); }
+        ~Lease() {
+            if (stop_.stop_requested()) connection.reset();  // it may have been shut down
+            impl_.give_back(std::move(connection));
+        }
         Connection connection;
 
     private:
         Impl& impl_;
+        const std::stop_token& stop_;
     };
 
-    void take_place(steady_clock::time_point deadline);
+    void take_place(const ClientRequest& request, const std::stop_token& stop);
     Connection take_idle();
-    Connection open(steady_clock::time_point deadline);
-    void occupy(const Connection& connection);
+    Connection open(steady_clock::time_point deadline, const std::stop_token& stop);
+    ClientResponse exchange(ClientConnection& connection, const ClientRequest& request, const std::stop_token& stop);
     void give_back(Connection connection);
+    void check_stops(const ClientRequest& request, bool sent) const;
 
     const ClientOptions options_;
     BufferPool buffers_;
     Guarded<Pool> pool_;
+    std::stop_source stop_;  // of all requests: the client was shut down
     std::atomic<std::uint64_t> opened_{0}, reused_{0}, bytes_in_{0}, bytes_out_{0};
 };
 
-void Client::Impl::take_place(steady_clock::time_point deadline) {
+void Client::Impl::take_place(const ClientRequest& request, const std::stop_token& stop) {
+    const std::stop_callback wakes(stop, [this] { pool_.wake_all(); });
     auto pool = pool_.lock();
-    const auto free = [this](const Pool& now) { return now.shut || now.taken < options_.max_connections; };
-    if (deadline == steady_clock::time_point::max()) {  // wait_until overflows there
-        pool.wait(free);
-    } else if (!pool.wait_until(deadline, free)) {
+    const auto ready = [&](const Pool& now) { return stop.stop_requested() || now.taken < options_.max_connections; };
+    if (request.deadline == steady_clock::time_point::max()) {  // wait_until overflows there
+        pool.wait(ready);
+    } else if (!pool.wait_until(request.deadline, ready)) {
         throw TransportError(Kind::timeout, false, "no connection became free in time");
     }
-    if (pool->shut) throw TransportError(Kind::broken, false, "the client was shut down");
+    check_stops(request, false);
     ++pool->taken;
+}
+
+/// Throws where it was a stop that ended what the request did.
+void Client::Impl::check_stops(const ClientRequest& request, bool sent) const {
+    if (request.stop.stop_requested()) throw TransportError(Kind::cancelled, sent, "its caller cancelled it");
+    if (stop_.stop_requested()) throw TransportError(Kind::broken, sent, "the client was shut down");
 }
 
 /// An unused connection that the server still holds open.
@@ -87,24 +101,16 @@ Client::Impl::Connection Client::Impl::take_idle() {
         });
         if (!found.connection) return nullptr;
         const bool old = steady_clock::now() - found.since > options_.idle_limit;
-        if (!old && !found.connection->stale()) return found.connection;
+        if (!old && !found.connection->stale()) return std::move(found.connection);
     }
 }
 
-Client::Impl::Connection Client::Impl::open(steady_clock::time_point deadline) {
+Client::Impl::Connection Client::Impl::open(steady_clock::time_point deadline, const std::stop_token& stop) {
     const auto limit = std::min(deadline, steady_clock::now() + options_.connect_timeout);
-    auto wire = connect_to(options_.endpoint, limit);
+    auto wire = connect_to(options_.endpoint, limit, stop);
     opened_.fetch_add(1, std::memory_order_relaxed);
-    return std::make_shared<ClientConnection>(std::move(wire), options_.endpoint.authority(),
+    return std::make_unique<ClientConnection>(std::move(wire), options_.endpoint.authority(),
                                               options_.max_response_bytes);
-}
-
-void Client::Impl::occupy(const Connection& connection) {
-    const bool shut = pool_.with([&](Pool& pool) {
-        pool.busy.insert(connection);
-        return pool.shut;
-    });
-    if (shut) throw TransportError(Kind::broken, false, "the client was shut down");
 }
 
 void Client::Impl::give_back(Connection connection) {
@@ -112,8 +118,7 @@ void Client::Impl::give_back(Connection connection) {
     pool_.with([&](Pool& pool) {
         --pool.taken;
         if (!connection) return;
-        pool.busy.erase(connection);
-        if (connection->reusable() && !pool.shut) {
+        if (connection->reusable() && !stop_.stop_requested()) {
             pool.idle.push_back({std::move(connection), steady_clock::now()});
         } else {
             closed = std::move(connection);
@@ -122,45 +127,38 @@ void Client::Impl::give_back(Connection connection) {
     pool_.notify_one();
 }
 
+ClientResponse Client::Impl::exchange(ClientConnection& connection, const ClientRequest& request,
+                                      const std::stop_token& stop) {
+    const std::stop_callback closes(stop, [&] { connection.shutdown(); });
+    check_stops(request, false);
+    const AtEnd count([&, in = connection.bytes_in(), out = connection.bytes_out()] {
+        bytes_in_.fetch_add(connection.bytes_in() - in, std::memory_order_relaxed);
+        bytes_out_.fetch_add(connection.bytes_out() - out, std::memory_order_relaxed);
+    });
+    return connection.exchange(request, buffers_);
+}
+
 ClientResponse Client::Impl::send(const ClientRequest& request) {
-    Lease lease(*this, request.deadline);
-    Connection connection = take_idle();
-    if (connection) {
-        reused_.fetch_add(1, std::memory_order_relaxed);
-    } else {
-        connection = open(request.deadline);
-    }
-    lease.connection = connection;
-    occupy(connection);
-    const std::uint64_t in = connection->bytes_in();
-    const std::uint64_t out = connection->bytes_out();
-    const auto count = [&] {
-        bytes_in_.fetch_add(connection->bytes_in() - in, std::memory_order_relaxed);
-        bytes_out_.fetch_add(connection->bytes_out() - out, std::memory_order_relaxed);
-    };
+    const EitherStop either(stop_.get_token(), request.stop);
+    const std::stop_token stop = either.token();
+    Lease lease(*this, request, stop);
     try {
-        ClientResponse response = connection->exchange(request, buffers_);
-        count();
-        return response;
-    } catch (const TransportError&) {
-        count();
-        if (pool_.with([](const Pool& pool) { return pool.shut; })) {
-            throw TransportError(Kind::broken, true, "the client was shut down");
+        lease.connection = take_idle();
+        if (lease.connection) {
+            reused_.fetch_add(1, std::memory_order_relaxed);
+        } else {
+            lease.connection = open(request.deadline, stop);
         }
+        return exchange(*lease.connection, request, stop);
+    } catch (const TransportError& error) {
+        check_stops(request, error.sent);
         throw;
     }
 }
 
 void Client::Impl::shutdown() {
-    std::vector<Idle> unused;
-    const auto busy = pool_.with([&](Pool& pool) {
-        pool.shut = true;
-        unused.swap(pool.idle);
-        return pool.busy;
-    });
-    for (const Connection& one : busy)
-        one->shutdown();
-    pool_.notify_all();
+    stop_.request_stop();
+    std::vector<Idle> unused = pool_.with([](Pool& pool) { return std::exchange(pool.idle, {}); });
 }
 
 Client::Stats Client::Impl::stats() const {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,7 @@ public:
         too_large,
         protocol,
         untrusted,  ///< the server's certificate
+        cancelled,  ///< ClientRequest::stop was requested
     };
     TransportError(Kind what_kind, bool was_sent, const std::string& text)
         : std::runtime_error(text), kind(what_kind), sent(was_sent) {}
@@ -71,6 +73,7 @@ struct ClientRequest {
     std::vector<BodyPart> parts;  ///< instead of text
     BodyPlace* place = nullptr;   ///< where the body of a 2xx goes, if not into a buffer of its own; outlives send()
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+    std::stop_token stop{};  ///< when it is requested, the request fails and its connection is closed
 };
 
 struct ClientResponse {
@@ -86,8 +89,8 @@ public:
     explicit Client(ClientOptions options);
     ~Client();
 
-    /// Blocks until the answer is whole or the deadline is past. Throws TransportError. A kept-alive connection that
-    /// the server closed meanwhile is noticed and replaced before anything is sent.
+    /// Blocks until the answer is whole, the deadline is past or `request.stop` is requested. Throws TransportError. A
+    /// kept-alive connection that the server closed meanwhile is noticed and replaced before anything is sent.
     ClientResponse send(const ClientRequest& request);
 
     /// A warm buffer of at least `bytes`, as answers get them. Throws std::bad_alloc.

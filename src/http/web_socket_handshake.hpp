@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -27,13 +26,13 @@ std::string fresh_handshake_key();
 /// The answer that ends HTTP on the connection.
 std::string render_switching(std::string_view key);
 
-/// A WebSocket to `endpoint`, or the answer that rejected it. Of `request` the path, the headers and the deadline
-/// count; messages are received into `buffers`, which outlives run(). Blocks, but not after `stop` was requested;
-/// throws TransportError.
+/// A WebSocket to `endpoint`, or the answer that rejected it. Of `request` the path, the headers, the deadline and the
+/// stop count; messages are received into `buffers`, which outlives run(). Blocks as Client::send() does; throws
+/// TransportError.
 std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(const Endpoint& endpoint,
                                                                             ClientRequest request,
                                                                             std::chrono::milliseconds connect_timeout,
-                                                                            WebSocketLimits limits, BufferPool& buffers,
-                                                                            const std::stop_token& stop = {});
+                                                                            WebSocketLimits limits,
+                                                                            BufferPool& buffers);
 
 }  // namespace shared_tensor::http
