@@ -146,9 +146,8 @@ public:
 protected:
     AsyncCaller(std::shared_ptr<client::AsyncCore> core, CallOptions options)
         : core_(std::move(core)), options_(std::move(options)) {}
-    void start(std::string_view method, const detail::Arguments& arguments,
-               std::unique_ptr<detail::AsyncSlot> slot) const;
-    std::shared_ptr<client::WatchedTask> start_task(std::string_view method, const detail::Arguments& arguments,
+    void start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot) const;
+    std::shared_ptr<client::WatchedTask> start_task(std::string_view method, const CallArguments& arguments,
                                                     std::unique_ptr<detail::AsyncSlot> slot) const;
 
     std::shared_ptr<client::AsyncCore> core_;

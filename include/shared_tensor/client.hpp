@@ -8,7 +8,8 @@
 //
 // Arguments and results are everything that a shared function may take and return: scalars, strings, Bytes, containers,
 // structs with SHARED_TENSOR_FIELDS, nlohmann::json with <shared_tensor/json.hpp>, tensors anywhere inside. Tensors
-// are sent from their own memory, and results view the received bytes.
+// are sent from their own memory, and results view the received bytes. Arguments that are known at run time only go as
+// one object: CallArguments.
 
 #include <chrono>
 #include <cstdint>
@@ -166,19 +167,18 @@ public:
     /// Ends all calls in flight, of all copies, with TransportFailure; so do all later ones.
     void shutdown() const;
 
-    // What the templates stand on, for callers that know types at run time only (bindings, the command line).
-    void call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result,
-                   Receipt* receipt = nullptr) const;
-    void send_notification(std::string_view method, const detail::Arguments& arguments) const;
-    std::string submit_task(std::string_view method, const detail::Arguments& arguments) const;
-    std::shared_ptr<detail::CallerStreams> open_stream(std::string_view method,
-                                                       const detail::Arguments& arguments) const;
-    TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const;
-
 private:
     friend class NamedTensors;
     friend class TaskHandle;
     Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);
+
+    // What the templates stand on.
+    void call_into(std::string_view method, const CallArguments& arguments, detail::ResultSlot& result,
+                   Receipt* receipt = nullptr) const;
+    void send_notification(std::string_view method, const CallArguments& arguments) const;
+    std::string submit_task(std::string_view method, const CallArguments& arguments) const;
+    std::shared_ptr<detail::CallerStreams> open_stream(std::string_view method, const CallArguments& arguments) const;
+    TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const;
 
     std::shared_ptr<client::Core> core_;
     std::shared_ptr<client::Session> session_;

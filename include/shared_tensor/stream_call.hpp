@@ -19,6 +19,8 @@
 
 namespace shared_tensor {
 
+class Client;
+
 namespace detail {
 
 /// A call that streams, as its caller has it. Implemented by the library. Thread safety: all methods from any thread.
@@ -42,7 +44,6 @@ public:
 template <class R = void>
 class StreamCall {
 public:
-    explicit StreamCall(std::shared_ptr<detail::CallerStreams> streams) : streams_(std::move(streams)) {}
     StreamCall(StreamCall&& other) noexcept = default;
     StreamCall& operator=(StreamCall&& other) noexcept {
         std::swap(streams_, other.streams_);
@@ -77,6 +78,9 @@ public:
     void cancel() noexcept { streams_->cancel(); }
 
 private:
+    friend class Client;
+    explicit StreamCall(std::shared_ptr<detail::CallerStreams> streams) : streams_(std::move(streams)) {}
+
     std::shared_ptr<detail::CallerStreams> streams_;
 };
 

@@ -277,7 +277,7 @@ void Core::sleep_until(SteadyTime time, const std::stop_token& stop) {
     local.shut_down.lock().wait_until(time, [&](bool down) { return down || stop.stop_requested(); });
 }
 
-void Core::call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
+void Core::call(std::string_view method, const CallArguments& arguments, detail::ResultSlot& slot,
                 const CallOptions& options, Receipt* receipt) {
     if (receipt != nullptr) *receipt = {};
     check_stop(options, method);
@@ -297,7 +297,7 @@ bool Core::goes_another_way(const InvalidParams& error, const Outgoing& request)
     return ports().goes_another_way(parameter, details.got);
 }
 
-void Core::notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options) {
+void Core::notify(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
     check_stop(options, method);
     Outgoing request = compose(Outgoing::Form::single, 1, options);
     request.notify(method, arguments);

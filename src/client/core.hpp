@@ -70,9 +70,9 @@ public:
     Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
 
     /// compose, send, read.
-    void call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
+    void call(std::string_view method, const CallArguments& arguments, detail::ResultSlot& slot,
               const CallOptions& options, Receipt* receipt = nullptr);
-    void notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
+    void notify(std::string_view method, const CallArguments& arguments, const CallOptions& options);
 
     /// A file of the server's. Of `options` the timeout and the session count: it is safe to repeat. See download().
     Downloaded download(const std::string& path, const DownloadForm& form, const CallOptions& options);

@@ -30,8 +30,8 @@ public:
 
     /// Writes a call; its id. Throws TransportNotPossible for a tensor that cannot go as it is required to. `meta` is
     /// the request's own member of that name, null for none.
-    std::uint64_t call(std::string_view method, const detail::Arguments& arguments, json_rpc::Json meta = nullptr);
-    void notify(std::string_view method, const detail::Arguments& arguments);
+    std::uint64_t call(std::string_view method, const CallArguments& arguments, json_rpc::Json meta = nullptr);
+    void notify(std::string_view method, const CallArguments& arguments);
 
     /// The end: nothing may be added after it.
     void finish();
@@ -63,7 +63,7 @@ private:
     struct Written;
     Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<OutgoingPort> port);
     void print(const Written& item);
-    void append(std::string_view method, const detail::Arguments& arguments, std::optional<json_rpc::Json> id,
+    void append(std::string_view method, const CallArguments& arguments, std::optional<json_rpc::Json> id,
                 json_rpc::Json meta);
 
     Form form_;
