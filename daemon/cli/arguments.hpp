@@ -11,7 +11,7 @@
 namespace shared_tensor::cli {
 
 /// The arguments of a call, parsed from words of the command line.
-class TypedArguments final : public detail::Arguments {
+class TypedArguments final : public CallArguments {
 public:
     /// Either all words are values, or all are name=value. Reads the files that they name. Throws UsageError.
     explicit TypedArguments(const std::vector<std::string>& words);

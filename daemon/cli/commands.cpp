@@ -30,9 +30,7 @@ int call(const CommandLine& line) {
     require_words(line, 1, SIZE_MAX, "call NAME [ARGUMENT...]");
     if (line.as_task) return call_as_task(line);
     const TypedArguments arguments({line.words.begin() + 1, line.words.end()});
-    detail::ResultOf<Dynamic> slot;
-    connect(line).call_into(line.words.front(), arguments, slot);
-    write_result(line, slot.take());
+    write_result(line, connect(line).call<Dynamic>(line.words.front(), arguments));
     return kOk;
 }
 

@@ -123,7 +123,7 @@ int stream(const CommandLine& line) {
     if (names.read.size() > 1)
         throw UsageError(name + " reads several streams: call it from a program (docs/streams.md)");
     const TypedArguments arguments({line.words.begin() + 1, line.words.end()});
-    StreamCall<Dynamic> call(client.open_stream(name, arguments));
+    auto call = client.stream<Dynamic>(name, arguments);
 
     std::exception_ptr input_failed;
     std::jthread writing;

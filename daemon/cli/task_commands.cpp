@@ -17,7 +17,7 @@ constexpr std::chrono::milliseconds kForEver{std::chrono::hours(24 * 365)};
 
 std::string submitted(const Client& client, const CommandLine& line) {
     const TypedArguments arguments({line.words.begin() + 1, line.words.end()});
-    return client.submit_task(line.words.front(), arguments);
+    return client.submit(line.words.front(), arguments).id();
 }
 
 /// The timeout of the command line limits the whole wait, not each request.
@@ -47,9 +47,7 @@ std::string task_line(const codec::Json& task) {
 
 /// Calls "task.get" or "task.cancel" for the task of the command line and returns the server's JSON.
 codec::Json ask(const CommandLine& line, const char* method) {
-    detail::ResultOf<Dynamic> slot;
-    connect(line).call_into(method, detail::ArgumentsOf(named("id", line.words.front())), slot);
-    return to_json(slot.take());
+    return to_json(connect(line).call<Dynamic>(method, named("id", line.words.front())));
 }
 
 void print_task(const CommandLine& line, const codec::Json& task) {
@@ -115,9 +113,7 @@ int wait(const CommandLine& line) {
 
 int result(const CommandLine& line) {
     require_words(line, 1, 1, "result ID");
-    detail::ResultOf<Dynamic> slot;
-    connect(line).call_into("task.result", detail::ArgumentsOf(named("id", line.words.front())), slot);
-    write_result(line, slot.take());
+    write_result(line, connect(line).call<Dynamic>("task.result", named("id", line.words.front())));
     return kOk;
 }
 

@@ -178,11 +178,8 @@ int tensors(const CommandLine& line) {
 
 int remove_tensor(const CommandLine& line) {
     require_words(line, 1, 1, "delete NAME");
-    detail::ResultOf<Dynamic> slot;
-    connect(line).call_into(
-        "tensor.delete", detail::ArgumentsOf(named("name", line.words.front()), named("if_version", line.if_version)),
-        slot);
-    const codec::Json gone = to_json(slot.take());
+    const codec::Json gone = to_json(connect(line).call<Dynamic>("tensor.delete", named("name", line.words.front()),
+                                                                 named("if_version", line.if_version)));
     print_line(line.json ? compact(gone)
                          : line.words.front() + ", version " + compact(gone.value("version", codec::Json())) +
                                ", deleted; tensors that were read before stay valid");

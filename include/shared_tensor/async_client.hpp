@@ -111,6 +111,8 @@ private:
 
 /// Starts calls on an AsyncClient. Cheap to copy; calls after the client's end fail with Cancelled.
 /// Arguments are read before the methods return: tensors are kept by reference, all else is copied.
+/// CallOptions::stop ends a call that is in flight. A call that still waits for a thread ends when it gets one, and
+/// sends nothing.
 class AsyncCaller {
 public:
     template <class R = void, class... Args>
@@ -144,9 +146,8 @@ public:
 protected:
     AsyncCaller(std::shared_ptr<client::AsyncCore> core, CallOptions options)
         : core_(std::move(core)), options_(std::move(options)) {}
-    void start(std::string_view method, const detail::Arguments& arguments,
-               std::unique_ptr<detail::AsyncSlot> slot) const;
-    std::shared_ptr<client::WatchedTask> start_task(std::string_view method, const detail::Arguments& arguments,
+    void start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot) const;
+    std::shared_ptr<client::WatchedTask> start_task(std::string_view method, const CallArguments& arguments,
                                                     std::unique_ptr<detail::AsyncSlot> slot) const;
 
     std::shared_ptr<client::AsyncCore> core_;

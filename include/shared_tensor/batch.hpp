@@ -102,8 +102,8 @@ private:
     void require_own(const BatchItem<R>& item) const {
         if (item.state_ != state_) throw std::logic_error("Batch: an item of another batch is no argument here");
     }
-    std::size_t append(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
-    void append_notification(std::string_view method, const detail::Arguments& arguments);
+    std::size_t append(std::string_view method, const CallArguments& arguments, const CallOptions& options);
+    void append_notification(std::string_view method, const CallArguments& arguments);
 
     std::shared_ptr<client::BatchState> state_;
 };

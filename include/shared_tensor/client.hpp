@@ -8,7 +8,8 @@
 //
 // Arguments and results may have all types that a shared function may take and return: scalars, strings, Bytes,
 // containers, structs with SHARED_TENSOR_FIELDS, nlohmann::json with <shared_tensor/json.hpp>, and tensors inside any
-// of these except JSON. Tensors are sent from their own memory, and results view the received bytes.
+// of these except JSON. Tensors are sent from their own memory, and results view the received bytes. Arguments
+// that are known only at run time are passed as one object: CallArguments.
 
 #include <chrono>
 #include <cstdint>
@@ -60,7 +61,7 @@ struct WayInfo {
 /// Ownership: a handle. Copies, and the clients that with() and new_session() return, share the pool and its
 /// statistics; the last of them closes the connections. Thread safety: any thread may call any method.
 /// A forked child may use its copies: they make their own connections and sessions (docs/threads.md).
-/// Blocking: every call blocks until its answer is there or its timeout is over. The first call connects, not the
+/// Blocking: every call blocks until its answer is there, its timeout is over or CallOptions::stop is requested. The first call connects, not the
 /// constructor.
 /// Errors: RpcError and its children; InvalidValue or std::invalid_argument for an argument that cannot be sent.
 class Client {
@@ -71,7 +72,7 @@ public:
     explicit Client(std::string url);
     explicit Client(ClientOptions options);
 
-    /// Calls a function. Throws the server's error, TransportFailure, DeadlineExceeded, or ResultMismatch if the result
+    /// Calls a function. Throws the server's error, TransportFailure, DeadlineExceeded, Cancelled, or ResultMismatch if the result
     /// is not an R.
     template <class R = void, class... Args>
     R call(std::string_view method, const Args&... args) const {
@@ -168,19 +169,18 @@ public:
     /// Aborts the calls in flight of all copies with TransportFailure. Later calls fail in the same way.
     void shutdown() const;
 
-    // The templates call these methods; so can code that knows types only at run time (bindings, the command line).
-    void call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result,
-                   Receipt* receipt = nullptr) const;
-    void send_notification(std::string_view method, const detail::Arguments& arguments) const;
-    std::string submit_task(std::string_view method, const detail::Arguments& arguments) const;
-    std::shared_ptr<detail::CallerStreams> open_stream(std::string_view method,
-                                                       const detail::Arguments& arguments) const;
-    TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const;
-
 private:
     friend class NamedTensors;
     friend class TaskHandle;
     Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options);
+
+    // What the templates stand on.
+    void call_into(std::string_view method, const CallArguments& arguments, detail::ResultSlot& result,
+                   Receipt* receipt = nullptr) const;
+    void send_notification(std::string_view method, const CallArguments& arguments) const;
+    std::string submit_task(std::string_view method, const CallArguments& arguments) const;
+    std::shared_ptr<detail::CallerStreams> open_stream(std::string_view method, const CallArguments& arguments) const;
+    TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const;
 
     std::shared_ptr<client::Core> core_;
     std::shared_ptr<client::Session> session_;

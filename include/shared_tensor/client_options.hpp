@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include <shared_tensor/limits.hpp>
@@ -16,6 +17,11 @@ struct CallOptions {
     /// Limit for the call with all its tries; the server gets it as the deadline. Nullopt: the server uses the
     /// function's deadline, else its own (30 s), and the client waits for ClientOptions::answer_limit.
     std::optional<std::chrono::milliseconds> timeout{};
+    /// Cancels the call from another thread: the call throws Cancelled soon after the stop is requested. Its connection
+    /// is closed, so the server learns that no client waits and cancels the function's Context. A stop before the call
+    /// starts sends nothing. Other calls go on. For submit it cancels only the submission: use Task::cancel() for the
+    /// task.
+    std::stop_token stop{};
     /// The server runs calls with the same key, method and parameters once, and answers each repeat with that result.
     std::string idempotency_key{};
     /// Running the call twice does no harm, so the client may repeat it if the connection breaks after it was sent.

@@ -67,7 +67,6 @@ SHARED_TENSOR_DETAIL_ERROR(InvalidParams);         ///< -32602; data: parameter,
 SHARED_TENSOR_DETAIL_ERROR(FunctionFailed);        ///< -32000; data: type and message of the function's exception
 SHARED_TENSOR_DETAIL_ERROR(ServerBusy);            ///< -32001; data: retry_after_ms
 SHARED_TENSOR_DETAIL_ERROR(DeadlineExceeded);      ///< -32002, or the client's own deadline
-SHARED_TENSOR_DETAIL_ERROR(Cancelled);             ///< -32004
 SHARED_TENSOR_DETAIL_ERROR(UnknownOrExpired);      ///< -32005
 SHARED_TENSOR_DETAIL_ERROR(TransportNotPossible);  ///< -32006; data: a reason for each transport
 SHARED_TENSOR_DETAIL_ERROR(NotAuthorised);         ///< -32007
@@ -76,6 +75,19 @@ SHARED_TENSOR_DETAIL_ERROR(ShuttingDown);          ///< -32009
 SHARED_TENSOR_DETAIL_ERROR(InputFailed);           ///< -32010; data: item, the id of the batch item that failed
 
 #undef SHARED_TENSOR_DETAIL_ERROR
+
+/// The call was cancelled: by CallOptions::stop, by the end of its client, or in the server. Code -32004.
+class [[gnu::visibility("default")]] Cancelled : public RpcError {
+public:
+    Cancelled(int code, const std::string& message, std::string data = {}, const std::string& text = {},
+              bool may_have_run = true)
+        : RpcError(code, message, std::move(data), text), may_have_run_(may_have_run) {}
+    /// False when nothing was sent: then the call had no effect.
+    bool may_have_run() const noexcept { return may_have_run_; }
+
+private:
+    bool may_have_run_;
+};
 
 /// The answer came, but the result's memory is gone: the lease ended, or the server ended and another server has taken
 /// its place. No wrong bytes are ever read. Repeat the call. Data: epoch, if the server sent it.

@@ -19,6 +19,8 @@
 
 namespace shared_tensor {
 
+class Client;
+
 namespace detail {
 
 /// The caller's side of a call with streams. Implemented by the library. Thread safety: any thread may call any method.
@@ -42,7 +44,6 @@ public:
 template <class R = void>
 class StreamCall {
 public:
-    explicit StreamCall(std::shared_ptr<detail::CallerStreams> streams) : streams_(std::move(streams)) {}
     StreamCall(StreamCall&& other) noexcept = default;
     StreamCall& operator=(StreamCall&& other) noexcept {
         std::swap(streams_, other.streams_);
@@ -78,6 +79,9 @@ public:
     void cancel() noexcept { streams_->cancel(); }
 
 private:
+    friend class Client;
+    explicit StreamCall(std::shared_ptr<detail::CallerStreams> streams) : streams_(std::move(streams)) {}
+
     std::shared_ptr<detail::CallerStreams> streams_;
 };
 

@@ -48,13 +48,12 @@ void AsyncTaskHandle::on_progress(std::function<void(const TaskStatus&)> report)
     });
 }
 
-void AsyncCaller::start(std::string_view method, const detail::Arguments& arguments,
+void AsyncCaller::start(std::string_view method, const CallArguments& arguments,
                         std::unique_ptr<detail::AsyncSlot> slot) const {
     core_->start(method, arguments, std::move(slot), options_);
 }
 
-std::shared_ptr<client::WatchedTask> AsyncCaller::start_task(std::string_view method,
-                                                             const detail::Arguments& arguments,
+std::shared_ptr<client::WatchedTask> AsyncCaller::start_task(std::string_view method, const CallArguments& arguments,
                                                              std::unique_ptr<detail::AsyncSlot> slot) const {
     return core_->start_task(method, arguments, std::move(slot), options_);
 }

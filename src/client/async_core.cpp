@@ -135,15 +135,15 @@ void AsyncCore::push(std::unique_ptr<Job> job, std::size_t limit) {
     if (auto refused = here().queue.push(std::move(job), limit)) refused->give_up(reason(full(limit)));
 }
 
-void AsyncCore::start(std::string_view method, const detail::Arguments& arguments,
-                      std::unique_ptr<detail::AsyncSlot> slot, const CallOptions& options) {
+void AsyncCore::start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot,
+                      const CallOptions& options) {
     Outgoing request = core_.compose(Outgoing::Form::single, 1, options);
     request.call(method, arguments);
     request.finish();
     push(std::make_unique<CallJob>(*this, std::move(request), options, std::move(slot)), max_waiting_);
 }
 
-WatchedPointer AsyncCore::start_task(std::string_view method, const detail::Arguments& arguments,
+WatchedPointer AsyncCore::start_task(std::string_view method, const CallArguments& arguments,
                                      std::unique_ptr<detail::AsyncSlot> slot, CallOptions options) {
     auto task = std::make_shared<WatchedTask>();
     task->client = weak_from_this();

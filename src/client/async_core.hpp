@@ -19,9 +19,9 @@ public:
     AsyncCore(AsyncOptions options, Surroundings surroundings);
     ~AsyncCore() { stop(); }
 
-    void start(std::string_view method, const detail::Arguments& arguments, std::unique_ptr<detail::AsyncSlot> slot,
+    void start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot,
                const CallOptions& options);
-    WatchedPointer start_task(std::string_view method, const detail::Arguments& arguments,
+    WatchedPointer start_task(std::string_view method, const CallArguments& arguments,
                               std::unique_ptr<detail::AsyncSlot> slot, CallOptions options);
     void cancel(WatchedTask& task);
 

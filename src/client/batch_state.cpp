@@ -31,14 +31,13 @@ BatchState::BatchState(std::shared_ptr<Core> core, CallOptions options)
     options_.idempotency_key.clear();
 }
 
-std::size_t BatchState::append(std::string_view method, const detail::Arguments& arguments,
-                               const CallOptions& options) {
+std::size_t BatchState::append(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
     require_open();
     items_.push_back({request_.call(method, arguments, meta_of(options)), std::string(method)});
     return items_.size() - 1;
 }
 
-void BatchState::append_notification(std::string_view method, const detail::Arguments& arguments) {
+void BatchState::append_notification(std::string_view method, const CallArguments& arguments) {
     require_open();
     request_.notify(method, arguments);
 }
@@ -84,10 +83,10 @@ std::uint64_t item_id(const BatchState& state, std::size_t index) { return state
 
 std::size_t Batch::size() const { return state_->size(); }
 void Batch::send() { state_->send(); }
-std::size_t Batch::append(std::string_view method, const detail::Arguments& arguments, const CallOptions& options) {
+std::size_t Batch::append(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
     return state_->append(method, arguments, options);
 }
-void Batch::append_notification(std::string_view method, const detail::Arguments& arguments) {
+void Batch::append_notification(std::string_view method, const CallArguments& arguments) {
     state_->append_notification(method, arguments);
 }
 

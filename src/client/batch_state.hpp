@@ -18,8 +18,8 @@ class BatchState {
 public:
     BatchState(std::shared_ptr<Core> core, CallOptions options);
 
-    std::size_t append(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
-    void append_notification(std::string_view method, const detail::Arguments& arguments);
+    std::size_t append(std::string_view method, const CallArguments& arguments, const CallOptions& options);
+    void append_notification(std::string_view method, const CallArguments& arguments);
     std::size_t size() const { return request_.size(); }
 
     std::uint64_t id(std::size_t index) const { return items_.at(index).id; }

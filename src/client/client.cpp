@@ -77,16 +77,16 @@ Client::Client(ClientOptions options) : core_(real_core(std::move(options))) {}
 Client::Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Session> session, CallOptions options)
     : core_(std::move(core)), session_(std::move(session)), options_(std::move(options)) {}
 
-void Client::call_into(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& result,
+void Client::call_into(std::string_view method, const CallArguments& arguments, detail::ResultSlot& result,
                        Receipt* receipt) const {
     core_->call(method, arguments, result, *Here(options_, session_.get()), receipt);
 }
 
-void Client::send_notification(std::string_view method, const detail::Arguments& arguments) const {
+void Client::send_notification(std::string_view method, const CallArguments& arguments) const {
     core_->notify(method, arguments, *Here(options_, session_.get()));
 }
 
-std::string Client::submit_task(std::string_view method, const detail::Arguments& arguments) const {
+std::string Client::submit_task(std::string_view method, const CallArguments& arguments) const {
     const CallOptions keyed = client::with_key(*Here(options_, session_.get()));
     client::StatusSlot slot;
     core_->call("task.submit", client::SubmitArguments(method, arguments, keyed), slot, client::of_submission(keyed));
@@ -94,7 +94,7 @@ std::string Client::submit_task(std::string_view method, const detail::Arguments
 }
 
 std::shared_ptr<detail::CallerStreams> Client::open_stream(std::string_view method,
-                                                           const detail::Arguments& arguments) const {
+                                                           const CallArguments& arguments) const {
     return client::open_stream(core_, session_, method, arguments, *Here(options_, session_.get()));
 }
 

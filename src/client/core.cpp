@@ -122,6 +122,7 @@ std::optional<milliseconds> Core::pause_after(const RpcError& error, const CallO
 }
 
 Incoming Core::send_once(const Outgoing& request, const CallOptions& options, const Times& times) {
+    check_stop(options, request.method());
     const SteadyTime now = clock().now();
     if (now >= times.deadline) throw_late(request.method(), url());
     const std::string shared = session_for(request);
@@ -175,12 +176,13 @@ void Core::note_times(const http::Headers& headers, SteadyTime sent) {
         std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(clock().now() - sent) - *compute));
 }
 
-void Core::agree_on_coding(std::optional<milliseconds> timeout) {
+void Core::agree_on_coding(const CallOptions& of_call) {
     const bool is_far = ports().session().empty();
     if (!is_far || !compression_ || here().coding_known.load(std::memory_order_relaxed)) return;
     CallOptions options;
     options.idempotent = true;
-    options.timeout = std::min(timeout.value_or(kLongestPing), kLongestPing);
+    options.timeout = std::min(of_call.timeout.value_or(kLongestPing), kLongestPing);
+    options.stop = of_call.stop;
     try {
         notify("server.ping", detail::ArgumentsOf<>(), options);
     } catch (const RpcError& error) {
@@ -195,6 +197,7 @@ http::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opt
     http.content_type = request.content_type();
     http.parts = request.body();
     http.deadline = times.deadline;
+    http.stop = options.stop;
     if (options.timeout) {
         const auto rest = std::chrono::ceil<milliseconds>(times.deadline - now);
         http.headers.add("Request-Timeout", std::to_string(std::min(rest, kLongestTimeout).count()));
@@ -221,6 +224,7 @@ std::shared_ptr<http::WebSocket> Core::connect_web_socket(std::string_view metho
     request.path = "/ws";
     request.headers = headers_of(options, session);
     request.deadline = deadline;
+    request.stop = options.stop;
     try {
         auto connected = here().surroundings.transport->connect_web_socket(std::move(request));
         here().reached.store(true, std::memory_order_relaxed);
@@ -266,15 +270,17 @@ void Core::release(const std::vector<std::string>& ids) {
     notify("object.release", detail::ArgumentsOf(named("ids", ids)), options);
 }
 
-void Core::sleep_until(SteadyTime time) {
+void Core::sleep_until(SteadyTime time, const std::stop_token& stop) {
     Local& local = here();
     if (local.surroundings.sleep_until) return local.surroundings.sleep_until(time);
-    local.shut_down.lock().wait_until(time, [](bool down) { return down; });
+    const std::stop_callback wakes(stop, [&local] { local.shut_down.wake_all(); });
+    local.shut_down.lock().wait_until(time, [&](bool down) { return down || stop.stop_requested(); });
 }
 
-void Core::call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
+void Core::call(std::string_view method, const CallArguments& arguments, detail::ResultSlot& slot,
                 const CallOptions& options, Receipt* receipt) {
     if (receipt != nullptr) *receipt = {};
+    check_stop(options, method);
     Outgoing request = compose(Outgoing::Form::single, 1, options);
     request.call(method, arguments);
     request.finish();
@@ -292,7 +298,8 @@ bool Core::goes_another_way(const InvalidParams& error, const Outgoing& request)
     return ports().goes_another_way(parameter, details.got);
 }
 
-void Core::notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options) {
+void Core::notify(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
+    check_stop(options, method);
     Outgoing request = compose(Outgoing::Form::single, 1, options);
     request.notify(method, arguments);
     request.finish();

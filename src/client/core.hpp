@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,7 +35,7 @@ struct Surroundings {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<TensorPorts> ports;
     const Clock* clock = &real_clock();
-    /// Blocks until the given time. Empty: the core waits by itself, and shutdown() ends the wait.
+    /// Blocks until the given time. Empty: the core waits by itself, and shutdown() or the stop of the call ends the wait.
     std::function<void(SteadyTime)> sleep_until;
     /// Makes equal dependencies for a forked child. Empty: a forked child cannot use the client.
     std::function<Surroundings()> anew{};
@@ -72,9 +73,9 @@ public:
     Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
 
     /// Composes a call, sends it, and reads its result into `slot`.
-    void call(std::string_view method, const detail::Arguments& arguments, detail::ResultSlot& slot,
+    void call(std::string_view method, const CallArguments& arguments, detail::ResultSlot& slot,
               const CallOptions& options, Receipt* receipt = nullptr);
-    void notify(std::string_view method, const detail::Arguments& arguments, const CallOptions& options);
+    void notify(std::string_view method, const CallArguments& arguments, const CallOptions& options);
 
     /// Downloads a file from the server, see client::download(). Uses only the timeout and the session of `options`: a
     /// download may always be repeated.
@@ -108,8 +109,8 @@ public:
     bool is_shut_down() const;
 
     /// Asks the server whether it supports zstd, if tensors may be compressed and the answer is not known yet. Blocks
-    /// for one call, at most 5 s.
-    void agree_on_coding(std::optional<std::chrono::milliseconds> timeout);
+    /// for one call, at most 5 s. Uses the timeout and the stop of `of_call`.
+    void agree_on_coding(const CallOptions& of_call);
 
     /// Opens a session that keeps state on the local channel. Returns nothing if there is no channel. Blocks.
     std::optional<std::string> open_stateful_session() const { return ports().open_stateful_session(); }
@@ -145,15 +146,14 @@ private:
     std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
     template <class Transfer>
     auto transfer(const std::string& path, const CallOptions& options, Transfer run);
-    bool tries_again(const RpcError& error, int number, const Times& times);
-    void sleep_until(SteadyTime time);
+    bool tries_again(const RpcError& error, int number, const CallOptions& options, const Times& times);
+    void sleep_until(SteadyTime time, const std::stop_token& stop);
     void note_coding(const http::ClientResponse& response);
     void note_times(const http::Headers& headers, SteadyTime sent);
 
     http::Headers headers_of(const CallOptions& options, const std::string& shared) const;
     std::shared_ptr<Objects> objects();
-    codec::TensorPointer fetch(const NotOpened& lost, const std::string& require,
-                               std::optional<std::chrono::milliseconds> timeout);
+    codec::TensorPointer fetch(const NotOpened& lost, const CallOptions& of_call);
     std::shared_ptr<PooledBuffer> fetch(const ByUrl& there, CallOptions options);
     bool goes_another_way(const InvalidParams& error, const Outgoing& request) const;
     void release(const std::vector<std::string>& ids);
@@ -189,16 +189,23 @@ private:
 
 template <class Attempt>
 auto Core::retried(const CallOptions& options, const Times& times, Attempt attempt) {
+    bool may_have_run = false;  // by an earlier try
     for (int tries = 1;;) {
         SteadyTime again;
         try {
             return attempt();
+        } catch (const Cancelled& error) {
+            if (error.may_have_run() || !may_have_run) throw;
+            throw Cancelled(error.code(), error.message(), error.data(),
+                            std::string(error.what()) + " in this try, but an earlier one may have run");
         } catch (const RpcError& error) {
             const auto next = next_try(error, options, times, tries);
             if (!next) throw;
             again = *next;
+            const auto* failure = dynamic_cast<const TransportFailure*>(&error);
+            may_have_run |= failure != nullptr && failure->may_have_run();
         }
-        sleep_until(again);
+        sleep_until(again, options.stop);
         here().retries.fetch_add(1, std::memory_order_relaxed);
     }
 }

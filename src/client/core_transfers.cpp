@@ -32,6 +32,7 @@ std::string other_ways(std::string_view list) {
 
 template <class Transfer>
 auto Core::transfer(const std::string& path, const CallOptions& options, Transfer run) {
+    check_stop(options, path);
     const SteadyTime start = clock().now();
     const Times times{start, options.timeout ? later(start, *options.timeout) : SteadyTime::max(),
                       later(start, options_.wait_for_server)};
@@ -40,13 +41,15 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
         for (const auto& [name, value] : headers_)
             request.headers.add(name, value);
         if (!options.session.empty()) request.headers.add("Shared-Tensor-Session", options.session);
-        if (request.deadline == SteadyTime::max())  // it has no deadline of its own
+        if (request.deadline == SteadyTime::max()) {  // else it tidies up, after a cancellation too
             request.deadline = std::min(times.deadline, later(clock().now(), options_.answer_limit));
+            request.stop = options.stop;
+        }
         http::ClientResponse response = here().surroundings.transport->send(request);
         here().reached.store(true, std::memory_order_relaxed);
         return response;
     };
-    port.again = [&](const RpcError& error, int number) { return tries_again(error, number, times); };
+    port.again = [&](const RpcError& error, int number) { return tries_again(error, number, options, times); };
     port.take = [&](std::uint64_t bytes) {
         if (bytes <= options_.max_answer_bytes) return here().surroundings.transport->take_buffer(bytes);
         throw_failure({http::TransportError::Kind::too_large, true,
@@ -69,21 +72,21 @@ Uploaded Core::upload(const UploadFile& file, const UploadForm& form, const Call
 }
 
 /// Decides about the next try of a transfer. A try after progress costs nothing of the budget.
-bool Core::tries_again(const RpcError& error, int number, const Times& times) {
+bool Core::tries_again(const RpcError& error, int number, const CallOptions& options, const Times& times) {
     if (is_shut_down() || clock().now() >= times.deadline) return false;
     const auto asked_to_wait =
         dynamic_cast<const ServerBusy*>(&error) != nullptr ? details_of(error).retry_after : milliseconds(0);
     if (asked_to_wait.count() > 0) {  // the server works, and asks for a delay: this costs nothing of the budget
         const SteadyTime next = later(clock().now(), asked_to_wait + milliseconds(here().next_id.fetch_add(1) % 16));
         if (next >= times.deadline) return false;
-        sleep_until(next);
+        sleep_until(next, options.stop);
     } else if (number > 0) {
         CallOptions repeatable;
         repeatable.idempotent = true;
         const auto pause = is_start(error, times) ? kStartPause : pause_after(error, repeatable, number);
         const SteadyTime next = later(clock().now(), pause.value_or(milliseconds(0)));
         if (!pause || next >= times.deadline) return false;
-        sleep_until(next);
+        sleep_until(next, options.stop);
     }
     here().retries.fetch_add(1, std::memory_order_relaxed);
     return true;
@@ -91,11 +94,10 @@ bool Core::tries_again(const RpcError& error, int number, const Times& times) {
 
 Fetch Core::fetches(const CallOptions& options) {
     Fetch fetch;
-    fetch.another_way = [weak = weak_from_this(), require = options.require,
-                         timeout = options.timeout](const NotOpened& lost) {
+    fetch.another_way = [weak = weak_from_this(), options](const NotOpened& lost) {
         const auto self = weak.lock();
         if (self == nullptr) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
-        return self->fetch(lost, require, timeout);
+        return self->fetch(lost, options);
     };
     fetch.by_url = [weak = weak_from_this(), options](const ByUrl& there) {
         const auto self = weak.lock();
@@ -107,9 +109,16 @@ Fetch Core::fetches(const CallOptions& options) {
 
 /// Waits only a short time for the release of the lease, because the lease also ends by itself.
 std::shared_ptr<PooledBuffer> Core::fetch(const ByUrl& there, CallOptions options) {
-    options.timeout.reset();  // it was for the call, which has been answered
-    auto elements = download(there.url + ".raw", {.connections = options_.connections}, options).bytes;
+    options.timeout.reset();  // that of the call, which has been answered
+    auto elements = [&] {
+        try {
+            return download(there.url + ".raw", {.connections = options_.connections}, options).bytes;
+        } catch (const Cancelled&) {
+            throw_cancelled(there.url, true);  // the call that brought the result has run
+        }
+    }();
     try {
+        options.stop = {};
         options.timeout = std::chrono::seconds(5);
         options.require.clear();
         options.idempotency_key.clear();
@@ -122,12 +131,12 @@ std::shared_ptr<PooledBuffer> Core::fetch(const ByUrl& there, CallOptions option
 }
 
 /// The call itself has run, so no failure here may say that it has not.
-codec::TensorPointer Core::fetch(const NotOpened& lost, const std::string& require,
-                                 std::optional<milliseconds> timeout) {
+codec::TensorPointer Core::fetch(const NotOpened& lost, const CallOptions& of_call) {
     CallOptions options;
     options.idempotent = true;
-    options.timeout = timeout;
-    options.require = require.empty() ? "shm, body" : other_ways(require);
+    options.timeout = of_call.timeout;
+    options.stop = of_call.stop;
+    options.require = of_call.require.empty() ? "shm, body" : other_ways(of_call.require);
     if (options.require.empty())
         throw_error(json_rpc::transport_not_possible({{"cuda_ipc", lost.reason}}), "the result of the call, which ran");
     Outgoing request = compose(Outgoing::Form::single);
@@ -137,6 +146,8 @@ codec::TensorPointer Core::fetch(const NotOpened& lost, const std::string& requi
         return send(request, options).tensor();
     } catch (const UnknownOrExpired& error) {
         throw TensorExpired(error.code(), error.message(), error.data(), error.what());
+    } catch (const Cancelled&) {
+        throw_cancelled(kFetch, true);
     } catch (const RpcError& error) {
         throw TransportFailure("the result cannot be opened here (" + lost.reason +
                                    "), and no other transport delivered it: " + error.what(),

@@ -114,6 +114,7 @@ std::string advice(const http::TransportError& error) {
         case Kind::protocol: return "; is that a shared-tensor-server?";
         case Kind::too_large:
         case Kind::untrusted:
+        case Kind::cancelled:
         case Kind::timeout: break;
     }
     return {};
@@ -148,6 +149,7 @@ void throw_error(const json_rpc::Error& error, std::string_view method) {
 void throw_failure(const http::TransportError& error, std::string_view method, std::string_view url) {
     using Kind = http::TransportError::Kind;
     if (error.kind == Kind::timeout) throw_late(method, url);
+    if (error.kind == Kind::cancelled) throw_cancelled(method.empty() ? url : method, error.sent);
     if (error.kind == Kind::too_large) {
         throw RpcError(
             static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
@@ -179,6 +181,17 @@ void throw_foreign(std::string_view who, int status, const std::string& why, boo
         throw TransportFailure(text + ": a proxy on the way could not reach the server, or got no answer from it",
                                may_have_run);
     throw ProtocolFailure(text + ", " + why + "; is that a shared-tensor-server?", may_have_run);
+}
+
+void throw_cancelled(std::string_view what, bool may_have_run) {
+    throw Cancelled(static_cast<int>(ErrorCode::cancelled), "Cancelled", {},
+                    prefix(what) + "cancelled by its caller (CallOptions::stop); " +
+                        (may_have_run ? "the call may have run" : "nothing was sent"),
+                    may_have_run);
+}
+
+void check_stop(const CallOptions& options, std::string_view method) {
+    if (options.stop.stop_requested()) throw_cancelled(method, false);
 }
 
 void throw_late(std::string_view method, std::string_view url) {

@@ -28,7 +28,7 @@ const ErrorDetails& details_of(const RpcError& error);
 /// empty.
 [[noreturn]] void throw_error(const json_rpc::Error& error, std::string_view method);
 
-/// Throws the exception for an error of the HTTP client: DeadlineExceeded for a timeout, RpcError -32003 for an answer
+/// Throws the exception for an error of the HTTP client: DeadlineExceeded for a timeout, Cancelled for a stop, RpcError -32003 for an answer
 /// beyond the client's limit, NotAuthorised for an untrusted certificate, ProtocolFailure for an answer that breaks
 /// HTTP, else TransportFailure.
 [[noreturn]] void throw_failure(const http::TransportError& error, std::string_view method, std::string_view url);
@@ -41,6 +41,12 @@ const ErrorDetails& details_of(const RpcError& error);
 /// they come from a proxy that did not reach the server, else ProtocolFailure with the reason `why`. The text starts
 /// with `who`.
 [[noreturn]] void throw_foreign(std::string_view who, int status, const std::string& why, bool may_have_run);
+
+/// Throws Cancelled, because CallOptions::stop was requested. `what` is the method or the path.
+[[noreturn]] void throw_cancelled(std::string_view what, bool may_have_run);
+
+/// Throws Cancelled for a call that was cancelled before it sent anything.
+void check_stop(const CallOptions& options, std::string_view method);
 
 /// Throws DeadlineExceeded, because the client's own deadline has passed.
 [[noreturn]] void throw_late(std::string_view method, std::string_view url);

@@ -23,7 +23,7 @@ constexpr milliseconds kForEver{std::chrono::hours(24 * 365)};
 using Metadata = std::map<std::string, std::string>;
 
 /// The parameters that all forms of tensor.put have.
-class PutArguments : public detail::Arguments {
+class PutArguments : public CallArguments {
 public:
     PutArguments(std::string_view name, const PutOptions& options) : name_(name), options_(&options) {}
 

@@ -24,18 +24,18 @@ Outgoing::Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<OutgoingPo
 Outgoing::Outgoing(Outgoing&&) noexcept = default;
 Outgoing::~Outgoing() = default;
 
-std::uint64_t Outgoing::call(std::string_view method, const detail::Arguments& arguments, json_rpc::Json meta) {
+std::uint64_t Outgoing::call(std::string_view method, const CallArguments& arguments, json_rpc::Json meta) {
     const std::uint64_t id = first_id_ + calls_;
     append(method, arguments, id, std::move(meta));
     ++calls_;
     return id;
 }
 
-void Outgoing::notify(std::string_view method, const detail::Arguments& arguments) {
+void Outgoing::notify(std::string_view method, const CallArguments& arguments) {
     append(method, arguments, std::nullopt, nullptr);
 }
 
-void Outgoing::append(std::string_view method, const detail::Arguments& arguments, std::optional<json_rpc::Json> id,
+void Outgoing::append(std::string_view method, const CallArguments& arguments, std::optional<json_rpc::Json> id,
                       json_rpc::Json meta) {
     Written item{{std::string(method), nullptr, std::move(id), std::move(meta)}, {}};
     if (!arguments.empty()) {

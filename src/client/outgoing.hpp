@@ -31,8 +31,8 @@ public:
 
     /// Appends a call and returns its id. `meta` is the request's member "meta", null for none. Throws
     /// TransportNotPossible for a tensor that cannot cross as required.
-    std::uint64_t call(std::string_view method, const detail::Arguments& arguments, json_rpc::Json meta = nullptr);
-    void notify(std::string_view method, const detail::Arguments& arguments);
+    std::uint64_t call(std::string_view method, const CallArguments& arguments, json_rpc::Json meta = nullptr);
+    void notify(std::string_view method, const CallArguments& arguments);
 
     /// Completes the request: nothing may be added afterwards.
     void finish();
@@ -65,7 +65,7 @@ private:
     struct Written;
     Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<OutgoingPort> port);
     void print(const Written& item);
-    void append(std::string_view method, const detail::Arguments& arguments, std::optional<json_rpc::Json> id,
+    void append(std::string_view method, const CallArguments& arguments, std::optional<json_rpc::Json> id,
                 json_rpc::Json meta);
 
     Form form_;

@@ -27,9 +27,9 @@ bool is_own_session_lost(const RpcError& error, const std::string& shared, const
 }  // namespace
 
 std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& core, std::shared_ptr<Session> session,
-                                                   std::string_view method, const detail::Arguments& arguments,
+                                                   std::string_view method, const CallArguments& arguments,
                                                    const CallOptions& options) {
-    core->agree_on_coding(options.timeout);
+    core->agree_on_coding(options);
     const Core::Times times = core->times_of(options);
     const auto attempt = [&]() -> std::shared_ptr<detail::CallerStreams> {
         Outgoing request = core->compose(Outgoing::Form::single, 1, options);

@@ -15,7 +15,7 @@ struct Session;
 /// Starts a call that streams, on its own WebSocket. Blocks until the server is about to run the function. The call
 /// keeps `session`. Throws as calls do.
 std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& core, std::shared_ptr<Session> session,
-                                                   std::string_view method, const detail::Arguments& arguments,
+                                                   std::string_view method, const CallArguments& arguments,
                                                    const CallOptions& options);
 
 }  // namespace shared_tensor::client

@@ -52,6 +52,7 @@ void Streaming::open(const Outgoing& request, SteadyTime deadline) {
     end_of_client_ = setup_.core->on_shutdown([weak = std::weak_ptr(setup_.socket)] {
         if (const auto socket = weak.lock()) socket->abort();
     });
+    on_stop_.emplace(setup_.options.stop, [this] { cancel(); });
     setup_.socket->send(request.content_type() == codec::kFrameContentType, request.body());
     const auto answered = [](const State& now) { return now.ready || now.outcome; };
     if (!state_.lock().wait_until(deadline, answered)) throw_late(setup_.method, setup_.core->url());

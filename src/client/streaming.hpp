@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -53,6 +55,7 @@ public:
     Streaming(const Streaming&) = delete;
     Streaming& operator=(const Streaming&) = delete;
     ~Streaming() override {
+        on_stop_.reset();
         cancel();
         setup_.socket->abort();
         thread_ = {};
@@ -117,6 +120,7 @@ private:
     Guarded<State> state_;
     LentItems lent_;
     std::shared_ptr<const void> end_of_client_;
+    std::optional<std::stop_callback<std::function<void()>>> on_stop_;
     streams::LastItem last_item_;  ///< used only by the thread that reads
     std::jthread thread_;          // last: it uses the other members
 };

@@ -11,10 +11,10 @@
 namespace shared_tensor::client {
 
 /// The parameters of task.submit, which contain the parameters of the call.
-class SubmitArguments final : public detail::Arguments {
+class SubmitArguments final : public CallArguments {
 public:
     /// Refers to all arguments. The idempotency key and the task's times are taken from `options`.
-    SubmitArguments(std::string_view method, const detail::Arguments& inner, const CallOptions& options)
+    SubmitArguments(std::string_view method, const CallArguments& inner, const CallOptions& options)
         : method_(method), inner_(&inner), options_(&options) {}
 
     bool empty() const override { return false; }
@@ -22,7 +22,7 @@ public:
 
 private:
     std::string_view method_;
-    const detail::Arguments* inner_;
+    const CallArguments* inner_;
     const CallOptions* options_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "http/web_socket_handshake.hpp"
+#include "util/either_stop.hpp"
 
 namespace shared_tensor::client {
 
@@ -18,8 +19,16 @@ public:
         http::ClientRequest request) override {
         http::WebSocketLimits limits;
         limits.max_text_bytes = limits.max_binary_bytes = options_.max_response_bytes;
-        return http::connect_web_socket(options_.endpoint, std::move(request), options_.connect_timeout, limits,
-                                        buffers_, stop_.get_token());
+        const std::stop_token of_call = request.stop;
+        const EitherStop either(stop_.get_token(), of_call);
+        request.stop = either.token();
+        try {
+            return http::connect_web_socket(options_.endpoint, std::move(request), options_.connect_timeout, limits,
+                                            buffers_);
+        } catch (const http::TransportError&) {
+            if (!of_call.stop_requested()) throw;
+            throw http::TransportError(http::TransportError::Kind::cancelled, false, "its caller cancelled it");
+        }
     }
     std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) override { return client_.take_buffer(bytes); }
     void shutdown() override {

@@ -69,7 +69,7 @@ public:
 private:
     static bool may_go_well_later(const RpcError& error) {
         return dynamic_cast<const TransportFailure*>(&error) != nullptr || error.is(ErrorCode::deadline_exceeded) ||
-               error.is(ErrorCode::busy) || error.is(ErrorCode::shutting_down);
+               error.is(ErrorCode::busy) || error.is(ErrorCode::shutting_down) || error.is(ErrorCode::cancelled);
     }
 
     std::string path_of(const std::string& id) const {

@@ -4,22 +4,30 @@
 
 #include "http/client_connection.hpp"
 #include "util/at_end.hpp"
+#include "util/either_stop.hpp"
 
 namespace shared_tensor::http {
 
 using std::chrono::steady_clock;
 using Kind = TransportError::Kind;
 
-void Client::take_place(Time deadline) {
+void Client::take_place(const ClientRequest& request, const std::stop_token& stop) {
+    const std::stop_callback wakes(stop, [this] { pool_.wake_all(); });
     auto pool = pool_.lock();
-    const auto free = [this](const Pool& now) { return now.shut || now.taken < options_.max_connections; };
-    if (deadline == Time::max()) {  // wait_until would overflow
-        pool.wait(free);
-    } else if (!pool.wait_until(deadline, free)) {
+    const auto ready = [&](const Pool& now) { return stop.stop_requested() || now.taken < options_.max_connections; };
+    if (request.deadline == Time::max()) {  // wait_until would overflow
+        pool.wait(ready);
+    } else if (!pool.wait_until(request.deadline, ready)) {
         throw TransportError(Kind::timeout, false, "no connection became free in time");
     }
-    if (pool->shut) throw TransportError(Kind::broken, false, "the client was shut down");
+    check_stops(request, false);
     ++pool->taken;
+}
+
+/// Throws if the request or the client was stopped.
+void Client::check_stops(const ClientRequest& request, bool sent) const {
+    if (request.stop.stop_requested()) throw TransportError(Kind::cancelled, sent, "its caller cancelled it");
+    if (stop_.stop_requested()) throw TransportError(Kind::broken, sent, "the client was shut down");
 }
 
 /// An idle connection that the server still holds open; null if there is none.
@@ -33,24 +41,16 @@ Client::Connection Client::take_idle() {
         });
         if (!found.connection) return nullptr;
         const bool old = steady_clock::now() - found.since > options_.idle_limit;
-        if (!old && !found.connection->stale()) return found.connection;
+        if (!old && !found.connection->stale()) return std::move(found.connection);
     }
 }
 
-Client::Connection Client::open(Time deadline) {
+Client::Connection Client::open(Time deadline, const std::stop_token& stop) {
     const auto limit = std::min(deadline, steady_clock::now() + options_.connect_timeout);
-    auto wire = connect_to(options_.endpoint, limit);
+    auto wire = connect_to(options_.endpoint, limit, stop);
     opened_.fetch_add(1, std::memory_order_relaxed);
-    return std::make_shared<ClientConnection>(std::move(wire), options_.endpoint.authority(),
+    return std::make_unique<ClientConnection>(std::move(wire), options_.endpoint.authority(),
                                               options_.max_response_bytes);
-}
-
-void Client::occupy(const Connection& connection) {
-    const bool shut = pool_.with([&](Pool& pool) {
-        pool.busy.insert(connection);
-        return pool.shut;
-    });
-    if (shut) throw TransportError(Kind::broken, false, "the client was shut down");
 }
 
 /// Gives a place back, with the connection that had it (null if none was opened).
@@ -59,8 +59,7 @@ void Client::give_back(Connection connection) {
     pool_.with([&](Pool& pool) {
         --pool.taken;
         if (!connection) return;
-        pool.busy.erase(connection);
-        if (connection->reusable() && !pool.shut) {
+        if (connection->reusable() && !stop_.stop_requested()) {
             pool.idle.push_back({std::move(connection), steady_clock::now()});
         } else {
             closed = std::move(connection);
@@ -69,40 +68,43 @@ void Client::give_back(Connection connection) {
     pool_.notify_one();
 }
 
+ClientResponse Client::exchange(ClientConnection& connection, const ClientRequest& request,
+                                const std::stop_token& stop) {
+    const std::stop_callback closes(stop, [&] { connection.shutdown(); });
+    check_stops(request, false);
+    const AtEnd counted([&, in = connection.bytes_in(), out = connection.bytes_out()] {
+        bytes_in_.fetch_add(connection.bytes_in() - in, std::memory_order_relaxed);
+        bytes_out_.fetch_add(connection.bytes_out() - out, std::memory_order_relaxed);
+    });
+    return connection.exchange(request, buffers_);
+}
+
 ClientResponse Client::send(const ClientRequest& request) {
-    take_place(request.deadline);
+    const EitherStop either(stop_.get_token(), request.stop);
+    const std::stop_token stop = either.token();
+    take_place(request, stop);
     Connection connection;
-    const AtEnd returned([&] { give_back(std::move(connection)); });
-    connection = take_idle();
-    if (connection != nullptr) {
-        reused_.fetch_add(1, std::memory_order_relaxed);
-    } else {
-        connection = open(request.deadline);
-    }
-    occupy(connection);
-    const AtEnd counted([&, in = connection->bytes_in(), out = connection->bytes_out()] {
-        bytes_in_.fetch_add(connection->bytes_in() - in, std::memory_order_relaxed);
-        bytes_out_.fetch_add(connection->bytes_out() - out, std::memory_order_relaxed);
+    const AtEnd returned([&] {
+        if (stop.stop_requested()) connection.reset();  // it may have been shut down
+        give_back(std::move(connection));
     });
     try {
-        return connection->exchange(request, buffers_);
-    } catch (const TransportError&) {
-        if (pool_.with([](const Pool& pool) { return pool.shut; }))
-            throw TransportError(Kind::broken, true, "the client was shut down");
+        connection = take_idle();
+        if (connection != nullptr) {
+            reused_.fetch_add(1, std::memory_order_relaxed);
+        } else {
+            connection = open(request.deadline, stop);
+        }
+        return exchange(*connection, request, stop);
+    } catch (const TransportError& error) {
+        check_stops(request, error.sent);
         throw;
     }
 }
 
 void Client::shutdown() {
-    std::vector<Idle> unused;
-    const auto busy = pool_.with([&](Pool& pool) {
-        pool.shut = true;
-        unused.swap(pool.idle);
-        return pool.busy;
-    });
-    for (const Connection& one : busy)
-        one->shutdown();
-    pool_.notify_all();
+    stop_.request_stop();
+    const std::vector<Idle> unused = pool_.with([](Pool& pool) { return std::exchange(pool.idle, {}); });
 }
 
 Client::~Client() { shutdown(); }

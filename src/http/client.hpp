@@ -6,9 +6,9 @@
 #include <memory>
 #include <span>
 #include <stdexcept>
+#include <stop_token>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
 
 #include "http/message.hpp"
@@ -53,6 +53,7 @@ public:
         too_large,
         protocol,
         untrusted,  ///< the server's certificate
+        cancelled,  ///< ClientRequest::stop was requested
     };
     TransportError(Kind what_kind, bool was_sent, const std::string& text)
         : std::runtime_error(text), kind(what_kind), sent(was_sent) {}
@@ -77,6 +78,7 @@ struct ClientRequest {
     std::vector<BodyPart> parts;  ///< instead of text
     BodyPlace* place = nullptr;   ///< for the body of a 2xx, instead of a buffer of its own; outlives send()
     std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+    std::stop_token stop{};  ///< when it is requested, the request fails and its connection is closed
 };
 
 struct ClientResponse {
@@ -92,7 +94,7 @@ public:
     explicit Client(ClientOptions options) : options_(std::move(options)) {}
     ~Client();
 
-    /// Blocks until the answer is complete or the deadline is over. Throws TransportError. Notices a kept-alive
+    /// Blocks until the answer is complete, the deadline is over or `request.stop` is requested. Throws TransportError. Notices a kept-alive
     /// connection that the server has closed, and replaces it before it sends anything.
     ClientResponse send(const ClientRequest& request);
 
@@ -109,27 +111,27 @@ public:
 
 private:
     using Time = std::chrono::steady_clock::time_point;
-    using Connection = std::shared_ptr<ClientConnection>;  // shared with shutdown(), which shuts busy ones down
+    using Connection = std::unique_ptr<ClientConnection>;
     struct Idle {
         Connection connection;
         Time since;
     };
     struct Pool {
         std::vector<Idle> idle;  // the connection used last is used next
-        std::unordered_set<Connection> busy;
         std::size_t taken = 0;  // places of connections that are busy or being opened
-        bool shut = false;
     };
 
-    void take_place(Time deadline);
+    void take_place(const ClientRequest& request, const std::stop_token& stop);
     Connection take_idle();
-    Connection open(Time deadline);
-    void occupy(const Connection& connection);
+    Connection open(Time deadline, const std::stop_token& stop);
+    ClientResponse exchange(ClientConnection& connection, const ClientRequest& request, const std::stop_token& stop);
     void give_back(Connection connection);
+    void check_stops(const ClientRequest& request, bool sent) const;
 
     const ClientOptions options_;
     BufferPool buffers_;
     Guarded<Pool> pool_;
+    std::stop_source stop_;  // of all requests: the client was shut down
     std::atomic<std::uint64_t> opened_{0}, reused_{0}, bytes_in_{0}, bytes_out_{0};
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "http/client.hpp"
@@ -11,8 +12,10 @@
 namespace shared_tensor::http {
 
 /// Connects to `endpoint` before `deadline`, with TLS if it says https. Throws TransportError of kind connect or
-/// timeout, or as TlsClient::connect(). Blocks; no deadline ends the look-up of a name.
-std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, std::chrono::steady_clock::time_point deadline);
+/// timeout, or as TlsClient::connect(); soon after `stop` is requested, one of these. Blocks; neither the deadline nor
+/// a stop ends the look-up of a name.
+std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, std::chrono::steady_clock::time_point deadline,
+                                 const std::stop_token& stop);
 
 /// One connection to the server, for one request after another. One thread at a time, except shutdown().
 class ClientConnection {

@@ -112,9 +112,11 @@ using Kind = TransportError::Kind;
 }
 
 /// 0, or errno of what went wrong.
-int connect_before(int fd, const sockaddr* address, socklen_t size, Deadline deadline) {
+int connect_before(int fd, const sockaddr* address, socklen_t size, Deadline deadline, const std::stop_token& stop) {
     if (::connect(fd, address, size) == 0) return 0;
     if (errno != EINPROGRESS && errno != EINTR) return errno;
+    // Only here: shutdown() does nothing to a socket before it connects.
+    const std::stop_callback stopped(stop, [fd] { ::shutdown(fd, SHUT_RDWR); });
     if (wait_ready(fd, POLLOUT, deadline) == 0) return ETIMEDOUT;
     int error = 0;
     socklen_t error_size = sizeof error;
@@ -138,18 +140,18 @@ struct Attempt {
     int error = 0;
 };
 
-Attempt attempt_tcp(const addrinfo& address, Deadline deadline) {
+Attempt attempt_tcp(const addrinfo& address, Deadline deadline, const std::stop_token& stop) {
     Attempt made;
     made.fd =
         ProcessFd::opened([&] { return ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (!made.fd) return {ProcessFd(), errno};
     tune(made.fd.get(), address);
-    made.error = connect_before(made.fd.get(), address.ai_addr, address.ai_addrlen, deadline);
+    made.error = connect_before(made.fd.get(), address.ai_addr, address.ai_addrlen, deadline, stop);
     if (made.error != 0) made.fd.reset();
     return made;
 }
 
-ProcessFd connect_tcp(const Endpoint& endpoint, Deadline deadline) {
+ProcessFd connect_tcp(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop) {
     addrinfo hints{};
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV;
@@ -158,8 +160,8 @@ ProcessFd connect_tcp(const Endpoint& endpoint, Deadline deadline) {
     if (unknown != 0) fail(Kind::connect, endpoint, ::gai_strerror(unknown));
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
     int error = 0;
-    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-        Attempt made = attempt_tcp(*one, deadline);
+    for (const addrinfo* one = found; one != nullptr && !stop.stop_requested(); one = one->ai_next) {
+        Attempt made = attempt_tcp(*one, deadline, stop);
         if (made.fd) return std::move(made.fd);
         error = made.error;
     }
@@ -181,12 +183,12 @@ ProcessFd connect_unix(const Endpoint& endpoint) {
 
 }  // namespace
 
-std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, Deadline deadline) {
-    ProcessFd fd = endpoint.unix_socket.empty() ? connect_tcp(endpoint, deadline) : connect_unix(endpoint);
+std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop) {
+    ProcessFd fd = endpoint.unix_socket.empty() ? connect_tcp(endpoint, deadline, stop) : connect_unix(endpoint);
     make_blocking(fd.get());
     if (endpoint.tls) {
         SHARED_TENSOR_CHECK(endpoint.tls_client != nullptr, "https needs a TlsClient");
-        return endpoint.tls_client->connect(std::move(fd), endpoint.host, deadline);
+        return endpoint.tls_client->connect(std::move(fd), endpoint.host, deadline, stop);
     }
     return std::make_unique<Wire>(std::move(fd));
 }

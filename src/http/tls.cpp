@@ -165,7 +165,8 @@ std::shared_ptr<const TlsClient> TlsClient::load(const TlsOptions& files) {
 }
 
 std::unique_ptr<Wire> TlsClient::connect(ProcessFd fd, const std::string& host,
-                                         std::chrono::steady_clock::time_point deadline) const {
+                                         std::chrono::steady_clock::time_point deadline,
+                                         const std::stop_token& stop) const {
     const auto begin = [&] {
         const NoFork meanwhile;
         SslPointer ssl = make_ssl(context_.get());
@@ -176,6 +177,7 @@ std::unique_ptr<Wire> TlsClient::connect(ProcessFd fd, const std::string& host,
     auto made = begin();
     TlsSession& session = *made;
     auto wire = std::make_unique<Wire>(std::move(fd), std::move(made));
+    const std::stop_callback stopped(stop, [bytes = wire.get()] { bytes->shutdown(); });
     const auto shake_hands = [&session] {
         const NoFork meanwhile;  // a handshake takes locks of the context, of which children have copies
         return session.shake_hands();

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include <shared_tensor/limits.hpp>
@@ -43,9 +44,9 @@ public:
     static std::shared_ptr<const TlsClient> load(const TlsOptions& files);
 
     /// Does the handshake with the server at `fd`. Its certificate must be valid for `host`, a name or an address.
-    /// Blocks until `deadline` at most. Throws TransportError of kind untrusted, timeout, broken or protocol.
+    /// Blocks until `deadline` at most, or until `stop` is requested. Throws TransportError of kind untrusted, timeout, broken or protocol.
     std::unique_ptr<Wire> connect(ProcessFd fd, const std::string& host,
-                                  std::chrono::steady_clock::time_point deadline) const;
+                                  std::chrono::steady_clock::time_point deadline, const std::stop_token& stop) const;
 
 private:
     explicit TlsClient(TlsContext context) : context_(std::move(context)) {}

@@ -82,8 +82,8 @@ std::string render_switching(std::string_view key) {
 std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(const Endpoint& endpoint,
                                                                             ClientRequest request,
                                                                             std::chrono::milliseconds connect_timeout,
-                                                                            WebSocketLimits limits, BufferPool& buffers,
-                                                                            const std::stop_token& stop) {
+                                                                            WebSocketLimits limits,
+                                                                            BufferPool& buffers) {
     const std::string key = fresh_handshake_key();
     request.method = "GET";
     request.headers.add("Upgrade", "websocket");
@@ -91,9 +91,9 @@ std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(cons
     request.headers.add("Sec-WebSocket-Version", "13");
     request.headers.add("Sec-WebSocket-Key", key);
     const auto connected_by = std::min(request.deadline, std::chrono::steady_clock::now() + connect_timeout);
-    ClientConnection connection(connect_to(endpoint, connected_by), endpoint.authority(), kMaxRejection);
+    ClientConnection connection(connect_to(endpoint, connected_by, request.stop), endpoint.authority(), kMaxRejection);
     ClientResponse response = [&] {
-        const std::stop_callback stops(stop, [&] { connection.shutdown(); });
+        const std::stop_callback stops(request.stop, [&] { connection.shutdown(); });
         return connection.exchange(request, buffers);
     }();
     if (response.status != 101) return response;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-#include <stop_token>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -27,13 +26,13 @@ std::string fresh_handshake_key();
 /// The answer 101. The connection carries WebSocket frames after it.
 std::string render_switching(std::string_view key);
 
-/// Opens a WebSocket to `endpoint`. Returns the server's answer if it rejects the socket. Uses path, headers and
-/// deadline of `request`. Messages are received into `buffers`, which must outlive run(). Blocks until `stop` is
-/// requested. Throws TransportError.
+/// Opens a WebSocket to `endpoint`. Returns the server's answer if it rejects the socket. Uses path, headers,
+/// deadline and stop of `request`. Messages are received into `buffers`, which must outlive run(). Blocks as Client::send()
+/// does. Throws TransportError.
 std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(const Endpoint& endpoint,
                                                                             ClientRequest request,
                                                                             std::chrono::milliseconds connect_timeout,
-                                                                            WebSocketLimits limits, BufferPool& buffers,
-                                                                            const std::stop_token& stop = {});
+                                                                            WebSocketLimits limits,
+                                                                            BufferPool& buffers);
 
 }  // namespace shared_tensor::http

@@ -67,6 +67,13 @@ public:
     void notify_one() { changed_.notify_one(); }
     void notify_all() { changed_.notify_all(); }
 
+    /// Wakes all waiters whose conditions depend on more than the value. Call it after that has changed, without
+    /// holding the lock.
+    void wake_all() {
+        { const std::unique_lock none_between_condition_and_wait(mutex_); }
+        changed_.notify_all();
+    }
+
 private:
     mutable std::mutex mutex_;
     std::condition_variable changed_;

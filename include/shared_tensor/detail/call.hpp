@@ -31,16 +31,21 @@ Named<T> named(std::string_view name, const T& value) {
     return {name, value};
 }
 
-namespace detail {
-
-class Arguments {
+/// All arguments of a call as one object, for callers that learn them at run time only (bindings, the command line):
+/// derive from it, and pass it in place of the arguments. It is used until the call, notify(), submit() or stream()
+/// returns.
+class CallArguments {
 public:
     virtual bool empty() const = 0;
+    /// Makes `params` an array (arguments by position) or an object (by name), and writes the arguments into it. Not
+    /// called where there are none.
     virtual void write(ValueWriter params) const = 0;
 
 protected:
-    ~Arguments() = default;
+    ~CallArguments() = default;
 };
+
+namespace detail {
 
 class ResultSlot {
 public:
@@ -89,7 +94,7 @@ template <class T>
 inline constexpr bool kIsNamed<Named<T>> = true;
 
 template <class... Args>
-class ArgumentsOf final : public Arguments {
+class ArgumentsOf final : public CallArguments {
     static constexpr bool kByName = sizeof...(Args) > 0 && (kIsNamed<Args> && ...);
     static_assert(kByName || !(kIsNamed<Args> || ...), "call: name all arguments with named(\"...\", value), or none");
 
@@ -109,6 +114,18 @@ public:
 
 private:
     std::tuple<const Args&...> args_;
+};
+
+template <std::derived_from<CallArguments> All>
+class ArgumentsOf<All> final : public CallArguments {
+public:
+    explicit ArgumentsOf(const All& all) : all_(all) {}
+
+    bool empty() const override { return all_.empty(); }
+    void write(ValueWriter params) const override { all_.write(params); }
+
+private:
+    const All& all_;
 };
 
 template <class R>

@@ -28,6 +28,21 @@ TEST_CASE("Without arguments there are no params", "[client]") {
     CHECK_FALSE(client.sent().contains("params"));
 }
 
+TEST_CASE("Arguments that are known at run time only go as one object", "[client]") {
+    struct Words final : CallArguments {
+        std::vector<std::string> words;
+        bool empty() const override { return words.empty(); }
+        void write(ValueWriter params) const override { Codec<std::vector<std::string>>::write(params, words); }
+    };
+    ScriptedClient client({gives(1)});
+    Words words;
+    client.call("f", words);
+    CHECK_FALSE(client.sent().contains("params"));
+    words.words = {"a", "b"};
+    client.call("f", words);
+    CHECK(client.sent(1).at("params") == Json{"a", "b"});
+}
+
 TEST_CASE("Everything that a shared function takes can be an argument", "[client]") {
     ScriptedClient client({gives(1)});
     const std::vector<int> list{1, 2};
