@@ -61,9 +61,9 @@ struct WayInfo {
 /// Ownership: a handle. Copies, and the clients that with() and new_session() return, share the pool and its
 /// statistics; the last of them closes the connections. Thread safety: any thread may call any method.
 /// A forked child may use its copies: they make their own connections and sessions (docs/threads.md).
-/// Blocking: every call blocks until its answer is there, its timeout is over or CallOptions::stop is requested. The first call connects, not the
-/// constructor.
-/// Errors: RpcError and its children; InvalidValue or std::invalid_argument for an argument that cannot be sent.
+/// Blocking: every call blocks until its answer is there, its timeout is over or CallOptions::stop is requested. The
+/// first call connects, not the constructor. Errors: RpcError and its children; InvalidValue or std::invalid_argument
+/// for an argument that cannot be sent.
 class Client {
 public:
     /// A client of the server that the environment names (ClientOptions::url).
@@ -72,8 +72,8 @@ public:
     explicit Client(std::string url);
     explicit Client(ClientOptions options);
 
-    /// Calls a function. Throws the server's error, TransportFailure, DeadlineExceeded, Cancelled, or ResultMismatch if the result
-    /// is not an R.
+    /// Calls a function. Throws the server's error, TransportFailure, DeadlineExceeded, Cancelled, or ResultMismatch if
+    /// the result is not an R.
     template <class R = void, class... Args>
     R call(std::string_view method, const Args&... args) const {
         detail::ResultOf<R> result;

@@ -35,7 +35,8 @@ struct Surroundings {
     std::unique_ptr<Transport> transport;
     std::unique_ptr<TensorPorts> ports;
     const Clock* clock = &real_clock();
-    /// Blocks until the given time. Empty: the core waits by itself, and shutdown() or the stop of the call ends the wait.
+    /// Blocks until the given time. Empty: the core waits by itself, and shutdown() or the stop of the call ends the
+    /// wait.
     std::function<void(SteadyTime)> sleep_until;
     /// Makes equal dependencies for a forked child. Empty: a forked child cannot use the client.
     std::function<Surroundings()> anew{};

@@ -28,9 +28,9 @@ const ErrorDetails& details_of(const RpcError& error);
 /// empty.
 [[noreturn]] void throw_error(const json_rpc::Error& error, std::string_view method);
 
-/// Throws the exception for an error of the HTTP client: DeadlineExceeded for a timeout, Cancelled for a stop, RpcError -32003 for an answer
-/// beyond the client's limit, NotAuthorised for an untrusted certificate, ProtocolFailure for an answer that breaks
-/// HTTP, else TransportFailure.
+/// Throws the exception for an error of the HTTP client: DeadlineExceeded for a timeout, Cancelled for a stop, RpcError
+/// -32003 for an answer beyond the client's limit, NotAuthorised for an untrusted certificate, ProtocolFailure for an
+/// answer that breaks HTTP, else TransportFailure.
 [[noreturn]] void throw_failure(const http::TransportError& error, std::string_view method, std::string_view url);
 
 /// Throws the error in the body of a rejection (an HTTP answer that does not answer the call itself). If there is no

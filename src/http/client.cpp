@@ -41,7 +41,7 @@ Client::Connection Client::take_idle() {
         });
         if (!found.connection) return nullptr;
         const bool old = steady_clock::now() - found.since > options_.idle_limit;
-        if (!old && !found.connection->stale()) return std::move(found.connection);
+        if (!old && !found.connection->stale()) return found.connection;
     }
 }
 
@@ -49,7 +49,7 @@ Client::Connection Client::open(Time deadline, const std::stop_token& stop) {
     const auto limit = std::min(deadline, steady_clock::now() + options_.connect_timeout);
     auto wire = connect_to(options_.endpoint, limit, stop);
     opened_.fetch_add(1, std::memory_order_relaxed);
-    return std::make_unique<ClientConnection>(std::move(wire), options_.endpoint.authority(),
+    return std::make_shared<ClientConnection>(std::move(wire), options_.endpoint.authority(),
                                               options_.max_response_bytes);
 }
 

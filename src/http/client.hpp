@@ -94,8 +94,8 @@ public:
     explicit Client(ClientOptions options) : options_(std::move(options)) {}
     ~Client();
 
-    /// Blocks until the answer is complete, the deadline is over or `request.stop` is requested. Throws TransportError. Notices a kept-alive
-    /// connection that the server has closed, and replaces it before it sends anything.
+    /// Blocks until the answer is complete, the deadline is over or `request.stop` is requested. Throws TransportError.
+    /// Notices a kept-alive connection that the server has closed, and replaces it before it sends anything.
     ClientResponse send(const ClientRequest& request);
 
     /// A buffer of at least `bytes` from the pool that holds answers. Throws std::bad_alloc.
@@ -111,14 +111,14 @@ public:
 
 private:
     using Time = std::chrono::steady_clock::time_point;
-    using Connection = std::unique_ptr<ClientConnection>;
+    using Connection = std::shared_ptr<ClientConnection>;  // never shared: the class is not complete here
     struct Idle {
         Connection connection;
         Time since;
     };
     struct Pool {
         std::vector<Idle> idle;  // the connection used last is used next
-        std::size_t taken = 0;  // places of connections that are busy or being opened
+        std::size_t taken = 0;   // places of connections that are busy or being opened
     };
 
     void take_place(const ClientRequest& request, const std::stop_token& stop);

@@ -44,9 +44,10 @@ public:
     static std::shared_ptr<const TlsClient> load(const TlsOptions& files);
 
     /// Does the handshake with the server at `fd`. Its certificate must be valid for `host`, a name or an address.
-    /// Blocks until `deadline` at most, or until `stop` is requested. Throws TransportError of kind untrusted, timeout, broken or protocol.
-    std::unique_ptr<Wire> connect(ProcessFd fd, const std::string& host,
-                                  std::chrono::steady_clock::time_point deadline, const std::stop_token& stop) const;
+    /// Blocks until `deadline` at most, or until `stop` is requested. Throws TransportError of kind untrusted, timeout,
+    /// broken or protocol.
+    std::unique_ptr<Wire> connect(ProcessFd fd, const std::string& host, std::chrono::steady_clock::time_point deadline,
+                                  const std::stop_token& stop) const;
 
 private:
     explicit TlsClient(TlsContext context) : context_(std::move(context)) {}

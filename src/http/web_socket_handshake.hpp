@@ -27,8 +27,8 @@ std::string fresh_handshake_key();
 std::string render_switching(std::string_view key);
 
 /// Opens a WebSocket to `endpoint`. Returns the server's answer if it rejects the socket. Uses path, headers,
-/// deadline and stop of `request`. Messages are received into `buffers`, which must outlive run(). Blocks as Client::send()
-/// does. Throws TransportError.
+/// deadline and stop of `request`. Messages are received into `buffers`, which must outlive run(). Blocks as
+/// Client::send() does. Throws TransportError.
 std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(const Endpoint& endpoint,
                                                                             ClientRequest request,
                                                                             std::chrono::milliseconds connect_timeout,

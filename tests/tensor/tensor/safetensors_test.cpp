@@ -162,14 +162,14 @@ TEST_CASE("a file that breaks a rule is refused", "[safetensors]") {
         {one("5", "[2]", "[0,8]", 8), "no string"},
         {one(R"("F32")", "[2]", "[0,7]", 7), "not as many as its shape says"},
         {one(R"("F32")", "[2]", "[0,8]", 7), "inside the file"},
-        {one(R"("F32")", "[2]", "[0,8]", 9), "behind the last"},
-        {one(R"("F32")", "[2]", "[4,12]", 12), "hole"},
+        {one(R"("F32")", "[2]", "[0,8]", 9), "after the last"},
+        {one(R"("F32")", "[2]", "[4,12]", 12), "gap"},
         {one(R"("F32")", "[2]", "[8,0]", 8), "inside the file"},
         {one(R"("F32")", "[2]", "[0]", 8), "pair"},
         {one(R"("F32")", "[2]", "[0,8,8]", 8), "pair"},
-        {one(R"("F32")", "[2]", "[0,8.0]", 8), "no integer"},
-        {one(R"("F32")", "[2]", "[0,-8]", 8), "no integer"},
-        {one(R"("F32")", "[-2]", "[0,8]", 8), "no integer"},
+        {one(R"("F32")", "[2]", "[0,8.0]", 8), "is not an integer"},
+        {one(R"("F32")", "[2]", "[0,-8]", 8), "is not an integer"},
+        {one(R"("F32")", "[-2]", "[0,8]", 8), "is not an integer"},
         {one(R"("F32")", "2", "[0,8]", 8), "no array"},
         {one(R"("F32")", "[4294967296,4294967296]", "[0,8]", 8), "not as many"},
         {one(R"("F32")", "[4611686018427387904,4]", "[0,0]", 0), "not as many"},
@@ -189,7 +189,7 @@ TEST_CASE("a file that breaks a rule is refused", "[safetensors]") {
         {file_of(
              R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"y":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
              "123"),
-         "hole"},
+         "gap"},
     };
     for (const Bad& bad : table) {
         INFO(bad.file);
