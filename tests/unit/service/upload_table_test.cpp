@@ -112,7 +112,7 @@ TEST_CASE("Uploads are bounded in bytes and number, and those that are done do n
     CHECK(full("ann", "b", 41).find("60 bytes are under way") != std::string::npos);
     CHECK(table.table.stats().uploads == 1);  // what was refused is not there
     CHECK(full("ann", "b", 40).empty());
-    CHECK(full("ann", "c", 0).find("--max-uploads, of one client half") != std::string::npos);
+    CHECK(full("ann", "c", 0).find("--max-uploads, of which one client may have half") != std::string::npos);
     CHECK(full("bob", "a", 0).empty());
     CHECK(full("cid", "a", 0).find("--max-uploads") != std::string::npos);
     CHECK(table.put(*first, content(60), 0, 60) == Taken::all);
