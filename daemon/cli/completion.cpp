@@ -7,13 +7,14 @@ _shared_tensor() {
     local word="${COMP_WORDS[COMP_CWORD]}" command="" url="" i
     local commands="call stream submit status wait result cancel tasks put get tensors delete watch leases objects functions info
         doctor ping completion"
-    local options="--url --wait-for-server --timeout --output --task --idempotent --key --session --require --ttl --deadline
-        --name --if-version --after --json --names --state --limit --count --help --version"
+    local options="--url --tls-ca --tls-certificate --tls-key --compression --wait-for-server --timeout --output --task
+        --idempotent --key --session --require --ttl --deadline --name --if-version --after --json --names --state --limit
+        --count --help --version"
     local position=0
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "${COMP_WORDS[i]}" in
             --url) url="${COMP_WORDS[i + 1]}"; ((i++)) ;;
-            -o | --output | --wait-for-server | --timeout | --key | --session | --require | --ttl | --deadline | --state | --limit | --count | --name | --if-version | --after)
+            -o | --output | --tls-ca | --tls-certificate | --tls-key | --compression | --wait-for-server | --timeout | --key | --session | --require | --ttl | --deadline | --state | --limit | --count | --name | --if-version | --after)
                 ((i++)) ;;
             -*) ;;
             *)
@@ -34,7 +35,7 @@ _shared_tensor() {
         for part in "${parts[@]:1:${#parts[@]}-2}"; do
             if [[ -n $skip ]]; then skip=""; continue; fi
             case "$part" in
-                -o | --output | --wait-for-server | --timeout | --key | --session | --require | --ttl | --deadline | --state | --limit | --count | --name | --if-version | --after)
+                -o | --output | --tls-ca | --tls-certificate | --tls-key | --compression | --wait-for-server | --timeout | --key | --session | --require | --ttl | --deadline | --state | --limit | --count | --name | --if-version | --after)
                     skip=1 ;;
                 -*) ;;
                 *) if [[ -z $command ]]; then command="$part"; else ((position++)); fi ;;

@@ -34,7 +34,7 @@ namespace shared_tensor {
 
 namespace client {
 class Core;
-struct Session;
+class Session;
 }  // namespace client
 
 class NamedTensors;

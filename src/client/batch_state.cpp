@@ -2,6 +2,7 @@
 
 #include <shared_tensor/batch.hpp>
 
+#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -15,7 +16,8 @@ constexpr std::uint64_t kIds = 1 << 20;  // more than any server accepts in one 
 
 json_rpc::Json meta_of(const CallOptions& options) {
     json_rpc::Json meta;
-    if (options.timeout) meta["timeout_ms"] = options.timeout->count();
+    // Servers reject other values, and with them the item.
+    if (options.timeout) meta["timeout_ms"] = std::clamp<std::int64_t>(options.timeout->count(), 1, 86'400'000);
     if (!options.idempotency_key.empty()) meta["idempotency_key"] = options.idempotency_key;
     if (!options.require.empty()) meta["require"] = options.require;
     if (!options.session.empty()) meta["session"] = options.session;

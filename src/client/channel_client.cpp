@@ -4,7 +4,6 @@
 #include <optional>
 #include <system_error>
 #include <utility>
-#include <variant>
 
 #include "json_rpc/parse.hpp"
 #include "json_rpc/parse_responses.hpp"

@@ -56,6 +56,7 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
                        "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
                       path, url());
     };
+    port.clock = &clock();
     port.deadline = times.deadline;
     if (ports().session().empty()) port.compression = compression_;
     port.totals = &here().compression;

@@ -11,6 +11,7 @@
 #include "json_rpc/error.hpp"
 #include "tensor/devices/devices.hpp"
 #include "util/log.hpp"
+#include "util/process_mark.hpp"
 
 namespace shared_tensor::client {
 
@@ -34,6 +35,7 @@ public:
     InFlight(const InFlight&) = delete;
     InFlight& operator=(const InFlight&) = delete;
     ~InFlight() override {
+        if (!process_.is_here()) return;  // a forked child's copy: the message belongs to the parent
         server_->channel_.in_background([server = server_, channel = channel_, lease = lease_, answered = answered_] {
             server->finished(lease, answered);
         });
@@ -41,6 +43,7 @@ public:
     void answered() noexcept override { answered_ = true; }
 
 private:
+    const ProcessMark process_;
     DeviceServer* const server_;
     const std::shared_ptr<const void> channel_;  // keeps `server_` alive
     const std::string lease_;

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <new>
 #include <stdexcept>
 #include <utility>
 
 #include "client/core.hpp"
 #include "tensor/handle.hpp"
+#include "tensor/medium.hpp"
 
 namespace shared_tensor {
 
@@ -209,7 +209,7 @@ tensor::TakeBlock block_from(const client::Core& core) {
         try {
             client::SharedBytes shared = core.take_shared(bytes);
             if (shared.data != nullptr) return tensor::Block{shared.data, std::move(shared.owner)};
-        } catch (const std::bad_alloc&) {  // more than this process shares at once
+        } catch (const tensor::CannotLend&) {  // more than this process shares at once
         }
         return tensor::plain_block(bytes);
     };

@@ -1,6 +1,7 @@
 #include "client/objects.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 #include <shared_tensor/value.hpp>
@@ -24,7 +25,8 @@ ObjectPointer Objects::adopt(std::string id, std::string type) {
             }};
 }
 
-/// A handle that cannot be queued for lack of memory ends with its session, or after some time without use.
+/// If there is no memory or no thread for this, the next release tries again. A handle that is never released ends with
+/// its session, or after some time without use.
 void Objects::release_later(std::string id) noexcept {
     if (!process_.is_here()) return;
     try {
@@ -33,8 +35,9 @@ void Objects::release_later(std::string id) noexcept {
             return !std::exchange(state.telling, true);
         });
         if (first) messenger().post([self = shared_from_this()] { self->tell(); });
-    } catch (const std::bad_alloc&) {
-        log::warn("no memory to release the handle of an object");
+    } catch (const std::exception& error) {
+        state_.with([](State& state) { state.telling = false; });
+        log::warn("the handle of an object is not released now: ", error.what());
     }
 }
 

@@ -10,7 +10,7 @@
 namespace shared_tensor::client {
 
 class Core;
-struct Session;
+class Session;
 
 /// Starts a call that streams, on its own WebSocket. Blocks until the server is about to run the function. The call
 /// keeps `session`. Throws as calls do.

@@ -82,7 +82,7 @@ void TaskWatcher::watch() {
 
 /// Subscribes to the tasks that are not announced yet.
 void TaskWatcher::announce() {
-    const SteadyTime now = real_clock().now();
+    const SteadyTime now = core_->clock().now();
     const bool wanted = state_.with([](const State& state) {
         return !state.stopped &&
                std::any_of(state.tasks.begin(), state.tasks.end(), [](const auto& task) { return !task->announced; });
@@ -145,7 +145,7 @@ void TaskWatcher::ask_for(const std::vector<std::string>& ids) {
 void TaskWatcher::lose_line() {
     line_.reset();
     const SteadyTime now = core_->clock().now();
-    no_line_before_ = real_clock().now() + kNextLine;
+    no_line_before_ = now + kNextLine;
     state_.with([&](State& state) {
         state.line_broken = false;
         for (const auto& task : state.tasks) {

@@ -27,6 +27,7 @@ struct TransferPort {
     /// Returns a buffer of at least the given size. Throws std::bad_alloc, and RpcError for a size above the client's
     /// limit.
     std::function<std::shared_ptr<PooledBuffer>(std::uint64_t)> take;
+    const Clock* clock = &real_clock();
     SteadyTime deadline = SteadyTime::max();  ///< of the whole transfer
     Compression compression{};                ///< how files are compressed on their way
     CompressionTotals* totals = nullptr;      ///< counts the compressed bytes; may be null

@@ -208,7 +208,7 @@ private:
     void drop() noexcept {
         try {
             http::ClientRequest farewell = request("DELETE");
-            const SteadyTime now = real_clock().now();
+            const SteadyTime now = port_.clock->now();
             farewell.deadline = std::min(now + kFarewell, std::max(port_.deadline, now + kShortFarewell));
             port_.send(std::move(farewell));
         } catch (const std::exception& error) {

@@ -1,5 +1,6 @@
 #include "server/access.hpp"
 
+#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -54,7 +55,9 @@ bool is_same(const AccessToken& a, const AccessToken& b) {
 }  // namespace
 
 bool is_loopback_host(std::string_view host) {
-    return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
+    if (host == "localhost" || host == "::1" || host == "[::1]") return true;
+    in_addr address{};  // a name may begin with "127." as well, and mean any address
+    return ::inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
 }
 
 Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Clients& clients)

@@ -80,7 +80,7 @@ private:
     std::atomic<int> port_;
 };
 
-/// Whether `host` is a loopback address or "localhost".
+/// Whether `host` is "localhost", ::1, or an IPv4 address 127.a.b.c. False for all other names.
 bool is_loopback_host(std::string_view host);
 
 }  // namespace shared_tensor::server

@@ -33,10 +33,11 @@ service::OutcomePointer ClientWatch::wait(const std::shared_ptr<service::Executi
 
 void ClientWatch::on_gone(std::function<void()> told) {
     if (!armed_) arm();
-    state_->with([&](State& state) {
-        if (!state.gone) state.told.swap(told);
+    const bool gone = state_->with([&](State& state) {
+        if (!state.gone) state.told.swap(told);  // a replaced callback is destroyed outside the lock
+        return state.gone;
     });
-    if (told && known_gone()) told();
+    if (gone) told();
 }
 
 bool ClientWatch::gone() {

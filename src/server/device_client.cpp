@@ -102,9 +102,14 @@ tensor::DevicePeer::Lent DeviceClient::lend(std::shared_ptr<const tensor::LentBl
     if (auto* refused = std::get_if<service::LeaseTable::Refused>(&granted))
         throw tensor::CannotLend(std::move(refused->reason));
     auto lease = std::move(std::get<std::string>(granted));
-    state_.with([&](State& state) {
+    const bool alive = state_.with([&](State& state) {
         if (!state.ended) state.lent.emplace(lease, known);
+        return !state.ended;
     });
+    if (!alive) {  // client_ended() may have run before grant()
+        leases_->release(lessee_.client, std::span(&lease, 1), service::LeaseTable::After::retired);
+        throw tensor::CannotLend("the local channel is closed");
+    }
     return {std::move(lease), nullptr};
 }
 

@@ -167,7 +167,12 @@ tensor::ShmPeer::Lent LocalClient::lend(shm::PooledSegmentPointer segment, std::
                                         std::make_unique<LeasedSegment>(std::move(segment), tensor));
     if (auto* refused = std::get_if<service::LeaseTable::Refused>(&granted))
         throw tensor::CannotLend(std::move(refused->reason));
-    return {std::move(std::get<std::string>(granted)), nullptr};
+    auto& lease = std::get<std::string>(granted);
+    if (state_.with([](const State& state) { return state.ended; })) {  // client_ended() may have run before grant()
+        memory_.leases.release(lessee_.client, std::span(&lease, 1), service::LeaseTable::After::retired);
+        throw tensor::CannotLend(kGone);
+    }
+    return {std::move(lease), nullptr};
 }
 
 std::string LocalClient::busy() const {

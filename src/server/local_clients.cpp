@@ -146,9 +146,9 @@ void LocalClients::closed(local::ChannelId channel) {
         client = std::move(clients[channel].client);
         clients.erase(channel);
     });
+    if (client != nullptr) client->ended();
+    parts_.sessions.close_channel(channel);  // also if session.open failed after it had opened the session
     if (client == nullptr) return;
-    client->ended();
-    parts_.sessions.close_channel(channel);
     // The process may still run and read its mappings: the end of its channel does not tell.
     const std::size_t ended = parts_.leases.client_ended(client->lessee().client, false);
     log::debug("a client of the local channel is gone, with ", ended, " leases");

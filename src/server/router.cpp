@@ -170,7 +170,8 @@ std::optional<http::Response> Router::reject(const http::RequestHead& head, cons
         case Admission::Path::tensor: {
             const bool taken = head.method == "GET" || head.method == "HEAD" || head.method == "PUT" ||
                                (head.method == "DELETE" && is_about_upload(head));
-            return taken ? std::nullopt : std::optional(wrong_method("GET, HEAD, PUT"));
+            const char* const allowed = is_about_upload(head) ? "GET, HEAD, PUT, DELETE" : "GET, HEAD, PUT";
+            return taken ? std::nullopt : std::optional(wrong_method(allowed));
         }
         case Admission::Path::other: break;
     }

@@ -94,8 +94,8 @@ http::Response UploadEndpoint::unknown() const { return refusal(404, json_rpc::u
 
 namespace {
 
-http::Response busy() {
-    http::Response response = refusal(503, json_rpc::busy(std::chrono::seconds(1)));
+http::Response busy(std::string_view reason = {}) {
+    http::Response response = refusal(503, json_rpc::busy(std::chrono::seconds(1), reason));
     response.headers.add("Retry-After", "1");
     return response;
 }
@@ -179,7 +179,7 @@ http::Response UploadEndpoint::put(const UploadRequest& wanted, std::span<const 
     auto opened = stands_alone ? uploads_->make(wanted.form, wanted.payer, memory)
                                : uploads_->open(wanted.key, wanted.form, wanted.payer, memory);
     if (const auto* full = std::get_if<UploadTable::Full>(&opened)) {
-        if (!full->for_ever) return busy();
+        if (!full->for_ever) return busy(full->reason);
         return refusal(413, json_rpc::invalid_params("size", full->reason, std::to_string(wanted.form.size)));
     }
     const auto upload = std::get<UploadTable::UploadPointer>(opened);

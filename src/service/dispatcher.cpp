@@ -146,11 +146,18 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
         if (WaiterPointer waiter = (*first)->join()) return waiter;
         return json_rpc::cancelled("the call with this idempotency key was cancelled: use a new key to run it again");
     }
-    execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
-                            keys_.ended(key, outcome->host_bytes() + outcome->device_bytes());
-                        }});
-    WaiterPointer waiter = execution->join();
-    WaiterPointer kept = execution->join();
+    WaiterPointer waiter, kept;
+    try {
+        execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
+                                keys_.ended(key, outcome->host_bytes() + outcome->device_bytes());
+                            }});
+        waiter = execution->join();
+        kept = execution->join();
+    } catch (const std::bad_alloc&) {  // the call never runs, so its key must not stay
+        keys_.forget(key);
+        execution->cancel();  // for callers that joined meanwhile
+        throw;
+    }
     if (auto error = enqueue(execution, prepared, spec.owner, false)) {
         keys_.forget(key);
         execution->finish(make_outcome(*error));

@@ -85,8 +85,8 @@ LeaseTable::Held LeaseTable::end(std::uint64_t LeaseStats::*counted, Choose choo
     Held held;
     state_.with([&](State& state) {
         choose(state.leases, [&](Entry& entry) {
-            if (!entry.value.lessee.watched) state.unwatched_bytes -= entry.bytes();
             held.emplace_back();  // may throw, so before the lease is taken out
+            if (!entry.value.lessee.watched) state.unwatched_bytes -= entry.bytes();
             held.back() = state.leases.take(entry).held;
         });
         state.stats.*counted += held.size();

@@ -1,5 +1,7 @@
 #include "service/object_table.hpp"
 
+#include <new>
+
 #include "util/ids.hpp"
 
 namespace shared_tensor::service {
@@ -38,9 +40,18 @@ std::variant<std::string, ObjectTable::Refused> ObjectTable::grant(const HandleO
     auto refused = state_.with([&](State& state) {
         auto too_many = refusal(state, owner);
         if (too_many) return too_many;
-        ++state.by_object[identity(object)];
-        ++state.by_principal[owner.principal];
-        state.handles.add(id, owner.session, 0, deadline(owner), Handle{owner, std::move(object), now});
+        try {
+            std::size_t& of_object = state.by_object[identity(object)];
+            std::size_t& of_principal = state.by_principal[owner.principal];
+            state.handles.add(id, owner.session, 0, deadline(owner), Handle{owner, std::move(object), now});
+            ++of_object;
+            ++of_principal;
+        } catch (const std::bad_alloc&) {  // no count stays of a handle that is not there
+            const auto is_zero = [](const auto& count) { return count.second == 0; };
+            std::erase_if(state.by_object, is_zero);
+            std::erase_if(state.by_principal, is_zero);
+            throw;
+        }
         ++state.stats.granted;
         return too_many;
     });

@@ -183,7 +183,7 @@ void UploadTable::published(const Key& key, const UploadPointer& upload, std::ui
             all.take(*found);
             all.add(key, std::string(kPublished), 0, end, upload);
         }
-        return all.sums().entries > kMostPublished;
+        return all.sums_of(kPublished).entries > kMostPublished;
     });
     if (key.id.empty() || too_many) remove(key, upload);
 }

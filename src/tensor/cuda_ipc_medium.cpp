@@ -8,6 +8,7 @@
 #include "tensor/devices/devices.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/medium.hpp"
+#include "util/of_this_process.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -151,7 +152,8 @@ private:
                 });
             }
         };
-        return {own.base, own.bytes, std::shared_ptr<Reader>(new Reader{std::move(use), done})};
+        // A forked child's copy has no effect at its end: the lease belongs to the parent.
+        return {own.base, own.bytes, shared_in_its_process(new Reader{std::move(use), done})};
     }
 
     Exported empty(const Devices::Kind& kind, const TensorRef& tensor) const {

@@ -12,7 +12,7 @@ namespace shared_tensor::tensor {
 Shape shape_of_data(const Json& data, bool complex);
 
 /// Infers the dtype of nested lists: bool if all elements are true or false, int64 if all are integers, else float32.
-/// Without elements: float32.
+/// Without elements: float32. Booleans beside numbers fit no dtype: they are rejected later, when they are read.
 DType dtype_of_data(const Json& data, std::size_t rank);
 
 /// Whether a list can be one complex number: [re, im].

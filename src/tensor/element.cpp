@@ -101,9 +101,10 @@ bool read_integer(const Json& json, T& out) {
     if (json.is_number_integer()) return keep(json.get<std::int64_t>());
     if (!json.is_number_float()) return false;
     const double value = json.get<double>();
+    if (value != std::floor(value)) return false;
     constexpr double kTwoTo63 = 9223372036854775808.0;
-    return value == std::floor(value) && value >= -kTwoTo63 && value < kTwoTo63 &&
-           keep(static_cast<std::int64_t>(value));
+    if (value >= 0) return value < 2 * kTwoTo63 && keep(static_cast<std::uint64_t>(value));
+    return value >= -kTwoTo63 && keep(static_cast<std::int64_t>(value));
 }
 
 template <class T>

@@ -53,8 +53,9 @@ SafetensorsPlan plan_safetensors(const Manifest& manifest, const Metadata& metad
 /// Writes a safetensors file. The stream's state shows whether this succeeded. Throws SafetensorsError, std::bad_alloc.
 void write_safetensors(std::ostream& out, const TensorMap& tensors, const Metadata& metadata);
 
-/// Writes `path`.part and renames it to `path`: an error leaves no partial file. Throws SafetensorsError,
-/// std::bad_alloc, and std::system_error that names the file.
+/// Writes a file beside `path` (`path`.part- and a random number) and renames it to `path`: an error leaves no partial
+/// file, and of several writers the last one wins. Throws SafetensorsError, std::bad_alloc, and std::system_error that
+/// names the file.
 void write_safetensors_file(const std::string& path, const TensorMap& tensors, const Metadata& metadata);
 
 /// The tensors and the metadata of a file.

@@ -12,6 +12,7 @@
 
 #include "tensor/bool_check.hpp"
 #include "tensor/safetensors.hpp"
+#include "util/ids.hpp"
 #include "util/unique_fd.hpp"
 
 namespace shared_tensor::tensor {
@@ -94,7 +95,7 @@ SafetensorsContent view_safetensors(std::span<std::byte> file, std::shared_ptr<c
 }
 
 void write_safetensors_file(const std::string& path, const TensorMap& tensors, const Metadata& metadata) {
-    const std::string part = path + ".part";
+    const std::string part = path + ".part-" + random_hex(8);  // unique: another writer may write the same file
     const auto fail = [&] {
         const int error = errno != 0 ? errno : EIO;
         ::unlink(part.c_str());

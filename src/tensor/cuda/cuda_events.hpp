@@ -117,14 +117,22 @@ public:
     void end() noexcept override {
         quietly("the end of an imported tensor", [&] {
             const OnDevice on(ordinal_);
-            check(driver().cuEventCreate(&done_, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC), "no event");
-            check(driver().cuEventRecord(done_, kStream), "the event cannot be recorded");
+            CUevent event = nullptr;
+            check(driver().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC), "no event");
+            if (const auto error = driver().cuEventRecord(event, kStream); error != CUDA_SUCCESS) {
+                (void)driver().cuEventDestroy(event);
+                check(error, "the event cannot be recorded");
+            }
+            done_ = event;
         });
     }
+    /// If end() got no event, this waits for all work on the default stream: after it the block is closed, and its
+    /// memory may be freed.
     void finish() noexcept override {
         quietly("the end of an imported tensor", [&] {
             const OnDevice on(ordinal_);
-            if (done_ != nullptr) check(driver().cuEventSynchronize(done_), "the device");
+            check(done_ != nullptr ? driver().cuEventSynchronize(done_) : driver().cuStreamSynchronize(kStream),
+                  "the device");
         });
     }
 

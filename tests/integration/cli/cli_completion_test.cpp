@@ -33,7 +33,10 @@ TEST_CASE("Commands are completed", "[cli]") {
     CHECK_THAT(offered({"shared-tensor", ""}), ContainsSubstring("call\nstream\nsubmit\n"));
 }
 
-TEST_CASE("Options are completed", "[cli]") { CHECK(offered({"shared-tensor", "call", "--out"}) == "--output\n"); }
+TEST_CASE("Options are completed", "[cli]") {
+    CHECK(offered({"shared-tensor", "call", "--out"}) == "--output\n");
+    CHECK(offered({"shared-tensor", "--tls-c"}) == "--tls-ca\n--tls-certificate\n");
+}
 
 TEST_CASE("Names of functions are asked of the server", "[cli]") {
     const CommandLineClient client;

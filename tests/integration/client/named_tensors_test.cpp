@@ -4,6 +4,8 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <fcntl.h>
+#include <sys/resource.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
@@ -18,6 +20,7 @@
 #include "client/shared_memory.hpp"
 #include "example_daemon.hpp"
 #include "support/rpc.hpp"
+#include "util/unique_fd.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -249,6 +252,32 @@ TEST_CASE("Named tensors work by bytes where no memory can be shared", "[client]
     const NamedTensor held = names.get("x");
     names.remove("x");
     CHECK(at::equal(held.tensor(), filled(2)));
+}
+
+TEST_CASE("A set is published by bytes when the client can make no more shared memory", "[client][names][limits]") {
+    const ExampleDaemon server;
+    const NamedTensors names(server.client());
+    TemporaryFolder folder;
+    const std::string file = folder.file("set.safetensors");
+    const TensorMap set{{"a", filled(1, 1 << 20)}}, in_file{{"b", filled(2, 1 << 21)}};
+    const NamedTensors others(without_memory(server.url()));
+    others.put("of another", in_file);
+    others.get("of another").save(file);
+    names.put("first", weights(1));  // connects, and leaves no idle segment of the size of the other sets
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit few{64, before.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    std::vector<UniqueFd> taken;
+    while (UniqueFd fd{::open("/dev/null", O_RDONLY | O_CLOEXEC)})
+        taken.push_back(std::move(fd));
+    CHECK_NOTHROW(names.put("set", set));
+    taken.pop_back();  // the file needs a descriptor
+    CHECK_NOTHROW(names.put_file("file", file));
+    taken.clear();
+    ::setrlimit(RLIMIT_NOFILE, &before);
+    CHECK(same(names.get("set"), set));
+    CHECK(same(names.get("file"), in_file));
 }
 
 TEST_CASE("Only one of two publishers replaces the same version", "[client][names]") {

@@ -392,6 +392,15 @@ TEST_CASE("all of a file counts, and it ends with its elements", "[server][uploa
     CHECK(error_of(notes)["data"]["expected"] == "shorter metadata");
 }
 
+TEST_CASE("a method that a file or an upload does not take gets the methods that it takes", "[server][uploads]") {
+    const HttpReply file = send(shared_daemon(), "POST", "x.raw", "");
+    CHECK(file.status == 405);
+    CHECK(file.header("Allow") == "GET, HEAD, PUT");
+    const HttpReply upload = send(shared_daemon(), "POST", "x.raw?upload=1", "");
+    CHECK(upload.status == 405);
+    CHECK(upload.header("Allow") == "GET, HEAD, PUT, DELETE");
+}
+
 TEST_CASE("uploads are bounded, in bytes and number", "[server][uploads]") {
     const Daemon daemon({"--max-upload-bytes", "20000", "--max-uploads", "3"});  // two of one client
     const Parts first(daemon.port()), second(daemon.port()), small(daemon.port(), 10), third(daemon.port(), 10);
@@ -399,6 +408,7 @@ TEST_CASE("uploads are bounded, in bytes and number", "[server][uploads]") {
     const HttpReply full = second.put(0, 100);
     CHECK(full.status == 503);
     CHECK(full.header("Retry-After") == "1");
+    CHECK(error_of(full)["data"]["detail"].get<std::string>().find("--max-upload-bytes") != std::string::npos);
     CHECK(send(daemon.port(), "PUT", second.name + ".raw", second.bytes, floats(1000)).status == 503);
     CHECK(small.put(0, 10).status == 202);
     CHECK(third.put(0, 10).status == 503);

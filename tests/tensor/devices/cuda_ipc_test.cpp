@@ -2,8 +2,11 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <future>
 #include <limits>
 
 #include <shared_tensor/bytes.hpp>
@@ -214,4 +217,27 @@ TEST_CASE("A message of this process to itself finds its memory without opening 
     const at::Tensor y = reader.read(descriptor);
     CHECK(y.const_data_ptr() == x.slice(0, 10, 20).const_data_ptr());
     CHECK(simulated::statistics().opened == before.opened);
+}
+
+TEST_CASE("A forked child that destroys its copy of such a tensor does not release the lease", "[devices]") {
+    Reader reader;
+    const at::Tensor x = simulated::to_device(at::arange(1000, at::kFloat));
+    ExportPolicy policy;
+    policy.accept = {Way::cuda_ipc};
+    TensorExchange exchange({}, policy, {}, reader.media);
+    at::Tensor y = reader.read(exchange.describe(exchange.wrap(x)));
+    const pid_t child = ::fork();
+    if (child == 0) {
+        y.reset();
+        std::promise<void> flushed;  // what the end of a tensor does in the background comes before this
+        Devices::of_process().in_background([&] { flushed.set_value(); });
+        flushed.get_future().wait();
+        ::_exit(reader.peer.done);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    REQUIRE(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    y.reset();
+    CHECK(eventually([&] { return reader.peer.done == 1; }));
 }

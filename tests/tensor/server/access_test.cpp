@@ -143,6 +143,16 @@ TEST_CASE("nobody listens beyond loopback for everybody by mistake", "[server]")
     CHECK_NOTHROW(Fixture(with_certificates));
 }
 
+TEST_CASE("only addresses 127.a.b.c, ::1 and localhost are loopback", "[server]") {
+    for (const char* host : {"127.0.0.1", "127.200.3.4", "::1", "[::1]", "localhost"})
+        CHECK(is_loopback_host(host));
+    for (const char* host : {"127.example.org", "127.0.0.1.example.org", "127.", "128.0.0.1", "0.0.0.0", "::", "host"})
+        CHECK_FALSE(is_loopback_host(host));
+    auto named = remote();
+    named.host = "127.example.org";
+    CHECK_THROWS_WITH(Fixture(named), ContainsSubstring("127.example.org"));
+}
+
 TEST_CASE("who kept its token keeps its grant; who lost it, or has another one now, is revoked", "[server]") {
     Fixture fixture(ServerOptions(), {{"kept", kSecret, false, {"add"}}, {"gone", kOther}});
     const auto kept = fixture.principal(request(kOurHost, bearer(kSecret)));

@@ -5,9 +5,11 @@
 #include <array>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
+#include <functional>
 #include <shared_tensor/torch.hpp>
 #include <stop_token>
 #include <thread>
+#include <utility>
 
 #include "tensor/handle.hpp"
 
@@ -15,6 +17,17 @@ using namespace shared_tensor;
 using namespace shared_tensor::server;
 
 namespace {
+
+/// A clock that runs `hook` when it is read for the next time.
+class HookedClock final : public Clock {
+public:
+    SteadyTime now() const override {
+        if (const auto run = std::exchange(hook, {})) run();
+        return real_clock().now();
+    }
+    SystemTime wall_time() const override { return real_clock().wall_time(); }
+    mutable std::function<void()> hook;
+};
 
 /// One client, and what it lives in; nobody is at the other end.
 struct Fixture {
@@ -32,7 +45,8 @@ struct Fixture {
     const service::Lessee lessee{"uid:0", "session"};
     std::atomic<int> gone{0};
     shm::SegmentPool pool;
-    service::LeaseTable leases;
+    HookedClock clock;
+    service::LeaseTable leases{{}, clock};
     Budget offered{100};
     std::shared_ptr<LocalClient> client = std::make_shared<LocalClient>(
         LocalMemory{pool, leases, offered}, lessee,
@@ -133,4 +147,16 @@ TEST_CASE("Clients offer so many segments together and no more", "[server]") {
     CHECK(fixture.client->offer("one more", fd, 4096) == LocalClient::Offer::taken);
     fixture.client->ended();
     CHECK(fixture.offered.used() == 0);
+}
+
+TEST_CASE("A client that ends while a lease is granted to it keeps no lease", "[server]") {
+    Fixture fixture;
+    fixture.clock.hook = [&] {  // the table reads the clock before it adds the lease
+        fixture.client->ended();
+        fixture.leases.client_ended(fixture.lessee.client, false);
+    };
+    std::string id;
+    CHECK_THROWS_AS(fixture.lend(id), tensor::CannotLend);
+    CHECK(fixture.leases.stats().leases == 0);
+    CHECK(fixture.pool.use().segments == 0);
 }

@@ -83,6 +83,9 @@ TEST_CASE("lists that do not fit are refused with their place", "[tensor]") {
         {"data[0]", R"({"dtype":"int32","data":[1.5]})"},
         {"data[0]", R"({"dtype":"int64","data":[9223372036854775808]})"},
         {"data[0]", R"({"data":[9223372036854775808]})"},
+        {"data[0]", R"({"dtype":"int64","data":[9223372036854775808.0]})"},
+        {"data[0]", R"({"dtype":"uint64","data":[18446744073709551616.0]})"},
+        {"data[0]", R"({"dtype":"uint64","data":[-1.0]})"},
         {"data[0]", R"({"dtype":"int64","data":["NaN"]})"},
         {"data[0]", R"({"dtype":"float32","data":["nan"]})"},
         {"data[0]", R"({"dtype":"float32","data":[1e39]})"},
@@ -128,6 +131,8 @@ TEST_CASE("integers of 64 bits stay exact", "[tensor]") {
     CHECK(echo(R"({"dtype":"int64","data":[9007199254740993,-9223372036854775808]})") ==
           "[9007199254740993,-9223372036854775808]");
     CHECK(echo(R"({"dtype":"uint64","data":[18446744073709551615]})") == "[18446744073709551615]");
+    CHECK(echo(R"({"dtype":"uint64","data":[1e19,9223372036854775808.0]})") ==
+          "[10000000000000000000,9223372036854775808]");
     CHECK(echo(R"({"dtype":"int32","data":[3.0]})") == "[3]");
 }
 

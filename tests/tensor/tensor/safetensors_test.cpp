@@ -6,7 +6,9 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
+#include <filesystem>
 #include <fstream>
+#include <future>
 #include <shared_tensor/torch.hpp>
 #include <sstream>
 
@@ -35,10 +37,24 @@ public:
     TemporaryFile& operator=(const TemporaryFile&) = delete;
     ~TemporaryFile() { ::unlink(path_.c_str()); }
     const std::string& path() const { return path_; }
+    std::string text() const {
+        std::ifstream in(path_, std::ios::binary);
+        return std::string(std::istreambuf_iterator<char>(in), {});
+    }
 
 private:
     std::string path_;
 };
+
+/// The other files whose name begins with the name of `file`.
+std::vector<std::string> files_beside(const TemporaryFile& file) {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator("/tmp")) {
+        const std::string path = entry.path();
+        if (path != file.path() && path.starts_with(file.path())) names.push_back(path);
+    }
+    return names;
+}
 
 std::string number(std::uint64_t value) {
     std::string text;
@@ -218,16 +234,27 @@ TEST_CASE("a file that cannot be read or written is named", "[safetensors]") {
 
 TEST_CASE("a file is written whole or not at all", "[safetensors]") {
     const TemporaryFile file("before");
-    const auto text = [&] {
-        std::ifstream in(file.path(), std::ios::binary);
-        return std::string(std::istreambuf_iterator<char>(in), {});
-    };
     CHECK_THROWS_AS(write_safetensors_file(file.path(), {{"x", make_handle(at::ones({1}, at::kComplexDouble))}}, {}),
                     SafetensorsError);
-    CHECK(text() == "before");
-    CHECK(::access((file.path() + ".part").c_str(), F_OK) != 0);
+    CHECK(file.text() == "before");
+    CHECK(files_beside(file).empty());
     const TensorMap tensors{{"x", make_handle(at::arange(1000))}};
     write_safetensors_file(file.path(), tensors, {});
-    CHECK(text() == written(tensors));
-    CHECK(::access((file.path() + ".part").c_str(), F_OK) != 0);
+    CHECK(file.text() == written(tensors));
+    CHECK(files_beside(file).empty());
+}
+
+TEST_CASE("of two writers of one file the last one wins", "[safetensors]") {
+    const TemporaryFile file;
+    const TensorMap few{{"x", make_handle(at::arange(10))}}, many{{"x", make_handle(at::arange(100'000))}};
+    const auto write_often = [&](const TensorMap& tensors) {
+        for (int i = 0; i < 100; ++i)
+            write_safetensors_file(file.path(), tensors, {});
+    };
+    auto other = std::async(std::launch::async, write_often, few);
+    CHECK_NOTHROW(write_often(many));
+    CHECK_NOTHROW(other.get());
+    const std::string end = file.text();
+    CHECK((end == written(few) || end == written(many)));
+    CHECK(files_beside(file).empty());
 }

@@ -167,6 +167,18 @@ TEST_CASE("Options of an item travel in its meta member", "[client]") {
     CHECK_FALSE(batch.client.sent().at(1).contains("meta"));
 }
 
+TEST_CASE("The timeout of an item is limited to what servers accept", "[client]") {
+    using std::chrono::milliseconds;
+    TestBatch batch({answer_batch});
+    for (const milliseconds timeout : {milliseconds(-5), milliseconds(0), milliseconds::max()})
+        batch.add("a", within(timeout));
+    batch.state.send();
+    const Json sent = batch.client.sent();
+    CHECK(sent.at(0).at("meta").at("timeout_ms") == 1);
+    CHECK(sent.at(1).at("meta").at("timeout_ms") == 1);
+    CHECK(sent.at(2).at("meta").at("timeout_ms") == 86'400'000);
+}
+
 TEST_CASE("The client's idempotency key does not go with a batch", "[client]") {
     CallOptions options;
     options.idempotency_key = "k";

@@ -67,3 +67,14 @@ TEST_CASE("A timeout beyond what servers take is cut to a day, and overflows not
     client.call_with(within(milliseconds::max()), "f");
     CHECK(client.transport->requests().at(0).headers.find("Request-Timeout") == "86400000");
 }
+
+TEST_CASE("The request that drops a failed upload has a deadline by the client's clock", "[client]") {
+    ScriptedClient client({says(400, R"({"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"No"}})")});
+    const std::string text = "x";
+    client::UploadFile file{.path = "/tensors/x.raw", .size = text.size()};
+    file.parts.push_back({std::as_bytes(std::span(text)), nullptr});
+    CHECK_THROWS_AS(client.core.upload(file, {}, {}), RpcError);
+    const auto drop = client.transport->requests().at(1);
+    CHECK(drop.method == "DELETE");
+    CHECK(drop.deadline == client.clock.now() + milliseconds(2000));
+}

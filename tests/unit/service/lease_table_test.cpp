@@ -4,6 +4,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <thread>
 
+#include "support/failing_memory.hpp"
 #include "support/manual_clock.hpp"
 
 using namespace shared_tensor;
@@ -45,6 +46,11 @@ struct Leases {
         const auto granted = table.grant(lessee, "shm", 1, std::make_unique<Bytes>(fate));
         REQUIRE(std::holds_alternative<LeaseTable::Refused>(granted));
         return std::get<LeaseTable::Refused>(granted).reason;
+    }
+
+    bool refuses(const Lessee& lessee, std::uint64_t bytes) {
+        const auto granted = table.grant(lessee, "shm", bytes, std::make_unique<Bytes>(fate));
+        return std::holds_alternative<LeaseTable::Refused>(granted);
     }
 
     Fate fate;
@@ -254,4 +260,16 @@ TEST_CASE("threads grant and release at once, and all is counted back", "[lease]
     CHECK(table.stats().leases == 0);
     CHECK(table.stats().bytes == 0);
     CHECK(table.stats().granted == 2000);
+}
+
+TEST_CASE("a lease that finds no memory for its end goes on, and its bytes are counted", "[lease]") {
+    Leases leases({.max_kept_bytes = 150});
+    const std::string id = leases.grant(kFar, 100);
+    test::with_each_allocation_failing([&] { leases.table.release(kFar.client, Ids{id}); },
+                                       [&] {
+                                           CHECK(leases.table.stats().leases == 1);
+                                           CHECK(leases.refuses(kFar, 100));
+                                       });
+    CHECK(leases.table.stats().leases == 0);
+    leases.grant(kFar, 100);
 }

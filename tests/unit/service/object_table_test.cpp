@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "support/failing_memory.hpp"
 #include "support/manual_clock.hpp"
 
 using namespace shared_tensor;
@@ -147,4 +148,18 @@ TEST_CASE("handles may be granted, used and released by many threads at once", "
     CHECK(table.objects.stats().handles == 0);
     CHECK(table.objects.stats().objects == 0);
     CHECK(table.objects.stats().granted == 2000);
+}
+
+TEST_CASE("a handle that finds no memory is counted nowhere", "[service][objects]") {
+    Table table({.max_handles = 4});  // of which a principal may have two
+    const ObjectPointer first = object_of(table.ended), second = object_of(table.ended);
+    table.grant(kAnna, first);
+    with_each_allocation_failing([&] { table.grant(kAnna, second); },
+                                 [&] {
+                                     CHECK(table.objects.stats().handles == 1);
+                                     CHECK(table.objects.stats().objects == 1);
+                                 });
+    CHECK(table.objects.stats().handles == 2);
+    CHECK(table.objects.stats().objects == 2);
+    CHECK(table.reason(kAnna) != "granted");
 }

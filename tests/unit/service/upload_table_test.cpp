@@ -291,3 +291,13 @@ TEST_CASE("Senders at once complete an upload once, while others give up theirs"
     CHECK(table.table.stats().uploads == 0);
     CHECK(table.table.stats().bytes == 0);
 }
+
+TEST_CASE("A published upload stays known beside many open ones", "[service][uploads]") {
+    Table table({.max_uploads = 30'000});
+    for (int i = 0; i < 10'001; ++i)
+        REQUIRE(table.open("open-" + std::to_string(i), 1) != nullptr);
+    const auto upload = table.open("done", 1);
+    table.put(*upload, content(1), 0, 1);
+    table.table.published({"ann", "x", "done"}, upload, 1);
+    CHECK(table.table.find({"ann", "x", "done"}) == upload);
+}

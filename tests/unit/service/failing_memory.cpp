@@ -1,0 +1,30 @@
+#include "support/failing_memory.hpp"
+
+#include <cstdlib>
+#include <limits>
+#include <new>
+
+namespace {
+
+constexpr std::size_t kNever = std::numeric_limits<std::size_t>::max();
+thread_local std::size_t until_failure = kNever;
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+    if (until_failure != kNever && until_failure-- == 0) {
+        until_failure = kNever;
+        throw std::bad_alloc();
+    }
+    if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace shared_tensor::test {
+
+FailingMemory::FailingMemory(std::size_t number) { until_failure = number; }
+FailingMemory::~FailingMemory() { until_failure = kNever; }
+
+}  // namespace shared_tensor::test
