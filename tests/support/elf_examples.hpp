@@ -95,7 +95,7 @@ inline std::vector<ElfExample> elf_examples() {
     add("odd alignment", "program headers", [](auto& one) { one.segments[0].p_align = 4097; });
     add("not aligned", "program headers", [](auto& one) { one.segments[0].p_vaddr = 8; });
     add("two of one address", "program headers", [](auto& one) { one.segments[1] = one.segments[0]; });
-    add("nothing to load", "nothing of it", [](auto& one) { one.segments[0].p_type = PT_NOTE; });
+    add("nothing to load", "no part to load", [](auto& one) { one.segments[0].p_type = PT_NOTE; });
     add("nothing dynamic", "dynamic", [](auto& one) { one.segments[1].p_type = PT_NOTE; });
     add("dynamic beyond the end", "dynamic", [](auto& one) { one.segments[1].p_offset = sizeof one; });
     add("dynamic at a huge place", "dynamic", [](auto& one) { one.segments[1].p_vaddr = kHuge; });
