@@ -12,7 +12,7 @@ bool HttpConnection::whole(std::string_view& body) const {
     const std::string_view bytes(buffer_.data(), used_);
     const std::size_t head = bytes.find("\r\n\r\n");
     if (head == std::string_view::npos) return false;
-    if (!bytes.starts_with("HTTP/1.1 200")) throw std::runtime_error("a call was refused: " + std::string(bytes));
+    if (!bytes.starts_with("HTTP/1.1 200")) throw std::runtime_error("a call was rejected: " + std::string(bytes));
     const std::size_t field = bytes.substr(0, head).find(kLength);
     if (field == std::string_view::npos) throw std::runtime_error("an answer has no Content-Length");
     body = bytes.substr(head + 4);

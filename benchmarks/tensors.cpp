@@ -165,13 +165,13 @@ Turns turns_of(std::size_t size) {
 }
 
 /// Measures all contestants in each round, so that ratios compare the same moments.
-std::map<std::string, Sample> measure(const Named& callers, Caller TensorCallers::*way, Turns turns) {
+std::map<std::string, Sample> measure(const Named& callers, Caller TensorCallers::*transport, Turns turns) {
     std::map<std::string, Sample> samples;
     for (int round = -2; round < turns.rounds; ++round) {
         for (const auto& [name, calls] : callers) {
             for (int call = 0; call < turns.calls; ++call) {
                 const auto start = Clock::now();
-                (calls.*way)();
+                (calls.*transport)();
                 if (round >= 0) samples[name].values.push_back(micros_since(start));
             }
         }
@@ -196,15 +196,15 @@ void print_targets(Report& report, const std::map<std::string, Sample>& samples)
     }
 }
 
-void measure_way(Report& report, const Named& callers, Caller TensorCallers::*way, const std::string& words,
-                 std::size_t size) {
+void measure_transport(Report& report, const Named& callers, Caller TensorCallers::*transport, const std::string& words,
+                       std::size_t size) {
     report.group("tensor of " + std::to_string(size >> 10) + " KiB " + words);
-    const auto samples = measure(callers, way, turns_of(size));
+    const auto samples = measure(callers, transport, turns_of(size));
     for (const auto& [name, calls] : callers) {
         const double p50 = samples.at(name).median();
         report.row(name, {{"p50_us", p50}, {"mib_per_s", static_cast<double>(size) / p50 / 1.048576}});
     }
-    if (size >= kTensorBytes[2] && way != &TensorCallers::both) print_targets(report, samples);
+    if (size >= kTensorBytes[2] && transport != &TensorCallers::both) print_targets(report, samples);
 }
 
 /// Runs in a child process, so that its memory is freed afterwards.
@@ -212,9 +212,9 @@ void measure_field(Report& report, const Field& field, const Settings& settings,
     const Servers servers(settings.folder);
     const Named all = callers(field, servers, size, settings.python);
     if (all.size() < field.size() && size >= kLargeTensorBytes) return;  // the peer of this group is missing
-    measure_way(report, all, &TensorCallers::take, "to the server", size);
-    measure_way(report, all, &TensorCallers::give, "from the server", size);
-    measure_way(report, all, &TensorCallers::both, "there and back", size);
+    measure_transport(report, all, &TensorCallers::take, "to the server", size);
+    measure_transport(report, all, &TensorCallers::give, "from the server", size);
+    measure_transport(report, all, &TensorCallers::both, "there and back", size);
 }
 
 }  // namespace

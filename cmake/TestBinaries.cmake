@@ -1,5 +1,5 @@
-# Few test binaries: linking and starting with libtorch is what costs. Each has a folder for every room (or subject),
-# whose CMakeLists.txt says target_sources(<binary> PRIVATE ...); the room of that name is linked of itself.
+# Few test binaries: linking and starting with libtorch is what costs. Each has a folder for every module (or subject),
+# whose CMakeLists.txt says target_sources(<binary> PRIVATE ...); the module of that name is linked of itself.
 
 include(Catch)
 include(TestPaths)
@@ -21,9 +21,9 @@ macro(shared_tensor_add_tests binary label)
     target_link_libraries(${binary} PRIVATE Catch2::Catch2WithMain)
     foreach(subject IN LISTS subjects)
       get_filename_component(subject ${subject} DIRECTORY)
-      get_filename_component(room ${subject} NAME)
-      if(TARGET shared_tensor_${room})
-        target_link_libraries(${binary} PRIVATE shared_tensor_${room})
+      get_filename_component(module ${subject} NAME)
+      if(TARGET shared_tensor_${module})
+        target_link_libraries(${binary} PRIVATE shared_tensor_${module})
       endif()
       add_subdirectory(${subject})
     endforeach()

@@ -14,10 +14,10 @@
 #include "server/credentials.hpp"
 #include "shm/mapping.hpp"
 #include "shm/segment.hpp"
+#include "transport_table.hpp"
 #include "util/host_identity.hpp"
 #include "util/log.hpp"
 #include "util/memory_size.hpp"
-#include "way_table.hpp"
 
 namespace shared_tensor::daemon {
 
@@ -80,21 +80,22 @@ int doctor(DaemonOptions options) {
     const ServerOptions wanted = probe(options.server);
     Server server(Registry(), wanted);
     server.start();
-    const auto ways = client_of(server, wanted).ways();
+    const auto transports = client_of(server, wanted).transports();
     std::cout << "shared-tensor-server " SHARED_TENSOR_VERSION ", started with these options on " << server.url()
               << " for a moment\n"
-              << "ways for tensors, to a client of this user on this host:\n"
-              << way_table(ways) << "this host:\n";
-    const std::string fault = memory_fault();
-    print("sealed shared memory", fault.empty() ? "works" : fault);
+              << "transports, to a client of this user on this host:\n"
+              << transport_table(transports) << "this host:\n";
+    const std::string rejection = memory_fault();
+    print("sealed shared memory", rejection.empty() ? "works" : rejection);
     print("memory", mebibytes(memory_size()));
     print("descriptors of a process", descriptors());
     print("boot id", boot_id());
     print("PID namespace", pid_namespace());
     server.stop(std::chrono::milliseconds(0));
-    const bool shares =
-        std::any_of(ways.begin(), ways.end(), [](const WayInfo& way) { return way.name == "shm" && way.usable; });
-    return shares && fault.empty() ? 0 : 1;
+    const bool shares = std::any_of(transports.begin(), transports.end(), [](const TransportInfo& transport) {
+        return transport.name == "shm" && transport.usable;
+    });
+    return shares && rejection.empty() ? 0 : 1;
 }
 
 }  // namespace shared_tensor::daemon

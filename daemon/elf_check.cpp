@@ -46,10 +46,10 @@ class Library {
 public:
     Library(const ReadAt& read, std::uint64_t size) : read_(read), size_(size) {}
 
-    std::string fault() {
-        for (const auto check :
-             {&Library::header_fault, &Library::sections_fault, &Library::segments_fault, &Library::dynamic_fault}) {
-            if (std::string fault = (this->*check)(); !fault.empty()) return fault;
+    std::string rejection() {
+        for (const auto check : {&Library::header_rejection, &Library::sections_rejection, &Library::segments_rejection,
+                                 &Library::dynamic_rejection}) {
+            if (std::string rejection = (this->*check)(); !rejection.empty()) return rejection;
         }
         return {};
     }
@@ -92,7 +92,7 @@ private:
                read_(offset, std::as_writable_bytes(std::span(&record, 1)));
     }
 
-    std::string header_fault() {
+    std::string header_rejection() {
         const bool whole = read(0, header_);
         if (!whole && size_ >= sizeof header_) return "the file cannot be read";
         if (!whole || std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) return "not a shared library (no ELF file)";
@@ -106,14 +106,14 @@ private:
     }
 
     /// dlopen() does not need this table, but it is usually the last part of the file, so it shows if the file was cut.
-    std::string sections_fault() {
+    std::string sections_rejection() {
         if (header_.e_shoff == 0) return {};
         if (header_.e_shnum > 0 && header_.e_shentsize != sizeof(ElfW(Shdr))) return "its section table is damaged";
         const std::uint64_t bytes = std::uint64_t{header_.e_shnum} * sizeof(ElfW(Shdr));
         return lies_within(header_.e_shoff, bytes, size_) ? "" : cut("section table", size_);
     }
 
-    std::string segments_fault() {
+    std::string segments_rejection() {
         if (header_.e_phnum == 0 || header_.e_phnum == PN_XNUM || header_.e_phentsize != sizeof(Segment))
             return "its program headers are damaged";
         const std::uint64_t bytes = std::uint64_t{header_.e_phnum} * sizeof(Segment);
@@ -121,12 +121,12 @@ private:
         for (std::uint64_t i = 0; i < header_.e_phnum; ++i) {
             Segment segment{};
             if (!read(header_.e_phoff + i * sizeof segment, segment)) return "the file cannot be read";
-            if (std::string fault = segment_fault(segment); !fault.empty()) return fault;
+            if (std::string rejection = segment_rejection(segment); !rejection.empty()) return rejection;
         }
         return loaded_.empty() ? "it has no part to load: its program headers are damaged" : "";
     }
 
-    std::string segment_fault(const Segment& segment) {
+    std::string segment_rejection(const Segment& segment) {
         if (segment.p_type == PT_DYNAMIC) dynamic_ = segment;
         if (segment.p_type != PT_LOAD) return {};
         if (!lies_within(segment.p_offset, segment.p_filesz, size_)) return cut("code or data", size_);
@@ -149,7 +149,7 @@ private:
     bool is_loaded(std::uint64_t address, std::uint64_t bytes) const { return segment_at(address, bytes) != nullptr; }
 
     /// The loader uses the addresses in this table without any check.
-    std::string dynamic_fault() {
+    std::string dynamic_rejection() {
         static const std::string kDamaged = "its dynamic section is damaged";
         if (!dynamic_ || !is_loaded(dynamic_->p_vaddr, dynamic_->p_filesz) ||
             !lies_within(dynamic_->p_offset, dynamic_->p_filesz, size_))
@@ -187,14 +187,14 @@ private:
 
 }  // namespace
 
-std::string elf_fault(const ReadAt& read, std::uint64_t size, ElfNeeds* needs) {
+std::string elf_rejection(const ReadAt& read, std::uint64_t size, ElfNeeds* needs) {
     Library library(read, size);
-    std::string fault = library.fault();
-    if (fault.empty() && needs != nullptr) *needs = library.needs();
-    return fault;
+    std::string rejection = library.rejection();
+    if (rejection.empty() && needs != nullptr) *needs = library.needs();
+    return rejection;
 }
 
-std::string elf_fault_of_file(int descriptor, ElfNeeds& needs) {
+std::string elf_rejection_of_file(int descriptor, ElfNeeds& needs) {
     struct stat status {};
     if (::fstat(descriptor, &status) != 0) return "the file cannot be read";
     const ReadAt read = [descriptor](std::uint64_t offset, std::span<std::byte> to) {
@@ -207,7 +207,7 @@ std::string elf_fault_of_file(int descriptor, ElfNeeds& needs) {
         }
         return true;
     };
-    return elf_fault(read, static_cast<std::uint64_t>(status.st_size), &needs);
+    return elf_rejection(read, static_cast<std::uint64_t>(status.st_size), &needs);
 }
 
 }  // namespace shared_tensor::daemon

@@ -21,9 +21,9 @@ struct ElfNeeds {
 /// Checks whether a file of `size` bytes is a complete shared library for this machine. Returns an error text; empty if
 /// it is. dlopen() does not check this: it maps the library, and a missing part ends the process by SIGBUS or SIGSEGV.
 /// Checks the tables only, not the code. Fills in `needs` if there is no fault. Throws std::bad_alloc.
-std::string elf_fault(const ReadAt& read, std::uint64_t size, ElfNeeds* needs = nullptr);
+std::string elf_rejection(const ReadAt& read, std::uint64_t size, ElfNeeds* needs = nullptr);
 
-/// As elf_fault(), for the file behind a descriptor. Reads the file, and never maps it.
-std::string elf_fault_of_file(int descriptor, ElfNeeds& needs);
+/// As elf_rejection(), for the file behind a descriptor. Reads the file, and never maps it.
+std::string elf_rejection_of_file(int descriptor, ElfNeeds& needs);
 
 }  // namespace shared_tensor::daemon

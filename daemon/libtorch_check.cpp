@@ -29,7 +29,7 @@ std::string found_in(const fs::path& library, const std::vector<std::string>& fo
 
 }  // namespace
 
-std::string libtorch_fault(const std::string& path, const ElfNeeds& needs) {
+std::string libtorch_rejection(const std::string& path, const ElfNeeds& needs) {
     const bool uses_torch = std::any_of(needs.libraries.begin(), needs.libraries.end(), [](const std::string& name) {
         return name.starts_with("libtorch") || name.starts_with("libc10");
     });

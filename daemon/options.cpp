@@ -22,7 +22,7 @@ using nlohmann::json;
 
 using server::Option;
 
-[[noreturn]] void refuse(const std::string& source, const std::string& why) {
+[[noreturn]] void reject(const std::string& source, const std::string& why) {
     throw std::invalid_argument(source + ": " + why);
 }
 
@@ -32,7 +32,7 @@ void apply(const Option& option, const std::vector<std::string>& values, const s
         try {
             option.set(value);
         } catch (const std::invalid_argument& error) {
-            refuse(source, error.what());
+            reject(source, error.what());
         }
     }
 }
@@ -67,7 +67,7 @@ void apply_environment(const std::vector<Option>& table) {
 std::string text_of(const json& value, const std::string& source) {
     if (value.is_string()) return value.get<std::string>();
     if (value.is_number_integer() || value.is_boolean()) return value.dump();
-    refuse(source, "must be a string, an integer, true or false, or for lists an array of strings");
+    reject(source, "must be a string, an integer, true or false, or for lists an array of strings");
 }
 
 std::vector<std::string> values_of(const Option& option, const json& value, const std::string& source) {
@@ -80,11 +80,12 @@ std::vector<std::string> values_of(const Option& option, const json& value, cons
 
 json read_config(const std::string& path) {
     std::ifstream file(path);
-    if (!file) refuse(path, "the configuration file cannot be read");
+    if (!file) reject(path, "the configuration file cannot be read");
     const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
     auto parsed = json_rpc::parse_json(text);
-    if (const auto* fault = std::get_if<json_rpc::JsonTextError>(&parsed)) refuse(path, "not JSON: " + fault->detail);
-    if (!std::get<json>(parsed).is_object()) refuse(path, "must hold one JSON object: {\"port\": 2537, ...}");
+    if (const auto* rejection = std::get_if<json_rpc::JsonTextError>(&parsed))
+        reject(path, "not JSON: " + rejection->detail);
+    if (!std::get<json>(parsed).is_object()) reject(path, "must hold one JSON object: {\"port\": 2537, ...}");
     return std::move(std::get<json>(parsed));
 }
 
@@ -94,7 +95,7 @@ void apply_file(const std::vector<Option>& table, const std::string& path) {
         const std::string& name = item.key();
         const std::string source = std::string(path).append(": ").append(name);
         const auto option = std::find_if(table.begin(), table.end(), [&](const Option& o) { return o.name == name; });
-        if (option == table.end()) refuse(source, "no such option; --help-all lists them");
+        if (option == table.end()) reject(source, "no such option; --help-all lists them");
         apply(*option, values_of(*option, item.value(), source), source);
     }
 }
@@ -140,7 +141,7 @@ cxxopts::ParseResult parse_line(cxxopts::Options& line, int argc, char** argv) {
     try {
         auto given = line.parse(argc, argv);
         if (!given.unmatched().empty())
-            refuse(given.unmatched().front(), "unexpected argument; --help-all lists the options");
+            reject(given.unmatched().front(), "unexpected argument; --help-all lists the options");
         return given;
     } catch (const cxxopts::exceptions::exception& error) {
         throw std::invalid_argument(std::string(error.what()) + "; --help-all lists the options");

@@ -83,7 +83,7 @@ void safe_to_repeat(const Client& client) {
     try {
         client.with(once).call<double>("sleep", 0.3);
     } catch (const InvalidParams&) {
-        std::printf("the key of another call is refused\n");
+        std::printf("the key of another call is rejected\n");
     }
 }
 

@@ -48,13 +48,13 @@ int functions(const CommandLine& line) {
 }
 
 /// One line per transport, e.g. "shm: no, this version hands CPU tensors over by body".
-std::string ways_text(const codec::Json& ways) {
+std::string transports_text(const codec::Json& transports) {
     std::string text;
-    for (const auto& [name, way] : ways.items()) {
-        if (!way.is_object()) continue;
-        const bool usable = way.value("usable", false);
-        text +=
-            "  " + name + ": " + (usable ? "yes" : "no, " + way.value("reason", std::string("no reason given"))) + "\n";
+    for (const auto& [name, transport] : transports.items()) {
+        if (!transport.is_object()) continue;
+        const bool usable = transport.value("usable", false);
+        text += "  " + name + ": " +
+                (usable ? "yes" : "no, " + transport.value("reason", std::string("no reason given"))) + "\n";
     }
     return text;
 }
@@ -64,7 +64,7 @@ std::string info_text(const Client& client, const ServerInfo& info) {
     std::string text = info.name + " " + info.version + " at " + client.url() + "\nup for " +
                        show_duration(info.uptime) + ", epoch " + info.epoch + "\n";
     if (json.contains("functions")) text += "functions: " + compact(json["functions"]) + "\n";
-    if (json.contains("ways")) text += "ways for tensors:\n" + ways_text(json["ways"]);
+    if (json.contains("transports")) text += "transports:\n" + transports_text(json["transports"]);
     for (const char* part : {"devices", "limits", "totals"}) {
         if (json.contains(part)) text += std::string(part) + ": " + show_json(json[part]) + "\n";
     }

@@ -7,8 +7,8 @@
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
 #include "codec/references.hpp"
-#include "tensor/exchange.hpp"
 #include "tensor/handle.hpp"
+#include "tensor/tensor_transfer.hpp"
 
 namespace shared_tensor::cli {
 
@@ -97,15 +97,15 @@ Dynamic copy_of(const ValueReader& reader) {
 }  // namespace
 
 Dynamic from_json(const codec::Json& json) {
-    tensor::TensorExchange exchange;
+    tensor::TensorTransfer transfer;
     TypedHandles handles;
-    const codec::JsonSource source(exchange, &handles);
+    const codec::JsonSource source(transfer, &handles);
     return copy_of(ValueReader(source, codec::JsonSource::node(json)));
 }
 
 codec::Json to_json(const Dynamic& value) {
-    tensor::TensorExchange exchange;
-    return codec::encode(value.value, exchange, &handle_of);
+    tensor::TensorTransfer transfer;
+    return codec::encode(value.value, transfer, &handle_of);
 }
 
 Dynamic from_tensor(codec::TensorPointer tensor) { return Dynamic{{codec::Json{{"$tensor", 0}}, {std::move(tensor)}}}; }

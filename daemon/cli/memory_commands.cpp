@@ -6,17 +6,17 @@
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/show.hpp"
-#include "way_table.hpp"
+#include "transport_table.hpp"
 
 namespace shared_tensor::cli {
 
 namespace {
 
-codec::Json to_json(const std::vector<WayInfo>& ways) {
+codec::Json to_json(const std::vector<TransportInfo>& transports) {
     codec::Json json = codec::Json::object();
-    for (const WayInfo& way : ways) {
-        json[way.name] = {{"usable", way.usable}};
-        if (!way.usable) json[way.name]["reason"] = way.reason;
+    for (const TransportInfo& transport : transports) {
+        json[transport.name] = {{"usable", transport.usable}};
+        if (!transport.usable) json[transport.name]["reason"] = transport.reason;
     }
     return json;
 }
@@ -53,15 +53,15 @@ int doctor(const CommandLine& line) {
     if (!line.words.empty()) there.client.url = line.words.front();
     const Client client = connect(there);
     const auto trip = client.ping();
-    const auto ways = client.ways();
+    const auto transports = client.transports();
     if (line.json) {
-        print_line(compact(to_json(ways)));
+        print_line(compact(to_json(transports)));
         return kOk;
     }
     const ServerInfo info = client.info();
     std::string text = info.name + " " + info.version + " at " + client.url() + ", epoch " + info.epoch +
-                       "\nround trip: " + show_duration(trip) + "\nways for tensors, from this process:\n" +
-                       way_table(ways);
+                       "\nround trip: " + show_duration(trip) + "\ntransports, from this process:\n" +
+                       transport_table(transports);
     text.pop_back();
     print_line(text);
     return kOk;

@@ -105,8 +105,9 @@ void write_named(const CommandLine& line, const NamedTensor& named) {
 /// The client shares no memory with the server, and no transport is required: files are then sent in parallel parts.
 bool is_far(const CommandLine& line, const Client& client) {
     if (!line.call.require.empty()) return false;
-    const auto ways = client.ways();
-    return std::none_of(ways.begin(), ways.end(), [](const WayInfo& way) { return way.name == "shm" && way.usable; });
+    const auto transports = client.transports();
+    return std::none_of(transports.begin(), transports.end(),
+                        [](const TransportInfo& transport) { return transport.name == "shm" && transport.usable; });
 }
 
 Published put_one(const CommandLine& line, const Client& client, const std::string& path) {

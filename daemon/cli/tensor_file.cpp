@@ -18,14 +18,14 @@ namespace shared_tensor::cli {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why) { throw UsageError(path + ": " + why); }
+[[noreturn]] void reject(const std::string& path, const std::string& why) { throw UsageError(path + ": " + why); }
 
 void write_file(const std::string& path, const std::function<void(std::ostream&)>& write) {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
-    if (!file) refuse(path, std::string("cannot be written: ") + std::strerror(errno));
+    if (!file) reject(path, std::string("cannot be written: ") + std::strerror(errno));
     write(file);
     file.close();
-    if (!file) refuse(path, "could not be written completely; is the disk full?");
+    if (!file) reject(path, "could not be written completely; is the disk full?");
 }
 
 }  // namespace
@@ -33,12 +33,12 @@ void write_file(const std::string& path, const std::function<void(std::ostream&)
 std::string read_file(const std::string& path) {
     if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
     std::ifstream file(path, std::ios::binary | std::ios::ate);
-    if (!file) refuse(path, std::string("cannot be read: ") + std::strerror(errno));
+    if (!file) reject(path, std::string("cannot be read: ") + std::strerror(errno));
     const auto size = static_cast<std::streamoff>(file.tellg());
-    if (size < 0) refuse(path, "cannot be read");
+    if (size < 0) reject(path, "cannot be read");
     std::string bytes(static_cast<std::size_t>(size), '\0');
     file.seekg(0);
-    if (!file.read(bytes.data(), size)) refuse(path, "cannot be read");
+    if (!file.read(bytes.data(), size)) reject(path, "cannot be read");
     return bytes;
 }
 
@@ -47,7 +47,7 @@ Dynamic read_tensor(const std::string& path) {
     try {
         return from_tensor(tensor::make_handle(tensor::read_npy(std::as_bytes(std::span(*bytes)), bytes)));
     } catch (const tensor::NpyError& error) {
-        refuse(path, error.what());
+        reject(path, error.what());
     }
 }
 
@@ -55,7 +55,7 @@ void write_tensor(const std::string& path, const codec::TensorPointer& tensor) {
     try {
         write_file(path, [&](std::ostream& out) { tensor::write_npy(out, tensor->tensor()); });
     } catch (const tensor::NpyError& error) {
-        refuse(path, std::string(error.what()) + "; FILE.json can hold any tensor");
+        reject(path, std::string(error.what()) + "; FILE.json can hold any tensor");
     }
 }
 
@@ -63,9 +63,9 @@ void write_tensors(const std::string& path, const tensor::TensorMap& tensors) {
     try {
         tensor::write_safetensors_file(path, tensors, {});
     } catch (const tensor::SafetensorsError& error) {
-        refuse(path, error.what());
+        reject(path, error.what());
     } catch (const std::system_error& error) {
-        refuse(path, "cannot be written: " + error.code().message());
+        reject(path, "cannot be written: " + error.code().message());
     }
 }
 

@@ -6,8 +6,8 @@
 #include "json_rpc/json_text.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/element.hpp"
-#include "tensor/exchange.hpp"
 #include "tensor/layout.hpp"
+#include "tensor/tensor_transfer.hpp"
 
 namespace shared_tensor::cli {
 
@@ -21,17 +21,17 @@ struct Look {
     tensor::DType dtype;
     tensor::Shape shape;
     std::span<const std::byte> bytes;  // contiguous
-    tensor::TensorExchange exchange;   // keeps the bytes alive
+    tensor::TensorTransfer transfer;   // keeps the bytes alive
 };
 
 Look look_at(const codec::TensorPointer& tensor) {
     tensor::ExportPolicy policy;
-    policy.accept = {tensor::Way::body};
-    Look look{tensor::DType::float32, {}, {}, tensor::TensorExchange({}, policy)};
-    const codec::Json descriptor = look.exchange.describe(tensor);
+    policy.accept = {tensor::TransportKind::body};
+    Look look{tensor::DType::float32, {}, {}, tensor::TensorTransfer({}, policy)};
+    const codec::Json descriptor = look.transfer.describe(tensor);
     look.dtype = *tensor::parse_dtype(descriptor.at("dtype").get_ref<const std::string&>());
     look.shape = descriptor.at("shape").get<tensor::Shape>();
-    if (!look.exchange.body().parts().empty()) look.bytes = look.exchange.body().parts().front().bytes;
+    if (!look.transfer.body().parts().empty()) look.bytes = look.transfer.body().parts().front().bytes;
     return look;
 }
 

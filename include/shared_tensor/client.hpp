@@ -50,7 +50,7 @@ struct ServerInfo {
 };
 
 /// A transport of tensors between a client and its server.
-struct WayInfo {
+struct TransportInfo {
     std::string name;  ///< "shm", "cuda_ipc", "body", ...
     bool usable = false;
     std::string reason;  ///< why it is not usable, for people
@@ -155,7 +155,7 @@ public:
     }
 
     /// The transports between this process and the server; for each unusable transport, the reason.
-    std::vector<WayInfo> ways() const;
+    std::vector<TransportInfo> transports() const;
 
     ServerInfo info() const;
     /// The server's functions, as the JSON text of an OpenRPC document (rpc.discover).

@@ -63,7 +63,8 @@ struct ClientOptions {
     std::size_t connections = 8;                       ///< connections at once; more calls wait for a connection
     std::chrono::milliseconds idle_limit{50'000};      ///< how long an unused connection is kept
     std::chrono::milliseconds connect_timeout{5'000};  ///< for one try to connect
-    std::chrono::milliseconds wait_for_server{0};  ///< before the first connection: how long refused tries are repeated
+    std::chrono::milliseconds wait_for_server{
+        0};  ///< before the first connection: how long rejected tries are repeated
     std::chrono::milliseconds answer_limit{300'000};  ///< timeout of a call that does not set one
     std::size_t max_answer_bytes = std::size_t{2} << 30;
     /// The transports for results, in order of preference: the value of Shared-Tensor-Accept. If the server's local

@@ -49,9 +49,9 @@ struct NodeOptions {
 /// Counts since the node was made.
 struct NodeStatistics {
     std::uint64_t published = 0, pulled = 0, pushed = 0, received = 0;
-    std::uint64_t failed = 0;   ///< failed publish(), pull() and push() calls
-    std::uint64_t refused = 0;  ///< messages rejected because the inbox was full; a sender may have repeated them
-    std::size_t waiting = 0;    ///< messages in the inbox
+    std::uint64_t failed = 0;    ///< failed publish(), pull() and push() calls
+    std::uint64_t rejected = 0;  ///< messages rejected because the inbox was full; a sender may have repeated them
+    std::size_t waiting = 0;     ///< messages in the inbox
     std::size_t peers = 0;
 };
 

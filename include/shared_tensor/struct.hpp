@@ -60,7 +60,7 @@ template <class T>
 inline constexpr bool kIsOptional<std::optional<T>> = true;
 
 template <class T>
-void refuse_unknown_members(const ValueReader& reader) {
+void reject_unknown_members(const ValueReader& reader) {
     reader.each_member([&](std::string_view key, const ValueReader& member) {
         bool known = false;
         shared_tensor_fields(TypeTag<T>{}, [&](std::string_view name, auto) { known = known || name == key; });
@@ -74,7 +74,7 @@ template <detail::HasFields T>
 struct Codec<T> {
     static T read(const ValueReader& reader) {
         reader.require(Kind::object, "object");
-        detail::refuse_unknown_members<T>(reader);
+        detail::reject_unknown_members<T>(reader);
         T value{};
         shared_tensor_fields(detail::TypeTag<T>{}, [&](std::string_view name, auto field) {
             using Field = std::remove_cvref_t<decltype(value.*field)>;

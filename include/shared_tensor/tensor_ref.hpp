@@ -169,22 +169,22 @@ private:
         return mutable_data() + elements * static_cast<std::int64_t>(size_of(dtype()));
     }
 
-    [[noreturn]] static void refuse(const char* what) { throw std::invalid_argument(what); }
+    [[noreturn]] static void reject(const char* what) { throw std::invalid_argument(what); }
     static std::int64_t product(std::int64_t a, std::int64_t b) {
-        if (__builtin_mul_overflow(a, b, &a)) refuse("a tensor has more bytes than can be counted");
+        if (__builtin_mul_overflow(a, b, &a)) reject("a tensor has more bytes than can be counted");
         return a;
     }
     /// Checks the caller's values, and computes strides, elements and reach.
     static State counted(State state) {
         const bool is_contiguous = state.strides.empty();
         if (!is_contiguous && state.strides.size() != state.shape.size())
-            refuse("a tensor has as many strides as it has dimensions");
+            reject("a tensor has as many strides as it has dimensions");
         state.strides.resize(state.shape.size());
         std::int64_t next = 1, last = 0, elements = 1;
         for (std::size_t i = state.shape.size(); i-- > 0;) {
-            if (state.shape[i] < 0) refuse("the dimensions of a tensor cannot be negative");
+            if (state.shape[i] < 0) reject("the dimensions of a tensor cannot be negative");
             if (is_contiguous) state.strides[i] = next;
-            if (state.strides[i] < 0) refuse("a tensor's strides cannot be negative: make a contiguous copy of it");
+            if (state.strides[i] < 0) reject("a tensor's strides cannot be negative: make a contiguous copy of it");
             const std::int64_t size = std::max<std::int64_t>(state.shape[i], 1);
             next = product(next, size);
             elements *= state.shape[i];
@@ -194,7 +194,7 @@ private:
         static_cast<void>(product(next, item));
         if (__builtin_add_overflow(last, 1, &last)) last = product(INT64_MAX, 2);
         const std::int64_t reach = product(last, item);
-        if (state.data == nullptr && elements > 0) refuse("a tensor that has elements has no memory");
+        if (state.data == nullptr && elements > 0) reject("a tensor that has elements has no memory");
         state.elements = static_cast<std::uint64_t>(elements);
         state.reach = elements == 0 ? 0 : static_cast<std::uint64_t>(reach);
         return state;

@@ -72,7 +72,7 @@ inline std::optional<DType> dtype_of(at::ScalarType type) {
 namespace detail {
 
 /// Returns the reason why a tensor can't cross and what to do about it; empty if it can cross.
-inline std::string obstacle(const at::Tensor& tensor) {
+inline std::string rejection(const at::Tensor& tensor) {
     if (!tensor.defined()) return "an undefined tensor (return std::optional<at::Tensor> for none)";
     if (tensor.is_nested()) return "a nested tensor (call to_padded_tensor() first)";
     if (tensor.is_quantized()) return "a quantised tensor (call dequantize() first)";
@@ -171,7 +171,7 @@ struct TensorAdapter<at::Tensor> {
     /// On a GPU, the elements are ready for work on the device's default stream. Throws InvalidValue for a tensor that
     /// can't cross, c10::Error, and std::runtime_error for a GPU that cannot be used.
     static TensorRef to_ref(const at::Tensor& tensor) {
-        if (std::string what = detail::obstacle(tensor); !what.empty())
+        if (std::string what = detail::rejection(tensor); !what.empty())
             throw InvalidValue({}, "dense tensor", std::move(what));
         at::Tensor plain = tensor.requires_grad() ? tensor.detach() : tensor;
         if (plain.is_conj()) plain = plain.resolve_conj();

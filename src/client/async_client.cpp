@@ -14,8 +14,8 @@ namespace {
 std::shared_ptr<client::AsyncCore> real_core(AsyncOptions options) {
     if (options.threads == 0) throw std::invalid_argument("AsyncOptions: threads must be at least 1");
     options.client.connections = std::max(options.client.connections, options.threads + 1);
-    auto surroundings = client::real_surroundings(options.client);
-    return std::make_shared<client::AsyncCore>(std::move(options), std::move(surroundings));
+    auto dependencies = client::real_dependencies(options.client);
+    return std::make_shared<client::AsyncCore>(std::move(options), std::move(dependencies));
 }
 
 AsyncOptions at(std::string url) {

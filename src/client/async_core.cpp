@@ -60,7 +60,7 @@ public:
         }
         finish(*slot_, std::move(error));
     }
-    void give_up(std::exception_ptr why) override { finish(*slot_, std::move(why)); }
+    void abandon(std::exception_ptr why) override { finish(*slot_, std::move(why)); }
 
 private:
     AsyncCore* owner_;
@@ -86,7 +86,7 @@ public:
         }
         owner_->submitted(task_, std::move(slot.status.id));
     }
-    void give_up(std::exception_ptr why) override { finish(*task_->slot, std::move(why)); }
+    void abandon(std::exception_ptr why) override { finish(*task_->slot, std::move(why)); }
 
 private:
     AsyncCore* owner_;
@@ -106,17 +106,17 @@ public:
             log::warn("task ", id_, " could not be cancelled: ", error.what());
         }
     }
-    void give_up(std::exception_ptr) override {}
+    void abandon(std::exception_ptr) override {}
 
 private:
     AsyncCore* owner_;
     std::string id_;
 };
 
-AsyncCore::AsyncCore(AsyncOptions options, Surroundings surroundings)
+AsyncCore::AsyncCore(AsyncOptions options, Dependencies dependencies)
     : max_waiting_(options.max_waiting),
       threads_(options.threads),
-      shared_core_(std::make_shared<Core>(std::move(options.client), std::move(surroundings))),
+      shared_core_(std::make_shared<Core>(std::move(options.client), std::move(dependencies))),
       core_(*shared_core_) {
     here();
 }
@@ -132,7 +132,7 @@ std::exception_ptr AsyncCore::reason(std::exception_ptr error) const {
 }
 
 void AsyncCore::push(std::unique_ptr<Job> job, std::size_t limit) {
-    if (auto refused = here().queue.push(std::move(job), limit)) refused->give_up(reason(full(limit)));
+    if (auto rejected = here().queue.push(std::move(job), limit)) rejected->abandon(reason(full(limit)));
 }
 
 void AsyncCore::start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot,
@@ -190,7 +190,7 @@ void AsyncCore::stop() {
     if (threads == nullptr) return;  // a forked child that has made no call
     threads->queue.close();
     for (const auto& job : threads->queue.join())
-        job->give_up(ended());
+        job->abandon(ended());
     for (const auto& task : threads->watcher.stop())
         finish(*task->slot, ended());
 }

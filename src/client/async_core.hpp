@@ -16,7 +16,7 @@ namespace shared_tensor::client {
 /// call, and has none of its parent's calls. Thread safety: all methods from any thread.
 class AsyncCore : public std::enable_shared_from_this<AsyncCore> {
 public:
-    AsyncCore(AsyncOptions options, Surroundings surroundings);
+    AsyncCore(AsyncOptions options, Dependencies dependencies);
     ~AsyncCore() { stop(); }
 
     void start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot,

@@ -19,8 +19,8 @@ namespace shared_tensor {
 namespace {
 
 std::shared_ptr<client::Core> real_core(ClientOptions options) {
-    auto surroundings = client::real_surroundings(options);
-    return std::make_shared<client::Core>(std::move(options), std::move(surroundings));
+    auto dependencies = client::real_dependencies(options);
+    return std::make_shared<client::Core>(std::move(options), std::move(dependencies));
 }
 
 ClientOptions at(std::string url) {
@@ -133,27 +133,27 @@ ServerInfo Client::info() const {
     return info;
 }
 
-std::vector<WayInfo> Client::ways() const {
+std::vector<TransportInfo> Client::transports() const {
     const auto& ports = core_->ports();
-    nlohmann::json told = ports.ways();
+    nlohmann::json told = ports.offered_transports();
     std::string no_memory;
     if (told.is_null()) {
         const Client once(core_, nullptr, repeatable({}));
         auto opened = once.call<nlohmann::json>("session.open", named("boot_id", boot_id()),
                                                 named("pid_namespace", pid_namespace()));
         once.call("session.close", named("session", text_member(opened, "session")));
-        told = std::move(opened["ways"]);
+        told = std::move(opened["transports"]);
         // If the server has a channel, the reason for missing shared memory is on this side.
         if (opened.contains("local_socket")) no_memory = ports.no_memory_reason();
     }
-    std::vector<WayInfo> ways;
-    for (const auto& [name, way] : told.items()) {
-        if (!way.is_object()) continue;
-        WayInfo info{name, way.value("usable", false), text_member(way, "reason")};
+    std::vector<TransportInfo> transports;
+    for (const auto& [name, transport] : told.items()) {
+        if (!transport.is_object()) continue;
+        TransportInfo info{name, transport.value("usable", false), text_member(transport, "reason")};
         if (name == "shm" && !no_memory.empty()) info = {name, false, no_memory};
-        ways.push_back(std::move(info));
+        transports.push_back(std::move(info));
     }
-    return ways;
+    return transports;
 }
 
 std::string Client::discover() const {

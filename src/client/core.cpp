@@ -33,20 +33,20 @@ SteadyTime later(SteadyTime now, milliseconds wait) {
     return now + std::clamp(wait, milliseconds(0), milliseconds(std::chrono::hours(24 * 365)));
 }
 
-Core::Core(ClientOptions options, Surroundings surroundings)
+Core::Core(ClientOptions options, Dependencies dependencies)
     : options_(completed(std::move(options))),
       compression_(parse_compression(options_.compression.codings, options_.compression.level)),
-      anew_(surroundings.anew) {
-    local_.get([&] { return make_local(std::move(surroundings)); });
+      anew_(dependencies.anew) {
+    local_.get([&] { return make_local(std::move(dependencies)); });
     headers_.add("Accept", std::string(codec::kFrameContentType) + ", application/json");
     if (!options_.token.empty()) headers_.add("Authorization", "Bearer " + options_.token);
 }
 
-std::unique_ptr<Core::Local> Core::make_local(Surroundings surroundings) const {
-    auto made = std::make_unique<Local>(std::move(surroundings), options_.retry_budget);
+std::unique_ptr<Core::Local> Core::make_local(Dependencies dependencies) const {
+    auto made = std::make_unique<Local>(std::move(dependencies), options_.retry_budget);
     if (shut_down_.load()) {
         made->shut_down.with([](bool& down) { down = true; });
-        made->surroundings.transport->shutdown();
+        made->dependencies.sender->shutdown();
     }
     return made;
 }
@@ -70,7 +70,7 @@ Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt
         try {
             return send_as(request);
         } catch (const InvalidParams& error) {  // nothing ran: the server could not open a tensor
-            if (!request.has_tensors() || !goes_another_way(error, request)) throw;
+            if (!request.has_tensors() || !uses_another_transport(error, request)) throw;
         } catch (const MemoryGone& memory) {
             gone = memory.rejection;
             if (!request.has_tensors()) throw_error(*gone, request.method());
@@ -129,7 +129,7 @@ Incoming Core::send_once(const Outgoing& request, const CallOptions& options, co
     if (times.receipt != nullptr) ++times.receipt->tries;
     http::ClientResponse response;
     try {
-        response = here().surroundings.transport->send(try_of(request, options, shared, now, times));
+        response = here().dependencies.sender->send(try_of(request, options, shared, now, times));
     } catch (const http::TransportError& error) {
         if (error.sent) here().reached.store(true, std::memory_order_relaxed);
         throw_failure(error, request.method(), url());
@@ -145,16 +145,16 @@ Incoming Core::send_once(const Outgoing& request, const CallOptions& options, co
         return Incoming::read(response, request, ports(), url(),
                               {shared, own_session, objects_of_answers(),
                                [&]() -> Fetch { return request.method() == kFetch ? Fetch() : fetches(options); }});
-    } catch (const SessionRefused& refused) {
-        forget_session(shared, request, refused);
+    } catch (const SessionRejected& rejected) {
+        forget_session(shared, request, rejected);
     }
 }
 
 /// The server does not know the session: it was restarted, or the local channel belongs to another server. Nothing ran.
 /// A request that names memory of the session cannot be sent again unchanged.
-void Core::forget_session(const std::string& session, const Outgoing& request, const SessionRefused& refused) const {
-    ports().session_refused(session);
-    if (!request.memory().empty()) throw MemoryGone{refused.error};
+void Core::forget_session(const std::string& session, const Outgoing& request, const SessionRejected& rejected) const {
+    ports().session_rejected(session);
+    if (!request.memory().empty()) throw MemoryGone{rejected.error};
     throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
 }
 
@@ -226,10 +226,10 @@ std::shared_ptr<http::WebSocket> Core::connect_web_socket(std::string_view metho
     request.deadline = deadline;
     request.stop = options.stop;
     try {
-        auto connected = here().surroundings.transport->connect_web_socket(std::move(request));
+        auto connected = here().dependencies.sender->connect_web_socket(std::move(request));
         here().reached.store(true, std::memory_order_relaxed);
         if (auto* socket = std::get_if<std::shared_ptr<http::WebSocket>>(&connected)) return std::move(*socket);
-        throw_refusal(std::get<http::ClientResponse>(connected), method, url());
+        throw_rejection(std::get<http::ClientResponse>(connected), method, url());
     } catch (const http::TransportError& error) {
         throw_failure({error.kind, false, error.what()}, method, url());  // not sent: a handshake has no effect
     }
@@ -272,7 +272,7 @@ void Core::release(const std::vector<std::string>& ids) {
 
 void Core::sleep_until(SteadyTime time, const std::stop_token& stop) {
     Local& local = here();
-    if (local.surroundings.sleep_until) return local.surroundings.sleep_until(time);
+    if (local.dependencies.sleep_until) return local.dependencies.sleep_until(time);
     const std::stop_callback wakes(stop, [&local] { local.shut_down.wake_all(); });
     local.shut_down.lock().wait_until(time, [&](bool down) { return down || stop.stop_requested(); });
 }
@@ -289,13 +289,13 @@ void Core::call(std::string_view method, const CallArguments& arguments, detail:
 
 /// True if the server could not open memory that an argument named, and the request will not name that memory when it
 /// is sent again.
-bool Core::goes_another_way(const InvalidParams& error, const Outgoing& request) const {
+bool Core::uses_another_transport(const InvalidParams& error, const Outgoing& request) const {
     const ErrorDetails& details = details_of(error);
     const std::string &parameter = details.parameter, named = request.memory();
     const bool is_lent = parameter.ends_with(".shm") || parameter.find(".shm.") != std::string::npos ||
                          parameter.ends_with(".cuda_ipc") || parameter.find(".cuda_ipc.") != std::string::npos;
     if (is_lent && !named.empty() && named != ports().session()) return true;  // the session has ended meanwhile
-    return ports().goes_another_way(parameter, details.got);
+    return ports().uses_another_transport(parameter, details.got);
 }
 
 void Core::notify(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
@@ -311,7 +311,7 @@ void Core::shutdown() {
     Local& local = here();
     local.shut_down.with([](bool& down) { down = true; });
     local.shut_down.notify_all();
-    local.surroundings.transport->shutdown();
+    local.dependencies.sender->shutdown();
     for (const auto& weak : local.at_end.with([](const auto& all) { return all; })) {
         if (const auto ended = weak.lock()) (*ended)();
     }
@@ -321,15 +321,15 @@ bool Core::is_shut_down() const { return shut_down_.load(); }
 
 ClientStatistics Core::statistics() const {
     const Local& local = here();
-    const auto wire = local.surroundings.transport->stats();
+    const auto stream = local.dependencies.sender->stats();
     ClientStatistics statistics;
     statistics.requests = local.requests.load(std::memory_order_relaxed);
     statistics.failures = local.failures.load(std::memory_order_relaxed);
     statistics.retries = local.retries.load(std::memory_order_relaxed);
-    statistics.bytes_in = wire.bytes_in;
-    statistics.bytes_out = wire.bytes_out;
-    statistics.connections_opened = wire.opened;
-    statistics.connections_reused = wire.reused;
+    statistics.bytes_in = stream.bytes_in;
+    statistics.bytes_out = stream.bytes_out;
+    statistics.connections_opened = stream.opened;
+    statistics.connections_reused = stream.reused;
     const CompressionCounts files = local.compression.counts(), messages = ports().compression();
     statistics.compressed_in = files.compressed_in + messages.compressed_in;
     statistics.uncompressed_in = files.uncompressed_in + messages.uncompressed_in;

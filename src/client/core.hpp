@@ -20,8 +20,8 @@
 #include "client/incoming.hpp"
 #include "client/objects.hpp"
 #include "client/outgoing.hpp"
+#include "client/request_sender.hpp"
 #include "client/tensor_ports.hpp"
-#include "client/transport.hpp"
 #include "client/upload.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
@@ -31,20 +31,20 @@
 namespace shared_tensor::client {
 
 /// The dependencies of a client. Tests replace them.
-struct Surroundings {
-    std::unique_ptr<Transport> transport;
+struct Dependencies {
+    std::unique_ptr<RequestSender> sender;
     std::unique_ptr<TensorPorts> ports;
     const Clock* clock = &real_clock();
     /// Blocks until the given time. Empty: the core waits by itself, and shutdown() or the stop of the call ends the
     /// wait.
     std::function<void(SteadyTime)> sleep_until;
     /// Makes equal dependencies for a forked child. Empty: a forked child cannot use the client.
-    std::function<Surroundings()> anew{};
+    std::function<Dependencies()> anew{};
 };
 
 /// The dependencies of a client outside tests. Throws std::invalid_argument for an invalid url, other invalid options,
 /// or an unusable TLS file.
-Surroundings real_surroundings(const ClientOptions& options);
+Dependencies real_dependencies(const ClientOptions& options);
 
 /// Returns `now` + `wait`, with `wait` limited to 0 to 365 days: a longer wait could overflow the clock.
 SteadyTime later(SteadyTime now, std::chrono::milliseconds wait);
@@ -52,7 +52,7 @@ SteadyTime later(SteadyTime now, std::chrono::milliseconds wait);
 /// The pause between tries as long as the server was never reached.
 inline constexpr std::chrono::milliseconds kStartPause{50};
 
-/// The method that asks for a result again, by another transport, if the client could not open it.
+/// The method that asks for a result again, by another sender, if the client could not open it.
 inline constexpr const char* kFetch = "lease.get";
 
 /// The implementation that all copies of a client share: sends requests, repeats them where that is safe, and counts
@@ -63,14 +63,14 @@ inline constexpr const char* kFetch = "lease.get";
 /// Thread safety: all methods from any thread.
 class Core : public std::enable_shared_from_this<Core> {
 public:
-    Core(ClientOptions options, Surroundings surroundings);
+    Core(ClientOptions options, Dependencies dependencies);
 
     /// Returns an empty request with `calls` unused ids.
     Outgoing compose(Outgoing::Form form, std::size_t calls = 1, const CallOptions& options = {});
 
     /// Sends a finished request and returns its answer. Blocks. Each try is one HTTP request (send_once); tries are
     /// repeated as the options allow (retried). If the server cannot open a tensor of the request, the request is sent
-    /// once more with another transport. `receipt` may be null. Throws subclasses of RpcError.
+    /// once more with another sender. `receipt` may be null. Throws subclasses of RpcError.
     Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
 
     /// Composes a call, sends it, and reads its result into `slot`.
@@ -103,7 +103,7 @@ public:
     template <class Run>
     auto counted(SteadyTime start, Run run);
 
-    const TensorPorts& ports() const { return *here().surroundings.ports; }
+    const TensorPorts& ports() const { return *here().dependencies.ports; }
 
     /// Ends all waits: requests in flight and all later requests fail with TransportFailure.
     void shutdown();
@@ -121,7 +121,7 @@ public:
 
     const std::string& url() const { return options_.url; }
     ClientStatistics statistics() const;
-    const Clock& clock() const { return *here().surroundings.clock; }
+    const Clock& clock() const { return *here().dependencies.clock; }
 
     /// The times of one request.
     struct Times {
@@ -142,7 +142,7 @@ private:
     http::ClientRequest try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
                                SteadyTime now, const Times& times) const;
     [[noreturn]] void forget_session(const std::string& session, const Outgoing& request,
-                                     const SessionRefused& refused) const;
+                                     const SessionRejected& rejected) const;
     bool is_start(const RpcError& error, const Times& times) const;
     std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
     template <class Transfer>
@@ -156,15 +156,15 @@ private:
     std::shared_ptr<Objects> objects();
     codec::TensorPointer fetch(const NotOpened& lost, const CallOptions& of_call);
     std::shared_ptr<PooledBuffer> fetch(const ByUrl& there, CallOptions options);
-    bool goes_another_way(const InvalidParams& error, const Outgoing& request) const;
+    bool uses_another_transport(const InvalidParams& error, const Outgoing& request) const;
     void release(const std::vector<std::string>& ids);
 
     using Ended = std::function<void()>;
     /// The state that belongs to one process.
     struct Local {
-        Local(Surroundings the_surroundings, RetryBudget limits)
-            : surroundings(std::move(the_surroundings)), budget(limits) {}
-        const Surroundings surroundings;
+        Local(Dependencies the_dependencies, RetryBudget limits)
+            : dependencies(std::move(the_dependencies)), budget(limits) {}
+        const Dependencies dependencies;
         Budget budget;
         std::atomic<bool> coding_known{false};
         CompressionTotals compression;  ///< of uploads and downloads
@@ -178,11 +178,11 @@ private:
     Local& here() const {
         return local_.get([this] { return make_local(anew_()); });
     }
-    std::unique_ptr<Local> make_local(Surroundings surroundings) const;
+    std::unique_ptr<Local> make_local(Dependencies dependencies) const;
 
     const ClientOptions options_;
     const Compression compression_;  // of tensors sent to servers on other hosts
-    const std::function<Surroundings()> anew_;
+    const std::function<Dependencies()> anew_;
     http::Headers headers_;               // in every request
     std::atomic<bool> shut_down_{false};  // also for children that are forked later
     mutable OfThisProcess<Local> local_;

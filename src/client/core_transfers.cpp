@@ -17,12 +17,12 @@ namespace {
 using std::chrono::milliseconds;
 
 /// The transports in `list` except cuda_ipc.
-std::string other_ways(std::string_view list) {
+std::string other_transports(std::string_view list) {
     std::string others;
     while (!list.empty()) {
         const std::size_t comma = std::min(list.find(','), list.size());
-        const std::string_view way = http::trim(list.substr(0, comma));
-        if (!way.empty() && way != "cuda_ipc") others.append(others.empty() ? "" : ", ").append(way);
+        const std::string_view transport = http::trim(list.substr(0, comma));
+        if (!transport.empty() && transport != "cuda_ipc") others.append(others.empty() ? "" : ", ").append(transport);
         list.remove_prefix(std::min(comma + 1, list.size()));
     }
     return others;
@@ -45,13 +45,13 @@ auto Core::transfer(const std::string& path, const CallOptions& options, Transfe
             request.deadline = std::min(times.deadline, later(clock().now(), options_.answer_limit));
             request.stop = options.stop;
         }
-        http::ClientResponse response = here().surroundings.transport->send(request);
+        http::ClientResponse response = here().dependencies.sender->send(request);
         here().reached.store(true, std::memory_order_relaxed);
         return response;
     };
     port.again = [&](const RpcError& error, int number) { return tries_again(error, number, options, times); };
     port.take = [&](std::uint64_t bytes) {
-        if (bytes <= options_.max_answer_bytes) return here().surroundings.transport->take_buffer(bytes);
+        if (bytes <= options_.max_answer_bytes) return here().dependencies.sender->take_buffer(bytes);
         throw_failure({http::TransportError::Kind::too_large, true,
                        "it has " + std::to_string(bytes) + " bytes, more than this client takes"},
                       path, url());
@@ -137,7 +137,7 @@ codec::TensorPointer Core::fetch(const NotOpened& lost, const CallOptions& of_ca
     options.idempotent = true;
     options.timeout = of_call.timeout;
     options.stop = of_call.stop;
-    options.require = of_call.require.empty() ? "shm, body" : other_ways(of_call.require);
+    options.require = of_call.require.empty() ? "shm, body" : other_transports(of_call.require);
     if (options.require.empty())
         throw_error(json_rpc::transport_not_possible({{"cuda_ipc", lost.reason}}), "the result of the call, which ran");
     Outgoing request = compose(Outgoing::Form::single);

@@ -28,7 +28,7 @@ std::uint64_t next_owner() {
 }  // namespace
 
 /// A message that names a tensor of this client.
-class DeviceServer::InFlight final : public tensor::Hold {
+class DeviceServer::InFlight final : public tensor::Pin {
 public:
     InFlight(DeviceServer& server, std::string lease)
         : server_(&server), channel_(server.channel_.keep()), lease_(std::move(lease)) {}
@@ -65,25 +65,25 @@ void DeviceServer::opened() {
 }
 
 void DeviceServer::not_opened(const std::string& reason, bool by_server) {
-    std::string refused = (by_server ? "the server cannot open this process's memory: "
-                                     : "this process cannot open the server's memory: ") +
-                          reason;
+    std::string rejected = (by_server ? "the server cannot open this process's memory: "
+                                      : "this process cannot open the server's memory: ") +
+                           reason;
     const bool is_new = state_.with([&](State& state) {
-        if (!state.refused.empty() || state.has_opened) return false;
-        state.refused = refused;
+        if (!state.rejected.empty() || state.has_opened) return false;
+        state.rejected = rejected;
         return true;
     });
-    if (is_new) log::warn("tensors on devices go through host memory from now on: ", refused);
+    if (is_new) log::warn("tensors on devices go through host memory from now on: ", rejected);
 }
 
-std::string DeviceServer::refused() const {
-    return state_.with([](const State& state) { return state.refused; });
+std::string DeviceServer::rejected() const {
+    return state_.with([](const State& state) { return state.rejected; });
 }
 
 tensor::Viability DeviceServer::viable() const {
     return state_.with([](const State& state) -> tensor::Viability {
         if (state.ended) return {"the local channel is closed"};
-        if (!state.refused.empty()) return {state.refused};
+        if (!state.rejected.empty()) return {state.rejected};
         if (state.devices.empty()) return {"the server shares no device"};
         if (state.process != nullptr) return {};
         return {"the server lives in another PID namespace: its end cannot be detected, nor its handles opened"};
@@ -101,7 +101,7 @@ std::function<void()> DeviceServer::use(const std::string& lease) {
 }
 
 tensor::DevicePeer::Lent DeviceServer::lend(std::shared_ptr<const tensor::LentBlock> block) {
-    tensor::Devices::of_process().quarantine().tend();
+    tensor::Devices::of_process().deferred_frees().sweep();
     auto channel = channel_.keep();
     const auto lease = state_.with([&](State& state) {
         if (state.ended) return std::string();
@@ -148,14 +148,15 @@ void DeviceServer::ended() {
     });
     auto& devices = tensor::Devices::of_process();
     for (const auto& [lease, one] : *lent)
-        devices.quarantine().keep(one.block, process);
+        devices.deferred_frees().keep(one.block, process);
     devices.forget(owner_);
     if (lent->empty()) return;
     channel_.in_background([lent = std::move(lent), process = std::move(process)]() mutable {
         lent.reset();
         // The channel usually ends because the server's process ends. A moment later memory that it had open is free.
         pollfd end{process != nullptr ? process->get() : -1, POLLIN, 0};
-        if (::poll(&end, 1, static_cast<int>(kEndTakes.count())) > 0) tensor::Devices::of_process().quarantine().tend();
+        if (::poll(&end, 1, static_cast<int>(kEndTakes.count())) > 0)
+            tensor::Devices::of_process().deferred_frees().sweep();
     });
 }
 

@@ -44,7 +44,7 @@ public:
     /// only this block may be affected.
     void not_opened(const std::string& reason, bool by_server);
     /// The reason why not_opened() has ended the sharing; empty if it has not.
-    std::string refused() const;
+    std::string rejected() const;
 
     // tensor::DevicePeer
     tensor::Viability viable() const override;
@@ -68,7 +68,7 @@ private:
     using LendingMap = std::unordered_map<std::string, Lending>;
     struct State {
         bool ended = false, has_opened = false;
-        std::string refused;
+        std::string rejected;
         std::uint64_t next = 1;
         std::set<std::string> devices;
         std::shared_ptr<const UniqueFd> process;

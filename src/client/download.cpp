@@ -75,7 +75,7 @@ private:
                 is_whole = false;
                 return;
             }
-            if (first_.status != 200) throw_refusal(first_, path_);
+            if (first_.status != 200) throw_rejection(first_, path_);
             if (field_of(first_.headers, "Content-Encoding").empty())
                 return check(first_.headers, first_.body->bytes());
             is_whole = decompress_first();
@@ -123,7 +123,7 @@ private:
                 check(first_.headers, first_.body->bytes());
                 size_ = *range->size;
             } else {
-                throw_refusal(first_, path_);
+                throw_rejection(first_, path_);
             }
         });
         etag_ = field_of(first_.headers, "ETag");
@@ -166,7 +166,7 @@ private:
             try {
                 const http::ClientResponse response = port_.send(std::move(request));
                 if (response.status == 404 || response.status == 412) throw Changed();
-                if (response.status / 100 != 2) throw_refusal(response, path_);
+                if (response.status / 100 != 2) throw_rejection(response, path_);
             } catch (const http::TransportError&) {
                 if (place.filled == 0) throw;
                 keep();

@@ -166,7 +166,7 @@ void throw_failure(const http::TransportError& error, std::string_view method, s
     throw TransportFailure(text, error.sent);
 }
 
-void throw_refusal(const http::ClientResponse& response, std::string_view method, std::string_view url) {
+void throw_rejection(const http::ClientResponse& response, std::string_view method, std::string_view url) {
     auto parsed = json_rpc::parse_responses(response.text());
     if (const auto* answers = std::get_if<std::vector<json_rpc::Response>>(&parsed)) {
         if (answers->size() == 1 && answers->front().error() != nullptr) throw_error(*answers->front().error(), method);

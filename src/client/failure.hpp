@@ -35,7 +35,7 @@ const ErrorDetails& details_of(const RpcError& error);
 
 /// Throws the error in the body of a rejection (an HTTP answer that does not answer the call itself). If there is no
 /// error in the body, throws as throw_foreign() does.
-[[noreturn]] void throw_refusal(const http::ClientResponse& response, std::string_view method, std::string_view url);
+[[noreturn]] void throw_rejection(const http::ClientResponse& response, std::string_view method, std::string_view url);
 
 /// Throws for an HTTP answer that no shared-tensor-server gives. Throws TransportFailure for 502, 503 and 504, because
 /// they come from a proxy that did not reach the server, else ProtocolFailure with the reason `why`. The text starts

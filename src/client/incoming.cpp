@@ -26,7 +26,7 @@ public:
     virtual bool has_unread() const = 0;
     /// Appends the leases of unread tensors in `result`, which is one of the answer's results, to `leases`.
     virtual void add_unread(const codec::Json& result, std::vector<std::string>& leases) const = 0;
-    void give_up(const std::vector<std::string>& leases) const { ports_->give_up(leases); }
+    void abandon(const std::vector<std::string>& leases) const { ports_->abandon(leases); }
 
 protected:
     std::unique_ptr<codec::TensorPort> make(std::span<const std::byte> bytes = {},
@@ -83,7 +83,7 @@ private:
         } catch (const NotOpened& lost) {
             if (!fetch_.another_way) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
             codec::TensorPointer fetched = fetch_.another_way(lost);
-            give_up({lost.lease});
+            abandon({lost.lease});
             return fetched;
         } catch (const ByUrl& there) {
             if (!fetch_.by_url) throw InvalidValue("url", "a tensor that came with the answer", there.url);
@@ -205,7 +205,7 @@ Incoming::Incoming() = default;
 Incoming::Incoming(Incoming&&) noexcept = default;
 
 Incoming& Incoming::operator=(Incoming&& other) noexcept {
-    give_up_unread();
+    abandon_unread();
     responses_ = std::move(other.responses_);
     value_ = std::move(other.value_);
     port_ = std::move(other.port_);
@@ -213,10 +213,10 @@ Incoming& Incoming::operator=(Incoming&& other) noexcept {
     return *this;
 }
 
-Incoming::~Incoming() { give_up_unread(); }
+Incoming::~Incoming() { abandon_unread(); }
 
 /// Leases that cannot be released for lack of memory end after a minute, because they were never confirmed.
-void Incoming::give_up_unread() noexcept {
+void Incoming::abandon_unread() noexcept {
     if (port_ == nullptr || !port_->has_unread()) return;
     try {
         std::vector<std::string> leases;
@@ -224,7 +224,7 @@ void Incoming::give_up_unread() noexcept {
         for (const auto& answer : responses_) {
             if (answer.result() != nullptr) port_->add_unread(*answer.result(), leases);
         }
-        port_->give_up(leases);
+        port_->abandon(leases);
     } catch (const std::exception& error) {
         log::debug("leases of unread tensors could not be released, so they end after their time limit: ",
                    error.what());
@@ -245,10 +245,10 @@ Incoming Incoming::read(const http::ClientResponse& response, const Outgoing& re
         return incoming;
     }
     auto parsed = json_rpc::parse_responses(frame->json, limits_of(frame->json.size()));
-    if (const auto* fault = std::get_if<std::string>(&parsed)) throw_foreign(url, response, *fault);
+    if (const auto* rejection = std::get_if<std::string>(&parsed)) throw_foreign(url, response, *rejection);
     incoming.responses_ = std::get<std::vector<json_rpc::Response>>(std::move(parsed));
     if (around.own_session && nothing_ran(incoming.responses_, request))
-        throw SessionRefused{*incoming.responses_.front().error()};
+        throw SessionRejected{*incoming.responses_.front().error()};
     if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
     std::size_t leased = 0;
     for (const json_rpc::Response& answer : incoming.responses_)

@@ -19,7 +19,7 @@
 namespace shared_tensor::client {
 
 /// The server does not know the session that the client chose. No part of the request ran.
-struct SessionRefused {
+struct SessionRejected {
     json_rpc::Error error;
 };
 
@@ -53,7 +53,7 @@ public:
     ~Incoming();
 
     /// Reads the answer to `request`. Throws the server's error for the whole request, ProtocolFailure if `response` is
-    /// not an answer to `request`, and SessionRefused if the client chose the session and the server does not know it.
+    /// not an answer to `request`, and SessionRejected if the client chose the session and the server does not know it.
     static Incoming read(const http::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
                          std::string_view url, Surrounding around = {});
 
@@ -78,7 +78,7 @@ private:
     Incoming();
     void read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const;
 
-    void give_up_unread() noexcept;
+    void abandon_unread() noexcept;
 
     std::vector<json_rpc::Response> responses_;    ///< empty if the answer is a single value or tensor
     std::shared_ptr<const json_rpc::Json> value_;  ///< from of_value(); else null

@@ -7,7 +7,7 @@
 
 #include "client/core.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/medium.hpp"
+#include "tensor/transport.hpp"
 
 namespace shared_tensor {
 

@@ -6,7 +6,7 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "util/closer.hpp"
+#include "util/background_executor.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::client {
@@ -34,7 +34,7 @@ void Objects::release_later(std::string id) noexcept {
             state.waiting.push_back(std::move(id));
             return !std::exchange(state.telling, true);
         });
-        if (first) messenger().post([self = shared_from_this()] { self->tell(); });
+        if (first) request_executor().post([self = shared_from_this()] { self->tell(); });
     } catch (const std::exception& error) {
         state_.with([](State& state) { state.telling = false; });
         log::warn("the handle of an object is not released now: ", error.what());

@@ -12,7 +12,7 @@
 #include "json_rpc/json_text.hpp"
 #include "tensor/devices/devices.hpp"
 #include "tensor/memory.hpp"
-#include "util/closer.hpp"
+#include "util/background_executor.hpp"
 #include "util/host_identity.hpp"
 #include "util/log.hpp"
 #include "util/of_this_process.hpp"
@@ -46,7 +46,7 @@ Json list_of(std::span<const std::string> texts) {
 }  // namespace
 
 /// A message that names a segment of this client.
-class SharedMemory::Use final : public tensor::Hold {
+class SharedMemory::Use final : public tensor::Pin {
 public:
     Use(std::shared_ptr<SharedMemory> memory, std::string segment)
         : memory_(std::move(memory)), segment_(std::move(segment)) {}
@@ -67,7 +67,7 @@ std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, con
     const auto made = shared_in_its_process(new SharedMemory(path, token));
     made->pool_ =
         std::make_unique<shm::SegmentPool>(shm::PoolLimits{}, [weak = std::weak_ptr(made)](const std::string& segment) {
-            closer().post([weak, segment] {
+            background_executor().post([weak, segment] {
                 if (const auto alive = weak.lock()) alive->segment_gone(segment);
             });
         });
@@ -78,7 +78,7 @@ SharedMemory::SharedMemory(const std::string& path, std::string token)
     : token_(std::move(token)),
       words_(
           [this](std::chrono::milliseconds delay, std::function<void()> work) {
-              closer().post_after(delay, [self = weak_from_this(), work = std::move(work)] {
+              background_executor().post_after(delay, [self = weak_from_this(), work = std::move(work)] {
                   if (const auto alive = self.lock()) work();
               });
           },
@@ -86,15 +86,16 @@ SharedMemory::SharedMemory(const std::string& path, std::string token)
               channel_->tell(method, {{"leases", list_of(leases)}});
           }),
       devices_(device_channel()),
-      cuda_ipc_(tensor::make_cuda_ipc_medium(devices_, tensor::DeviceImports::where_they_lie)),
-      shm_(tensor::make_shm_medium(*this)),
-      media_({cuda_ipc_.get(), shm_.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()}),
+      cuda_ipc_(tensor::make_cuda_ipc_transport(devices_, tensor::DeviceImports::where_they_lie)),
+      shm_(tensor::make_shm_transport(*this)),
+      transports_({cuda_ipc_.get(), shm_.get(), &tensor::data_transport(), &tensor::base64_transport(),
+                   &tensor::body_transport()}),
       channel_(std::make_shared<ChannelClient>(
           path, [this](const json_rpc::Request& request) { heard(request); }, [this] { ended(); })) {
     try {
         session_ = open_session(false);
     } catch (const json_rpc::Error& error) {
-        throw ChannelGone("the server refused the local channel: " + error.message);
+        throw ChannelGone("the server rejected the local channel: " + error.message);
     }
 }
 
@@ -117,28 +118,32 @@ std::string SharedMemory::open_session(bool keeps_state) {
     const auto session = answer.result.is_object() ? answer.result.find("session") : answer.result.end();
     if (session == answer.result.end() || !session->is_string())
         throw ChannelGone("the process on the local channel is not a shared-tensor-server");
-    if (const auto ways = answer.result.find("ways"); ways_.is_null() && ways != answer.result.end()) ways_ = *ways;
+    if (const auto offered_transports = answer.result.find("offered_transports");
+        offered_transports_.is_null() && offered_transports != answer.result.end())
+        offered_transports_ = *offered_transports;
     devices_.connected(channel_->peer().pid, texts_of(answer.result, "devices"));
     return session->get<std::string>();
 }
 
 std::string SharedMemory::open_stateful_session() { return open_session(true); }
 
-json_rpc::Json SharedMemory::ways() const {
-    Json ways = ways_;
-    if (std::string reason = devices_.refused(); !reason.empty() && ways.is_object())
-        ways["cuda_ipc"] = {{"usable", false}, {"reason", std::move(reason)}};
-    return ways;
+json_rpc::Json SharedMemory::offered_transports() const {
+    Json offered_transports = offered_transports_;
+    if (std::string reason = devices_.rejected(); !reason.empty() && offered_transports.is_object())
+        offered_transports["cuda_ipc"] = {{"usable", false}, {"reason", std::move(reason)}};
+    return offered_transports;
 }
 
-std::string SharedMemory::accepted() const { return media_.viable(tensor::Way::cuda_ipc) ? "cuda_ipc, shm" : "shm"; }
+std::string SharedMemory::accepted() const {
+    return transports_.viable(tensor::TransportKind::cuda_ipc) ? "cuda_ipc, shm" : "shm";
+}
 
 /// The lease messages for devices are sent together with those for segments.
 DeviceServer::Channel SharedMemory::device_channel() {
     return {[this](const std::string& lease) { words_.confirm(lease); },
             [this](const std::string& lease) { words_.release(lease); },
             [this](const std::vector<std::string>& leases, bool lost) { return recall(leases, lost); },
-            [](std::function<void()> work) { closer().post(std::move(work)); },
+            [](std::function<void()> work) { background_executor().post(std::move(work)); },
             [this]() -> std::shared_ptr<const void> { return shared_from_this(); }};
 }
 
@@ -147,7 +152,7 @@ std::vector<std::string> SharedMemory::recall(const std::vector<std::string>& le
     return texts_of(answer.result, "free");
 }
 
-void SharedMemory::give_up(const std::vector<std::string>& leases) {
+void SharedMemory::abandon(const std::vector<std::string>& leases) {
     for (const std::string& lease : leases)
         words_.release(lease);
 }
@@ -169,23 +174,24 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
     words_.confirm(lease);
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
-    std::shared_ptr<shm::Mapping> owner(mapping.release(), [self = shared_from_this(), segment, lease,
-                                                            made = ForkMark()](shm::Mapping* done) {
-        if (!self->process_.is_here()) {  // a forked child's copy: the lease belongs to the parent
-            delete done;                  // NOLINT(cppcoreguidelines-owning-memory): unmaps it here
-            return;
-        }
-        if (!made.is_alone()) {  // a forked child may still read it
-            const std::unique_ptr<shm::Mapping> ended(done);
-            return self->leave(segment, lease);
-        }
-        // This costs less than a hand-over to the closer. But if `self` is the last owner, the channel would end here,
-        // which costs more.
-        if (self.use_count() > 1 && done->forget_writes_if_cheap())
-            return self->give_back(segment, lease, std::unique_ptr<shm::Mapping>(done), true);
-        auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
-        closer().post([self, segment, lease, shared] { self->give_back(segment, lease, std::move(*shared), false); });
-    });
+    std::shared_ptr<shm::Mapping> owner(
+        mapping.release(), [self = shared_from_this(), segment, lease, made = ForkMark()](shm::Mapping* done) {
+            if (!self->process_.is_here()) {  // a forked child's copy: the lease belongs to the parent
+                delete done;                  // NOLINT(cppcoreguidelines-owning-memory): unmaps it here
+                return;
+            }
+            if (!made.is_alone()) {  // a forked child may still read it
+                const std::unique_ptr<shm::Mapping> ended(done);
+                return self->leave(segment, lease);
+            }
+            // This costs less than a hand-over to the closer. But if `self` is the last owner, the channel would end
+            // here, which costs more.
+            if (self.use_count() > 1 && done->forget_writes_if_cheap())
+                return self->give_back(segment, lease, std::unique_ptr<shm::Mapping>(done), true);
+            auto shared = std::make_shared<std::unique_ptr<shm::Mapping>>(done);
+            background_executor().post(
+                [self, segment, lease, shared] { self->give_back(segment, lease, std::move(*shared), false); });
+        });
     return {data, size, std::move(owner)};
 }
 
@@ -275,7 +281,7 @@ TensorRef SharedMemory::make_tensor(std::span<const std::int64_t> shape, DType d
     };
     const auto ask_later = [self = weak_from_this(), process = process_] {
         if (!process.is_here()) return;
-        closer().post([self] {
+        background_executor().post([self] {
             if (const auto alive = self.lock()) alive->ask_back();
         });
     };
@@ -343,7 +349,7 @@ void SharedMemory::finished(const std::string& segment, bool answered) {
         return --found->second.in_flight == 0;
     });
     if (last)
-        closer().post([self = weak_from_this()] {
+        background_executor().post([self = weak_from_this()] {
             if (const auto alive = self.lock()) alive->ask_back();
         });
 }
@@ -390,8 +396,8 @@ void SharedMemory::came_back(const std::vector<std::string>& segments) {
 
 void SharedMemory::heard(const json_rpc::Request& request) {
     auto segments = texts_of(request.params, "segments"), leases = texts_of(request.params, "leases");
-    closer().post([self = weak_from_this(), segments = std::move(segments), leases = std::move(leases),
-                   free = request.method == "segment.free"] {
+    background_executor().post([self = weak_from_this(), segments = std::move(segments), leases = std::move(leases),
+                                free = request.method == "segment.free"] {
         const auto alive = self.lock();
         if (alive == nullptr) return;
         alive->devices_.released(leases);

@@ -12,9 +12,9 @@
 
 #include "client/channel_client.hpp"
 #include "client/device_server.hpp"
-#include "client/lease_words.hpp"
+#include "client/lease_acknowledgements.hpp"
 #include "shm/mapping_cache.hpp"
-#include "tensor/shm_medium.hpp"
+#include "tensor/shm_transport.hpp"
 #include "util/guarded.hpp"
 #include "util/process_mark.hpp"
 
@@ -35,16 +35,16 @@ public:
     const std::string& session() const { return session_; }
     /// Opens a session that keeps state, bound to the same channel. Blocks. Throws ChannelGone, json_rpc::Error.
     std::string open_stateful_session();
-    const tensor::Media& media() const { return media_; }
+    const tensor::Transports& transports() const { return transports_; }
     /// For each transport whether it is usable, else the reason: as the server listed it, updated by failures since
     /// then.
-    json_rpc::Json ways() const;
+    json_rpc::Json offered_transports() const;
     /// The device memory shared with the server.
     DeviceServer& devices() { return devices_; }
     /// Returns an uninitialised tensor in memory that the server may map, or in ordinary memory if that is exhausted.
     TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype);
     /// Releases leases whose tensors will not be read.
-    void give_up(const std::vector<std::string>& leases);
+    void abandon(const std::vector<std::string>& leases);
     void confirm(const std::vector<std::string>& leases);
     /// The error for a result in memory of a channel that has ended.
     static TensorExpired expired(std::string_view why);
@@ -93,15 +93,15 @@ private:
 
     const ProcessMark process_;
     const std::string token_;
-    LeaseWords words_;
+    LeaseAcknowledgements words_;
     DeviceServer devices_;
-    const std::unique_ptr<tensor::Medium> cuda_ipc_, shm_;
-    const tensor::Media media_;
+    const std::unique_ptr<tensor::Transport> cuda_ipc_, shm_;
+    const tensor::Transports transports_;
     shm::MappingCache mappings_;
     Guarded<State> state_;
     std::shared_ptr<ChannelClient> channel_;
     std::string session_;
-    json_rpc::Json ways_;
+    json_rpc::Json offered_transports_;
     std::unique_ptr<shm::SegmentPool> pool_;
 };
 

@@ -45,7 +45,7 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
             call->open(request, times.deadline);
         } catch (const RpcError& error) {
             if (!is_own_session_lost(error, shared, options)) throw;
-            core->ports().session_refused(shared);
+            core->ports().session_rejected(shared);
             throw TransportFailure(core->url() + " does not know this client's memory any more: it was started anew",
                                    false);
         }

@@ -18,9 +18,9 @@ std::vector<std::string> leases_in(const streams::Item& item) {
     return leases;
 }
 
-void give_up(const streams::Item& item, Core& core) noexcept {
+void abandon(const streams::Item& item, Core& core) noexcept {
     try {
-        if (const auto leases = leases_in(item); !leases.empty()) core.ports().give_up(leases);
+        if (const auto leases = leases_in(item); !leases.empty()) core.ports().abandon(leases);
         if (item.value == nullptr || !item.value->is_structured()) return;
         AnsweredObjects objects(core.objects_of_answers());  // its destructor releases what it has adopted
         codec::for_each_placeholder(*item.value, [&](const codec::Json& place) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "client/core.hpp"
-#include "streams/inflow.hpp"
+#include "streams/receive_queue.hpp"
 #include "util/guarded.hpp"
 
 namespace shared_tensor::client {
@@ -15,7 +15,7 @@ namespace shared_tensor::client {
 /// The leases of the tensors in an item.
 std::vector<std::string> leases_in(const streams::Item& item);
 /// Releases the tensors and objects of an item that will not be read.
-void give_up(const streams::Item& item, Core& core) noexcept;
+void abandon(const streams::Item& item, Core& core) noexcept;
 
 /// The tensors in shared memory of items that were sent and that the server has not taken yet. Thread-safe.
 class LentItems {

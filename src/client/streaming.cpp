@@ -122,7 +122,7 @@ void Streaming::receive(const http::WebSocketMessage& message) {
         if (!split) return break_off("a binary message is no frame");
         frame = *split;
     }
-    if (const streams::Word* const known = last_item_.find(frame.json))
+    if (const streams::StreamMessage* const known = last_item_.find(frame.json))
         return hear(*known, {{}, frame.tensors, message.bytes, message.bytes->size()});
     const auto limits = limits_of(message.bytes->size());
     auto json = json_rpc::parse_json(frame.json, limits.json);
@@ -131,18 +131,18 @@ void Streaming::receive(const http::WebSocketMessage& message) {
     streams::Item item{{}, frame.tensors, message.bytes, message.bytes->size()};
     if (!value.is_object() || !value.contains("method")) {
         auto answers = json_rpc::parse_response_value(std::move(value), limits);
-        if (const auto* fault = std::get_if<std::string>(&answers)) return break_off(*fault);
+        if (const auto* rejection = std::get_if<std::string>(&answers)) return break_off(*rejection);
         return take_answer(std::move(std::get<std::vector<json_rpc::Response>>(answers).front()), std::move(item));
     }
     auto parsed = json_rpc::parse_value(std::move(value), limits);
     auto* requests = std::get_if<json_rpc::Message>(&parsed);
     auto* request = requests == nullptr ? nullptr : std::get_if<json_rpc::Request>(&requests->items.front());
     if (request == nullptr) return break_off("a message is neither an answer nor a notification");
-    if (!streams::is_word(request->method)) return;  // of a later version of the protocol
-    auto word = streams::read_word(std::move(*request));
-    if (const auto* fault = std::get_if<std::string>(&word)) return break_off(*fault);
-    last_item_.keep(frame.json, std::get<streams::Word>(word));
-    hear(std::get<streams::Word>(word), std::move(item));
+    if (!streams::is_stream_message(request->method)) return;  // of a later version of the protocol
+    auto stream_message = streams::read_stream_message(std::move(*request));
+    if (const auto* rejection = std::get_if<std::string>(&stream_message)) return break_off(*rejection);
+    last_item_.keep(frame.json, std::get<streams::StreamMessage>(stream_message));
+    hear(std::get<streams::StreamMessage>(stream_message), std::move(item));
 }
 
 void Streaming::break_off(std::string_view why) {
@@ -154,34 +154,35 @@ void Streaming::break_off(std::string_view why) {
         true);
 }
 
-void Streaming::hear(const streams::Word& word, streams::Item item) {
-    using Kind = streams::Word::Kind;
-    if (word.call != setup_.id) return;
-    if (word.kind == Kind::ready) {
+void Streaming::hear(const streams::StreamMessage& stream_message, streams::Item item) {
+    using Kind = streams::StreamMessage::Kind;
+    if (stream_message.call != setup_.id) return;
+    if (stream_message.kind == Kind::ready) {
         const bool again = state_.with([](const State& now) { return now.ready; });
-        return again ? break_off("it reports twice that it is ready") : become_ready(word);
+        return again ? break_off("it reports twice that it is ready") : become_ready(stream_message);
     }
-    const auto flow = flow_of(word.stream);
-    if (!flow || word.kind == Kind::cancel) return break_off("it names a stream that does not exist");
-    item.value = word.value;
-    item.cost += word.elsewhere_bytes;
-    if (word.kind == Kind::item) {
+    const auto flow = flow_of(stream_message.stream);
+    if (!flow || stream_message.kind == Kind::cancel) return break_off("it names a stream that does not exist");
+    item.value = stream_message.value;
+    item.cost += stream_message.elsewhere_bytes;
+    if (stream_message.kind == Kind::item) {
         if (const auto leases = leases_in(item); !leases.empty())
             setup_.core->ports().confirm(leases);  // it may be read much later
     }
     const streams::Item unread{item.value};
-    const streams::Heard heard = streams::hear(*flow, word, std::move(item));
-    if (!heard.fault.empty()) break_off(heard.fault);
-    if (!heard.item_kept) client::give_up(unread, *setup_.core);
-    if (word.kind == Kind::taken && heard.fault.empty()) lent_.taken(word.stream, word.taken);
+    const streams::Heard heard = streams::hear(*flow, stream_message, std::move(item));
+    if (!heard.rejection.empty()) break_off(heard.rejection);
+    if (!heard.item_kept) client::abandon(unread, *setup_.core);
+    if (stream_message.kind == Kind::taken && heard.rejection.empty())
+        lent_.taken(stream_message.stream, stream_message.taken);
 }
 
-void Streaming::become_ready(const streams::Word& word) {
+void Streaming::become_ready(const streams::StreamMessage& stream_message) {
     const ClientOptions& options = setup_.core->options();
     const streams::Window window = options.stream_window;
     state_.with([&](State& now) {
-        for (const streams::StreamInfo& info : word.streams)
-            now.flows.push_back(streams::Flow::make(info, !info.reads, window, word.window));
+        for (const streams::StreamInfo& info : stream_message.streams)
+            now.flows.push_back(streams::Flow::make(info, !info.reads, window, stream_message.window));
         now.ready = true;
     });
     state_.notify_all();
@@ -209,9 +210,9 @@ void Streaming::finish(StreamOutcome outcome, bool then_read) {
         now.outcome = std::move(outcome);
         return true;
     });
-    if (!first) return client::give_up(outcome.result, *setup_.core);
+    if (!first) return client::abandon(outcome.result, *setup_.core);
     for (const streams::Flow& flow : flows())
-        give_up(flow.close(then_read));
+        abandon(flow.close(then_read));
     state_.notify_all();
 }
 
@@ -263,9 +264,9 @@ std::string Streaming::required() const {
     return other && setup_.options.require.empty() ? "body" : setup_.options.require;
 }
 
-void Streaming::give_up(const std::deque<streams::Item>& items) noexcept {
+void Streaming::abandon(const std::deque<streams::Item>& items) noexcept {
     for (const streams::Item& item : items)
-        client::give_up(item, *setup_.core);
+        client::abandon(item, *setup_.core);
 }
 
 /// A Writer that an exception destroys has not written all items, so the call is cancelled.
@@ -287,10 +288,10 @@ void Streaming::result(detail::ResultSlot& slot) {
     check_process();
     for (const streams::Flow& flow : flows()) {
         if (!state_.with([&](State& now) { return now.given.insert(flow.info.name).second; })) continue;
-        if (flow.in != nullptr) give_up(flow.in->close(false));
+        if (flow.in != nullptr) abandon(flow.in->close(false));
         say(flow.info.reads ? streams::end(setup_.id, flow.info.name) : streams::stop(setup_.id, flow.info.name));
     }
-    setup_.socket->stop_reading_here();
+    setup_.socket->stop_inline_reads();
     state_.lock().wait([](const State& now) { return now.outcome.has_value(); });
     check();
     streams::Item item = take_result();

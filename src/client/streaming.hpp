@@ -60,8 +60,8 @@ public:
         setup_.socket->abort();
         thread_ = {};
         for (const streams::Flow& flow : flows())
-            give_up(flow.close(false));
-        client::give_up(take_result(), *setup_.core);
+            abandon(flow.close(false));
+        client::abandon(take_result(), *setup_.core);
     }
 
     /// Sends the request and blocks until the server is ready. Throws the error that the server answered instead, and
@@ -98,14 +98,14 @@ private:
     void abandon() noexcept override { setup_.socket->abort(); }
     void read(const streams::Flow& flow, streams::Item item, const Read& read) override;
     void send(const streams::Flow& flow, std::string text_before, const Write& write) override;
-    void give_up(const std::deque<streams::Item>& items) noexcept override;
+    void abandon(const std::deque<streams::Item>& items) noexcept override;
     void leave(const streams::Flow& flow, bool thrown) noexcept override;
 
     streams::Flow give(std::string_view name, bool written);
     void run();
     void receive(const http::WebSocketMessage& message);
-    void hear(const streams::Word& word, streams::Item item);
-    void become_ready(const streams::Word& word);
+    void hear(const streams::StreamMessage& stream_message, streams::Item item);
+    void become_ready(const streams::StreamMessage& stream_message);
     void take_answer(json_rpc::Response answer, streams::Item item);
     void finish(StreamOutcome outcome, bool then_read);
     void break_off(std::string_view why);

@@ -8,7 +8,7 @@
 
 #include "client/core.hpp"
 #include "client/submission.hpp"
-#include "client/task_line.hpp"
+#include "client/task_subscription.hpp"
 #include "util/guarded.hpp"
 
 namespace shared_tensor {
@@ -77,7 +77,7 @@ std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
         heard.with([](Heard& now) { now.broken = true; });
         heard.notify_all();
     };
-    const auto line = client::TaskLine::open(*client_->core_, {tell, [&](const std::string&) { end(); }, end});
+    const auto line = client::TaskSubscription::open(*client_->core_, {tell, [&](const std::string&) { end(); }, end});
     if (line == nullptr || !line->watch(id_)) return std::nullopt;
     std::optional<TaskStatus> last;
     while (true) {

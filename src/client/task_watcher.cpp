@@ -74,7 +74,7 @@ void TaskWatcher::watch() {
         if (due.over) break;
         if (due.line_broken) lose_line();
         if (!due.news.empty()) hear(due.news);
-        if (!due.refused.empty()) ask_for(due.refused);
+        if (!due.rejected.empty()) ask_for(due.rejected);
         if (!due.tasks.empty()) look(std::move(due.tasks));
     }
     line_.reset();
@@ -98,11 +98,11 @@ void TaskWatcher::announce() {
             state_.with([](State& state) { state.line_broken = true; });
             state_.notify_all();
         };
-        const auto refused = [this](const std::string& id) {
-            state_.with([&](State& state) { state.refused.push_back(id); });
+        const auto rejected = [this](const std::string& id) {
+            state_.with([&](State& state) { state.rejected.push_back(id); });
             state_.notify_all();
         };
-        line_ = TaskLine::open(*core_, {told, refused, ended});
+        line_ = TaskSubscription::open(*core_, {told, rejected, ended});
         if (line_ == nullptr) return;
     }
     std::vector<WatchedPointer> fresh;
@@ -156,7 +156,7 @@ void TaskWatcher::lose_line() {
 }
 
 bool TaskWatcher::is_stirred(const State& state) {
-    return state.line_broken || !state.news.empty() || !state.refused.empty();
+    return state.line_broken || !state.news.empty() || !state.rejected.empty();
 }
 
 /// Blocks until there is work. Takes due tasks out of the list. At the end returns only `over`.
@@ -167,7 +167,7 @@ TaskWatcher::Due TaskWatcher::wait_for_due() {
         if (is_stirred(*state)) {
             return {{},
                     std::exchange(state->news, {}),
-                    std::exchange(state->refused, {}),
+                    std::exchange(state->rejected, {}),
                     std::exchange(state->line_broken, false),
                     false};
         }

@@ -14,7 +14,7 @@
 
 #include "client/core.hpp"
 #include "client/failure.hpp"
-#include "client/task_line.hpp"
+#include "client/task_subscription.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 #include "util/process_mark.hpp"
@@ -71,8 +71,8 @@ public:
 private:
     struct State {
         std::vector<WatchedPointer> tasks;
-        std::vector<TaskStatus> news;      ///< reported by the server
-        std::vector<std::string> refused;  ///< ids of tasks that the server does not report
+        std::vector<TaskStatus> news;       ///< reported by the server
+        std::vector<std::string> rejected;  ///< ids of tasks that the server does not report
         bool line_broken = false;
         bool stopped = false;
     };
@@ -80,7 +80,7 @@ private:
     struct Due {
         std::vector<WatchedPointer> tasks{};
         std::vector<TaskStatus> news{};
-        std::vector<std::string> refused{};
+        std::vector<std::string> rejected{};
         bool line_broken = false, over = false;
     };
     void watch();
@@ -98,7 +98,7 @@ private:
     Core* core_;
     TaskEnd end_;
     Guarded<State> state_;
-    std::unique_ptr<TaskLine> line_;  ///< used only by the watching thread, like `no_line_before_`
+    std::unique_ptr<TaskSubscription> line_;  ///< used only by the watching thread, like `no_line_before_`
     SteadyTime no_line_before_{};
     Guarded<std::jthread> thread_;
 };

@@ -7,10 +7,10 @@
 #include "client/shared_memory.hpp"
 #include "json_rpc/error.hpp"
 #include "tensor/devices/devices.hpp"
-#include "tensor/exchange.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
-#include "tensor/shm_medium.hpp"
+#include "tensor/shm_transport.hpp"
+#include "tensor/tensor_transfer.hpp"
 #include "util/clock.hpp"
 #include "util/log.hpp"
 
@@ -29,14 +29,15 @@ tensor::ExportPolicy request_policy(const Memory& memory, std::string_view requi
     tensor::ExportPolicy policy;
     policy.shm_min_bytes = min_shared_bytes;
     policy.compression = memory == nullptr ? compression : Compression();
-    policy.require = tensor::parse_ways(require).ways;  // the server rejects unknown transports
-    policy.accept = {tensor::Way::body};
-    if (memory != nullptr) policy.accept.insert(policy.accept.begin(), {tensor::Way::cuda_ipc, tensor::Way::shm});
+    policy.require = tensor::parse_transports(require).transports;  // the server rejects unknown transports
+    policy.accept = {tensor::TransportKind::body};
+    if (memory != nullptr)
+        policy.accept.insert(policy.accept.begin(), {tensor::TransportKind::cuda_ipc, tensor::TransportKind::shm});
     return policy;
 }
 
-const tensor::Media& media_of(const Memory& memory) {
-    return memory != nullptr ? memory->media() : tensor::inline_media();
+const tensor::Transports& transports_of(const Memory& memory) {
+    return memory != nullptr ? memory->transports() : tensor::inline_transports();
 }
 
 class Outbound final : public OutgoingTensors {
@@ -45,36 +46,36 @@ public:
              Totals totals)
         : memory_(std::move(memory)),
           totals_(std::move(totals)),
-          exchange_({}, request_policy(memory_, require, compression, min_shared_bytes), {}, media_of(memory_)) {}
+          transfer_({}, request_policy(memory_, require, compression, min_shared_bytes), {}, transports_of(memory_)) {}
     Outbound(const Outbound&) = delete;
     Outbound& operator=(const Outbound&) = delete;
-    ~Outbound() override { totals_->add(exchange_.compression()); }
+    ~Outbound() override { totals_->add(transfer_.compression()); }
 
-    codec::TensorPointer import(const codec::Json& descriptor) override { return exchange_.import(descriptor); }
-    codec::TensorPointer wrap(const TensorRef& tensor) override { return exchange_.wrap(tensor); }
+    codec::TensorPointer import(const codec::Json& descriptor) override { return transfer_.import(descriptor); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return transfer_.wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         try {
-            exchange_.describe(tensor, out);
+            transfer_.describe(tensor, out);
         } catch (const tensor::TransportNotPossible& error) {
             throw_error(json_rpc::transport_not_possible(error.reasons_json()), "an argument");
         }
     }
 
-    const std::vector<BodyPart>& parts() const override { return exchange_.body().parts(); }
-    bool names_memory() const override { return exchange_.holds_memory(); }
+    const std::vector<BodyPart>& parts() const override { return transfer_.body().parts(); }
+    bool names_memory() const override { return transfer_.holds_memory(); }
     std::string session() const override { return memory_ != nullptr ? memory_->session() : std::string(); }
     std::uint64_t copied() const override {
         std::uint64_t sum = 0;
-        for (const auto& count : exchange_.counts())
+        for (const auto& count : transfer_.counts())
             sum += count.copied;
         return sum;
     }
-    void answered() noexcept override { exchange_.answered(); }
+    void answered() noexcept override { transfer_.answered(); }
 
 private:
     const Memory memory_;
     const Totals totals_;
-    tensor::TensorExchange exchange_;
+    tensor::TensorTransfer transfer_;
 };
 
 class Inbound final : public codec::TensorPort {
@@ -84,23 +85,24 @@ public:
         : memory_(std::move(memory)),
           totals_(std::move(totals)),
           session_ended_(session_ended),
-          exchange_(std::move(incoming), {}, {}, media_of(memory_)) {}
+          transfer_(std::move(incoming), {}, {}, transports_of(memory_)) {}
     Inbound(const Inbound&) = delete;
     Inbound& operator=(const Inbound&) = delete;
     ~Inbound() override {
-        if (totals_ != nullptr) totals_->add(exchange_.compression());
+        if (totals_ != nullptr) totals_->add(transfer_.compression());
     }
 
     codec::TensorPointer import(const codec::Json& descriptor) override {
         return import(tensor::parse_descriptor(descriptor));
     }
     codec::TensorPointer import(const tensor::Descriptor& descriptor) {
-        if (descriptor.way == tensor::Way::url) throw by_url(descriptor);
-        const bool is_lent = descriptor.way == tensor::Way::cuda_ipc || descriptor.way == tensor::Way::shm;
+        if (descriptor.transport == tensor::TransportKind::url) throw by_url(descriptor);
+        const bool is_lent = descriptor.transport == tensor::TransportKind::cuda_ipc ||
+                             descriptor.transport == tensor::TransportKind::shm;
         if (is_lent) check_session();
         try {
-            const bool lies_there = descriptor.way == tensor::Way::cuda_ipc && memory_ != nullptr;
-            codec::TensorPointer tensor = lies_there ? open(descriptor) : exchange_.import(descriptor);
+            const bool lies_there = descriptor.transport == tensor::TransportKind::cuda_ipc && memory_ != nullptr;
+            codec::TensorPointer tensor = lies_there ? open(descriptor) : transfer_.import(descriptor);
             return descriptor.lease.empty() ? tensor
                                             : tensor::make_handle(tensor->tensor().with_lease(descriptor.lease));
         } catch (const InvalidValue&) {
@@ -108,9 +110,9 @@ public:
             throw;
         }
     }
-    codec::TensorPointer wrap(const TensorRef& tensor) override { return exchange_.wrap(tensor); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return transfer_.wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
-        exchange_.describe(tensor, out);
+        transfer_.describe(tensor, out);
     }
 
 private:
@@ -126,11 +128,11 @@ private:
         return {*path, descriptor.lease};
     }
     codec::TensorPointer open(const tensor::Descriptor& descriptor) {
-        if (descriptor.lease.empty()) return exchange_.import(descriptor);
+        if (descriptor.lease.empty()) return transfer_.import(descriptor);
         DeviceServer& devices = memory_->devices();
-        if (std::string reason = devices.refused(); !reason.empty()) throw NotOpened{descriptor.lease, reason};
+        if (std::string reason = devices.rejected(); !reason.empty()) throw NotOpened{descriptor.lease, reason};
         try {
-            codec::TensorPointer tensor = exchange_.import(descriptor);
+            codec::TensorPointer tensor = transfer_.import(descriptor);
             devices.opened();
             return tensor;
         } catch (const tensor::CannotOpen& error) {
@@ -142,7 +144,7 @@ private:
     const Memory memory_;
     const Totals totals_;  // null for a tensor that came without bytes
     const bool session_ended_;
-    tensor::TensorExchange exchange_;
+    tensor::TensorTransfer transfer_;
 };
 
 class LeasedInMemory final : public LeasedTensor {
@@ -187,20 +189,20 @@ public:
         return std::make_unique<LeasedInMemory>(std::move(shared), std::move(*read));
     }
 
-    bool goes_another_way(std::string_view parameter, const std::string& reason) const override {
+    bool uses_another_transport(std::string_view parameter, const std::string& reason) const override {
         const Memory shared = memory();
         if (shared == nullptr || !(parameter.ends_with(".cuda_ipc.handle") || parameter.ends_with(".cuda_ipc.event")))
             return false;
         shared->devices().not_opened(reason, true);
-        return !shared->devices().refused().empty();
+        return !shared->devices().rejected().empty();
     }
 
     void confirm(const std::vector<std::string>& leases) const override {
         if (const Memory shared = memory()) shared->confirm(leases);
     }
 
-    void give_up(const std::vector<std::string>& leases) const override {
-        if (const Memory shared = memory()) shared->give_up(leases);
+    void abandon(const std::vector<std::string>& leases) const override {
+        if (const Memory shared = memory()) shared->abandon(leases);
     }
 
     std::string session() const override {
@@ -211,7 +213,7 @@ public:
         const Memory shared = memory();
         return shared != nullptr ? shared->accepted() : "shm";
     }
-    void session_refused(const std::string& session) const override {
+    void session_rejected(const std::string& session) const override {
         Memory gone;  // destroyed outside the lock
         state_.with([&](State& state) {
             if (state.memory == nullptr || state.memory->session() != session) return;
@@ -244,9 +246,9 @@ public:
     }
     CompressionCounts compression() const override { return totals_->counts(); }
 
-    codec::Json ways() const override {
+    codec::Json offered_transports() const override {
         const Memory shared = memory();
-        return shared != nullptr ? shared->ways() : codec::Json();
+        return shared != nullptr ? shared->offered_transports() : codec::Json();
     }
     std::string no_memory_reason() const override {
         return state_.with([](const State& state) { return state.memory == nullptr ? state.reason : ""; });

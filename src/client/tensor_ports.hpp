@@ -81,14 +81,14 @@ public:
 
     /// Called after the server could not read `parameter` of a request. Returns true if the request can be sent again,
     /// because its tensor will now use another transport.
-    virtual bool goes_another_way(std::string_view parameter, const std::string& reason) const {
+    virtual bool uses_another_transport(std::string_view parameter, const std::string& reason) const {
         (void)parameter;
         (void)reason;
         return false;
     }
 
     /// Releases leases whose tensors will not be read: the server may use their memory again.
-    virtual void give_up(const std::vector<std::string>& leases) const { (void)leases; }
+    virtual void abandon(const std::vector<std::string>& leases) const { (void)leases; }
 
     /// Confirms leases whose tensors will be read later, so that the leases do not expire.
     virtual void confirm(const std::vector<std::string>& leases) const { (void)leases; }
@@ -99,7 +99,7 @@ public:
     /// transport first.
     virtual std::string accepted() const { return "shm"; }
     /// Called when the server does not know the session: it was restarted, or it is another server.
-    virtual void session_refused(const std::string& session) const { (void)session; }
+    virtual void session_rejected(const std::string& session) const { (void)session; }
     /// Memory for tensors that will be sent: they are sent without a copy. Throws tensor::CannotLend.
     virtual SharedBytes take_shared(std::uint64_t bytes) const {
         (void)bytes;
@@ -112,7 +112,7 @@ public:
     /// Counts of the tensors in messages.
     virtual CompressionCounts compression() const { return {}; }
     /// The server's list of transports, as received on the local channel; null if there is no channel.
-    virtual codec::Json ways() const { return nullptr; }
+    virtual codec::Json offered_transports() const { return nullptr; }
     /// Why no memory is shared now; empty if memory is shared, or if no connection was tried yet.
     virtual std::string no_memory_reason() const { return {}; }
     /// Returns an uninitialised tensor, in shared memory if possible.

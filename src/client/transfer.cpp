@@ -15,7 +15,7 @@ namespace shared_tensor::client {
 
 void throw_odd(const std::string& path, const std::string& what) { throw ProtocolFailure(path + ": " + what, true); }
 
-void throw_refusal(const http::ClientResponse& response, const std::string& path) {
+void throw_rejection(const http::ClientResponse& response, const std::string& path) {
     const auto parsed = json_rpc::parse_responses(response.text());
     if (const auto* responses = std::get_if<std::vector<json_rpc::Response>>(&parsed);
         responses != nullptr && responses->size() == 1 && responses->front().error() != nullptr)

@@ -35,7 +35,7 @@ struct TransferPort {
 
 /// Throws the error in the body of a rejection, as a subclass of RpcError. If there is no error in the body, throws as
 /// throw_foreign() does.
-[[noreturn]] void throw_refusal(const http::ClientResponse& response, const std::string& path);
+[[noreturn]] void throw_rejection(const http::ClientResponse& response, const std::string& path);
 /// Throws ProtocolFailure: the server broke the protocol.
 [[noreturn]] void throw_odd(const std::string& path, const std::string& what);
 

@@ -164,7 +164,7 @@ private:
 
     void read(const http::ClientResponse& response) {
         if (response.status == 202) return;
-        if (response.status != 200 && response.status != 201) refuse(response);
+        if (response.status != 200 && response.status != 201) reject(response);
         const auto json = nlohmann::json::parse(response.text(), nullptr, false);
         if (!json.is_object() || !json.contains("version") || !json["version"].is_number_unsigned())
             throw_odd(path_, "the server's answer has no version");
@@ -172,9 +172,9 @@ private:
     }
 
     /// Throws for a rejected part. Damage on the way becomes a ProtocolFailure, after which the part is sent again.
-    [[noreturn]] void refuse(const http::ClientResponse& response) {
+    [[noreturn]] void reject(const http::ClientResponse& response) {
         try {
-            throw_refusal(response, path_);
+            throw_rejection(response, path_);
         } catch (const InvalidParams& error) {
             if (details_of(error).parameter == "Content-Digest")
                 throw_odd(path_, "a part was damaged on the way each time");

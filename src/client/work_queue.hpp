@@ -11,13 +11,13 @@
 
 namespace shared_tensor::client {
 
-/// A job for a WorkQueue. Either run() or give_up() is called, once. Neither may throw.
+/// A job for a WorkQueue. Either run() or abandon() is called, once. Neither may throw.
 class Job {
 public:
     virtual ~Job() = default;
     virtual void run() = 0;
     /// The job will not run.
-    virtual void give_up(std::exception_ptr why) = 0;
+    virtual void abandon(std::exception_ptr why) = 0;
 };
 
 /// A queue of jobs, and a fixed number of threads that run them. Thread safety: all methods from any thread.

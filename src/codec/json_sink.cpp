@@ -94,7 +94,7 @@ void JsonSink::reference_to_item(Node node, std::uint64_t id) { refer(node, {{"i
 void JsonSink::reference_to_name(Node node, std::string_view name) { refer(node, name); }
 
 void JsonSink::refer(Node node, Json to) const {
-    if (references_ == References::refuse)
+    if (references_ == References::reject)
         throw std::logic_error("a reference is an argument of a call, not a part of a result");
     wrap(at(node), "$ref", std::move(to));
 }

@@ -9,9 +9,9 @@ namespace shared_tensor::codec {
 /// Collects the result of a function into a Value. Nodes are `Json*` inside that Value, which must outlive the sink.
 class JsonSink final : public ValueSink {
 public:
-    enum class References { refuse, write };
+    enum class References { reject, write };
     /// `port` wraps tensors and must outlive the sink. Only requests may hold references.
-    JsonSink(Value& value, TensorPort& port, References references = References::refuse)
+    JsonSink(Value& value, TensorPort& port, References references = References::reject)
         : value_(&value), port_(&port), references_(references) {}
 
     Node root() { return &value_->json; }

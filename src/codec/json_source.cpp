@@ -54,7 +54,7 @@ auto JsonSource::resolved(Resolve resolve) const {
     try {
         return resolve();
     } catch (const Unresolved& error) {
-        if (!fault_) fault_ = error.error();
+        if (!rejection_) rejection_ = error.error();
         throw InvalidValue({}, "a value that is there", error.error().message);
     }
 }

@@ -52,7 +52,7 @@ public:
     /// The objects that were read so far; an object is listed once per read.
     const std::vector<Use>& uses() const { return uses_; }
     /// Why a reference could not be resolved. It explains an InvalidValue that this source threw.
-    const std::optional<json_rpc::Error>& fault() const { return fault_; }
+    const std::optional<json_rpc::Error>& rejection() const { return rejection_; }
 
 private:
     template <class Resolve>
@@ -66,7 +66,7 @@ private:
     mutable std::unordered_map<Node, std::shared_ptr<const Value>> followed_;
     mutable std::unordered_map<Node, ObjectPointer> objects_;  ///< objects of referenced values
     mutable std::vector<Use> uses_;
-    mutable std::optional<json_rpc::Error> fault_;
+    mutable std::optional<json_rpc::Error> rejection_;
 };
 
 }  // namespace shared_tensor::codec

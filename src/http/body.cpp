@@ -11,43 +11,47 @@ namespace shared_tensor::http {
 
 namespace {
 
-constexpr std::chrono::milliseconds kLingerAtMost{20};  // the longest that Wire::Wait::linger may take
+constexpr std::chrono::milliseconds kLingerAtMost{20};  // the longest that http::Stream::Wait::linger may take
 constexpr std::size_t kFirstBuffer = 64 << 10;          // of a body of unknown length
 
 /// Reads up to `size` bytes as soon as some are there, first from `input`, then from the socket without a copy.
 /// `again`: none came in time.
-WireResult read_some(Wire& wire, InputBuffer& input, char* to, std::size_t size, Pace& pace) {
+StreamResult read_some(http::Stream& stream, InputBuffer& input, char* to, std::size_t size, MinimumRate& rate) {
     if (!input.empty()) {
         const std::size_t there = std::min(size, input.size());
         std::memcpy(to, input.view().data(), there);
         input.consume(there);
-        return {WireStatus::ok, there};
+        return {StreamStatus::ok, there};
     }
     while (true) {
         // One system call if the bytes come soon. ppoll, whose wait is exact, if they do not or if time is short.
-        const auto deadline = pace.deadline();
-        const bool short_of_time = deadline - Pace::Clock::now() < kLingerAtMost;
-        const WireResult got = wire.read(to, size, short_of_time ? Wire::Wait::none : Wire::Wait::linger);
-        if (got.status == WireStatus::ok) pace.moved(got.bytes, Pace::Clock::now());
-        if (got.status != WireStatus::again || wait_ready(wire.fd(), POLLIN, deadline) == 0) return got;
+        const auto deadline = rate.deadline();
+        const bool short_of_time = deadline - MinimumRate::Clock::now() < kLingerAtMost;
+        const StreamResult got =
+            stream.read(to, size, short_of_time ? http::Stream::Wait::none : http::Stream::Wait::linger);
+        if (got.status == StreamStatus::ok) rate.moved(got.bytes, MinimumRate::Clock::now());
+        if (got.status != StreamStatus::again || wait_ready(stream.fd(), POLLIN, deadline) == 0) return got;
     }
 }
 
-BodyFault fault_of(WireStatus status) { return status == WireStatus::again ? BodyFault::late : BodyFault::cut; }
+BodyRejection rejection_of(StreamStatus status) {
+    return status == StreamStatus::again ? BodyRejection::late : BodyRejection::cut;
+}
 
 /// The stream that httplib's decoder reads from. Small reads (chunk sizes, line ends) fill the buffer; large reads go
 /// from the socket to their place without a copy.
 class ChunkStream final : public httplib::Stream {
 public:
-    ChunkStream(Wire& wire, InputBuffer& input, Pace& pace) : wire_(wire), input_(input), pace_(pace) {}
+    ChunkStream(http::Stream& stream, InputBuffer& input, MinimumRate& rate)
+        : stream_(stream), input_(input), rate_(rate) {}
 
     /// Of the last read; `ok` before the first one.
-    WireStatus status() const { return status_; }
+    StreamStatus status() const { return status_; }
 
     ssize_t read(char* to, size_t size) override {
         constexpr std::size_t kSmall = 16 << 10;
         if (size < kSmall && input_.empty() && !fill()) return -1;
-        const WireResult got = read_some(wire_, input_, to, size, pace_);
+        const StreamResult got = read_some(stream_, input_, to, size, rate_);
         return note(got) ? static_cast<ssize_t>(got.bytes) : 0;
     }
     ssize_t write(const char*, size_t) override { return -1; }
@@ -66,41 +70,41 @@ public:
     bool wait_writable() const override { return false; }
     void get_remote_ip_and_port(std::string&, int&) const override {}
     void get_local_ip_and_port(std::string&, int&) const override {}
-    socket_t socket() const override { return wire_.fd(); }
+    socket_t socket() const override { return stream_.fd(); }
     time_t duration() const override { return 0; }
 
 private:
-    bool note(const WireResult& got) {
+    bool note(const StreamResult& got) {
         status_ = got.status;
-        return got.status == WireStatus::ok;
+        return got.status == StreamStatus::ok;
     }
     bool fill() {
         char* room = input_.room();  // input_ is empty, so read_some() reads from the wire
-        const WireResult got = read_some(wire_, input_, room, input_.room_size(), pace_);
+        const StreamResult got = read_some(stream_, input_, room, input_.room_size(), rate_);
         input_.filled(got.bytes);
         return note(got);
     }
 
-    Wire& wire_;
+    http::Stream& stream_;
     InputBuffer& input_;
-    Pace& pace_;
-    WireStatus status_ = WireStatus::ok;
+    MinimumRate& rate_;
+    StreamStatus status_ = StreamStatus::ok;
 };
 
 /// The number of the next bytes of a body of unknown length; 0 at its end.
-using NextBytes = std::variant<std::size_t, BodyFault>;
+using NextBytes = std::variant<std::size_t, BodyRejection>;
 
 class Chunks {
 public:
-    Chunks(Wire& wire, InputBuffer& input, Pace& pace, std::size_t max_chunks)
-        : stream_(wire, input, pace), max_chunks_(max_chunks) {}
+    Chunks(http::Stream& stream, InputBuffer& input, MinimumRate& rate, std::size_t max_chunks)
+        : stream_(stream, input, rate), max_chunks_(max_chunks) {}
 
     NextBytes next(char* to, std::size_t room) {
         std::size_t offset = 0, total = 0;
         const ssize_t got = decoder_.read_payload(to, room, offset, total);
-        if (got < 0) return fault();
+        if (got < 0) return rejection();
         if (got == 0) return read_trailers();
-        if (offset == 0 && ++chunks_ > max_chunks_) return BodyFault::too_many_chunks;
+        if (offset == 0 && ++chunks_ > max_chunks_) return BodyRejection::too_many_chunks;
         return static_cast<std::size_t>(got);
     }
 
@@ -108,10 +112,10 @@ private:
     NextBytes read_trailers() {
         httplib::Headers trailers;
         if (decoder_.parse_trailers_into(trailers, {})) return std::size_t{0};
-        return fault();
+        return rejection();
     }
-    BodyFault fault() const {
-        return stream_.status() == WireStatus::ok ? BodyFault::malformed : fault_of(stream_.status());
+    BodyRejection rejection() const {
+        return stream_.status() == StreamStatus::ok ? BodyRejection::malformed : rejection_of(stream_.status());
     }
 
     ChunkStream stream_;
@@ -122,61 +126,61 @@ private:
 
 /// Calls `next(to, room)` until the end of the body, with a buffer that grows.
 template <class Next>
-std::variant<std::shared_ptr<PooledBuffer>, BodyFault> collect(const BodyLimits& limits, BufferPool& buffers,
-                                                               Next next) {
+std::variant<std::shared_ptr<PooledBuffer>, BodyRejection> collect(const BodyLimits& limits, BufferPool& buffers,
+                                                                   Next next) {
     std::shared_ptr<PooledBuffer> body;
     std::size_t size = 0;
     while (true) {
         if (body == nullptr || size == body->capacity()) {
             const std::size_t wanted = body != nullptr ? size * 2 : kFirstBuffer;
-            if (limits.allow && !limits.allow(wanted)) return BodyFault::not_allowed;
+            if (limits.allow && !limits.allow(wanted)) return BodyRejection::not_allowed;
             body = body != nullptr ? buffers.grow(std::move(body), wanted) : buffers.take(wanted);
         }
         // Reads one byte beyond the limit, so that a body of exactly max_bytes passes.
         const std::size_t room = std::min(body->capacity() - size, limits.max_bytes - size + 1);
         const NextBytes got = next(reinterpret_cast<char*>(body->data()) + size, room);
-        if (const auto* fault = std::get_if<BodyFault>(&got)) return *fault;
+        if (const auto* rejection = std::get_if<BodyRejection>(&got)) return *rejection;
         const std::size_t more = std::get<std::size_t>(got);
         if (more == 0) return body;
-        if (more > limits.max_bytes - size) return BodyFault::too_large;
+        if (more > limits.max_bytes - size) return BodyRejection::too_large;
         body->resize(size += more);
     }
 }
 
 }  // namespace
 
-std::optional<BodyFault> read_exactly(Wire& wire, InputBuffer& input, Pace pace, std::span<std::byte> to,
-                                      std::size_t& filled) {
+std::optional<BodyRejection> read_exactly(http::Stream& stream, InputBuffer& input, MinimumRate rate,
+                                          std::span<std::byte> to, std::size_t& filled) {
     filled = 0;
     while (filled < to.size()) {
         auto* const place = reinterpret_cast<char*>(to.data()) + filled;
-        const WireResult got = read_some(wire, input, place, to.size() - filled, pace);
-        if (got.status != WireStatus::ok) return fault_of(got.status);
+        const StreamResult got = read_some(stream, input, place, to.size() - filled, rate);
+        if (got.status != StreamStatus::ok) return rejection_of(got.status);
         filled += got.bytes;
     }
     return std::nullopt;
 }
 
-std::variant<std::shared_ptr<PooledBuffer>, BodyFault> read_body(Wire& wire, InputBuffer& input, const Framing& framing,
-                                                                 Pace pace, const BodyLimits& limits,
-                                                                 BufferPool& buffers) {
+std::variant<std::shared_ptr<PooledBuffer>, BodyRejection> read_body(http::Stream& stream, InputBuffer& input,
+                                                                     const Framing& framing, MinimumRate rate,
+                                                                     const BodyLimits& limits, BufferPool& buffers) {
     if (framing.chunked) {
-        Chunks chunks(wire, input, pace, limits.max_chunks);
+        Chunks chunks(stream, input, rate, limits.max_chunks);
         return collect(limits, buffers, [&](char* to, std::size_t room) { return chunks.next(to, room); });
     }
     if (!framing.length) {
         return collect(limits, buffers, [&](char* to, std::size_t room) -> NextBytes {
-            const WireResult got = read_some(wire, input, to, room, pace);
-            if (got.status == WireStatus::ok || got.status == WireStatus::end) return got.bytes;
-            return fault_of(got.status);
+            const StreamResult got = read_some(stream, input, to, room, rate);
+            if (got.status == StreamStatus::ok || got.status == StreamStatus::end) return got.bytes;
+            return rejection_of(got.status);
         });
     }
-    if (*framing.length > limits.max_bytes) return BodyFault::too_large;
-    if (limits.allow && !limits.allow(*framing.length)) return BodyFault::not_allowed;
+    if (*framing.length > limits.max_bytes) return BodyRejection::too_large;
+    if (limits.allow && !limits.allow(*framing.length)) return BodyRejection::not_allowed;
     auto body = buffers.take(*framing.length);
     body->resize(*framing.length);
     std::size_t filled = 0;
-    if (auto fault = read_exactly(wire, input, pace, {body->data(), body->size()}, filled)) return *fault;
+    if (auto rejection = read_exactly(stream, input, rate, {body->data(), body->size()}, filled)) return *rejection;
     return body;
 }
 

@@ -10,14 +10,14 @@
 
 #include "http/head_parser.hpp"
 #include "http/input_buffer.hpp"
-#include "http/wire.hpp"
+#include "http/stream.hpp"
 #include "util/buffer_pool.hpp"
 
 // Reads the body of a message: of requests and of responses. Blocks as long as the Pace allows.
 
 namespace shared_tensor::http {
 
-enum class BodyFault {
+enum class BodyRejection {
     malformed,  ///< of a chunked body
     too_large,
     too_many_chunks,
@@ -35,12 +35,12 @@ struct BodyLimits {
 
 /// Reads a whole body into a pooled buffer. Decodes chunks, and checks and drops their trailer fields. Without a length
 /// and without chunks, reads until the peer closes the connection. Throws std::bad_alloc.
-std::variant<std::shared_ptr<PooledBuffer>, BodyFault> read_body(Wire& wire, InputBuffer& input, const Framing& framing,
-                                                                 Pace pace, const BodyLimits& limits,
-                                                                 BufferPool& buffers);
+std::variant<std::shared_ptr<PooledBuffer>, BodyRejection> read_body(Stream& stream, InputBuffer& input,
+                                                                     const Framing& framing, MinimumRate rate,
+                                                                     const BodyLimits& limits, BufferPool& buffers);
 
 /// Fills `to`. `filled` is the number of bytes that came, also after a fault.
-std::optional<BodyFault> read_exactly(Wire& wire, InputBuffer& input, Pace pace, std::span<std::byte> to,
-                                      std::size_t& filled);
+std::optional<BodyRejection> read_exactly(Stream& stream, InputBuffer& input, MinimumRate rate, std::span<std::byte> to,
+                                          std::size_t& filled);
 
 }  // namespace shared_tensor::http

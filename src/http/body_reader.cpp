@@ -6,10 +6,10 @@ namespace shared_tensor::http {
 
 namespace {
 
-Pace pace_of(const ServerOptions& options, const BodyPlan& plan) {
-    const auto now = Pace::Clock::now();
+MinimumRate rate_of(const ServerOptions& options, const BodyPlan& plan) {
+    const auto now = MinimumRate::Clock::now();
     if (plan.binary) return {now, options.body_timeout, options.min_bytes_per_second};
-    return Pace::until(now + options.body_timeout);
+    return MinimumRate::until(now + options.body_timeout);
 }
 
 /// Ties the shares to the lifetime of the buffer.
@@ -22,21 +22,22 @@ std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, Sha
     return {std::make_shared<Held>(Held{std::move(body), std::move(share)}), plain};
 }
 
-BodyResult explain(BodyFault fault) {
-    switch (fault) {
-        case BodyFault::malformed: return HeadFault{400, "the chunked body is malformed"};
-        case BodyFault::too_large: return HeadFault{413, "the body is larger than this server takes"};
-        case BodyFault::too_many_chunks: return HeadFault{413, "the body comes in too many chunks"};
-        case BodyFault::not_allowed: return HeadFault{503, "too many bytes of requests are in flight; try again later"};
-        case BodyFault::late: return HeadFault{408, "the body did not arrive in time"};
-        case BodyFault::cut: break;
+BodyResult explain(BodyRejection rejection) {
+    switch (rejection) {
+        case BodyRejection::malformed: return HeadRejection{400, "the chunked body is malformed"};
+        case BodyRejection::too_large: return HeadRejection{413, "the body is larger than this server takes"};
+        case BodyRejection::too_many_chunks: return HeadRejection{413, "the body comes in too many chunks"};
+        case BodyRejection::not_allowed:
+            return HeadRejection{503, "too many bytes of requests are in flight; try again later"};
+        case BodyRejection::late: return HeadRejection{408, "the body did not arrive in time"};
+        case BodyRejection::cut: break;
     }
     return PeerGone{};
 }
 
 }  // namespace
 
-BodyResult read_body(ServerContext& context, Wire& wire, InputBuffer& input, const Framing& framing,
+BodyResult read_body(ServerContext& context, Stream& stream, InputBuffer& input, const Framing& framing,
                      const BodyPlan& plan) {
     Shares share;
     const auto allow = [&](std::size_t capacity) {
@@ -46,9 +47,9 @@ BodyResult read_body(ServerContext& context, Wire& wire, InputBuffer& input, con
     };
     Framing ends = framing;
     if (!ends.chunked) ends.length = ends.length.value_or(0);
-    auto result = read_body(wire, input, ends, pace_of(context.options, plan),
+    auto result = read_body(stream, input, ends, rate_of(context.options, plan),
                             {plan.max_bytes, context.options.max_chunks, allow}, context.buffers);
-    if (const auto* fault = std::get_if<BodyFault>(&result)) return explain(*fault);
+    if (const auto* rejection = std::get_if<BodyRejection>(&result)) return explain(*rejection);
     return with_share(std::move(std::get<std::shared_ptr<PooledBuffer>>(result)), std::move(share));
 }
 

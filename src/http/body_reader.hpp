@@ -12,11 +12,11 @@ namespace shared_tensor::http {
 /// The connection ended within a body, so no answer is possible.
 struct PeerGone {};
 
-using BodyResult = std::variant<std::shared_ptr<PooledBuffer>, HeadFault, PeerGone>;
+using BodyResult = std::variant<std::shared_ptr<PooledBuffer>, HeadRejection, PeerGone>;
 
 /// Reads a request's body as the plan says. The buffer counts against the budgets as long as it lives. Blocks. Throws
 /// std::bad_alloc.
-BodyResult read_body(ServerContext& context, Wire& wire, InputBuffer& input, const Framing& framing,
+BodyResult read_body(ServerContext& context, Stream& stream, InputBuffer& input, const Framing& framing,
                      const BodyPlan& plan);
 
 /// Bytes of the global budget and of one client's budget.

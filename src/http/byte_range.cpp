@@ -13,8 +13,8 @@ constexpr std::string_view kUnit = "bytes=";
 
 }  // namespace
 
-RangeWish parse_range(std::optional<std::string_view> field, std::uint64_t size) {
-    using Kind = RangeWish::Kind;
+RangeRequest parse_range(std::optional<std::string_view> field, std::uint64_t size) {
+    using Kind = RangeRequest::Kind;
     if (!field || field->size() < kUnit.size() || !same_token(field->substr(0, kUnit.size() - 1), "bytes") ||
         (*field)[kUnit.size() - 1] != '=')
         return {};

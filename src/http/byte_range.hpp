@@ -17,11 +17,11 @@ struct ByteRange {
 
 /// The request of a Range field (RFC 9110, 14.2) for a representation of `size` bytes. Several ranges, another unit and
 /// a malformed field are ignored, as the RFC permits: the whole is sent.
-struct RangeWish {
+struct RangeRequest {
     enum class Kind { whole, part, not_there } kind = Kind::whole;
     ByteRange part{};
 };
-RangeWish parse_range(std::optional<std::string_view> field, std::uint64_t size);
+RangeRequest parse_range(std::optional<std::string_view> field, std::uint64_t size);
 
 /// "bytes 0-99/1000", for 206; "bytes */1000", for 416.
 std::string content_range(const ByteRange& part, std::uint64_t size);

@@ -47,9 +47,9 @@ Client::Connection Client::take_idle() {
 
 Client::Connection Client::open(Time deadline, const std::stop_token& stop) {
     const auto limit = std::min(deadline, steady_clock::now() + options_.connect_timeout);
-    auto wire = connect_to(options_.endpoint, limit, stop);
+    auto stream = connect_to(options_.endpoint, limit, stop);
     opened_.fetch_add(1, std::memory_order_relaxed);
-    return std::make_shared<ClientConnection>(std::move(wire), options_.endpoint.authority(),
+    return std::make_shared<ClientConnection>(std::move(stream), options_.endpoint.authority(),
                                               options_.max_response_bytes);
 }
 
@@ -76,7 +76,7 @@ ClientResponse Client::exchange(ClientConnection& connection, const ClientReques
         bytes_in_.fetch_add(connection.bytes_in() - in, std::memory_order_relaxed);
         bytes_out_.fetch_add(connection.bytes_out() - out, std::memory_order_relaxed);
     });
-    return connection.exchange(request, buffers_);
+    return connection.send(request, buffers_);
 }
 
 ClientResponse Client::send(const ClientRequest& request) {

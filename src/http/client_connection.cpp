@@ -22,20 +22,20 @@ constexpr int kInterimAnswers = 16;  // "100 Continue" and its like before the r
 
 [[noreturn]] void fail(Kind kind, std::string_view text) { throw TransportError(kind, true, std::string(text)); }
 
-[[noreturn]] void refuse(std::string_view text) { throw TransportError(Kind::protocol, false, std::string(text)); }
+[[noreturn]] void reject(std::string_view text) { throw TransportError(Kind::protocol, false, std::string(text)); }
 
-[[noreturn]] void fail(BodyFault fault) {
-    switch (fault) {
-        case BodyFault::late: fail(Kind::timeout, "the answer did not arrive in time");
-        case BodyFault::too_large: fail(Kind::too_large, "the answer is larger than this client takes");
-        case BodyFault::cut: fail(Kind::broken, "the server closed the connection before its answer was whole");
+[[noreturn]] void fail(BodyRejection rejection) {
+    switch (rejection) {
+        case BodyRejection::late: fail(Kind::timeout, "the answer did not arrive in time");
+        case BodyRejection::too_large: fail(Kind::too_large, "the answer is larger than this client takes");
+        case BodyRejection::cut: fail(Kind::broken, "the server closed the connection before its answer was whole");
         default: fail(Kind::protocol, "the chunked answer is malformed");
     }
 }
 
 void check_field(std::string_view name, std::string_view value) {
     if (is_token(name) && is_field_value(value)) return;
-    refuse("a header field of the request holds characters that it must not");
+    reject("a header field of the request holds characters that it must not");
 }
 
 void check_line(const ClientRequest& request) {
@@ -43,7 +43,7 @@ void check_line(const ClientRequest& request) {
     const bool path_ok =
         request.path.starts_with('/') && std::all_of(request.path.begin(), request.path.end(), visible);
     if (!path_ok || !is_token(request.method))
-        refuse("the method or path of the request holds characters that it must not");
+        reject("the method or path of the request holds characters that it must not");
 }
 
 /// Whether the first bytes of an answer may be HTTP.
@@ -63,21 +63,24 @@ std::string_view ClientResponse::text() const {
     return {reinterpret_cast<const char*>(body->data()), body->size()};
 }
 
-ClientConnection::ClientConnection(std::unique_ptr<Wire> wire, std::string authority, std::size_t max_response_bytes)
-    : wire_(std::move(wire)),
+ClientConnection::ClientConnection(std::unique_ptr<Stream> stream, std::string authority,
+                                   std::size_t max_response_bytes)
+    : stream_(std::move(stream)),
       authority_(std::move(authority)),
       max_response_bytes_(max_response_bytes),
       input_(kInputBytes) {
-    wire_->set_linger(kLinger);
+    stream_->set_linger(kLinger);
 }
 
-ClientConnection::Upgraded ClientConnection::take_upgraded() { return {std::move(wire_), std::string(input_.view())}; }
+ClientConnection::Upgraded ClientConnection::take_upgraded() {
+    return {std::move(stream_), std::string(input_.view())};
+}
 
 /// Reads through TLS, since bytes in the socket may be a TLS message that is no data.
 bool ClientConnection::stale() {
     if (!input_.empty()) return true;
     char unasked = 0;
-    return wire_->read(&unasked, 1, Wire::Wait::none).status != WireStatus::again;
+    return stream_->read(&unasked, 1, Stream::Wait::none).status != StreamStatus::again;
 }
 
 std::string ClientConnection::render_head(const ClientRequest& request) const {
@@ -102,11 +105,11 @@ std::string ClientConnection::render_head(const ClientRequest& request) const {
 
 /// A server that rejects a large body may answer and stop reading before it has all of it, so this looks for an answer.
 ClientConnection::Sent ClientConnection::wait_to_send(Deadline deadline) {
-    const short ready = wait_ready(wire_->fd(), POLLOUT | POLLIN, deadline);
+    const short ready = wait_ready(stream_->fd(), POLLOUT | POLLIN, deadline);
     if (ready == 0) throw TransportError(Kind::timeout, false, "the server did not take the request in time");
     if ((ready & POLLIN) == 0) return Sent::whole;
-    const WireResult got = input_.read_from(*wire_, Wire::Wait::none);
-    return got.status == WireStatus::again ? Sent::whole : Sent::answered_early;  // or the end of the connection
+    const StreamResult got = input_.read_from(*stream_, Stream::Wait::none);
+    return got.status == StreamStatus::again ? Sent::whole : Sent::answered_early;  // or the end of the connection
 }
 
 ClientConnection::Sent ClientConnection::send(const ClientRequest& request) {
@@ -120,9 +123,9 @@ ClientConnection::Sent ClientConnection::send(const ClientRequest& request) {
     }
     std::span<iovec> left = places;
     while (true) {
-        const WireResult result = wire_->write(left);
+        const StreamResult result = stream_->write(left);
         bytes_out_ += result.bytes;
-        if (result.status == WireStatus::broken) return Sent::broken;
+        if (result.status == StreamStatus::broken) return Sent::broken;
         left = skip_written(left, result.bytes);
         if (left.empty()) return Sent::whole;
         if (wait_to_send(request.deadline) == Sent::answered_early) return Sent::answered_early;
@@ -131,10 +134,10 @@ ClientConnection::Sent ClientConnection::send(const ClientRequest& request) {
 
 void ClientConnection::read_more(Deadline deadline) {
     const bool short_of_time = deadline - std::chrono::steady_clock::now() < kLinger;
-    const WireResult got = input_.read_from(*wire_, short_of_time ? Wire::Wait::none : Wire::Wait::linger);
-    if (got.status == WireStatus::ok) return;
-    if (got.status != WireStatus::again) fail(Kind::broken, "the server closed the connection without an answer");
-    if (wait_ready(wire_->fd(), POLLIN, deadline) == 0) fail(Kind::timeout, "no answer arrived in time");
+    const StreamResult got = input_.read_from(*stream_, short_of_time ? Stream::Wait::none : Stream::Wait::linger);
+    if (got.status == StreamStatus::ok) return;
+    if (got.status != StreamStatus::again) fail(Kind::broken, "the server closed the connection without an answer");
+    if (wait_ready(stream_->fd(), POLLIN, deadline) == 0) fail(Kind::timeout, "no answer arrived in time");
 }
 
 ResponseFrame ClientConnection::read_head(Deadline deadline) {
@@ -146,7 +149,7 @@ ResponseFrame ClientConnection::read_head(Deadline deadline) {
             read_more(deadline);
             scanned = scan.advance(input_.view(), {});
         }
-        if (const auto* fault = std::get_if<HeadFault>(&scanned)) fail(Kind::protocol, fault->reason);
+        if (const auto* rejection = std::get_if<HeadRejection>(&scanned)) fail(Kind::protocol, rejection->reason);
         const std::size_t size = std::get<std::size_t>(scanned);
         auto parsed = parse_response_head(input_.view().substr(0, size));
         if (const auto* wrong = std::get_if<std::string_view>(&parsed)) fail(Kind::protocol, *wrong);
@@ -161,9 +164,9 @@ ResponseFrame ClientConnection::read_head(Deadline deadline) {
 std::shared_ptr<PooledBuffer> ClientConnection::read_body(const ResponseFrame& frame, Deadline deadline,
                                                           BufferPool& buffers) {
     try {
-        auto result =
-            http::read_body(*wire_, input_, frame.framing, Pace::until(deadline), {max_response_bytes_}, buffers);
-        if (const auto* fault = std::get_if<BodyFault>(&result)) fail(*fault);
+        auto result = http::read_body(*stream_, input_, frame.framing, MinimumRate::until(deadline),
+                                      {max_response_bytes_}, buffers);
+        if (const auto* rejection = std::get_if<BodyRejection>(&result)) fail(*rejection);
         auto& body = std::get<std::shared_ptr<PooledBuffer>>(result);
         bytes_in_ += body->size();
         return std::move(body);
@@ -175,9 +178,9 @@ std::shared_ptr<PooledBuffer> ClientConnection::read_body(const ResponseFrame& f
 void ClientConnection::read_in_place(const ResponseFrame& frame, BodyPlace& place, Deadline deadline) {
     if (frame.framing.length != place.memory.size())
         fail(Kind::protocol, "the answer does not have the length that was asked for");
-    const auto fault = read_exactly(*wire_, input_, Pace::until(deadline), place.memory, place.filled);
+    const auto rejection = read_exactly(*stream_, input_, MinimumRate::until(deadline), place.memory, place.filled);
     bytes_in_ += place.filled;
-    if (fault) fail(*fault);
+    if (rejection) fail(*rejection);
 }
 
 /// A request that broke while it was sent may have an answer ("too large"). If it has none, the function did not run,
@@ -191,7 +194,7 @@ ResponseFrame ClientConnection::read_head_after(Sent sent, Deadline deadline) {
     }
 }
 
-ClientResponse ClientConnection::exchange(const ClientRequest& request, BufferPool& buffers) {
+ClientResponse ClientConnection::send(const ClientRequest& request, BufferPool& buffers) {
     reusable_ = false;  // until the answer is whole
     const Sent sent = send(request);
     ResponseFrame frame = read_head_after(sent, request.deadline);

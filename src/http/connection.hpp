@@ -8,7 +8,7 @@
 #include "http/gone_watch.hpp"
 #include "http/head_parser.hpp"
 #include "http/message.hpp"
-#include "http/wire.hpp"
+#include "http/stream.hpp"
 #include "util/budget.hpp"
 #include "util/clock.hpp"
 
@@ -21,13 +21,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
 public:
     enum class State { parked, active };
     enum class Waiting {
-        idle,     ///< for the first byte of a request
-        head,     ///< for the rest of a head, until the deadline that its first byte set
-        goodbye,  ///< for the client's end of stream, after an answer that left a body unread
+        idle,             ///< for the first byte of a request
+        head,             ///< for the rest of a head, until the deadline that its first byte set
+        lingering_close,  ///< for the client's end of stream, after an answer that left a body unread
     };
 
-    Connection(std::uint64_t number, std::unique_ptr<Wire> bytes, Peer who)
-        : id(number), wire(std::move(bytes)), peer(std::move(who)) {}
+    Connection(std::uint64_t number, std::unique_ptr<Stream> bytes, Peer who)
+        : id(number), stream(std::move(bytes)), peer(std::move(who)) {}
 
     /// Makes the caller the owner of a parked connection. False if it is active already.
     bool take() {
@@ -37,7 +37,7 @@ public:
     bool is_parked() const { return state.load(std::memory_order_acquire) == State::parked; }
 
     const std::uint64_t id;
-    const std::unique_ptr<Wire> wire;
+    const std::unique_ptr<Stream> stream;
     std::atomic<State> state{State::parked};
     // Written by the owner. The poller reads them before it takes a connection whose time is over.
     std::atomic<Waiting> waiting{Waiting::idle};
@@ -53,10 +53,10 @@ public:
     std::string leftover;             ///< the part of a head that was read before the connection was parked
     HeadScan scan;
     bool empty_line_skipped = false;
-    std::size_t goodbye_bytes = 0;
-    bool refused = false;  ///< beyond the limits: its client only gets to read why
+    std::size_t lingering_close_bytes = 0;
+    bool rejected = false;  ///< beyond the limits: its client only gets to read why
 
-    GoneWatch gone_watch;  ///< for Exchange::on_client_gone
+    GoneWatch gone_watch;  ///< for ResponseStream::on_client_gone
 };
 
 }  // namespace shared_tensor::http

@@ -14,10 +14,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kInputBytes = 64 << 10;
-constexpr milliseconds kBetweenRequests{1};      // how long a thread waits for the next connection
-constexpr std::uint32_t kSlow = 2;               // ticks of the poller
-constexpr std::size_t kMaxSpinning = 64;         // threads that wait for the next request of their connection
-constexpr std::size_t kGoodbyeBytes = 16 << 20;  // of an unread body, that are dropped after the answer
+constexpr milliseconds kBetweenRequests{1};             // how long a thread waits for the next connection
+constexpr std::uint32_t kSlow = 2;                      // ticks of the poller
+constexpr std::size_t kMaxSpinning = 64;                // threads that wait for the next request of their connection
+constexpr std::size_t kLingeringCloseBytes = 16 << 20;  // of an unread body, that are dropped after the answer
 
 }  // namespace
 
@@ -41,12 +41,12 @@ void ConnectionServer::look_at(const ReadyConnection& ready) {
         if (ready.hung_up) connection->gone_watch.report();
         return;
     }
-    if (connection->waiting.load() == Connection::Waiting::goodbye) return drop_unread(connection);
+    if (connection->waiting.load() == Connection::Waiting::lingering_close) return drop_unread(connection);
     try {
         serve_while_busy(connection, ready.alone);
     } catch (const std::exception& error) {
         log::error("a connection is closed after an error: ", error.what());
-        connection->wire->shutdown();
+        connection->stream->shutdown();
         context_.connections.drop(connection);
     }
 }
@@ -55,9 +55,9 @@ void ConnectionServer::serve_while_busy(const std::shared_ptr<Connection>& conne
     input_.assign(std::exchange(connection->leftover, {}));
     const std::uint32_t begun = context_.poller.ticks();
     do {
-        const WireStatus status = read_more(*connection);
-        if (status == WireStatus::again) break;
-        if (status != WireStatus::ok) return context_.connections.drop(connection);
+        const StreamStatus status = read_more(*connection);
+        if (status == StreamStatus::again) break;
+        if (status != StreamStatus::ok) return context_.connections.drop(connection);
         if (const After after = serve_buffered(*connection); after != After::keep) return end(connection, after);
     } while (may_stay(*connection, alone, begun));
     park(connection);
@@ -66,7 +66,7 @@ void ConnectionServer::serve_while_busy(const std::shared_ptr<Connection>& conne
 /// Whether the thread waits for the next request of this connection, instead of parking it. It waits if it serves no
 /// other connections, if no other connection was ready, or if its request took long and other threads serve the rest.
 bool ConnectionServer::may_stay(const Connection& connection, bool alone, std::uint32_t begun) {
-    if (!thread_.takes() || connection.wire->holds_bytes()) return true;
+    if (!thread_.takes() || connection.stream->holds_bytes()) return true;
     const Poller& poller = context_.poller;
     const bool surplus = poller.ticks() - begun >= kSlow && poller.takers() > Poller::cores();
     const std::size_t most = std::min(kMaxSpinning, Poller::cores());
@@ -77,7 +77,7 @@ bool ConnectionServer::may_stay(const Connection& connection, bool alone, std::u
 
 void ConnectionServer::park(const std::shared_ptr<Connection>& connection) {
     if (!input_.empty()) connection->leftover = input_.view();
-    const bool idle = input_.empty() && !connection->wire->awaits_rest() && !connection->refused;
+    const bool idle = input_.empty() && !connection->stream->awaits_rest() && !connection->rejected;
     if (idle) connection->head_deadline = {};
     if (idle && context_.draining.load(std::memory_order_relaxed)) return context_.connections.drop(connection);
     context_.connections.park(connection, idle ? Connection::Waiting::idle : Connection::Waiting::head);
@@ -85,11 +85,11 @@ void ConnectionServer::park(const std::shared_ptr<Connection>& connection) {
 
 /// Waits a moment for the first byte of a request, which comes soon on a busy connection. Does not wait for the rest of
 /// a head.
-WireStatus ConnectionServer::read_more(Connection& connection) {
-    const auto read = [&](Wire::Wait wait) { return input_.read_from(*connection.wire, wait).status; };
-    if (!input_.empty() || thread_.takes()) return read(Wire::Wait::none);
+StreamStatus ConnectionServer::read_more(Connection& connection) {
+    const auto read = [&](Stream::Wait wait) { return input_.read_from(*connection.stream, wait).status; };
+    if (!input_.empty() || thread_.takes()) return read(Stream::Wait::none);
     const bool may_wait = context_.spinning.fetch_add(1, std::memory_order_relaxed) < kMaxSpinning;
-    const WireStatus status = read(may_wait ? Wire::Wait::linger : Wire::Wait::none);
+    const StreamStatus status = read(may_wait ? Stream::Wait::linger : Stream::Wait::none);
     context_.spinning.fetch_sub(1, std::memory_order_relaxed);
     return status;
 }
@@ -108,10 +108,10 @@ After ConnectionServer::serve_buffered(Connection& connection) {
         if (skip_empty_line(connection)) continue;
         const auto first = static_cast<unsigned char>(input_.view().front());
         if (!is_token_char(first) && first != '\r')
-            return refuse_request(context_, thread_, connection, {400, "this is not HTTP"});
+            return reject_request(context_, thread_, connection, {400, "this is not HTTP"});
         const auto scanned = connection.scan.advance(input_.view(), context_.options.head);
-        if (const auto* fault = std::get_if<HeadFault>(&scanned))
-            return refuse_request(context_, thread_, connection, *fault);
+        if (const auto* rejection = std::get_if<HeadRejection>(&scanned))
+            return reject_request(context_, thread_, connection, *rejection);
         if (std::holds_alternative<std::monostate>(scanned)) return After::keep;
         connection.scan = {};
         connection.empty_line_skipped = false;
@@ -126,25 +126,25 @@ After ConnectionServer::serve_one(Connection& connection, std::size_t head_bytes
     auto parsed = parse_request_head(input_.view().substr(0, head_bytes));
     input_.consume(head_bytes);
     Counters::add(context_.counters.bytes_in, head_bytes);
-    if (const auto* fault = std::get_if<HeadFault>(&parsed))
-        return refuse_request(context_, thread_, connection, *fault);
+    if (const auto* rejection = std::get_if<HeadRejection>(&parsed))
+        return reject_request(context_, thread_, connection, *rejection);
     return run_request(context_, thread_, connection, input_, std::move(std::get<RequestFrame>(parsed)));
 }
 
 void ConnectionServer::end(const std::shared_ptr<Connection>& connection, After after) {
     if (after == After::close) return context_.connections.drop(connection);
-    connection->wire->finish_writing();
-    context_.connections.park(connection, Connection::Waiting::goodbye);
+    connection->stream->finish_writing();
+    context_.connections.park(connection, Connection::Waiting::lingering_close);
 }
 
 /// Drops the bytes that the client still sends, until it has read the answer and closes.
 void ConnectionServer::drop_unread(const std::shared_ptr<Connection>& connection) {
     input_.clear();
-    const WireResult got = input_.read_from(*connection->wire, Wire::Wait::none);
-    connection->goodbye_bytes += got.bytes;
-    const bool more = got.status == WireStatus::again || got.status == WireStatus::ok;
-    if (!more || connection->goodbye_bytes > kGoodbyeBytes) return context_.connections.drop(connection);
-    context_.connections.park(connection, Connection::Waiting::goodbye);
+    const StreamResult got = input_.read_from(*connection->stream, Stream::Wait::none);
+    connection->lingering_close_bytes += got.bytes;
+    const bool more = got.status == StreamStatus::again || got.status == StreamStatus::ok;
+    if (!more || connection->lingering_close_bytes > kLingeringCloseBytes) return context_.connections.drop(connection);
+    context_.connections.park(connection, Connection::Waiting::lingering_close);
 }
 
 }  // namespace shared_tensor::http

@@ -11,9 +11,9 @@ namespace shared_tensor::http {
 
 /// What to do with a connection after a request.
 enum class After {
-    keep,     ///< wait for the next request
-    close,    ///< close at once
-    goodbye,  ///< wait until the client has read the answer: closing with unread bytes could destroy it
+    keep,             ///< wait for the next request
+    close,            ///< close at once
+    lingering_close,  ///< wait until the client has read the answer: closing with unread bytes could destroy it
 };
 
 /// Takes one request from its head to its answer, and blocks until the answer is written. `input` starts with the bytes
@@ -22,7 +22,7 @@ After run_request(ServerContext& context, ServingThread& thread, Connection& con
                   RequestFrame frame);
 
 /// Answers a request without a correct head.
-After refuse_request(ServerContext& context, ServingThread& thread, Connection& connection, HeadFault fault);
+After reject_request(ServerContext& context, ServingThread& thread, Connection& connection, HeadRejection rejection);
 
 /// The work of a thread of the pool: takes ready connections from the poller, one after another, and answers their
 /// complete requests. Parks a connection whose head is incomplete, so a slow client holds no thread. The thread keeps a
@@ -41,7 +41,7 @@ private:
     After serve_buffered(Connection& connection);
     After serve_one(Connection& connection, std::size_t head_bytes);
     bool skip_empty_line(Connection& connection);
-    WireStatus read_more(Connection& connection);
+    StreamStatus read_more(Connection& connection);
     void end(const std::shared_ptr<Connection>& connection, After after);
     void drop_unread(const std::shared_ptr<Connection>& connection);
 

@@ -13,7 +13,7 @@ using Waiting = Connection::Waiting;
 /// Whether the client has sent bytes that no thread has read yet.
 bool has_unread(const Connection& connection) {
     char byte = 0;
-    return ::recv(connection.wire->fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    return ::recv(connection.stream->fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
 }  // namespace
@@ -52,25 +52,25 @@ ConnectionTable::Place ConnectionTable::add(const std::shared_ptr<Connection>& c
     });
 }
 
-void ConnectionTable::add_refused(const std::shared_ptr<Connection>& connection) {
+void ConnectionTable::add_rejected(const std::shared_ptr<Connection>& connection) {
     table_.with([&](Table& table) {
         table.connections.emplace(connection->id, connection);
-        ++table.refused;
+        ++table.rejected;
     });
 }
 
-bool ConnectionTable::too_many_refused() const {
-    const std::size_t most = std::min(kMaxRefused, std::max<std::size_t>(4, options_.max_connections / 4));
-    return table_.with([&](const Table& table) { return table.refused >= most; });
+bool ConnectionTable::too_many_rejected() const {
+    const std::size_t most = std::min(kMaxRejected, std::max<std::size_t>(4, options_.max_connections / 4));
+    return table_.with([&](const Table& table) { return table.rejected >= most; });
 }
 
-/// Takes the oldest connection that sends nothing: a refused one, or an untrusted one.
-std::shared_ptr<Connection> ConnectionTable::take_oldest_silent(bool refused) {
+/// Takes the oldest connection that sends nothing: a rejected one, or an untrusted one.
+std::shared_ptr<Connection> ConnectionTable::take_oldest_silent(bool rejected) {
     return table_.with([&](const Table& table) -> std::shared_ptr<Connection> {
         for (const auto& [id, connection] : table.connections) {
-            if (refused ? !connection->refused : connection->trusted) continue;
+            if (rejected ? !connection->rejected : connection->trusted) continue;
             if (!connection->is_parked()) continue;
-            if (connection->waiting.load() != Waiting::goodbye && has_unread(*connection)) continue;
+            if (connection->waiting.load() != Waiting::lingering_close && has_unread(*connection)) continue;
             if (connection->take()) return connection;
         }
         return nullptr;
@@ -98,25 +98,25 @@ SteadyTime ConnectionTable::deadline_of(Connection& connection, Waiting waiting)
         if (connection.head_deadline == SteadyTime{}) connection.head_deadline = now + options_.header_timeout;
         return connection.head_deadline;
     }
-    return connection.waiting.load() == Waiting::goodbye ? connection.deadline.load() : now + kGoodbye;
+    return connection.waiting.load() == Waiting::lingering_close ? connection.deadline.load() : now + kLingeringClose;
 }
 
 void ConnectionTable::park(const std::shared_ptr<Connection>& connection, Waiting waiting) {
     connection->deadline.store(deadline_of(*connection, waiting));
     connection->waiting.store(waiting);
     const std::uint64_t id = connection->id;
-    const int fd = connection->wire->fd();
+    const int fd = connection->stream->fd();
     connection->state.store(Connection::State::parked, std::memory_order_release);
     // From here on another thread may own it. `connection` only keeps the number of the descriptor from being reused.
-    if (!poller_.rearm(fd, id, Poller::For::request)) connection->wire->shutdown();
+    if (!poller_.rearm(fd, id, Poller::For::request)) connection->stream->shutdown();
 }
 
 void ConnectionTable::drop(const std::shared_ptr<Connection>& connection) {
     const bool last = table_.with([&](Table& table) {
         const bool was_there = table.connections.erase(connection->id) > 0;
         if (!was_there) return table.connections.empty();
-        if (connection->refused) {
-            --table.refused;
+        if (connection->rejected) {
+            --table.rejected;
             return table.connections.empty();
         }
         --table.served;
@@ -130,7 +130,7 @@ void ConnectionTable::drop(const std::shared_ptr<Connection>& connection) {
 
 std::vector<std::shared_ptr<Connection>> ConnectionTable::take_expired(SteadyTime now, bool draining) {
     const auto is_over = [&](const Connection& connection) {
-        return connection.deadline.load() <= now || (draining && connection.waiting.load() != Waiting::goodbye);
+        return connection.deadline.load() <= now || (draining && connection.waiting.load() != Waiting::lingering_close);
     };
     std::vector<std::shared_ptr<Connection>> expired, served_meanwhile;
     table_.with([&](const Table& table) {

@@ -25,11 +25,11 @@ public:
     /// If there are too many untrusted clients, closes the oldest untrusted connection that has sent nothing.
     Place add(const std::shared_ptr<Connection>& connection, bool loopback);
     /// Takes one of the few places beyond the limits, for a client that gets a moment to read why it is rejected.
-    void add_refused(const std::shared_ptr<Connection>& connection);
-    /// Whether take_oldest_refused() has to make room before add_refused().
-    bool too_many_refused() const;
-    /// Takes the oldest refused connection that no thread serves or is about to serve; null if there is none.
-    std::shared_ptr<Connection> take_oldest_refused() { return take_oldest_silent(true); }
+    void add_rejected(const std::shared_ptr<Connection>& connection);
+    /// Whether take_oldest_rejected() has to make room before add_rejected().
+    bool too_many_rejected() const;
+    /// Takes the oldest rejected connection that no thread serves or is about to serve; null if there is none.
+    std::shared_ptr<Connection> take_oldest_rejected() { return take_oldest_silent(true); }
 
     std::shared_ptr<Connection> find(std::uint64_t id) const;
     /// A request of this connection was admitted, so it does not count as untrusted any more.
@@ -38,7 +38,7 @@ public:
     void park(const std::shared_ptr<Connection>& connection, Connection::Waiting waiting);
     /// Tells Connection::gone_watch when the peer of this active connection disappears.
     void watch_peer(const Connection& connection) {
-        poller_.rearm(connection.wire->fd(), connection.id, Poller::For::hangup);
+        poller_.rearm(connection.stream->fd(), connection.id, Poller::For::hangup);
     }
     void drop(const std::shared_ptr<Connection>& connection);
 
@@ -49,18 +49,18 @@ public:
     bool empty() const;
 
     /// How long a rejected client may take to read the answer.
-    static constexpr std::chrono::milliseconds kGoodbye{1'000};
-    static constexpr std::size_t kMaxRefused = 64;
+    static constexpr std::chrono::milliseconds kLingeringClose{1'000};
+    static constexpr std::size_t kMaxRejected = 64;
 
 private:
     struct Table {
         std::map<std::uint64_t, std::shared_ptr<Connection>> connections;  ///< by id: the oldest one is first
         std::unordered_map<std::string, std::size_t> of_source;            ///< how many of each source are served
-        std::size_t served = 0, untrusted = 0, refused = 0;                ///< untrusted ones are served, too
+        std::size_t served = 0, untrusted = 0, rejected = 0;               ///< untrusted ones are served, too
     };
     std::size_t most_of_source(const Peer& peer, bool loopback) const;
     std::size_t most_untrusted() const;
-    std::shared_ptr<Connection> take_oldest_silent(bool refused);
+    std::shared_ptr<Connection> take_oldest_silent(bool rejected);
     SteadyTime deadline_of(Connection& connection, Connection::Waiting waiting) const;
 
     const ServerOptions& options_;

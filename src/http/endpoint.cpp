@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kDefaultPort = 2537;
 
-[[noreturn]] void refuse(std::string_view url, std::string_view why) {
+[[noreturn]] void reject(std::string_view url, std::string_view why) {
     std::string text;
     text.append("\"").append(url).append("\" is no address of a server (").append(why);
     text.append("): use http://host:port, https://host:port, http://[::1]:port or unix:/path/to/socket");
@@ -37,13 +37,13 @@ bool take_prefix(std::string_view& text, std::string_view prefix) {
 
 int read_port(std::string_view url, std::string_view text) {
     const auto port = parse_decimal(text);
-    if (!port || *port == 0 || *port > 65535) refuse(url, "the port is no number from 1 to 65535");
+    if (!port || *port == 0 || *port > 65535) reject(url, "the port is no number from 1 to 65535");
     return static_cast<int>(*port);
 }
 
 Endpoint unix_endpoint(std::string_view url, std::string_view path) {
     if (path.starts_with("//")) path.remove_prefix(2);  // unix:///path
-    if (path.empty() || path.front() != '/') refuse(url, "the socket's path is not absolute");
+    if (path.empty() || path.front() != '/') reject(url, "the socket's path is not absolute");
     Endpoint endpoint;
     endpoint.unix_socket = path;
     return endpoint;
@@ -52,13 +52,13 @@ Endpoint unix_endpoint(std::string_view url, std::string_view path) {
 /// Splits "host", "host:port", "[v6]", "[v6]:port".
 Endpoint tcp_endpoint(std::string_view url, std::string_view rest) {
     if (rest.ends_with('/')) rest.remove_suffix(1);
-    if (rest.find_first_of("/?#@") != std::string_view::npos) refuse(url, "there is more than host and port");
+    if (rest.find_first_of("/?#@") != std::string_view::npos) reject(url, "there is more than host and port");
     Endpoint endpoint;
     endpoint.port = kDefaultPort;
     std::string_view after;
     if (rest.starts_with('[')) {
         const std::size_t end = rest.find(']');
-        if (end == std::string_view::npos) refuse(url, "the bracket is not closed");
+        if (end == std::string_view::npos) reject(url, "the bracket is not closed");
         endpoint.host = rest.substr(1, end - 1);
         after = rest.substr(end + 1);
     } else {
@@ -66,9 +66,9 @@ Endpoint tcp_endpoint(std::string_view url, std::string_view rest) {
         endpoint.host = rest.substr(0, colon);
         after = colon == std::string_view::npos ? std::string_view() : rest.substr(colon);
     }
-    if (endpoint.host.empty()) refuse(url, "the host is missing");
+    if (endpoint.host.empty()) reject(url, "the host is missing");
     if (after.empty()) return endpoint;
-    if (after.front() != ':') refuse(url, "the port is no number from 1 to 65535");
+    if (after.front() != ':') reject(url, "the port is no number from 1 to 65535");
     endpoint.port = read_port(url, after.substr(1));
     return endpoint;
 }
@@ -79,7 +79,7 @@ Endpoint Endpoint::parse(std::string_view url) {
     std::string_view rest = url;
     for (const char letter : url) {
         const auto c = static_cast<unsigned char>(letter);
-        if (c <= 0x20 || c == 0x7f) refuse("...", "it holds blanks or control characters");
+        if (c <= 0x20 || c == 0x7f) reject("...", "it holds blanks or control characters");
     }
     if (take_prefix(rest, "unix:") || take_prefix(rest, "http+unix:")) return unix_endpoint(url, rest);
     if (take_prefix(rest, "http://")) return tcp_endpoint(url, rest);
@@ -88,7 +88,7 @@ Endpoint Endpoint::parse(std::string_view url) {
         endpoint.tls = true;
         return endpoint;
     }
-    refuse(url, "the scheme is missing or unknown");
+    reject(url, "the scheme is missing or unknown");
 }
 
 std::string Endpoint::authority() const {
@@ -183,14 +183,14 @@ ProcessFd connect_unix(const Endpoint& endpoint) {
 
 }  // namespace
 
-std::unique_ptr<Wire> connect_to(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop) {
+std::unique_ptr<Stream> connect_to(const Endpoint& endpoint, Deadline deadline, const std::stop_token& stop) {
     ProcessFd fd = endpoint.unix_socket.empty() ? connect_tcp(endpoint, deadline, stop) : connect_unix(endpoint);
     make_blocking(fd.get());
     if (endpoint.tls) {
         SHARED_TENSOR_CHECK(endpoint.tls_client != nullptr, "https needs a TlsClient");
         return endpoint.tls_client->connect(std::move(fd), endpoint.host, deadline, stop);
     }
-    return std::make_unique<Wire>(std::move(fd));
+    return std::make_unique<Stream>(std::move(fd));
 }
 
 }  // namespace shared_tensor::http

@@ -73,53 +73,53 @@ struct RequestLine {
     bool http_1_0 = false;
 };
 
-std::variant<RequestLine, HeadFault> read_request_line(std::string_view line) {
+std::variant<RequestLine, HeadRejection> read_request_line(std::string_view line) {
     const std::size_t first = line.find(' ');
     const std::size_t last = line.rfind(' ');
     if (first == std::string_view::npos || first == last)
-        return HeadFault{400, "the request line is not METHOD PATH VERSION"};
+        return HeadRejection{400, "the request line is not METHOD PATH VERSION"};
     RequestLine parsed{line.substr(0, first), line.substr(first + 1, last - first - 1)};
     const std::string_view version = line.substr(last + 1);
-    if (!is_token(parsed.method)) return HeadFault{400, "the method holds characters that it must not"};
+    if (!is_token(parsed.method)) return HeadRejection{400, "the method holds characters that it must not"};
     if (version != "HTTP/1.1" && version != "HTTP/1.0") {
-        if (version.starts_with("HTTP/")) return HeadFault{505, "only HTTP/1.1 and HTTP/1.0 are spoken here"};
-        return HeadFault{400, "the request line is not METHOD PATH VERSION"};
+        if (version.starts_with("HTTP/")) return HeadRejection{505, "only HTTP/1.1 and HTTP/1.0 are spoken here"};
+        return HeadRejection{400, "the request line is not METHOD PATH VERSION"};
     }
     parsed.http_1_0 = version == "HTTP/1.0";
     const auto visible = [](unsigned char c) { return c > 0x20 && c < 0x7f && c != '#'; };
     if (parsed.target.empty() || !std::all_of(parsed.target.begin(), parsed.target.end(), visible)) {
-        return HeadFault{400, "the path holds characters that must be percent-encoded"};
+        return HeadRejection{400, "the path holds characters that must be percent-encoded"};
     }
     return parsed;
 }
 
 /// Splits the target into path and query. A full "http://host/path" must name the same host as the Host field, so that
 /// a proxy and this server cannot disagree about the host.
-std::optional<HeadFault> read_target(std::string_view target, RequestHead& head) {
+std::optional<HeadRejection> read_target(std::string_view target, RequestHead& head) {
     constexpr std::string_view kScheme = "http://";
     if (target.size() >= kScheme.size() && same_token(target.substr(0, kScheme.size()), kScheme)) {
         target.remove_prefix(kScheme.size());
         const std::size_t slash = std::min(target.find_first_of("/?"), target.size());
         if (!same_token(target.substr(0, slash), head.headers.find("Host").value_or(""))) {
-            return HeadFault{400, "the host of the request line differs from the Host header"};
+            return HeadRejection{400, "the host of the request line differs from the Host header"};
         }
         target.remove_prefix(slash);
         if (target.empty() || target.front() == '?') head.path = "/";
     } else if (target.front() != '/' && target != "*") {
-        return HeadFault{400, "the path does not start with /"};
+        return HeadRejection{400, "the path does not start with /"};
     }
     const std::size_t mark = target.find('?');
     auto path = percent_decode(target.substr(0, mark));
-    if (!path) return HeadFault{400, "the path is not properly percent-encoded"};
+    if (!path) return HeadRejection{400, "the path is not properly percent-encoded"};
     head.path += *path;
     if (mark != std::string_view::npos) head.query = target.substr(mark + 1);
     return std::nullopt;
 }
 
-std::optional<HeadFault> read_expectation(RequestFrame& frame) {
+std::optional<HeadRejection> read_expectation(RequestFrame& frame) {
     const auto expectation = frame.head.headers.find("Expect");
     if (!expectation || frame.http_1_0) return std::nullopt;  // RFC 9110 10.1.1: ignored in HTTP/1.0
-    if (!same_token(*expectation, "100-continue")) return HeadFault{417, "the only expectation is 100-continue"};
+    if (!same_token(*expectation, "100-continue")) return HeadRejection{417, "the only expectation is 100-continue"};
     frame.expect_continue = frame.framing.chunked || frame.framing.length.value_or(0) > 0;
     return std::nullopt;
 }
@@ -131,52 +131,52 @@ bool is_field_value(std::string_view value) {
                        [](unsigned char c) { return (c >= 0x20 && c != 0x7f) || c == '\t'; });
 }
 
-std::optional<HeadFault> HeadScan::check_line(std::size_t length, const HeadLimits& limits) const {
+std::optional<HeadRejection> HeadScan::check_line(std::size_t length, const HeadLimits& limits) const {
     if (length <= limits.line_bytes + 2) return std::nullopt;  // its CRLF is not counted
-    if (lines_ == 0) return HeadFault{414, "the request line is too long"};
-    return HeadFault{431, "a header line is too long"};
+    if (lines_ == 0) return HeadRejection{414, "the request line is too long"};
+    return HeadRejection{431, "a header line is too long"};
 }
 
-std::variant<std::monostate, std::size_t, HeadFault> HeadScan::advance(std::string_view bytes,
-                                                                       const HeadLimits& limits) {
+std::variant<std::monostate, std::size_t, HeadRejection> HeadScan::advance(std::string_view bytes,
+                                                                           const HeadLimits& limits) {
     while (true) {
         const void* found =
             next_ < bytes.size() ? std::memchr(bytes.data() + next_, '\n', bytes.size() - next_) : nullptr;
         if (found == nullptr) break;
         const auto at = static_cast<std::size_t>(static_cast<const char*>(found) - bytes.data());
         const std::size_t length = at + 1 - line_start_;
-        if (length < 2 || bytes[at - 1] != '\r') return HeadFault{400, "lines must end in CRLF"};
-        if (auto fault = check_line(length, limits)) return *fault;
-        if (at + 1 > limits.head_bytes) return HeadFault{431, "the headers are too large together"};
+        if (length < 2 || bytes[at - 1] != '\r') return HeadRejection{400, "lines must end in CRLF"};
+        if (auto rejection = check_line(length, limits)) return *rejection;
+        if (at + 1 > limits.head_bytes) return HeadRejection{431, "the headers are too large together"};
         next_ = line_start_ = at + 1;
         if (length == 2) return next_;
-        if (lines_++ > limits.fields) return HeadFault{431, "there are too many headers"};
+        if (lines_++ > limits.fields) return HeadRejection{431, "there are too many headers"};
     }
     next_ = bytes.size();
-    if (auto fault = check_line(bytes.size() - line_start_, limits)) return *fault;
-    if (bytes.size() > limits.head_bytes) return HeadFault{431, "the headers are too large together"};
+    if (auto rejection = check_line(bytes.size() - line_start_, limits)) return *rejection;
+    if (bytes.size() > limits.head_bytes) return HeadRejection{431, "the headers are too large together"};
     return std::monostate{};
 }
 
-std::variant<RequestFrame, HeadFault> parse_request_head(std::string_view head) {
+std::variant<RequestFrame, HeadRejection> parse_request_head(std::string_view head) {
     auto parsed = read_request_line(take_line(head));
-    if (const auto* fault = std::get_if<HeadFault>(&parsed)) return *fault;
+    if (const auto* rejection = std::get_if<HeadRejection>(&parsed)) return *rejection;
     const auto& line = std::get<RequestLine>(parsed);
 
     RequestFrame frame;
     frame.head.method = line.method;
     frame.http_1_0 = line.http_1_0;
-    if (auto wrong = read_fields(head, frame.head.headers)) return HeadFault{400, *wrong};
+    if (auto wrong = read_fields(head, frame.head.headers)) return HeadRejection{400, *wrong};
     const std::size_t hosts = frame.head.headers.count("Host");
-    if (hosts > 1 || (hosts == 0 && !line.http_1_0)) return HeadFault{400, "there must be one Host header"};
-    if (auto fault = read_target(line.target, frame.head)) return *fault;
+    if (hosts > 1 || (hosts == 0 && !line.http_1_0)) return HeadRejection{400, "there must be one Host header"};
+    if (auto rejection = read_target(line.target, frame.head)) return *rejection;
 
     auto framing = read_framing(frame.head.headers, line.http_1_0);
-    if (const auto* wrong = std::get_if<std::string_view>(&framing)) return HeadFault{400, *wrong};
+    if (const auto* wrong = std::get_if<std::string_view>(&framing)) return HeadRejection{400, *wrong};
     frame.framing = std::get<Framing>(framing);
     frame.keep_alive = wants_keep_alive(frame.head.headers, line.http_1_0);
-    if (!is_known_method(line.method)) return HeadFault{501, "the method is unknown"};
-    if (auto fault = read_expectation(frame)) return *fault;
+    if (!is_known_method(line.method)) return HeadRejection{501, "the method is unknown"};
+    if (auto rejection = read_expectation(frame)) return *rejection;
     return frame;
 }
 

@@ -24,7 +24,7 @@ struct HeadLimits {
 bool is_field_value(std::string_view value);
 
 /// Why a head is rejected: the status of the answer and one sentence for people.
-struct HeadFault {
+struct HeadRejection {
     int status;
     std::string_view reason;
 };
@@ -35,10 +35,10 @@ class HeadScan {
 public:
     /// `bytes` is all that was received since the head's first byte; call again with more.
     /// Returns the size of the head with its empty line, monostate while it is incomplete, or the fault.
-    std::variant<std::monostate, std::size_t, HeadFault> advance(std::string_view bytes, const HeadLimits& limits);
+    std::variant<std::monostate, std::size_t, HeadRejection> advance(std::string_view bytes, const HeadLimits& limits);
 
 private:
-    std::optional<HeadFault> check_line(std::size_t length, const HeadLimits& limits) const;
+    std::optional<HeadRejection> check_line(std::size_t length, const HeadLimits& limits) const;
 
     std::size_t next_ = 0;
     std::size_t line_start_ = 0;
@@ -60,7 +60,7 @@ struct RequestFrame {
 };
 
 /// `head` has the size that HeadScan returned.
-std::variant<RequestFrame, HeadFault> parse_request_head(std::string_view head);
+std::variant<RequestFrame, HeadRejection> parse_request_head(std::string_view head);
 
 struct ResponseFrame {
     int status = 0;

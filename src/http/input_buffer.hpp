@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "http/wire.hpp"
+#include "http/stream.hpp"
 
 namespace shared_tensor::http {
 
@@ -39,9 +39,9 @@ public:
     std::size_t room_size() const { return store_.size() - end_; }
     void filled(std::size_t bytes) { end_ += bytes; }
     /// One read of the wire into the room.
-    WireResult read_from(Wire& wire, Wire::Wait wait) {
+    StreamResult read_from(Stream& stream, Stream::Wait wait) {
         char* const to = room();
-        const WireResult got = wire.read(to, room_size(), wait);
+        const StreamResult got = stream.read(to, room_size(), wait);
         filled(got.bytes);
         return got;
     }

@@ -39,9 +39,9 @@ std::vector<Listener> bind(const ServerOptions& options) {
 }
 
 /// Writes what the socket takes now.
-void write_now(Wire& wire, const std::string& answer) {
+void write_now(Stream& stream, const std::string& answer) {
     const iovec place = place_of(answer);
-    wire.write({&place, 1});
+    stream.write({&place, 1});
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ Intake::Intake(ServerContext& context)
 }
 
 std::string Intake::canned(int status, std::string_view reason) const {
-    return render_response(context_.handler.fault(status, reason, nullptr), {.close = true});
+    return render_response(context_.handler.rejection(status, reason, nullptr), {.close = true});
 }
 
 void Intake::close() {
@@ -87,7 +87,7 @@ bool Intake::accept_by_spare(std::size_t listener) {
     spare_.reset();
     Accepted accepted = accept_one(listener);
     const bool accepted_one = static_cast<bool>(accepted.fd);
-    if (accepted_one) turn_away(*make_wire(std::move(accepted.fd), accepted.peer), no_descriptor_);
+    if (accepted_one) reject(*make_stream(std::move(accepted.fd), accepted.peer), no_descriptor_);
     spare_ = open_spare();
     return accepted_one;
 }
@@ -121,7 +121,7 @@ void Intake::accept_from(std::size_t listener) {
         if (listener < all.size()) context_.poller.remove(all[listener].fd());
     });
     resting_until_[listener] = std::chrono::steady_clock::now() + kRest;
-    context_.poller.wake();  // so that tend() returns the new time
+    context_.poller.wake();  // so that sweep() returns the new time
 }
 
 SteadyTime Intake::resume_listeners(SteadyTime now) {
@@ -147,8 +147,8 @@ void Intake::welcome(Accepted accepted) {
         accepted.peer.uid = user.uid;
         accepted.peer.uid_error = user.error;
     }
-    auto wire = make_wire(std::move(accepted.fd), accepted.peer);
-    auto connection = std::make_shared<Connection>(next_id_++, std::move(wire), std::move(accepted.peer));
+    auto stream = make_stream(std::move(accepted.fd), accepted.peer);
+    auto connection = std::make_shared<Connection>(next_id_++, std::move(stream), std::move(accepted.peer));
     const Peer& peer = connection->peer;
     connection->source = peer.uid ? peer.ip + " uid:" + std::to_string(*peer.uid) : peer.ip;
     connection->trusted = context_.handler.trusts(peer);
@@ -157,69 +157,70 @@ void Intake::welcome(Accepted accepted) {
     const bool first = table.empty();
     using Place = ConnectionTable::Place;
     if (const Place place = table.add(connection, accepted.loopback); place != Place::taken)
-        return refuse(connection, place == Place::none);
-    if (!context_.poller.add(connection->wire->fd(), connection->id, Poller::For::hangup))
+        return reject(connection, place == Place::none);
+    if (!context_.poller.add(connection->stream->fd(), connection->id, Poller::For::hangup))
         return table.drop(connection);
-    if (first) context_.poller.wake();  // tend() is only called while there are connections
-    connection->wire->set_linger(context_.options.spin);
+    if (first) context_.poller.wake();  // sweep() is only called while there are connections
+    connection->stream->set_linger(context_.options.spin);
     table.park(connection, Waiting::idle);
 }
 
-std::unique_ptr<Wire> Intake::make_wire(ProcessFd fd, const Peer& peer) const {
+std::unique_ptr<Stream> Intake::make_stream(ProcessFd fd, const Peer& peer) const {
     const auto tls = context_.tls.with([](const auto& held) { return held; });
-    if (tls == nullptr || peer.unix_socket) return std::make_unique<Wire>(std::move(fd));
+    if (tls == nullptr || peer.unix_socket) return std::make_unique<Stream>(std::move(fd));
     return tls->accept(std::move(fd), plain_);
 }
 
 /// Trusted clients get a moment to read the answer. If the server is full (`may_ask`), they may send a request first:
 /// a request about the server's health is answered, any other gets 503. Without that, a TLS client gets no answer,
 /// since it would need a handshake first.
-void Intake::refuse(const std::shared_ptr<Connection>& connection, bool may_ask) {
-    connection->refused = true;
-    const bool may_linger = connection->trusted && (may_ask || !connection->wire->is_tls());
-    if (!may_linger || !make_room_among_refused()) return turn_away(*connection->wire, too_many_);
-    Counters::add(context_.counters.refused, 1);
+void Intake::reject(const std::shared_ptr<Connection>& connection, bool may_ask) {
+    connection->rejected = true;
+    const bool may_linger = connection->trusted && (may_ask || !connection->stream->is_tls());
+    if (!may_linger || !make_room_among_rejected()) return reject(*connection->stream, too_many_);
+    Counters::add(context_.counters.rejected, 1);
     ConnectionTable& table = context_.connections;
-    table.add_refused(connection);
-    if (!context_.poller.add(connection->wire->fd(), connection->id, Poller::For::hangup))
+    table.add_rejected(connection);
+    if (!context_.poller.add(connection->stream->fd(), connection->id, Poller::For::hangup))
         return table.drop(connection);
     if (may_ask) {
-        connection->head_deadline = std::chrono::steady_clock::now() + ConnectionTable::kGoodbye;
+        connection->head_deadline = std::chrono::steady_clock::now() + ConnectionTable::kLingeringClose;
         return table.park(connection, Waiting::head);
     }
-    write_now(*connection->wire, too_many_);
-    connection->wire->finish_writing();
-    table.park(connection, Waiting::goodbye);
+    write_now(*connection->stream, too_many_);
+    connection->stream->finish_writing();
+    table.park(connection, Waiting::lingering_close);
 }
 
-/// Ends the oldest refused connection if there are too many. False if all of them are being served.
-bool Intake::make_room_among_refused() {
-    if (!context_.connections.too_many_refused()) return true;
-    const auto oldest = context_.connections.take_oldest_refused();
+/// Ends the oldest rejected connection if there are too many. False if all of them are being served.
+bool Intake::make_room_among_rejected() {
+    if (!context_.connections.too_many_rejected()) return true;
+    const auto oldest = context_.connections.take_oldest_rejected();
     if (oldest != nullptr) expire(oldest);
     return oldest != nullptr;
 }
 
 /// Waits for nothing. Reads what the client has sent, since closing with unread bytes would send a reset, and the
 /// client could lose the answer.
-void Intake::turn_away(Wire& wire, const std::string& answer) {
-    Counters::add(context_.counters.refused, 1);
-    write_now(wire, answer);
-    wire.finish_writing();
+void Intake::reject(Stream& stream, const std::string& answer) {
+    Counters::add(context_.counters.rejected, 1);
+    write_now(stream, answer);
+    stream.finish_writing();
     std::array<char, 16 << 10> unread;
-    wire.read(unread.data(), unread.size(), Wire::Wait::none);
+    stream.read(unread.data(), unread.size(), Stream::Wait::none);
 }
 
 void Intake::expire(const std::shared_ptr<Connection>& connection) {
     const bool owes_request = connection->waiting.load() == Waiting::head;
     if (owes_request && !context_.draining.load(std::memory_order_relaxed))
-        write_now(*connection->wire, connection->refused ? too_many_ : too_slow_);
+        write_now(*connection->stream, connection->rejected ? too_many_ : too_slow_);
     context_.connections.drop(connection);
 }
 
-SteadyTime Intake::tend(SteadyTime now) {
+SteadyTime Intake::sweep(SteadyTime now) {
     const auto& options = context_.options;
-    const milliseconds shortest = std::min({options.idle_timeout, options.header_timeout, ConnectionTable::kGoodbye});
+    const milliseconds shortest =
+        std::min({options.idle_timeout, options.header_timeout, ConnectionTable::kLingeringClose});
     const milliseconds tick = std::clamp(shortest / 4, milliseconds(1), milliseconds(250));  // a deadline may be late
     const SteadyTime next = context_.connections.empty() ? SteadyTime::max() : now + tick;
     for (const auto& connection :

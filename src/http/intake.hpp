@@ -20,7 +20,7 @@ public:
     int port() const { return port_; }  ///< the bound TCP port, 0 without one
     void accept_from(std::size_t listener);
     /// Ends connections whose time is over, and lets listeners go on. Returns when to call it again.
-    SteadyTime tend(SteadyTime now);
+    SteadyTime sweep(SteadyTime now);
     /// Closes the listeners; removes the file of a Unix socket.
     void close();
 
@@ -31,11 +31,11 @@ private:
     bool accept_by_spare(std::size_t listener);
     SteadyTime resume_listeners(SteadyTime now);
     void welcome(Accepted accepted);
-    void refuse(const std::shared_ptr<Connection>& connection, bool may_ask);
-    void turn_away(Wire& wire, const std::string& answer);
-    bool make_room_among_refused();
+    void reject(const std::shared_ptr<Connection>& connection, bool may_ask);
+    void reject(Stream& stream, const std::string& answer);
+    bool make_room_among_rejected();
     void expire(const std::shared_ptr<Connection>& connection);
-    std::unique_ptr<Wire> make_wire(ProcessFd fd, const Peer& peer) const;
+    std::unique_ptr<Stream> make_stream(ProcessFd fd, const Peer& peer) const;
 
     ServerContext& context_;
     // Answers that are written without waiting:

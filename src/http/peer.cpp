@@ -76,9 +76,9 @@ PeerUsers::User read_answer(int netlink, const Query& query) {
         if (header.nlmsg_seq != query.header.nlmsg_seq) continue;
         const char* const content = buffer.data() + NLMSG_HDRLEN;
         if (header.nlmsg_type == NLMSG_ERROR && got >= static_cast<ssize_t>(NLMSG_LENGTH(sizeof(nlmsgerr)))) {
-            nlmsgerr fault{};
-            std::memcpy(&fault, content, sizeof fault);
-            return {std::nullopt, fault.error == -ENOENT ? 0 : -fault.error};
+            nlmsgerr rejection{};
+            std::memcpy(&rejection, content, sizeof rejection);
+            return {std::nullopt, rejection.error == -ENOENT ? 0 : -rejection.error};
         }
         if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))))
             return {std::nullopt, EPROTO};

@@ -15,12 +15,13 @@ namespace shared_tensor::http {
 
 namespace {
 
-constexpr HeadFault kNoThread{503,
-                              "no thread can be spared for this request: try again later; if it stays so, raise the "
-                              "server's limit of threads (ulimit -u, pids.max) or of memory"};
-constexpr HeadFault kFull{503, "too many connections: try again later; if it stays so, raise --max-connections"};
-constexpr HeadFault kTooMany{503,
-                             "this client has too many connections: close some, or raise --max-client-connections"};
+constexpr HeadRejection kNoThread{
+    503,
+    "no thread can be spared for this request: try again later; if it stays so, raise the "
+    "server's limit of threads (ulimit -u, pids.max) or of memory"};
+constexpr HeadRejection kFull{503, "too many connections: try again later; if it stays so, raise --max-connections"};
+constexpr HeadRejection kTooMany{503,
+                                 "this client has too many connections: close some, or raise --max-client-connections"};
 
 Response bare_500() {
     Response response;
@@ -43,7 +44,7 @@ Result guarded(std::string_view what, Result otherwise, Task task) {
 }
 
 /// One request: its connection, its thread, and the state of its answer.
-class RequestRun final : public Exchange {
+class RequestRun final : public ResponseStream {
 public:
     RequestRun(ServerContext& context, ServingThread& thread, Connection& connection)
         : context_(context), thread_(thread), connection_(connection) {}
@@ -55,7 +56,7 @@ public:
     }
 
     After run(InputBuffer& input, RequestFrame frame);
-    After refuse(HeadFault fault, const RequestHead* head = nullptr);
+    After reject(HeadRejection rejection, const RequestHead* head = nullptr);
 
     void on_client_gone(std::function<void()> gone) override;
     bool may_take_long() override { return thread_.hold(); }
@@ -132,7 +133,7 @@ bool RequestRun::send(std::vector<iovec> places) {
     if (broken_) return false;
     for (const iovec& place : places)
         Counters::add(context_.counters.bytes_out, place.iov_len);
-    broken_ = !note(write_all(*connection_.wire, places, limits(true)));
+    broken_ = !note(write_all(*connection_.stream, places, limits(true)));
     return !broken_;
 }
 
@@ -142,7 +143,7 @@ WriteLimits RequestRun::limits(bool may_wait) {
 }
 
 bool RequestRun::note(WriteOutcome outcome) {
-    if (outcome == WriteOutcome::timeout) connection_.wire->abandon_unsent();
+    if (outcome == WriteOutcome::timeout) connection_.stream->abandon_unsent();
     return outcome == WriteOutcome::done;
 }
 
@@ -151,7 +152,7 @@ bool RequestRun::write_whole(const Response& response, bool close) {
     const ResponseForm form{.close = close, .keep_http_1_0 = http_1_0_, .head_only = head_only_};
     std::size_t bytes_out = 0;
     const WriteOutcome outcome =
-        write_response(*connection_.wire, response, form, limits(connection_.trusted), bytes_out);
+        write_response(*connection_.stream, response, form, limits(connection_.trusted), bytes_out);
     Counters::add(context_.counters.bytes_out, bytes_out);
     return note(outcome);
 }
@@ -169,13 +170,14 @@ After RequestRun::answer_unread(InputBuffer& input, const Framing& framing, cons
         input.consume(unread);
         return answer(response);
     }
-    return write_whole(response, true) ? After::goodbye : After::close;
+    return write_whole(response, true) ? After::lingering_close : After::close;
 }
 
-After RequestRun::refuse(HeadFault fault, const RequestHead* head) {
-    const Response response = guarded("reject a request", bare_500(),
-                                      [&] { return context_.handler.fault(fault.status, fault.reason, head); });
-    return write_whole(response, true) ? After::goodbye : After::close;
+After RequestRun::reject(HeadRejection rejection, const RequestHead* head) {
+    const Response response = guarded("reject a request", bare_500(), [&] {
+        return context_.handler.rejection(rejection.status, rejection.reason, head);
+    });
+    return write_whole(response, true) ? After::lingering_close : After::close;
 }
 
 std::variant<BodyPlan, Response> RequestRun::admit(const RequestHead& head) {
@@ -185,7 +187,7 @@ std::variant<BodyPlan, Response> RequestRun::admit(const RequestHead& head) {
 
 std::optional<WebSocketPlan> RequestRun::upgrade(const RequestFrame& frame) {
     const bool has_body = frame.framing.chunked || frame.framing.length.value_or(0) > 0;
-    if (http_1_0_ || has_body || !fault_of_handshake(frame.head).empty()) return std::nullopt;
+    if (http_1_0_ || has_body || !rejection_of_handshake(frame.head).empty()) return std::nullopt;
     using Plan = std::optional<WebSocketPlan>;
     return guarded("upgrade a connection", Plan(), [&] { return context_.handler.upgrade(frame.head); });
 }
@@ -198,15 +200,15 @@ After RequestRun::serve_web_socket(InputBuffer& input, const RequestFrame& frame
     };
     const std::string switching = render_switching(*frame.head.headers.find("Sec-WebSocket-Key"));
     iovec line = place_of(switching);
-    if (write_all(*connection_.wire, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
+    if (write_all(*connection_.stream, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
         return After::close;
-    connection_.wire->set_linger(std::chrono::microseconds(0));
+    connection_.stream->set_linger(std::chrono::microseconds(0));
     const auto take = [&context = context_, client = plan.client_budget](std::size_t bytes) {
         return take_body_buffer(context, client.get(), bytes);
     };
     const std::shared_ptr<Upgraded> upgraded(
         new Upgraded{connection_.shared_from_this(),
-                     WebSocket(*connection_.wire, WebSocket::Side::server, plan.limits, take, input.view())});
+                     WebSocket(*connection_.stream, WebSocket::Side::server, plan.limits, take, input.view())});
     input.clear();
     const bool served = guarded("serve a WebSocket", false, [&] {
         plan.serve(std::shared_ptr<WebSocket>(upgraded, &upgraded->socket));
@@ -214,24 +216,24 @@ After RequestRun::serve_web_socket(InputBuffer& input, const RequestFrame& frame
     });
     Counters::add(context_.counters.bytes_in, upgraded->socket.bytes_in());
     Counters::add(context_.counters.bytes_out, upgraded->socket.bytes_out());
-    return served ? After::goodbye : After::close;
+    return served ? After::lingering_close : After::close;
 }
 
 BodyResult RequestRun::receive_body(InputBuffer& input, const RequestFrame& frame, const BodyPlan& plan) {
     const std::string& method = frame.head.method;
     const bool needs_length = method == "POST" || method == "PUT" || method == "PATCH";
     if (needs_length && !frame.framing.chunked && !frame.framing.length)
-        return HeadFault{411, "the request needs a Content-Length"};
+        return HeadRejection{411, "the request needs a Content-Length"};
     const bool hopeless = frame.framing.length.value_or(0) > plan.max_bytes;  // will be rejected, so gets no 100
     if (frame.expect_continue && input.empty() && !hopeless) {
         iovec line = place_of("HTTP/1.1 100 Continue\r\n\r\n");
-        if (write_all(*connection_.wire, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
+        if (write_all(*connection_.stream, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
             return PeerGone{};
     }
     try {
-        return read_body(context_, *connection_.wire, input, frame.framing, plan);
+        return read_body(context_, *connection_.stream, input, frame.framing, plan);
     } catch (const std::bad_alloc&) {
-        return HeadFault{503, "there is no memory for the body; try again later"};
+        return HeadRejection{503, "there is no memory for the body; try again later"};
     }
 }
 
@@ -249,12 +251,12 @@ bool RequestRun::count(const std::shared_ptr<Budget>& client) {
 
 void RequestRun::look_at_peer() {
     if (std::exchange(connection_.peer.uid_error, 0) != 0) {  // the kernel could not be asked at accept()
-        const PeerUsers::User user = context_.users.of(connection_.wire->fd());
+        const PeerUsers::User user = context_.users.of(connection_.stream->fd());
         connection_.peer.uid = user.uid;
         connection_.peer.uid_error = user.error;
     }
     if (std::exchange(connection_.certificate_pending, false))
-        connection_.peer.certificate = connection_.wire->certificate();
+        connection_.peer.certificate = connection_.stream->certificate();
 }
 
 After RequestRun::handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body,
@@ -272,24 +274,24 @@ After RequestRun::run(InputBuffer& input, RequestFrame frame) {
     look_at_peer();
     frame.head.peer = connection_.peer;
     http_1_0_ = frame.http_1_0;
-    if (connection_.refused && !context_.handler.is_about_health(frame.head)) return refuse(kFull, &frame.head);
-    keep_alive_ = frame.keep_alive && !connection_.refused;
+    if (connection_.rejected && !context_.handler.is_about_health(frame.head)) return reject(kFull, &frame.head);
+    keep_alive_ = frame.keep_alive && !connection_.rejected;
     head_only_ = frame.head.method == "HEAD";
 
     if (const auto plan = upgrade(frame)) {
-        if (!count(plan->client_connections)) return refuse(kTooMany, &frame.head);
-        if (!thread_.hold_to_wait()) return refuse(kNoThread, &frame.head);
+        if (!count(plan->client_connections)) return reject(kTooMany, &frame.head);
+        if (!thread_.hold_to_wait()) return reject(kNoThread, &frame.head);
         return serve_web_socket(input, frame, *plan);
     }
     const auto verdict = admit(frame.head);
-    if (const auto* refusal = std::get_if<Response>(&verdict)) return answer_unread(input, frame.framing, *refusal);
+    if (const auto* rejection = std::get_if<Response>(&verdict)) return answer_unread(input, frame.framing, *rejection);
     const auto& plan = std::get<BodyPlan>(verdict);
-    if (!count(plan.client_connections)) return refuse(kTooMany, &frame.head);
+    if (!count(plan.client_connections)) return reject(kTooMany, &frame.head);
     const bool body_is_here = !frame.framing.chunked && frame.framing.length.value_or(0) <= input.size();
-    if ((plan.takes_long || !body_is_here) && !thread_.hold_to_wait()) return refuse(kNoThread, &frame.head);
+    if ((plan.takes_long || !body_is_here) && !thread_.hold_to_wait()) return reject(kNoThread, &frame.head);
     auto body = receive_body(input, frame, plan);
     if (std::holds_alternative<PeerGone>(body)) return After::close;
-    if (const auto* fault = std::get_if<HeadFault>(&body)) return refuse(*fault, &frame.head);
+    if (const auto* rejection = std::get_if<HeadRejection>(&body)) return reject(*rejection, &frame.head);
     return handle(frame, std::move(std::get<std::shared_ptr<PooledBuffer>>(body)), plan.admission);
 }
 
@@ -300,8 +302,8 @@ After run_request(ServerContext& context, ServingThread& thread, Connection& con
     return RequestRun(context, thread, connection).run(input, std::move(frame));
 }
 
-After refuse_request(ServerContext& context, ServingThread& thread, Connection& connection, HeadFault fault) {
-    return RequestRun(context, thread, connection).refuse(fault);
+After reject_request(ServerContext& context, ServingThread& thread, Connection& connection, HeadRejection rejection) {
+    return RequestRun(context, thread, connection).reject(rejection);
 }
 
 }  // namespace shared_tensor::http

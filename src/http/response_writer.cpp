@@ -30,12 +30,12 @@ bool is_framing(std::string_view name) {
 bool may_have_body(int status) { return status >= 200 && status != 204 && status != 304; }
 
 /// If a source fails, the head is written already, so the answer is cut off.
-WriteOutcome write_source(Wire& wire, const BodyPart& part, const WriteLimits& limits) {
+WriteOutcome write_source(Stream& stream, const BodyPart& part, const WriteLimits& limits) {
     try {
         const auto reading = part.source->read(part.offset, part.count);
         for (auto piece = reading->next(); !piece.empty(); piece = reading->next()) {
             iovec place = place_of(piece);
-            const WriteOutcome outcome = write_all(wire, {&place, 1}, limits);
+            const WriteOutcome outcome = write_all(stream, {&place, 1}, limits);
             if (outcome != WriteOutcome::done) return outcome;
         }
         return WriteOutcome::done;
@@ -71,7 +71,7 @@ std::string render_response(const Response& response, ResponseForm form) {
     return whole;
 }
 
-WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm form, const WriteLimits& limits,
+WriteOutcome write_response(Stream& stream, const Response& response, ResponseForm form, const WriteLimits& limits,
                             std::size_t& bytes_out) {
     const std::string head = render_response_head(response, form);
     std::vector<iovec> places;
@@ -79,7 +79,7 @@ WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm f
     places.push_back(place_of(head));
     bytes_out += head.size();
     const bool has_body = !form.head_only && may_have_body(response.status);
-    if (!has_body) return write_all(wire, places, limits);
+    if (!has_body) return write_all(stream, places, limits);
     bytes_out += body_size(response);
     if (!response.text.empty()) places.push_back(place_of(response.text));
     for (const BodyPart& part : response.parts) {
@@ -88,12 +88,12 @@ WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm f
             places.push_back(place_of(part.bytes));
             continue;
         }
-        WriteOutcome outcome = write_all(wire, places, limits);
+        WriteOutcome outcome = write_all(stream, places, limits);
         places.clear();
-        if (outcome == WriteOutcome::done) outcome = write_source(wire, part, limits);
+        if (outcome == WriteOutcome::done) outcome = write_source(stream, part, limits);
         if (outcome != WriteOutcome::done) return outcome;
     }
-    return places.empty() ? WriteOutcome::done : write_all(wire, places, limits);
+    return places.empty() ? WriteOutcome::done : write_all(stream, places, limits);
 }
 
 }  // namespace shared_tensor::http

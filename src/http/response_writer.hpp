@@ -3,7 +3,7 @@
 #include <string>
 
 #include "http/message.hpp"
-#include "http/wire.hpp"
+#include "http/stream.hpp"
 
 namespace shared_tensor::http {
 
@@ -21,7 +21,7 @@ std::string render_response_head(const Response& response, ResponseForm form);
 std::string render_response(const Response& response, ResponseForm form);
 
 /// Writes head and body, in one system call if the socket takes them. Adds their size to `bytes_out`.
-WriteOutcome write_response(Wire& wire, const Response& response, ResponseForm form, const WriteLimits& limits,
+WriteOutcome write_response(Stream& stream, const Response& response, ResponseForm form, const WriteLimits& limits,
                             std::size_t& bytes_out);
 
 }  // namespace shared_tensor::http

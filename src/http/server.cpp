@@ -37,7 +37,7 @@ class Server::Impl final : public PollerEvents {
 public:
     Impl(const ServerOptions& options, Handler& handler)
         : context_(options, handler, most_bytes(options)),
-          pool_("st-connection", options.max_connections + ConnectionTable::kMaxRefused + options.reserved_threads,
+          pool_("st-connection", options.max_connections + ConnectionTable::kMaxRejected + options.reserved_threads,
                 kThreadIdleLimit, [this] { return std::make_unique<ConnectionServer>(context_); }) {
         check(options);
         context_.pool = &pool_;
@@ -57,7 +57,7 @@ public:
 
     void on_listener(std::size_t index) override { intake_->accept_from(index); }
     void on_ready() override;
-    SteadyTime on_tick(SteadyTime now) override { return intake_->tend(now); }
+    SteadyTime on_tick(SteadyTime now) override { return intake_->sweep(now); }
 
 private:
     ServerContext context_;
@@ -107,7 +107,7 @@ bool Server::Impl::stop(milliseconds grace) {
     ConnectionTable& table = context_.connections;
     table.wait_until_empty(std::chrono::steady_clock::now() + grace);
     for (const auto& connection : table.all())
-        connection->wire->shutdown();
+        connection->stream->shutdown();
     if (!table.wait_until_empty(std::chrono::steady_clock::now() + kHandlersEnd)) return false;
     pool_.stop();  // before the poller, which tells waiting handlers that their clients are gone
     context_.poller.stop();
@@ -118,7 +118,7 @@ ServerStats Server::Impl::stats() const {
     const Counters& counters = context_.counters;
     ServerStats stats;
     stats.accepted = counters.accepted.load(std::memory_order_relaxed);
-    stats.refused = counters.refused.load(std::memory_order_relaxed);
+    stats.rejected = counters.rejected.load(std::memory_order_relaxed);
     stats.requests = counters.requests.load(std::memory_order_relaxed);
     stats.bytes_in = counters.bytes_in.load(std::memory_order_relaxed);
     stats.bytes_out = counters.bytes_out.load(std::memory_order_relaxed);

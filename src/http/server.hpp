@@ -47,9 +47,9 @@ struct BodyPlan {
 };
 
 /// One request while the handler works on it. Lives until handle() returns.
-class Exchange {
+class ResponseStream {
 public:
-    virtual ~Exchange() = default;
+    virtual ~ResponseStream() = default;
     /// Calls `gone` once, from another thread, if the peer closes or resets the connection before the answer is
     /// complete; never after handle() has returned. Costs two system calls. `gone` must not block.
     virtual void on_client_gone(std::function<void()> gone) = 0;
@@ -85,7 +85,7 @@ public:
     virtual ~Handler() = default;
     /// The headers are complete, the body is unread. Returns how to read the body, or the answer that rejects it.
     virtual std::variant<BodyPlan, Response> admit(const RequestHead& head) = 0;
-    virtual Response handle(Request request, Exchange& exchange) = 0;
+    virtual Response handle(Request request, ResponseStream& response_stream) = 0;
     /// Called instead of admit() for a correct WebSocket handshake. Nullopt: treats it like any other request.
     virtual std::optional<WebSocketPlan> upgrade(const RequestHead& /*head*/) { return std::nullopt; }
     /// Whether a client that has just connected may be trusted before it sends a request. Must not block.
@@ -95,11 +95,11 @@ public:
     /// The answer to a request that the transport rejects (400, 408, 411, 413, 414, 417, 431, 501, 503, 505), in the
     /// protocol's form. `head` is null if the request has no correct head. start() asks once for the answers that are
     /// sent without a request.
-    virtual Response fault(int status, std::string_view reason, const RequestHead* head) = 0;
+    virtual Response rejection(int status, std::string_view reason, const RequestHead* head) = 0;
 };
 
 struct ServerStats {
-    std::uint64_t accepted = 0, refused = 0, requests = 0, bytes_in = 0, bytes_out = 0;
+    std::uint64_t accepted = 0, rejected = 0, requests = 0, bytes_in = 0, bytes_out = 0;
     std::size_t connections = 0, parked = 0, threads = 0;
 };
 

@@ -16,7 +16,7 @@
 namespace shared_tensor::http {
 
 struct Counters {
-    std::atomic<std::uint64_t> accepted{0}, refused{0}, requests{0}, bytes_in{0}, bytes_out{0};
+    std::atomic<std::uint64_t> accepted{0}, rejected{0}, requests{0}, bytes_in{0}, bytes_out{0};
 
     static void add(std::atomic<std::uint64_t>& counter, std::uint64_t amount) {
         counter.fetch_add(amount, std::memory_order_relaxed);

@@ -26,7 +26,7 @@ using Kind = TransportError::Kind;
 constexpr std::array<unsigned char, 9> kHttp11{8, 'h', 't', 't', 'p', '/', '1', '.', '1'};  // RFC 7301, section 3.1
 constexpr std::size_t kReadAhead = 64 << 10;
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+[[noreturn]] void reject(const std::string& path, const std::string& why) {
     throw std::invalid_argument(path + ": " + why);
 }
 
@@ -52,14 +52,14 @@ void check_readable(const std::string& path) {
     if (std::FILE* file = std::fopen(path.c_str(), "re")) {
         std::fclose(file);
     } else {
-        refuse(path, std::string("cannot be read: ") + std::strerror(errno));
+        reject(path, std::string("cannot be read: ") + std::strerror(errno));
     }
 }
 
 void check_mode_of_key(const std::string& path) {
     struct stat status {};
-    if (::stat(path.c_str(), &status) != 0) refuse(path, std::string("cannot be read: ") + std::strerror(errno));
-    if ((status.st_mode & 037) != 0) refuse(path, "others may read this key: chmod 600 it");
+    if (::stat(path.c_str(), &status) != 0) reject(path, std::string("cannot be read: ") + std::strerror(errno));
+    if ((status.st_mode & 037) != 0) reject(path, "others may read this key: chmod 600 it");
 }
 
 void use_identity(SSL_CTX* context, const std::string& certificate, const std::string& key) {
@@ -67,17 +67,17 @@ void use_identity(SSL_CTX* context, const std::string& certificate, const std::s
     check_mode_of_key(key);
     check_readable(key);
     if (SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1)
-        refuse(certificate, "no certificate in PEM form (" + last_error() + ")");
+        reject(certificate, "no certificate in PEM form (" + last_error() + ")");
     if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1)
-        refuse(key, "no private key in PEM form without a pass phrase, or not that of " + certificate + " (" +
+        reject(key, "no private key in PEM form without a pass phrase, or not that of " + certificate + " (" +
                         last_error() + ")");
-    if (SSL_CTX_check_private_key(context) != 1) refuse(key, "is not the key of " + certificate);
+    if (SSL_CTX_check_private_key(context) != 1) reject(key, "is not the key of " + certificate);
 }
 
 void trust(SSL_CTX* context, const std::string& authorities) {
     check_readable(authorities);
     if (SSL_CTX_load_verify_locations(context, authorities.c_str(), nullptr) != 1)
-        refuse(authorities, "holds no certificates in PEM form (" + last_error() + ")");
+        reject(authorities, "holds no certificates in PEM form (" + last_error() + ")");
 }
 
 int choose_http(SSL*, const unsigned char** chosen, unsigned char* chosen_size, const unsigned char* offered,
@@ -145,10 +145,10 @@ std::shared_ptr<const TlsServer> TlsServer::load(const TlsOptions& files) {
     return std::shared_ptr<const TlsServer>(new TlsServer(std::move(context)));
 }
 
-std::unique_ptr<Wire> TlsServer::accept(ProcessFd fd, const std::string& plain_answer) const {
+std::unique_ptr<Stream> TlsServer::accept(ProcessFd fd, const std::string& plain_answer) const {
     SslPointer ssl = make_ssl(context_.get());
     SSL_set_accept_state(ssl.get());
-    return std::make_unique<Wire>(std::move(fd), std::make_unique<TlsSession>(std::move(ssl), &plain_answer));
+    return std::make_unique<Stream>(std::move(fd), std::make_unique<TlsSession>(std::move(ssl), &plain_answer));
 }
 
 std::shared_ptr<const TlsClient> TlsClient::load(const TlsOptions& files) {
@@ -164,9 +164,9 @@ std::shared_ptr<const TlsClient> TlsClient::load(const TlsOptions& files) {
     return std::shared_ptr<const TlsClient>(new TlsClient(std::move(context)));
 }
 
-std::unique_ptr<Wire> TlsClient::connect(ProcessFd fd, const std::string& host,
-                                         std::chrono::steady_clock::time_point deadline,
-                                         const std::stop_token& stop) const {
+std::unique_ptr<Stream> TlsClient::connect(ProcessFd fd, const std::string& host,
+                                           std::chrono::steady_clock::time_point deadline,
+                                           const std::stop_token& stop) const {
     const auto begin = [&] {
         const NoFork meanwhile;
         SslPointer ssl = make_ssl(context_.get());
@@ -176,8 +176,8 @@ std::unique_ptr<Wire> TlsClient::connect(ProcessFd fd, const std::string& host,
     };
     auto made = begin();
     TlsSession& session = *made;
-    auto wire = std::make_unique<Wire>(std::move(fd), std::move(made));
-    const std::stop_callback stopped(stop, [bytes = wire.get()] { bytes->shutdown(); });
+    auto stream = std::make_unique<Stream>(std::move(fd), std::move(made));
+    const std::stop_callback stopped(stop, [bytes = stream.get()] { bytes->shutdown(); });
     const auto shake_hands = [&session] {
         const NoFork meanwhile;  // a handshake takes locks of the context, of which children have copies
         return session.shake_hands();
@@ -185,9 +185,9 @@ std::unique_ptr<Wire> TlsClient::connect(ProcessFd fd, const std::string& host,
     using Step = TlsSession::Step;
     while (true) {
         const Step step = shake_hands();
-        if (step == Step::done) return wire;
+        if (step == Step::done) return stream;
         if (step == Step::failed) fail(session, host);
-        if (wait_ready(wire->fd(), step == Step::reads ? POLLIN : POLLOUT, deadline) == 0)
+        if (wait_ready(stream->fd(), step == Step::reads ? POLLIN : POLLOUT, deadline) == 0)
             throw TransportError(Kind::timeout, false, host + " did not finish the TLS handshake in time");
     }
 }

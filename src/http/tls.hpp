@@ -7,7 +7,7 @@
 
 #include <shared_tensor/limits.hpp>
 
-#include "http/wire.hpp"
+#include "http/stream.hpp"
 #include "util/process_fd.hpp"
 
 // TLS 1.3 by OpenSSL. Files are read once, by load(). A later change of a file has no effect on existing connections.
@@ -24,13 +24,13 @@ using TlsContext = std::unique_ptr<SSL_CTX, FreeTlsContext>;
 /// The server's side. Thread safety: all methods from any thread.
 class TlsServer {
 public:
-    /// With authorities, the server asks clients for certificates and checks them (Wire::certificate()). Throws
+    /// With authorities, the server asks clients for certificates and checks them (Stream::certificate()). Throws
     /// std::invalid_argument that names the file and what is wrong with it.
     static std::shared_ptr<const TlsServer> load(const TlsOptions& files);
 
     /// The first calls of read() do the handshake. A client that speaks plain HTTP gets `plain_answer`, which must
     /// outlive the wire.
-    std::unique_ptr<Wire> accept(ProcessFd fd, const std::string& plain_answer) const;
+    std::unique_ptr<Stream> accept(ProcessFd fd, const std::string& plain_answer) const;
 
 private:
     explicit TlsServer(TlsContext context) : context_(std::move(context)) {}
@@ -46,8 +46,8 @@ public:
     /// Does the handshake with the server at `fd`. Its certificate must be valid for `host`, a name or an address.
     /// Blocks until `deadline` at most, or until `stop` is requested. Throws TransportError of kind untrusted, timeout,
     /// broken or protocol.
-    std::unique_ptr<Wire> connect(ProcessFd fd, const std::string& host, std::chrono::steady_clock::time_point deadline,
-                                  const std::stop_token& stop) const;
+    std::unique_ptr<Stream> connect(ProcessFd fd, const std::string& host,
+                                    std::chrono::steady_clock::time_point deadline, const std::stop_token& stop) const;
 
 private:
     explicit TlsClient(TlsContext context) : context_(std::move(context)) {}

@@ -75,13 +75,13 @@ int TlsSession::pipe_read(BIO* bio, char* to, int size) {
         pipe.broken = true;
         return -1;
     }
-    const WireResult got =
-        pipe.wire->receive(to, static_cast<std::size_t>(size), std::exchange(pipe.wait, Wire::Wait::none));
-    if (got.status == WireStatus::ok) return static_cast<int>(got.bytes);
-    if (got.status == WireStatus::again) BIO_set_retry_read(bio);
-    pipe.ended |= got.status == WireStatus::end;
-    pipe.broken |= got.status == WireStatus::broken;
-    return got.status == WireStatus::end ? 0 : -1;
+    const StreamResult got =
+        pipe.stream->receive(to, static_cast<std::size_t>(size), std::exchange(pipe.wait, Stream::Wait::none));
+    if (got.status == StreamStatus::ok) return static_cast<int>(got.bytes);
+    if (got.status == StreamStatus::again) BIO_set_retry_read(bio);
+    pipe.ended |= got.status == StreamStatus::end;
+    pipe.broken |= got.status == StreamStatus::broken;
+    return got.status == StreamStatus::end ? 0 : -1;
 }
 
 /// Takes all bytes: seal_some() and pipe_read() bound their number.
@@ -110,11 +110,12 @@ TlsSession::TlsSession(SslPointer ssl, const std::string* plain_answer)
     SSL_set_bio(ssl_.get(), bio, bio);
 }
 
-TlsSession::~TlsSession() { say_goodbye(); }
+TlsSession::~TlsSession() { send_close_notify(); }
 
 /// The alert close_notify: without it, the other side must assume that bytes are missing.
-void TlsSession::say_goodbye() {
-    if (failed_ || pipe_.broken || SSL_is_init_finished(ssl_.get()) != 1 || std::exchange(said_goodbye_, true)) return;
+void TlsSession::send_close_notify() {
+    if (failed_ || pipe_.broken || SSL_is_init_finished(ssl_.get()) != 1 || std::exchange(sent_close_notify_, true))
+        return;
     ERR_clear_error();
     SSL_shutdown(ssl_.get());
     send_sealed();
@@ -122,12 +123,12 @@ void TlsSession::say_goodbye() {
 
 void TlsSession::finish() {
     const std::lock_guard lock(mutex_);
-    say_goodbye();
+    send_close_notify();
 }
 
 void TlsSession::abandon() {
     const std::lock_guard lock(mutex_);
-    said_goodbye_ = true;
+    sent_close_notify_ = true;
 }
 
 bool TlsSession::holds_bytes() const {
@@ -163,10 +164,10 @@ std::optional<PeerCertificate> TlsSession::certificate() const {
 bool TlsSession::send_sealed() {
     while (pipe_.sent < pipe_.sealed.size()) {
         const iovec rest{pipe_.sealed.data() + pipe_.sent, pipe_.sealed.size() - pipe_.sent};
-        const WireResult result = pipe_.wire->send({&rest, 1});
+        const StreamResult result = pipe_.stream->send({&rest, 1});
         pipe_.sent += result.bytes;
-        pipe_.broken |= result.status == WireStatus::broken;
-        if (result.status != WireStatus::ok) return false;
+        pipe_.broken |= result.status == StreamStatus::broken;
+        if (result.status != StreamStatus::ok) return false;
     }
     pipe_.sent = 0;
     if (pipe_.sealed.capacity() > kRecord) {
@@ -224,44 +225,44 @@ std::size_t TlsSession::seal_some(std::span<const iovec> parts, std::size_t skip
     return done;
 }
 
-WireResult TlsSession::write(std::span<const iovec> parts) {
+StreamResult TlsSession::write(std::span<const iovec> parts) {
     const std::lock_guard lock(mutex_);
-    if (failed_ || said_goodbye_ || SSL_is_init_finished(ssl_.get()) != 1) return {WireStatus::broken};
-    if (!send_sealed()) return {pipe_.broken ? WireStatus::broken : WireStatus::again};
+    if (failed_ || sent_close_notify_ || SSL_is_init_finished(ssl_.get()) != 1) return {StreamStatus::broken};
+    if (!send_sealed()) return {pipe_.broken ? StreamStatus::broken : StreamStatus::again};
     std::size_t done = std::exchange(owed_, false) ? 1 : 0;
     while (done < kWrittenAtOnce) {
         const std::size_t more = seal_some(parts, done);
         done += more;
-        if (failed_) return {WireStatus::broken};
+        if (failed_) return {StreamStatus::broken};
         if (more == 0) break;
         if (send_sealed()) continue;
-        if (pipe_.broken) return {WireStatus::broken};
+        if (pipe_.broken) return {StreamStatus::broken};
         owed_ = true;
         --done;
-        return {done > 0 ? WireStatus::ok : WireStatus::again, done};
+        return {done > 0 ? StreamStatus::ok : StreamStatus::again, done};
     }
-    return {WireStatus::ok, done};
+    return {StreamStatus::ok, done};
 }
 
-WireResult TlsSession::read_status(int result) {
+StreamResult TlsSession::read_status(int result) {
     const int error = SSL_get_error(ssl_.get(), result);
-    if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return {WireStatus::again};
-    if (error == SSL_ERROR_ZERO_RETURN) return {WireStatus::end};
+    if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return {StreamStatus::again};
+    if (error == SSL_ERROR_ZERO_RETURN) return {StreamStatus::end};
     failed_ = true;
     const bool is_plain = ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST;
     if (is_plain && plain_answer_ != nullptr) {
         const iovec words{const_cast<char*>(plain_answer_->data()), plain_answer_->size()};
-        pipe_.wire->send({&words, 1});
+        pipe_.stream->send({&words, 1});
     }
-    return {pipe_.ended && !started_ ? WireStatus::end : WireStatus::broken};
+    return {pipe_.ended && !started_ ? StreamStatus::end : StreamStatus::broken};
 }
 
-WireResult TlsSession::read(void* to, std::size_t size, Wire::Wait wait) {
+StreamResult TlsSession::read(void* to, std::size_t size, Stream::Wait wait) {
     const std::lock_guard lock(mutex_);
-    if (failed_) return {WireStatus::broken};
+    if (failed_) return {StreamStatus::broken};
     pipe_.wait = wait;
     std::size_t got = 0;
-    WireResult status{WireStatus::ok};
+    StreamResult status{StreamStatus::ok};
     do {
         ERR_clear_error();
         const int some = SSL_read(ssl_.get(), static_cast<char*>(to) + got,
@@ -275,7 +276,7 @@ WireResult TlsSession::read(void* to, std::size_t size, Wire::Wait wait) {
     } while (got < size && SSL_has_pending(ssl_.get()) == 1);
     holds_ = got == size && SSL_has_pending(ssl_.get()) == 1;
     send_sealed();  // messages of the handshake, alerts, new keys
-    return got > 0 ? WireResult{WireStatus::ok, got} : status;
+    return got > 0 ? StreamResult{StreamStatus::ok, got} : status;
 }
 
 TlsSession::Step TlsSession::shake_hands() {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "http/wire.hpp"
+#include "http/stream.hpp"
 
 namespace shared_tensor::http {
 
@@ -29,11 +29,11 @@ public:
     TlsSession& operator=(const TlsSession&) = delete;
     ~TlsSession();
     /// The wire calls this once.
-    void attach(Wire& wire) { pipe_.wire = &wire; }
+    void attach(Stream& stream) { pipe_.stream = &stream; }
 
     // As in Wire:
-    WireResult read(void* to, std::size_t size, Wire::Wait wait);
-    WireResult write(std::span<const iovec> parts);
+    StreamResult read(void* to, std::size_t size, Stream::Wait wait);
+    StreamResult write(std::span<const iovec> parts);
     bool holds_bytes() const;
     bool awaits_rest() const;
     std::optional<PeerCertificate> certificate() const;
@@ -59,8 +59,8 @@ public:
 private:
     /// The BIO that OpenSSL reads from and writes to.
     struct Pipe {
-        Wire* wire = nullptr;
-        Wire::Wait wait = Wire::Wait::none;  ///< of the next read
+        Stream* stream = nullptr;
+        Stream::Wait wait = Stream::Wait::none;  ///< of the next read
         bool ended = false, broken = false;
         std::string sealed;    ///< encrypted, not sent
         std::size_t sent = 0;  ///< bytes of `sealed` that are sent
@@ -73,15 +73,15 @@ private:
     bool send_sealed();
     std::size_t seal_some(std::span<const iovec> parts, std::size_t skipped);
     bool seal(const void* from, std::size_t size);
-    WireResult read_status(int result);
-    void say_goodbye();
+    StreamResult read_status(int result);
+    void send_close_notify();
 
     mutable std::mutex mutex_;  // guards all below
     Pipe pipe_;
     SslPointer ssl_;
     const std::string* plain_answer_;
     bool owed_ = false;  // the first byte of the next write() is in `sealed` already
-    bool failed_ = false, said_goodbye_ = false, started_ = false;
+    bool failed_ = false, sent_close_notify_ = false, started_ = false;
     bool holds_ = false;  // the last read() was full, and OpenSSL has more bytes
 };
 

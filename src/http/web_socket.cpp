@@ -22,7 +22,7 @@ constexpr milliseconds kElsewhere{3};      // from the start of an inline read u
 constexpr milliseconds kClosing{3'000};    // for the peer to take all bytes and to answer our close frame
 constexpr int kMaxPongs = 1000;            // that wait for a peer which does not take them
 constexpr int kTurns = 4;                  // turns after which the next message is read inline
-constexpr milliseconds kQuickTurn{1};      // longest turn that counts: in a longer one the wake-ups cost little
+constexpr milliseconds kQuickRead{1};      // longest turn that counts: in a longer one the wake-ups cost little
 
 /// Milliseconds for poll(), rounded up.
 int poll_time(SteadyTime until, SteadyTime now) {
@@ -34,11 +34,11 @@ WebSocketEnd cut(std::string_view why) { return {CloseCode::abnormal, std::strin
 
 }  // namespace
 
-WebSocket::WebSocket(Wire& wire, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received)
-    : wire_(&wire),
+WebSocket::WebSocket(Stream& stream, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received)
+    : stream_(&stream),
       limits_(limits),
       call_(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
-      outbox_(wire, side == Side::client, [this] { call_runner(); }),
+      outbox_(stream, side == Side::client, [this] { call_runner(); }),
       inbox_(side == Side::server, limits, std::move(take), received) {}
 
 void WebSocket::call_runner() {
@@ -86,7 +86,7 @@ WebSocketEnd WebSocket::run(const Receive& receive) {
         return *look.end;
     } catch (...) {
         outbox_.drop();
-        wire_->shutdown();  // so that the peer learns of the end, even if the socket and its descriptor are kept
+        stream_->shutdown();  // so that the peer learns of the end, even if the socket and its descriptor are kept
         throw;
     }
 }
@@ -95,9 +95,9 @@ WebSocketEnd WebSocket::run(const Receive& receive) {
 WebSocket::Look WebSocket::look_at(bool readable) {
     const std::unique_lock reading(reading_, std::try_to_lock);
     if (!reading) return {};
-    if (receive_ != nullptr) step(readable || wire_->holds_bytes());
+    if (receive_ != nullptr) step(readable || stream_->holds_bytes());
     if (thrown_) std::rethrow_exception(thrown_);
-    return {end_, wire_->holds_bytes() ? real_clock().now() : next_time()};
+    return {end_, stream_->holds_bytes() ? real_clock().now() : next_time()};
 }
 
 /// Waits until there is something to read or to write, or until the time. Writes, and returns whether there is
@@ -105,11 +105,11 @@ WebSocket::Look WebSocket::look_at(bool readable) {
 bool WebSocket::wait_and_write(std::optional<SteadyTime> until) {
     waits_to_read_.store(until.has_value());
     const SteadyTime now = real_clock().now();
-    // Read after waits_to_read_ was set: either this sees the inline read, or read_here() sees the wait and calls.
+    // Read after waits_to_read_ was set: either this sees the inline read, or read_inline() sees the wait and calls.
     const SteadyTime elsewhere = elsewhere_until_.load();
     const bool reads = until && (elsewhere <= now || *until <= now);  // *until <= now: the wire holds bytes
     if (!reads) waits_to_read_.store(false);
-    std::array<pollfd, 2> wanted{{{wire_->fd(), 0, 0}, {call_.get(), POLLIN, 0}}};
+    std::array<pollfd, 2> wanted{{{stream_->fd(), 0, 0}, {call_.get(), POLLIN, 0}}};
     if (reads) wanted[0].events |= POLLIN;
     if (outbox_.state().waits_for_peer) wanted[0].events |= POLLOUT;
     if (wanted[0].events == 0) wanted[0].fd = -1;  // else poll() would report the peer's end again and again
@@ -130,16 +130,16 @@ void WebSocket::write_rest(SteadyTime until) {
     do {
         outbox_.write(true);  // unless another thread writes already
     } while (outbox_.unsent() > 0 && !outbox_.state().broken && real_clock().now() < until &&
-             wait_ready(wire_->fd(), POLLOUT, until) != 0);
+             wait_ready(stream_->fd(), POLLOUT, until) != 0);
 }
 
 // Inline reads
 
-bool WebSocket::read_here(const std::function<bool()>& came) {
+bool WebSocket::read_inline(const std::function<bool()>& came) {
     std::unique_lock reading(reading_, std::try_to_lock);
     if (!reading) {
-        stop_wanted_.store(true);  // the reader may set elsewhere_until_ after stop_reading_here() has cleared it
-        stop_reading_here();
+        stop_wanted_.store(true);  // the reader may set elsewhere_until_ after stop_inline_reads() has cleared it
+        stop_inline_reads();
         return false;
     }
     const SteadyTime begin = real_clock().now();
@@ -147,7 +147,7 @@ bool WebSocket::read_here(const std::function<bool()>& came) {
     if (waits_to_read_.exchange(false)) call_runner();  // it must not wake for bytes that are read here
     const bool done = read_until(came, begin + kHere);
     const bool asked = stop_wanted_.exchange(false);
-    const bool stops = asked || !done || receive_ == nullptr || wire_->holds_bytes();
+    const bool stops = asked || !done || receive_ == nullptr || stream_->holds_bytes();
     if (stops) elsewhere_until_.store(SteadyTime());
     reading.unlock();  // before the call, since the running thread does not read without the lock
     if (stops || elsewhere_until_.load() == SteadyTime()) call_runner();
@@ -159,26 +159,26 @@ bool WebSocket::read_until(const std::function<bool()>& came, SteadyTime until) 
         step(readable);
         if (came()) return true;
         if (receive_ == nullptr || real_clock().now() >= until) return false;
-        if (!wire_->holds_bytes() && wait_ready(wire_->fd(), POLLIN, until) == 0) return false;
+        if (!stream_->holds_bytes() && wait_ready(stream_->fd(), POLLIN, until) == 0) return false;
     }
     return false;
 }
 
-void WebSocket::stop_reading_here() {
+void WebSocket::stop_inline_reads() {
     if (elsewhere_until_.exchange(SteadyTime()) != SteadyTime()) call_runner();
 }
 
-void WebSocketTurns::before_wait(const std::function<bool()>& came) {
+void WebSocketInlineReads::before_wait(const std::function<bool()>& came) {
     if (socket_ == nullptr || came()) return;
     const std::uint64_t sent = socket_->messages_out(), received = socket_->messages_in();
     const SteadyTime now = real_clock().now();
-    const bool is_turn = sent != sent_ && received == received_ + 1 && now - waited_ < kQuickTurn;
+    const bool is_inline_read = sent != sent_ && received == received_ + 1 && now - waited_ < kQuickRead;
     sent_ = sent;
     received_ = received;
     waited_ = now;
-    turns_ = is_turn ? turns_ + 1 : 0;
-    if (turns_ < kTurns) return socket_->stop_reading_here();
-    if (!socket_->read_here(came)) turns_ = 0;
+    inline_reads_ = is_inline_read ? inline_reads_ + 1 : 0;
+    if (inline_reads_ < kTurns) return socket_->stop_inline_reads();
+    if (!socket_->read_inline(came)) inline_reads_ = 0;
 }
 
 // Receiving, and the deadlines of the peer
@@ -199,9 +199,9 @@ void WebSocket::step(bool readable) {
 /// Reads once, without waiting.
 WebSocket::MaybeEnd WebSocket::read(SteadyTime now) {
     const auto room = inbox_.room();
-    const WireResult got = wire_->read(room.data(), room.size(), Wire::Wait::none);
-    if (got.status == WireStatus::again) return std::nullopt;
-    if (got.status != WireStatus::ok) return ends_at_ ? WebSocketEnd() : cut("cut off");
+    const StreamResult got = stream_->read(room.data(), room.size(), Stream::Wait::none);
+    if (got.status == StreamStatus::again) return std::nullopt;
+    if (got.status != StreamStatus::ok) return ends_at_ ? WebSocketEnd() : cut("cut off");
     inbox_.filled(got.bytes, now);
     bytes_in_.fetch_add(got.bytes, std::memory_order_relaxed);
     heard_ = now;
@@ -272,7 +272,7 @@ WebSocket::MaybeEnd WebSocket::check_peer_takes(const WebSocketOutbox::State& ou
     }
     heard_ = std::max(heard_, out.taken);  // a peer that takes bytes is alive
     if (now < peer_takes_->deadline()) return std::nullopt;
-    wire_->abandon_unsent();
+    stream_->abandon_unsent();
     return cut(now >= out.taken + limits_.stall ? "the peer takes nothing" : "the peer takes too little");
 }
 

@@ -12,17 +12,17 @@
 #include <vector>
 
 #include "http/message.hpp"
+#include "http/stream.hpp"
 #include "http/web_socket_frame.hpp"
 #include "http/web_socket_inbox.hpp"
 #include "http/web_socket_outbox.hpp"
-#include "http/wire.hpp"
 #include "util/clock.hpp"
 #include "util/unique_fd.hpp"
 
 namespace shared_tensor::http {
 
 /// A WebSocket (RFC 6455) after its handshake. One thread runs it: it reads, unless another thread reads in
-/// read_here(), and never waits for the peer to take bytes. Any thread may send. Messages that the peer does not take
+/// read_inline(), and never waits for the peer to take bytes. Any thread may send. Messages that the peer does not take
 /// stay in memory: a caller that sends without bound has to check unsent().
 class WebSocket {
 public:
@@ -31,19 +31,19 @@ public:
     using Receive = std::function<void(WebSocketMessage)>;
     /// `received`: bytes that came after the handshake. `wire` must outlive the socket. Throws std::system_error if the
     /// process has no descriptor left.
-    WebSocket(Wire& wire, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received = {});
+    WebSocket(Stream& stream, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received = {});
 
-    /// Reads until the end, and calls `receive` for each message, here or in read_here(). Answers pings, and sends
+    /// Reads until the end, and calls `receive` for each message, here or in read_inline(). Answers pings, and sends
     /// pings. Call it once. Throws what `receive` throws.
     WebSocketEnd run(const Receive& receive);
 
     /// An inline read: a thread that expects a message soon reads instead of the running thread, and calls `receive`
     /// itself, until `came` is true, for about a millisecond. False if the message did not come, or another thread
     /// reads: then the running thread reads on. After true, the running thread reads on a few milliseconds after the
-    /// last call, or when a thread calls stop_reading_here(). Call that before waiting for this socket in another way.
-    /// Not from `receive`, which is called under the lock that read_here() takes.
-    bool read_here(const std::function<bool()>& came);
-    void stop_reading_here();
+    /// last call, or when a thread calls stop_inline_reads(). Call that before waiting for this socket in another way.
+    /// Not from `receive`, which is called under the lock that read_inline() takes.
+    bool read_inline(const std::function<bool()>& came);
+    void stop_inline_reads();
 
     // From any thread. Only send_whole() and send_from() block.
 
@@ -59,7 +59,7 @@ public:
     /// Closes after all sent messages. run() ends within a few seconds.
     void close(CloseCode code, std::string_view reason) { outbox_.close(code, reason); }
     /// Closes at once.
-    void abort() { wire_->shutdown(); }
+    void abort() { stream_->shutdown(); }
 
     std::uint64_t bytes_in() const { return bytes_in_.load(std::memory_order_relaxed); }
     std::uint64_t bytes_out() const { return outbox_.bytes_out(); }
@@ -91,7 +91,7 @@ private:
     SteadyTime next_time() const;
     WebSocketEnd close_with(WebSocketEnd end);
 
-    Wire* const wire_;
+    Stream* const stream_;
     const WebSocketLimits limits_;
     const UniqueFd call_;  // an eventfd
     WebSocketOutbox outbox_;
@@ -110,23 +110,23 @@ private:
     bool pinged_ = false;  // a ping was sent since then
     int pongs_ = 0;        // added since the first pong that is not written yet
     std::uint64_t first_pong_end_ = 0;
-    std::optional<Pace> peer_takes_{};     // while bytes wait for the peer
-    std::uint64_t paced_out_ = 0;          // bytes_out() as peer_takes_ knows it
-    std::optional<SteadyTime> ends_at_{};  // when our close frame must have been answered
+    std::optional<MinimumRate> peer_takes_{};  // while bytes wait for the peer
+    std::uint64_t paced_out_ = 0;              // bytes_out() as peer_takes_ knows it
+    std::optional<SteadyTime> ends_at_{};      // when our close frame must have been answered
 };
 
-/// Decides for a thread that waits for messages of a WebSocket whether it reads them itself (WebSocket::read_here). It
-/// does if the thread and the peer alternate: each sends one message and waits for one. Then the running thread would
-/// only be woken to wake this thread. If more messages come, the running thread reads, since that can happen while this
-/// thread works, and since other threads may wait for them. Thread safety: one thread at a time.
-class WebSocketTurns {
+/// Decides for a thread that waits for messages of a WebSocket whether it reads them itself (WebSocket::read_inline).
+/// It does if the thread and the peer alternate: each sends one message and waits for one. Then the running thread
+/// would only be woken to wake this thread. If more messages come, the running thread reads, since that can happen
+/// while this thread works, and since other threads may wait for them. Thread safety: one thread at a time.
+class WebSocketInlineReads {
 public:
     /// Null: never reads inline.
-    explicit WebSocketTurns(std::shared_ptr<WebSocket> socket) : socket_(std::move(socket)) {}
-    WebSocketTurns(const WebSocketTurns&) = delete;
-    WebSocketTurns& operator=(const WebSocketTurns&) = delete;
-    ~WebSocketTurns() {
-        if (socket_ != nullptr) socket_->stop_reading_here();
+    explicit WebSocketInlineReads(std::shared_ptr<WebSocket> socket) : socket_(std::move(socket)) {}
+    WebSocketInlineReads(const WebSocketInlineReads&) = delete;
+    WebSocketInlineReads& operator=(const WebSocketInlineReads&) = delete;
+    ~WebSocketInlineReads() {
+        if (socket_ != nullptr) socket_->stop_inline_reads();
     }
 
     /// Call this before the thread blocks until `came` is true. May read the message inline. Returns within a few
@@ -135,7 +135,7 @@ public:
 
 private:
     const std::shared_ptr<WebSocket> socket_;
-    int turns_ = 0;  // in a row
+    int inline_reads_ = 0;  // in a row
     // At the last call: messages of the socket, and the time.
     std::uint64_t sent_ = 0, received_ = 0;
     SteadyTime waited_{};

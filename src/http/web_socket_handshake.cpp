@@ -43,7 +43,7 @@ void check_answer(const Headers& headers, const std::string& key) {
 }
 
 struct Connected {
-    std::unique_ptr<Wire> wire;
+    std::unique_ptr<Stream> stream;
     WebSocket socket;
 };
 
@@ -53,7 +53,7 @@ bool asks_for_web_socket(const RequestHead& head) {
     return head.method == "GET" && field_has(head.headers, "Upgrade", "websocket");
 }
 
-std::string_view fault_of_handshake(const RequestHead& head) {
+std::string_view rejection_of_handshake(const RequestHead& head) {
     if (!asks_for_web_socket(head)) return "ask with GET and Upgrade: websocket";
     if (!field_has(head.headers, "Connection", "upgrade"))
         return "a WebSocket is asked for with Connection: Upgrade too";
@@ -94,16 +94,16 @@ std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(cons
     ClientConnection connection(connect_to(endpoint, connected_by, request.stop), endpoint.authority(), kMaxRejection);
     ClientResponse response = [&] {
         const std::stop_callback stops(request.stop, [&] { connection.shutdown(); });
-        return connection.exchange(request, buffers);
+        return connection.send(request, buffers);
     }();
     if (response.status != 101) return response;
     check_answer(response.headers, key);
-    auto [wire, received] = connection.take_upgraded();
-    wire->set_linger(std::chrono::microseconds(0));
-    Wire& bytes = *wire;
+    auto [stream, received] = connection.take_upgraded();
+    stream->set_linger(std::chrono::microseconds(0));
+    Stream& bytes = *stream;
     const auto take = [&buffers](std::size_t size) { return buffers.take(size); };
     const std::shared_ptr<Connected> connected(
-        new Connected{std::move(wire), WebSocket(bytes, WebSocket::Side::client, limits, take, received)});
+        new Connected{std::move(stream), WebSocket(bytes, WebSocket::Side::client, limits, take, received)});
     return std::shared_ptr<WebSocket>(connected, &connected->socket);
 }
 

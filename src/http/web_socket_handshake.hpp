@@ -16,7 +16,7 @@ namespace shared_tensor::http {
 /// Whether a request asks for the protocol "websocket". The rest of the handshake may be wrong.
 bool asks_for_web_socket(const RequestHead& head);
 /// What is wrong with a handshake; empty if it is correct.
-std::string_view fault_of_handshake(const RequestHead& head);
+std::string_view rejection_of_handshake(const RequestHead& head);
 
 /// The value of Sec-WebSocket-Accept for a Sec-WebSocket-Key.
 std::string accept_key(std::string_view key);

@@ -39,7 +39,7 @@ WebSocketInbox::Found WebSocketInbox::next() {
     while (true) {
         if (!frame_) {
             const auto scanned = scan_frame(input_.view());
-            if (const auto* fault = std::get_if<std::string_view>(&scanned)) return protocol_error(*fault);
+            if (const auto* rejection = std::get_if<std::string_view>(&scanned)) return protocol_error(*rejection);
             const auto* found = std::get_if<ScannedFrame>(&scanned);
             if (found == nullptr) return {};
             const FrameHead& head = found->head;
@@ -52,7 +52,7 @@ WebSocketInbox::Found WebSocketInbox::next() {
                 return control;
             }
             input_.consume(found->bytes);
-            if (auto fault = begin(head)) return std::move(*fault);
+            if (auto rejection = begin(head)) return std::move(*rejection);
         }
         const auto rest = rest_of_frame();
         if (const std::size_t here = std::min(rest.size(), input_.size()); here > 0) {
@@ -62,13 +62,13 @@ WebSocketInbox::Found WebSocketInbox::next() {
         }
         if (frame_done_ < frame_->size) return {};
         if (!std::exchange(frame_, std::nullopt)->last) continue;
-        pace_.reset();
+        rate_.reset();
         return WebSocketMessage{std::exchange(type_, std::nullopt) == FrameType::binary, std::move(message_)};
     }
 }
 
 /// Begins a data frame and takes memory for its payload.
-WebSocketInbox::Fault WebSocketInbox::begin(const FrameHead& head) {
+WebSocketInbox::Rejection WebSocketInbox::begin(const FrameHead& head) {
     const bool continues = head.type == FrameType::continuation;
     if (continues != type_.has_value()) return protocol_error("a fragment is out of its place");
     if (!continues) type_ = head.type;
@@ -84,7 +84,7 @@ WebSocketInbox::Fault WebSocketInbox::begin(const FrameHead& head) {
         message_ = std::move(larger);
     }
     message_->resize(size);
-    if (!pace_) pace_.emplace(real_clock().now(), limits_.stall, limits_.min_bytes_per_second);
+    if (!rate_) rate_.emplace(real_clock().now(), limits_.stall, limits_.min_bytes_per_second);
     frame_ = head;
     frame_done_ = 0;
     return std::nullopt;
@@ -108,7 +108,7 @@ std::span<std::byte> WebSocketInbox::rest_of_frame() const {
 void WebSocketInbox::frame_filled(std::size_t bytes, SteadyTime now) {
     if (frame_->mask) apply_mask(rest_of_frame().subspan(0, bytes), *frame_->mask, frame_done_);
     frame_done_ += bytes;
-    pace_->moved(bytes, now);
+    rate_->moved(bytes, now);
 }
 
 }  // namespace shared_tensor::http

@@ -12,8 +12,8 @@
 
 #include "http/input_buffer.hpp"
 #include "http/message.hpp"
+#include "http/stream.hpp"
 #include "http/web_socket_frame.hpp"
-#include "http/wire.hpp"
 #include "util/clock.hpp"
 
 namespace shared_tensor::http {
@@ -64,11 +64,11 @@ public:
     /// Whether next() has used all received bytes.
     bool is_empty() const { return input_.empty(); }
     /// When more of the current message must have arrived; none if no message has begun.
-    std::optional<SteadyTime> deadline() const { return pace_ ? std::optional(pace_->deadline()) : std::nullopt; }
+    std::optional<SteadyTime> deadline() const { return rate_ ? std::optional(rate_->deadline()) : std::nullopt; }
 
 private:
-    using Fault = std::optional<WebSocketEnd>;
-    Fault begin(const FrameHead& head);
+    using Rejection = std::optional<WebSocketEnd>;
+    Rejection begin(const FrameHead& head);
     std::shared_ptr<PooledBuffer> take(std::size_t bytes) const;
     std::span<std::byte> rest_of_frame() const;
     void frame_filled(std::size_t bytes, SteadyTime now);
@@ -81,7 +81,7 @@ private:
     std::uint64_t frame_done_ = 0;    // bytes of its payload
     std::optional<FrameType> type_;   // of the current message
     std::shared_ptr<PooledBuffer> message_;
-    std::optional<Pace> pace_;  // of the current message
+    std::optional<MinimumRate> rate_;  // of the current message
 };
 
 }  // namespace shared_tensor::http

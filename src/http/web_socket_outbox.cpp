@@ -43,8 +43,8 @@ BodyPart text_part(std::string text) {
     return {std::as_bytes(std::span(*kept)), kept};
 }
 
-WebSocketOutbox::WebSocketOutbox(Wire& wire, bool masks, std::function<void()> call_runner)
-    : wire_(&wire), masks_(masks), call_runner_(std::move(call_runner)), scratch_(masks ? kScratchBytes : 0) {}
+WebSocketOutbox::WebSocketOutbox(Stream& stream, bool masks, std::function<void()> call_runner)
+    : stream_(&stream), masks_(masks), call_runner_(std::move(call_runner)), scratch_(masks ? kScratchBytes : 0) {}
 
 std::list<WebSocketOutbox::Piece> WebSocketOutbox::frame(FrameType type, std::vector<BodyPart> parts) const {
     FrameHead head{type, true};
@@ -138,7 +138,7 @@ void WebSocketOutbox::write(bool room) {
 /// Called by the thread that has set `writing`.
 void WebSocketOutbox::write_out() {
     Batch batch;
-    WireResult result{WireStatus::ok};
+    StreamResult result{StreamStatus::ok};
     while (true) {
         const Step step = queue_.with([&](Queue& queue) { return advance(queue, result, batch); });
         if (result.bytes > 0 || step == Step::over) queue_.notify_all();
@@ -151,7 +151,7 @@ void WebSocketOutbox::write_out() {
 }
 
 /// The step after a write: removes the written bytes from the queue, and puts the next pieces into `batch`.
-WebSocketOutbox::Step WebSocketOutbox::advance(Queue& queue, const WireResult& result, Batch& batch) {
+WebSocketOutbox::Step WebSocketOutbox::advance(Queue& queue, const StreamResult& result, Batch& batch) {
     if (result.bytes > 0) queue.taken = real_clock().now();
     for (std::size_t left = result.bytes; left > 0;) {
         Piece& piece = queue.pieces.front();
@@ -161,11 +161,11 @@ WebSocketOutbox::Step WebSocketOutbox::advance(Queue& queue, const WireResult& r
         if (piece.done < piece.part.bytes.size()) break;
         batch.done.splice(batch.done.end(), queue.pieces, queue.pieces.begin());
     }
-    if (queue.step == Step::ending || result.status == WireStatus::broken) {
+    if (queue.step == Step::ending || result.status == StreamStatus::broken) {
         batch.done.splice(batch.done.end(), queue.pieces);
         return queue.step = Step::over;
     }
-    if (result.status == WireStatus::again) return queue.step = Step::full;
+    if (result.status == StreamStatus::again) return queue.step = Step::full;
     if (queue.pieces.empty()) return queue.step = Step::idle;
     batch.size = 0;
     for (const Piece& piece : queue.pieces) {
@@ -175,15 +175,15 @@ WebSocketOutbox::Step WebSocketOutbox::advance(Queue& queue, const WireResult& r
     return queue.step;
 }
 
-WireResult WebSocketOutbox::write_some(std::span<const Piece* const> pieces) {
+StreamResult WebSocketOutbox::write_some(std::span<const Piece* const> pieces) {
     if (masks_) return write_masked(pieces);
     std::array<iovec, kAtOnce> places;
     for (std::size_t i = 0; i < pieces.size(); ++i)
         places[i] = place_of(pieces[i]->part.bytes.subspan(pieces[i]->done));
-    return wire_->write({places.data(), pieces.size()});
+    return stream_->write({places.data(), pieces.size()});
 }
 
-WireResult WebSocketOutbox::write_masked(std::span<const Piece* const> pieces) {
+StreamResult WebSocketOutbox::write_masked(std::span<const Piece* const> pieces) {
     std::size_t used = 0;
     for (const Piece* piece : pieces) {
         const auto left = piece->part.bytes.subspan(piece->done);
@@ -193,7 +193,7 @@ WireResult WebSocketOutbox::write_masked(std::span<const Piece* const> pieces) {
         used += size;
     }
     const iovec place{scratch_.data(), used};
-    return wire_->write({&place, 1});
+    return stream_->write({&place, 1});
 }
 
 }  // namespace shared_tensor::http

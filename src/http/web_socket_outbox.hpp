@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "http/message.hpp"
+#include "http/stream.hpp"
 #include "http/web_socket_frame.hpp"
-#include "http/wire.hpp"
 #include "util/clock.hpp"
 #include "util/guarded.hpp"
 
@@ -29,7 +29,7 @@ BodyPart text_part(std::string text);
 class WebSocketOutbox {
 public:
     /// `masks`: clients have to mask. `call_runner` makes the running thread call write() soon; from any thread.
-    WebSocketOutbox(Wire& wire, bool masks, std::function<void()> call_runner);
+    WebSocketOutbox(Stream& stream, bool masks, std::function<void()> call_runner);
 
     /// Adds a message or a control frame. Returns its end, counted in all added bytes. Nullopt after close(), and once
     /// the connection is broken.
@@ -91,11 +91,11 @@ private:
     std::list<Piece> frame(FrameType type, std::vector<BodyPart> parts) const;
     std::uint64_t append(Queue& queue, std::list<Piece> frame);
     void write_out();
-    static Step advance(Queue& queue, const WireResult& result, Batch& batch);
-    WireResult write_some(std::span<const Piece* const> pieces);
-    WireResult write_masked(std::span<const Piece* const> pieces);
+    static Step advance(Queue& queue, const StreamResult& result, Batch& batch);
+    StreamResult write_some(std::span<const Piece* const> pieces);
+    StreamResult write_masked(std::span<const Piece* const> pieces);
 
-    Wire* const wire_;
+    Stream* const stream_;
     const bool masks_;
     const std::function<void()> call_runner_;
     Guarded<Queue> queue_;

@@ -46,7 +46,7 @@ bool JsonLexer::at_end() {
 }
 
 bool JsonLexer::word(std::string_view expected) {
-    if (!rest_.starts_with(expected)) return refuse_syntax("expected a value");
+    if (!rest_.starts_with(expected)) return reject_syntax("expected a value");
     rest_.remove_prefix(expected.size());
     return true;
 }
@@ -57,10 +57,10 @@ bool JsonLexer::string(std::string& out) {
         const auto size = unescaped_prefix(rest_);
         out.append(rest_.data(), size);
         rest_.remove_prefix(size);
-        if (rest_.empty()) return refuse_syntax("the text ends within a string");
+        if (rest_.empty()) return reject_syntax("the text ends within a string");
         const auto stop = static_cast<unsigned char>(rest_[0]);
-        if (stop >= 0x80) return refuse_syntax("invalid UTF-8");
-        if (stop < 0x20) return refuse_syntax("a control character in a string must be escaped");
+        if (stop >= 0x80) return reject_syntax("invalid UTF-8");
+        if (stop < 0x20) return reject_syntax("a control character in a string must be escaped");
         if (stop == '"') {
             rest_.remove_prefix(1);
             return true;
@@ -75,7 +75,7 @@ bool JsonLexer::escape(std::string& out) {
     const char letter = rest_.size() > 1 ? rest_[1] : '\0';
     if (letter == 'u') return unicode_escape(out);
     const auto index = kLetters.find(letter);
-    if (index == std::string_view::npos) return refuse_syntax("an unknown escape in a string");
+    if (index == std::string_view::npos) return reject_syntax("an unknown escape in a string");
     out += kMeanings[index];
     rest_.remove_prefix(2);
     return true;
@@ -83,10 +83,10 @@ bool JsonLexer::escape(std::string& out) {
 
 bool JsonLexer::unicode_escape(std::string& out) {
     auto code_point = hex4();
-    if (!code_point) return refuse_syntax("\\u needs four hexadecimal digits");
+    if (!code_point) return reject_syntax("\\u needs four hexadecimal digits");
     if (*code_point >= 0xD800 && *code_point < 0xE000) {
         const auto low = *code_point < 0xDC00 ? hex4() : std::nullopt;
-        if (!low || *low < 0xDC00 || *low >= 0xE000) return refuse_syntax("a lone surrogate in a string");
+        if (!low || *low < 0xDC00 || *low >= 0xE000) return reject_syntax("a lone surrogate in a string");
         *code_point = 0x10000 + ((*code_point - 0xD800) << 10) + (*low - 0xDC00);
     }
     append_utf8(*code_point, out);
@@ -108,30 +108,30 @@ bool JsonLexer::number(Json& out) {
     const auto start = rest_;
     const bool negative = rest_.starts_with('-');
     if (!negative && !is_digit(peek()))
-        return refuse_syntax(rest_.empty() ? "the text ends too soon" : "expected a value");
+        return reject_syntax(rest_.empty() ? "the text ends too soon" : "expected a value");
     if (negative) rest_.remove_prefix(1);
     const bool leading_zero = rest_.starts_with('0');
     const auto whole = digits();
-    if (whole == 0 || (leading_zero && whole > 1)) return refuse_syntax("a malformed number");
+    if (whole == 0 || (leading_zero && whole > 1)) return reject_syntax("a malformed number");
     bool integer = true;
     if (rest_.starts_with('.')) {
         rest_.remove_prefix(1);
         integer = false;
-        if (digits() == 0) return refuse_syntax("a number needs digits after its point");
+        if (digits() == 0) return reject_syntax("a number needs digits after its point");
     }
     if (rest_.starts_with('e') || rest_.starts_with('E')) {
         rest_.remove_prefix(1);
         integer = false;
         if (rest_.starts_with('+') || rest_.starts_with('-')) rest_.remove_prefix(1);
-        if (digits() == 0) return refuse_syntax("a number needs digits in its exponent");
+        if (digits() == 0) return reject_syntax("a number needs digits in its exponent");
     }
     const auto literal = start.substr(0, start.size() - rest_.size());
     if (!integer) {
-        return convert_float(literal, out) || refuse(JsonFault::number_range, "a number does not fit in a double");
+        return convert_float(literal, out) || reject(JsonRejection::number_range, "a number does not fit in a double");
     }
     const bool fits =
         negative ? convert<Json::number_integer_t>(literal, out) : convert<Json::number_unsigned_t>(literal, out);
-    return fits || refuse(JsonFault::number_range, "an integer does not fit in 64 bits; send it as a string");
+    return fits || reject(JsonRejection::number_range, "an integer does not fit in 64 bits; send it as a string");
 }
 
 std::size_t JsonLexer::digits() {
@@ -142,9 +142,9 @@ std::size_t JsonLexer::digits() {
     return count;
 }
 
-bool JsonLexer::refuse(JsonFault fault, std::string_view reason) {
+bool JsonLexer::reject(JsonRejection rejection, std::string_view reason) {
     const auto position = text_.size() - rest_.size() + 1;
-    error_ = JsonTextError{fault, "byte " + std::to_string(position) + ": " + std::string(reason)};
+    error_ = JsonTextError{rejection, "byte " + std::to_string(position) + ": " + std::string(reason)};
     return false;
 }
 

@@ -27,11 +27,11 @@ public:
     bool string(std::string& out);
     bool number(Json& out);
 
-    bool refuse(JsonFault fault, std::string_view reason);
+    bool reject(JsonRejection rejection, std::string_view reason);
     const std::optional<JsonTextError>& error() const { return error_; }
 
 private:
-    bool refuse_syntax(std::string_view reason) { return refuse(JsonFault::syntax, reason); }
+    bool reject_syntax(std::string_view reason) { return reject(JsonRejection::syntax, reason); }
     bool escape(std::string& out);
     bool unicode_escape(std::string& out);
     std::optional<char32_t> hex4();

@@ -18,7 +18,7 @@ namespace shared_tensor::json_rpc {
 using shared_tensor::JsonLimits;
 
 /// Why a text was rejected.
-enum class JsonFault {
+enum class JsonRejection {
     syntax,         ///< not JSON by RFC 8259; also NUL bytes, invalid UTF-8, lone surrogates, text after the value
     too_large,      ///< more bytes than the limit
     too_deep,       ///< more levels of arrays and objects than the limit
@@ -27,15 +27,15 @@ enum class JsonFault {
 };
 
 struct JsonTextError {
-    JsonFault fault = JsonFault::syntax;
+    JsonRejection rejection = JsonRejection::syntax;
     /// Describes the error in printable UTF-8 of limited length. Quotes no bytes of the text, except a short duplicate
     /// key.
     std::string detail;
 };
 
-/// Parses one JSON text by RFC 8259 and rejects the cases of JsonFault. Ignores a leading byte order mark. Takes time
-/// proportional to the bytes, for rejected texts too. Checks limits before it builds the value that would exceed them.
-/// A value uses at most about 30 bytes of memory per byte of text.
+/// Parses one JSON text by RFC 8259 and rejects the cases of JsonRejection. Ignores a leading byte order mark. Takes
+/// time proportional to the bytes, for rejected texts too. Checks limits before it builds the value that would exceed
+/// them. A value uses at most about 30 bytes of memory per byte of text.
 std::variant<Json, JsonTextError> parse_json(std::string_view text, const JsonLimits& limits = {});
 
 /// Appends the value to `out` as compact JSON. The same value gives the same text on every machine and in every locale.

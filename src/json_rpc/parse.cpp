@@ -14,7 +14,7 @@ Json take(Members& members, std::string_view name) {
 }
 
 // Why the members are not a valid request; empty if they are. Other members are ignored.
-std::string_view fault_of(const Members& members) {
+std::string_view rejection_of(const Members& members) {
     if (!says_version_2(members)) return "\"jsonrpc\" must be the string \"2.0\"";
     const Json* method = find_member(members, "method");
     if (!method || !method->is_string()) return "\"method\" must be a string";
@@ -27,14 +27,14 @@ std::string_view fault_of(const Members& members) {
     return {};
 }
 
-Response refuse(Json id, std::string_view detail) { return {std::move(id), invalid_request(detail)}; }
+Response reject(Json id, std::string_view detail) { return {std::move(id), invalid_request(detail)}; }
 
 std::variant<Request, Response> read_item(Json& item) {
     auto* members = item.get_ptr<Members*>();
-    if (!members) return refuse(nullptr, "a request must be an object");
-    const auto fault = fault_of(*members);
+    if (!members) return reject(nullptr, "a request must be an object");
+    const auto rejection = rejection_of(*members);
     const Json* id = find_member(*members, "id");
-    if (!fault.empty()) return refuse(id && is_valid_id(*id) ? *id : Json(), fault);
+    if (!rejection.empty()) return reject(id && is_valid_id(*id) ? *id : Json(), rejection);
 
     Request request;
     request.method = std::move(members->find("method")->second.get_ref<std::string&>());
@@ -45,7 +45,7 @@ std::variant<Request, Response> read_item(Json& item) {
 }
 
 Response answer_to(const JsonTextError& error) {
-    if (error.fault == JsonFault::duplicate_key) return refuse(nullptr, error.detail);
+    if (error.rejection == JsonRejection::duplicate_key) return reject(nullptr, error.detail);
     return {nullptr, parse_error(error.detail)};
 }
 
@@ -64,9 +64,9 @@ std::variant<Message, Response> parse_value(Json&& value, const ParseLimits& lim
         message.items.push_back(read_item(value));
         return message;
     }
-    if (batch->empty()) return refuse(nullptr, "an empty batch asks for nothing");
+    if (batch->empty()) return reject(nullptr, "an empty batch asks for nothing");
     if (batch->size() > limits.max_batch_items) {
-        return refuse(nullptr, "the batch has " + std::to_string(batch->size()) + " items, the limit is " +
+        return reject(nullptr, "the batch has " + std::to_string(batch->size()) + " items, the limit is " +
                                    std::to_string(limits.max_batch_items) + "; send it in parts");
     }
     message.is_batch = true;

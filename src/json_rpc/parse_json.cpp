@@ -20,7 +20,7 @@ public:
         bool good = value(root);
         while (good && !open_.empty())
             good = step();
-        if (good && !lexer_.at_end()) good = refuse("something follows the value");
+        if (good && !lexer_.at_end()) good = reject("something follows the value");
         if (!good) return *lexer_.error();
         return root;
     }
@@ -49,7 +49,7 @@ private:
     bool open(Json::value_t type, Json& out) {
         if (open_.size() == max_depth_) {
             const auto reason = "nested deeper than " + std::to_string(max_depth_) + " levels";
-            return lexer_.refuse(JsonFault::too_deep, reason);
+            return lexer_.reject(JsonRejection::too_deep, reason);
         }
         out = type;
         lexer_.take(lexer_.peek());  // the bracket
@@ -65,23 +65,23 @@ private:
             return true;
         }
         if (!inner.is_empty && !lexer_.take(','))
-            return refuse(inner.items ? "expected ',' or ']'" : "expected ',' or '}'");
+            return reject(inner.items ? "expected ',' or ']'" : "expected ',' or '}'");
         inner.is_empty = false;
         return inner.items ? value(inner.items->emplace_back()) : member(*inner.members);
     }
 
     bool member(Json::object_t& members) {
-        if (lexer_.peek() != '"') return refuse("expected a key in quotes");
+        if (lexer_.peek() != '"') return reject("expected a key in quotes");
         std::string key;
         if (!lexer_.string(key)) return false;
-        if (!lexer_.take(':')) return refuse("expected ':' after a key");
+        if (!lexer_.take(':')) return reject("expected ':' after a key");
         const auto [place, added] = members.try_emplace(std::move(key));  // does not replace an existing key
         if (added) return value(place->second);
         const auto quoted = key.size() <= kLongestQuotedKey ? " \"" + key + '"' : "";
-        return lexer_.refuse(JsonFault::duplicate_key, "an object has the key" + quoted + " twice");
+        return lexer_.reject(JsonRejection::duplicate_key, "an object has the key" + quoted + " twice");
     }
 
-    bool refuse(std::string_view reason) { return lexer_.refuse(JsonFault::syntax, reason); }
+    bool reject(std::string_view reason) { return lexer_.reject(JsonRejection::syntax, reason); }
 
     JsonLexer lexer_;
     std::size_t max_depth_;
@@ -92,7 +92,7 @@ private:
 
 std::variant<Json, JsonTextError> parse_json(std::string_view text, const JsonLimits& limits) {
     if (text.size() > limits.max_bytes) {
-        return JsonTextError{JsonFault::too_large, "longer than " + std::to_string(limits.max_bytes) + " bytes"};
+        return JsonTextError{JsonRejection::too_large, "longer than " + std::to_string(limits.max_bytes) + " bytes"};
     }
     if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
     return JsonReader(text, limits.max_depth).read();

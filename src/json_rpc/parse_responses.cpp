@@ -17,7 +17,7 @@ bool fits_int(const Json& code) {
     return value >= std::numeric_limits<int>::min() && value <= std::numeric_limits<int>::max();
 }
 
-std::string_view fault_of_error(const Json& error) {
+std::string_view rejection_of_error(const Json& error) {
     const auto* members = error.get_ptr<const Members*>();
     if (!members) return "\"error\" is not an object";
     const Json* code = find_member(*members, "code");
@@ -27,14 +27,14 @@ std::string_view fault_of_error(const Json& error) {
     return {};
 }
 
-std::string_view fault_of(const Members& members) {
+std::string_view rejection_of(const Members& members) {
     if (!says_version_2(members)) return "\"jsonrpc\" is not \"2.0\"";
     const Json* id = find_member(members, "id");
     if (!id || !is_valid_id(*id)) return "\"id\" is not a string, a number or null";
     const Json* error = find_member(members, "error");
     if ((find_member(members, "result") != nullptr) == (error != nullptr))
         return "it needs either \"result\" or \"error\"";
-    return error ? fault_of_error(*error) : std::string_view{};
+    return error ? rejection_of_error(*error) : std::string_view{};
 }
 
 Error read_error(Json& error) {
@@ -45,7 +45,8 @@ Error read_error(Json& error) {
 std::variant<Response, std::string> read_response(Json& item) {
     auto* members = item.get_ptr<Members*>();
     if (!members) return "a response is not an object";
-    if (const auto fault = fault_of(*members); !fault.empty()) return "a response is malformed: " + std::string(fault);
+    if (const auto rejection = rejection_of(*members); !rejection.empty())
+        return "a response is malformed: " + std::string(rejection);
 
     Response response{std::move(members->at("id")), Json()};
     if (const auto error = members->find("error"); error != members->end()) {
@@ -75,7 +76,7 @@ std::variant<std::vector<Response>, std::string> parse_response_value(Json&& val
     responses.reserve(count);
     for (std::size_t i = 0; i < count; ++i) {
         auto response = read_response(batch ? (*batch)[i] : value);
-        if (auto* fault = std::get_if<std::string>(&response)) return std::move(*fault);
+        if (auto* rejection = std::get_if<std::string>(&response)) return std::move(*rejection);
         responses.push_back(std::get<Response>(std::move(response)));
     }
     return responses;

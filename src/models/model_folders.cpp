@@ -38,15 +38,15 @@ bool is_below(const fs::path& path, const fs::path& folder) {
 
 ModelFolders::ModelFolders(const std::vector<std::string>& folders) {
     for (const std::string& folder : folders) {
-        const auto refuse = [&](const std::string& why) {
+        const auto reject = [&](const std::string& why) {
             throw std::invalid_argument("model folder " + folder + ": " + why);
         };
         std::error_code error;
         const fs::path absolute = fs::canonical(folder, error);
-        if (error) refuse(error.message());
+        if (error) reject(error.message());
         struct stat status {};
-        if (::stat(absolute.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) refuse("not a folder");
-        if (is_anybodys(absolute)) refuse("writable by everybody: chmod o-w it");
+        if (::stat(absolute.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)) reject("not a folder");
+        if (is_anybodys(absolute)) reject("writable by everybody: chmod o-w it");
         folders_.push_back(absolute);
     }
 }

@@ -16,8 +16,8 @@ public:
 
     bool empty() const { return folders_.empty(); }
     struct Found {
-        std::string path;   ///< empty: no such file, or rejected
-        std::string fault;  ///< why the file is rejected; empty if there is no such file
+        std::string path;       ///< empty: no such file, or rejected
+        std::string rejection;  ///< why the file is rejected; empty if there is no such file
     };
     /// Finds `file`, e.g. "bottom.pt" or "v2/bottom.pt", in the first folder that has it. Files outside the folders
     /// ("..", absolute paths, links) are not found. A file is rejected if every user may write to it or to a folder on

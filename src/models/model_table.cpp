@@ -17,8 +17,8 @@ bool is_name(std::string_view name) {
     return !name.empty() && name.size() <= kMaxBytes && name.front() != '.';
 }
 
-Refusal bad_name(const std::string& name) {
-    return {Refusal::Kind::request, "name",
+Rejection bad_name(const std::string& name) {
+    return {Rejection::Kind::request, "name",
             "1 to 100 of the characters a-z A-Z 0-9 _ . -, no prefix of the daemon's own", name};
 }
 
@@ -66,8 +66,8 @@ ModelTable::Info ModelTable::info_of(const std::string& name, const Entry& entry
 ModelTable::Info ModelTable::load_argument(const std::string& argument) {
     ModelArgument parsed = parse_model_argument(argument);
     if (has(parsed.name)) throw std::invalid_argument("two models are called \"" + parsed.name + '"');
-    if (const std::string fault = fault_of_writers(parsed.path); !fault.empty())
-        throw LoadError(parsed.name, parsed.path, fault);
+    if (const std::string rejection = rejection_of_writers(parsed.path); !rejection.empty())
+        throw LoadError(parsed.name, parsed.path, rejection);
     if (is_compiled(parsed.path) && belongs_to_another(parsed.path))
         throw LoadError(parsed.name, parsed.path, "belongs to another user: its code would run as you");
     auto model = load_model(parsed.name, parsed.path, parsed.options);
@@ -76,8 +76,8 @@ ModelTable::Info ModelTable::load_argument(const std::string& argument) {
 
 std::shared_ptr<Model> ModelTable::load_model(const std::string& name, const std::string& path,
                                               const LoadOptions& options) const {
-    if (const auto fault = tensor::fault_of_placement(options.device, options.dtype); !fault.empty())
-        throw LoadError(name, path, "cannot be loaded: " + fault);
+    if (const auto rejection = tensor::rejection_of_placement(options.device, options.dtype); !rejection.empty())
+        throw LoadError(name, path, "cannot be loaded: " + rejection);
     return load_model_(name, path, options, is_open_);
 }
 
@@ -111,11 +111,11 @@ ModelTable::Info ModelTable::put(const std::string& name, Entry entry) {
 }  // frees the previous model, unless calls still use it
 
 /// Why the model cannot be loaded now; nullopt if it can.
-std::optional<Refusal> ModelTable::fault_of(const State& state, const Wanted& wanted) const {
+std::optional<Rejection> ModelTable::rejection_of(const State& state, const Wanted& wanted) const {
     const auto known = state.models.find(wanted.name);
     if (known != state.models.end() && !wanted.replace) {
-        return Refusal{Refusal::Kind::request, "name",
-                       "the name of no model yet: unload that one, or say \"replace\": true", wanted.name};
+        return Rejection{Rejection::Kind::request, "name",
+                         "the name of no model yet: unload that one, or say \"replace\": true", wanted.name};
     }
     std::size_t others = 0;
     for (const auto& [name, entry] : state.models)
@@ -125,64 +125,65 @@ std::optional<Refusal> ModelTable::fault_of(const State& state, const Wanted& wa
         others += found == state.models.end() || found->second.file.empty() ? 1 : 0;
     }
     if (others < max_models_) return std::nullopt;
-    return Refusal{Refusal::Kind::request, "name",
-                   "at most " + std::to_string(max_models_) + " models that are loaded on request: unload one",
-                   wanted.name};
+    return Rejection{Rejection::Kind::request, "name",
+                     "at most " + std::to_string(max_models_) + " models that are loaded on request: unload one",
+                     wanted.name};
 }
 
-template <class Fault>
-std::optional<Refusal> ModelTable::take_in_hand(const std::string& name, Fault fault) {
-    return state_.with([&](State& state) -> std::optional<Refusal> {
-        if (state.in_hand.contains(name)) return Refusal{Refusal::Kind::busy};
-        if (auto refusal = fault(state)) return refusal;
+template <class Check>
+std::optional<Rejection> ModelTable::take_in_hand(const std::string& name, Check check) {
+    return state_.with([&](State& state) -> std::optional<Rejection> {
+        if (state.in_hand.contains(name)) return Rejection{Rejection::Kind::busy};
+        if (auto rejection = check(state)) return rejection;
         state.in_hand.insert(name);
         return std::nullopt;
     });
 }
 
-std::variant<ModelTable::Info, Refusal> ModelTable::load(const Wanted& wanted) {
-    if (closed_.load()) return Refusal{Refusal::Kind::closed};
+std::variant<ModelTable::Info, Rejection> ModelTable::load(const Wanted& wanted) {
+    if (closed_.load()) return Rejection{Rejection::Kind::closed};
     if (!is_name(wanted.name)) return bad_name(wanted.name);
     if (is_compiled(wanted.file)) {
-        return Refusal{Refusal::Kind::request, "file",
-                       "a TorchScript file: a .pt2 holds native code, and is loaded by --model when the server starts",
-                       wanted.file};
+        return Rejection{
+            Rejection::Kind::request, "file",
+            "a TorchScript file: a .pt2 holds native code, and is loaded by --model when the server starts",
+            wanted.file};
     }
     const ModelFolders::Found found = folders_.find(wanted.file);
     if (found.path.empty()) {
-        return Refusal{Refusal::Kind::request, "file", "a file in a folder of models of this server",
-                       found.fault.empty() ? wanted.file : wanted.file + ' ' + found.fault};
+        return Rejection{Rejection::Kind::request, "file", "a file in a folder of models of this server",
+                         found.rejection.empty() ? wanted.file : wanted.file + ' ' + found.rejection};
     }
-    auto fault = take_in_hand(wanted.name, [&](const State& state) { return fault_of(state, wanted); });
-    if (fault) return std::move(*fault);
+    auto rejection = take_in_hand(wanted.name, [&](const State& state) { return rejection_of(state, wanted); });
+    if (rejection) return std::move(*rejection);
     const Hand hand(state_, wanted.name);
     return load_file(wanted, found.path);
 }
 
 /// The caller has reserved the name.
-std::variant<ModelTable::Info, Refusal> ModelTable::load_file(const Wanted& wanted, const std::string& path) {
+std::variant<ModelTable::Info, Rejection> ModelTable::load_file(const Wanted& wanted, const std::string& path) {
     try {
         auto model = load_model(wanted.name, path, wanted.options);
-        if (closed_.load()) return Refusal{Refusal::Kind::closed};
+        if (closed_.load()) return Rejection{Rejection::Kind::closed};
         return put(wanted.name, {std::move(model), wanted.file, wanted.options, clock_->wall_time()});
     } catch (const LoadError& error) {
         const bool is_file = error.kind() == LoadError::Kind::file;
-        return Refusal{is_file ? Refusal::Kind::request : Refusal::Kind::no_memory, "file",
-                       "a TorchScript file that can be shared so", wanted.file + ' ' + error.why()};
+        return Rejection{is_file ? Rejection::Kind::request : Rejection::Kind::no_memory, "file",
+                         "a TorchScript file that can be shared so", wanted.file + ' ' + error.why()};
     } catch (const service::NameTaken& error) {
-        return Refusal{Refusal::Kind::request, "name", "one whose methods are no functions yet", error.name()};
+        return Rejection{Rejection::Kind::request, "name", "one whose methods are no functions yet", error.name()};
     } catch (const std::invalid_argument&) {
         return bad_name(wanted.name);
     }
 }
 
-std::optional<Refusal> ModelTable::unload(const std::string& name) {
-    if (closed_.load()) return Refusal{Refusal::Kind::closed};
-    auto fault = take_in_hand(name, [&](const State& state) -> std::optional<Refusal> {
+std::optional<Rejection> ModelTable::unload(const std::string& name) {
+    if (closed_.load()) return Rejection{Rejection::Kind::closed};
+    auto rejection = take_in_hand(name, [&](const State& state) -> std::optional<Rejection> {
         if (state.models.contains(name)) return std::nullopt;
-        return Refusal{Refusal::Kind::request, "name", "the name of a loaded model", name};
+        return Rejection{Rejection::Kind::request, "name", "the name of a loaded model", name};
     });
-    if (fault) return fault;
+    if (rejection) return rejection;
     const Hand hand(state_, name);
     const std::shared_ptr<Model> model = find(name);
     functions_->replace(model->functions(), {});

@@ -19,7 +19,7 @@
 namespace shared_tensor::models {
 
 /// Why a request to load or unload a model was rejected, as text for the client. Contains no path.
-struct Refusal {
+struct Rejection {
     enum class Kind { request, busy, no_memory, closed };
     Kind kind = Kind::request;
     std::string parameter{}, expected{}, got{};  ///< set for Kind::request; `got` for no_memory too
@@ -58,8 +58,8 @@ public:
         LoadOptions options;
         bool replace = false;
     };
-    std::variant<Info, Refusal> load(const Wanted& wanted);
-    std::optional<Refusal> unload(const std::string& name);
+    std::variant<Info, Rejection> load(const Wanted& wanted);
+    std::optional<Rejection> unload(const std::string& name);
     /// Rejects all later loads and unloads.
     void close() { closed_.store(true); }
     /// Blocks until running loads and unloads are done; false if they still run at `deadline`.
@@ -87,11 +87,11 @@ private:
     class Hand;
 
     static Info info_of(const std::string& name, const Entry& entry);
-    std::optional<Refusal> fault_of(const State& state, const Wanted& wanted) const;
-    template <class Fault>
-    std::optional<Refusal> take_in_hand(const std::string& name, Fault fault);
+    std::optional<Rejection> rejection_of(const State& state, const Wanted& wanted) const;
+    template <class Check>
+    std::optional<Rejection> take_in_hand(const std::string& name, Check check);
     Info put(const std::string& name, Entry entry);
-    std::variant<Info, Refusal> load_file(const Wanted& wanted, const std::string& path);
+    std::variant<Info, Rejection> load_file(const Wanted& wanted, const std::string& path);
     bool has(std::string_view name) const;
     std::shared_ptr<Model> find(std::string_view name) const;
 

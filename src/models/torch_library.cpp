@@ -76,7 +76,7 @@ std::string load_from(const fs::path& folder, bool is_named) {
     if (!fs::exists(file, error)) return kNotThere;
     const std::string version = version_in(folder);
     if (!version.empty() && version != SHARED_TENSOR_TORCH_VERSION) return "is libtorch " + version;
-    if (std::string fault = fault_of_writers(file); !fault.empty()) return fault;
+    if (std::string rejection = rejection_of_writers(file); !rejection.empty()) return rejection;
     if (!is_named && belongs_to_another(file)) return "belongs to another user: name it to use it all the same";
     // RTLD_GLOBAL: libshared_tensor_torch and plugins find its symbols.
     if (::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL) != nullptr) return {};
@@ -146,9 +146,9 @@ const TorchModels& load_library(const std::string& libtorch) {
         if (!fs::exists(file, error))
             throw std::runtime_error("models need " + name + ", which is not there: install it beside this program" +
                                      ", or link the program to shared_tensor::models");
-        std::string fault = fault_of_writers(file);
-        if (belongs_to_another(file)) fault = "belongs to another user: its code would run as you";
-        if (!fault.empty()) throw std::runtime_error("models need " + name + ", which " + fault);
+        std::string rejection = rejection_of_writers(file);
+        if (belongs_to_another(file)) rejection = "belongs to another user: its code would run as you";
+        if (!rejection.empty()) throw std::runtime_error("models need " + name + ", which " + rejection);
         entry = reinterpret_cast<Entry>(::dlsym(open_library(file, libtorch), kEntry));
     }
     const TorchModels* const models = entry != nullptr ? entry() : nullptr;

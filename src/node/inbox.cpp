@@ -21,7 +21,7 @@ bool Inbox::put(NodeMessage::Content message) {
     auto shared = std::make_shared<const NodeMessage::Content>(std::move(message));
     const bool taken = state_.with([&](State& state) {
         if (!has_room(state, bytes)) {
-            ++state.refused;
+            ++state.rejected;
             return false;
         }
         state.waiting.push_back(std::move(shared));
@@ -58,8 +58,8 @@ std::size_t Inbox::size() const {
     return state_.with([](const State& state) { return state.waiting.size(); });
 }
 
-std::uint64_t Inbox::refused() const {
-    return state_.with([](const State& state) { return state.refused; });
+std::uint64_t Inbox::rejected() const {
+    return state_.with([](const State& state) { return state.rejected; });
 }
 
 }  // namespace shared_tensor::node

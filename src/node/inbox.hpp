@@ -36,12 +36,12 @@ public:
     void close();
 
     std::size_t size() const;
-    std::uint64_t refused() const;
+    std::uint64_t rejected() const;
 
 private:
     struct State {
         std::deque<std::shared_ptr<const NodeMessage::Content>> waiting;
-        std::uint64_t bytes = 0, refused = 0;
+        std::uint64_t bytes = 0, rejected = 0;
         bool closed = false;
     };
     bool has_room(const State& state, std::uint64_t bytes) const;

@@ -194,7 +194,7 @@ NodeStatistics Node::statistics() const {
     statistics.received = impl_->received;
     statistics.failed = impl_->failed;
     if (impl_->process.is_here()) {
-        statistics.refused = impl_->inbox.refused();
+        statistics.rejected = impl_->inbox.rejected();
         statistics.waiting = impl_->inbox.size();
     }
     statistics.peers = impl_->peers().size();

@@ -11,8 +11,9 @@ namespace shared_tensor::node {
 namespace {
 
 bool shares_memory(const Client& client) {
-    const auto ways = client.ways();
-    return std::any_of(ways.begin(), ways.end(), [](const WayInfo& way) { return way.name == "shm" && way.usable; });
+    const auto transports = client.transports();
+    return std::any_of(transports.begin(), transports.end(),
+                       [](const TransportInfo& transport) { return transport.name == "shm" && transport.usable; });
 }
 
 }  // namespace

@@ -72,7 +72,7 @@ Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Cl
       port_(options.port) {
     if (!loopback_ && tokens.empty() && !wants_certificates_ && !insecure_) {
         throw std::invalid_argument(
-            "refusing to listen on " + options.host +
+            "rejecting to listen on " + options.host +
             " without a token: anyone who reaches it could run functions. Give a token file (--token-file), "
             "authorities for certificates of clients (--tls-client-ca), or --insecure if the network is trusted");
     }
@@ -98,7 +98,7 @@ bool Access::use_tokens(std::vector<AccessToken> wanted) {
             std::find_if(before->begin(), before->end(), [&](const Token& old) { return is_same(old.token, token); });
         const bool is_known = known != before->end();
         if (is_known) goes_on[static_cast<std::size_t>(known - before->begin())] = true;
-        auto grant = is_known ? known->grant : std::make_shared<Grant>(token.allow);
+        auto grant = is_known ? known->grant : std::make_shared<Permissions>(token.allow);
         after->push_back({std::move(token), std::move(grant)});
     }
     tokens_.with([&](auto& held) { held = std::move(after); });
@@ -115,30 +115,30 @@ bool Access::is_allowed_origin(std::string_view origin) const {
     return std::find(origins_.begin(), origins_.end(), origin) != origins_.end();
 }
 
-std::optional<Refusal> Access::check_place(const http::RequestHead& head) const {
+std::optional<Rejection> Access::check_place(const http::RequestHead& head) const {
     if (const auto origin = head.headers.find("Origin")) {
         if (head.headers.count("Origin") != 1 || !is_allowed_origin(*origin)) {
-            return Refusal{403, "requests of web pages are refused: Origin is not among --allowed-origin"};
+            return Rejection{403, "requests of web pages are rejected: Origin is not among --allowed-origin"};
         }
     }
     if (!head.peer.unix_socket && (loopback_ || !hosts_.empty())) {
         const auto host = head.headers.find("Host");
         if (!host || head.headers.count("Host") != 1 || !host_is_ours(*host)) {
-            return Refusal{
+            return Rejection{
                 403, "Host must be 127.0.0.1, localhost or [::1] with this server's port, or one of --allowed-host"};
         }
     }
     return std::nullopt;
 }
 
-std::variant<Principal, Refusal> Access::check(const http::RequestHead& head) const {
-    if (auto refused = check_place(head)) return std::move(*refused);
+std::variant<Principal, Rejection> Access::check(const http::RequestHead& head) const {
+    if (auto rejected = check_place(head)) return std::move(*rejected);
     const auto& certificate = head.peer.certificate;
     const bool needs_certificate = wants_certificates_ && !head.peer.unix_socket;
     if (needs_certificate && !certificate)
-        return Refusal{401, "this server wants a certificate of its clients: show one in the TLS handshake"};
+        return Rejection{401, "this server wants a certificate of its clients: show one in the TLS handshake"};
     if (needs_certificate && !certificate->is_good)
-        return Refusal{403, "the client's certificate is not valid, or of no authority that this server knows"};
+        return Rejection{403, "the client's certificate is not valid, or of no authority that this server knows"};
     const auto tokens = this->tokens();
     if (!tokens->empty()) return by_token(*tokens, bearer(head.headers), "Authorization: Bearer TOKEN");
     if (!needs_certificate) return by_user(head.peer);
@@ -147,7 +147,7 @@ std::variant<Principal, Refusal> Access::check(const http::RequestHead& head) co
     return principal;
 }
 
-std::variant<Principal, Refusal> Access::check_local(uid_t uid, std::string_view token) const {
+std::variant<Principal, Rejection> Access::check_local(uid_t uid, std::string_view token) const {
     const auto tokens = this->tokens();
     if (!tokens->empty()) return by_token(*tokens, token, "session.open {\"token\": TOKEN}");
     http::Peer peer;
@@ -171,13 +171,13 @@ bool Access::host_is_ours(std::string_view host) const {
     return false;
 }
 
-std::variant<Principal, Refusal> Access::by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,
-                                                  const char* how) const {
+std::variant<Principal, Rejection> Access::by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,
+                                                    const char* how) const {
     const Token* found = nullptr;
     for (const Token& one : tokens) {  // no early exit: the time must not reveal the token
         if (secret && equal_in_constant_time(*secret, one.token.secret)) found = &one;
     }
-    if (found == nullptr) return Refusal{401, std::string("this server wants a token: send ") + how};
+    if (found == nullptr) return Rejection{401, std::string("this server wants a token: send ") + how};
     Principal principal{"token:" + found->token.name, found->token.admin, found->grant};
     principal.use = clients_.of(principal.name, false);
     return principal;
@@ -194,23 +194,23 @@ bool Access::may_connect(uid_t uid) const {
 }
 
 /// All anonymous clients have the same name, but each address has its own limits.
-Principal Access::anyone(const http::Peer& peer) const {
+Principal Access::anonymous(const http::Peer& peer) const {
     Principal principal{"anyone", false};
     principal.account = "anyone at " + peer.ip;
     principal.use = clients_.of(principal.account, false);
     return principal;
 }
 
-std::variant<Principal, Refusal> Access::by_user(const http::Peer& peer) const {
-    if (insecure_ && !loopback_ && !peer.unix_socket) return anyone(peer);
+std::variant<Principal, Rejection> Access::by_user(const http::Peer& peer) const {
+    if (insecure_ && !loopback_ && !peer.unix_socket) return anonymous(peer);
     if (is_own_user(peer)) return user(*peer.uid, true);
-    if (insecure_) return peer.uid ? user(*peer.uid, false) : anyone(peer);
+    if (insecure_) return peer.uid ? user(*peer.uid, false) : anonymous(peer);
     if (peer.uid_error != 0) {
-        return Refusal{503, std::string("the server could not ask the kernel which user is calling (") +
-                                std::strerror(peer.uid_error) +
-                                "): try again later; if it stays so, give it a token file or use a Unix socket"};
+        return Rejection{503, std::string("the server could not ask the kernel which user is calling (") +
+                                  std::strerror(peer.uid_error) +
+                                  "): try again later; if it stays so, give it a token file or use a Unix socket"};
     }
-    return Refusal{403, "this server serves its own user only; start it with a token file to let others in"};
+    return Rejection{403, "this server serves its own user only; start it with a token file to let others in"};
 }
 
 }  // namespace shared_tensor::server

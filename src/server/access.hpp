@@ -19,7 +19,7 @@
 namespace shared_tensor::server {
 
 /// The rejection of a request. It is decided before any of the request's body is read.
-struct Refusal {
+struct Rejection {
     int status;          ///< 401, 403, or 503 if the kernel could not tell the client's user
     std::string reason;  ///< for people; says what to do
 };
@@ -40,9 +40,9 @@ public:
     bool use_tokens(std::vector<AccessToken> tokens);
 
     /// The principal of an HTTP request, or its rejection.
-    std::variant<Principal, Refusal> check(const http::RequestHead& head) const;
+    std::variant<Principal, Rejection> check(const http::RequestHead& head) const;
     /// The principal of a client on the local channel, or its rejection. `token` is empty if the client sent none.
-    std::variant<Principal, Refusal> check_local(uid_t uid, std::string_view token) const;
+    std::variant<Principal, Rejection> check_local(uid_t uid, std::string_view token) const;
 
     /// Whether a process of that user may connect to the local channel. session.open then checks its token.
     bool may_connect(uid_t uid) const;
@@ -50,24 +50,24 @@ public:
     bool is_own_user(const http::Peer& peer) const { return peer.uid == own_uid_ || peer.uid == uid_t{0}; }
 
     /// Checks only Host and Origin; null if they are allowed. For CORS preflight requests, which carry no token.
-    std::optional<Refusal> check_place(const http::RequestHead& head) const;
+    std::optional<Rejection> check_place(const http::RequestHead& head) const;
     bool is_allowed_origin(std::string_view origin) const;
     bool allows_origins() const { return !origins_.empty(); }
 
 private:
     struct Token {
         AccessToken token;
-        std::shared_ptr<Grant> grant;
+        std::shared_ptr<Permissions> grant;
     };
     using Tokens = std::vector<Token>;
 
     bool host_is_ours(std::string_view host) const;
-    std::variant<Principal, Refusal> by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,
-                                              const char* how) const;
-    std::variant<Principal, Refusal> by_user(const http::Peer& peer) const;
+    std::variant<Principal, Rejection> by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,
+                                                const char* how) const;
+    std::variant<Principal, Rejection> by_user(const http::Peer& peer) const;
     std::shared_ptr<const Tokens> tokens() const;
     Principal user(uid_t uid, bool is_own) const;
-    Principal anyone(const http::Peer& peer) const;
+    Principal anonymous(const http::Peer& peer) const;
 
     Clients& clients_;
     Guarded<std::shared_ptr<const Tokens>> tokens_;

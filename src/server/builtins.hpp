@@ -12,7 +12,7 @@
 #include "server/client_watch.hpp"
 #include "server/parameters.hpp"
 #include "server/principal.hpp"
-#include "server/recipient.hpp"
+#include "server/reply_context.hpp"
 #include "service/outcome.hpp"
 
 namespace shared_tensor::server {

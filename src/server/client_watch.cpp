@@ -16,7 +16,7 @@ constexpr std::chrono::milliseconds kUnwatched{20};
 service::OutcomePointer ClientWatch::wait(const std::shared_ptr<service::Execution::Waiter>& waiter,
                                           SteadyTime deadline) {
     if (auto outcome = waiter->execution()->outcome()) return outcome;
-    exchange_->about_to_wait();
+    response_stream_->about_to_wait();
     if (!armed_) {
         if (auto outcome = waiter->wait_until(std::min(deadline, real_clock().now() + kUnwatched))) return outcome;
         arm();
@@ -55,10 +55,10 @@ void ClientWatch::arm() {
             waiting.swap(held.waiting);
             told.swap(held.told);
         });
-        if (waiting) waiting->give_up();
+        if (waiting) waiting->abandon();
         if (told) told();
     };
-    exchange_->on_client_gone(gone);
+    response_stream_->on_client_gone(gone);
     if (process_ != nullptr) watching_process_ = process_->on_ended(gone);
 }
 

@@ -15,14 +15,15 @@ class LocalClient;
 /// Lives until the request's handler has returned.
 class ClientWatch {
 public:
-    explicit ClientWatch(http::Exchange& exchange) : exchange_(&exchange), state_(std::make_shared<Guarded<State>>()) {}
+    explicit ClientWatch(http::ResponseStream& response_stream)
+        : response_stream_(&response_stream), state_(std::make_shared<Guarded<State>>()) {}
 
     /// From now on the end of `process` counts as the client's end too: a forked child may keep the connection open.
     /// Call it before anything else begins to watch.
     void watch_process(std::shared_ptr<LocalClient> process) { process_ = std::move(process); }
 
     /// Call this before the request waits or runs for long. If it returns false, answer that the server is busy.
-    bool may_take_long() { return exchange_->may_take_long(); }
+    bool may_take_long() { return response_stream_->may_take_long(); }
 
     /// Blocks until the outcome is there and returns it; null if the deadline or the client's end came first.
     service::OutcomePointer wait(const std::shared_ptr<service::Execution::Waiter>& waiter, SteadyTime deadline);
@@ -46,7 +47,7 @@ private:
     };
     void arm();
 
-    http::Exchange* exchange_;
+    http::ResponseStream* response_stream_;
     std::shared_ptr<Guarded<State>> state_;  // shared with the callbacks for the client's end
     std::shared_ptr<LocalClient> process_;
     std::shared_ptr<const void> watching_process_;

@@ -77,7 +77,7 @@ Coding known_coding(const http::Headers& headers) {
     if (!field) return Coding::none;
     const auto coding = headers.count("Content-Encoding") == 1 ? parse_coding(http::trim(*field)) : std::nullopt;
     if (coding) return *coding;
-    throw Refused{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none", *field)};
+    throw Rejected{415, json_rpc::invalid_params("Content-Encoding", "zstd, gzip or none", *field)};
 }
 
 Decoded decoded(const http::Request& request, Coding coding, std::size_t most, CompressionTotals& totals,
@@ -90,40 +90,41 @@ Decoded decoded(const http::Request& request, Coding coding, std::size_t most, C
         whole.share = shares;
         whole.bytes = decompress(coding, bytes, most, [&](std::size_t size) {
             auto share = hold(size - held);
-            if (share == nullptr) throw Refused{503, json_rpc::busy(std::chrono::seconds(1))};
+            if (share == nullptr) throw Rejected{503, json_rpc::busy(std::chrono::seconds(1))};
             shares->push_back(std::move(share));
             held = size;
         });
         totals.add({bytes.size(), whole.bytes.size(), 0, 0});
         return whole;
     } catch (const TooLong&) {
-        throw Refused{413, json_rpc::invalid_params(
-                               "Content-Encoding", "at most " + std::to_string(most) + " bytes, uncompressed", "more")};
+        throw Rejected{413,
+                       json_rpc::invalid_params("Content-Encoding",
+                                                "at most " + std::to_string(most) + " bytes, uncompressed", "more")};
     } catch (const BadCompression& error) {
-        throw Refused{400, json_rpc::invalid_params("Content-Encoding", "a body in this coding", error.what())};
+        throw Rejected{400, json_rpc::invalid_params("Content-Encoding", "a body in this coding", error.what())};
     }
 }
 
-http::Response coding_refusal(const Refused& refused) {
-    http::Response response = refusal(refused.status, refused.error);
-    const auto& data = refused.error.data;
+http::Response coding_rejection(const Rejected& rejected) {
+    http::Response response = error_response(rejected.status, rejected.error);
+    const auto& data = rejected.error.data;
     const bool is_about_coding = data.is_object() && data.value("parameter", "") == "Content-Encoding";
-    if (refused.status == 415 && is_about_coding) response.headers.add("Accept-Encoding", "zstd, gzip");
-    if (refused.status == 503) response.headers.add("Retry-After", "1");
+    if (rejected.status == 415 && is_about_coding) response.headers.add("Accept-Encoding", "zstd, gzip");
+    if (rejected.status == 503) response.headers.add("Retry-After", "1");
     return response;
 }
 
 void compress_text(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
-                   http::Response& response, http::Exchange& exchange) {
+                   http::Response& response, http::ResponseStream& response_stream) {
     if (response.text.size() + size_of(response.parts) <= kTextAtOnce) {
         compress(choice_for(head, offer), totals, response);
     } else {
-        send_compressed(head, offer, totals, response, exchange);
+        send_compressed(head, offer, totals, response, response_stream);
     }
 }
 
 bool send_compressed(const http::RequestHead& head, const CodingOffer& offer, CompressionTotals& totals,
-                     http::Response& response, http::Exchange& exchange) {
+                     http::Response& response, http::ResponseStream& response_stream) {
     const Compression how = choice_for(head, offer);
     if (!how || response.status != 200 || head.method == "HEAD") return false;
     if (!is_worth_compressing(first_of(response.parts, kProbe), how)) return false;
@@ -136,9 +137,9 @@ bool send_compressed(const http::RequestHead& head, const CodingOffer& offer, Co
     const auto send = [&](std::span<const std::byte> piece) {
         sent += piece.size();
         const http::BodyPart part{piece, nullptr};
-        return exchange.write({&part, 1});
+        return response_stream.write({&part, 1});
     };
-    bool is_whole = exchange.begin(start);
+    bool is_whole = response_stream.begin(start);
     if (is_whole) {
         Compressor compressor(how, size);
         is_whole = http::for_each_piece(parts, [&](std::span<const std::byte> piece) {

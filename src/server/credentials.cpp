@@ -38,7 +38,7 @@ Credentials::Credentials(const ServerOptions& options)
       tokens_({options.token_file}),
       tls_({options.tls.certificate, options.tls.key, options.tls.authorities}) {}
 
-bool Credentials::tend(SteadyTime now, Access& access, const UseTls& use_tls) {
+bool Credentials::sweep(SteadyTime now, Access& access, const UseTls& use_tls) {
     if (now - looked_ < kLookEvery) return false;
     looked_ = now;
     bool revoked = false;

@@ -27,7 +27,7 @@ public:
 
     using UseTls = std::function<void(std::shared_ptr<const http::TlsServer>)>;
     /// Reads changed files again; checks for changes at most once a second. Returns true if tokens were revoked.
-    bool tend(SteadyTime now, Access& access, const UseTls& use_tls);
+    bool sweep(SteadyTime now, Access& access, const UseTls& use_tls);
 
 private:
     const ServerOptions& options_;

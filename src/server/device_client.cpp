@@ -28,7 +28,7 @@ public:
     codec::TensorPointer tensor() const override { return block_->handle(); }
     /// The client's process may have the block open, and freeing an open block is undefined.
     void retire(bool process_is_gone) noexcept override {
-        if (!process_is_gone) tensor::Devices::of_process().quarantine().keep(block_, process_);
+        if (!process_is_gone) tensor::Devices::of_process().deferred_frees().keep(block_, process_);
     }
 
 private:
@@ -38,14 +38,14 @@ private:
 
 }  // namespace
 
-DeviceClient::DeviceClient(service::LeaseTable& leases, service::Lessee lessee, std::vector<std::string> devices,
-                           TellReleased tell_released)
+DeviceClient::DeviceClient(service::LeaseTable& leases, service::LeaseHolder lease_holder,
+                           std::vector<std::string> devices, TellReleased tell_released)
     : leases_(&leases),
-      lessee_(std::move(lessee)),
+      lease_holder_(std::move(lease_holder)),
       devices_(devices.begin(), devices.end()),
       tell_released_(std::move(tell_released)),
       owner_(next_owner()),
-      process_(tensor::watch_process(lessee_.pid)) {}
+      process_(tensor::watch_process(lease_holder_.pid)) {}
 
 tensor::Viability DeviceClient::viable() const {
     if (process_ == nullptr)
@@ -97,17 +97,17 @@ tensor::DevicePeer::Lent DeviceClient::lend(std::shared_ptr<const tensor::LentBl
     if (const auto can = viable(); !can) throw tensor::CannotLend(can.reason);
     const std::uint64_t bytes = block->bytes();
     const std::weak_ptr<const tensor::LentBlock> known = block;
-    auto granted = leases_->grant(lessee_, tensor::name_of(tensor::Way::cuda_ipc), bytes,
+    auto granted = leases_->grant(lease_holder_, tensor::name_of(tensor::TransportKind::cuda_ipc), bytes,
                                   std::make_unique<LeasedBlock>(std::move(block), process_));
-    if (auto* refused = std::get_if<service::LeaseTable::Refused>(&granted))
-        throw tensor::CannotLend(std::move(refused->reason));
+    if (auto* rejected = std::get_if<service::LeaseTable::Rejected>(&granted))
+        throw tensor::CannotLend(std::move(rejected->reason));
     auto lease = std::move(std::get<std::string>(granted));
     const bool alive = state_.with([&](State& state) {
         if (!state.ended) state.lent.emplace(lease, known);
         return !state.ended;
     });
     if (!alive) {  // client_ended() may have run before grant()
-        leases_->release(lessee_.client, std::span(&lease, 1), service::LeaseTable::After::retired);
+        leases_->release(lease_holder_.client, std::span(&lease, 1), service::LeaseTable::After::retired);
         throw tensor::CannotLend("the local channel is closed");
     }
     return {std::move(lease), nullptr};
@@ -124,7 +124,7 @@ void DeviceClient::closed(const std::vector<std::string>& leases) {
         }
     });
     for (const auto& block : blocks)
-        tensor::Devices::of_process().quarantine().free(block.get());
+        tensor::Devices::of_process().deferred_frees().free(block.get());
 }
 
 void DeviceClient::ended() {

@@ -22,7 +22,7 @@ public:
     /// Tells the client on its channel that the server no longer uses the tensor. Must not block.
     using TellReleased = std::function<void(const std::string& lease)>;
     /// `devices`: the UUIDs of the devices that the client sees.
-    DeviceClient(service::LeaseTable& leases, service::Lessee lessee, std::vector<std::string> devices,
+    DeviceClient(service::LeaseTable& leases, service::LeaseHolder lease_holder, std::vector<std::string> devices,
                  TellReleased tell_released);
 
     // tensor::DevicePeer
@@ -55,7 +55,7 @@ private:
     void done(const std::string& lease);
 
     service::LeaseTable* const leases_;
-    const service::Lessee lessee_;
+    const service::LeaseHolder lease_holder_;
     const std::set<std::string> devices_;
     const TellReleased tell_released_;
     const std::uint64_t owner_;

@@ -3,7 +3,7 @@
 
 #include "server/method_schema.hpp"
 #include "server/methods.hpp"
-#include "server/url_media.hpp"
+#include "server/url_transports.hpp"
 
 namespace shared_tensor::server {
 
@@ -21,7 +21,7 @@ using Clients = std::vector<std::string>;
 
 Json to_json(const LeaseInfo& info, const Clients& callers) {
     Json json{{"id", info.id},
-              {"way", info.way},
+              {"transport", info.transport},
               {"bytes", info.bytes},
               {"age_ms", info.age.count()},
               {"confirmed", info.confirmed},
@@ -34,7 +34,7 @@ Json to_json(const LeaseInfo& info, const Clients& callers) {
 
 Json lease_schema() {
     return object({{"id", "string"},
-                   {"way", "string"},
+                   {"transport", "string"},
                    {"bytes", "integer"},
                    {"age_ms", "integer"},
                    {"confirmed", "boolean"},
@@ -111,8 +111,8 @@ private:
     Clients clients_of(const BuiltinCall& call) const {
         const std::string& session = call.meta.session;
         if (!session.empty() && !parts_.sessions.touch(session, call.principal.name)) return {};
-        Clients clients{url_lessee(call.principal.name, session)};
-        if (const auto process = process_of(call)) clients.push_back(process->lessee().client);
+        Clients clients{url_lease_holder(call.principal.name, session)};
+        if (const auto process = process_of(call)) clients.push_back(process->lease_holder().client);
         return clients;
     }
     std::shared_ptr<LocalClient> process_of(const BuiltinCall& call) const {

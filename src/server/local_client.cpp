@@ -7,7 +7,7 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "util/closer.hpp"
+#include "util/background_executor.hpp"
 #include "util/log.hpp"
 
 namespace shared_tensor::server {
@@ -48,7 +48,7 @@ public:
     }
     void give_back() noexcept {
         if (mapping_->is_broken()) {
-            log::warn("memory that process ", client_->lessee_.pid,
+            log::warn("memory that process ", client_->lease_holder_.pid,
                       " lent failed (SIGBUS): its calls at that time got an error");
         }
         try {
@@ -70,15 +70,16 @@ private:
     std::atomic<bool> ended_{false};
 };
 
-LocalClient::LocalClient(LocalMemory memory, service::Lessee lessee, std::shared_ptr<DeviceClient> devices,
+LocalClient::LocalClient(LocalMemory memory, service::LeaseHolder lease_holder, std::shared_ptr<DeviceClient> devices,
                          TellFree tell_free)
     : memory_(memory),
-      lessee_(std::move(lessee)),
+      lease_holder_(std::move(lease_holder)),
       tell_free_(std::move(tell_free)),
       devices_(std::move(devices)),
-      cuda_ipc_(tensor::make_cuda_ipc_medium(*devices_, tensor::DeviceImports::copied)),
-      shm_(tensor::make_shm_medium(*this)),
-      media_({cuda_ipc_.get(), shm_.get(), &tensor::data_medium(), &tensor::base64_medium(), &tensor::body_medium()}) {}
+      cuda_ipc_(tensor::make_cuda_ipc_transport(*devices_, tensor::DeviceImports::copied)),
+      shm_(tensor::make_shm_transport(*this)),
+      transports_({cuda_ipc_.get(), shm_.get(), &tensor::data_transport(), &tensor::base64_transport(),
+                   &tensor::body_transport()}) {}
 
 tensor::Viability LocalClient::viable() const {
     return state_.with([](const State& state) { return tensor::Viability{state.ended ? kGone : ""}; });
@@ -118,7 +119,7 @@ tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const 
     // executor runs it.
     Loan* const lent = loan.get();
     std::shared_ptr<const void> owner(lent, [loan = std::move(loan)](const void*) mutable {
-        closer().post([loan = std::move(loan)] { loan->give_back(); });
+        background_executor().post([loan = std::move(loan)] { loan->give_back(); });
     });
     return {data, size, std::move(owner), [lent] { lent->end_use(); }};
 }
@@ -137,7 +138,7 @@ void LocalClient::drop_use(const std::string& segment, const std::string& mapped
 
 shm::PooledSegmentPointer LocalClient::take(std::uint64_t bytes) {
     try {
-        return memory_.pool.take_place(static_cast<std::size_t>(bytes), lessee_.principal);
+        return memory_.pool.take_place(static_cast<std::size_t>(bytes), lease_holder_.principal);
     } catch (const shm::PoolFull& full) {
         throw tensor::CannotLend(full.what());
     } catch (const std::bad_alloc&) {
@@ -151,7 +152,7 @@ shm::PooledSegmentPointer LocalClient::take(std::uint64_t bytes) {
 /// that is written there later.
 std::optional<shm::SegmentPool::Place> LocalClient::find(const void* address) const {
     auto place = memory_.pool.find(address);
-    if (place && place->segment->principal() != lessee_.principal) return std::nullopt;
+    if (place && place->segment->principal() != lease_holder_.principal) return std::nullopt;
     return place;
 }
 
@@ -163,13 +164,13 @@ tensor::ShmPeer::Lent LocalClient::lend(shm::PooledSegmentPointer segment, std::
         return !state.ended;
     });
     if (!alive) throw tensor::CannotLend(kGone);
-    auto granted = memory_.leases.grant(lessee_, tensor::name_of(tensor::Way::shm), bytes,
+    auto granted = memory_.leases.grant(lease_holder_, tensor::name_of(tensor::TransportKind::shm), bytes,
                                         std::make_unique<LeasedSegment>(std::move(segment), tensor));
-    if (auto* refused = std::get_if<service::LeaseTable::Refused>(&granted))
-        throw tensor::CannotLend(std::move(refused->reason));
+    if (auto* rejected = std::get_if<service::LeaseTable::Rejected>(&granted))
+        throw tensor::CannotLend(std::move(rejected->reason));
     auto& lease = std::get<std::string>(granted);
     if (state_.with([](const State& state) { return state.ended; })) {  // client_ended() may have run before grant()
-        memory_.leases.release(lessee_.client, std::span(&lease, 1), service::LeaseTable::After::retired);
+        memory_.leases.release(lease_holder_.client, std::span(&lease, 1), service::LeaseTable::After::retired);
         throw tensor::CannotLend(kGone);
     }
     return {std::move(lease), nullptr};

@@ -11,7 +11,7 @@
 #include "server/principal.hpp"
 #include "service/lease_table.hpp"
 #include "shm/mapping_cache.hpp"
-#include "tensor/shm_medium.hpp"
+#include "tensor/shm_transport.hpp"
 #include "util/background.hpp"
 #include "util/budget.hpp"
 #include "util/guarded.hpp"
@@ -34,7 +34,8 @@ class LocalClient final : public tensor::ShmPeer, public std::enable_shared_from
 public:
     /// Tells the client that the server no longer reads a segment that the client asked back. Must not block.
     using TellFree = std::function<void(const std::string& segment)>;
-    LocalClient(LocalMemory memory, service::Lessee lessee, std::shared_ptr<DeviceClient> devices, TellFree tell_free);
+    LocalClient(LocalMemory memory, service::LeaseHolder lease_holder, std::shared_ptr<DeviceClient> devices,
+                TellFree tell_free);
 
     // tensor::ShmPeer
     tensor::Viability viable() const override;
@@ -45,8 +46,8 @@ public:
     Lent lend(shm::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) override;
 
     /// The transports for messages of this client.
-    const tensor::Media& media() const { return media_; }
-    const service::Lessee& lessee() const { return lessee_; }
+    const tensor::Transports& transports() const { return transports_; }
+    const service::LeaseHolder& lease_holder() const { return lease_holder_; }
     DeviceClient& devices() const { return *devices_; }
     /// Watches from now on whether memory that the client offered fails (SIGBUS).
     FaultWatch watch_memory() const { return FaultWatch(faults_); }
@@ -98,11 +99,11 @@ private:
     void drop_use(const std::string& segment, const std::string& mapped_as);
 
     const LocalMemory memory_;
-    const service::Lessee lessee_;
+    const service::LeaseHolder lease_holder_;
     const TellFree tell_free_;
     const std::shared_ptr<DeviceClient> devices_;  ///< shared with the client's tensors that calls use
-    const std::unique_ptr<tensor::Medium> cuda_ipc_, shm_;
-    const tensor::Media media_;
+    const std::unique_ptr<tensor::Transport> cuda_ipc_, shm_;
+    const tensor::Transports transports_;
     const std::shared_ptr<FaultCount> faults_ = std::make_shared<FaultCount>();
     shm::MappingCache mappings_;
     Guarded<State> state_;

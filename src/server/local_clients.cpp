@@ -150,7 +150,7 @@ void LocalClients::closed(local::ChannelId channel) {
     parts_.sessions.close_channel(channel);  // also if session.open failed after it had opened the session
     if (client == nullptr) return;
     // The process may still run and read its mappings: the end of its channel does not tell.
-    const std::size_t ended = parts_.leases.client_ended(client->lessee().client, false);
+    const std::size_t ended = parts_.leases.client_ended(client->lease_holder().client, false);
     log::debug("a client of the local channel is gone, with ", ended, " leases");
 }
 
@@ -212,9 +212,9 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
             {"token", "keeps_state", "boot_id", "pid_namespace", "devices", "accept"});
     const ClientFacts facts{std::move(boot_id), std::move(pid_namespace), devices, std::move(accept), true};
     const auto checked = parts_.access.check_local(question.who.peer.uid, shown.value_or(""));
-    if (const auto* refusal = std::get_if<Refusal>(&checked)) return json_rpc::not_authorised(refusal->reason);
+    if (const auto* rejection = std::get_if<Rejection>(&checked)) return json_rpc::not_authorised(rejection->reason);
     const std::string& principal = std::get<Principal>(checked).name;
-    if (question.who.client != nullptr && question.who.client->lessee().principal != principal)
+    if (question.who.client != nullptr && question.who.client->lease_holder().principal != principal)
         return json_rpc::not_authorised("this channel belongs to another token: connect anew");
     auto place = question.who.place;
     if (const auto& use = std::get<Principal>(checked).use; place == nullptr && use != nullptr) {
@@ -252,21 +252,23 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
     return Json{{"session", *token},
                 {"epoch", parts_.epoch},
                 {"devices", std::move(own_devices)},
-                {"ways", describe_ways(parts_.way_facts(), &facts)}};
+                {"transports", describe_transports(parts_.transport_facts(), &facts)}};
 }
 
 std::shared_ptr<LocalClient> LocalClients::make_client(const Question& question, const Principal& principal,
-                                                       service::Lessee lessee, std::vector<std::string> devices) {
+                                                       service::LeaseHolder lease_holder,
+                                                       std::vector<std::string> devices) {
     const auto tell = [network = std::weak_ptr(network_), channel = question.channel](const char* method,
                                                                                       const char* list) {
         return [network, channel, method, list](const std::string& id) {
             if (const auto alive = network.lock()) alive->notify(channel, method, list, id);
         };
     };
-    auto device_client =
-        std::make_shared<DeviceClient>(parts_.leases, lessee, std::move(devices), tell("lease.release", "leases"));
-    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, offered_, principal.use}, std::move(lessee),
-                                         std::move(device_client), tell("segment.free", "segments"));
+    auto device_client = std::make_shared<DeviceClient>(parts_.leases, lease_holder, std::move(devices),
+                                                        tell("lease.release", "leases"));
+    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, offered_, principal.use},
+                                         std::move(lease_holder), std::move(device_client),
+                                         tell("segment.free", "segments"));
 }
 
 LocalClients::Answer LocalClients::get_segment(Question& question) const {
@@ -311,7 +313,7 @@ LocalClients::Answer LocalClients::recycle_segments(const Question& question) {
 LocalClients::Answer LocalClients::end_leases(const Question& question) {
     const auto [leases] = question.params<Ids>({"leases"});
     const std::vector<std::string>& ids = leases.list;
-    const std::string& client = question.who.client->lessee().client;
+    const std::string& client = question.who.client->lease_holder().client;
     using After = service::LeaseTable::After;
     const bool confirm = question.request.method == "lease.confirm";
     const After after = question.request.method == "lease.retire" ? After::retired : After::reused;

@@ -10,7 +10,7 @@
 #include "server/access.hpp"
 #include "server/local_client.hpp"
 #include "server/sessions.hpp"
-#include "server/ways.hpp"
+#include "server/transport_facts.hpp"
 
 namespace shared_tensor::server {
 
@@ -29,7 +29,7 @@ public:
         std::size_t max_offered;  ///< segments of all clients together: each takes a descriptor
         std::size_t max_channels;
         std::chrono::milliseconds open_within;  ///< time limit for session.open, from the connection on
-        std::function<WayFacts()> way_facts;
+        std::function<TransportFacts()> transport_facts;
     };
     explicit LocalClients(Parts parts);
     ~LocalClients() override;
@@ -55,7 +55,7 @@ private:
     struct Connected {
         local::Peer peer;
         std::shared_ptr<LocalClient> client;         ///< null before its first session
-        std::shared_ptr<const Grant> grant;          ///< of the client's token; null without tokens
+        std::shared_ptr<const Permissions> grant;    ///< of the client's token; null without tokens
         std::shared_ptr<const Budget::Share> place;  ///< counts against the channels of the client's principal
     };
     struct Question;
@@ -81,7 +81,7 @@ private:
     Answer end_leases(const Question& question);
     static Answer recall_leases(const Question& question);
     std::shared_ptr<LocalClient> make_client(const Question& question, const Principal& principal,
-                                             service::Lessee lessee, std::vector<std::string> devices);
+                                             service::LeaseHolder lease_holder, std::vector<std::string> devices);
 
     const Parts parts_;
     const std::shared_ptr<Network> network_;

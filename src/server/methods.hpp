@@ -9,7 +9,7 @@
 #include "server/local_clients.hpp"
 #include "server/named_tensors.hpp"
 #include "server/sessions.hpp"
-#include "server/ways.hpp"
+#include "server/transport_facts.hpp"
 #include "service/dispatcher.hpp"
 #include "service/lease_table.hpp"
 #include "service/object_table.hpp"
@@ -25,7 +25,7 @@ struct ServerMethodParts {
     service::Dispatcher& dispatcher;
     Sessions& sessions;
     std::function<json_rpc::Json()> server_info;
-    std::function<WayFacts()> way_facts;
+    std::function<TransportFacts()> transport_facts;
     const service::OpenRpc& open_rpc;
     const std::string& epoch;
 };

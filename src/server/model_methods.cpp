@@ -50,12 +50,12 @@ Json model_schema() {
                    {"file?", "string"}});
 }
 
-json_rpc::Error to_error(const models::Refusal& refusal) {
-    using Kind = models::Refusal::Kind;
-    if (refusal.kind == Kind::busy) return json_rpc::busy(kRetryAfter);  // another request loads or unloads it
-    if (refusal.kind == Kind::closed) return json_rpc::shutting_down();
-    if (refusal.kind == Kind::no_memory) return json_rpc::out_of_memory(refusal.got);
-    return json_rpc::invalid_params(refusal.parameter, refusal.expected, refusal.got);
+json_rpc::Error to_error(const models::Rejection& rejection) {
+    using Kind = models::Rejection::Kind;
+    if (rejection.kind == Kind::busy) return json_rpc::busy(kRetryAfter);  // another request loads or unloads it
+    if (rejection.kind == Kind::closed) return json_rpc::shutting_down();
+    if (rejection.kind == Kind::no_memory) return json_rpc::out_of_memory(rejection.got);
+    return json_rpc::invalid_params(rejection.parameter, rejection.expected, rejection.got);
 }
 
 void check_may_change(const BuiltinCall& call, const ModelTable& models) {
@@ -100,13 +100,14 @@ void add_model_methods(Builtins& builtins, models::ModelTable& models) {
             wanted.options.grad = grad.value_or(false);
             wanted.replace = replace.value_or(false);
             auto loaded = models.load(wanted);
-            if (const auto* refusal = std::get_if<models::Refusal>(&loaded)) throw MethodError(to_error(*refusal));
+            if (const auto* rejection = std::get_if<models::Rejection>(&loaded))
+                throw MethodError(to_error(*rejection));
             return to_json(std::get<ModelTable::Info>(loaded));
         });
     builtins.add({"model.unload", "Unloads a model. Needs an admin.", object({{"unloaded", "string"}})}, {"name"},
                  [&models](const BuiltinCall& call, const std::string& name) {
                      check_may_change(call, models);
-                     if (const auto refusal = models.unload(name)) throw MethodError(to_error(*refusal));
+                     if (const auto rejection = models.unload(name)) throw MethodError(to_error(*rejection));
                      return Json{{"unloaded", name}};
                  });
 }

@@ -146,7 +146,7 @@ NamedTensors::Placed NamedTensors::adopt(const std::string& owner, tensor::FileC
     return placed;
 }
 
-std::string NamedTensors::metadata_fault(const NamedMetadata& metadata) {
+std::string NamedTensors::metadata_rejection(const NamedMetadata& metadata) {
     constexpr std::size_t kMost = std::size_t{64} << 10;
     std::size_t bytes = 0;
     for (const auto& [key, text] : metadata)

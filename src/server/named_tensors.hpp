@@ -80,7 +80,7 @@ public:
     std::shared_ptr<const codec::Value> value(std::string_view owner, std::string_view name) const;
 
     /// Returns why `metadata` is invalid, as a text for people; empty if it is valid.
-    static std::string metadata_fault(const NamedMetadata& metadata);
+    static std::string metadata_rejection(const NamedMetadata& metadata);
 
     /// A name as a client writes it: NAME or SET/MEMBER.
     struct Address {

@@ -65,7 +65,7 @@ void reading_from(const codec::JsonSource& source, const std::function<void()>& 
     } catch (const codec::Unresolved& error) {
         throw MethodError(error.error());
     } catch (const InvalidValue& error) {
-        if (source.fault()) throw MethodError(*source.fault());
+        if (source.rejection()) throw MethodError(*source.rejection());
         throw MethodError(json_rpc::invalid_params(error.path, error.expected, error.got));
     }
 }

@@ -13,7 +13,7 @@ constexpr std::array<std::string_view, 6> kOfEverybody = {"task.", "lease.", "se
 
 }  // namespace
 
-bool Grant::allows(std::string_view method) const {
+bool Permissions::allows(std::string_view method) const {
     if (methods_.empty()) return true;
     const auto is_own = [&](std::string_view prefix) { return method.starts_with(prefix); };
     if (std::any_of(kOfEverybody.begin(), kOfEverybody.end(), is_own)) return true;
@@ -50,7 +50,7 @@ std::shared_ptr<ClientUse> Clients::of(const std::string& who, bool is_own) {
     });
 }
 
-void Clients::tend() {
+void Clients::sweep() {
     const SteadyTime before = real_clock().now() - kKept;
     clients_.with([&](auto& clients) {
         std::erase_if(clients, [&](const auto& client) {

@@ -16,10 +16,10 @@ namespace shared_tensor::server {
 
 /// The permissions of a token. All principals that the token let in share it, so that they notice when the token is
 /// revoked. Thread-safe.
-class Grant {
+class Permissions {
 public:
     /// `methods` holds names, or prefixes such as "tensor.*"; empty: all methods.
-    explicit Grant(std::vector<std::string> methods) : methods_(std::move(methods)) {}
+    explicit Permissions(std::vector<std::string> methods) : methods_(std::move(methods)) {}
     bool allows(std::string_view method) const;
     void revoke() { revoked_.store(true, std::memory_order_relaxed); }
     bool is_revoked() const { return revoked_.load(std::memory_order_relaxed); }
@@ -53,9 +53,9 @@ struct ClientUse {
 struct Principal {
     std::string name;  ///< "uid:1000", "token:NAME", "cert:NAME", "anyone" (insecure)
     bool admin = false;
-    std::shared_ptr<const Grant> grant{};  ///< permissions of its token; null: all methods, never revoked
-    std::shared_ptr<ClientUse> use{};      ///< null: without limits
-    std::string account{};                 ///< the name under which its limits are counted; empty: `name`
+    std::shared_ptr<const Permissions> grant{};  ///< permissions of its token; null: all methods, never revoked
+    std::shared_ptr<ClientUse> use{};            ///< null: without limits
+    std::string account{};                       ///< the name under which its limits are counted; empty: `name`
 
     bool may_call(std::string_view method) const { return grant == nullptr || grant->allows(method); }
     const std::string& payer() const { return account.empty() ? name : account; }
@@ -83,7 +83,7 @@ public:
     /// requests_per_second applies.
     std::shared_ptr<ClientUse> of(const std::string& who, bool is_own);
     /// Maintenance: forgets clients that have nothing in use and were not seen for 10 minutes.
-    void tend();
+    void sweep();
 
 private:
     struct Entry {

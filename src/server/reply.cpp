@@ -60,11 +60,11 @@ using json_rpc::Json;
 
 namespace {
 
-void print_value(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange, HandleGrants& grants,
+void print_value(const Json& id, const codec::Value& value, tensor::TensorTransfer& transfer, IssuedHandles& issued,
                  json_rpc::LongText& out) {
     if (value.is_plain()) return json_rpc::print_result(id, value.json, out);
-    const codec::DescribeObject describe = [&](const ObjectPointer& object) { return grants.describe(object); };
-    codec::PlaceholderPrinter placeholders(value, exchange, describe);
+    const codec::DescribeObject describe = [&](const ObjectPointer& object) { return issued.describe(object); };
+    codec::PlaceholderPrinter placeholders(value, transfer, describe);
     json_rpc::print_result(id, value.json, placeholders, out);
 }
 
@@ -75,10 +75,10 @@ void print_error(const Json& id, const Error& error, json_rpc::LongText& out) {
 }
 
 /// Prints a value. If the value cannot be printed, returns the error that is to be printed instead. Throws TextTooLong.
-std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor::TensorExchange& exchange,
-                               HandleGrants& grants, json_rpc::LongText& out) {
+std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor::TensorTransfer& transfer,
+                               IssuedHandles& issued, json_rpc::LongText& out) {
     try {
-        print_value(id, value, exchange, grants, out);
+        print_value(id, value, transfer, issued, out);
         return std::nullopt;
     } catch (const json_rpc::TextTooLong&) {
         throw;
@@ -100,18 +100,19 @@ std::optional<Error> try_print(const Json& id, const codec::Value& value, tensor
 
 }  // namespace
 
-void print_outcome(const Json& id, const service::CallOutcome& outcome, tensor::TensorExchange& exchange,
-                   HandleGrants& grants, const FaultWatch& memory, const ReplyLimits& limits, json_rpc::LongText& out) {
+void print_outcome(const Json& id, const service::CallOutcome& outcome, tensor::TensorTransfer& transfer,
+                   IssuedHandles& issued, const FaultWatch& memory, const ReplyLimits& limits,
+                   json_rpc::LongText& out) {
     if (outcome.failed()) return print_error(id, *outcome.error(), out);
     const std::size_t start = out.size(), whole_limit = out.limit();
     const bool batch_ends_first = whole_limit - start < limits.max_json_bytes;
     if (!batch_ends_first) out.set_limit(start + limits.max_json_bytes);
     std::optional<Error> error;
     try {
-        error = try_print(id, *outcome.value(), exchange, grants, out);
+        error = try_print(id, *outcome.value(), transfer, issued, out);
     } catch (const json_rpc::TextTooLong&) {
         if (batch_ends_first) {
-            grants.take_back();
+            issued.take_back();
             throw;
         }
         error = too_long(limits.max_json_bytes);
@@ -120,7 +121,7 @@ void print_outcome(const Json& id, const service::CallOutcome& outcome, tensor::
     // A plain value does not lie in that memory: the memory was checked when the value was made.
     if (!error && !outcome.value()->is_plain() && memory.failed()) error = service::memory_failed();
     if (!error) return;
-    grants.take_back();
+    issued.take_back();
     out.truncate(start);
     print_error(id, *error, out);
 }
@@ -142,11 +143,11 @@ json_rpc::Error too_many_elements(const tensor::TooManyElements& tensor) {
           "or raise the daemon's --max-reply-data-elements"}});
 }
 
-http::Response finish_reply(ReplyText json, const tensor::TensorExchange& exchange) {
+http::Response finish_reply(ReplyText json, const tensor::TensorTransfer& transfer) {
     http::Response response;
-    if (std::string ways = exchange.summary(); !ways.empty())
-        response.headers.add("Shared-Tensor-Transport", std::move(ways));
-    if (exchange.body().parts().empty()) {
+    if (std::string transports = transfer.summary(); !transports.empty())
+        response.headers.add("Shared-Tensor-Transport", std::move(transports));
+    if (transfer.body().parts().empty()) {
         response.content_type = "application/json";
         if (json.is_one_piece()) {
             response.text = json.take_whole();
@@ -157,7 +158,7 @@ http::Response finish_reply(ReplyText json, const tensor::TensorExchange& exchan
     }
     response.content_type = codec::kFrameContentType;
     response.parts = json.take_frame();
-    const auto& tensors = exchange.body().parts();
+    const auto& tensors = transfer.body().parts();
     response.parts.insert(response.parts.end(), tensors.begin(), tensors.end());
     return response;
 }
@@ -170,7 +171,7 @@ void set_status(http::Response& response, const Error& error) {
     response.headers.add("Retry-After", std::to_string((millis + 999) / 1000));
 }
 
-http::Response refusal(int status, const Error& error) {
+http::Response error_response(int status, const Error& error) {
     std::string text;
     json_rpc::print(json_rpc::Response{nullptr, error}, text);
     return http::Response::json(status, std::move(text));

@@ -14,9 +14,9 @@
 #include "json_rpc/long_text.hpp"
 #include "server/client_watch.hpp"
 #include "server/message_references.hpp"
-#include "server/recipient.hpp"
+#include "server/reply_context.hpp"
 #include "service/outcome.hpp"
-#include "tensor/exchange.hpp"
+#include "tensor/tensor_transfer.hpp"
 #include "util/memory_faults.hpp"
 
 namespace shared_tensor::server {
@@ -63,24 +63,24 @@ private:
     std::shared_ptr<Shares> shares_{};
 };
 
-/// Prints one answer. Tensors go through `exchange` by its policy; objects become handles of `grants`. If the value
+/// Prints one answer. Tensors go through `transfer` by its policy; objects become handles of `grants`. If the value
 /// cannot be printed, or memory that its tensors may lie in has failed (`memory`), prints an error that says why.
 /// Throws json_rpc::TextTooLong if the limit of `out` itself is too low.
-void print_outcome(const json_rpc::Json& id, const service::CallOutcome& outcome, tensor::TensorExchange& exchange,
-                   HandleGrants& grants, const FaultWatch& memory, const ReplyLimits& limits, json_rpc::LongText& out);
+void print_outcome(const json_rpc::Json& id, const service::CallOutcome& outcome, tensor::TensorTransfer& transfer,
+                   IssuedHandles& issued, const FaultWatch& memory, const ReplyLimits& limits, json_rpc::LongText& out);
 /// -32003 for an answer whose text is too long.
 json_rpc::Error too_long(std::size_t limit_bytes);
 /// -32003 for a tensor that cannot be written as `data`.
 json_rpc::Error too_many_elements(const tensor::TooManyElements& tensor);
 
 /// The HTTP answer around printed JSON: plain, or in frame form when tensors went by body.
-http::Response finish_reply(ReplyText json, const tensor::TensorExchange& exchange);
+http::Response finish_reply(ReplyText json, const tensor::TensorTransfer& transfer);
 
 /// An HTTP error status with `error` as its body, for failures below JSON-RPC.
-http::Response refusal(int status, const json_rpc::Error& error);
+http::Response error_response(int status, const json_rpc::Error& error);
 /// -32001 for a client that sends more requests than it may.
 json_rpc::Error too_many_requests(std::chrono::milliseconds wait);
-/// -32001 for a request that waits, if no thread can be spared (http::Exchange::may_take_long).
+/// -32001 for a request that waits, if no thread can be spared (http::ResponseStream::may_take_long).
 json_rpc::Error no_thread();
 /// Answers with `error`. The two errors that ask a client to come back (busy, shutting_down) get status 503 and
 /// Retry-After, all others status 200.

@@ -10,7 +10,7 @@
 #include "json_rpc/json_text.hpp"
 #include "server/content_coding.hpp"
 #include "server/cors.hpp"
-#include "server/refused.hpp"
+#include "server/rejected.hpp"
 #include "server/reply.hpp"
 #include "server/upload_request.hpp"
 
@@ -30,35 +30,35 @@ bool is_get_path(std::string_view path) {
 json_rpc::Error not_permitted(std::string_view reason) { return json_rpc::not_authorised(reason); }
 
 http::Response not_found() {
-    return refusal(
+    return error_response(
         404,
         json_rpc::invalid_request(
             "no such path: POST /jsonrpc, GET /ws, GET and PUT /tensors/NAME, GET /healthz /readyz /openrpc.json"));
 }
 
 http::Response wrong_method(std::string allowed) {
-    http::Response response = refusal(405, json_rpc::invalid_request("this path takes " + allowed));
+    http::Response response = error_response(405, json_rpc::invalid_request("this path takes " + allowed));
     response.headers.add("Allow", std::move(allowed));
     return response;
 }
 
 http::Response busy(std::string_view reason) {
-    http::Response response = refusal(503, json_rpc::busy(std::chrono::seconds(1), reason));
+    http::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1), reason));
     response.headers.add("Retry-After", "1");
     return response;
 }
 
 /// RFC 9110, 11.6.1: a 401 response names the authentication scheme.
-http::Response turn_away(const Refusal& refused) {
-    if (refused.status == 503) return busy(refused.reason);
-    http::Response response = refusal(refused.status, not_permitted(refused.reason));
-    if (refused.status == 401) response.headers.add("WWW-Authenticate", "Bearer");
+http::Response access_rejected(const Rejection& rejected) {
+    if (rejected.status == 503) return busy(rejected.reason);
+    http::Response response = error_response(rejected.status, not_permitted(rejected.reason));
+    if (rejected.status == 401) response.headers.add("WWW-Authenticate", "Bearer");
     return response;
 }
 
 /// RFC 6585, section 4.
 http::Response too_many(std::chrono::milliseconds wait) {
-    http::Response response = refusal(429, too_many_requests(wait));
+    http::Response response = error_response(429, too_many_requests(wait));
     response.headers.add("Retry-After", std::to_string((wait.count() + 999) / 1000));
     return response;
 }
@@ -74,13 +74,14 @@ std::string_view method_of_path(const http::RequestHead& head) {
 /// The answer to a request for a WebSocket that was not upgraded.
 http::Response not_upgraded(const http::RequestHead& head) {
     if (head.method != "GET") return wrong_method("GET");
-    const std::string_view fault = http::fault_of_handshake(head);
-    if (fault.empty()) {
-        http::Response response = refusal(503, json_rpc::busy(std::chrono::seconds(1)));
+    const std::string_view rejection = http::rejection_of_handshake(head);
+    if (rejection.empty()) {
+        http::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1)));
         response.headers.add("Retry-After", "1");
         return response;
     }
-    http::Response response = refusal(http::asks_for_web_socket(head) ? 400 : 426, json_rpc::invalid_request(fault));
+    http::Response response =
+        error_response(http::asks_for_web_socket(head) ? 400 : 426, json_rpc::invalid_request(rejection));
     response.headers.add("Upgrade", "websocket");
     return response;
 }
@@ -126,7 +127,7 @@ std::variant<http::BodyPlan, http::Response> Router::admit(const http::RequestHe
 std::variant<http::BodyPlan, http::Response> Router::plan(const http::RequestHead& head) {
     using Path = Admission::Path;
     auto checked = parts_.access.check(head);
-    if (const auto* refused = std::get_if<Refusal>(&checked)) return turn_away(*refused);
+    if (const auto* rejected = std::get_if<Rejection>(&checked)) return access_rejected(*rejected);
     const Path path = head.path == kRpcPath                ? Path::rpc
                       : is_tensor_path(head.path)          ? Path::tensor
                       : head.path == SocketEndpoint::kPath ? Path::socket
@@ -142,7 +143,7 @@ std::variant<http::BodyPlan, http::Response> Router::plan(const http::RequestHea
     if (path == Path::tensor) {
         plan.takes_long = true;
         if (head.method != "PUT") return plan;
-        if (auto rejection = parts_.uploads.refuse_head(head, who)) return std::move(*rejection);
+        if (auto rejection = parts_.uploads.reject_head(head, who)) return std::move(*rejection);
         plan.max_bytes = parts_.max_body_bytes;
         plan.binary = true;
         return plan;
@@ -151,15 +152,15 @@ std::variant<http::BodyPlan, http::Response> Router::plan(const http::RequestHea
     admission->is_frame = plan.binary = http::same_token(type, codec::kFrameContentType);
     plan.max_bytes = plan.binary ? parts_.max_body_bytes : parts_.max_json_bytes;
     if (plan.binary || is_json(type)) return plan;
-    return refusal(415,
-                   json_rpc::invalid_request("Content-Type must be application/json or application/vnd.shared-tensor"));
+    return error_response(
+        415, json_rpc::invalid_request("Content-Type must be application/json or application/vnd.shared-tensor"));
 }
 
 std::optional<http::Response> Router::reject(const http::RequestHead& head, const Admission& admission) {
     const Principal& who = admission.who;
     if (admission.path == Admission::Path::tensor) {
         if (const std::string_view method = method_of_path(head); !method.empty() && !who.may_call(method))
-            return refusal(403, not_permitted(reason_against(method)));
+            return error_response(403, not_permitted(reason_against(method)));
     }
     if (!is_about_health(head)) {
         if (const auto wait = who.use != nullptr ? who.use->requests.take() : std::nullopt) return too_many(*wait);
@@ -183,15 +184,15 @@ std::optional<http::Response> Router::reject(const http::RequestHead& head, cons
 std::optional<http::WebSocketPlan> Router::upgrade(const http::RequestHead& head) {
     if (head.path != SocketEndpoint::kPath) return std::nullopt;
     const auto checked = parts_.access.check(head);
-    if (std::holds_alternative<Refusal>(checked)) return std::nullopt;
+    if (std::holds_alternative<Rejection>(checked)) return std::nullopt;
     const Principal& who = std::get<Principal>(checked);
     return parts_.sockets.plan(head, who);
 }
 
 /// Adds the headers for web pages to the answers that streams begin themselves.
-class Router::PageExchange final : public http::Exchange {
+class Router::PageResponseStream final : public http::ResponseStream {
 public:
-    PageExchange(http::Exchange& inner, const http::RequestHead& head, const Access& access)
+    PageResponseStream(http::ResponseStream& inner, const http::RequestHead& head, const Access& access)
         : inner_(inner), head_(head), access_(access) {}
     void on_client_gone(std::function<void()> gone) override { inner_.on_client_gone(std::move(gone)); }
     bool may_take_long() override { return inner_.may_take_long(); }
@@ -204,47 +205,48 @@ public:
     bool write(std::span<const http::BodyPart> parts) override { return inner_.write(parts); }
 
 private:
-    http::Exchange& inner_;
+    http::ResponseStream& inner_;
     const http::RequestHead& head_;
     const Access& access_;
 };
 
-http::Response Router::handle(http::Request request, http::Exchange& exchange) {
-    if (!parts_.access.allows_origins()) return answer(std::move(request), exchange);
+http::Response Router::handle(http::Request request, http::ResponseStream& response_stream) {
+    if (!parts_.access.allows_origins()) return answer(std::move(request), response_stream);
     const http::RequestHead head = request.head;
-    PageExchange to_page(exchange, head, parts_.access);
+    PageResponseStream to_page(response_stream, head, parts_.access);
     http::Response response = answer(std::move(request), to_page);
     let_page_read(head, parts_.access, response);
     return response;
 }
 
-http::Response Router::answer(http::Request request, http::Exchange& exchange) const {
+http::Response Router::answer(http::Request request, http::ResponseStream& response_stream) const {
     using Path = Admission::Path;
     const auto held = std::static_pointer_cast<const Admission>(std::move(request.admission));
     const Admission& admission = *held;
     if (admission.path == Path::other) return get(request.head.path);
     if (admission.who.is_revoked())
-        return turn_away(
+        return access_rejected(
             {401, "this server requires a token, and the token of this request was revoked while the request arrived"});
-    if (admission.path == Path::tensor) return tensor(request, admission.who, exchange);
-    return rpc(std::move(request), admission, exchange);
+    if (admission.path == Path::tensor) return tensor(request, admission.who, response_stream);
+    return rpc(std::move(request), admission, response_stream);
 }
 
-http::Response Router::rpc(http::Request request, const Admission& admission, http::Exchange& exchange) const try {
+http::Response Router::rpc(http::Request request, const Admission& admission,
+                           http::ResponseStream& response_stream) const try {
     decode(request, admission);
-    http::Response response = parts_.rpc.answer(request, admission.is_frame, admission.who, exchange);
+    http::Response response = parts_.rpc.answer(request, admission.is_frame, admission.who, response_stream);
     const CodingOffer& offer = parts_.values.compression;
     const bool tells = request.head.headers.find("Shared-Tensor-Coding").has_value();
     if (tells && offer.for_tensors()) response.headers.add("Shared-Tensor-Coding", "zstd");
     if (!request.head.headers.find("Accept-Encoding")) return response;
     response.headers.add("Vary", "Accept-Encoding");
     if (response.content_type == "application/json")
-        compress_text(request.head, offer, parts_.compression, response, exchange);
+        compress_text(request.head, offer, parts_.compression, response, response_stream);
     return response;
-} catch (const Refused& refused) {
-    return coding_refusal(refused);
+} catch (const Rejected& rejected) {
+    return coding_rejection(rejected);
 } catch (const std::bad_alloc&) {
-    return refusal(503, json_rpc::out_of_memory("there is no memory for the request"));
+    return error_response(503, json_rpc::out_of_memory("there is no memory for the request"));
 }
 
 /// Decompresses the body of a request.
@@ -264,12 +266,13 @@ void Router::decode(http::Request& request, const Admission& admission) const {
     request.body = {held, held->buffer.get()};
 }
 
-http::Response Router::tensor(const http::Request& request, const Principal& who, http::Exchange& exchange) const {
+http::Response Router::tensor(const http::Request& request, const Principal& who,
+                              http::ResponseStream& response_stream) const {
     const http::RequestHead& head = request.head;
     if (head.method == "PUT") return parts_.uploads.put(request, who);
     if (head.method == "DELETE") return parts_.uploads.abandon(head, who);
     if (head.method == "HEAD" && is_about_upload(head)) return parts_.uploads.state(head, who);
-    return parts_.tensors.get(head, who, exchange);
+    return parts_.tensors.get(head, who, response_stream);
 }
 
 http::Response Router::get(const std::string& path) const {
@@ -280,8 +283,8 @@ http::Response Router::get(const std::string& path) const {
     return response;
 }
 
-http::Response Router::fault(int status, std::string_view reason, const http::RequestHead* head) {
-    http::Response response = status == 503 ? busy(reason) : refusal(status, json_rpc::invalid_request(reason));
+http::Response Router::rejection(int status, std::string_view reason, const http::RequestHead* head) {
+    http::Response response = status == 503 ? busy(reason) : error_response(status, json_rpc::invalid_request(reason));
     if (head != nullptr) let_page_read(*head, parts_.access, response);
     return response;
 }

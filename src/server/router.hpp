@@ -34,23 +34,24 @@ public:
     explicit Router(Parts parts);
 
     std::variant<http::BodyPlan, http::Response> admit(const http::RequestHead& head) override;
-    http::Response handle(http::Request request, http::Exchange& exchange) override;
+    http::Response handle(http::Request request, http::ResponseStream& response_stream) override;
     std::optional<http::WebSocketPlan> upgrade(const http::RequestHead& head) override;
     bool is_about_health(const http::RequestHead& head) override {
         return head.path == "/healthz" || head.path == "/readyz";
     }
     bool trusts(const http::Peer& peer) override { return parts_.access.is_own_user(peer); }
-    http::Response fault(int status, std::string_view reason, const http::RequestHead* head) override;
+    http::Response rejection(int status, std::string_view reason, const http::RequestHead* head) override;
 
 private:
-    class PageExchange;
+    class PageResponseStream;
     struct Admission;  // the result of admit() for one request, used by handle()
     std::variant<http::BodyPlan, http::Response> plan(const http::RequestHead& head);
     std::optional<http::Response> reject(const http::RequestHead& head, const Admission& admission);
-    http::Response answer(http::Request request, http::Exchange& exchange) const;
+    http::Response answer(http::Request request, http::ResponseStream& response_stream) const;
     http::Response get(const std::string& path) const;
-    http::Response tensor(const http::Request& request, const Principal& who, http::Exchange& exchange) const;
-    http::Response rpc(http::Request request, const Admission& admission, http::Exchange& exchange) const;
+    http::Response tensor(const http::Request& request, const Principal& who,
+                          http::ResponseStream& response_stream) const;
+    http::Response rpc(http::Request request, const Admission& admission, http::ResponseStream& response_stream) const;
     void decode(http::Request& request, const Admission& admission) const;
 
     Parts parts_;

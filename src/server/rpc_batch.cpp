@@ -61,7 +61,7 @@ public:
         if (all_started()) return;
         message_->client.on_gone([progress = progress_] { progress->tell(); });
         while (!all_started()) {
-            if (message_->client.known_gone()) return give_up();
+            if (message_->client.known_gone()) return abandon();
             collect();
             if (start_ready() || run_builtin(false)) continue;
             if (!await_call()) run_builtin(true);
@@ -141,7 +141,7 @@ private:
         return any;
     }
 
-    void give_up() {
+    void abandon() {
         for (Item& item : *items_) {
             if (item.started) continue;
             item.started = true;

@@ -67,27 +67,27 @@ std::variant<json_rpc::Message, json_rpc::Response> RpcEndpoint::parse(std::stri
 }
 
 http::Response RpcEndpoint::answer(const http::Request& request, bool is_frame, const Principal& principal,
-                                   http::Exchange& exchange) const {
+                                   http::ResponseStream& response_stream) const {
     const auto frame = split(request, is_frame);
     if (const auto* error = std::get_if<Error>(&frame)) return error_reply(nullptr, *error);
     const auto& [json, tensors] = std::get<codec::Frame>(frame);
     auto parsed = parse(json);
-    if (const auto* refused = std::get_if<json_rpc::Response>(&parsed))
-        return error_reply(refused->id, *refused->error());
+    if (const auto* rejected = std::get_if<json_rpc::Response>(&parsed))
+        return error_reply(rejected->id, *rejected->error());
     Received received{std::move(std::get<json_rpc::Message>(parsed)), {tensors, request.body}};
     const CallDefaults defaults = read_headers(request.head.headers);
     const json_rpc::Request* only = only_request(received.message);
     if (only != nullptr) received.target = find(only->method);
     if (only != nullptr && received.target->streams() && StreamAnswer::is_accepted(request.head.headers)) {
-        auto refused = streaming_.run(*only, received.target->function, std::move(received.tensors), defaults,
-                                      principal, exchange);
-        return refused ? std::move(*refused) : http::Response();
+        auto rejected = streaming_.run(*only, received.target->function, std::move(received.tensors), defaults,
+                                       principal, response_stream);
+        return rejected ? std::move(*rejected) : http::Response();
     }
-    return answer(std::move(received), defaults, principal, exchange);
+    return answer(std::move(received), defaults, principal, response_stream);
 }
 
 http::Response RpcEndpoint::answer(Received received, const CallDefaults& defaults, const Principal& principal,
-                                   http::Exchange& exchange) const {
+                                   http::ResponseStream& response_stream) const {
     if (const auto* error = std::get_if<Error>(&defaults)) {
         const auto* only = only_request(received.message);
         return error_reply(only != nullptr ? only->id.value_or(nullptr) : nullptr, *error);
@@ -95,8 +95,8 @@ http::Response RpcEndpoint::answer(Received received, const CallDefaults& defaul
     const SteadyTime now = real_clock().now();
     received.tensors.hold = values_->holder(principal);
     Message message{principal,
-                    ClientWatch(exchange),
-                    tensor::TensorExchange(std::move(received.tensors)),
+                    ClientWatch(response_stream),
+                    tensor::TensorTransfer(std::move(received.tensors)),
                     MessageReferences(*values_, principal),
                     now,
                     now + builtins_->max_wait()};
@@ -115,9 +115,9 @@ http::Response RpcEndpoint::answer_items(Message& message, Received received, co
     items.reserve(parsed.items.size());
     for (auto& entry : parsed.items) {
         Item& item = items.emplace_back();
-        if (auto* refused = std::get_if<json_rpc::Response>(&entry)) {
-            item.request.id = refused->id;
-            item.outcome = make_outcome(*refused->error());
+        if (auto* rejected = std::get_if<json_rpc::Response>(&entry)) {
+            item.request.id = rejected->id;
+            item.outcome = make_outcome(*rejected->error());
         } else {
             item.request = std::move(std::get<json_rpc::Request>(entry));
         }
@@ -131,7 +131,7 @@ http::Response RpcEndpoint::answer_items(Message& message, Received received, co
         if (items.front().outcome == nullptr) start(message, items.front(), defaults);
         response = answer_one(message, items.front());
     }
-    ways_->add(message.exchange);
+    transports_->add(message.transfer);
     return response;
 }
 
@@ -140,13 +140,13 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
         item.outcome = make_outcome(json_rpc::not_authorised(reason_against(item.request.method)));
         return;
     }
-    if (auto error = recipients_->find(message.principal, defaults, item.request.meta, item.to)) {
+    if (auto error = reply_contexts_->find(message.principal, defaults, item.request.meta, item.to)) {
         item.outcome = make_outcome(std::move(*error));
         return;
     }
     if (item.to.client != nullptr) message.client.watch_process(item.to.client);
-    message.exchange.set_media(item.to.media());
-    message.exchange.set_borrow(false);
+    message.transfer.set_transports(item.to.transports());
+    message.transfer.set_borrow(false);
     if (!item.target) item.target = find(item.request.method);
     const bool is_builtin = item.builtin() != nullptr;
     const bool waits = is_builtin ? takes_long(item.request.method) : !item.request.is_notification();
@@ -172,7 +172,7 @@ bool RpcEndpoint::may_borrow(const FunctionOptions& options, const Item& item) {
 
 void RpcEndpoint::start_call(Message& message, Item& item) const {
     const auto& function = item.target->function;
-    message.exchange.set_borrow(function != nullptr && may_borrow(function->shared->options(), item));
+    message.transfer.set_borrow(function != nullptr && may_borrow(function->shared->options(), item));
     auto timeout = item.to.meta.timeout;
     if (timeout && !item.inputs.empty()) {  // the time for which it waited for them counts
         *timeout -= std::chrono::duration_cast<std::chrono::milliseconds>(real_clock().now() - message.begun);
@@ -183,7 +183,7 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
                                       {message.principal.name, item.to.state_session, {}, id_text(item.request.id)},
                                       timeout,
                                       item.to.meta.idempotency_key,
-                                      message.exchange,
+                                      message.transfer,
                                       &message.references,
                                       item.to.memory,
                                       {},
@@ -194,15 +194,15 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
         return;
     }
     auto& call = std::get<service::StartedCall>(started);
-    if (item.request.is_notification()) return dispatcher_->leave_running(std::move(call));
+    if (item.request.is_notification()) return dispatcher_->detach(std::move(call));
     item.waiter = std::move(call.waiter);
     item.deadline = call.deadline;
 }
 
 service::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
-    message.exchange.set_media(item.to.media());
+    message.transfer.set_transports(item.to.transports());
     try {
-        return method({item.request.params, item.to.meta, message.principal, message.client, message.exchange,
+        return method({item.request.params, item.to.meta, message.principal, message.client, message.transfer,
                        message.wait_end, item.to.state_session, message.references, item.to.memory});
     } catch (const MethodError& bad) {
         return make_outcome(bad.error());
@@ -227,10 +227,10 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
     item.queue = execution->queue_time();
     item.compute = execution->compute_time();
     if (item.outcome) {
-        message.exchange.count_copied(execution->take_copied());
+        message.transfer.count_copied(execution->take_copied());
     } else {
         execution->own_arguments();  // the function may go on after the caller was answered
-        message.exchange.count_copied(execution->take_copied());
+        message.transfer.count_copied(execution->take_copied());
         // If only the local channel was closed, the client still reads this answer.
         item.outcome = make_outcome(
             message.client.known_gone()
@@ -240,10 +240,10 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
 }
 
 void RpcEndpoint::print(Message& message, Item& item, json_rpc::LongText& json) const {
-    message.exchange.set_policy(item.to.meta.policy);
-    message.exchange.set_media(item.to.media());
-    HandleGrants grants = recipients_->grants(message.principal, item.to);
-    print_outcome(item.id(), *item.outcome, message.exchange, grants, item.to.memory, replies_, json);
+    message.transfer.set_policy(item.to.meta.policy);
+    message.transfer.set_transports(item.to.transports());
+    IssuedHandles issued = reply_contexts_->issued(message.principal, item.to);
+    print_outcome(item.id(), *item.outcome, message.transfer, issued, item.to.memory, replies_, json);
 }
 
 http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
@@ -255,7 +255,7 @@ http::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
     }
     ReplyText json(*values_, message.principal, &message.client);
     print(message, item, json);
-    http::Response response = finish_reply(std::move(json), message.exchange);
+    http::Response response = finish_reply(std::move(json), message.transfer);
     if (item.outcome->failed()) set_status(response, *item.outcome->error());
     if (item.compute.count() > 0) response.headers.add("Server-Timing", timing(item.queue, item.compute));
     return response;
@@ -273,7 +273,7 @@ http::Response RpcEndpoint::answer_batch(Message& message, std::vector<Item>& it
         writer.add(item.id(), [&](json_rpc::LongText& out) { print(message, item, out); });
     }
     writer.finish();
-    if (json.size() > 0) return finish_reply(std::move(json), message.exchange);
+    if (json.size() > 0) return finish_reply(std::move(json), message.transfer);
     http::Response nothing;
     nothing.status = 204;
     return nothing;

@@ -4,10 +4,10 @@
 #include "json_rpc/parse.hpp"
 #include "server/builtins.hpp"
 #include "server/message_references.hpp"
-#include "server/recipient.hpp"
 #include "server/reply.hpp"
+#include "server/reply_context.hpp"
 #include "server/stream_answer.hpp"
-#include "server/way_totals.hpp"
+#include "server/transport_totals.hpp"
 
 namespace shared_tensor::server {
 
@@ -15,21 +15,21 @@ namespace shared_tensor::server {
 /// the message have ended, their deadline is over, or the client is gone.
 class RpcEndpoint {
 public:
-    RpcEndpoint(service::Dispatcher& dispatcher, const Builtins& builtins, const Recipients& recipients,
-                const ServerValues& values, WayTotals& ways, const StreamOpener& opener, json_rpc::ParseLimits parsing,
-                ReplyLimits replies)
+    RpcEndpoint(service::Dispatcher& dispatcher, const Builtins& builtins, const ReplyContexts& reply_contexts,
+                const ServerValues& values, TransportTotals& transports, const StreamOpener& opener,
+                json_rpc::ParseLimits parsing, ReplyLimits replies)
         : dispatcher_(&dispatcher),
           builtins_(&builtins),
-          recipients_(&recipients),
+          reply_contexts_(&reply_contexts),
           values_(&values),
-          ways_(&ways),
+          transports_(&transports),
           streaming_(opener, replies),
           parsing_(parsing),
           replies_(replies) {}
 
     /// `is_frame`: the body is JSON followed by tensors; else it is only JSON.
     http::Response answer(const http::Request& request, bool is_frame, const Principal& principal,
-                          http::Exchange& exchange) const;
+                          http::ResponseStream& response_stream) const;
 
     /// The target of a method name: one of the daemon's own methods, a shared function, or neither.
     struct Target {
@@ -48,7 +48,7 @@ public:
     std::variant<json_rpc::Message, json_rpc::Response> parse(std::string_view json) const;
     /// Answers a message of a WebSocket. The status of the answer means nothing there, except 204: there is no answer.
     http::Response answer(Received received, const CallDefaults& defaults, const Principal& principal,
-                          http::Exchange& exchange) const;
+                          http::ResponseStream& response_stream) const;
 
 private:
     struct Item;     // one request of the message, from its start to its outcome
@@ -68,9 +68,9 @@ private:
 
     service::Dispatcher* dispatcher_;
     const Builtins* builtins_;
-    const Recipients* recipients_;
+    const ReplyContexts* reply_contexts_;
     const ServerValues* values_;
-    WayTotals* ways_;
+    TransportTotals* transports_;
     const StreamAnswer streaming_;
     json_rpc::ParseLimits parsing_;
     ReplyLimits replies_;

@@ -15,7 +15,7 @@ namespace shared_tensor::server {
 struct RpcEndpoint::Message {
     const Principal& principal;
     ClientWatch client;
-    tensor::TensorExchange exchange;
+    tensor::TensorTransfer transfer;
     MessageReferences references;
     SteadyTime begun;
     SteadyTime wait_end;
@@ -23,7 +23,7 @@ struct RpcEndpoint::Message {
 
 struct RpcEndpoint::Item {
     json_rpc::Request request{};
-    Recipient to{};
+    ReplyContext to{};
     std::optional<Target> target{};                        // none until it is looked up
     std::shared_ptr<service::Execution::Waiter> waiter{};  // shared with the ClientWatch
     SteadyTime deadline{};

@@ -42,13 +42,13 @@ json_rpc::Request RpcSocket::take_request(Message& message) {
     return std::move(std::get<json_rpc::Request>(message.parsed.items.front()));
 }
 
-/// The Exchange of one call. It reports the end of the socket as the end of the client.
-class RpcSocket::Exchange final : public http::Exchange {
+/// The ResponseStream of one call. It reports the end of the socket as the end of the client.
+class RpcSocket::ResponseStream final : public http::ResponseStream {
 public:
-    explicit Exchange(std::shared_ptr<RpcSocket> socket) : socket_(std::move(socket)) {}
-    Exchange(const Exchange&) = delete;
-    Exchange& operator=(const Exchange&) = delete;
-    ~Exchange() override {
+    explicit ResponseStream(std::shared_ptr<RpcSocket> socket) : socket_(std::move(socket)) {}
+    ResponseStream(const ResponseStream&) = delete;
+    ResponseStream& operator=(const ResponseStream&) = delete;
+    ~ResponseStream() override {
         if (held_) socket_->threads_.release_hold();
         if (watch_ == nullptr) return;
         socket_->calls_.with([&](Calls& calls) { calls.watches.erase(this); });
@@ -101,7 +101,7 @@ void RpcSocket::all_gone() {
     for (const auto& [id, weak] : executions) {
         if (const auto execution = weak.lock()) execution->cancel();
     }
-    for (const auto& [exchange, watch] : watches)
+    for (const auto& [response_stream, watch] : watches)
         watch->report();
 }
 
@@ -122,7 +122,7 @@ void RpcSocket::leave_revoked() {
 }
 
 /// Answers a request or a whole batch with an error. A notification gets no answer.
-void RpcSocket::refuse(const json_rpc::Request* request, const Error& error) {
+void RpcSocket::reject(const json_rpc::Request* request, const Error& error) {
     if (request != nullptr && request->is_notification()) return;
     answer_with(request != nullptr ? request->id.value_or(nullptr) : Json(), error);
 }
@@ -142,43 +142,44 @@ void RpcSocket::receive(http::WebSocketMessage received) {
         if (!split) return answer_with(nullptr, json_rpc::parse_error("a binary message is no frame"));
         frame = *split;
     }
-    if (const streams::Word* const known = last_item_.find(frame.json); known != nullptr && !principal_.is_revoked()) {
+    if (const streams::StreamMessage* const known = last_item_.find(frame.json);
+        known != nullptr && !principal_.is_revoked()) {
         const std::uint64_t cost = received.bytes->size() + known->elsewhere_bytes;
         return hear(*known, {known->value, frame.tensors, std::move(received.bytes), cost});
     }
     auto parsed = parts_.rpc.parse(frame.json);
-    if (const auto* refused = std::get_if<json_rpc::Response>(&parsed))
-        return answer_with(refused->id, *refused->error());
+    if (const auto* rejected = std::get_if<json_rpc::Response>(&parsed))
+        return answer_with(rejected->id, *rejected->error());
     Message message{std::move(std::get<json_rpc::Message>(parsed)), frame.tensors, std::move(received.bytes),
                     frame.json};
     if (principal_.is_revoked()) return leave_revoked();
     const json_rpc::Request* request = only_request(message.parsed);
-    const bool is_word = request != nullptr && streams::is_word(request->method);
-    if (!is_word && principal_.use != nullptr) {
-        if (const auto wait = principal_.use->requests.take()) return refuse(request, too_many_requests(*wait));
+    const bool is_stream_message = request != nullptr && streams::is_stream_message(request->method);
+    if (!is_stream_message && principal_.use != nullptr) {
+        if (const auto wait = principal_.use->requests.take()) return reject(request, too_many_requests(*wait));
     }
     if (request != nullptr && request->method == "task.watch") return watch_task(*request);
     if (request != nullptr && request->method == "task.unwatch") return unwatch_task(*request);
-    if (!is_word) return start(std::move(message));
-    json_rpc::Request word = take_request(message);
-    take_word(std::move(word), std::move(message));
+    if (!is_stream_message) return start(std::move(message));
+    json_rpc::Request stream_message = take_request(message);
+    take_stream_message(std::move(stream_message), std::move(message));
 }
 
-void RpcSocket::take_word(json_rpc::Request request, Message message) {
+void RpcSocket::take_stream_message(json_rpc::Request request, Message message) {
     const std::optional<Json> id = request.id;
-    auto read = streams::read_word(std::move(request));
-    if (const auto* fault = std::get_if<std::string>(&read))
-        return answer_with(id.value_or(nullptr), json_rpc::invalid_request(*fault));
-    auto& word = std::get<streams::Word>(read);
-    last_item_.keep(message.json, word);
-    const std::uint64_t cost = message.bytes->size() + word.elsewhere_bytes;
-    streams::Item item{std::move(word.value), message.tensors, std::move(message.bytes), cost};
-    hear(word, std::move(item));
+    auto read = streams::read_stream_message(std::move(request));
+    if (const auto* rejection = std::get_if<std::string>(&read))
+        return answer_with(id.value_or(nullptr), json_rpc::invalid_request(*rejection));
+    auto& stream_message = std::get<streams::StreamMessage>(read);
+    last_item_.keep(message.json, stream_message);
+    const std::uint64_t cost = message.bytes->size() + stream_message.elsewhere_bytes;
+    streams::Item item{std::move(stream_message.value), message.tensors, std::move(message.bytes), cost};
+    hear(stream_message, std::move(item));
 }
 
 /// Messages for a finished call are ignored: they were on their way. Before stream.ready a call can only be cancelled.
-void RpcSocket::hear(const streams::Word& word, streams::Item item) {
-    const std::string key = text_of(word.call);
+void RpcSocket::hear(const streams::StreamMessage& stream_message, streams::Item item) {
+    const std::string key = text_of(stream_message.call);
     std::shared_ptr<StreamCall> call;
     std::shared_ptr<service::Execution> execution;
     bool too_early = false;
@@ -188,18 +189,19 @@ void RpcSocket::hear(const streams::Word& word, streams::Item item) {
             execution = found->second.lock();
         const auto found = calls.opening.find(key);
         too_early = found != calls.opening.end();
-        if (too_early) found->second |= word.kind == streams::Word::Kind::cancel;
+        if (too_early) found->second |= stream_message.kind == streams::StreamMessage::Kind::cancel;
     });
-    if (too_early && word.kind != streams::Word::Kind::cancel)
+    if (too_early && stream_message.kind != streams::StreamMessage::Kind::cancel)
         return break_off("messages of a call must not be sent before stream.ready");
     if (call == nullptr) return;
-    if (word.kind == streams::Word::Kind::cancel) {
+    if (stream_message.kind == streams::StreamMessage::Kind::cancel) {
         if (execution != nullptr) execution->cancel();
         return;
     }
-    if (word.kind == streams::Word::Kind::ready) return break_off("only the server may send stream.ready");
-    const std::string fault = call->take(word, std::move(item));
-    if (!fault.empty()) break_off(fault);
+    if (stream_message.kind == streams::StreamMessage::Kind::ready)
+        return break_off("only the server may send stream.ready");
+    const std::string rejection = call->take(stream_message, std::move(item));
+    if (!rejection.empty()) break_off(rejection);
 }
 
 void RpcSocket::start(Message message) {
@@ -213,8 +215,8 @@ void RpcSocket::start(Message message) {
     const json_rpc::Request* request = only_request(message.parsed);
     const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
     const bool is_silent = request != nullptr && request->is_notification();
-    if (verdict == Verdict::draining) return refuse(request, json_rpc::shutting_down());
-    if (verdict == Verdict::busy) return refuse(request, json_rpc::busy(std::chrono::milliseconds(100)));
+    if (verdict == Verdict::draining) return reject(request, json_rpc::shutting_down());
+    if (verdict == Verdict::busy) return reject(request, json_rpc::busy(std::chrono::milliseconds(100)));
     if (request != nullptr) message.target = parts_.rpc.find(request->method);
     const bool streams = message.target.streams();
     if (streams) calls_.with([&](Calls& calls) { calls.opening.emplace(text_of(id), false); });
@@ -239,10 +241,10 @@ void RpcSocket::answer(Message message) {
         if (message.target.streams()) {
             open_stream(take_request(message), message);
         } else {
-            Exchange exchange(shared_from_this());
+            ResponseStream response_stream(shared_from_this());
             RpcEndpoint::Received received{std::move(message.parsed), {message.tensors, message.bytes}, {}};
             if (request != nullptr) received.target.emplace(std::move(message.target));
-            out_->answer_whole(parts_.rpc.answer(std::move(received), defaults_, principal_, exchange));
+            out_->answer_whole(parts_.rpc.answer(std::move(received), defaults_, principal_, response_stream));
         }
     } catch (const std::bad_alloc&) {
         answer_with(id, json_rpc::out_of_memory("the call needed more memory than there is"));
@@ -310,7 +312,7 @@ void RpcSocket::finish_stream(StreamCall& call, const service::CallOutcome& outc
         call.finish(outcome, parts_.replies);
     } catch (const std::exception& error) {
         log::error("an answer could not be made: ", error.what());
-        out_->give_up();  // closes the connection, so that the client does not wait for an answer
+        out_->abandon();  // closes the connection, so that the client does not wait for an answer
     }
 }
 

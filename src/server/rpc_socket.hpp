@@ -50,7 +50,7 @@ public:
     void leave_revoked();
 
 private:
-    class Exchange;
+    class ResponseStream;
     struct Message;  // a received message
     struct Calls {
         std::size_t running = 0;
@@ -58,16 +58,17 @@ private:
         /// Calls that stream, by the text of their ids.
         std::unordered_map<std::string, std::weak_ptr<StreamCall>> streams;
         std::unordered_map<std::string, std::weak_ptr<service::Execution>> executions;
-        std::unordered_map<const void*, std::shared_ptr<http::GoneWatch>> watches;   ///< calls that wait, by Exchange
+        std::unordered_map<const void*, std::shared_ptr<http::GoneWatch>>
+            watches;  ///< calls that wait, by ResponseStream
         std::unordered_map<std::string, std::shared_ptr<TaskWatches::Watch>> tasks;  ///< by task id
         std::unordered_map<std::string, bool> opening;  ///< those that stream, before stream.ready; true: cancelled
         bool gone = false;
     };
 
     void receive(http::WebSocketMessage bytes);
-    void refuse(const json_rpc::Request* request, const json_rpc::Error& error);
-    void take_word(json_rpc::Request request, Message message);
-    void hear(const streams::Word& word, streams::Item item);
+    void reject(const json_rpc::Request* request, const json_rpc::Error& error);
+    void take_stream_message(json_rpc::Request request, Message message);
+    void hear(const streams::StreamMessage& stream_message, streams::Item item);
     void start(Message message);
     void answer(Message message);
     void call_ended();

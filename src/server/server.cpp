@@ -15,7 +15,7 @@
 #include "server/option_table.hpp"
 #include "server/router.hpp"
 #include "server/server_info.hpp"
-#include "server/url_media.hpp"
+#include "server/url_transports.hpp"
 #include "service/open_rpc.hpp"
 #include "tensor/cuda/cuda_device.hpp"
 #include "tensor/devices/devices.hpp"
@@ -23,12 +23,12 @@
 #include "tensor/own_result.hpp"
 #include "tensor/placement.hpp"
 #include "tensor/shared_allocation.hpp"
-#include "util/closer.hpp"
+#include "util/background_executor.hpp"
 #include "util/default_local_socket.hpp"
 #include "util/heap_trimmer.hpp"
-#include "util/housekeeper.hpp"
 #include "util/ids.hpp"
 #include "util/log.hpp"
+#include "util/maintenance.hpp"
 #include "util/process_mark.hpp"
 
 #include <shared_tensor/version.hpp>
@@ -39,7 +39,7 @@ namespace {
 
 using namespace server;  // NOLINT(google-build-using-namespace): this file wires the module together
 
-constexpr std::chrono::milliseconds kTendEvery{200};
+constexpr std::chrono::milliseconds kSweepEvery{200};
 constexpr std::chrono::milliseconds kFlushTime{1'000};
 
 service::DispatcherOptions dispatcher_options(const ServerOptions& options, const detail::CallMemory& memory) {
@@ -140,7 +140,7 @@ public:
           leases_(options_.leases),
           local_({access_, sessions_, leases_, epoch_, pool_limits(options_.shared_memory),
                   options_.shared_memory.max_segments / 2, options_.shared_memory.max_channels,
-                  options_.http.header_timeout, [this] { return way_facts(); }}),
+                  options_.http.header_timeout, [this] { return transport_facts(); }}),
           allocation_(local_.pool()),
           names_(options_.names, options_.local_socket == "none" ? nullptr : &local_.pool()),
           uploads_(options_.uploads),
@@ -160,19 +160,20 @@ public:
                       return transport_.hold_bytes(own, bytes);
                   },
                   options_.replies.max_data_elements},
-          recipients_(sessions_, local_, values_),
+          reply_contexts_(sessions_, local_, values_),
           builtins_(options_.max_wait),
-          streams_{dispatcher_, recipients_, values_, ways_, StreamWindow(), options_.replies.max_json_bytes},
-          rpc_(dispatcher_, builtins_, recipients_, values_, ways_, streams_, options_.requests, options_.replies),
+          streams_{dispatcher_, reply_contexts_, values_, transports_, StreamWindow(), options_.replies.max_json_bytes},
+          rpc_(dispatcher_, builtins_, reply_contexts_, values_, transports_, streams_, options_.requests,
+               options_.replies),
           sockets_({rpc_, streams_, watches_, epoch_, options_.replies, options_.sockets, web_socket_limits(options_)}),
           router_({access_,
                    rpc_,
-                   {names_, leases_, epoch_, values_.compression, ways_.compression()},
-                   {names_, uploads_, epoch_, values_, ways_.compression(), options_.http.max_body_bytes},
+                   {names_, leases_, epoch_, values_.compression, transports_.compression()},
+                   {names_, uploads_, epoch_, values_, transports_.compression(), options_.http.max_body_bytes},
                    sockets_,
                    open_rpc_,
                    values_,
-                   ways_.compression(),
+                   transports_.compression(),
                    [this] { return ready(); },
                    options_.requests.json.max_bytes,
                    options_.http.max_body_bytes}),
@@ -188,7 +189,7 @@ public:
         sessions_.on_closed([this](std::string_view session) {
             models_.session_closed(session);
             objects_.session_ended(session);
-            leases_.session_ended(url_lessee("", session));
+            leases_.session_ended(url_lease_holder("", session));
             if (session_closed_) session_closed_(session);
         });
     }
@@ -204,26 +205,26 @@ public:
         if (!is_here()) throw std::logic_error("this server belongs to the process that this one was forked from");
         warn_of_plain_tokens(options_);
         check_placements();
-        closer();  // its thread starts now: later no thread may be left
+        background_executor();  // its thread starts now: later no thread may be left
         transport_.start();
         access_.set_port(transport_.port());
         start_local();
-        housekeeper_.emplace("st-housekeeper", kTendEvery, [this] {
-            dispatcher_.tend();
-            clients_.tend();
-            if (credentials_.tend(real_clock().now(), access_,
-                                  [this](auto tls) { transport_.use_tls(std::move(tls)); })) {
+        maintenance_.emplace("st-maintenance", kSweepEvery, [this] {
+            dispatcher_.sweep();
+            clients_.sweep();
+            if (credentials_.sweep(real_clock().now(), access_,
+                                   [this](auto tls) { transport_.use_tls(std::move(tls)); })) {
                 sockets_.close_revoked();
                 local_.close_revoked();
             }
-            watches_.tend();
+            watches_.sweep();
             sessions_.expire();
             leases_.expire();
             uploads_.expire();
-            tensor::Devices::of_process().quarantine().tend();
+            tensor::Devices::of_process().deferred_frees().sweep();
             objects_.expire();
             const http::ServerStats now = transport_.stats();
-            heap_.tend({now.requests, now.threads}, real_clock().now());
+            heap_.sweep({now.requests, now.threads}, real_clock().now());
         });
         started_ = real_clock().now();
         running_.store(true);
@@ -232,7 +233,7 @@ public:
     bool stop(std::chrono::milliseconds drain_time) {
         if (!is_here() || !running_.exchange(false)) return true;
         names_.store().close();
-        dispatcher_.refuse_new();
+        dispatcher_.reject_new();
         models_.close();
         sockets_.drain();
         const SteadyTime deadline = real_clock().now() + drain_time;
@@ -242,7 +243,7 @@ public:
         done = transport_.stop(kFlushTime) && done;
         alias_ = {};
         local_.stop();
-        housekeeper_.reset();
+        maintenance_.reset();
         return done;
     }
 
@@ -259,7 +260,7 @@ public:
 private:
     void add_methods() {
         add_server_methods(builtins_, {dispatcher_, sessions_, [this] { return info(); },
-                                       [this] { return way_facts(); }, open_rpc_, epoch_});
+                                       [this] { return transport_facts(); }, open_rpc_, epoch_});
         add_task_methods(builtins_, dispatcher_, epoch_);
         add_object_methods(builtins_, objects_, epoch_);
         add_model_methods(builtins_, models_);
@@ -273,8 +274,8 @@ private:
         for (const auto& entry : dispatcher_.functions().all()) {
             const SharedFunction& function = *entry->shared;
             const FunctionOptions& wanted = function.options();
-            if (const auto fault = tensor::fault_of_placement(wanted.device, wanted.dtype); !fault.empty())
-                throw std::invalid_argument(std::string(function.name()) + " (" + function.where() + "): " + fault);
+            if (const auto rejection = tensor::rejection_of_placement(wanted.device, wanted.dtype); !rejection.empty())
+                throw std::invalid_argument(std::string(function.name()) + " (" + function.where() + "): " + rejection);
         }
     }
 
@@ -299,17 +300,17 @@ private:
     }
 
     bool ready() const { return running_.load() && dispatcher_.pool().healthy(); }
-    WayFacts way_facts() const {
+    TransportFacts transport_facts() const {
         const auto& devices = tensor::Devices::of_process();
-        WayFacts facts{local_.path(), local_reason_, devices.viable().reason, {}};
+        TransportFacts facts{local_.path(), local_reason_, devices.viable().reason, {}};
         for (const tensor::DeviceInfo& device : devices.list())
             facts.devices.push_back(device.uuid);
         return facts;
     }
     json_rpc::Json info() {
-        const WayFacts facts = way_facts();
+        const TransportFacts facts = transport_facts();
         return server_info({options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, objects_, local_,
-                            ways_, names_.store(), uploads_, sockets_, facts});
+                            transports_, names_.store(), uploads_, sockets_, facts});
     }
 
     const ProcessMark process_;
@@ -327,13 +328,13 @@ private:
     tensor::SharedAllocation allocation_;
     NamedTensors names_;
     service::UploadTable uploads_;
-    WayTotals ways_;
+    TransportTotals transports_;
     TaskWatches watches_;  ///< before the dispatcher, whose tasks report changes until they end
     service::Dispatcher dispatcher_;
     models::ModelTable models_;
     service::OpenRpc open_rpc_;
     const ServerValues values_;
-    const Recipients recipients_;
+    const ReplyContexts reply_contexts_;
     Builtins builtins_;
     const StreamOpener streams_;
     RpcEndpoint rpc_;
@@ -342,7 +343,7 @@ private:
     http::Server transport_;
     LocalSocketAlias alias_;
     HeapTrimmer heap_;  ///< used by the maintenance thread
-    std::optional<Housekeeper> housekeeper_;
+    std::optional<Maintenance> maintenance_;
     SteadyTime started_{};
     std::string local_reason_;  ///< why there is no local channel; empty: there is one
     std::atomic<bool> running_{false};

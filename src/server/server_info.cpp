@@ -22,14 +22,14 @@ Json devices() {
 
 Json device_memory() {
     const auto& all = tensor::Devices::of_process();
-    const tensor::OpeningStats openings = all.openings();
-    const tensor::QuarantineUse quarantine = all.quarantine().use();
-    return {{"open", openings.open},
-            {"idle", openings.idle},
-            {"opened", openings.opened},
-            {"closed", openings.closed},
-            {"quarantined", quarantine.blocks},
-            {"quarantined_bytes", quarantine.bytes}};
+    const tensor::IpcHandleCacheStats handles = all.handles();
+    const tensor::DeferredFreesUse deferred_frees = all.deferred_frees().use();
+    return {{"open", handles.open},
+            {"idle", handles.idle},
+            {"opened", handles.opened},
+            {"closed", handles.closed},
+            {"deferred_frees", deferred_frees.blocks},
+            {"deferred_free_bytes", deferred_frees.bytes}};
 }
 
 Json memory(const service::LeaseStats& leases, const shm::PoolUse& pool) {
@@ -116,7 +116,7 @@ Json totals(const InfoSources& sources) {
           {"queued", pool.queued},
           {"replaced", pool.replaced},
           {"finished", pool.finished},
-          {"refused", pool.refused}}},
+          {"rejected", pool.rejected}}},
         {"tasks",
          {{"pending", tasks.pending},
           {"running", tasks.running},
@@ -126,8 +126,8 @@ Json totals(const InfoSources& sources) {
         {"functions", functions(sources.dispatcher)},
         {"cache", {{"entries", cache.entries}, {"bytes", cache.bytes}, {"hits", cache.hits}, {"misses", cache.misses}}},
         {"sessions", sources.sessions.size()},
-        {"tensors", sources.ways.to_json()},
-        {"compression", compression(sources.ways.compression().counts())},
+        {"tensors", sources.transports.to_json()},
+        {"compression", compression(sources.transports.compression().counts())},
         {"named_tensors", named(sources.names.stats())},
         {"streams", {{"web_sockets", sources.sockets.sockets()}, {"running", sources.dispatcher.running_streams()}}},
         {"uploads", {{"open", sources.uploads.stats().uploads}, {"bytes", sources.uploads.stats().bytes}}},
@@ -148,10 +148,10 @@ Json server_info(const InfoSources& sources) {
               {"service", service(sources)},
               {"functions", sources.dispatcher.functions().size()},
               {"devices", devices()},
-              {"ways", describe_ways(sources.way_facts)},
+              {"transports", describe_transports(sources.transport_facts)},
               {"limits", limits_json(sources.options)},
               {"totals", totals(sources)}};
-    if (!sources.way_facts.local_socket.empty()) info["local_socket"] = sources.way_facts.local_socket;
+    if (!sources.transport_facts.local_socket.empty()) info["local_socket"] = sources.transport_facts.local_socket;
     return info;
 }
 

@@ -9,7 +9,7 @@
 #include "server/local_clients.hpp"
 #include "server/sessions.hpp"
 #include "server/socket_endpoint.hpp"
-#include "server/way_totals.hpp"
+#include "server/transport_totals.hpp"
 #include "service/dispatcher.hpp"
 #include "service/object_table.hpp"
 #include "service/tensor_store.hpp"
@@ -28,11 +28,11 @@ struct InfoSources {
     const service::LeaseTable& leases;
     const service::ObjectTable& objects;
     LocalClients& local;
-    const WayTotals& ways;
+    const TransportTotals& transports;
     const service::TensorStore& names;
     const service::UploadTable& uploads;
     const SocketEndpoint& sockets;
-    const WayFacts& way_facts;
+    const TransportFacts& transport_facts;
 };
 
 /// Returns the result of `server.info`: name, version, epoch, uptime, limits, totals, and the transports, each with the

@@ -17,7 +17,7 @@ using schema::object;
 using Text = std::optional<std::string>;
 using Facts = std::optional<ClientFacts::List>;
 
-Json ways() { return map_of(object({{"usable", "boolean"}, {"reason?", "string"}})); }
+Json transports() { return map_of(object({{"usable", "boolean"}, {"reason?", "string"}})); }
 
 Json open_session(const ServerMethodParts& parts, const BuiltinCall& call, const ClientFacts& client) {
     parts.sessions.expire();  // frees the places of expired sessions
@@ -28,11 +28,11 @@ Json open_session(const ServerMethodParts& parts, const BuiltinCall& call, const
                                          "this client, or all clients together, have as many sessions as allowed: "
                                          "close some, or raise --max-sessions"));
     }
-    const WayFacts facts = parts.way_facts();
+    const TransportFacts facts = parts.transport_facts();
     Json opened{{"session", *token},
                 {"epoch", parts.epoch},
                 {"idle_timeout_ms", parts.sessions.limits().idle.count()},
-                {"ways", describe_ways(facts, &client)}};
+                {"transports", describe_transports(facts, &client)}};
     if (!facts.local_socket.empty()) opened["local_socket"] = facts.local_socket;
     return opened;
 }
@@ -43,7 +43,7 @@ void add_session_methods(Builtins& builtins, const ServerMethodParts& parts) {
          object({{"session", "string"},
                  {"epoch", "string"},
                  {"idle_timeout_ms", "integer"},
-                 {"ways", ways()},
+                 {"transports", transports()},
                  {"local_socket?", "string"}})},
         {"boot_id", "pid_namespace", "devices", "accept"},
         [parts](const BuiltinCall& call, Text boot_id, Text pid_namespace, const Facts& devices, const Facts& accept) {
@@ -63,13 +63,13 @@ void add_session_methods(Builtins& builtins, const ServerMethodParts& parts) {
 void add_server_methods(Builtins& builtins, const ServerMethodParts& parts) {
     builtins.add({"rpc.discover", "This document.", Json{{"type", "object"}}}, {},
                  [parts](const BuiltinCall&) { return parts.open_rpc.document()->json; });
-    builtins.add({"server.info", "Name, version, epoch, ways for tensors, limits and totals.",
+    builtins.add({"server.info", "Name, version, epoch, transports, limits and totals.",
                   object({{"name", "string"},
                           {"version", "string"},
                           {"epoch", "string"},
                           {"uptime_ms", "integer"},
                           {"functions", "integer"},
-                          {"ways", ways()},
+                          {"transports", transports()},
                           {"limits", map_of("integer")},
                           {"totals", "object"},
                           {"local_socket?", "string"}})},

@@ -30,12 +30,12 @@ public:
         return socket_->send_from(std::move(head), std::move(parts));
     }
     bool say(std::string json) override { return socket_->send(false, {http::text_part(std::move(json))}); }
-    bool answer(ReplyText json, const tensor::TensorExchange& tensors) override {
+    bool answer(ReplyText json, const tensor::TensorTransfer& tensors) override {
         http::Response response = finish_reply(std::move(json), tensors);
         const bool is_frame = response.content_type == codec::kFrameContentType;
         return socket_->send(is_frame, parts_of(response));
     }
-    void give_up() noexcept override { socket_->abort(); }
+    void abandon() noexcept override { socket_->abort(); }
     std::shared_ptr<http::WebSocket> socket() const override { return socket_; }
 
     /// Sends the answer that POST would have got; nothing for a notification. Blocks until the peer's system has taken

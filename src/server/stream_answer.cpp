@@ -25,17 +25,17 @@ bool only_writes(const SharedFunction& function) {
 
 class StreamAnswer::Out final : public MessageOut {
 public:
-    explicit Out(http::Exchange& exchange) : exchange_(&exchange) {}
+    explicit Out(http::ResponseStream& response_stream) : response_stream_(&response_stream) {}
 
     /// No tensors follow the JSON: StreamOpener leaves out the transport `body`.
     bool send(ReplyText json, const tensor::OutgoingBody&) override { return send_event(json.take_parts()); }
     bool say(std::string json) override { return send_event({view_of(json)}); }
 
-    /// After the answer, code that the function left running can no longer use the exchange.
-    bool answer(ReplyText json, const tensor::TensorExchange&) override {
+    /// After the answer, code that the function left running can no longer use the response_stream.
+    bool answer(ReplyText json, const tensor::TensorTransfer&) override {
         const bool sent = send_event(json.take_parts());
         const std::lock_guard turn(turn_);
-        exchange_ = nullptr;
+        response_stream_ = nullptr;
         return sent;
     }
 
@@ -46,11 +46,11 @@ private:
         json.insert(json.begin(), view_of("data: "));
         json.push_back(view_of("\n\n"));
         const std::lock_guard turn(turn_);
-        return exchange_ != nullptr && exchange_->write(json);
+        return response_stream_ != nullptr && response_stream_->write(json);
     }
 
     std::mutex turn_;
-    http::Exchange* exchange_;
+    http::ResponseStream* response_stream_;
 };
 
 bool StreamAnswer::is_accepted(const http::Headers& headers) {
@@ -69,7 +69,7 @@ bool StreamAnswer::is_accepted(const http::Headers& headers) {
 std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request,
                                                 const StreamOpener::Function& function, tensor::Incoming tensors,
                                                 const CallDefaults& defaults, const Principal& principal,
-                                                http::Exchange& exchange) const {
+                                                http::ResponseStream& response_stream) const {
     const json_rpc::Json id = request.id.value_or(nullptr);
     if (!only_writes(*function->shared)) {
         return error_reply(
@@ -77,11 +77,11 @@ std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request
     }
     if (id.is_null()) return error_reply(id, json_rpc::invalid_request("a call that streams needs an id"));
     if (const auto* error = std::get_if<Error>(&defaults)) return error_reply(id, *error);
-    const auto out = std::make_shared<Out>(exchange);
+    const auto out = std::make_shared<Out>(response_stream);
     auto made = opener_->make(request, function, std::get<CallMeta>(defaults), principal, out);
     if (const auto* error = std::get_if<Error>(&made)) return error_reply(id, *error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
-    if (!exchange.may_take_long()) return error_reply(id, no_thread());
+    if (!response_stream.may_take_long()) return error_reply(id, no_thread());
     auto opened = opener_->open(call, request, function, std::move(tensors));
     if (const auto* error = std::get_if<Error>(&opened)) return error_reply(id, *error);
     auto& run = std::get<service::StreamRun>(opened);
@@ -91,8 +91,8 @@ std::optional<http::Response> StreamAnswer::run(const json_rpc::Request& request
     head.headers.add("Cache-Control", "no-store");
     head.headers.add("X-Accel-Buffering", "no");  // nginx passes each piece on
     const auto execution = run.execution();
-    exchange.on_client_gone([execution] { execution->cancel(); });
-    if (!exchange.begin(head)) execution->cancel();
+    response_stream.on_client_gone([execution] { execution->cancel(); });
+    if (!response_stream.begin(head)) execution->cancel();
     run.run();
     call->finish(*execution->outcome(), replies_);
     return std::nullopt;

@@ -19,7 +19,7 @@ public:
     /// Runs the call to its end on this thread. Returns an error if the answer was not begun; else nothing.
     std::optional<http::Response> run(const json_rpc::Request& request, const StreamOpener::Function& function,
                                       tensor::Incoming tensors, const CallDefaults& defaults,
-                                      const Principal& principal, http::Exchange& exchange) const;
+                                      const Principal& principal, http::ResponseStream& response_stream) const;
 
 private:
     class Out;

@@ -15,12 +15,13 @@ namespace shared_tensor::server {
 namespace {
 
 /// Whether the message refers to tensors whose bytes it does not contain.
-bool names_memory(const tensor::TensorExchange& exchange) {
-    using tensor::Way;
-    for (std::size_t i = 0; i < tensor::kWays.size(); ++i) {
-        const Way way = tensor::kWays[i];
-        const bool in_message = way == Way::data || way == Way::base64 || way == Way::body;
-        if (!in_message && exchange.counts()[i].tensors > 0) return true;
+bool names_memory(const tensor::TensorTransfer& transfer) {
+    using tensor::TransportKind;
+    for (std::size_t i = 0; i < tensor::kTransportKinds.size(); ++i) {
+        const TransportKind transport = tensor::kTransportKinds[i];
+        const bool in_message =
+            transport == TransportKind::data || transport == TransportKind::base64 || transport == TransportKind::body;
+        if (!in_message && transfer.counts()[i].tensors > 0) return true;
     }
     return false;
 }
@@ -58,63 +59,63 @@ std::vector<streams::StreamInfo> StreamCall::infos() const {
     return infos;
 }
 
-std::string StreamCall::take(const streams::Word& word, streams::Item item) {
-    const streams::Flow* flow = streams::find(flows_, word.stream);
-    if (flow == nullptr) return "the call has no stream \"" + word.stream + '"';
-    return std::string(streams::hear(*flow, word, std::move(item)).fault);
+std::string StreamCall::take(const streams::StreamMessage& message, streams::Item item) {
+    const streams::Flow* flow = streams::find(flows_, message.stream);
+    if (flow == nullptr) return "the call has no stream \"" + message.stream + '"';
+    return std::string(streams::hear(*flow, message, std::move(item)).rejection);
 }
 
 void StreamCall::read(const streams::Flow& flow, streams::Item item, const Read& read) {
     tensor::Incoming tensors{item.tensors, item.owner};
     tensors.hold = setup_.values.holder(principal());
-    tensor::TensorExchange exchange(std::move(tensors));
-    exchange.set_media(setup_.recipient.media());
+    tensor::TensorTransfer transfer(std::move(tensors));
+    transfer.set_transports(setup_.reply_context.transports());
     MessageReferences references(setup_.values, principal());
     const FunctionOptions& options = setup_.function->options();
-    const codec::JsonSource source(exchange, &references, Placement{options.device, options.dtype});
+    const codec::JsonSource source(transfer, &references, Placement{options.device, options.dtype});
     try {
         read(ValueReader(source, codec::JsonSource::node(*item.value)));
-        lent_->add(exchange.take_lent());
+        lent_->add(transfer.take_lent());
         // A call takes its places at objects before it begins, so an item must not bring an object.
         if (!source.uses().empty()) throw InvalidValue({}, "a value: objects are passed as arguments", "handle");
     } catch (const InvalidValue& error) {
         throw BadItem(streams::place_of(flow, item.number, error.path), error.expected, error.got);
     }
-    setup_.ways.add(exchange);
+    setup_.transports.add(transfer);
 }
 
 void StreamCall::send(const streams::Flow& flow, std::string text_before, const Write& write) {
-    const Recipient& to = setup_.recipient;
-    tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
-    HandleGrants grants = setup_.recipients.grants(principal(), to);
+    const ReplyContext& to = setup_.reply_context;
+    tensor::TensorTransfer transfer({}, to.meta.policy, {}, to.transports());
+    IssuedHandles issued = setup_.reply_contexts.issued(principal(), to);
     ReplyText json(setup_.values, principal());
     std::uint64_t elsewhere = 0;
     try {
         json += text_before;
-        elsewhere = print(write, exchange, grants, json);
+        elsewhere = print(write, transfer, issued, json);
     } catch (...) {
-        grants.take_back();
+        issued.take_back();
         note_unsent();
         throw;
     }
-    flow.out->sent(streams::message_bytes(json.size(), exchange.body().size()) + elsewhere);
-    setup_.ways.add(exchange);
-    if (setup_.out->send(std::move(json), exchange.body())) return;
-    grants.take_back();
+    flow.out->sent(streams::message_bytes(json.size(), transfer.body().size()) + elsewhere);
+    setup_.transports.add(transfer);
+    if (setup_.out->send(std::move(json), transfer.body())) return;
+    issued.take_back();
     throw CancelledError();
 }
 
 /// Prints an item. Returns the bytes of its tensors that are not in the message.
-std::uint64_t StreamCall::print(const Write& write, tensor::TensorExchange& exchange, HandleGrants& grants,
+std::uint64_t StreamCall::print(const Write& write, tensor::TensorTransfer& transfer, IssuedHandles& issued,
                                 ReplyText& json) const {
     json.set_limit(setup_.max_item_json);
     const codec::Value value = streams::print_item(
-        write, exchange, codec::JsonSink::References::refuse,
-        [&](const ObjectPointer& object) { return grants.describe(object); }, json);
-    if (recipient().memory.failed())
+        write, transfer, codec::JsonSink::References::reject,
+        [&](const ObjectPointer& object) { return issued.describe(object); }, json);
+    if (reply_context().memory.failed())
         throw std::runtime_error("shared memory of the caller failed: the item is not sent");
     const std::uint64_t elsewhere =
-        names_memory(exchange) ? streams::bytes_elsewhere(value, exchange.body().size()) : 0;
+        names_memory(transfer) ? streams::bytes_elsewhere(value, transfer.body().size()) : 0;
     json += streams::item_end(elsewhere);
     return elsewhere;
 }
@@ -154,14 +155,14 @@ void StreamCall::cancelled() {
 
 void StreamCall::finish(const service::CallOutcome& outcome, const ReplyLimits& limits) {
     cancelled();  // for Readers and Writers that the function left behind
-    const Recipient& to = setup_.recipient;
-    tensor::TensorExchange exchange({}, to.meta.policy, {}, to.media());
-    HandleGrants grants = setup_.recipients.grants(principal(), to);
+    const ReplyContext& to = setup_.reply_context;
+    tensor::TensorTransfer transfer({}, to.meta.policy, {}, to.transports());
+    IssuedHandles issued = setup_.reply_contexts.issued(principal(), to);
     ReplyText json(setup_.values, principal());
     const auto failed = outcome.failed() ? service::make_outcome(explained(*outcome.error())) : nullptr;
-    print_outcome(id(), failed != nullptr ? *failed : outcome, exchange, grants, to.memory, limits, json);
-    setup_.ways.add(exchange);
-    if (!setup_.out->answer(std::move(json), exchange)) grants.take_back();
+    print_outcome(id(), failed != nullptr ? *failed : outcome, transfer, issued, to.memory, limits, json);
+    setup_.transports.add(transfer);
+    if (!setup_.out->answer(std::move(json), transfer)) issued.take_back();
 }
 
 }  // namespace shared_tensor::server

@@ -10,9 +10,9 @@
 #include <shared_tensor/stream.hpp>
 
 #include "http/web_socket.hpp"
-#include "server/recipient.hpp"
 #include "server/reply.hpp"
-#include "server/way_totals.hpp"
+#include "server/reply_context.hpp"
+#include "server/transport_totals.hpp"
 #include "service/execution.hpp"
 #include "streams/ends.hpp"
 
@@ -28,10 +28,10 @@ public:
     /// The same without tensors. Does not block.
     virtual bool say(std::string json) = 0;
     /// Ends the connection, because a message could not be sent. Does not block.
-    virtual void give_up() noexcept {}
+    virtual void abandon() noexcept {}
     /// Sends the answer of the call, which is its last message. Does not block on a WebSocket. Returns false if the
     /// peer is gone.
-    virtual bool answer(ReplyText json, const tensor::TensorExchange& tensors) = 0;
+    virtual bool answer(ReplyText json, const tensor::TensorTransfer& tensors) = 0;
     /// The WebSocket from which the caller's items come; null for events.
     virtual std::shared_ptr<http::WebSocket> socket() const { return nullptr; }
 };
@@ -46,10 +46,10 @@ public:
         json_rpc::Json id;
         std::shared_ptr<const SharedFunction> function;
         Principal principal;
-        Recipient recipient;
-        const Recipients& recipients;
+        ReplyContext reply_context;
+        const ReplyContexts& reply_contexts;
         const ServerValues& values;
-        WayTotals& ways;
+        TransportTotals& transports;
         std::size_t max_item_json;  ///< limit of an item that the function writes
         streams::Window window;     ///< for the streams that the function reads
         std::shared_ptr<MessageOut> out;
@@ -63,7 +63,7 @@ public:
 
     const json_rpc::Json& id() const override { return setup_.id; }
     const Principal& principal() const { return setup_.principal; }
-    const Recipient& recipient() const { return setup_.recipient; }
+    const ReplyContext& reply_context() const { return setup_.reply_context; }
     std::vector<streams::StreamInfo> infos() const;
     const streams::Window& window() const { return setup_.window; }
     /// The client's memory that holds its arguments and items.
@@ -71,7 +71,7 @@ public:
 
     /// Takes a message of the client about one of the call's streams; `item` is set if the message is an item. Returns
     /// which rule the message breaks; empty if it breaks none. Does not block.
-    std::string take(const streams::Word& word, streams::Item item);
+    std::string take(const streams::StreamMessage& message, streams::Item item);
     /// Call it when the call has ended or is to end: from now on every read and write throws CancelledError.
     void cancelled();
     /// Ends the streams of a call that has ended, and sends the answer. Throws if the answer cannot be made.
@@ -82,15 +82,15 @@ private:
     std::shared_ptr<http::WebSocket> socket() const override { return setup_.out->socket(); }
     void check() const override { throw CancelledError(); }
     void say(std::string json) override { setup_.out->say(std::move(json)); }
-    void abandon() noexcept override { setup_.out->give_up(); }
+    void abandon() noexcept override { setup_.out->abandon(); }
     void read(const streams::Flow& flow, streams::Item item, const Read& read) override;
     void send(const streams::Flow& flow, std::string text_before, const Write& write) override;
-    void give_up(const std::deque<streams::Item>&) noexcept override {
+    void abandon(const std::deque<streams::Item>&) noexcept override {
     }                                                            // nothing is taken from an item before it is read
     void leave(const streams::Flow&, bool) noexcept override {}  // the end of the call is the end of its streams
 
     const streams::Flow& at(std::size_t parameter) const;
-    std::uint64_t print(const Write& write, tensor::TensorExchange& exchange, HandleGrants& grants,
+    std::uint64_t print(const Write& write, tensor::TensorTransfer& transfer, IssuedHandles& issued,
                         ReplyText& json) const;
     void note_unsent();
     json_rpc::Error explained(const json_rpc::Error& error) const;

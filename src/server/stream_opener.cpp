@@ -19,9 +19,9 @@ streams::Window bounded(streams::Window wanted) {
 
 /// Leaves out the transport `body`: events are text, so no tensors can follow them as bytes.
 std::optional<json_rpc::Error> leave_out_bodies(tensor::ExportPolicy& policy) {
-    std::erase(policy.accept, tensor::Way::body);
+    std::erase(policy.accept, tensor::TransportKind::body);
     if (policy.require.empty()) return std::nullopt;
-    std::erase(policy.require, tensor::Way::body);
+    std::erase(policy.require, tensor::TransportKind::body);
     if (!policy.require.empty()) return std::nullopt;
     return json_rpc::transport_not_possible({{"body", "events are text: call it over a WebSocket (GET /ws)"}});
 }
@@ -34,16 +34,16 @@ std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> StreamOpener::make(co
                                                                               const Principal& principal,
                                                                               std::shared_ptr<MessageOut> out) const {
     if (!principal.may_call(request.method)) return json_rpc::not_authorised(reason_against(request.method));
-    Recipient recipient;
-    if (auto error = recipients.find(principal, defaults, request.meta, recipient)) return std::move(*error);
+    ReplyContext reply_context;
+    if (auto error = reply_contexts.find(principal, defaults, request.meta, reply_context)) return std::move(*error);
     const bool events = out->socket() == nullptr;
-    const streams::Window client_window = events ? kNoWindow : bounded(recipient.meta.stream_window);
+    const streams::Window client_window = events ? kNoWindow : bounded(reply_context.meta.stream_window);
     if (events) {
-        if (auto error = leave_out_bodies(recipient.meta.policy)) return std::move(*error);
+        if (auto error = leave_out_bodies(reply_context.meta.policy)) return std::move(*error);
     }
     return std::make_shared<StreamCall>(
-        StreamCall::Setup{request.id.value_or(nullptr), function->shared, principal, std::move(recipient), recipients,
-                          values, ways, max_item_json, window, std::move(out)},
+        StreamCall::Setup{request.id.value_or(nullptr), function->shared, principal, std::move(reply_context),
+                          reply_contexts, values, transports, max_item_json, window, std::move(out)},
         client_window);
 }
 
@@ -51,25 +51,25 @@ std::variant<service::StreamRun, json_rpc::Error> StreamOpener::open(const std::
                                                                      const json_rpc::Request& request,
                                                                      const Function& function,
                                                                      tensor::Incoming tensors) const {
-    const Recipient& recipient = call->recipient();
+    const ReplyContext& reply_context = call->reply_context();
     tensors.hold = values.holder(call->principal());
-    tensor::TensorExchange arguments(std::move(tensors));
-    arguments.set_media(recipient.media());
+    tensor::TensorTransfer arguments(std::move(tensors));
+    arguments.set_transports(reply_context.transports());
     MessageReferences references(values, call->principal());
-    const service::CallOwner owner{call->principal().name, recipient.state_session, {}, id_text(request.id)};
+    const service::CallOwner owner{call->principal().name, reply_context.state_session, {}, id_text(request.id)};
     auto opened = dispatcher.open_stream({request.method,
                                           request.params,
                                           owner,
-                                          recipient.meta.timeout,
+                                          reply_context.meta.timeout,
                                           {},
                                           arguments,
                                           &references,
-                                          recipient.memory,
+                                          reply_context.memory,
                                           call->lent(),
                                           false,
                                           function},
                                          call, [call] { call->cancelled(); });
-    ways.add(arguments);
+    transports.add(arguments);
     return opened;
 }
 

@@ -12,9 +12,9 @@ namespace shared_tensor::server {
 /// Makes and starts calls that stream. All its references must outlive it. Thread-safe.
 struct StreamOpener {
     service::Dispatcher& dispatcher;
-    const Recipients& recipients;
+    const ReplyContexts& reply_contexts;
     const ServerValues& values;
-    WayTotals& ways;
+    TransportTotals& transports;
     streams::Window window;     ///< for the streams that functions read
     std::size_t max_item_json;  ///< limit of an item that functions write
 

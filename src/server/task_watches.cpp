@@ -73,7 +73,7 @@ void TaskWatches::look(Watch& watch) const {
     }
 }
 
-void TaskWatches::tend() {
+void TaskWatches::sweep() {
     if (count_.load() == 0) return;
     std::vector<std::shared_ptr<Watch>> held_back;
     watches_.with([&](Table& table) {

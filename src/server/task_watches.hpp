@@ -34,7 +34,7 @@ public:
     /// Call it after the task has changed.
     void changed(std::string_view id);
     /// Maintenance, a few times a second: reports changes that were held back.
-    void tend();
+    void sweep();
 
 private:
     struct Hash {

@@ -14,7 +14,7 @@
 #include "http/text.hpp"
 #include "json_rpc/error.hpp"
 #include "server/content_coding.hpp"
-#include "server/refused.hpp"
+#include "server/rejected.hpp"
 #include "server/reply.hpp"
 #include "tensor/npy_header.hpp"
 #include "tensor/tensor_file.hpp"
@@ -50,10 +50,10 @@ std::optional<std::int64_t> parse_count(std::string_view text) {
 Rows parse_rows(const std::string& text) {
     constexpr const char* kExpected = "first:last, rows of the first dimension, such as 0:16 or 16:";
     const std::size_t colon = text.find(':');
-    if (colon == std::string::npos) refuse("slice", kExpected, text);
+    if (colon == std::string::npos) reject("slice", kExpected, text);
     const auto part = [&](std::string_view one) {
         auto number = parse_count(one);
-        if (!number && !one.empty()) refuse("slice", kExpected, text);
+        if (!number && !one.empty()) reject("slice", kExpected, text);
         return number;
     };
     return {part(std::string_view(text).substr(0, colon)), part(std::string_view(text).substr(colon + 1))};
@@ -67,9 +67,9 @@ FileForm form_of_accept(const http::Headers& headers) {
             const std::string_view one = rest.substr(0, rest.find(','));
             rest.remove_prefix(std::min(rest.size(), one.size() + 1));
             const std::size_t weight = one.find("q=0");
-            const bool is_refused =
+            const bool is_rejected =
                 weight != std::string_view::npos && one.find_first_of("123456789", weight) == std::string_view::npos;
-            if (is_refused) continue;
+            if (is_rejected) continue;
             const std::string_view type = http::trim(one.substr(0, one.find(';')));
             for (const FileForm form : {FileForm::npy, FileForm::raw, FileForm::safetensors}) {
                 if (type == media_type_of(form)) return form;
@@ -167,25 +167,25 @@ TensorEndpoint::Wanted TensorEndpoint::parse(const http::RequestHead& head, cons
     wanted.name = address.name;
     wanted.member = address.member;
     const auto parameters = http::parse_query(head.query);
-    if (!parameters) refuse("query", "name=value with %XX", "something else");
+    if (!parameters) reject("query", "name=value with %XX", "something else");
     for (const auto& [name, value] : *parameters) {
         if (name == "slice") {
             wanted.slice = value;
             wanted.rows = parse_rows(value);
         } else if (name == "version") {
             wanted.version = http::parse_decimal(value);
-            if (!wanted.version) refuse("version", "a number", value);
+            if (!wanted.version) reject("version", "a number", value);
         } else if (name == "owner") {
             wanted.owner = principal.admin ? value : std::string();
         } else {
-            refuse_parameter(name, "slice, version, owner");
+            reject_parameter(name, "slice, version, owner");
         }
     }
     return wanted;
 }
 
 TensorEndpoint::Found TensorEndpoint::find(const Wanted& wanted) const {
-    const auto unknown = [&](const char* kind) { return Refused{404, json_rpc::unknown_or_expired(kind, epoch_)}; };
+    const auto unknown = [&](const char* kind) { return Rejected{404, json_rpc::unknown_or_expired(kind, epoch_)}; };
     Found found;
     if (wanted.is_lease) {
         found.tensor = wanted.member.empty() ? leases_->tensor(wanted.name, wanted.owner) : nullptr;
@@ -216,9 +216,9 @@ codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const Rows& ro
     const tensor::Shape shape = tensor::shape_of(tensor);
     const std::int64_t size = shape.empty() ? 0 : shape.front();
     const std::int64_t first = rows.first.value_or(0), last = rows.last.value_or(size);
-    if (shape.empty()) refuse("slice", "a tensor that has dimensions", "one without");
+    if (shape.empty()) reject("slice", "a tensor that has dimensions", "one without");
     if (first > last || last > size)
-        refuse("slice", "rows from 0 to " + std::to_string(size) + ", the first not behind the last", text);
+        reject("slice", "rows from 0 to " + std::to_string(size) + ", the first not behind the last", text);
     return tensor::rows_of(tensor, first, last);
 }
 
@@ -231,12 +231,12 @@ bool fits(const http::Headers& headers, std::string_view etag) {
 }  // namespace
 
 http::Response TensorEndpoint::get(const http::RequestHead& head, const Principal& principal,
-                                   http::Exchange& exchange) const try {
+                                   http::ResponseStream& response_stream) const try {
     const Wanted wanted = parse(head, principal);
     Found found = find(wanted);
     const bool is_set = found.tensor == nullptr;
     if (is_set && (wanted.form != FileForm::safetensors || !wanted.slice.empty()))
-        refuse("name", "a tensor: a set has members, and comes as .safetensors only", "a set");
+        reject("name", "a tensor: a set has members, and comes as .safetensors only", "a set");
     if (!wanted.slice.empty()) found.tensor = cut_rows(found.tensor, wanted.rows, wanted.slice);
 
     const std::string etag = (wanted.is_lease ? "W/\"" : "\"") + found.identity +
@@ -250,7 +250,7 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
     if (found.version != 0) response.headers.add("Shared-Tensor-Version", std::to_string(found.version));
     if (const auto condition = head.headers.find("If-Match");
         condition && *condition != "*" && (wanted.is_lease || !http::names_etag(*condition, etag, false)))
-        throw Refused{412, json_rpc::invalid_params("If-Match", etag, std::string(*condition))};
+        throw Rejected{412, json_rpc::invalid_params("If-Match", etag, std::string(*condition))};
     if (const auto condition = head.headers.find("If-None-Match");
         condition && http::names_etag(*condition, etag, true)) {
         response.status = 304;
@@ -269,25 +269,26 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
     }
     response.content_type = media_type_of(wanted.form);
     const bool may_be_part = head.method == "GET" && file->size > 0;  // an empty file has no ranges
-    const auto wish = may_be_part && fits(head.headers, etag)
-                          ? http::parse_range(head.headers.find("Range"), file->size)
-                          : http::RangeWish{};
-    if (wish.kind == http::RangeWish::Kind::not_there) {
+    const auto requested = may_be_part && fits(head.headers, etag)
+                               ? http::parse_range(head.headers.find("Range"), file->size)
+                               : http::RangeRequest{};
+    if (requested.kind == http::RangeRequest::Kind::not_there) {
         http::Response beyond =
-            refusal(416, json_rpc::invalid_params("Range", "a part of " + std::to_string(file->size) + " bytes",
-                                                  std::string(*head.headers.find("Range"))));
+            error_response(416, json_rpc::invalid_params("Range", "a part of " + std::to_string(file->size) + " bytes",
+                                                         std::string(*head.headers.find("Range"))));
         beyond.headers.add("Content-Range", http::content_range_of_none(file->size));
         return beyond;
     }
     response.parts = parts_of(file);
-    if (wish.kind == http::RangeWish::Kind::whole && send_compressed(head, *offer_, *totals_, response, exchange))
+    if (requested.kind == http::RangeRequest::Kind::whole &&
+        send_compressed(head, *offer_, *totals_, response, response_stream))
         return response;
     std::string range;
-    if (wish.kind == http::RangeWish::Kind::part) {
+    if (requested.kind == http::RangeRequest::Kind::part) {
         response.status = 206;
-        range = http::content_range(wish.part, file->size);
+        range = http::content_range(requested.part, file->size);
         response.headers.add("Content-Range", range);
-        response.parts = http::cut(response.parts, wish.part);
+        response.parts = http::cut(response.parts, requested.part);
     }
     if (http::wants_digest(head.headers.find("Want-Content-Digest"))) {
         const auto make = [&] { return digest_of(response.parts); };
@@ -296,17 +297,19 @@ http::Response TensorEndpoint::get(const http::RequestHead& head, const Principa
         response.headers.add("Content-Digest", digest);
     }
     return response;
-} catch (const Refused& refused) {
-    return refusal(refused.status, refused.error);
+} catch (const Rejected& rejected) {
+    return error_response(rejected.status, rejected.error);
 } catch (const tensor::SafetensorsError& error) {
-    return refusal(406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
+    return error_response(
+        406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
 } catch (const tensor::NpyError& error) {
-    return refusal(406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
+    return error_response(
+        406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
 } catch (const std::bad_alloc&) {
-    return refusal(503, json_rpc::out_of_memory("there is no memory to read the tensor: try again later"));
+    return error_response(503, json_rpc::out_of_memory("there is no memory to read the tensor: try again later"));
 } catch (const std::exception& error) {  // from a device
     log::error("a tensor cannot be read: ", error.what());
-    return refusal(500, json_rpc::internal_error());
+    return error_response(500, json_rpc::internal_error());
 }
 
 }  // namespace shared_tensor::server

@@ -27,8 +27,9 @@ public:
         : names_(&names), leases_(&leases), epoch_(std::move(epoch)), offer_(&offer), totals_(&totals) {}
 
     /// The path must begin with kPrefix. An error response has a JSON-RPC error as its body. A whole file that is
-    /// compressed is written to `exchange` while it is compressed.
-    http::Response get(const http::RequestHead& head, const Principal& principal, http::Exchange& exchange) const;
+    /// compressed is written to `response_stream` while it is compressed.
+    http::Response get(const http::RequestHead& head, const Principal& principal,
+                       http::ResponseStream& response_stream) const;
 
 private:
     struct Wanted;

@@ -38,13 +38,13 @@ using Form = Word<kForms>;
 
 /// Rejects names under which nothing may be published.
 void check_name(const std::string& name) {
-    if (const std::string fault = service::tensor_name_fault(name); !fault.empty())
-        reject("name", "another name", fault);
+    if (const std::string rejection = service::tensor_name_rejection(name); !rejection.empty())
+        reject("name", "another name", rejection);
 }
 
 void check_member_name(std::string_view parameter, std::string_view name) {
-    if (const std::string fault = service::member_name_fault(name); !fault.empty())
-        reject(parameter, "names for members", fault);
+    if (const std::string rejection = service::member_name_rejection(name); !rejection.empty())
+        reject(parameter, "names for members", rejection);
 }
 
 std::optional<std::uint64_t> number_of(const MaybeVersion& version) {
@@ -52,16 +52,17 @@ std::optional<std::uint64_t> number_of(const MaybeVersion& version) {
     return static_cast<std::uint64_t>(version->value);
 }
 
-json_rpc::Error conflict(const TensorStore::Refused& refused, std::uint64_t wanted) {
+json_rpc::Error conflict(const TensorStore::Rejected& rejected, std::uint64_t wanted) {
     json_rpc::Error error = json_rpc::invalid_params(
-        "if_version", std::to_string(refused.version) + (refused.version > 0 ? ", the version now" : ": there is none"),
+        "if_version",
+        std::to_string(rejected.version) + (rejected.version > 0 ? ", the version now" : ": there is none"),
         std::to_string(wanted));
-    error.data["version"] = refused.version;
+    error.data["version"] = rejected.version;
     return error;
 }
 
-json_rpc::Error error_of(const TensorStore::Refused& refused, std::optional<std::uint64_t> if_version) {
-    return refused.conflict ? conflict(refused, if_version.value_or(0)) : json_rpc::out_of_memory(refused.reason);
+json_rpc::Error error_of(const TensorStore::Rejected& rejected, std::optional<std::uint64_t> if_version) {
+    return rejected.conflict ? conflict(rejected, if_version.value_or(0)) : json_rpc::out_of_memory(rejected.reason);
 }
 
 /// Uses the Codec of maps, because a key may begin with '$': the Codec escapes such keys.
@@ -180,14 +181,14 @@ public:
         if (store.closed()) throw MethodError(json_rpc::shutting_down());
         try {
             Sent sent = checked(std::move(tensor), std::move(tensors), manifest, std::move(data), std::move(metadata));
-            if (auto refused = store.refusal(owner, name, sent.bytes(), version))
-                throw MethodError(error_of(*refused, version));
+            if (auto rejected = store.rejection(owner, name, sent.bytes(), version))
+                throw MethodError(error_of(*rejected, version));
             NamedTensors::Placed placed = place(owner, sent);
             if (call.memory.failed()) throw MethodError(service::memory_failed());
             const std::uint64_t bytes = placed.value->memory()->bytes();
             auto made = store.put(owner, name, std::move(placed.value), version);
-            if (auto* refused = std::get_if<TensorStore::Refused>(&made))
-                throw MethodError(error_of(*refused, version));
+            if (auto* rejected = std::get_if<TensorStore::Rejected>(&made))
+                throw MethodError(error_of(*rejected, version));
             return {{"name", name},
                     {"version", std::get<NamedPointer>(made)->version},
                     {"bytes", bytes},
@@ -252,8 +253,8 @@ public:
                 const Text& owner) const {
         const auto version = number_of(if_version);
         auto removed = names_->store().remove(owner_of(call, owner), name, version);
-        if (const auto* refused = std::get_if<TensorStore::Refused>(&removed))
-            throw MethodError(error_of(*refused, version));
+        if (const auto* rejected = std::get_if<TensorStore::Rejected>(&removed))
+            throw MethodError(error_of(*rejected, version));
         const auto& gone = std::get<NamedPointer>(removed);
         if (gone == nullptr) throw unknown();
         return {{"name", name}, {"version", gone->version}};
@@ -304,8 +305,8 @@ private:
         if (metadata) {
             for (auto& [key, text] : *metadata)
                 sent.metadata.emplace(key, std::move(text));
-            if (const std::string fault = NamedTensors::metadata_fault(sent.metadata); !fault.empty())
-                reject("metadata", "shorter texts", fault);
+            if (const std::string rejection = NamedTensors::metadata_rejection(sent.metadata); !rejection.empty())
+                reject("metadata", "shorter texts", rejection);
         }
         return sent;
     }

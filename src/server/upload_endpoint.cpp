@@ -15,7 +15,7 @@
 #include "json_rpc/error.hpp"
 #include "json_rpc/json_text.hpp"
 #include "server/content_coding.hpp"
-#include "server/refused.hpp"
+#include "server/rejected.hpp"
 #include "server/reply.hpp"
 #include "tensor/npy_header.hpp"
 #include "tensor/tensor_file.hpp"
@@ -52,32 +52,32 @@ http::Response json_answer(int status, const Json& json) {
     return http::Response::json(status, std::move(text));
 }
 
-http::Response store_refusal(const TensorStore::Refused& refused, std::optional<std::uint64_t> if_version) {
-    if (!refused.conflict) return refusal(507, json_rpc::out_of_memory(refused.reason));
-    return refusal(412, json_rpc::invalid_params("if_version", std::to_string(refused.version),
-                                                 std::to_string(if_version.value_or(0))));
+http::Response store_rejection(const TensorStore::Rejected& rejected, std::optional<std::uint64_t> if_version) {
+    if (!rejected.conflict) return error_response(507, json_rpc::out_of_memory(rejected.reason));
+    return error_response(412, json_rpc::invalid_params("if_version", std::to_string(rejected.version),
+                                                        std::to_string(if_version.value_or(0))));
 }
 
-/// Throws Refused if the request has a digest that is not the digest of its body.
+/// Throws Rejected if the request has a digest that is not the digest of its body.
 void check_digest(const http::Headers& headers, std::span<const std::byte> body) {
     const auto field = http::parse_digest_field(headers.find("Content-Digest"));
     if (!field.is_there) return;
-    if (!field.value) refuse("Content-Digest", "xxh3-128=:BASE64 of 16 bytes:", "another value");
+    if (!field.value) reject("Content-Digest", "xxh3-128=:BASE64 of 16 bytes:", "another value");
     if (const auto real = Digest::of(body); real != *field.value)
-        refuse("Content-Digest", http::digest_field(real) + ", that of the bytes that came",
+        reject("Content-Digest", http::digest_field(real) + ", that of the bytes that came",
                http::digest_field(*field.value));
 }
 
 void check_content(const tensor::FileContent& content, std::size_t most) {
     if (content.set.manifest.size() > most)
-        refuse("body", "at most " + std::to_string(most) + " members", std::to_string(content.set.manifest.size()));
+        reject("body", "at most " + std::to_string(most) + " members", std::to_string(content.set.manifest.size()));
     for (const auto& [name, member] : content.set.manifest) {
-        if (const std::string fault = service::member_name_fault(name); !fault.empty())
-            refuse("body", "names for members", fault);
+        if (const std::string rejection = service::member_name_rejection(name); !rejection.empty())
+            reject("body", "names for members", rejection);
     }
     const NamedMetadata metadata(content.metadata.begin(), content.metadata.end());
-    if (const std::string fault = NamedTensors::metadata_fault(metadata); !fault.empty())
-        refuse("body", "shorter metadata", fault);
+    if (const std::string rejection = NamedTensors::metadata_rejection(metadata); !rejection.empty())
+        reject("body", "shorter metadata", rejection);
 }
 
 /// If the file contains one tensor with the name of the upload (as GET sends it), the content is this tensor and not a
@@ -90,12 +90,14 @@ void single_out(tensor::FileContent& content, const std::string& name) {
 
 }  // namespace
 
-http::Response UploadEndpoint::unknown() const { return refusal(404, json_rpc::unknown_or_expired("upload", epoch_)); }
+http::Response UploadEndpoint::unknown() const {
+    return error_response(404, json_rpc::unknown_or_expired("upload", epoch_));
+}
 
 namespace {
 
 http::Response busy(std::string_view reason = {}) {
-    http::Response response = refusal(503, json_rpc::busy(std::chrono::seconds(1), reason));
+    http::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1), reason));
     response.headers.add("Retry-After", "1");
     return response;
 }
@@ -107,17 +109,18 @@ http::Response answer_done(const std::string& name, std::uint64_t size, std::uin
 }  // namespace
 
 /// Returns the error for a PUT that must be rejected whatever its body holds; nothing if it may go on.
-std::optional<http::Response> UploadEndpoint::obstacle(const UploadRequest& wanted) const {
+std::optional<http::Response> UploadEndpoint::rejection(const UploadRequest& wanted) const {
     if (const auto known = wanted.key.id.empty() ? nullptr : uploads_->find(wanted.key);
         known != nullptr && known->is_published() && known->form() == wanted.form)
         return std::nullopt;  // a repeated part of a published upload changes nothing, whatever happened to the name
-    if (names_->store().closed()) return refusal(503, json_rpc::shutting_down());
-    if (auto refused = names_->store().refusal(wanted.key.owner, wanted.key.name, wanted.form.size, wanted.if_version))
-        return store_refusal(*refused, wanted.if_version);
+    if (names_->store().closed()) return error_response(503, json_rpc::shutting_down());
+    if (auto rejected =
+            names_->store().rejection(wanted.key.owner, wanted.key.name, wanted.form.size, wanted.if_version))
+        return store_rejection(*rejected, wanted.if_version);
     return std::nullopt;
 }
 
-std::optional<http::Response> UploadEndpoint::refuse_head(const http::RequestHead& head,
+std::optional<http::Response> UploadEndpoint::reject_head(const http::RequestHead& head,
                                                           const Principal& principal) const try {
     const auto length = head.headers.find("Content-Length");
     auto bytes = length ? http::parse_decimal(*length) : std::nullopt;
@@ -126,9 +129,9 @@ std::optional<http::Response> UploadEndpoint::refuse_head(const http::RequestHea
         (void)parse_upload_request(head, principal);
         return std::nullopt;
     }
-    return obstacle(parse_put(head, principal, *bytes));
-} catch (const Refused& refused) {
-    return coding_refusal(refused);
+    return rejection(parse_put(head, principal, *bytes));
+} catch (const Rejected& rejected) {
+    return coding_rejection(rejected);
 }
 
 http::Response UploadEndpoint::put(const http::Request& request, const Principal& principal) const try {
@@ -139,38 +142,40 @@ http::Response UploadEndpoint::put(const http::Request& request, const Principal
         const std::uint64_t most =
             range ? std::min<std::uint64_t>(range->part.count, max_body_bytes_) : max_body_bytes_;
         if (range) {  // rejected before it is decompressed
-            if (auto refused = obstacle(parse_put(request.head, principal, range->part.count)))
-                return std::move(*refused);
+            if (auto rejected = rejection(parse_put(request.head, principal, range->part.count)))
+                return std::move(*rejected);
         }
         const Decoded plain = decoded(request, coding, static_cast<std::size_t>(most), *totals_,
                                       [&](std::size_t count) { return values_->hold(principal, count); });
         return put_bytes(request.head, principal, plain.bytes);
     }
     return put_bytes(request.head, principal, bytes);
-} catch (const Refused& refused) {
-    return coding_refusal(refused);
+} catch (const Rejected& rejected) {
+    return coding_rejection(rejected);
 } catch (const std::bad_alloc&) {
-    return refusal(507, json_rpc::out_of_memory("there is no memory for the file: remove tensors, or come back later"));
+    return error_response(
+        507, json_rpc::out_of_memory("there is no memory for the file: remove tensors, or come back later"));
 }
 
 http::Response UploadEndpoint::put_bytes(const http::RequestHead& head, const Principal& principal,
                                          std::span<const std::byte> bytes) const try {
     const UploadRequest wanted = parse_put(head, principal, bytes.size());
-    if (auto refused = obstacle(wanted)) return std::move(*refused);
+    if (auto rejected = rejection(wanted)) return std::move(*rejected);
     return put(wanted, bytes);
-} catch (const Refused& refused) {
-    return refusal(refused.status, refused.error);
+} catch (const Rejected& rejected) {
+    return error_response(rejected.status, rejected.error);
 } catch (const tensor::SafetensorsError& error) {
-    return refusal(400, json_rpc::invalid_params("body", "a safetensors file", error.what()));
+    return error_response(400, json_rpc::invalid_params("body", "a safetensors file", error.what()));
 } catch (const tensor::NpyError& error) {
-    return refusal(400, json_rpc::invalid_params("body", "a .npy file", error.what()));
+    return error_response(400, json_rpc::invalid_params("body", "a .npy file", error.what()));
 } catch (const InvalidValue& error) {
-    return refusal(400, json_rpc::invalid_params(error.path, error.expected, error.got));
+    return error_response(400, json_rpc::invalid_params(error.path, error.expected, error.got));
 } catch (const std::bad_alloc&) {
-    return refusal(507, json_rpc::out_of_memory("there is no memory for the file: remove tensors, or come back later"));
+    return error_response(
+        507, json_rpc::out_of_memory("there is no memory for the file: remove tensors, or come back later"));
 } catch (const std::system_error& error) {
-    return refusal(507,
-                   json_rpc::out_of_memory(std::string("there is no shared memory for the file: ") + error.what()));
+    return error_response(
+        507, json_rpc::out_of_memory(std::string("there is no shared memory for the file: ") + error.what()));
 }
 
 http::Response UploadEndpoint::put(const UploadRequest& wanted, std::span<const std::byte> bytes) const {
@@ -180,11 +185,11 @@ http::Response UploadEndpoint::put(const UploadRequest& wanted, std::span<const 
                                : uploads_->open(wanted.key, wanted.form, wanted.payer, memory);
     if (const auto* full = std::get_if<UploadTable::Full>(&opened)) {
         if (!full->for_ever) return busy(full->reason);
-        return refusal(413, json_rpc::invalid_params("size", full->reason, std::to_string(wanted.form.size)));
+        return error_response(413, json_rpc::invalid_params("size", full->reason, std::to_string(wanted.form.size)));
     }
     const auto upload = std::get<UploadTable::UploadPointer>(opened);
     if (upload->form() != wanted.form)
-        return refusal(
+        return error_response(
             409, json_rpc::invalid_params("Content-Range",
                                           "a part of the upload that is under way (" + upload->form().form + ", " +
                                               std::to_string(upload->form().size) + " bytes), or another ?upload=ID",
@@ -200,7 +205,7 @@ http::Response UploadEndpoint::put(const UploadRequest& wanted, std::span<const 
         throw;
     }
     if (taken == Upload::Taken::more) return answer_part(wanted, *upload);
-    refuse("Content-Range", "a part next to bytes that the upload has: it consists of 10000 ranges already",
+    reject("Content-Range", "a part next to bytes that the upload has: it consists of 10000 ranges already",
            http::content_range(wanted.part, wanted.form.size));
 }
 
@@ -238,10 +243,10 @@ http::Response UploadEndpoint::publish(const UploadRequest& wanted, const Upload
     auto& store = names_->store();
     const bool is_new = store.find(wanted.key.owner, wanted.key.name) == nullptr;
     auto made = store.put(wanted.key.owner, wanted.key.name, std::move(placed.value), wanted.if_version);
-    if (const auto* refused = std::get_if<TensorStore::Refused>(&made)) {
+    if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made)) {
         upload->drop();
         uploads_->remove(wanted.key, upload);
-        return store_refusal(*refused, wanted.if_version);
+        return store_rejection(*rejected, wanted.if_version);
     }
     const std::uint64_t version = std::get<service::NamedPointer>(made)->version;
     uploads_->published(wanted.key, upload, version);
@@ -264,8 +269,8 @@ http::Response UploadEndpoint::state(const http::RequestHead& head, const Princi
         response.headers.add("Shared-Tensor-Missing", gaps_text(progress.missing));
     }
     return response;
-} catch (const Refused& refused) {
-    return refusal(refused.status, refused.error);
+} catch (const Rejected& rejected) {
+    return error_response(rejected.status, rejected.error);
 }
 
 http::Response UploadEndpoint::abandon(const http::RequestHead& head, const Principal& principal) const try {
@@ -276,8 +281,8 @@ http::Response UploadEndpoint::abandon(const http::RequestHead& head, const Prin
     http::Response response;
     response.status = 204;
     return response;
-} catch (const Refused& refused) {
-    return refusal(refused.status, refused.error);
+} catch (const Rejected& rejected) {
+    return error_response(rejected.status, rejected.error);
 }
 
 }  // namespace shared_tensor::server

@@ -32,14 +32,14 @@ public:
           max_body_bytes_(max_body_bytes) {}
 
     /// Returns the error for a PUT that must be rejected whatever its body holds. Called before the body is read.
-    std::optional<http::Response> refuse_head(const http::RequestHead& head, const Principal& principal) const;
+    std::optional<http::Response> reject_head(const http::RequestHead& head, const Principal& principal) const;
     /// Paths must begin with TensorEndpoint::kPrefix. An error response has a JSON-RPC error as its body.
     http::Response put(const http::Request& request, const Principal& principal) const;
     http::Response state(const http::RequestHead& head, const Principal& principal) const;
     http::Response abandon(const http::RequestHead& head, const Principal& principal) const;
 
 private:
-    std::optional<http::Response> obstacle(const UploadRequest& wanted) const;
+    std::optional<http::Response> rejection(const UploadRequest& wanted) const;
     http::Response put_bytes(const http::RequestHead& head, const Principal& principal,
                              std::span<const std::byte> bytes) const;
     http::Response put(const UploadRequest& wanted, std::span<const std::byte> bytes) const;

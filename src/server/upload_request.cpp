@@ -7,7 +7,7 @@
 
 #include "http/text.hpp"
 #include "json_rpc/error.hpp"
-#include "server/refused.hpp"
+#include "server/rejected.hpp"
 #include "server/tensor_endpoint.hpp"
 #include "service/tensor_store.hpp"
 #include "tensor/dtype.hpp"
@@ -34,15 +34,15 @@ std::optional<FileForm> form_of_type(const http::RequestHead& head) {
 tensor::RawForm raw_form(const http::Headers& headers) {
     const auto dtype = headers.find("Shared-Tensor-Dtype"), shape = headers.find("Shared-Tensor-Shape");
     const auto known = dtype ? tensor::parse_dtype(*dtype) : std::nullopt;
-    if (!known) refuse("Shared-Tensor-Dtype", "the dtype of the elements, such as float32", dtype.value_or("nothing"));
+    if (!known) reject("Shared-Tensor-Dtype", "the dtype of the elements, such as float32", dtype.value_or("nothing"));
     constexpr const char* kShape = "the sizes of the tensor, such as [2,3]";
     tensor::RawForm raw{*known, {}};
     const Json sizes = Json::parse(shape.value_or(""), nullptr, false);
     if (!sizes.is_array() || sizes.size() > tensor::kMaxRank)
-        refuse("Shared-Tensor-Shape", kShape, shape.value_or("nothing"));
+        reject("Shared-Tensor-Shape", kShape, shape.value_or("nothing"));
     for (const Json& size : sizes) {
         if (!size.is_number_unsigned() || size.get<std::uint64_t>() > std::uint64_t{1} << 62)
-            refuse("Shared-Tensor-Shape", kShape, *shape);
+            reject("Shared-Tensor-Shape", kShape, *shape);
         raw.shape.push_back(size.get<std::int64_t>());
     }
     return raw;
@@ -69,21 +69,21 @@ UploadRequest parse_upload_request(const http::RequestHead& head, const Principa
     } else {
         wanted.file_form = form_of_type(head);
     }
-    if (const std::string fault = service::tensor_name_fault(std::string(name)); !fault.empty())
-        refuse("name", "another name", fault);
+    if (const std::string rejection = service::tensor_name_rejection(std::string(name)); !rejection.empty())
+        reject("name", "another name", rejection);
     wanted.key = {principal.name, std::string(name), {}};
     wanted.payer = {principal.payer(), principal.admin};
     const auto parameters = http::parse_query(head.query);
-    if (!parameters) refuse("query", "name=value with %XX", "something else");
+    if (!parameters) reject("query", "name=value with %XX", "something else");
     for (const auto& [parameter, value] : *parameters) {
         if (parameter == "upload") {
-            if (value.size() > kLongestId) refuse("upload", "at most 128 bytes", std::to_string(value.size()));
+            if (value.size() > kLongestId) reject("upload", "at most 128 bytes", std::to_string(value.size()));
             wanted.key.id = value;
         } else if (parameter == "if_version") {
             wanted.if_version = http::parse_decimal(value);
-            if (!wanted.if_version) refuse("if_version", "a number", value);
+            if (!wanted.if_version) reject("if_version", "a number", value);
         } else {
-            refuse_parameter(parameter, "upload, if_version");
+            reject_parameter(parameter, "upload, if_version");
         }
     }
     return wanted;
@@ -93,23 +93,23 @@ UploadRequest parse_put(const http::RequestHead& head, const Principal& principa
     const http::Headers& headers = head.headers;
     UploadRequest wanted = parse_upload_request(head, principal);
     if (!wanted.file_form)
-        throw Refused{415, json_rpc::invalid_params("Content-Type",
-                                                    "a name that ends in .safetensors, .npy or .raw, or "
-                                                    "application/vnd.safetensors, application/x-npy, "
-                                                    "application/octet-stream",
-                                                    headers.find("Content-Type").value_or("nothing"))};
+        throw Rejected{415, json_rpc::invalid_params("Content-Type",
+                                                     "a name that ends in .safetensors, .npy or .raw, or "
+                                                     "application/vnd.safetensors, application/x-npy, "
+                                                     "application/octet-stream",
+                                                     headers.find("Content-Type").value_or("nothing"))};
     if (const auto condition = headers.find("If-None-Match")) {
-        if (http::trim(*condition) != "*") refuse("If-None-Match", "*, or ?if_version=N", *condition);
+        if (http::trim(*condition) != "*") reject("If-None-Match", "*, or ?if_version=N", *condition);
         wanted.if_version = 0;
     }
-    if (const auto condition = headers.find("If-Match")) refuse("If-Match", "?if_version=N in its place", *condition);
+    if (const auto condition = headers.find("If-Match")) reject("If-Match", "?if_version=N in its place", *condition);
     wanted.part = {0, bytes};
     wanted.form = {std::string(tensor::suffix_of(*wanted.file_form)), bytes};
     wanted.is_whole = true;
     if (const auto field = headers.find("Content-Range")) {
         const auto range = http::parse_content_range(*field);
         if (!range || !range->size || range->part.count != bytes || (bytes == 0 && *range->size > 0))
-            refuse("Content-Range", "bytes FIRST-LAST/SIZE, as many as the body has (" + std::to_string(bytes) + ")",
+            reject("Content-Range", "bytes FIRST-LAST/SIZE, as many as the body has (" + std::to_string(bytes) + ")",
                    *field);
         wanted.part = range->part;
         wanted.form.size = *range->size;

@@ -26,11 +26,11 @@ struct UploadRequest {
 /// Whether HEAD or DELETE is about an upload and not about the tensor. False if the query is invalid.
 bool is_about_upload(const http::RequestHead& head);
 
-/// Parses the path and the query of a request. The path must begin with TensorEndpoint::kPrefix. Throws Refused if one
+/// Parses the path and the query of a request. The path must begin with TensorEndpoint::kPrefix. Throws Rejected if one
 /// of them is invalid.
 UploadRequest parse_upload_request(const http::RequestHead& head, const Principal& principal);
 
-/// Parses the whole head of a PUT whose body has `bytes` bytes. Throws Refused if it is invalid.
+/// Parses the whole head of a PUT whose body has `bytes` bytes. Throws Rejected if it is invalid.
 UploadRequest parse_put(const http::RequestHead& head, const Principal& principal, std::uint64_t bytes);
 
 }  // namespace shared_tensor::server

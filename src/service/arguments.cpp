@@ -137,7 +137,7 @@ ArgumentsKey arguments_key(const ArgumentNodes& nodes, const codec::JsonSource& 
     return key;
 }
 
-std::optional<Error> Dispatcher::refuse(const FunctionTable::Entry& function, Kind kind) {
+std::optional<Error> Dispatcher::reject(const FunctionTable::Entry& function, Kind kind) {
     if (function.streams && kind != Kind::stream) {
         return json_rpc::invalid_request(
             "this function streams: call it over a WebSocket (GET /ws), or, where it only writes, with Accept: "
@@ -161,7 +161,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     if (found == nullptr) return json_rpc::method_not_found(spec.method);
     const FunctionTable::Entry& function = *found;
     const FunctionOptions& options = function.shared->options();
-    if (auto error = refuse(function, kind)) return std::move(*error);
+    if (auto error = reject(function, kind)) return std::move(*error);
     if (spec.idempotency_key.size() > kMaxKeyBytes) {
         return json_rpc::invalid_params("idempotency_key", "at most " + std::to_string(kMaxKeyBytes) + " bytes",
                                         std::to_string(spec.idempotency_key.size()));
@@ -172,7 +172,7 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
                              Placement{function.shared->options().device, function.shared->options().dtype});
     (void)spec.port.take_lent();  // lent memory of other items of the message is not part of this call
     Binding binding = function.shared->bind(source, std::get<ArgumentNodes>(nodes));
-    if (binding.failure) return source.fault() ? *source.fault() : to_error(*binding.failure);
+    if (binding.failure) return source.rejection() ? *source.rejection() : to_error(*binding.failure);
 
     Prepared prepared{found,    std::move(binding.call), {}, {}, options_.call_timeout, source.uses(), spec.memory,
                       spec.lent};
@@ -183,7 +183,8 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     try {
         set_keys(prepared, spec, kind, std::get<ArgumentNodes>(nodes), source);
     } catch (const InvalidValue& error) {  // an invalid reference that the codec of the function did not read
-        return source.fault() ? *source.fault() : json_rpc::invalid_params(error.path, error.expected, error.got);
+        return source.rejection() ? *source.rejection()
+                                  : json_rpc::invalid_params(error.path, error.expected, error.got);
     } catch (const std::bad_alloc&) {
         return json_rpc::out_of_memory(
             "there is no memory for copies of the arguments, which the call needs because it may outlive this request: "

@@ -36,7 +36,7 @@ std::shared_ptr<tasks::Group> CallGroups::of_object(const ObjectPointer& object)
     });
 }
 
-void CallGroups::tend() {
+void CallGroups::sweep() {
     const auto drop_unused = [](auto& groups) {
         std::erase_if(groups, [](const auto& entry) { return entry.second.expired(); });
     };

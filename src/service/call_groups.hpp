@@ -20,7 +20,7 @@ public:
     tasks::Groups of(const FunctionTable::Entry& function, std::span<const codec::JsonSource::Use> objects,
                      const std::string& session);
     /// Maintenance: forgets groups without calls.
-    void tend();
+    void sweep();
 
 private:
     std::shared_ptr<tasks::Group> of_session(const std::string& session);

@@ -114,15 +114,15 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start(Prepared& prepa
     return waiter;
 }
 
-/// Returns the equal call in flight. If there is none, returns null, and `mine` is in flight from now on. `refused`
+/// Returns the equal call in flight. If there is none, returns null, and `mine` is in flight from now on. `rejected`
 /// could not be joined any more and is replaced. This is one step, so that of two equal calls at once one runs and one
 /// joins.
 std::shared_ptr<Execution> Dispatcher::claim(const std::string& key, const std::shared_ptr<Execution>& mine,
-                                             const std::shared_ptr<Execution>& refused) {
+                                             const std::shared_ptr<Execution>& rejected) {
     return in_flight_.with([&](auto& runs) -> std::shared_ptr<Execution> {
         std::weak_ptr<Execution>& slot = runs[key];
         auto running = slot.lock();
-        if (running && running != refused) return running;
+        if (running && running != rejected) return running;
         slot = mine;
         return nullptr;
     });
@@ -220,7 +220,7 @@ Error Dispatcher::queue_full(bool for_task) const {
 }
 
 bool Dispatcher::drain(SteadyTime deadline) {
-    refuse_new();
+    reject_new();
     const bool streamed = streams_->lock().wait_until(deadline, [](std::size_t running) { return running == 0; });
     const bool done = pool_.drain(deadline) && streamed;
     std::vector<std::shared_ptr<Execution>> left;
@@ -235,15 +235,15 @@ bool Dispatcher::drain(SteadyTime deadline) {
     return done;
 }
 
-void Dispatcher::tend() {
-    pool_.tend();
+void Dispatcher::sweep() {
+    pool_.sweep();
     tasks_.expire();
     cache_.expire();
     keys_.expire();
     kept_calls_.end_overdue(clock_->now(), tasks_);
-    groups_.tend();
+    groups_.sweep();
 }
 
-void Dispatcher::leave_running(StartedCall started) { kept_calls_.keep(std::move(started.waiter), started.deadline); }
+void Dispatcher::detach(StartedCall started) { kept_calls_.keep(std::move(started.waiter), started.deadline); }
 
 }  // namespace shared_tensor::service

@@ -104,7 +104,7 @@ public:
         return streams_->with([](std::size_t running) { return running; });
     }
     /// Lets a call whose outcome is not read (a notification) go on until it ends or its deadline is over.
-    void leave_running(StartedCall started);
+    void detach(StartedCall started);
     /// Starts a task. Returns the new task, or the task that was submitted before with the same key. Returns nothing if
     /// that task no longer exists.
     std::variant<std::optional<tasks::TaskInfo>, json_rpc::Error> submit(const CallSpec& spec,
@@ -124,13 +124,13 @@ public:
     const DispatcherOptions& options() const { return options_; }
 
     /// Rejects new calls with -32009 from now on.
-    void refuse_new() { draining_.store(true); }
+    void reject_new() { draining_.store(true); }
     /// Waits until all running and waiting calls have ended. Returns false if the deadline comes first; then all other
     /// calls end with -32009.
     bool drain(SteadyTime deadline);
 
     /// Maintenance, a few times a second.
-    void tend();
+    void sweep();
 
 private:
     enum class Kind { call, task, stream };
@@ -152,7 +152,7 @@ private:
     std::variant<Prepared, json_rpc::Error> prepare(const CallSpec& spec, Kind kind) const;
     void set_keys(Prepared& prepared, const CallSpec& spec, Kind kind, const std::vector<ValueSource::Node>& arguments,
                   const codec::JsonSource& source) const;
-    static std::optional<json_rpc::Error> refuse(const FunctionTable::Entry& function, Kind kind);
+    static std::optional<json_rpc::Error> reject(const FunctionTable::Entry& function, Kind kind);
     std::shared_ptr<Execution> make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline,
                                               std::shared_ptr<detail::CallStreams> streams = nullptr);
     std::variant<WaiterPointer, json_rpc::Error> start(Prepared& prepared, const CallOwner& owner, SteadyTime deadline,
@@ -160,7 +160,7 @@ private:
     std::variant<WaiterPointer, json_rpc::Error> join_or_start(Prepared& prepared, const CallOwner& owner,
                                                                SteadyTime deadline, bool as_task);
     std::shared_ptr<Execution> claim(const std::string& key, const std::shared_ptr<Execution>& mine,
-                                     const std::shared_ptr<Execution>& refused);
+                                     const std::shared_ptr<Execution>& rejected);
     std::variant<WaiterPointer, json_rpc::Error> start_keyed(Prepared& prepared, const CallSpec& spec,
                                                              SteadyTime deadline);
     void count_as_live(const std::shared_ptr<Execution>& execution);

@@ -238,9 +238,9 @@ Execution::Waiter::~Waiter() { execution_->drop_waiter(); }
 OutcomePointer Execution::Waiter::wait_until(SteadyTime deadline) {
     const RunTime* run_time = execution_->setup_.run_time.get();
     if (run_time != nullptr && run_time->brief())
-        spin_until([this] { return execution_->ended_.load(std::memory_order_acquire) || gave_up(); });
+        spin_until([this] { return execution_->ended_.load(std::memory_order_acquire) || abandoned(); });
     auto access = execution_->state_.lock();
-    const auto ready = [this](const State& state) { return state.outcome != nullptr || gave_up(); };
+    const auto ready = [this](const State& state) { return state.outcome != nullptr || abandoned(); };
     if (deadline == SteadyTime::max()) {
         access.wait(ready);
     } else {
@@ -249,8 +249,8 @@ OutcomePointer Execution::Waiter::wait_until(SteadyTime deadline) {
     return access->outcome;
 }
 
-void Execution::Waiter::give_up() {
-    gave_up_.store(true);
+void Execution::Waiter::abandon() {
+    abandoned_.store(true);
     execution_->state_.with([](State&) {});  // so that a waiter between its check and its sleep sees the flag
     execution_->state_.notify_all();
 }

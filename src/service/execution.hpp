@@ -105,19 +105,19 @@ public:
         Waiter(const Waiter&) = delete;
         Waiter& operator=(const Waiter&) = delete;
 
-        /// Blocks until there is an outcome, the deadline is over, or give_up() was called. Returns null if there is no
+        /// Blocks until there is an outcome, the deadline is over, or abandon() was called. Returns null if there is no
         /// outcome.
         OutcomePointer wait_until(SteadyTime deadline);
         /// Makes wait_until() return at once. Any thread may call it.
-        void give_up();
-        bool gave_up() const { return gave_up_.load(); }
+        void abandon();
+        bool abandoned() const { return abandoned_.load(); }
         const std::shared_ptr<Execution>& execution() const { return execution_; }
 
     private:
         friend class Execution;
         explicit Waiter(std::shared_ptr<Execution> execution) : execution_(std::move(execution)) {}
         std::shared_ptr<Execution> execution_;
-        std::atomic<bool> gave_up_{false};
+        std::atomic<bool> abandoned_{false};
     };
     /// Adds a waiter. Returns null if the run was cancelled: then its outcome may be the cancellation by other waiters.
     std::unique_ptr<Waiter> join();

@@ -4,7 +4,7 @@
 
 namespace shared_tensor::service {
 
-void KeptCalls::give_up(Keeper& keeper) {
+void KeptCalls::abandon(Keeper& keeper) {
     WaiterPointer waiter;
     keeper.with([&](WaiterPointer& held) { waiter.swap(held); });
 }  // destroys the waiter without the lock, because this may cancel the run
@@ -14,7 +14,7 @@ void KeptCalls::keep(WaiterPointer waiter, SteadyTime deadline) {
     if (execution->outcome()) return;
     const auto keeper = std::make_shared<Keeper>(std::move(waiter));
     limits_.with([&](auto& limits) { limits.push_back({deadline, keeper}); });
-    execution->observe({{}, {}, [keeper](const OutcomePointer&) { give_up(*keeper); }});
+    execution->observe({{}, {}, [keeper](const OutcomePointer&) { abandon(*keeper); }});
 }
 
 void KeptCalls::end_task_at(SteadyTime deadline, const std::shared_ptr<Keeper>& keeper, std::string task) {
@@ -46,7 +46,7 @@ void KeptCalls::end_overdue(SteadyTime now, tasks::TaskTable& tasks) {
     for (const auto& [keeper, task] : overdue) {
         if (!task.empty())
             tasks.finish(task, make_outcome(json_rpc::deadline_exceeded("the task's deadline_ms is over")));
-        give_up(*keeper);
+        abandon(*keeper);
     }
 }
 

@@ -15,9 +15,9 @@ namespace shared_tensor::service {
 class KeptCalls {
 public:
     using WaiterPointer = std::unique_ptr<Execution::Waiter>;
-    /// Keeps one call running until give_up().
+    /// Keeps one call running until abandon().
     using Keeper = Guarded<WaiterPointer>;
-    static void give_up(Keeper& keeper);
+    static void abandon(Keeper& keeper);
 
     /// Keeps a call running until its outcome is there or the deadline is past.
     void keep(WaiterPointer waiter, SteadyTime deadline);

@@ -31,31 +31,31 @@ std::string LeaseTable::full() const {
     return leases >= limits_.max_leases ? too_many() : std::string();
 }
 
-std::optional<LeaseTable::Refused> LeaseTable::refusal(const State& state, const Lessee& lessee,
-                                                       std::uint64_t bytes) const {
-    if (state.leases.sums().entries >= limits_.max_leases) return Refused{too_many()};
+std::optional<LeaseTable::Rejected> LeaseTable::rejection(const State& state, const LeaseHolder& lease_holder,
+                                                          std::uint64_t bytes) const {
+    if (state.leases.sums().entries >= limits_.max_leases) return Rejected{too_many()};
     const bool fits =
         state.unwatched_bytes <= limits_.max_kept_bytes && bytes <= limits_.max_kept_bytes - state.unwatched_bytes;
-    if (!lessee.watched && !fits) {
-        return Refused{"tensors of " + std::to_string(state.unwatched_bytes) +
-                       " bytes are kept for clients without a local channel, and at most " +
-                       std::to_string(limits_.max_kept_bytes) + " may be: release some (lease.release)"};
+    if (!lease_holder.watched && !fits) {
+        return Rejected{"tensors of " + std::to_string(state.unwatched_bytes) +
+                        " bytes are kept for clients without a local channel, and at most " +
+                        std::to_string(limits_.max_kept_bytes) + " may be: release some (lease.release)"};
     }
-    if (state.leases.sums_of(lessee.client).entries < limits_.max_per_client()) return std::nullopt;
-    return Refused{"this client holds " + std::to_string(limits_.max_per_client()) +
-                   " leases, the most that one may have: release tensors that are not needed"};
+    if (state.leases.sums_of(lease_holder.client).entries < limits_.max_per_client()) return std::nullopt;
+    return Rejected{"this client holds " + std::to_string(limits_.max_per_client()) +
+                    " leases, the most that one may have: release tensors that are not needed"};
 }
 
-std::variant<std::string, LeaseTable::Refused> LeaseTable::grant(const Lessee& lessee, std::string_view way,
-                                                                 std::uint64_t bytes,
-                                                                 std::unique_ptr<LeasedBytes> held) {
+std::variant<std::string, LeaseTable::Rejected> LeaseTable::grant(const LeaseHolder& lease_holder,
+                                                                  std::string_view transport, std::uint64_t bytes,
+                                                                  std::unique_ptr<LeasedBytes> held) {
     const SteadyTime now = clock_->now();
-    const SteadyTime deadline = now + (lessee.watched ? limits_.confirm_within : LeaseLimits::kTtl);
-    return state_.with([&](State& state) -> std::variant<std::string, Refused> {
-        if (auto refused = refusal(state, lessee, bytes)) return std::move(*refused);
-        Lease lease{lessee, way, std::move(held), now, !lessee.watched};
-        const Entry& entry = state.leases.add(state.ids.next(), lessee.client, bytes, deadline, std::move(lease));
-        if (!lessee.watched) state.unwatched_bytes += bytes;
+    const SteadyTime deadline = now + (lease_holder.watched ? limits_.confirm_within : LeaseLimits::kTtl);
+    return state_.with([&](State& state) -> std::variant<std::string, Rejected> {
+        if (auto rejected = rejection(state, lease_holder, bytes)) return std::move(*rejected);
+        Lease lease{lease_holder, transport, std::move(held), now, !lease_holder.watched};
+        const Entry& entry = state.leases.add(state.ids.next(), lease_holder.client, bytes, deadline, std::move(lease));
+        if (!lease_holder.watched) state.unwatched_bytes += bytes;
         ++state.stats.granted;
         return entry.key();
     });
@@ -86,7 +86,7 @@ LeaseTable::Held LeaseTable::end(std::uint64_t LeaseStats::*counted, Choose choo
     state_.with([&](State& state) {
         choose(state.leases, [&](Entry& entry) {
             held.emplace_back();  // may throw, so before the lease is taken out
-            if (!entry.value.lessee.watched) state.unwatched_bytes -= entry.bytes();
+            if (!entry.value.lease_holder.watched) state.unwatched_bytes -= entry.bytes();
             held.back() = state.leases.take(entry).held;
         });
         state.stats.*counted += held.size();
@@ -98,8 +98,8 @@ codec::TensorPointer LeaseTable::tensor(std::string_view id, std::string_view pr
     const SteadyTime end = clock_->now() + LeaseLimits::kTtl;
     return state_.with([&](State& state) -> codec::TensorPointer {
         Entry* const found = state.leases.find(id);
-        if (found == nullptr || found->value.lessee.principal != principal) return nullptr;
-        if (!found->value.lessee.watched && found->deadline() < end) state.leases.set_deadline(*found, end);
+        if (found == nullptr || found->value.lease_holder.principal != principal) return nullptr;
+        if (!found->value.lease_holder.watched && found->deadline() < end) state.leases.set_deadline(*found, end);
         return found->value.held->tensor();
     });
 }
@@ -108,7 +108,7 @@ std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::st
     const SteadyTime end = clock_->now() + LeaseLimits::kTtl;
     return for_each(client, ids, [&](Leases& leases, Entry& entry) {
         if (std::exchange(entry.value.confirmed, true)) return;
-        leases.set_deadline(entry, entry.value.lessee.watched ? Leases::kNever : end);
+        leases.set_deadline(entry, entry.value.lease_holder.watched ? Leases::kNever : end);
     });
 }
 
@@ -128,7 +128,7 @@ std::size_t LeaseTable::renew(std::string_view client, std::span<const std::stri
         clock_->now() + std::clamp(ttl.value_or(LeaseLimits::kTtl), std::chrono::milliseconds(0), LeaseLimits::kMaxTtl);
     return for_each(client, ids, [&](Leases& leases, Entry& entry) {
         entry.value.confirmed = true;
-        leases.set_deadline(entry, entry.value.lessee.watched ? Leases::kNever : end);
+        leases.set_deadline(entry, entry.value.lease_holder.watched ? Leases::kNever : end);
     });
 }
 
@@ -154,7 +154,7 @@ std::size_t LeaseTable::client_ended(std::string_view client, bool process_is_go
 std::size_t LeaseTable::session_ended(std::string_view session) {
     const bool is_unwatched = state_.with([&](const State& state) {
         const Entry* const found = state.leases.any_of(session);
-        return found != nullptr && !found->value.lessee.watched;
+        return found != nullptr && !found->value.lease_holder.watched;
     });
     return is_unwatched ? client_ended(session, true) : 0;
 }
@@ -175,10 +175,10 @@ LeaseInfo LeaseTable::info(const Entry& entry, SteadyTime now) {
     const Lease& lease = entry.value;
     LeaseInfo info;
     info.id = entry.key();
-    info.principal = lease.lessee.principal;
-    info.client = lease.lessee.client;
-    info.way = lease.way;
-    info.pid = lease.lessee.pid;
+    info.principal = lease.lease_holder.principal;
+    info.client = lease.lease_holder.client;
+    info.transport = lease.transport;
+    info.pid = lease.lease_holder.pid;
     info.bytes = entry.bytes();
     info.confirmed = lease.confirmed;
     info.age = duration_cast<milliseconds>(now - lease.granted_at);
@@ -201,7 +201,7 @@ std::vector<LeaseInfo> LeaseTable::list(std::optional<std::string_view> principa
     return state_.with([&](const State& state) {
         std::vector<LeaseInfo> all;
         for (const auto& [id, entry] : state.leases.entries()) {
-            if (!principal || entry.value.lessee.principal == *principal) all.push_back(info(entry, now));
+            if (!principal || entry.value.lease_holder.principal == *principal) all.push_back(info(entry, now));
         }
         return all;
     });

@@ -32,7 +32,7 @@ public:
 };
 
 /// A lease holder.
-struct Lessee {
+struct LeaseHolder {
     std::string principal;
     std::string client;   ///< its session; the leases end with it
     int pid = 0;          ///< 0: unknown
@@ -42,7 +42,7 @@ struct Lessee {
 using shared_tensor::LeaseLimits;
 
 struct LeaseInfo {
-    std::string id, principal, client, way;
+    std::string id, principal, client, transport;
     int pid = 0;
     std::uint64_t bytes = 0;
     bool confirmed = false;
@@ -65,12 +65,12 @@ public:
     explicit LeaseTable(LeaseLimits limits = {}, const Clock& clock = real_clock()) : limits_(limits), clock_(&clock) {}
     ~LeaseTable();  ///< retires the leases that are left: their readers may go on
 
-    struct Refused {
+    struct Rejected {
         std::string reason;  ///< for people: which limit, and what to do
     };
     /// Grants a lease and returns its id. The text of `way` must live as long as the program.
-    std::variant<std::string, Refused> grant(const Lessee& lessee, std::string_view way, std::uint64_t bytes,
-                                             std::unique_ptr<LeasedBytes> held);
+    std::variant<std::string, Rejected> grant(const LeaseHolder& lease_holder, std::string_view transport,
+                                              std::uint64_t bytes, std::unique_ptr<LeasedBytes> held);
 
     /// Returns why no lease can be granted now; empty if there is room.
     std::string full() const;
@@ -106,13 +106,13 @@ public:
 
 private:
     struct Lease {
-        Lessee lessee;
-        std::string_view way;
+        LeaseHolder lease_holder;
+        std::string_view transport;
         std::unique_ptr<LeasedBytes> held;
         SteadyTime granted_at;
         bool confirmed = false;
     };
-    using Leases = OwnedTable<Lease>;  ///< the owner of an entry is Lessee::client
+    using Leases = OwnedTable<Lease>;  ///< the owner of an entry is LeaseHolder::client
     using Entry = Leases::Entry;
     using Held = std::vector<std::unique_ptr<LeasedBytes>>;
     struct State {
@@ -129,7 +129,7 @@ private:
     template <class Choose>
     Held end(std::uint64_t LeaseStats::*counted, Choose choose);
     std::string too_many() const;
-    std::optional<Refused> refusal(const State& state, const Lessee& lessee, std::uint64_t bytes) const;
+    std::optional<Rejected> rejection(const State& state, const LeaseHolder& lease_holder, std::uint64_t bytes) const;
     static LeaseInfo info(const Entry& entry, SteadyTime now);
 
     const LeaseLimits limits_;

@@ -19,26 +19,26 @@ const void* identity(const ObjectPointer& object) { return object->value.get(); 
 
 }  // namespace
 
-std::optional<ObjectTable::Refused> ObjectTable::refusal(const State& state, const HandleOwner& owner) const {
+std::optional<ObjectTable::Rejected> ObjectTable::rejection(const State& state, const HandleOwner& owner) const {
     if (state.handles.sums().entries >= limits_.max_handles) {
-        return Refused{"all clients together hold " + std::to_string(limits_.max_handles) +
-                       " handles of objects, the most that this server keeps: wait until some are released"};
+        return Rejected{"all clients together hold " + std::to_string(limits_.max_handles) +
+                        " handles of objects, the most that this server keeps: wait until some are released"};
     }
     const auto mine = state.by_principal.find(owner.principal);
     if (mine == state.by_principal.end() || mine->second < limits_.max_per_principal()) return std::nullopt;
-    return Refused{owner.principal + " holds " + std::to_string(limits_.max_per_principal()) +
-                   " handles of objects, the most that one may have: release some (object.release)"};
+    return Rejected{owner.principal + " holds " + std::to_string(limits_.max_per_principal()) +
+                    " handles of objects, the most that one may have: release some (object.release)"};
 }
 
 SteadyTime ObjectTable::deadline(const HandleOwner& owner) const {
     return owner.session.empty() ? clock_->now() + idle_ : Handles::kNever;
 }
 
-std::variant<std::string, ObjectTable::Refused> ObjectTable::grant(const HandleOwner& owner, ObjectPointer object) {
+std::variant<std::string, ObjectTable::Rejected> ObjectTable::grant(const HandleOwner& owner, ObjectPointer object) {
     std::string id = random_id("o-");
     const SteadyTime now = clock_->now();
-    auto refused = state_.with([&](State& state) {
-        auto too_many = refusal(state, owner);
+    auto rejected = state_.with([&](State& state) {
+        auto too_many = rejection(state, owner);
         if (too_many) return too_many;
         try {
             std::size_t& of_object = state.by_object[identity(object)];
@@ -55,7 +55,7 @@ std::variant<std::string, ObjectTable::Refused> ObjectTable::grant(const HandleO
         ++state.stats.granted;
         return too_many;
     });
-    if (refused) return std::move(*refused);
+    if (rejected) return std::move(*rejected);
     return id;
 }
 

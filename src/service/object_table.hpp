@@ -56,10 +56,10 @@ public:
     ObjectTable(ObjectLimits limits, std::chrono::milliseconds idle, const Clock& clock = real_clock())
         : limits_(limits), idle_(idle), clock_(&clock) {}
 
-    struct Refused {
+    struct Rejected {
         std::string reason;  ///< for people: which limit, and what to do
     };
-    std::variant<std::string, Refused> grant(const HandleOwner& owner, ObjectPointer object);
+    std::variant<std::string, Rejected> grant(const HandleOwner& owner, ObjectPointer object);
 
     /// Returns the object of a handle of the principal, and counts as use. Returns null if there is no such handle.
     ObjectPointer find(std::string_view id, std::string_view principal);
@@ -90,7 +90,7 @@ private:
         std::unordered_map<const void*, std::size_t> by_object;     ///< the number of handles of each object
         ObjectStats stats;
     };
-    std::optional<Refused> refusal(const State& state, const HandleOwner& owner) const;
+    std::optional<Rejected> rejection(const State& state, const HandleOwner& owner) const;
     SteadyTime deadline(const HandleOwner& owner) const;
     /// Ends the handles for which `choose(handles, end)` calls `end`, and adds their number to `counted`.
     template <class Choose>

@@ -19,20 +19,20 @@ bool is_name_character(char c) {
 
 void check_name(const SharedFunction& function) {
     const std::string_view name = function.name();
-    const auto refuse = [&](const std::string& why) {
+    const auto reject = [&](const std::string& why) {
         throw std::invalid_argument("cannot share \"" + std::string(name) + "\" (" + function.where() + "): " + why);
     };
     if (name.empty() || name.size() > kMaxNameBytes || !std::all_of(name.begin(), name.end(), is_name_character)) {
-        refuse("a name has 1 to 200 of the characters a-z A-Z 0-9 _ . -; give one with SHARE_AS");
+        reject("a name has 1 to 200 of the characters a-z A-Z 0-9 _ . -; give one with SHARE_AS");
     }
     for (const std::string_view prefix : kReservedPrefixes) {
-        if (name.starts_with(prefix)) refuse("names that begin with " + std::string(prefix) + " are the daemon's own");
+        if (name.starts_with(prefix)) reject("names that begin with " + std::string(prefix) + " are the daemon's own");
     }
     const auto parameters = function.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         const auto same = [&](const ParameterInfo& other) { return other.name == parameters[i].name; };
         if (std::any_of(parameters.begin(), parameters.begin() + static_cast<std::ptrdiff_t>(i), same)) {
-            refuse("two parameters are called \"" + parameters[i].name + '"');
+            reject("two parameters are called \"" + parameters[i].name + '"');
         }
     }
 }

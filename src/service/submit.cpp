@@ -14,7 +14,7 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
 
     const auto keeper = std::make_shared<KeptCalls::Keeper>();  // given up by task.cancel, and when the task ends
     const auto id = tasks_.create(
-        {std::string(spec.method), spec.owner.principal, options.ttl, [keeper] { KeptCalls::give_up(*keeper); }});
+        {std::string(spec.method), spec.owner.principal, options.ttl, [keeper] { KeptCalls::abandon(*keeper); }});
     if (!id) return draining_.load() ? json_rpc::shutting_down() : busy();
     const auto created = tasks_.get(*id, std::nullopt);
     const std::string key =
@@ -45,7 +45,7 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     }
     const auto info = tasks_.get(*id, std::nullopt);
     if (info && info->state == tasks::TaskState::cancelled)
-        KeptCalls::give_up(*keeper);  // cancelled before the keeper had a waiter
+        KeptCalls::abandon(*keeper);  // cancelled before the keeper had a waiter
     if (options.deadline) kept_calls_.end_task_at(deadline, keeper, *id);
     return info ? info : created;  // with a ttl of 0 the task may already be removed
 }

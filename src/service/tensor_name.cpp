@@ -10,7 +10,7 @@ namespace {
 constexpr std::size_t kMaxNameBytes = 255;
 constexpr std::size_t kMaxMemberBytes = 1024;
 
-std::string text_fault(std::string_view text, std::size_t most) {
+std::string text_rejection(std::string_view text, std::size_t most) {
     if (text.empty()) return "an empty one";
     if (text.size() > most) return "one of " + std::to_string(text.size()) + " bytes";
     for (std::string_view rest = text; !rest.empty();) {
@@ -25,8 +25,8 @@ std::string text_fault(std::string_view text, std::size_t most) {
 
 }  // namespace
 
-std::string tensor_name_fault(std::string_view name) {
-    if (std::string fault = text_fault(name, kMaxNameBytes); !fault.empty()) return fault;
+std::string tensor_name_rejection(std::string_view name) {
+    if (std::string rejection = text_rejection(name, kMaxNameBytes); !rejection.empty()) return rejection;
     if (name == "." || name == "..") return "the name of a folder";
     if (name.find('/') != std::string_view::npos) return "one with '/', which stands before the member of a set";
     if (name.starts_with("l-")) return "one that begins with \"l-\", as leases do";
@@ -36,8 +36,8 @@ std::string tensor_name_fault(std::string_view name) {
     return {};
 }
 
-std::string member_name_fault(std::string_view name) {
-    if (std::string fault = text_fault(name, kMaxMemberBytes); !fault.empty()) return fault;
+std::string member_name_rejection(std::string_view name) {
+    if (std::string rejection = text_rejection(name, kMaxMemberBytes); !rejection.empty()) return rejection;
     return name == "__metadata__" ? "\"__metadata__\", which safetensors keeps for itself" : "";
 }
 

@@ -26,35 +26,35 @@ std::string key_of_cursor(std::string cursor) {
 
 }  // namespace
 
-std::optional<TensorStore::Refused> TensorStore::refusal(const State& state, const Names::Entry* old,
-                                                         std::uint64_t bytes,
-                                                         std::optional<std::uint64_t> if_version) const {
+std::optional<TensorStore::Rejected> TensorStore::rejection(const State& state, const Names::Entry* old,
+                                                            std::uint64_t bytes,
+                                                            std::optional<std::uint64_t> if_version) const {
     const std::uint64_t now = old != nullptr ? old->value->version : 0;
-    if (if_version && *if_version != now) return Refused{true, now, {}};
+    if (if_version && *if_version != now) return Rejected{true, now, {}};
     if (old == nullptr && state.names.sums().entries >= limits_.max_names) {
-        return Refused{
+        return Rejected{
             false, now,
             "there are " + std::to_string(limits_.max_names) +
                 " named tensors already: delete some, or start the server with a higher --max-named-tensors"};
     }
     const std::uint64_t others = state.names.sums().bytes - (old != nullptr ? old->bytes() : 0);
     if (bytes <= limits_.max_bytes && others <= limits_.max_bytes - bytes) return std::nullopt;
-    return Refused{false, now,
-                   "named tensors may hold " + std::to_string(limits_.max_bytes) + " bytes, of which others hold " +
-                       std::to_string(others) + ", and this is " + std::to_string(bytes) +
-                       ": delete some, or start the server with a higher --max-named-bytes"};
+    return Rejected{false, now,
+                    "named tensors may hold " + std::to_string(limits_.max_bytes) + " bytes, of which others hold " +
+                        std::to_string(others) + ", and this is " + std::to_string(bytes) +
+                        ": delete some, or start the server with a higher --max-named-bytes"};
 }
 
-std::optional<TensorStore::Refused> TensorStore::refusal(std::string_view owner, std::string_view name,
-                                                         std::uint64_t bytes,
-                                                         std::optional<std::uint64_t> if_version) const {
+std::optional<TensorStore::Rejected> TensorStore::rejection(std::string_view owner, std::string_view name,
+                                                            std::uint64_t bytes,
+                                                            std::optional<std::uint64_t> if_version) const {
     const std::string key = key_of(owner, name);
-    return state_.with([&](const State& state) { return refusal(state, state.names.find(key), bytes, if_version); });
+    return state_.with([&](const State& state) { return rejection(state, state.names.find(key), bytes, if_version); });
 }
 
-std::variant<NamedPointer, TensorStore::Refused> TensorStore::put(std::string_view owner, std::string_view name,
-                                                                  std::shared_ptr<const NamedContent> content,
-                                                                  std::optional<std::uint64_t> if_version) {
+std::variant<NamedPointer, TensorStore::Rejected> TensorStore::put(std::string_view owner, std::string_view name,
+                                                                   std::shared_ptr<const NamedContent> content,
+                                                                   std::optional<std::uint64_t> if_version) {
     auto made = std::make_shared<Named>();
     made->owner = owner;
     made->name = name;
@@ -64,9 +64,9 @@ std::variant<NamedPointer, TensorStore::Refused> TensorStore::put(std::string_vi
     const std::string key = key_of(owner, name);
     NamedPointer before;  // destroyed without the lock
     std::shared_ptr<Changed> watch;
-    auto refused = state_.with([&](State& state) -> std::optional<Refused> {
+    auto rejected = state_.with([&](State& state) -> std::optional<Rejected> {
         Names::Entry* const old = state.names.find(key);
-        if (auto no = refusal(state, old, bytes, if_version)) return no;
+        if (auto no = rejection(state, old, bytes, if_version)) return no;
         if (old != nullptr) {
             made->version = old->value->version + 1;
             before = std::exchange(old->value, made);
@@ -80,7 +80,7 @@ std::variant<NamedPointer, TensorStore::Refused> TensorStore::put(std::string_vi
         watch = changed(state, key);
         return std::nullopt;
     });
-    if (refused) return std::move(*refused);
+    if (rejected) return std::move(*rejected);
     tell(watch);
     return NamedPointer(std::move(made));
 }
@@ -93,16 +93,16 @@ NamedPointer TensorStore::find(std::string_view owner, std::string_view name) co
     });
 }
 
-std::variant<NamedPointer, TensorStore::Refused> TensorStore::remove(std::string_view owner, std::string_view name,
-                                                                     std::optional<std::uint64_t> if_version) {
+std::variant<NamedPointer, TensorStore::Rejected> TensorStore::remove(std::string_view owner, std::string_view name,
+                                                                      std::optional<std::uint64_t> if_version) {
     const std::string key = key_of(owner, name);
     NamedPointer gone;
     std::shared_ptr<Changed> watch;
-    auto refused = state_.with([&](State& state) -> std::optional<Refused> {
+    auto rejected = state_.with([&](State& state) -> std::optional<Rejected> {
         Names::Entry* const found = state.names.find(key);
         if (found == nullptr) return std::nullopt;
         const std::uint64_t version = found->value->version;
-        if (if_version && *if_version != version) return Refused{true, version, {}};
+        if (if_version && *if_version != version) return Rejected{true, version, {}};
         std::uint64_t& floor = state.floors[found->owner()];
         floor = std::max(floor, version);
         gone = state.names.take(*found);
@@ -110,7 +110,7 @@ std::variant<NamedPointer, TensorStore::Refused> TensorStore::remove(std::string
         watch = changed(state, key);
         return std::nullopt;
     });
-    if (refused) return std::move(*refused);
+    if (rejected) return std::move(*rejected);
     tell(watch);
     return gone;
 }
@@ -152,7 +152,7 @@ void TensorStore::tell(const std::shared_ptr<Changed>& changed) {
 }
 
 NamedPointer TensorStore::wait(std::string_view owner, std::string_view name, std::uint64_t after, SteadyTime deadline,
-                               const std::function<bool()>& give_up) const {
+                               const std::function<bool()>& abandon) const {
     const std::string key = key_of(owner, name);
     std::shared_ptr<Changed> watch;
     NamedPointer found;
@@ -177,10 +177,10 @@ NamedPointer TensorStore::wait(std::string_view owner, std::string_view name, st
         const SteadyTime now = real_clock().now();
         {
             auto happened = watch->lock();
-            happened.wait_until(give_up ? std::min(deadline, now + kAskEvery) : deadline,
+            happened.wait_until(abandon ? std::min(deadline, now + kAskEvery) : deadline,
                                 [](bool changed) { return changed; });
         }
-        last = real_clock().now() >= deadline || (give_up && give_up());
+        last = real_clock().now() >= deadline || (abandon && abandon());
     }
 }
 

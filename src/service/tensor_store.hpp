@@ -22,10 +22,10 @@ namespace shared_tensor::service {
 /// Returns why the name of a tensor or set is invalid, as a text for people; empty if it is valid. A valid name has at
 /// most 255 bytes of UTF-8 without control characters and '/'. It does not begin with "l-" and does not end in .npy,
 /// .safetensors or .raw.
-std::string tensor_name_fault(std::string_view name);
+std::string tensor_name_rejection(std::string_view name);
 /// The same for the name of a member of a set. A valid name has at most 1024 bytes of UTF-8 without control characters,
 /// and is not "__metadata__".
-std::string member_name_fault(std::string_view name);
+std::string member_name_rejection(std::string_view name);
 
 /// The content of a name. The modules above define it; this module only counts its bytes. Immutable.
 class NamedContent {
@@ -70,32 +70,32 @@ public:
     explicit TensorStore(NamedTensorLimits limits = {}, const Clock& clock = real_clock())
         : limits_(limits), clock_(&clock) {}
 
-    struct Refused {
+    struct Rejected {
         bool conflict = false;      ///< the current version is not `if_version`
         std::uint64_t version = 0;  ///< the current version; 0: the name does not exist
         std::string reason;         ///< for people: which limit, and what to do
     };
     /// Returns why a put of `bytes` bytes would be rejected now; nothing if it would succeed. Ask before the bytes are
     /// copied.
-    std::optional<Refused> refusal(std::string_view owner, std::string_view name, std::uint64_t bytes,
-                                   std::optional<std::uint64_t> if_version) const;
+    std::optional<Rejected> rejection(std::string_view owner, std::string_view name, std::uint64_t bytes,
+                                      std::optional<std::uint64_t> if_version) const;
     /// Publishes `content`. `name` must be valid. `if_version`: only if this is the current version; 0: only if the
     /// name does not exist.
-    std::variant<NamedPointer, Refused> put(std::string_view owner, std::string_view name,
-                                            std::shared_ptr<const NamedContent> content,
-                                            std::optional<std::uint64_t> if_version = std::nullopt);
+    std::variant<NamedPointer, Rejected> put(std::string_view owner, std::string_view name,
+                                             std::shared_ptr<const NamedContent> content,
+                                             std::optional<std::uint64_t> if_version = std::nullopt);
     /// Returns null if the name does not exist.
     NamedPointer find(std::string_view owner, std::string_view name) const;
     /// Removes a name and returns its last version; null if the name did not exist.
-    std::variant<NamedPointer, Refused> remove(std::string_view owner, std::string_view name,
-                                               std::optional<std::uint64_t> if_version = std::nullopt);
+    std::variant<NamedPointer, Rejected> remove(std::string_view owner, std::string_view name,
+                                                std::optional<std::uint64_t> if_version = std::nullopt);
     NamedPage list(const NamedFilter& filter) const;
 
     /// Blocks while the name has the version `after` (0: while it does not exist). Ends at `deadline` (real steady
-    /// clock), after close(), or when give_up() returns true. Calls give_up() twice a second, without a lock. Returns
+    /// clock), after close(), or when abandon() returns true. Calls abandon() twice a second, without a lock. Returns
     /// as find() does.
     NamedPointer wait(std::string_view owner, std::string_view name, std::uint64_t after, SteadyTime deadline,
-                      const std::function<bool()>& give_up = {}) const;
+                      const std::function<bool()>& abandon = {}) const;
     /// For shutdown: ends all calls of wait().
     void close();
     bool closed() const;
@@ -114,8 +114,8 @@ private:
         TensorStoreStats stats;
         bool closed = false;
     };
-    std::optional<Refused> refusal(const State& state, const Names::Entry* old, std::uint64_t bytes,
-                                   std::optional<std::uint64_t> if_version) const;
+    std::optional<Rejected> rejection(const State& state, const Names::Entry* old, std::uint64_t bytes,
+                                      std::optional<std::uint64_t> if_version) const;
     static std::shared_ptr<Changed> changed(State& state, const std::string& key);
     static void tell(const std::shared_ptr<Changed>& changed);
 

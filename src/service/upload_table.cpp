@@ -61,7 +61,7 @@ void Upload::published(std::uint64_t version, SteadyTime now) {
 
 void Upload::drop() { end(Phase::dropped, 0, true); }
 
-bool Upload::give_up() { return end(Phase::dropped, 0, false); }
+bool Upload::abandon() { return end(Phase::dropped, 0, false); }
 
 /// Releases the upload's memory without the lock. After publication only the readers keep it.
 bool Upload::end(Phase phase, std::uint64_t version, bool by_publisher) {
@@ -195,7 +195,7 @@ bool UploadTable::remove(const Key& key, const UploadPointer& upload) {
         all.take(*found);  // the caller keeps it alive
         return true;
     });
-    return upload->give_up() && was_there;
+    return upload->abandon() && was_there;
 }
 
 /// A part extends its upload without the lock of this table, so the deadlines in the table may be too early.
@@ -212,7 +212,7 @@ void UploadTable::expire() {
         }
     });
     for (const UploadPointer& upload : ended)
-        upload->give_up();
+        upload->abandon();
 }
 
 UploadTable::Stats UploadTable::stats() const {

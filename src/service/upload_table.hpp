@@ -63,7 +63,7 @@ public:
     void drop();
 
     /// For all other callers: ends the upload. Returns false if it is being published or has already ended.
-    bool give_up();
+    bool abandon();
 
     struct Progress {
         Phase phase = Phase::opening;

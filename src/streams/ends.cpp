@@ -10,9 +10,9 @@
 
 namespace shared_tensor::streams {
 
-Flow Flow::make(StreamInfo info, bool reads_here, const Window& in, const Window& out) {
-    if (reads_here) return {std::move(info), std::make_shared<Inflow>(in)};
-    return {std::move(info), nullptr, std::make_shared<Outflow>(out)};
+Flow Flow::make(StreamInfo info, bool reads_inline, const Window& in, const Window& out) {
+    if (reads_inline) return {std::move(info), std::make_shared<ReceiveQueue>(in)};
+    return {std::move(info), nullptr, std::make_shared<SendWindow>(out)};
 }
 
 std::deque<Item> Flow::close(bool then_read) const {
@@ -25,20 +25,21 @@ const Flow* find(const std::vector<Flow>& flows, std::string_view name) {
     return found == flows.end() ? nullptr : &*found;
 }
 
-Heard hear(const Flow& flow, const Word& word, Item item) {
-    using Kind = Word::Kind;
-    const bool to_reader = word.kind == Kind::item || word.kind == Kind::end;
-    const bool to_writer = word.kind == Kind::taken || word.kind == Kind::stop;
+Heard hear(const Flow& flow, const StreamMessage& message, Item item) {
+    using Kind = StreamMessage::Kind;
+    const bool to_reader = message.kind == Kind::item || message.kind == Kind::end;
+    const bool to_writer = message.kind == Kind::taken || message.kind == Kind::stop;
     if (to_reader && flow.in == nullptr) return {"it sends items of a stream that is its own to read"};
     if (to_writer && flow.out == nullptr) return {"it takes items of a stream that is its own to write"};
-    if (word.kind == Kind::item) {
-        const Inflow::Added added = flow.in->add(std::move(item));
-        const bool refused = added == Inflow::Added::refused;
-        return {refused ? "the stream has ended, or the item is beyond its window" : "", added == Inflow::Added::kept};
+    if (message.kind == Kind::item) {
+        const ReceiveQueue::Added added = flow.in->add(std::move(item));
+        const bool rejected = added == ReceiveQueue::Added::rejected;
+        return {rejected ? "the stream has ended, or the item is beyond its window" : "",
+                added == ReceiveQueue::Added::kept};
     }
-    if (word.kind == Kind::end) flow.in->end();
-    if (word.kind == Kind::taken && !flow.out->taken(word.taken)) return {"it took more items than were sent"};
-    if (word.kind == Kind::stop) flow.out->stop();
+    if (message.kind == Kind::end) flow.in->end();
+    if (message.kind == Kind::taken && !flow.out->taken(message.taken)) return {"it took more items than were sent"};
+    if (message.kind == Kind::stop) flow.out->stop();
     return {};
 }
 
@@ -68,8 +69,8 @@ std::string place_of(const Flow& flow, std::uint64_t item, const std::string& in
 /// Taken items are reported after this item is read, because the writer may then reuse the item's memory.
 bool Source::next(const Read& read) {
     call_->check_process();
-    turns_.before_wait([this] { return flow_.in->has_next(); });
-    Inflow::Next next = flow_.in->next();
+    inline_reads_.before_wait([this] { return flow_.in->has_next(); });
+    ReceiveQueue::Next next = flow_.in->next();
     const AtEnd told([&] {
         if (next.taken) tell(*next.taken);
     });
@@ -95,7 +96,7 @@ void Source::stop() noexcept {
     try {
         call_->check_process();
         const bool over = flow_.in->is_closed();
-        call_->give_up(flow_.in->close(false));
+        call_->abandon(flow_.in->close(false));
         if (!over) call_->say(streams::stop(call_->id(), flow_.info.name));
     } catch (const std::exception&) {  // no memory: the stream stops when its window is full
     }
@@ -105,11 +106,11 @@ bool Sink::put(const Write& write) {
     call_->check_process();
     if (ended_) throw std::logic_error("the stream " + flow_.info.name + " was ended: nothing can be written to it");
     if (flow_.out->is_full()) {
-        if (const auto socket = call_->socket()) socket->stop_reading_here();
+        if (const auto socket = call_->socket()) socket->stop_inline_reads();
     }
-    const Outflow::Room room = flow_.out->wait();
-    if (room == Outflow::Room::over) call_->check();
-    if (room != Outflow::Room::free) return false;
+    const SendWindow::Room room = flow_.out->wait();
+    if (room == SendWindow::Room::over) call_->check();
+    if (room != SendWindow::Room::free) return false;
     call_->send(flow_, start_, write);
     return true;
 }

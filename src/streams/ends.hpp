@@ -11,9 +11,9 @@
 #include "codec/json_sink.hpp"
 #include "http/web_socket.hpp"
 #include "json_rpc/long_text.hpp"
-#include "streams/inflow.hpp"
-#include "streams/outflow.hpp"
-#include "streams/word.hpp"
+#include "streams/receive_queue.hpp"
+#include "streams/send_window.hpp"
+#include "streams/stream_message.hpp"
 
 // The ends of a call's streams. Each stream has two: the function's end in the server, and the caller's in the client.
 
@@ -22,12 +22,13 @@ namespace shared_tensor::streams {
 /// One stream of a call, at one side. Copies share the receive queue or send window.
 struct Flow {
     StreamInfo info;
-    std::shared_ptr<Inflow> in{};    ///< set if this side reads
-    std::shared_ptr<Outflow> out{};  ///< set if this side writes
+    std::shared_ptr<ReceiveQueue> in{};  ///< set if this side reads
+    std::shared_ptr<SendWindow> out{};   ///< set if this side writes
 
     /// Makes `in` with window `in` if this side reads the stream, else `out` with window `out`.
-    static Flow make(StreamInfo info, bool reads_here, const Window& in, const Window& out);
-    /// Closes the stream when the call is over: see Inflow::close() and Outflow::close(). Returns the dropped items.
+    static Flow make(StreamInfo info, bool reads_inline, const Window& in, const Window& out);
+    /// Closes the stream when the call is over: see ReceiveQueue::close() and SendWindow::close(). Returns the dropped
+    /// items.
     std::deque<Item> close(bool then_read) const;
 };
 
@@ -36,11 +37,11 @@ const Flow* find(const std::vector<Flow>& flows, std::string_view name);
 
 /// The result of handling a message from the peer.
 struct Heard {
-    std::string_view fault{};  ///< the protocol error in the message; empty: none
-    bool item_kept = true;     ///< false: the item will not be read
+    std::string_view rejection{};  ///< the protocol error in the message; empty: none
+    bool item_kept = true;         ///< false: the item will not be read
 };
 /// Passes a message from the peer to its stream. `item` is only used if the message is an item. Does not block.
-Heard hear(const Flow& flow, const Word& word, Item item);
+Heard hear(const Flow& flow, const StreamMessage& message, Item item);
 
 /// One side of a call with streams, for the ends of its streams. The server and the client implement it. Thread-safe.
 class Call {
@@ -66,7 +67,7 @@ public:
     /// Sends an item whose text begins with `text_before`, and counts it in `flow.out`.
     virtual void send(const Flow& flow, std::string text_before, const Write& write) = 0;
     /// Releases the tensors and objects of items that will not be read.
-    virtual void give_up(const std::deque<Item>& items) noexcept = 0;
+    virtual void abandon(const std::deque<Item>& items) noexcept = 0;
     /// Called by the destructor of a Writer that has not ended its stream. Does not block.
     virtual void leave(const Flow& flow, bool thrown) noexcept = 0;
 
@@ -88,7 +89,7 @@ std::string place_of(const Flow& flow, std::uint64_t item, const std::string& in
 class Source final : public detail::ItemSource {
 public:
     Source(std::shared_ptr<Call> call, Flow flow)
-        : call_(std::move(call)), flow_(std::move(flow)), turns_(call_->socket()) {}
+        : call_(std::move(call)), flow_(std::move(flow)), inline_reads_(call_->socket()) {}
     bool next(const Read& read) override;
     void stop() noexcept override;
 
@@ -97,7 +98,7 @@ private:
 
     const std::shared_ptr<Call> call_;
     const Flow flow_;
-    http::WebSocketTurns turns_;
+    http::WebSocketInlineReads inline_reads_;
     bool ended_ = false;
 };
 

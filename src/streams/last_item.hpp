@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "streams/word.hpp"
+#include "streams/stream_message.hpp"
 
 namespace shared_tensor::streams {
 
@@ -12,18 +12,20 @@ namespace shared_tensor::streams {
 class LastItem {
 public:
     /// The parsed message if `text` equals the text of the last item; else null.
-    const Word* find(std::string_view text) const { return !text_.empty() && text == text_ ? &word_ : nullptr; }
-    /// Remembers `word`, which was parsed from `text`. Long items are not remembered.
-    void keep(std::string_view text, const Word& word) {
+    const StreamMessage* find(std::string_view text) const {
+        return !text_.empty() && text == text_ ? &message_ : nullptr;
+    }
+    /// Remembers `message`, which was parsed from `text`. Long items are not remembered.
+    void keep(std::string_view text, const StreamMessage& message) {
         constexpr std::size_t kMostBytes = 1024;
-        if (word.kind != Word::Kind::item || text.size() > kMostBytes) return;
+        if (message.kind != StreamMessage::Kind::item || text.size() > kMostBytes) return;
         text_ = text;
-        word_ = word;
+        message_ = message;
     }
 
 private:
     std::string text_;
-    Word word_{Word::Kind::item, {}};
+    StreamMessage message_{StreamMessage::Kind::item, {}};
 };
 
 }  // namespace shared_tensor::streams

@@ -29,7 +29,7 @@ struct State {
     bool closing = false;   // also drops waiting jobs
     double mean_run_ns = 0;
     std::uint64_t finished = 0;
-    std::uint64_t refused = 0;
+    std::uint64_t rejected = 0;
 
     bool quiet() const { return busy == 0 && replaced == 0 && (closing || queue.size() == 0); }
 };
@@ -53,7 +53,7 @@ public:
     bool enter(const Groups& groups, bool as_worker);
     void exit(const Groups& groups, bool as_worker) noexcept;
     void abandon(Job& job);
-    void tend();
+    void sweep();
     bool healthy() const;
     std::chrono::milliseconds retry_after() const;
     bool drain(SteadyTime deadline);
@@ -134,7 +134,7 @@ WorkerPool::Submitted WorkerPool::Impl::submit(std::shared_ptr<Job> job) {
         const bool at_once = state.busy < limits_.workers && JobQueue::has_room(job->groups);
         const std::size_t limit = limits_.queue_limit - (job->is_task ? limits_.kept_for_calls() : 0);
         if (!at_once && state.queue.size() >= limit) {
-            ++state.refused;
+            ++state.rejected;
             return Submitted::full;
         }
         state.queue.push(std::move(job));
@@ -203,7 +203,7 @@ Worker::Next WorkerPool::Impl::finished(Worker& worker, Job& job) {
     return next;
 }
 
-/// Called when the thread of `worker` is about to end; tend() joins it.
+/// Called when the thread of `worker` is about to end; sweep() joins it.
 void WorkerPool::Impl::retire(State& state, Worker& worker) {
     const auto found =
         std::find_if(state.workers.begin(), state.workers.end(), [&](const auto& one) { return one.get() == &worker; });
@@ -289,7 +289,7 @@ bool WorkerPool::Impl::replace_one(std::unique_ptr<Worker>& fresh, SteadyTime no
     return replaced;
 }
 
-void WorkerPool::Impl::tend() {
+void WorkerPool::Impl::sweep() {
     const SteadyTime now = clock_.now();
     Workers left;  // destroyed, and so joined, without the lock
     const auto next_number = [&](State& state) { return to_replace(state, now) != nullptr ? ++state.named : 0; };
@@ -346,7 +346,7 @@ bool WorkerPool::Impl::drain(SteadyTime deadline) {
 PoolStats WorkerPool::Impl::stats() const {
     return state_.with([&](const State& state) {
         return PoolStats{limits_.workers, state.busy,     state.queue.size(),
-                         state.replaced,  state.finished, state.refused};
+                         state.replaced,  state.finished, state.rejected};
     });
 }
 
@@ -378,7 +378,7 @@ std::optional<WorkerPool::Place> WorkerPool::try_hold(const Groups& groups) {
 }
 
 void WorkerPool::abandon(const std::shared_ptr<Job>& job) { impl_->abandon(*job); }
-void WorkerPool::tend() { impl_->tend(); }
+void WorkerPool::sweep() { impl_->sweep(); }
 bool WorkerPool::healthy() const { return impl_->healthy(); }
 std::chrono::milliseconds WorkerPool::retry_after() const { return impl_->retry_after(); }
 bool WorkerPool::drain(SteadyTime deadline) { return impl_->drain(deadline); }

@@ -66,7 +66,7 @@ struct PoolStats {
     std::size_t queued = 0;
     std::size_t replaced = 0;    ///< abandoned jobs that still run, with a replacement for their worker
     std::uint64_t finished = 0;  ///< jobs and Places
-    std::uint64_t refused = 0;   ///< calls of submit() that returned `full`
+    std::uint64_t rejected = 0;  ///< calls of submit() that returned `full`
 };
 
 /// A fixed number of workers and a bounded queue.
@@ -113,11 +113,11 @@ public:
     /// Takes places in the groups, but no worker: for a thread that mostly waits. Nullopt if a group has no room.
     std::optional<Place> try_hold(const Groups& groups);
 
-    /// Nobody waits for this running job any more: once it has gone on for SpareWorkers::after, tend() replaces its
+    /// Nobody waits for this running job any more: once it has gone on for SpareWorkers::after, sweep() replaces its
     /// worker. Its places in its groups stay taken until it really ends; then the surplus worker leaves.
     void abandon(const std::shared_ptr<Job>& job);
     /// Maintenance: call it about once a second, from one thread.
-    void tend();
+    void sweep();
     /// False when all spare workers are in use and all workers are abandoned.
     bool healthy() const;
 

@@ -31,7 +31,7 @@ bool has_odd_bools(DType dtype, ShapeView shape, ShapeView strides, const std::b
 
 void check_bools(const Descriptor& descriptor, const std::byte* data) {
     if (!has_odd_bools(descriptor.dtype, descriptor.shape, descriptor.strides, data)) return;
-    throw InvalidValue(std::string(name_of(descriptor.way)), "bytes 0 and 1 for dtype bool", "other bytes");
+    throw InvalidValue(std::string(name_of(descriptor.transport)), "bytes 0 and 1 for dtype bool", "other bytes");
 }
 
 }  // namespace shared_tensor::tensor

@@ -11,7 +11,7 @@
 #include <shared_tensor/value.hpp>
 
 #include "tensor/data_shape.hpp"
-#include "tensor/shm_medium.hpp"
+#include "tensor/shm_transport.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -35,11 +35,11 @@ std::optional<std::uint64_t> natural(const Json& json) {
 }
 
 /// Returns the transport that a descriptor names. A `url` beside another transport is only a second address.
-Way find_way(const Json& json) {
-    std::vector<Way> found;
+TransportKind find_transport(const Json& json) {
+    std::vector<TransportKind> found;
     for (const auto& [key, member] : json.get_ref<const Json::object_t&>()) {
-        if (const auto way = parse_way(key)) {
-            found.push_back(*way);
+        if (const auto transport = parse_transport(key)) {
+            found.push_back(*transport);
         } else if (std::find(kPlainMembers.begin(), kPlainMembers.end(), key) == kPlainMembers.end()) {
             throw InvalidValue(
                 {},
@@ -49,7 +49,7 @@ Way find_way(const Json& json) {
         }
     }
     std::sort(found.begin(), found.end());
-    if (found.size() == 2 && found.back() == Way::url) found.pop_back();
+    if (found.size() == 2 && found.back() == TransportKind::url) found.pop_back();
     if (found.size() == 1) return found.front();
     throw InvalidValue({}, "exactly one of data, base64, body, shm, cuda_ipc, url",
                        found.empty() ? "none" : join(found));
@@ -97,7 +97,7 @@ std::string read_device(const Json& json) {
 void read_type_and_shape(const Json& json, Descriptor& descriptor) {
     const Json* dtype = find(json, "dtype");
     const Json* shape = find(json, "shape");
-    if (descriptor.way != Way::data) {
+    if (descriptor.transport != TransportKind::data) {
         if (dtype == nullptr) fail("dtype", "one of " + dtype_names(), nullptr);
         if (shape == nullptr) fail("shape", "array of integers", nullptr);
     }
@@ -127,9 +127,9 @@ void set_strides(Descriptor& descriptor, Shape strides, const Json* shown) {
     if (!extent_of(descriptor.shape, strides, size_of(descriptor.dtype)))
         fail("strides", "strides that reach less than 2^63 bytes", shown);
     if (is_contiguous(descriptor.shape, strides)) return;
-    if (descriptor.way == Way::data || descriptor.way == Way::base64) {
+    if (descriptor.transport == TransportKind::data || descriptor.transport == TransportKind::base64) {
         fail("strides",
-             "those of a contiguous tensor, or none: " + std::string(name_of(descriptor.way)) +
+             "those of a contiguous tensor, or none: " + std::string(name_of(descriptor.transport)) +
                  " holds the elements in order",
              shown);
     }
@@ -140,7 +140,7 @@ void check_size(const Descriptor& descriptor, const Region& region) {
     const Extent& extent = descriptor.extent;
     const bool right = descriptor.strides.empty() ? region.size == extent.bytes : region.size >= extent.reach;
     if (right) return;
-    throw InvalidValue(std::string(name_of(descriptor.way)) + ".size",
+    throw InvalidValue(std::string(name_of(descriptor.transport)) + ".size",
                        descriptor.strides.empty()
                            ? std::to_string(extent.bytes) + " (shape x item size)"
                            : "at least " + std::to_string(extent.reach) + " (what the strides reach)",
@@ -220,8 +220,8 @@ bool scan(Scanner text, Descriptor& descriptor, std::optional<Shape>& strides) {
 Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
     if (!json.is_object()) fail({}, "tensor descriptor (an object)", &json);
     Descriptor descriptor;
-    descriptor.way = find_way(json);
-    descriptor.content = find(json, name_of(descriptor.way));
+    descriptor.transport = find_transport(json);
+    descriptor.content = find(json, name_of(descriptor.transport));
     if (const Json* device = find(json, "device")) descriptor.device = read_device(*device);
     if (const Json* lease = find(json, "lease")) {
         if (!lease->is_string()) fail("lease", "string", lease);
@@ -239,7 +239,7 @@ Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
 
 std::optional<Descriptor> read_shm_descriptor(std::string_view text, const DescriptorLimits& limits) {
     Descriptor descriptor;
-    descriptor.way = Way::shm;
+    descriptor.transport = TransportKind::shm;
     std::optional<Shape> strides;
     if (!scan(Scanner(text), descriptor, strides)) return std::nullopt;
     try {
@@ -260,7 +260,7 @@ bool is_compressed(const Descriptor& descriptor) {
 const std::string& region_text(const Descriptor& descriptor, std::string_view name) {
     const Json* member = descriptor.content->is_object() ? find(*descriptor.content, name) : nullptr;
     if (member == nullptr || !member->is_string())
-        fail(std::string(name_of(descriptor.way)).append(".").append(name), "string", member);
+        fail(std::string(name_of(descriptor.transport)).append(".").append(name), "string", member);
     return member->get_ref<const std::string&>();
 }
 
@@ -269,7 +269,7 @@ std::uint64_t region_natural(const Descriptor& descriptor, std::string_view name
     const auto value = member != nullptr ? natural(*member) : std::nullopt;
     if (!value) {
         const bool bytes = name == "offset" || name == "size";
-        fail(std::string(name_of(descriptor.way)).append(".").append(name),
+        fail(std::string(name_of(descriptor.transport)).append(".").append(name),
              bytes ? "integer >= 0, in bytes" : "integer >= 0", member);
     }
     return *value;
@@ -286,7 +286,7 @@ Region parse_region(const Descriptor& descriptor, std::uint64_t available,
         std::string expected = "object with ";
         for (const std::string_view other : others)
             expected.append(other).append(", ");
-        fail(std::string(name_of(descriptor.way)), expected + "offset and size", &content);
+        fail(std::string(name_of(descriptor.transport)), expected + "offset and size", &content);
     }
     const Region region{region_natural(descriptor, "offset"), region_natural(descriptor, "size")};
     check_region(descriptor, region, available);
@@ -296,7 +296,7 @@ Region parse_region(const Descriptor& descriptor, std::uint64_t available,
 void check_region(const Descriptor& descriptor, const Region& region, std::uint64_t available) {
     const auto fail = [&](const char* member, std::uint64_t most, std::uint64_t got) {
         throw InvalidValue(
-            std::string(name_of(descriptor.way)).append(member),
+            std::string(name_of(descriptor.transport)).append(member),
             "integer up to " + std::to_string(most) + " (there are " + std::to_string(available) + " bytes)",
             described(Json(got)));
     };

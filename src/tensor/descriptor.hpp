@@ -8,7 +8,7 @@
 #include "tensor/describe.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/layout.hpp"
-#include "tensor/way.hpp"
+#include "tensor/transport_kind.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -39,7 +39,7 @@ struct Descriptor {
     Extent extent;
     std::string device = "cpu";  ///< or "cuda:<uuid>"
     std::string lease;           ///< id of the lease that keeps the bytes; empty: none
-    Way way = Way::data;
+    TransportKind transport = TransportKind::data;
     const Json* content = nullptr;  ///< the transport's member, inside the JSON that was parsed
     SharedPlace place;              ///< set instead of `content` by read_shm_descriptor(), which makes no JSON tree
 };

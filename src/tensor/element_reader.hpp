@@ -23,7 +23,7 @@ public:
     /// All bytes, if they are contiguous in host memory; else null.
     const std::byte* data() const { return data_; }
     /// Copies `out.size()` bytes from `offset` on; the range must be inside the tensor. Blocks if the tensor is on a
-    /// device. Throws DeviceRefused, std::bad_alloc.
+    /// device. Throws DeviceRejected, std::bad_alloc.
     void read(std::uint64_t offset, std::span<std::byte> out) const;
 
     /// The kind of device that has the elements; null if they are in host memory.

@@ -50,7 +50,7 @@ Member read_member(const ValueReader& reader, std::uint64_t available) {
 }
 
 /// Rejects members that overlap: with them a small message could claim any amount of bytes.
-void refuse_overlaps(const ValueReader& reader, const Manifest& manifest) {
+void reject_overlaps(const ValueReader& reader, const Manifest& manifest) {
     std::vector<Manifest::const_iterator> order;
     order.reserve(manifest.size());
     for (auto at = manifest.begin(); at != manifest.end(); ++at) {
@@ -87,7 +87,7 @@ Manifest read_manifest(const ValueReader& reader, std::uint64_t available, std::
     reader.each_member([&](std::string_view name, const ValueReader& member) {
         manifest.emplace_hint(manifest.end(), std::string(name), read_member(member, available));
     });
-    refuse_overlaps(reader, manifest);
+    reject_overlaps(reader, manifest);
     return manifest;
 }
 

@@ -24,7 +24,7 @@ std::optional<std::size_t> ordinal_in(std::string_view device) {
 
 }  // namespace
 
-std::string fault_of_placement(std::string_view device, std::string_view dtype) {
+std::string rejection_of_placement(std::string_view device, std::string_view dtype) {
     if (!dtype.empty()) {
         const auto known = parse_dtype(dtype);
         if (!known || !is_floating_point(*known))

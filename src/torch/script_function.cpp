@@ -54,14 +54,14 @@ ObjectPointer as_object(const std::string& model, const Instances& instances) {
         ObjectCell{type_of_instances(model), {}, instances.make(), typeid(Instance).name()});
 }
 
-std::string obstacle(const c10::FunctionSchema& schema) {
+std::string rejection(const c10::FunctionSchema& schema) {
     if (schema.returns().size() != 1 || schema.arguments().empty()) return "it is no method of one result";
     for (std::size_t i = kSelf; i < schema.arguments().size(); ++i) {
         const c10::Argument& argument = schema.arguments()[i];
-        const std::string what = obstacle(*argument.type());
+        const std::string what = rejection(*argument.type());
         if (!what.empty()) return "parameter " + argument.name() + " has the type " + what + ", which can't cross";
     }
-    const std::string what = obstacle(*schema.returns()[0].type());
+    const std::string what = rejection(*schema.returns()[0].type());
     return what.empty() ? "" : "the result has the type " + what + ", which can't cross";
 }
 

@@ -16,10 +16,10 @@ namespace shared_tensor::models {
 ObjectPointer as_object(const std::string& model, const Instances& instances);
 
 /// Why a method cannot be shared; empty if it can.
-std::string obstacle(const c10::FunctionSchema& schema);
+std::string rejection(const c10::FunctionSchema& schema);
 
-/// One method of a model; obstacle() of its schema must be empty. Has an additional optional last parameter `instance`,
-/// unless the method itself has a parameter of that name.
+/// One method of a model; rejection() of its schema must be empty. Has an additional optional last parameter
+/// `instance`, unless the method itself has a parameter of that name.
 class ScriptFunction final : public SharedFunction {
 public:
     ScriptFunction(const std::string& model, torch::jit::Function& method, std::shared_ptr<Instances> instances);

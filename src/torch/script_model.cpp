@@ -65,7 +65,7 @@ public:
 private:
     void add(const torch::jit::Method& method) {
         if (method.name().starts_with('_')) return;  // private, as in Python
-        if (std::string why = obstacle(method.function().getSchema()); !why.empty()) {
+        if (std::string why = rejection(method.function().getSchema()); !why.empty()) {
             left_out_.push_back(method.name() + ": " + why);
         } else {
             functions_.push_back(std::make_shared<ScriptFunction>(name_, method.function(), instances_));
@@ -85,7 +85,7 @@ std::string first_line(const std::string& text) {
     return begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
 }
 
-[[noreturn]] void refuse(const std::string& name, const std::string& path, const std::string& why) {
+[[noreturn]] void reject(const std::string& name, const std::string& path, const std::string& why) {
     throw LoadError(name, path, why);
 }
 
@@ -93,13 +93,13 @@ std::string first_line(const std::string& text) {
 void check_file(const std::string& name, const std::string& path) {
     std::error_code error;
     const auto status = std::filesystem::status(path, error);
-    if (!std::filesystem::exists(status)) refuse(name, path, "does not exist");
-    if (!std::filesystem::is_regular_file(status)) refuse(name, path, "is no regular file");
+    if (!std::filesystem::exists(status)) reject(name, path, "does not exist");
+    if (!std::filesystem::is_regular_file(status)) reject(name, path, "is no regular file");
     std::ifstream file(path, std::ios::binary);
-    if (!file) refuse(name, path, "can't be read: check its permissions");
+    if (!file) reject(name, path, "can't be read: check its permissions");
     char magic[2]{};
     if (!file.read(magic, 2) || magic[0] != 'P' || magic[1] != 'K')
-        refuse(name, path, "is no TorchScript file: torch.jit.save makes one");
+        reject(name, path, "is no TorchScript file: torch.jit.save makes one");
 }
 
 /// Converts floating-point tensors only. Module::to() would convert indices and masks too.
@@ -136,7 +136,7 @@ torch::jit::Module load_module(const std::string& name, const std::string& path,
             throw LoadError(name, path, "does not fit into memory", LoadError::Kind::no_memory);
         if (words.empty()) words = "libtorch gives no reason (" + detail::demangled(typeid(error).name()) + ')';
         if (const auto at = words.find(path); at != std::string::npos) words.replace(at, path.size(), "it");
-        refuse(name, path, what + words);
+        reject(name, path, what + words);
     }
 }
 
@@ -148,7 +148,7 @@ std::shared_ptr<Model> load_model(const std::string& name, const std::string& pa
     if (is_compiled(path)) return load_compiled_model(name, path, options);
     auto model = std::make_shared<ScriptModel>(name, load_module(name, path, options), options, is_open);
     if (model->functions().empty()) {
-        refuse(
+        reject(
             name, path,
             "has no method that can be shared" + (model->left_out().empty() ? "" : " (" + model->left_out()[0] + ")"));
     }

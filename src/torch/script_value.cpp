@@ -107,13 +107,13 @@ void write_optional_schema(ValueWriter writer, const c10::Type& type) {
 
 }  // namespace
 
-std::string obstacle(const c10::Type& type) {
+std::string rejection(const c10::Type& type) {
     if (is_plain(type.kind())) return {};
     if (!is_container(type.kind())) return type.repr_str();
     if (type.kind() == TypeKind::DictType && type.containedType(0)->kind() != TypeKind::StringType)
         return type.repr_str();
     for (const auto& inner : type.containedTypes()) {
-        if (std::string what = obstacle(*inner); !what.empty()) return what;
+        if (std::string what = rejection(*inner); !what.empty()) return what;
     }
     return {};
 }

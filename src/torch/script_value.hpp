@@ -11,9 +11,9 @@ namespace shared_tensor::models {
 
 /// The unsupported part of a TorchScript type; empty if all of it is supported: Tensor, int, float, bool, str, number,
 /// None, and Optional, List, Tuple and Dict[str, ...] of them.
-std::string obstacle(const c10::Type& type);
+std::string rejection(const c10::Type& type);
 
-/// Throws InvalidValue. Here and below, obstacle(type) must be empty.
+/// Throws InvalidValue. Here and below, rejection(type) must be empty.
 c10::IValue read(const ValueReader& reader, const c10::Type& type);
 void write(ValueWriter writer, const c10::IValue& value);
 void write_schema(ValueWriter writer, const c10::Type& type);

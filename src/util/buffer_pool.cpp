@@ -10,9 +10,9 @@
 #include <new>
 #include <utility>
 
+#include "util/background_executor.hpp"
 #include "util/check.hpp"
 #include "util/clock.hpp"
-#include "util/closer.hpp"
 #include "util/guarded.hpp"
 #include "util/process_mark.hpp"
 #include "util/size_class.hpp"
@@ -173,7 +173,7 @@ bool BufferPool::Shelf::trim(std::size_t to, SteadyTime until) noexcept {
 
 /// Repeats itself while buffers are left that came back in the meantime.
 void BufferPool::Shelf::trim_later() noexcept try {
-    closer().post_after(limits.warm_for, [weak = weak_from_this(), asked = real_clock().now()] {
+    background_executor().post_after(limits.warm_for, [weak = weak_from_this(), asked = real_clock().now()] {
         const auto self = weak.lock();
         if (self == nullptr) return;
         const SteadyTime now = real_clock().now();

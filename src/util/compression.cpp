@@ -43,7 +43,7 @@ void for_each_in(std::string_view list, Use use) {
 }
 
 /// "zstd;q=0" rejects a coding (RFC 9110, section 12.4.2).
-bool is_refused(std::string_view element) {
+bool is_rejected(std::string_view element) {
     const std::size_t weight = element.find("q=");
     return weight != std::string_view::npos && element.find_first_of("123456789", weight) == std::string_view::npos;
 }
@@ -133,7 +133,7 @@ std::optional<std::size_t> compress_into(std::span<const std::byte> bytes, Compr
     return how.coding == Coding::zstd ? compress_zstd(bytes, how.level, out) : compress_gzip(bytes, how.level, out);
 }
 
-[[noreturn]] void refuse(Coding coding, const char* why) {
+[[noreturn]] void reject(Coding coding, const char* why) {
     throw BadCompression(std::string(name_of(coding)).append(": ").append(why));
 }
 
@@ -161,11 +161,11 @@ void inflate_all(std::span<const std::byte> bytes, Room room, Filled filled) {
         if (out.empty() && inflate->avail_out == 0) too_long(Coding::gzip);
         if (!out.empty()) filled(size - inflate->avail_out);
         if (result == Z_STREAM_END) {
-            if (read != bytes.size()) refuse(Coding::gzip, "something follows its end");
+            if (read != bytes.size()) reject(Coding::gzip, "something follows its end");
             return;
         }
-        if (result != Z_OK && result != Z_BUF_ERROR) refuse(Coding::gzip, kDamaged);
-        if (result == Z_BUF_ERROR && read == bytes.size()) refuse(Coding::gzip, "it is cut off");
+        if (result != Z_OK && result != Z_BUF_ERROR) reject(Coding::gzip, kDamaged);
+        if (result == Z_BUF_ERROR && read == bytes.size()) reject(Coding::gzip, "it is cut off");
     }
 }
 
@@ -179,14 +179,14 @@ void unzstd_all(std::span<const std::byte> bytes, Room room, Filled filled) {
         ZSTD_outBuffer out{space.empty() ? beyond.data() : space.data(), space.empty() ? 1 : space.size(), 0};
         const std::size_t before = in.pos;
         const std::size_t rest = ZSTD_decompressStream(context, &out, &in);
-        if (ZSTD_isError(rest) != 0) refuse(Coding::zstd, kDamaged);
+        if (ZSTD_isError(rest) != 0) reject(Coding::zstd, kDamaged);
         if (space.empty() && out.pos > 0) too_long(Coding::zstd);
         if (!space.empty()) filled(out.pos);
         if (rest == 0) {
-            if (in.pos != in.size) refuse(Coding::zstd, "something follows its end");
+            if (in.pos != in.size) reject(Coding::zstd, "something follows its end");
             return;
         }
-        if (in.pos == in.size && in.pos == before && out.pos == 0) refuse(Coding::zstd, "it is cut off");
+        if (in.pos == in.size && in.pos == before && out.pos == 0) reject(Coding::zstd, "it is cut off");
     }
 }
 
@@ -229,7 +229,7 @@ Compression parse_compression(std::string_view name, int level) {
 bool accepts(std::string_view list, Coding coding) {
     bool found = false;
     for_each_in(list, [&](std::string_view element) {
-        found |= parse_coding(trim(element.substr(0, element.find(';')))) == coding && !is_refused(element);
+        found |= parse_coding(trim(element.substr(0, element.find(';')))) == coding && !is_rejected(element);
     });
     return found;
 }
@@ -279,9 +279,9 @@ void decompress_zstd(std::span<const std::byte> bytes, std::span<std::byte> out)
     // In one step, so that zstd keeps no window.
     const std::size_t size = ZSTD_decompressDCtx(zstd_decoder(), out.data(), out.size(), bytes.data(), bytes.size());
     if (ZSTD_isError(size) == 0 && size == out.size()) return;
-    if (ZSTD_isError(size) == 0) refuse(Coding::zstd, "there are fewer bytes than there should be");
+    if (ZSTD_isError(size) == 0) reject(Coding::zstd, "there are fewer bytes than there should be");
     if (ZSTD_getErrorCode(size) == ZSTD_error_dstSize_tooSmall) too_long(Coding::zstd);
-    refuse(Coding::zstd, kDamaged);
+    reject(Coding::zstd, kDamaged);
 }
 
 std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> bytes, std::size_t most,

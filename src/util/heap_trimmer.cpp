@@ -13,7 +13,7 @@ constexpr std::chrono::seconds kQuiet{5}, kBetween{10};
 
 }  // namespace
 
-void HeapTrimmer::tend(Load load, SteadyTime now) {
+void HeapTrimmer::sweep(Load load, SteadyTime now) {
     if (load.requests != last_.requests) {
         used_ = true;
         request_at_ = now;

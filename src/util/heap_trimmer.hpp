@@ -8,7 +8,7 @@
 namespace shared_tensor {
 
 /// Returns freed heap memory to the system when a burst of work is over. glibc keeps freed memory in arenas, each used
-/// by a few threads: after 2,000 calls at once, 130 MB stayed there. Not thread-safe: one thread calls tend().
+/// by a few threads: after 2,000 calls at once, 130 MB stayed there. Not thread-safe: one thread calls sweep().
 class HeapTrimmer {
 public:
     /// `trim` returns the free memory; it takes a few milliseconds.
@@ -19,7 +19,7 @@ public:
         std::size_t threads = 0;     ///< serving requests now
     };
     /// Call it regularly. Trims when threads have ended, or 5 s after the last request; at most every 10 s.
-    void tend(Load load, SteadyTime now);
+    void sweep(Load load, SteadyTime now);
 
 private:
     static void trim_heap();

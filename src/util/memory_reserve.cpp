@@ -25,7 +25,7 @@ bool take_reserve() noexcept {
 }
 
 /// The std::new_handler: `operator new` tries again when it returns.
-void give_up_reserve() {
+void release_reserve() {
     void* const pages = reserve.exchange(nullptr);
     if (pages == nullptr) throw std::bad_alloc();
     ::munmap(pages, kReserveBytes);
@@ -36,7 +36,7 @@ void give_up_reserve() {
 void keep_memory_reserve() {
     if (!take_reserve()) throw std::bad_alloc();
     is_kept.store(true);
-    std::set_new_handler(&give_up_reserve);
+    std::set_new_handler(&release_reserve);
 }
 
 bool has_memory_reserve() noexcept {

@@ -8,7 +8,7 @@
 
 namespace shared_tensor {
 
-std::string fault_of_writers(const std::string& path) {
+std::string rejection_of_writers(const std::string& path) {
     namespace fs = std::filesystem;
     std::error_code error;
     const fs::path file = fs::canonical(path, error);

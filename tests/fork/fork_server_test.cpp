@@ -48,7 +48,7 @@ TEST_CASE("a child's copy of a server ends nothing of its parent's", "[fork][ser
     server->start();
     const Client client(server->url()), by_file("unix:" + options.unix_socket);
     CHECK(client.call<double>("twice", 1) == 2);
-    CHECK(fault_in_child([&] {
+    CHECK(error_in_child([&] {
               expect(client.call<double>("twice", 2) == 4, "the child calls its parent's server");
               expect(server->stop(1s), "its copy has nothing to stop");
               server.reset();
@@ -92,7 +92,7 @@ TEST_CASE("a child makes a server of its own", "[fork][server]") {
     options.port = 0;
     Server server(doubling(), options);
     server.start();
-    CHECK(fault_in_child([&] {
+    CHECK(error_in_child([&] {
               Server own(doubling(), options);
               own.start();
               expect(Client(own.url()).call<double>("twice", 3) == 6, "it answers");
@@ -106,7 +106,7 @@ TEST_CASE("a child pulls and pushes by its parent's node, whose inbox stays the 
     auto node = std::make_unique<Node>();
     other.publish("x", at::full({1 << 16}, 3.0F));
     CHECK(at::equal(node->pull(other.url(), "x").tensor(), at::full({1 << 16}, 3.0F)));
-    CHECK(fault_in_child([&] {
+    CHECK(error_in_child([&] {
               at::set_num_threads(1);
               expect(at::equal(node->pull(other.url(), "x").tensor(), at::full({1 << 16}, 3.0F)), "it pulls");
               node->push(other.url(), "from the child", at::full({1 << 16}, 4.0F));
@@ -114,7 +114,7 @@ TEST_CASE("a child pulls and pushes by its parent's node, whose inbox stays the 
               node->publish("y", at::full({3}, 6.0F));
               try {
                   node->receive(1ms);
-                  expect(false, "the inbox is refused");
+                  expect(false, "the inbox is rejected");
               } catch (const TransportFailure&) {
               }
               node->shutdown();

@@ -181,12 +181,12 @@ TEST_CASE("parents and children of many threads get their own answers", "[fork][
 
     const auto end = std::chrono::steady_clock::now() + duration();
     std::atomic<std::uint64_t> rounds{0};
-    std::string fault_of_parent;
+    std::string error_of_parent;
     std::jthread parent([&](const std::stop_token& stop) {
         try {
             work_on_threads(clients, [&] { return ++rounds, !stop.stop_requested(); });
         } catch (const std::exception& error) {
-            fault_of_parent = error.what();
+            error_of_parent = error.what();
         }
     });
     std::deque<ForkedChild> children;
@@ -210,7 +210,7 @@ TEST_CASE("parents and children of many threads get their own answers", "[fork][
         reap();
     parent.request_stop();
     parent.join();
-    CHECK(fault_of_parent == "");
+    CHECK(error_of_parent == "");
     CHECK(lent[5].item<float>() == 5);
     WARN(forked << " children, " << rounds << " rounds of work in the parent");
 }

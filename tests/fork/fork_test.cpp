@@ -146,11 +146,11 @@ TEST_CASE("the end of a child's copies leaves its parent's connections open", "[
         INFO(door.name);
         auto client = std::make_unique<Client>(door.client());
         expect_own_answers(*client, 1, 0);
-        CHECK(fault_in_child([&] {
+        CHECK(error_in_child([&] {
                   expect(client->statistics().requests == 0, "a child starts with no requests");
                   client.reset();
               }) == "");
-        CHECK(fault_in_child([&] {
+        CHECK(error_in_child([&] {
                   expect_own_answers(*client, 2, 1);
                   client->shutdown();
                   client.reset();
@@ -188,8 +188,8 @@ TEST_CASE("a child has a session of its own, and ends only that", "[fork]") {
         auto session = std::make_unique<Client>(client.new_session());
         const std::string token = session->session();
         CHECK(session->call<double>("add", 1, 2) == 3);
-        CHECK(fault_in_child([&] { session.reset(); }) == "");
-        CHECK(fault_in_child([&] {
+        CHECK(error_in_child([&] { session.reset(); }) == "");
+        CHECK(error_in_child([&] {
                   expect(session->call<double>("add", 2, 2) == 4, "it calls in its own session");
                   const std::string own = session->session();
                   expect(own != token, "it is another one");
@@ -248,7 +248,7 @@ TEST_CASE("a stream stays its parent's; a child may open another one", "[fork]")
     std::optional<Reader<double>> sums(call->reader<double>());
     REQUIRE(numbers->write(1));
     REQUIRE(sums->next() == 1.0);
-    const auto is_refused = [](const auto& use) {
+    const auto is_rejected = [](const auto& use) {
         try {
             use();
         } catch (const TransportFailure& failure) {
@@ -256,10 +256,10 @@ TEST_CASE("a stream stays its parent's; a child may open another one", "[fork]")
         }
         return false;
     };
-    CHECK(fault_in_child([&] {
-              expect(is_refused([&] { sums->next(); }), "the parent's Reader is refused");
-              expect(is_refused([&] { numbers->write(5); }), "the parent's Writer is refused");
-              expect(is_refused([&] { call->result(); }), "the parent's result is refused");
+    CHECK(error_in_child([&] {
+              expect(is_rejected([&] { sums->next(); }), "the parent's Reader is rejected");
+              expect(is_rejected([&] { numbers->write(5); }), "the parent's Writer is rejected");
+              expect(is_rejected([&] { call->result(); }), "the parent's result is rejected");
               auto own = client.stream<std::int64_t>("count", named("up_to", 100));
               auto mine = own.reader<std::int64_t>();
               std::int64_t seen = 0;
@@ -356,7 +356,7 @@ TEST_CASE("a child reads its parent's result when the parent is gone", "[fork]")
     const ExampleDaemon server;
     const Client other = server.client();
     Pipe reused, looked;
-    CHECK(fault_in_child([&] {
+    CHECK(error_in_child([&] {
               const at::Tensor result = server.client().call<at::Tensor>("ramp", kElements);
               if (::fork() != 0) return;  // ends here
               ::alarm(120);
@@ -379,7 +379,7 @@ TEST_CASE("a child publishes and reads named tensors, in parts and in shared mem
         const NamedTensors names(client);
         names.put("x", at::arange(1 << 16, at::kFloat));
         auto held = std::make_unique<NamedTensor>(names.get("x"));
-        CHECK(fault_in_child([&] {
+        CHECK(error_in_child([&] {
                   at::set_num_threads(1);
                   expect(held->tensor().as<at::Tensor>()[7].item<float>() == 7, "it reads what its parent got");
                   held.reset();
@@ -399,7 +399,7 @@ TEST_CASE("a child's copy of an object's handle releases nothing", "[fork]") {
     for (const Client& client : {server.client(), Client(far(server.url()))}) {
         const std::vector<std::string> words{"one", "two"};
         auto object = std::make_unique<Object>(client.call<Object>("vocabulary.make", words));
-        CHECK(fault_in_child([&] {
+        CHECK(error_in_child([&] {
                   auto own = std::make_unique<Object>(client.call<Object>("vocabulary.make", words));
                   expect(client.call<std::vector<int>>("vocabulary.numbers", *own, words) == std::vector{0, 1},
                          "its own object is there");
@@ -420,7 +420,7 @@ TEST_CASE("a child waits for its parent's task, and uses no batch of its parent'
     const auto task = client.submit<double>("sleep", 0.3);
     auto batch = client.batch();
     const auto sum = batch.add<double>("add", 1, 2);
-    CHECK(fault_in_child([&] {
+    CHECK(error_in_child([&] {
               expect(task.get() > 0, "the task's result is there");
               auto own = client.batch();
               const auto mine = own.add<double>("add", 2, 2);
@@ -431,7 +431,7 @@ TEST_CASE("a child waits for its parent's task, and uses no batch of its parent'
               } catch (const TransportFailure&) {
                   return;
               }
-              expect(false, "the parent's batch is refused");
+              expect(false, "the parent's batch is rejected");
           }) == "");
     batch.send();
     CHECK(sum.get() == 3);
@@ -442,7 +442,7 @@ TEST_CASE("a client that was shut down stays so in a child", "[fork]") {
     const ExampleDaemon server;
     const Client client = server.client();
     client.shutdown();
-    CHECK(fault_in_child([&] {
+    CHECK(error_in_child([&] {
               try {
                   client.call<double>("add", 1, 2);
               } catch (const TransportFailure&) {

@@ -74,7 +74,7 @@ private:
 
 /// The same, to its end.
 template <class Work>
-std::string fault_in_child(Work work) {
+std::string error_in_child(Work work) {
     return ForkedChild(std::move(work)).fault();
 }
 

@@ -29,16 +29,16 @@ void require(bool holds, const char* property) {
 }
 
 /// A peer that sends `bytes`, at most `piece` of them at once, and no more.
-class PiecewiseWire final : public Wire {
+class PiecewiseStream final : public Stream {
 public:
-    PiecewiseWire(std::string_view bytes, std::size_t piece) : Wire(ProcessFd()), rest_(bytes), piece_(piece) {}
-    WireResult read(void* to, std::size_t size, Wait) override {
-        if (rest_.empty()) return {WireStatus::end};
+    PiecewiseStream(std::string_view bytes, std::size_t piece) : Stream(ProcessFd()), rest_(bytes), piece_(piece) {}
+    StreamResult read(void* to, std::size_t size, Wait) override {
+        if (rest_.empty()) return {StreamStatus::end};
         const std::size_t got = rest_.copy(static_cast<char*>(to), std::min(size, piece_));
         rest_.remove_prefix(got);
-        return {WireStatus::ok, got};
+        return {StreamStatus::ok, got};
     }
-    WireResult write(std::span<const iovec>) override { return {WireStatus::broken}; }
+    StreamResult write(std::span<const iovec>) override { return {StreamStatus::broken}; }
 
 private:
     std::string_view rest_;
@@ -48,8 +48,8 @@ private:
 class NoHandler final : public Handler {
 public:
     std::variant<BodyPlan, Response> admit(const RequestHead&) override { return BodyPlan{kMaxBody}; }
-    Response handle(http::Request, Exchange&) override { return {}; }
-    Response fault(int, std::string_view, const RequestHead*) override { return {}; }
+    Response handle(http::Request, ResponseStream&) override { return {}; }
+    Response rejection(int, std::string_view, const RequestHead*) override { return {}; }
 };
 
 /// What a connection's bytes meant, in the order of the bytes.
@@ -92,11 +92,11 @@ void check_head(const RequestFrame& frame, std::string_view head) {
             "what is written again says the same");
 }
 
-/// The next head, taken off the connection; nothing where there is none, or a refused one.
-std::optional<RequestFrame> read_head(Wire& wire, InputBuffer& input, Story& story) {
+/// The next head, taken off the connection; nothing where there is none, or a rejected one.
+std::optional<RequestFrame> read_head(Stream& stream, InputBuffer& input, Story& story) {
     for (HeadScan scan;;) {
         const auto scanned = scan.advance(input.view(), {});
-        if (std::holds_alternative<HeadFault>(scanned)) {
+        if (std::holds_alternative<HeadRejection>(scanned)) {
             // Which fault is told may depend on the pieces: a line is too long before it turns out to end badly.
             story.emplace_back("no head");
             return std::nullopt;
@@ -105,8 +105,8 @@ std::optional<RequestFrame> read_head(Wire& wire, InputBuffer& input, Story& sto
             const std::string head(input.view().substr(0, *size));  // of just this size: reading past its end is seen
             input.consume(*size);
             auto parsed = parse_request_head(head);
-            if (const auto* fault = std::get_if<HeadFault>(&parsed)) {
-                story.push_back("refused: " + std::string(fault->reason));
+            if (const auto* rejection = std::get_if<HeadRejection>(&parsed)) {
+                story.push_back("rejected: " + std::string(rejection->reason));
                 return std::nullopt;
             }
             auto& frame = std::get<RequestFrame>(parsed);
@@ -115,16 +115,16 @@ std::optional<RequestFrame> read_head(Wire& wire, InputBuffer& input, Story& sto
             return std::move(frame);
         }
         char* room = input.room();
-        const WireResult got = wire.read(room, input.room_size(), Wire::Wait::none);
-        if (got.status != WireStatus::ok) return std::nullopt;
+        const StreamResult got = stream.read(room, input.room_size(), Stream::Wait::none);
+        if (got.status != StreamStatus::ok) return std::nullopt;
         input.filled(got.bytes);
     }
 }
 
-bool read_one_body(ServerContext& context, Wire& wire, InputBuffer& input, const Framing& framing, Story& story) {
-    const auto body = read_body(context, wire, input, framing, {kMaxBody});
-    if (const auto* fault = std::get_if<HeadFault>(&body)) {
-        story.push_back("no body: " + std::string(fault->reason));
+bool read_one_body(ServerContext& context, Stream& stream, InputBuffer& input, const Framing& framing, Story& story) {
+    const auto body = read_body(context, stream, input, framing, {kMaxBody});
+    if (const auto* rejection = std::get_if<HeadRejection>(&body)) {
+        story.push_back("no body: " + std::string(rejection->reason));
         return false;
     }
     if (std::holds_alternative<PeerGone>(body)) return false;
@@ -138,11 +138,11 @@ bool read_one_body(ServerContext& context, Wire& wire, InputBuffer& input, const
 Story read_all(std::string_view bytes, std::size_t piece) {
     static NoHandler handler;
     static ServerContext context({}, handler, 1 << 20);
-    PiecewiseWire wire(bytes, piece);
+    PiecewiseStream stream(bytes, piece);
     InputBuffer input(256);
     Story story;
-    while (const auto frame = read_head(wire, input, story)) {
-        if (!read_one_body(context, wire, input, frame->framing, story)) break;
+    while (const auto frame = read_head(stream, input, story)) {
+        if (!read_one_body(context, stream, input, frame->framing, story)) break;
     }
     require(context.body_budget.used() == 0, "a body that is gone counts no more");
     return story;

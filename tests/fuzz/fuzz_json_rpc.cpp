@@ -31,7 +31,7 @@ void check_value(std::string_view text) {
     if (const auto* error = std::get_if<JsonTextError>(&ours)) {
         require(!Json(error->detail).dump().empty(), "an error's text is UTF-8");
         const bool library_stops_early = text.find('\0') != std::string_view::npos;
-        require(error->fault != JsonFault::syntax || theirs.is_discarded() || library_stops_early,
+        require(error->rejection != JsonRejection::syntax || theirs.is_discarded() || library_stops_early,
                 "what is no JSON for us is none for the library");
         return;
     }
@@ -45,8 +45,8 @@ void check_value(std::string_view text) {
 void check_requests(std::string_view text) {
     const auto parsed = parse(text, kLimits);
     std::string printed;
-    if (const auto* refused = std::get_if<Response>(&parsed)) {
-        print(*refused, printed);
+    if (const auto* rejected = std::get_if<Response>(&parsed)) {
+        print(*rejected, printed);
         require(std::holds_alternative<std::vector<Response>>(parse_responses(printed)), "an answer is a response");
         return;
     }

@@ -42,8 +42,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         std::memcpy(to.data(), data + offset, to.size());
         return true;
     };
-    const std::string fault = shared_tensor::daemon::elf_fault(read, size);
-    require(std::none_of(fault.begin(), fault.end(), [](char c) { return c < ' '; }), "what is wrong is one line");
-    if (fault.empty()) require_parts(data, size);
+    const std::string rejection = shared_tensor::daemon::elf_rejection(read, size);
+    require(std::none_of(rejection.begin(), rejection.end(), [](char c) { return c < ' '; }),
+            "what is wrong is one line");
+    if (rejection.empty()) require_parts(data, size);
     return 0;
 }

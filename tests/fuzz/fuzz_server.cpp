@@ -30,9 +30,9 @@
 #include "server/local_clients.hpp"
 #include "shm/seals.hpp"
 #include "shm/segment.hpp"
-#include "tensor/exchange.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
+#include "tensor/tensor_transfer.hpp"
 #include "util/log.hpp"
 #include "util/unix_listener.hpp"
 
@@ -84,7 +84,7 @@ private:
     server::Sessions sessions_{{}};
     service::LeaseTable leases_;
     server::LocalClients clients_{{access_, sessions_, leases_, "e-1", {}, 1'000, 64, std::chrono::seconds(10), [] {
-                                       return server::WayFacts{};
+                                       return server::TransportFacts{};
                                    }}};
 };
 
@@ -141,10 +141,10 @@ public:
         const Json json = Json::parse(text, nullptr, false);
         if (client == nullptr || json.is_discarded()) return;
         try {
-            tensor::TensorExchange exchange({}, {}, {.max_expanded_bytes = 1 << 16}, client->media());
-            tensors_.push_back(exchange.import(json));
+            tensor::TensorTransfer transfer({}, {}, {.max_expanded_bytes = 1 << 16}, client->transports());
+            tensors_.push_back(transfer.import(json));
         } catch (const InvalidValue& error) {
-            require(!error.expected.empty() && !error.got.empty(), "a refusal says what was expected and what came");
+            require(!error.expected.empty() && !error.got.empty(), "a rejection says what was expected and what came");
         }
     }
 

@@ -21,13 +21,13 @@
 #include "codec/frame.hpp"
 #include "codec/json_source.hpp"
 #include "tensor/devices/device_peer.hpp"
-#include "tensor/exchange.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/npy.hpp"
 #include "tensor/safetensors.hpp"
-#include "tensor/shm_medium.hpp"
+#include "tensor/shm_transport.hpp"
 #include "tensor/tensor_set.hpp"
+#include "tensor/tensor_transfer.hpp"
 
 namespace {
 
@@ -55,27 +55,27 @@ Bytes elements(const TensorRef& tensor) {
 }
 
 /// Through a message of that way. Lists have one NaN only, so they are compared with themselves.
-codec::TensorPointer sent(const codec::TensorPointer& tensor, Way way) {
+codec::TensorPointer sent(const codec::TensorPointer& tensor, TransportKind transport) {
     ExportPolicy policy;
-    policy.accept = {way};
-    TensorExchange out({}, policy);
+    policy.accept = {transport};
+    TensorTransfer out({}, policy);
     const Json json = Json::parse(out.describe(tensor).dump());
     auto body = std::make_shared<Bytes>();
     for (const BodyPart& part : out.body().parts())
         body->insert(body->end(), part.bytes.begin(), part.bytes.end());
-    return TensorExchange({*body, body}).import(json);
+    return TensorTransfer({*body, body}).import(json);
 }
 
 void check_sending(const codec::TensorPointer& tensor) {
     const Bytes before = elements(tensor->tensor());
-    for (const Way way : {Way::base64, Way::body}) {
-        const auto after = sent(tensor, way);
+    for (const TransportKind transport : {TransportKind::base64, TransportKind::body}) {
+        const auto after = sent(tensor, transport);
         require(shape_of(after) == shape_of(tensor), "the shape arrives");
         require(elements(after->tensor()) == before, "the elements arrive");
     }
     if (tensor->tensor().dtype() == DType::float4_e2m1fn_x2) return;
-    const auto once = sent(tensor, Way::data);
-    require(elements(sent(once, Way::data)->tensor()) == elements(once->tensor()), "numbers arrive as text");
+    const auto once = sent(tensor, TransportKind::data);
+    require(elements(sent(once, TransportKind::data)->tensor()) == elements(once->tensor()), "numbers arrive as text");
 }
 
 /// What is read without JSON is what its JSON says.
@@ -84,23 +84,25 @@ void check_short_cut(std::string_view text) {
     if (!read) return;
     const Json json = Json::parse(text);
     const tensor::Descriptor judged = tensor::parse_descriptor(json, kLimits);
-    require(judged.way == Way::shm && read->lease == judged.lease && read->device == judged.device, "one tensor");
+    require(judged.transport == TransportKind::shm && read->lease == judged.lease && read->device == judged.device,
+            "one tensor");
     require(read->dtype == judged.dtype && read->shape == judged.shape && read->strides == judged.strides, "one shape");
     require(read->place.segment == tensor::region_text(judged, "segment"), "one segment");
     require(read->place.region.offset == tensor::region_natural(judged, "offset"), "one offset");
     require(read->place.region.size == tensor::region_natural(judged, "size"), "one size");
 }
 
-/// The descriptor is read with `body` beside it, by these ways; what is taken can be sent on.
-void check_import(std::string_view text, const std::shared_ptr<Bytes>& body, const Media& media = inline_media()) {
+/// The descriptor is read with `body` beside it, by these transports; what is taken can be sent on.
+void check_import(std::string_view text, const std::shared_ptr<Bytes>& body,
+                  const Transports& transports = inline_transports()) {
     check_short_cut(text);
     const Json json = Json::parse(text, nullptr, false);
     if (json.is_discarded()) return;
     try {
-        check_sending(TensorExchange({*body, body}, {}, kLimits, media).import(json));
+        check_sending(TensorTransfer({*body, body}, {}, kLimits, transports).import(json));
     } catch (const InvalidValue& error) {
-        require(!error.expected.empty() && !error.got.empty(), "a refusal says what was expected and what came");
-        require(!Json(error.what()).dump().empty(), "a refusal's text is UTF-8");
+        require(!error.expected.empty() && !error.got.empty(), "a rejection says what was expected and what came");
+        require(!Json(error.what()).dump().empty(), "a rejection's text is UTF-8");
     }
 }
 
@@ -149,8 +151,8 @@ private:
 void fuzz_shm(std::string_view input) {
     const auto [text, memory] = line_and_bytes(input);
     OneSegment peer(memory);
-    const auto medium = make_shm_medium(peer);
-    check_import(text, std::make_shared<Bytes>(), Media({medium.get()}));
+    const auto transport = make_shm_transport(peer);
+    check_import(text, std::make_shared<Bytes>(), Transports({transport.get()}));
 }
 
 class AnyDevicePeer final : public DevicePeer {
@@ -177,11 +179,11 @@ public:
     OwnDevice() {
         simulated::enable(1);
         ExportPolicy policy;
-        policy.accept = {Way::cuda_ipc};
-        TensorExchange exchange({}, policy, {}, media_);
-        right_ = exchange.describe(exchange.wrap(simulated::to_device(at::arange(1000, at::kFloat))));
+        policy.accept = {TransportKind::cuda_ipc};
+        TensorTransfer transfer({}, policy, {}, transports_);
+        right_ = transfer.describe(transfer.wrap(simulated::to_device(at::arange(1000, at::kFloat))));
     }
-    const Media& media() const { return media_; }
+    const Transports& transports() const { return transports_; }
 
     std::string completed(std::string_view text) const {
         std::string result(text);
@@ -198,14 +200,14 @@ private:
     }
 
     AnyDevicePeer peer_;
-    const std::unique_ptr<Medium> medium_ = make_cuda_ipc_medium(peer_, DeviceImports::copied);
-    const Media media_{{medium_.get()}};
+    const std::unique_ptr<Transport> transport_ = make_cuda_ipc_transport(peer_, DeviceImports::copied);
+    const Transports transports_{{transport_.get()}};
     Json right_;
 };
 
 void fuzz_cuda_ipc(std::string_view input) {
     static const auto* const kDevice = new OwnDevice;
-    check_import(kDevice->completed(input), std::make_shared<Bytes>(), kDevice->media());
+    check_import(kDevice->completed(input), std::make_shared<Bytes>(), kDevice->transports());
 }
 
 void fuzz_npy(std::string_view input) {
@@ -250,7 +252,7 @@ void fuzz_manifest(std::string_view input) {
     const auto [text, body] = line_and_bytes(input);
     const Json json = Json::parse(text, nullptr, false);
     if (json.is_discarded()) return;
-    TensorExchange port;
+    TensorTransfer port;
     const codec::JsonSource source(port);
     try {
         Manifest manifest = read_manifest(ValueReader(source, codec::JsonSource::node(json)), body->size(), 100);
@@ -260,7 +262,7 @@ void fuzz_manifest(std::string_view input) {
         for (const auto& [name, member] : set.manifest)
             check_sending(member_of(set, member));
     } catch (const InvalidValue& error) {
-        require(!error.expected.empty() && !error.got.empty(), "a refusal says what was expected and what came");
+        require(!error.expected.empty() && !error.got.empty(), "a rejection says what was expected and what came");
     }
 }
 

@@ -27,7 +27,7 @@ namespace {
 
 /// Skips where there is no GPU.
 const IpcDevice& gpu() {
-    (void)any_medium();
+    (void)any_transport();
     return cuda_device();
 }
 
@@ -40,26 +40,26 @@ TEST_CASE("A tensor's place is its block, its offset and the block's generation"
     CHECK(part.base == whole.base);
     CHECK(part.offset == whole.offset + 4000);
     CHECK(part.generation == whole.generation);
-    CHECK(whole.obstacle.empty());
+    CHECK(whole.rejection.empty());
     CHECK(whole.offset + x.nbytes() <= whole.block_bytes);
 }
 
-TEST_CASE("A handle is refused where it was made, and the runtime is healthy afterwards", "[cuda]") {
+TEST_CASE("A handle is rejected where it was made, and the runtime is healthy afterwards", "[cuda]") {
     const IpcDevice& device = gpu();
     const at::Tensor x = put(at::ones({1 << 20}), "cuda");
     const DevicePlace place = device.place(x);
-    CHECK_THROWS_AS(device.open(place.device, device.export_block(place), place.generation), DeviceRefused);
+    CHECK_THROWS_AS(device.open(place.device, device.export_block(place), place.generation), DeviceRejected);
     CHECK(cudaGetLastError() == cudaSuccess);
     CHECK(x.sum().item<float>() == 1 << 20);
 }
 
-TEST_CASE("Bytes that are no handle are refused, and the runtime is healthy afterwards", "[cuda]") {
+TEST_CASE("Bytes that are no handle are rejected, and the runtime is healthy afterwards", "[cuda]") {
     const IpcDevice& device = gpu();
     IpcBytes bytes{};
     for (int i = 0; i < 100; ++i) {
         bytes[static_cast<std::size_t>(i % 64)] ^= static_cast<std::byte>(i + 1);
-        CHECK_THROWS_AS(device.open(0, bytes, 1), DeviceRefused);
-        CHECK_THROWS_AS(device.use(0, &bytes), DeviceRefused);
+        CHECK_THROWS_AS(device.open(0, bytes, 1), DeviceRejected);
+        CHECK_THROWS_AS(device.use(0, &bytes), DeviceRejected);
     }
     CHECK(cudaGetLastError() == cudaSuccess);
     CHECK(put(at::ones({10}), "cuda").sum().item<float>() == 10);

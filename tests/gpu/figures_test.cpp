@@ -60,7 +60,7 @@ TEST_CASE("role: bare exporter", "[.role]") {
 }
 
 TEST_CASE("Figures: cudaIpcOpenMemHandle of 1 GiB by itself", "[figures]") {
-    (void)any_medium();
+    (void)any_transport();
     TemporaryFolder folder;
     const std::string ready = folder.file("ready");
     Child exporter({"/proc/self/exe", "role: bare exporter"}, {"TEST_READY=" + ready}, folder.file("out"),
@@ -92,8 +92,8 @@ TEST_CASE("Figures: cudaIpcOpenMemHandle of 1 GiB by itself", "[figures]") {
 }
 
 TEST_CASE("Figures: 1 GiB that the server holds", "[figures]") {
-    const MediumCase medium = any_medium();
-    const MediaServer server(medium);
+    const TransportCase transport = any_transport();
+    const TransportServer server(transport);
     const Client client = server.client();
     const auto fetch = [&] { return client.call<at::Tensor>("big"); };
     at::Tensor held;

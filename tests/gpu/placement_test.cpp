@@ -18,7 +18,7 @@ using namespace shared_tensor;
 using namespace shared_tensor::test;
 
 TEST_CASE("A function that knows no devices is given host memory, unless it asks for a GPU", "[cuda]") {
-    (void)any_medium();
+    (void)any_transport();
     const auto place = [](const TensorRef& x) {
         if (x.device().kind == Device::Kind::cuda) return std::string("cuda");
         return std::to_string(reinterpret_cast<const float*>(x.data())[x.elements() - 1]);
@@ -39,7 +39,7 @@ TEST_CASE("A function that knows no devices is given host memory, unless it asks
 }
 
 TEST_CASE("Arguments come to the GPU that a function asks for, in its dtype, wherever they were", "[cuda]") {
-    (void)any_medium();
+    (void)any_transport();
     Registry registry;
     registry.add(
         "place", [](const at::Tensor& x) { return x.device().str() + " " + at::toString(x.scalar_type()); }, arg("x"),

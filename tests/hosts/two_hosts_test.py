@@ -117,9 +117,9 @@ class TwoHosts(unittest.TestCase):
             self.assertIn("Not authorised", err)
 
     def test_a_daemon_without_tokens_does_not_listen_here(self):
-        refused = on(FAR, SERVER, "--host", ADDRESS, "--port", 0, "--local-socket", self.work / "other")
-        _, err = refused.communicate(timeout=LIMIT_S)
-        self.assertNotEqual(refused.returncode, 0)
+        rejected = on(FAR, SERVER, "--host", ADDRESS, "--port", 0, "--local-socket", self.work / "other")
+        _, err = rejected.communicate(timeout=LIMIT_S)
+        self.assertNotEqual(rejected.returncode, 0)
         self.assertIn("token", err)
 
     def test_tensors_go_as_bytes_and_arrive_as_they_were(self):

@@ -105,7 +105,7 @@ class TorchVersions(unittest.TestCase):
             time.sleep(0.02)
         return ready.read_text().strip()
 
-    def refusal(self, *options):
+    def rejection(self, *options):
         self.assertIsNone(self.start(*options), "the daemon started")
         text = self.log.read_text()
         self.assertEqual(text.count("\n"), 1, text)
@@ -130,20 +130,20 @@ class TorchVersions(unittest.TestCase):
             for other in self.builds.values():
                 self.assertEqual(run(other / "client", url), "Hello world\n119\n4\n", environment.version)
 
-    def test_two_versions_in_one_process_are_refused_with_both_paths(self):
+    def test_two_versions_in_one_process_are_rejected_with_both_paths(self):
         plugins = [folder / "libconsumer_plugin.so" for folder in self.builds.values()]
         second = PLACE.work / "second_plugin.so"
         shutil.copy(plugins[1], second)
-        text = self.refusal("--load", plugins[0], "--load", second)
+        text = self.rejection("--load", plugins[0], "--load", second)
         for environment in self.builds:
             self.assertIn(str(environment.torch.resolve()), text)
 
     def test_models_want_the_version_of_the_build(self):
         model = self.pinned.make_model(PLACE.work / "model.pt2")
-        text = self.refusal("--model", f"m={model}", "--libtorch", self.newest.torch)
+        text = self.rejection("--model", f"m={model}", "--libtorch", self.newest.torch)
         self.assertIn(f"is libtorch {self.newest.version}", text)
         plugin = self.builds[self.newest] / "libconsumer_plugin.so"
-        self.assertIn(self.newest.version, self.refusal("--load", plugin, "--model", f"m={model}"))
+        self.assertIn(self.newest.version, self.rejection("--load", plugin, "--model", f"m={model}"))
 
     def test_a_compiled_model_is_served(self):
         model = self.pinned.make_model(PLACE.work / "model.pt2")
@@ -158,10 +158,10 @@ class TorchVersions(unittest.TestCase):
         for bad in (wide, whole, flat):
             self.assertIn("error", self.call(url, "m.forward", [bad, self.SCALE]))
         self.assertEqual(self.call(url, "m.forward", [self.ONES, self.SCALE])["result"], good["result"])
-        refused = self.call(url, "model.load", {"name": "n", "file": "model.pt2"})
-        self.assertIn("--model", json.dumps(refused["error"]))
+        rejected = self.call(url, "model.load", {"name": "n", "file": "model.pt2"})
+        self.assertIn("--model", json.dumps(rejected["error"]))
 
-    def test_a_package_of_another_version_is_served_rightly_or_refused_in_one_line(self):
+    def test_a_package_of_another_version_is_served_rightly_or_rejected_in_one_line(self):
         """A package does not name its version; its code calls functions of C, which newer versions keep."""
         model = self.newest.make_model(PLACE.work / "newest.pt2")
         url = self.start("--libtorch", self.pinned.torch, "--model", f"m={model}")

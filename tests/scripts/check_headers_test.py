@@ -13,11 +13,11 @@ class CheckHeaders(PlantedTree):
 
     def test_a_header_that_leans_on_another_fails(self):
         self.plant("include/shared_tensor/a.hpp", "#pragma once\nstruct A { std::string name; };\n")
-        self.assert_refused(self.check(), "<shared_tensor/a.hpp> does not compile")
+        self.assert_rejected(self.check(), "<shared_tensor/a.hpp> does not compile")
 
     def test_a_header_without_a_guard_fails(self):
         self.plant("include/shared_tensor/a.hpp", "struct A {};\n")
-        self.assert_refused(self.check(), "redefinition")
+        self.assert_rejected(self.check(), "redefinition")
 
 
 if __name__ == "__main__":

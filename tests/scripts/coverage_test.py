@@ -27,10 +27,10 @@ class Coverage(PlantedTree):
 
     def test_coverage_below_the_mark_fails(self):
         self.compile_and_run()
-        self.assert_refused(self.report("--least", "90"), "80.0 % is below 90 %")
+        self.assert_rejected(self.report("--least", "90"), "80.0 % is below 90 %")
 
     def test_a_build_without_data_fails(self):
-        self.assert_refused(self.report(), "no coverage data")
+        self.assert_rejected(self.report(), "no coverage data")
 
 
 if __name__ == "__main__":

@@ -42,25 +42,25 @@ class FetchDeps(PlantedTree):
         for name in PRESENT:
             if not name.startswith("recordings"):
                 self.plant(name, "")
-        self.assert_refused(self.run_offline("--check"), "missing recordings")
+        self.assert_rejected(self.run_offline("--check"), "missing recordings")
 
     def test_a_step_that_was_cut_off_is_done_again(self):
         for name in PRESENT:
             self.plant(name, "")
         self.plant(".httplib.partial", "")
-        self.assert_refused(self.run_offline("--check"), "missing httplib")
+        self.assert_rejected(self.run_offline("--check"), "missing httplib")
 
     def test_a_failure_says_what_to_do(self):
         for name in PRESENT:
             if not name.startswith("silero"):
                 self.plant(name, "")
-        self.assert_refused(self.run_offline(), "SHARED_TENSOR_DEPS_DIR")
+        self.assert_rejected(self.run_offline(), "SHARED_TENSOR_DEPS_DIR")
 
-    def test_a_file_with_another_hash_is_refused(self):
+    def test_a_file_with_another_hash_is_rejected(self):
         with self.assertRaises(FETCH.Failure):
             FETCH.check_hashes({"a": b"changed"}, {"a": hashlib.sha256(b"original").hexdigest()}, "somewhere")
 
-    def test_a_missing_file_is_refused(self):
+    def test_a_missing_file_is_rejected(self):
         with self.assertRaises(FETCH.Failure):
             FETCH.check_hashes({}, {"a": hashlib.sha256(b"").hexdigest()}, "somewhere")
 

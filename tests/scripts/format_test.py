@@ -17,9 +17,9 @@ class Format(PlantedTree):
 
     def test_code_in_another_format_fails_and_is_named(self):
         file = self.plant("a.cpp", "int add (int a,int b)\n{ return a+b ; }\n")
-        self.assert_refused(self.script("format", "--check", file), "a.cpp")
+        self.assert_rejected(self.script("format", "--check", file), "a.cpp")
 
-    def test_formatting_repairs_what_the_check_refuses(self):
+    def test_formatting_repairs_what_the_check_rejects(self):
         file = self.plant("a.cpp", "int add (int a,int b)\n{ return a+b ; }\n")
         self.assert_accepted(self.script("format", file))
         self.assert_accepted(self.script("format", "--check", file))

@@ -21,15 +21,15 @@ class PlantedTree(unittest.TestCase):
         place.write_text(text)
         return place
 
-    def room(self, name, arrows=""):
-        self.plant(f"src/{name}/CMakeLists.txt", f"shared_tensor_add_room({name}\n  SOURCES a.cpp\n  ARROWS {arrows}\n  LINK x::y)\n")
+    def module(self, name, arrows=""):
+        self.plant(f"src/{name}/CMakeLists.txt", f"shared_tensor_add_module({name}\n  SOURCES a.cpp\n  ARROWS {arrows}\n  LINK x::y)\n")
 
     def script(self, name, *arguments):
         command = [sys.executable] if "python3" in (SCRIPTS / name).read_text().splitlines()[0] else ["bash"]
         done = subprocess.run([*command, str(SCRIPTS / name), *map(str, arguments)], capture_output=True, text=True)
         return done.returncode, done.stdout + done.stderr
 
-    def assert_refused(self, outcome, *words):
+    def assert_rejected(self, outcome, *words):
         code, text = outcome
         self.assertEqual(code, 1, text)
         for word in words:

@@ -22,11 +22,11 @@ class Tidy(PlantedTree):
         self.assert_accepted(self.tidy("int add(int a, int b) { return a + b; }\n"))
 
     def test_a_bug_fails(self):
-        self.assert_refused(self.tidy("#include <string>\nint f() { std::string a = \"x\"; std::string b = std::move(a); return a.size() + b.size(); }\n"),
+        self.assert_rejected(self.tidy("#include <string>\nint f() { std::string a = \"x\"; std::string b = std::move(a); return a.size() + b.size(); }\n"),
                             "use-after-move")
 
     def test_a_name_that_is_not_the_house_style_fails(self):
-        self.assert_refused(self.tidy("int addNumbers(int a, int b) { return a + b; }\n"), "identifier-naming")
+        self.assert_rejected(self.tidy("int addNumbers(int a, int b) { return a + b; }\n"), "identifier-naming")
 
 
 if __name__ == "__main__":

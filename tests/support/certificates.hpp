@@ -25,28 +25,28 @@ struct FreeOpenSsl {
 /// A P-256 key with its certificate.
 class Certificate {
 public:
-    struct Wish {
+    struct Options {
         std::string name = "127.0.0.1";                           ///< the subject's common name
         std::string alternatives = "IP:127.0.0.1,DNS:localhost";  ///< subjectAltName; empty: none
         bool is_authority = false;
         long valid_from = -3600, valid_until = 3600;  ///< seconds from now
     };
     /// Signs the certificate with the key of `issuer`, or with its own key if `issuer` is null.
-    explicit Certificate(const Wish& wish, const Certificate* issuer = nullptr)
+    explicit Certificate(const Options& requested, const Certificate* issuer = nullptr)
         : key_(EVP_EC_gen("P-256")), certificate_(X509_new()) {
         X509* made = certificate_.get();
         X509_set_version(made, 2);
         static long serial = 1;
         ASN1_INTEGER_set(X509_get_serialNumber(made), ++serial);
-        X509_gmtime_adj(X509_getm_notBefore(made), wish.valid_from);
-        X509_gmtime_adj(X509_getm_notAfter(made), wish.valid_until);
+        X509_gmtime_adj(X509_getm_notBefore(made), requested.valid_from);
+        X509_gmtime_adj(X509_getm_notAfter(made), requested.valid_until);
         X509_set_pubkey(made, key_.get());
-        const auto* name = reinterpret_cast<const unsigned char*>(wish.name.c_str());
-        if (!wish.name.empty())
+        const auto* name = reinterpret_cast<const unsigned char*>(requested.name.c_str());
+        if (!requested.name.empty())
             X509_NAME_add_entry_by_txt(X509_get_subject_name(made), "CN", MBSTRING_UTF8, name, -1, -1, 0);
         X509_set_issuer_name(made, X509_get_subject_name(issuer != nullptr ? issuer->certificate_.get() : made));
-        extend(NID_basic_constraints, wish.is_authority ? "critical,CA:TRUE" : "critical,CA:FALSE");
-        if (!wish.alternatives.empty()) extend(NID_subject_alt_name, wish.alternatives);
+        extend(NID_basic_constraints, requested.is_authority ? "critical,CA:TRUE" : "critical,CA:FALSE");
+        if (!requested.alternatives.empty()) extend(NID_subject_alt_name, requested.alternatives);
         if (X509_sign(made, issuer != nullptr ? issuer->key_.get() : key_.get(), EVP_sha256()) == 0)
             throw std::runtime_error("a certificate could not be signed");
     }

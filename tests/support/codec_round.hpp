@@ -43,7 +43,7 @@ Json schema() {
 
 /// Returns the error text of read<T>(), "path: expected ..., got ..."; "taken" if it throws no InvalidValue.
 template <class T>
-std::string refusal(const Json& json) {
+std::string rejection(const Json& json) {
     try {
         read<T>(json);
     } catch (const InvalidValue& error) {

@@ -24,18 +24,19 @@ inline bool has_nginx() { return ::access(kNginx, X_OK) == 0; }
 /// An nginx in front of a server at 127.0.0.1, with its own temporary folder.
 class Nginx {
 public:
-    struct Wish {
+    struct Options {
         bool buffering = false;
         std::string user = "root";         ///< of the nginx workers, if this process runs as root
         std::string certificate{}, key{};  ///< PEM files; if set, nginx serves https
         /// PEM file of the authorities of the server's certificate; if set, nginx connects to the server by https.
         std::string server_authorities{};
     };
-    Nginx(int port_of_server, const Wish& wish)
+    Nginx(int port_of_server, const Options& requested)
         : port_(FaultyProxy().port()),
-          tls_(!wish.certificate.empty()),
+          tls_(!requested.certificate.empty()),
           log_(logs_.file("log")),
-          child_({kNginx, "-p", folder_.string(), "-c", write(port_of_server, wish), "-e", "stderr"}, {}, log_, log_) {
+          child_({kNginx, "-p", folder_.string(), "-c", write(port_of_server, requested), "-e", "stderr"}, {}, log_,
+                 log_) {
         const bool up = eventually([&] {
             try {
                 HttpPeer(port_).close();
@@ -63,9 +64,9 @@ private:
         if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
         return name;
     }
-    std::string write(int port_of_server, const Wish& wish) const {
-        const std::string on = wish.buffering ? "on" : "off", temp = folder_.string();
-        std::string text = ::geteuid() == 0 ? "user " + wish.user + ";\n" : "";
+    std::string write(int port_of_server, const Options& requested) const {
+        const std::string on = requested.buffering ? "on" : "off", temp = folder_.string();
+        std::string text = ::geteuid() == 0 ? "user " + requested.user + ";\n" : "";
         text += "daemon off;\nworker_processes 1;\npid " + temp + "/pid;\nevents { worker_connections 256; }\nhttp {\n";
         text += "  access_log off;\n  client_max_body_size 0;\n";
         for (const char* kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"})
@@ -73,14 +74,15 @@ private:
         text += "  map $http_upgrade $connection_header { default upgrade; \"\" \"\"; }\n";
         text += "  server {\n    listen 127.0.0.1:" + std::to_string(port_) + (tls_ ? " ssl" : "") + ";\n";
         if (tls_) {
-            text += "    ssl_certificate " + wish.certificate + ";\n    ssl_certificate_key " + wish.key + ";\n";
+            text +=
+                "    ssl_certificate " + requested.certificate + ";\n    ssl_certificate_key " + requested.key + ";\n";
             text += "    ssl_protocols TLSv1.3;\n";
         }
-        const bool tls_behind = !wish.server_authorities.empty();
+        const bool tls_behind = !requested.server_authorities.empty();
         const std::string server = "127.0.0.1:" + std::to_string(port_of_server);
         text += "    location / {\n      proxy_pass http" + std::string(tls_behind ? "s" : "") + "://" + server + ";\n";
         if (tls_behind) {
-            text += "      proxy_ssl_trusted_certificate " + wish.server_authorities + ";\n";
+            text += "      proxy_ssl_trusted_certificate " + requested.server_authorities + ";\n";
             text += "      proxy_ssl_verify on;\n      proxy_ssl_name localhost;\n      proxy_ssl_protocols TLSv1.3;\n";
         }
         text += "      proxy_http_version 1.1;\n      proxy_set_header Host " + server + ";\n";

@@ -16,9 +16,9 @@
 namespace shared_tensor::test {
 
 /// Listens, and sends the greeting of a mail server to each client.
-class Stranger {
+class UntrustedClient {
 public:
-    Stranger() {
+    UntrustedClient() {
         listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         sockaddr_in address{};
         address.sin_family = AF_INET;
@@ -40,9 +40,9 @@ public:
             }
         });
     }
-    Stranger(const Stranger&) = delete;
-    Stranger& operator=(const Stranger&) = delete;
-    ~Stranger() {
+    UntrustedClient(const UntrustedClient&) = delete;
+    UntrustedClient& operator=(const UntrustedClient&) = delete;
+    ~UntrustedClient() {
         ::shutdown(listener_, SHUT_RDWR);
         greeting_.join();
         ::close(listener_);

@@ -19,10 +19,10 @@ inline std::string text_of(CUresult error) {
 }
 
 inline void check(CUresult error, const char* what) {
-    if (error != CUDA_SUCCESS) throw DeviceRefused(std::string(what) + ": " + text_of(error));
+    if (error != CUDA_SUCCESS) throw DeviceRejected(std::string(what) + ": " + text_of(error));
 }
 
-/// Returns the device's primary context, which all libraries of a process share. Throws DeviceRefused.
+/// Returns the device's primary context, which all libraries of a process share. Throws DeviceRejected.
 CUcontext primary_context(int ordinal);
 
 /// Makes the device's context current on this thread while it lives. It also relaxes the thread's capture mode: our

@@ -32,7 +32,7 @@ int attribute(CUdevice device, CUdevice_attribute wanted) {
     return value;
 }
 
-/// Returns the GPU with this ordinal. Throws DeviceRefused if its memory cannot be shared.
+/// Returns the GPU with this ordinal. Throws DeviceRejected if its memory cannot be shared.
 CudaCard card_at(int ordinal) {
     CUdevice device = 0;
     CUuuid uuid{};
@@ -44,12 +44,12 @@ CudaCard card_at(int ordinal) {
     check(driver().cuDeviceTotalMem(&bytes, device), kFailed);
     check(driver().cuDeviceGetName(name.data(), static_cast<int>(name.size() - 1), device), kFailed);
     const int mode = attribute(device, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE);
-    if (mode == CU_COMPUTEMODE_PROHIBITED) throw DeviceRefused("its compute mode prohibits every process");
+    if (mode == CU_COMPUTEMODE_PROHIBITED) throw DeviceRejected("its compute mode prohibits every process");
     if (mode == CU_COMPUTEMODE_EXCLUSIVE_PROCESS)
-        throw DeviceRefused("its compute mode is exclusive: one process at a time (nvidia-smi -c DEFAULT)");
+        throw DeviceRejected("its compute mode is exclusive: one process at a time (nvidia-smi -c DEFAULT)");
     if (attribute(device, CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED) == 0)
-        throw DeviceRefused("it has no events between processes");
-    if (is_mig(device, uuid)) throw DeviceRefused("CUDA shares no memory of MIG instances");
+        throw DeviceRejected("it has no events between processes");
+    if (is_mig(device, uuid)) throw DeviceRejected("CUDA shares no memory of MIG instances");
     return {ordinal, {"GPU-" + uuid_text(std::as_bytes(std::span(uuid.bytes))), name.data(), bytes}};
 }
 
@@ -73,9 +73,9 @@ CudaCards look() {
     for (int ordinal = 0; ordinal < count; ++ordinal) {
         try {
             all.usable.push_back(card_at(ordinal));
-        } catch (const DeviceRefused& refused) {
+        } catch (const DeviceRejected& rejected) {
             all.reason.append(all.reason.empty() ? "" : "; ");
-            all.reason.append("GPU " + std::to_string(ordinal) + ": " + refused.what());
+            all.reason.append("GPU " + std::to_string(ordinal) + ": " + rejected.what());
         }
     }
     return all;

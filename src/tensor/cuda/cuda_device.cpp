@@ -232,7 +232,7 @@ public:
         for (std::size_t i = 0; i < usable.size(); ++i) {
             if (usable[i].ordinal == tensor.device().index) return i;
         }
-        throw DeviceRefused("the memory of this tensor's device cannot be shared: " + cuda_cards().reason);
+        throw DeviceRejected("the memory of this tensor's device cannot be shared: " + cuda_cards().reason);
     }
 
     DevicePlace place(const TensorRef& tensor) const override {
@@ -250,12 +250,12 @@ public:
         if (driver().cuPointerGetAttribute(&capable, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, base) !=
                 CUDA_SUCCESS ||
             capable == 0) {
-            place.obstacle =
+            place.rejection =
                 "its memory is not capable of CUDA IPC (PYTORCH_CUDA_ALLOC_CONF=expandable_segments, or a memory pool)";
         }
         // The driver gives each allocation its own id and never reuses it in this process, unlike addresses.
         if (driver().cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, base) != CUDA_SUCCESS)
-            throw DeviceRefused("the driver does not know this tensor's allocation");
+            throw DeviceRejected("the driver does not know this tensor's allocation");
         place.generation = id;
         return place;
     }
@@ -381,7 +381,7 @@ private:
 
     static int ordinal(std::size_t device) {
         const auto& usable = cuda_cards().usable;
-        if (device >= usable.size()) throw DeviceRefused("this process sees no such GPU");
+        if (device >= usable.size()) throw DeviceRejected("this process sees no such GPU");
         return usable[device].ordinal;
     }
 
@@ -389,7 +389,7 @@ private:
         CUdeviceptr base = 0;
         std::size_t bytes = 0;
         const auto result = driver().cuMemGetAddressRange(&base, &bytes, tensor::address(first));
-        if (result != CUDA_SUCCESS) throw DeviceRefused("the driver does not know this memory: " + text_of(result));
+        if (result != CUDA_SUCCESS) throw DeviceRejected("the driver does not know this memory: " + text_of(result));
         return {pointer(base), bytes};
     }
 

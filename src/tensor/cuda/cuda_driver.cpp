@@ -40,7 +40,7 @@ const CudaDriver* cuda_driver() {
 
 const CudaDriver& driver() {
     if (const CudaDriver* const found = cuda_driver()) return *found;
-    throw DeviceRefused("there is no NVIDIA driver here (libcuda.so.1)");
+    throw DeviceRejected("there is no NVIDIA driver here (libcuda.so.1)");
 }
 
 }  // namespace shared_tensor::tensor

@@ -55,7 +55,7 @@ struct CudaDriver {
 };
 /// Returns nullptr if there is no driver, or if the driver does not have all functions.
 const CudaDriver* cuda_driver();
-/// Like cuda_driver(), but throws DeviceRefused instead of returning null.
+/// Like cuda_driver(), but throws DeviceRejected instead of returning null.
 const CudaDriver& driver();
 
 }  // namespace shared_tensor::tensor

@@ -25,7 +25,7 @@ public:
     }
 
     /// Allocates `bytes`, more than 0. The last copy of the result returns the memory to this object, which must
-    /// outlive it. Throws std::bad_alloc, DeviceRefused.
+    /// outlive it. Throws std::bad_alloc, DeviceRejected.
     std::shared_ptr<std::byte> take(int ordinal, std::size_t bytes) {
         const std::size_t size = rounded(bytes);
         CUdeviceptr memory = reused(ordinal, size);

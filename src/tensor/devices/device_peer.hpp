@@ -8,7 +8,7 @@
 #include <shared_tensor/value.hpp>
 
 #include "tensor/devices/lent_block.hpp"
-#include "tensor/medium.hpp"
+#include "tensor/transport.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -28,7 +28,7 @@ public:
     virtual Viability viable() const = 0;
     /// Whether the peer sees the device.
     virtual bool sees(const std::string& uuid) const = 0;
-    /// A number for the peer as the owner of its blocks, for Openings::forget().
+    /// A number for the peer as the owner of its blocks, for IpcHandleCache::forget().
     virtual std::uint64_t owner() const = 0;
 
     /// Marks the tensor that the peer lent under `lease` as in use, until the returned function is called: once, from
@@ -40,7 +40,7 @@ public:
 
     struct Lent {
         std::string lease;
-        std::shared_ptr<Hold> held;  ///< see Exported::held
+        std::shared_ptr<Pin> held;  ///< see Exported::held
     };
     /// Lets the peer open the block. The block is kept until the peer tells that it closed it, or until the peer's
     /// process has ended. Throws CannotLend.
@@ -51,6 +51,6 @@ public:
 /// used in the peer's memory (where_they_lie), or copied on the device first unless Incoming::borrow is set (copied:
 /// for the process that runs functions). `peer` must outlive the medium.
 enum class DeviceImports { where_they_lie, copied };
-std::unique_ptr<Medium> make_cuda_ipc_medium(DevicePeer& peer, DeviceImports imports);
+std::unique_ptr<Transport> make_cuda_ipc_transport(DevicePeer& peer, DeviceImports imports);
 
 }  // namespace shared_tensor::tensor

@@ -29,13 +29,13 @@ Devices& Devices::of_process() {
 Devices::Devices()
     : is_child_of_cuda_(cuda_in_use.load()),
       cuda_(&cuda_device()),
-      cuda_openings_(std::make_unique<Openings>(*cuda_)) {}
+      cuda_handles_(std::make_unique<IpcHandleCache>(*cuda_)) {}
 
 std::optional<Devices::Kind> Devices::added() const {
     const DeviceKind kind = added_kind.load();
     if (kind == nullptr) return std::nullopt;
-    std::call_once(added_once_, [&] { added_openings_ = std::make_unique<Openings>(kind()); });
-    return Kind{&kind(), added_openings_.get()};
+    std::call_once(added_once_, [&] { added_handles_ = std::make_unique<IpcHandleCache>(kind()); });
+    return Kind{&kind(), added_handles_.get()};
 }
 
 Viability Devices::use_cuda(UseCuda use) {
@@ -92,15 +92,15 @@ std::optional<Devices::Kind> Devices::holder(const TensorRef& tensor) const noex
 }
 
 void Devices::forget(std::uint64_t owner) {
-    cuda_openings_->forget(owner);
-    if (const auto other = added()) other->openings->forget(owner);
+    cuda_handles_->forget(owner);
+    if (const auto other = added()) other->handles->forget(owner);
 }
 
-OpeningStats Devices::openings() const {
-    OpeningStats sum = cuda_openings_->stats();
+IpcHandleCacheStats Devices::handles() const {
+    IpcHandleCacheStats sum = cuda_handles_->stats();
     const auto other = added();
     if (!other) return sum;
-    const OpeningStats more = other->openings->stats();
+    const IpcHandleCacheStats more = other->handles->stats();
     sum.open += more.open;
     sum.idle += more.idle;
     sum.opened += more.opened;
@@ -111,7 +111,7 @@ OpeningStats Devices::openings() const {
 
 const IpcDevice& device_of(const TensorRef& tensor) {
     const auto kind = Devices::of_process().holder(tensor);
-    if (!kind) throw DeviceRefused("the tensor lies on a device that this process knows nothing of");
+    if (!kind) throw DeviceRejected("the tensor lies on a device that this process knows nothing of");
     return *kind->device;
 }
 

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "tensor/devices/deferred_frees.hpp"
 #include "tensor/devices/ipc_device.hpp"
+#include "tensor/devices/ipc_handle_cache.hpp"
 #include "tensor/devices/lent_block.hpp"
-#include "tensor/devices/openings.hpp"
-#include "tensor/devices/quarantine.hpp"
 #include "util/background.hpp"
 
 namespace shared_tensor::tensor {
@@ -48,7 +48,7 @@ public:
 
     struct Kind {
         const IpcDevice* device = nullptr;
-        Openings* openings = nullptr;
+        IpcHandleCache* handles = nullptr;
     };
     struct Found {
         Kind kind;
@@ -65,37 +65,37 @@ public:
     std::optional<Kind> holder(const TensorRef& tensor) const noexcept;
 
     Exports& exports() { return exports_; }
-    Quarantine& quarantine() { return quarantine_; }
-    const Quarantine& quarantine() const { return quarantine_; }
-    /// Calls Openings::forget() of all kinds.
+    DeferredFrees& deferred_frees() { return deferred_frees_; }
+    const DeferredFrees& deferred_frees() const { return deferred_frees_; }
+    /// Calls IpcHandleCache::forget() of all kinds.
     void forget(std::uint64_t owner);
     /// Runs work on a background thread, for work that may block until a device is idle.
-    void in_background(std::function<void()> work) { closer_.post(std::move(work)); }
-    OpeningStats openings() const;
+    void in_background(std::function<void()> work) { executor_.post(std::move(work)); }
+    IpcHandleCacheStats handles() const;
 
 private:
     Devices();
-    Kind cuda() const { return {cuda_, cuda_openings_.get()}; }
+    Kind cuda() const { return {cuda_, cuda_handles_.get()}; }
     std::optional<Kind> added() const;
     std::vector<Kind> usable() const;
 
     const bool is_child_of_cuda_;
     const IpcDevice* const cuda_;
-    const std::unique_ptr<Openings> cuda_openings_;
+    const std::unique_ptr<IpcHandleCache> cuda_handles_;
     mutable std::once_flag added_once_;
-    mutable std::unique_ptr<Openings> added_openings_;
+    mutable std::unique_ptr<IpcHandleCache> added_handles_;
     Guarded<std::optional<Viability>> cuda_use_;
     Exports exports_;
-    Quarantine quarantine_;
-    Background closer_{"st-devices"};
+    DeferredFrees deferred_frees_;
+    Background executor_{"st-devices"};
 };
 
-/// Returns the kind of device that has a tensor. Throws DeviceRefused if the tensor is on no device of this process.
+/// Returns the kind of device that has a tensor. Throws DeviceRejected if the tensor is on no device of this process.
 const IpcDevice& device_of(const TensorRef& tensor);
 /// Whether the tensor is not in host memory.
 bool is_on_device(const TensorRef& tensor) noexcept;
 /// Copies the elements of a tensor on a device to `out` (tensor.bytes() bytes), in C order. Blocks. Throws
-/// DeviceRefused.
+/// DeviceRejected.
 void read_from_device(const TensorRef& tensor, std::byte* out);
 
 }  // namespace shared_tensor::tensor

@@ -13,7 +13,7 @@
 #include <shared_tensor/tensor_ref.hpp>
 
 #include "tensor/layout.hpp"
-#include "tensor/medium.hpp"
+#include "tensor/transport.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -21,7 +21,7 @@ namespace shared_tensor::tensor {
 using IpcBytes = std::array<std::byte, 64>;
 
 /// The device or its driver rejected an operation. what() gives the reason.
-class DeviceRefused : public std::runtime_error {
+class DeviceRejected : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
@@ -40,7 +40,7 @@ struct DevicePlace {
     std::uint64_t offset = 0;       ///< of the first element, in bytes from `base`
     std::uint64_t block_bytes = 0;  ///< size of the block
     std::uint64_t generation = 0;   ///< of the block: it changes when the block is freed and its address is reused
-    std::string obstacle{};         ///< why the block cannot be exported; empty: it can be
+    std::string rejection{};        ///< why the block cannot be exported; empty: it can be
 };
 
 /// A point in the order of a device's work that another process can wait for. Its destructor returns it to its pool.
@@ -65,7 +65,7 @@ public:
 class DeviceRead {
 public:
     virtual ~DeviceRead() = default;
-    /// Blocks until the copy is complete. Call it once. Throws DeviceRefused.
+    /// Blocks until the copy is complete. Call it once. Throws DeviceRejected.
     virtual void wait() = 0;
 };
 
@@ -86,11 +86,12 @@ public:
     /// Whether the tensor is on a device of this kind. May be called even if the kind is not viable.
     virtual bool holds(const TensorRef& tensor) const noexcept = 0;
 
-    /// Returns the index into devices() for a tensor that holds() is true for. Throws DeviceRefused.
+    /// Returns the index into devices() for a tensor that holds() is true for. Throws DeviceRejected.
     virtual std::size_t index_of(const TensorRef& tensor) const = 0;
-    /// Returns the place of such a tensor, which must have elements. Throws DeviceRefused.
+    /// Returns the place of such a tensor, which must have elements. Throws DeviceRejected.
     virtual DevicePlace place(const TensorRef& tensor) const = 0;
-    /// Returns the IPC handle of a block. The block must live as long as any process has it open. Throws DeviceRefused.
+    /// Returns the IPC handle of a block. The block must live as long as any process has it open. Throws
+    /// DeviceRejected.
     virtual IpcBytes export_block(const DevicePlace& place) const = 0;
 
     struct Opened {
@@ -98,32 +99,32 @@ public:
         std::uint64_t bytes = 0;  ///< from the driver, not from the peer
     };
     /// Opens another process's block. A block must not be opened again before it is closed. Blocks: longer for larger
-    /// blocks. Throws DeviceRefused.
+    /// blocks. Throws DeviceRejected.
     virtual Opened open(std::size_t device, const IpcBytes& handle, std::uint64_t generation) const = 0;
     /// Closes an opened block. May block until the device is idle.
     virtual void close(std::size_t device, std::byte* base) const noexcept = 0;
 
     /// Returns an event after all work that this thread gave to the device. If no event is left, blocks until that work
-    /// is done and returns null. Throws DeviceRefused.
+    /// is done and returns null. Throws DeviceRejected.
     virtual std::unique_ptr<DeviceEvent> record(std::size_t device) const = 0;
     /// Starts the use of another process's memory: orders later work of this thread after `event` (null: no order).
-    /// Throws DeviceRefused.
+    /// Throws DeviceRejected.
     virtual std::unique_ptr<DeviceUse> use(std::size_t device, const IpcBytes* event) const = 0;
 
     /// Returns a tensor at `data`, in memory that `owner` keeps.
     virtual TensorRef view(std::size_t device, std::byte* data, std::shared_ptr<const void> owner, DType dtype,
                            ShapeView shape, ShapeView strides) const = 0;
-    /// Allocates a contiguous tensor. Throws DeviceRefused, std::bad_alloc.
+    /// Allocates a contiguous tensor. Throws DeviceRejected, std::bad_alloc.
     virtual TensorRef empty(std::size_t device, DType dtype, ShapeView shape) const = 0;
-    /// Returns a contiguous copy on the same device, in memory of this process. Throws DeviceRefused, std::bad_alloc.
+    /// Returns a contiguous copy on the same device, in memory of this process. Throws DeviceRejected, std::bad_alloc.
     virtual TensorRef copy(const TensorRef& tensor) const = 0;
-    /// Copies the elements to host memory, in C order. Blocks. Throws DeviceRefused, std::bad_alloc.
+    /// Copies the elements to host memory, in C order. Blocks. Throws DeviceRejected, std::bad_alloc.
     virtual void read(const TensorRef& tensor, std::byte* out) const = 0;
     /// Allocates host memory that is fast for reads of this device (for CUDA: pinned). Ask for a megabyte or so: there
     /// may be little of it. Throws std::bad_alloc.
     virtual std::shared_ptr<std::byte> staging(std::size_t bytes) const = 0;
     /// Starts a read() without blocking, if `out` is staging() memory. `out` must outlive the result. Throws
-    /// DeviceRefused, std::bad_alloc.
+    /// DeviceRejected, std::bad_alloc.
     virtual std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const = 0;
     /// Whether a tensor of dtype bool has bytes other than 0 and 1. May block.
     virtual bool has_odd_bools(const TensorRef& tensor) const = 0;

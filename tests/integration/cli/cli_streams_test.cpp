@@ -45,8 +45,8 @@ TEST_CASE("a stream that fails shows what came and the error", "[cli][streams]")
 TEST_CASE("stream calls other functions too and call says where streams are", "[cli][streams]") {
     const CommandLineClient client;
     CHECK(client.run({"stream", "add", "1", "2"}).out == "result: 3.0\n");
-    const Ended refused = client.run({"call", "count", "3"});
-    CHECK(refused.code == 1);
-    CHECK_THAT(refused.err, ContainsSubstring("WebSocket"));
+    const Ended rejected = client.run({"call", "count", "3"});
+    CHECK(rejected.code == 1);
+    CHECK_THAT(rejected.err, ContainsSubstring("WebSocket"));
     CHECK(client.run({"stream", "nobody"}).code == 1);
 }

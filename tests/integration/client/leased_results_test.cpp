@@ -1,4 +1,4 @@
-// What becomes of the leases of results: read, read twice, referred to, not read at all, and ways that are required.
+// What becomes of the leases of results: read, read twice, referred to, not read at all, and required transports.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -38,9 +38,9 @@ Client without_memory(const ExampleDaemon& server) {
     return Client(options);
 }
 
-CallOptions requiring(std::string ways) {
+CallOptions requiring(std::string transports) {
     CallOptions options;
-    options.require = std::move(ways);
+    options.require = std::move(transports);
     return options;
 }
 
@@ -74,7 +74,7 @@ TEST_CASE("Only a result as it came from shared memory can be referred to", "[cl
     CHECK_THROWS_AS(ref(without_memory(server).call<at::Tensor>("held_ramp", kBig)), std::invalid_argument);
 }
 
-TEST_CASE("A reference to a result that was let go is refused", "[client][memory][refs]") {
+TEST_CASE("A reference to a result that was let go is rejected", "[client][memory][refs]") {
     const ExampleDaemon server;
     const Client client = server.client();
     auto held = client.call<at::Tensor>("held_ramp", kBig);

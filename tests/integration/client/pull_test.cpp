@@ -252,6 +252,7 @@ TEST_CASE("a result that stayed in the server is fetched by its url, and its lea
     CHECK(at::equal(scaled, at::mul(x.to(at::kFloat), 2.0)));
     const auto leases = [&] { return Json::parse(client.info().json)["totals"]["shared_memory"]["leases"]; };
     CHECK(leases() == 0);
-    const auto ways = client.ways();
-    CHECK(std::any_of(ways.begin(), ways.end(), [](const WayInfo& way) { return way.name == "url" && way.usable; }));
+    const auto transports = client.transports();
+    CHECK(std::any_of(transports.begin(), transports.end(),
+                      [](const TransportInfo& transport) { return transport.name == "url" && transport.usable; }));
 }

@@ -224,7 +224,7 @@ TEST_CASE("what a push left behind is not taken for another one's bytes", "[clie
     const Client client = far_client(proxy.url());
     NamedTensors(client).push("x", x, resumed);
     CHECK(at::equal(NamedTensors(server.client()).get("x").tensor(), x));
-    CHECK(client.statistics().bytes_out > 6'000'000);  // the damaged part was refused: it is sent with the rest
+    CHECK(client.statistics().bytes_out > 6'000'000);  // the damaged part was rejected: it is sent with the rest
 }
 
 TEST_CASE("answers that are lost do no harm", "[client][push]") {

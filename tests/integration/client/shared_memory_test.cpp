@@ -185,9 +185,9 @@ TEST_CASE("A client without the local channel gets bytes", "[client][memory]") {
     CHECK(memory_of(client)["leases_granted"] == 0);
     const ExampleDaemon alone({"--local-socket", "none"});
     CHECK(at::equal(alone.client().call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
-    const Json ways = Json::parse(alone.client().info().json)["ways"];
-    CHECK(ways["shm"]["usable"] == false);
-    CHECK(ways["shm"]["reason"].get<std::string>().find("--local-socket none") != std::string::npos);
+    const Json transports = Json::parse(alone.client().info().json)["transports"];
+    CHECK(transports["shm"]["usable"] == false);
+    CHECK(transports["shm"]["reason"].get<std::string>().find("--local-socket none") != std::string::npos);
 }
 
 TEST_CASE("A result outlives its daemon, and the client goes on with the next one", "[client][memory]") {

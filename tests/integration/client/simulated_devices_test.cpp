@@ -38,7 +38,7 @@ TEST_CASE("A daemon that loads the plugin has as many simulated devices as the e
     CHECK(one.info()["devices"].size() == 1);
     CHECK(three.info()["devices"].size() == 3);
     CHECK(three.info()["devices"][2]["uuid"] == simulated::uuid(2));
-    CHECK(three.info()["ways"]["cuda_ipc"]["usable"] == true);
+    CHECK(three.info()["transports"]["cuda_ipc"]["usable"] == true);
     const Daemon without({"--load", kExamplePlugin}, {"SHARED_TENSOR_SIMULATED_DEVICES=3"});
     CHECK(call(without.port(), "server.info")["devices"].empty());
 }
@@ -67,7 +67,7 @@ TEST_CASE("Faults of the daemon's simulated devices can be asked for by a call",
     simulated::enable(1);
     const SimulatedServer server;
     const at::Tensor x = at::arange(100'000, at::kFloat);
-    server.client.call<void>("simulated.inject", "refuse_export");
+    server.client.call<void>("simulated.inject", "reject_export");
     CHECK_FALSE(simulated::on_device(server.client.call<at::Tensor>("simulated.to_device", x)));
     server.client.call<void>("simulated.inject", "");
     CHECK(simulated::on_device(server.client.call<at::Tensor>("simulated.to_device", x)));

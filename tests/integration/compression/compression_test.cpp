@@ -269,15 +269,15 @@ TEST_CASE("a stranger gets and puts files compressed, by HTTP alone", "[compress
         {"Content-Encoding", "gzip"}, {"Shared-Tensor-Dtype", "int32"}, {"Shared-Tensor-Shape", "[1000000]"}};
     CHECK(put(port, "/tensors/y.raw", gzip(plain), raw).status == 201);
     CHECK(at::equal(near.get("y").tensor(), smooth()));
-    SECTION("what is not right is refused, and changes nothing") {
+    SECTION("what is not right is rejected, and changes nothing") {
         CHECK(put(port, "/tensors/y.raw", plain, raw).status == 400);
         CHECK(put(port, "/tensors/y.raw", gzip(plain).substr(0, 5000), raw).status == 400);
         CHECK(put(port, "/tensors/y.raw", gzip(plain) + "more", raw).status == 400);
         HeaderList unknown = raw;
         unknown[0].second = "br";
-        const HttpReply refused = put(port, "/tensors/y.raw", plain, unknown);
-        CHECK(refused.status == 415);
-        CHECK(refused.header("Accept-Encoding") == "zstd, gzip");
+        const HttpReply rejected = put(port, "/tensors/y.raw", plain, unknown);
+        CHECK(rejected.status == 415);
+        CHECK(rejected.header("Accept-Encoding") == "zstd, gzip");
         CHECK(at::equal(near.get("y").tensor(), smooth()));
         CHECK(near.get("y").version() == 1);
     }
@@ -295,7 +295,7 @@ TEST_CASE("JSON comes and goes compressed", "[compression]") {
     CHECK(small.header("Content-Encoding").empty());
     CHECK(post(port, request, {{"Content-Encoding", "br"}}).status == 415);
     CHECK(post(port, request, {{"Content-Encoding", "gzip"}}).status == 400);
-    SECTION("a few bytes that become a great many are refused before they do") {
+    SECTION("a few bytes that become a great many are rejected before they do") {
         const HttpReply bomb = post(port, gzip(std::string(100'000'000, ' ')), {{"Content-Encoding", "gzip"}});
         CHECK(bomb.status == 413);
         const Json memory = call(port, "server.info");
@@ -345,7 +345,7 @@ TEST_CASE("what becomes large counts as if it had come so", "[compression]") {
         const std::string message = call_object("slow_sum", Json::array({x, seconds})).dump();
         return Json::parse(post(port, framed(message, zeros), {{"Content-Type", kFrame}}).body);
     };
-    // Again and again: it may be the one that is refused, by the short ones below.
+    // Again and again: it may be the one that is rejected, by the short ones below.
     std::jthread slow([&](const std::stop_token& stop) {
         while (!stop.stop_requested())
             ask(0.5);
@@ -360,7 +360,7 @@ TEST_CASE("what becomes large counts as if it had come so", "[compression]") {
     CHECK(post(small.port(), text, {{"Content-Encoding", "gzip"}}).status == 503);
 }
 
-TEST_CASE("options of compression that make no sense are refused", "[compression]") {
+TEST_CASE("options of compression that make no sense are rejected", "[compression]") {
     CHECK(run_daemon({"--port", "0", "--compression", "lzma"}).code == 1);
     CHECK(run_daemon({"--port", "0", "--compression-level", "10"}).code == 1);
     ClientOptions options;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Under each limit of the system the daemon answers GET /healthz throughout, refuses with a reason, and ends in order.
+"""Under each limit of the system the daemon answers GET /healthz throughout, rejects with a reason, and ends in order.
 
     limits_test.py --daemon PROGRAM --plugin PLUGIN [--only TEXT]
 
@@ -222,12 +222,12 @@ def hold_tensors(daemon):
             if "result" in answer:
                 small, big = small + i % 2, big + 1 - i % 2
             elif not reason:
-                reason = f", first refused after {small + big}: {json.dumps(answer['error']['data'])}"
+                reason = f", first rejected after {small + big}: {json.dumps(answer['error']['data'])}"
     with local_channel(daemon.channel) as channel:
         session = open_session(channel)
         end = time.monotonic() + PATIENCE
         while "error" in (answer := ramp(session, 100_000)):
-            assert time.monotonic() < end, f"still refused when the tensors were let go of: {answer}"
+            assert time.monotonic() < end, f"still rejected when the tensors were let go of: {answer}"
             time.sleep(0.1)
     return f"{small} small and {big} big tensors{reason}"
 

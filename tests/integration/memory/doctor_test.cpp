@@ -13,39 +13,40 @@ using namespace shared_tensor::test;
 
 namespace {
 
-WayInfo way(const Client& client, const std::string& name) {
-    const auto ways = client.ways();
-    const auto found = std::find_if(ways.begin(), ways.end(), [&](const WayInfo& one) { return one.name == name; });
-    return found == ways.end() ? WayInfo{} : *found;
+TransportInfo transport(const Client& client, const std::string& name) {
+    const auto transports = client.transports();
+    const auto found =
+        std::find_if(transports.begin(), transports.end(), [&](const TransportInfo& one) { return one.name == name; });
+    return found == transports.end() ? TransportInfo{} : *found;
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 
-TEST_CASE("A client learns which ways tensors can go, and why not the others", "[memory][doctor]") {
+TEST_CASE("A client learns which transports can be used, and why not the others", "[memory][doctor]") {
     const ExampleDaemon server;
-    CHECK(way(server.client(), "shm").usable);
-    CHECK(way(server.client(), "body").usable);
-    CHECK_FALSE(way(server.client(), "cuda_ipc").usable);
-    CHECK(way(server.client(), "cuda_ipc").reason.size() > 20);
+    CHECK(transport(server.client(), "shm").usable);
+    CHECK(transport(server.client(), "body").usable);
+    CHECK_FALSE(transport(server.client(), "cuda_ipc").usable);
+    CHECK(transport(server.client(), "cuda_ipc").reason.size() > 20);
 
     ClientOptions options;
     options.url = server.url();
     options.local_socket = "none";
-    CHECK_FALSE(way(Client(options), "shm").usable);
-    CHECK(has(way(Client(options), "shm").reason, "ClientOptions::local_socket"));
+    CHECK_FALSE(transport(Client(options), "shm").usable);
+    CHECK(has(transport(Client(options), "shm").reason, "ClientOptions::local_socket"));
     options.local_socket = "/nonexistent/socket";
-    CHECK(has(way(Client(options), "shm").reason, "/nonexistent/socket"));
+    CHECK(has(transport(Client(options), "shm").reason, "/nonexistent/socket"));
 
     const ExampleDaemon alone({"--local-socket", "none"});
-    CHECK_FALSE(way(alone.client(), "shm").usable);
+    CHECK_FALSE(transport(alone.client(), "shm").usable);
 }
 
-TEST_CASE("session.open judges the ways by what the client says of itself", "[memory][doctor]") {
+TEST_CASE("session.open judges the transports by what the client says of itself", "[memory][doctor]") {
     const ExampleDaemon server;
-    const auto reason = [&](const Json& facts, const char* way) {
-        const Json answer = call(server.daemon.port(), "session.open", facts)["ways"][way];
+    const auto reason = [&](const Json& facts, const char* transport) {
+        const Json answer = call(server.daemon.port(), "session.open", facts)["transports"][transport];
         return answer["usable"] == true ? std::string() : answer["reason"].get<std::string>();
     };
     const std::string socket = call(server.daemon.port(), "server.info")["local_socket"];
@@ -109,8 +110,8 @@ TEST_CASE("No socket is left after a daemon's end, and none of a killed one is i
     }
     {
         ExampleDaemon server({"--unix-socket", unix_socket});
-        CHECK(way(Client("unix:" + unix_socket), "shm").usable);
-        CHECK(way(server.client(), "shm").usable);
+        CHECK(transport(Client("unix:" + unix_socket), "shm").usable);
+        CHECK(transport(server.client(), "shm").usable);
         CHECK(server.daemon.stop() == 0);
         CHECK_FALSE(there(alias));
     }

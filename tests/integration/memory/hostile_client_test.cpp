@@ -1,4 +1,4 @@
-// A client that lies about memory: refused each time, and the daemon goes on.
+// A client that lies about memory: rejected each time, and the daemon goes on.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -66,7 +66,7 @@ struct Hostile {
 
 }  // namespace
 
-TEST_CASE("A descriptor that is no sealed memory of its size is refused when it is first used", "[memory][hostile]") {
+TEST_CASE("A descriptor that is no sealed memory of its size is rejected when it is first used", "[memory][hostile]") {
     Hostile client;
     int pipe[2];
     REQUIRE(::pipe2(pipe, O_CLOEXEC) == 0);
@@ -94,7 +94,7 @@ TEST_CASE("A descriptor that is no sealed memory of its size is refused when it 
     }
 }
 
-TEST_CASE("Offsets, sizes and strides beyond a segment are refused", "[memory][hostile]") {
+TEST_CASE("Offsets, sizes and strides beyond a segment are rejected", "[memory][hostile]") {
     const Hostile client;
     const auto max = std::numeric_limits<std::int64_t>::max();
     const std::vector<Json> bad{

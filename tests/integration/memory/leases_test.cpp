@@ -36,7 +36,7 @@ TEST_CASE("lease.list tells who holds what", "[memory][leases]") {
     const auto held = client.call<at::Tensor>("ramp", 1 << 16);
     const Json lease = leases_of(port).at(0);
     CHECK(lease["id"].get<std::string>().starts_with("l-"));
-    CHECK(lease["way"] == "shm");
+    CHECK(lease["transport"] == "shm");
     CHECK(lease["bytes"] == 4 << 16);
     CHECK(lease["pid"] == ::getpid());
     CHECK(lease["owner"] == "uid:" + std::to_string(::getuid()));

@@ -33,7 +33,7 @@ std::string busy(int port, const std::string& session) {
 }
 
 /// The reasons of -32006 for a result that must go by shm.
-std::string refused(int port, const std::string& session) {
+std::string rejected(int port, const std::string& session) {
     const Json error =
         respond(port, "ramp", {kBig}, {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Require", "shm"}})["error"];
     CHECK(error["code"] == -32006);
@@ -55,7 +55,7 @@ TEST_CASE("When the shared memory is full, results come as bytes, and go by memo
     }
     CHECK(shm_of(client)["tensors"] == 2);
     RawChannel channel(server.daemon.port());
-    CHECK(refused(server.daemon.port(), channel.open()).find("--max-shared-bytes") != std::string::npos);
+    CHECK(rejected(server.daemon.port(), channel.open()).find("--max-shared-bytes") != std::string::npos);
     held.clear();
     CHECK(eventually([&] {
         const auto before = shm_of(client)["tensors"].get<int>();
@@ -80,7 +80,7 @@ TEST_CASE("A client with as many leases as it may have gets bytes", "[memory][li
     const HeaderList headers{{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}};
     for (int i = 0; i < 3; ++i)
         (void)call(unused.daemon.port(), "ramp", {kBig}, headers);
-    CHECK(refused(unused.daemon.port(), session).find("this client holds 3 leases") != std::string::npos);
+    CHECK(rejected(unused.daemon.port(), session).find("this client holds 3 leases") != std::string::npos);
 }
 
 TEST_CASE("There are at most so many leases in all", "[memory][limits]") {

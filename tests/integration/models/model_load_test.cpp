@@ -108,9 +108,9 @@ TEST_CASE("a model is loaded with a dtype, without state, and in the place of an
     CHECK(call(port, "model.load",
                {{"name", "m"}, {"file", "twice.pt"}, {"stateful", "no"}, {"dtype", "float64"}})["dtype"] == "float64");
     CHECK(client.call<at::Tensor>("m.forward", x).scalar_type() == at::kDouble);
-    const Json refused = server.load("m", "thrice.pt");
-    CHECK(refused["error"]["code"] == -32602);
-    CHECK(refused["error"]["data"]["parameter"] == "name");
+    const Json rejected = server.load("m", "thrice.pt");
+    CHECK(rejected["error"]["code"] == -32602);
+    CHECK(rejected["error"]["data"]["parameter"] == "name");
     CHECK(server.load("m", "thrice.pt", true).contains("result"));
     CHECK(at::equal(client.call<at::Tensor>("m.forward", x), x.mul(3)));
     for (const Json& wrong : {Json{{"stateful", "perhaps"}}, Json{{"dtype", "int3"}}, Json{{"device", "cuda:99"}},
@@ -184,9 +184,9 @@ TEST_CASE("only an admin loads models, and only where the operator allowed it", 
     const Json full = respond(port, "model.load", {{"name", "n"}, {"file", "twice.pt"}}, as(boss));
     CHECK_THAT(full["error"]["data"]["expected"].get<std::string>(), ContainsSubstring("at most 100 models"));
     const Daemon closed({"--model", "m=" + server.folder.path() + "/twice.pt"});
-    const Json refused = respond(closed.port(), "model.load", params);
-    CHECK(code_of(refused) == -32007);
-    CHECK_THAT(refused.dump(), ContainsSubstring("--model-folder"));
+    const Json rejected = respond(closed.port(), "model.load", params);
+    CHECK(code_of(rejected) == -32007);
+    CHECK_THAT(rejected.dump(), ContainsSubstring("--model-folder"));
     CHECK(call_code(closed.port(), "model.unload", {{"name", "m"}}) == -32007);
     CHECK(call(closed.port(), "m.next") == 1);
     CHECK_FALSE(call(closed.port(), "model.list")["models"][0].contains("file"));
@@ -200,12 +200,12 @@ TEST_CASE("a daemon that ends loads no more models", "[models]") {
     CHECK(eventually([&] { return call(port, "server.info")["totals"]["workers"]["busy"].get<int>() == 1; }));
     HttpPeer peer(port);  // connected before
     server.daemon.child().signal(SIGTERM);
-    const auto refused = [&] {
+    const auto rejected = [&] {
         const std::string params = call_object("model.load", {{"name", "n"}, {"file", "twice.pt"}}).dump();
         peer.request("POST", "/jsonrpc", params, {{"Content-Type", "application/json"}});
         return code_of(Json::parse(peer.read().body)) == -32009;
     };
-    CHECK(eventually(refused));
+    CHECK(eventually(rejected));
     CHECK(slow.get().contains("result"));
 }
 
@@ -218,7 +218,7 @@ TEST_CASE("a daemon ends in the middle of loading models", "[models]") {
         module.define("def forward(self) -> int:\n    return 1\n");
         module.save(server.folder.file("large" + std::to_string(i) + ".pt"));
     }
-    std::atomic<int> loaded{0}, refused{0}, wrong{0};
+    std::atomic<int> loaded{0}, rejected{0}, wrong{0};
     std::atomic<bool> is_over{false};
     int before = 0;
     {
@@ -232,7 +232,7 @@ TEST_CASE("a daemon ends in the middle of loading models", "[models]") {
                         if (code == 0) {
                             ++loaded;
                         } else {
-                            ++(code == -32009 ? refused : wrong);
+                            ++(code == -32009 ? rejected : wrong);
                         }
                     }
                 } catch (const std::exception&) {  // it listens no more
@@ -240,12 +240,12 @@ TEST_CASE("a daemon ends in the middle of loading models", "[models]") {
             });
         }
         CHECK(eventually([&] { return loaded >= 2 * kLoaders; }));
-        before = loaded + refused;
+        before = loaded + rejected;
         CHECK(server.daemon.stop() == 0);
         is_over = true;
     }
-    INFO(loaded << " loaded, " << refused << " refused");
-    CHECK(loaded + refused > before);  // those under way were answered
+    INFO(loaded << " loaded, " << rejected << " rejected");
+    CHECK(loaded + rejected > before);  // those under way were answered
     CHECK(wrong == 0);
     CHECK_THAT(server.daemon.log(), !ContainsSubstring("did not end in time"));
 }
@@ -304,7 +304,7 @@ TEST_CASE("a model of the command line is trusted as little as one that is loade
     }
 }
 
-TEST_CASE("a model that this libtorch does not read is refused with the reason", "[models]") {
+TEST_CASE("a model that this libtorch does not read is rejected with the reason", "[models]") {
     TemporaryFolder folder;
     const std::string path = folder.file("m.pt");
     torch::jit::Module module("M");

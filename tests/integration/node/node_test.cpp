@@ -233,7 +233,7 @@ TEST_CASE("a message whose answer is lost on the way is delivered once", "[node]
     CHECK(sender.peers().at(proxy.url()).retries > 0);
 }
 
-TEST_CASE("a full inbox refuses, in messages and bytes, until it is read", "[node]") {
+TEST_CASE("a full inbox rejects, in messages and bytes, until it is read", "[node]") {
     NodeOptions small;
     small.inbox_messages = 2;
     small.inbox_bytes = 1000;
@@ -252,7 +252,7 @@ TEST_CASE("a full inbox refuses, in messages and bytes, until it is read", "[nod
     } catch (const ServerBusy& error) {
         CHECK_THAT(error.what(), ContainsSubstring("inbox"));
     }
-    CHECK(receiver.statistics().refused > 1);
+    CHECK(receiver.statistics().rejected > 1);
     std::jthread reader([&] {
         std::this_thread::sleep_for(20ms);
         receiver.receive(30s);
@@ -270,7 +270,7 @@ TEST_CASE("wrong addresses are told apart", "[node]") {
     const std::string plain = "http://127.0.0.1:" + std::to_string(daemon.port());
     CHECK_THROWS_AS(node.push("http://127.0.0.1:1", "x", numbers(1)), TransportFailure);
     CHECK_THROWS_AS(node.pull("http://127.0.0.1:1", "x"), TransportFailure);
-    const Stranger stranger;
+    const UntrustedClient stranger;
     CHECK_THROWS_AS(node.push(stranger.url(), "x", numbers(1)), ProtocolFailure);
     CHECK_THROWS_AS(node.pull(stranger.url(), "x"), ProtocolFailure);
     CHECK_THROWS_AS(node.pull("ftp://x", "x"), std::invalid_argument);
@@ -343,7 +343,7 @@ TEST_CASE("a shutdown ends transfers and waits that are under way", "[node]") {
                     ++ended;
                 }
             });
-            CHECK(eventually([&] { return done >= 1 + round && busy.statistics().refused > 0; }));
+            CHECK(eventually([&] { return done >= 1 + round && busy.statistics().rejected > 0; }));
             const auto start = std::chrono::steady_clock::now();
             node.shutdown();
             CHECK(std::chrono::steady_clock::now() - start < 15s);

@@ -26,22 +26,22 @@ TEST_CASE("a client that asks more often than it may is held back, and others ar
     Daemon daemon(with_plugins({"--max-client-requests", "20", "--token-file", tokens}));
     const int port = daemon.port();
     const std::string ping = call_object("server.ping", nullptr).dump();
-    HttpReply refused;
+    HttpReply rejected;
     int answered = 0;
-    HttpPeer peer(port);  // one connection: it goes on after a refusal
-    for (int i = 0; i < 10'000 && refused.status == 0; ++i) {
+    HttpPeer peer(port);  // one connection: it goes on after a rejection
+    for (int i = 0; i < 10'000 && rejected.status == 0; ++i) {
         peer.request("POST", "/jsonrpc", ping, kAsA);
         const HttpReply reply = peer.read();
         if (reply.status == 200) {
             ++answered;
         } else {
-            refused = reply;
+            rejected = reply;
         }
     }
     CHECK(answered >= 20);
-    CHECK(refused.status == 429);
-    CHECK_FALSE(refused.header("Retry-After").empty());
-    const Json error = Json::parse(refused.body)["error"];
+    CHECK(rejected.status == 429);
+    CHECK_FALSE(rejected.header("Retry-After").empty());
+    const Json error = Json::parse(rejected.body)["error"];
     CHECK(error["code"] == -32001);
     CHECK(error["data"]["retry_after_ms"] > 0);
     CHECK(call_code(port, "server.ping", nullptr, kAsB) == 0);
@@ -85,8 +85,8 @@ TEST_CASE("one address has so many connections and no more", "[security][limits]
         peers.back().request("GET", "/healthz");
         CHECK(peers.back().read().status == 200);
     }
-    HttpPeer refused(daemon.port());
-    CHECK(refused.read().status == 503);
+    HttpPeer rejected(daemon.port());
+    CHECK(rejected.read().status == 503);
     peers.pop_back();
     CHECK(eventually([&] {
         HttpPeer next(daemon.port());

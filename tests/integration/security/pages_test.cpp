@@ -41,9 +41,9 @@ TEST_CASE("a page of an origin that was named may ask and read", "[security][pag
         CHECK(reply.header("Access-Control-Allow-Origin") == kPage);
         CHECK(reply.header("Vary") == "Origin");
     }
-    const HttpReply refused = post(daemon.port(), call_object("server.ping", nullptr).dump(), {{"Origin", kPage}});
-    CHECK(refused.status == 401);
-    CHECK(refused.header("Access-Control-Allow-Origin") == kPage);  // so that the page sees why
+    const HttpReply rejected = post(daemon.port(), call_object("server.ping", nullptr).dump(), {{"Origin", kPage}});
+    CHECK(rejected.status == 401);
+    CHECK(rejected.header("Access-Control-Allow-Origin") == kPage);  // so that the page sees why
 }
 
 TEST_CASE("a page that was named reads faults of transport, and caches keep pages apart", "[security][pages]") {
@@ -64,7 +64,7 @@ TEST_CASE("events stream to a page that was named", "[security][pages]") {
     CHECK(reply.header("Access-Control-Allow-Origin") == kPage);
 }
 
-TEST_CASE("a page of any other origin is refused, and hears nothing of CORS", "[security][pages]") {
+TEST_CASE("a page of any other origin is rejected, and hears nothing of CORS", "[security][pages]") {
     Daemon daemon(with_plugins({"--allowed-origin", kPage}));
     for (const char* origin : {"https://evil.example", "https://page.example.evil.example", "http://page.example",
                                "https://PAGE.example", "null"}) {

@@ -129,7 +129,7 @@ TEST_CASE("With tokens, clients that show none do not keep out those that do", "
     const std::string tokens = folder.write("tokens", "a:" + kSecret + "\n");
     Daemon daemon(with_plugins({"--token-file", tokens, "--max-connections", "64"}));
     std::optional<Nginx> nginx;
-    if (has_nginx()) nginx.emplace(daemon.port(), Nginx::Wish{.user = "www-data"});
+    if (has_nginx()) nginx.emplace(daemon.port(), Nginx::Options{.user = "www-data"});
     const OtherUser other(daemon.port(), 300);
     REQUIRE(other.came());
     for (int i = 0; i < 20; ++i) {
@@ -146,7 +146,7 @@ TEST_CASE("With tokens, clients that show none and read no answer keep nobody ou
     const std::string tokens = folder.write("tokens", "a:" + kSecret + "\n");
     Daemon daemon(with_plugins({"--token-file", tokens, "--max-connections", "32"}));
     if (!has_nginx()) SKIP("there is no nginx, whose connections show nobody until a request of theirs is admitted");
-    const Nginx nginx(daemon.port(), Nginx::Wish{.user = "www-data"});
+    const Nginx nginx(daemon.port(), Nginx::Options{.user = "www-data"});
     const OtherUser other(daemon.port(), 16, OtherUser::Says::requests);
     REQUIRE(other.came());
     for (int i = 0; i < 20; ++i)
@@ -170,12 +170,12 @@ TEST_CASE("One token's sessions and local channels leave room for those of other
         channels.emplace_back(path);
         CHECK(channels.back().ask("session.open", {{"token", other}}).contains("result"));
     }
-    RawChannel refused(path);
-    CHECK(refused.ask("session.open", {{"token", other}})["error"]["code"] == -32001);
+    RawChannel rejected(path);
+    CHECK(rejected.ask("session.open", {{"token", other}})["error"]["code"] == -32001);
     RawChannel free(path);
     CHECK(free.ask("session.open", {{"token", kSecret}}).contains("result"));
     channels.pop_back();
-    CHECK(eventually([&] { return refused.ask("session.open", {{"token", other}}).contains("result"); }));
+    CHECK(eventually([&] { return rejected.ask("session.open", {{"token", other}}).contains("result"); }));
 }
 
 TEST_CASE("One token's connections leave room for those of others", "[security][limits]") {
@@ -184,15 +184,15 @@ TEST_CASE("One token's connections leave room for those of others", "[security][
     const std::string tokens = folder.write("tokens", "a:" + kSecret + "\nb:" + other + "\n");
     Daemon daemon(with_plugins({"--token-file", tokens, "--max-connections", "16"}));
     std::vector<HttpPeer> peers;
-    int refused = 0;
+    int rejected = 0;
     for (int i = 0; i < 12; ++i) {
         peers.emplace_back(daemon.port());
         peers.back().request("GET", "/healthz", {}, kBearer);
         const int status = peers.back().read().status;
         CHECK((status == 200 || status == 503));
-        refused += status == 503 ? 1 : 0;
+        rejected += status == 503 ? 1 : 0;
     }
-    CHECK(refused == 4);  // half of all may be one token's
+    CHECK(rejected == 4);  // half of all may be one token's
     CHECK(health(daemon.port(), {{"Authorization", "Bearer " + other}}) == 200);
 }
 

@@ -33,7 +33,7 @@ private:
     TemporaryFolder folder_;
     const std::string ca_ = folder_.file("ca.pem"), server_ = folder_.file("server.pem"),
                       server_key_ = folder_.file("server.key");
-    const Certificate certificate_{Certificate::Wish{"Tests", "", true, -3600, 3600}};
+    const Certificate certificate_{Certificate::Options{"Tests", "", true, -3600, 3600}};
 };
 
 /// A daemon with the example plugin that speaks https.

@@ -265,20 +265,20 @@ TEST_CASE("a new certificate is used from then on, and a broken one changes noth
 TEST_CASE("the daemon does not start with TLS that cannot work", "[security][tls]") {
     Authority authority;
     const std::string certificate = authority.server_certificate(), key = authority.server_key();
-    const auto refused = [](const Words& options, const char* why) {
+    const auto rejected = [](const Words& options, const char* why) {
         Words words{"--port", "0"};
         words.insert(words.end(), options.begin(), options.end());
         const Ended ended = run_daemon(words);
         CHECK_THAT(ended.err, ContainsSubstring(why));
         return ended.code == 1;
     };
-    CHECK(refused({"--tls-certificate", certificate}, "both a certificate and its key"));
-    CHECK(refused({"--tls-client-ca", authority.ca()}, "need TLS"));
-    CHECK(refused({"--tls-certificate", "/nowhere", "--tls-key", key}, "/nowhere"));
-    CHECK(refused({"--tls-certificate", certificate, "--tls-key", certificate}, "chmod 600"));
+    CHECK(rejected({"--tls-certificate", certificate}, "both a certificate and its key"));
+    CHECK(rejected({"--tls-client-ca", authority.ca()}, "need TLS"));
+    CHECK(rejected({"--tls-certificate", "/nowhere", "--tls-key", key}, "/nowhere"));
+    CHECK(rejected({"--tls-certificate", certificate, "--tls-key", certificate}, "chmod 600"));
     const std::string foreign = authority.folder().file("foreign.key");
     authority.sign("foreign").write_key(foreign);
-    CHECK(refused({"--tls-certificate", certificate, "--tls-key", foreign}, foreign.c_str()));
+    CHECK(rejected({"--tls-certificate", certificate, "--tls-key", foreign}, foreign.c_str()));
     ::chmod(key.c_str(), 0644);
-    CHECK(refused({"--tls-certificate", certificate, "--tls-key", key}, "others may read"));
+    CHECK(rejected({"--tls-certificate", certificate, "--tls-key", key}, "others may read"));
 }

@@ -208,16 +208,16 @@ TEST_CASE("a result that comes when its local channel is closed has expired", "[
     CHECK(kept[3].item<float>() == 6);
 }
 
-TEST_CASE("a token file that says something wrong is refused with its line", "[security][tokens]") {
+TEST_CASE("a token file that says something wrong is rejected with its line", "[security][tokens]") {
     TemporaryFolder folder;
-    const auto refusal = [&](const std::string& text) {
+    const auto rejection = [&](const std::string& text) {
         const Ended ended = run_daemon({"--port", "0", "--token-file", folder.write("tokens", text)});
         CHECK(ended.code == 1);
         return ended.err;
     };
-    CHECK_THAT(refusal(line_of("a", 'a') + "nonsense\n"), ContainsSubstring("line 2"));
-    CHECK_THAT(refusal(line_of("a", 'a', ":allow=")), ContainsSubstring("allow="));
-    CHECK_THAT(refusal(line_of("a", 'a', ":allow=a*b")), ContainsSubstring("a * may only end one"));
-    CHECK_THAT(refusal(line_of("a", 'a') + line_of("a", 'b')), ContainsSubstring("already"));
-    CHECK_THAT(refusal("# nobody\n"), ContainsSubstring("no token"));
+    CHECK_THAT(rejection(line_of("a", 'a') + "nonsense\n"), ContainsSubstring("line 2"));
+    CHECK_THAT(rejection(line_of("a", 'a', ":allow=")), ContainsSubstring("allow="));
+    CHECK_THAT(rejection(line_of("a", 'a', ":allow=a*b")), ContainsSubstring("a * may only end one"));
+    CHECK_THAT(rejection(line_of("a", 'a') + line_of("a", 'b')), ContainsSubstring("already"));
+    CHECK_THAT(rejection("# nobody\n"), ContainsSubstring("no token"));
 }

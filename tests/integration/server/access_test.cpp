@@ -18,11 +18,11 @@ Answer ping(int port, const HeaderList& headers) {
     return {reply.status, code_of(body)};
 }
 
-bool refused(Answer answer, int status) { return answer.status == status && answer.code == -32007; }
+bool rejected(Answer answer, int status) { return answer.status == status && answer.code == -32007; }
 
 }  // namespace
 
-TEST_CASE("a foreign Host is refused: names that were bound again to loopback", "[server]") {
+TEST_CASE("a foreign Host is rejected: names that were bound again to loopback", "[server]") {
     const int port = shared_daemon();
     const std::string own = ":" + std::to_string(port);
     for (const std::string& host : {"127.0.0.1" + own, "localhost" + own, "LocalHost" + own, "[::1]" + own}) {
@@ -33,7 +33,7 @@ TEST_CASE("a foreign Host is refused: names that were bound again to loopback", 
          {std::string("evil.example"), "evil.example" + own, std::string("127.0.0.1"), std::string("127.0.0.1:1"),
           "127.0.0.1.evil.example" + own, "localhost" + own + "0", std::string("")}) {
         INFO(host);
-        CHECK(refused(ping(port, {{"Host", host}}), 403));
+        CHECK(rejected(ping(port, {{"Host", host}}), 403));
     }
 }
 
@@ -51,12 +51,12 @@ TEST_CASE("every path and method has the same check of Host", "[server]") {
 }
 
 TEST_CASE("any Origin is foreign unless it is allowed", "[server]") {
-    CHECK(refused(ping(shared_daemon(), {{"Origin", "http://evil.example"}}), 403));
-    CHECK(refused(ping(shared_daemon(), {{"Origin", "null"}}), 403));
-    CHECK(refused(ping(shared_daemon(), {{"Origin", "http://127.0.0.1:" + std::to_string(shared_daemon())}}), 403));
+    CHECK(rejected(ping(shared_daemon(), {{"Origin", "http://evil.example"}}), 403));
+    CHECK(rejected(ping(shared_daemon(), {{"Origin", "null"}}), 403));
+    CHECK(rejected(ping(shared_daemon(), {{"Origin", "http://127.0.0.1:" + std::to_string(shared_daemon())}}), 403));
     Daemon daemon({"--allowed-origin", "https://ours.example", "--allowed-host", "proxy.example"});
     CHECK(ping(daemon.port(), {{"Origin", "https://ours.example"}}).status == 200);
-    CHECK(refused(ping(daemon.port(), {{"Origin", "https://ours.example.evil"}}), 403));
+    CHECK(rejected(ping(daemon.port(), {{"Origin", "https://ours.example.evil"}}), 403));
     CHECK(ping(daemon.port(), {{"Host", "proxy.example"}}).status == 200);
 }
 
@@ -78,11 +78,11 @@ TEST_CASE("with a token file every request needs a token", "[server]") {
     const HeaderList admin{{"Authorization", "Bearer " + secret}}, guest{{"Authorization", "bearer " + other}};
 
     SECTION("none, a wrong one, another scheme") {
-        CHECK(refused(ping(port, {}), 401));
-        CHECK(refused(ping(port, {{"Authorization", "Bearer " + std::string(32, 'c')}}), 401));
-        CHECK(refused(ping(port, {{"Authorization", "Bearer "}}), 401));
-        CHECK(refused(ping(port, {{"Authorization", "Basic " + secret}}), 401));
-        CHECK(refused(ping(port, {{"Authorization", secret}}), 401));
+        CHECK(rejected(ping(port, {}), 401));
+        CHECK(rejected(ping(port, {{"Authorization", "Bearer " + std::string(32, 'c')}}), 401));
+        CHECK(rejected(ping(port, {{"Authorization", "Bearer "}}), 401));
+        CHECK(rejected(ping(port, {{"Authorization", "Basic " + secret}}), 401));
+        CHECK(rejected(ping(port, {{"Authorization", secret}}), 401));
         HttpPeer peer(port);
         peer.request("GET", "/healthz");
         const HttpReply reply = peer.read();
@@ -119,7 +119,7 @@ TEST_CASE("with a token file every request needs a token", "[server]") {
     }
 }
 
-TEST_CASE("another user of the machine is refused on loopback", "[server]") {
+TEST_CASE("another user of the machine is rejected on loopback", "[server]") {
     if (::getuid() != 0) SKIP("needs root, to be somebody else");
     const int port = shared_daemon();
     const pid_t child = ::fork();

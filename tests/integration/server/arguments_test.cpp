@@ -6,8 +6,8 @@ using namespace shared_tensor::test;
 
 namespace {
 
-/// parameter, expected and got of the refusal.
-Json refusal(const std::string& method, const Json& params) {
+/// parameter, expected and got of the rejection.
+Json rejection(const std::string& method, const Json& params) {
     const Json response = respond(shared_daemon(), method, params);
     INFO(response.dump());
     REQUIRE(code_of(response) == -32602);
@@ -25,27 +25,27 @@ TEST_CASE("arguments go by position, by name, or are left out where there is a d
     CHECK(call(port, "greet", Json{{"name", "Ada"}, {"suffix", nullptr}}) == "Hello, Ada!");
 }
 
-TEST_CASE("wrong arguments are refused with parameter, expected and got", "[server]") {
-    SECTION("missing") { CHECK(refusal("greet", Json::array())["parameter"] == "name"); }
-    SECTION("missing by name") { CHECK(refusal("greet", {{"greeting", "Hi"}})["parameter"] == "name"); }
-    SECTION("no params at all") { CHECK(refusal("greet", nullptr)["parameter"] == "name"); }
+TEST_CASE("wrong arguments are rejected with parameter, expected and got", "[server]") {
+    SECTION("missing") { CHECK(rejection("greet", Json::array())["parameter"] == "name"); }
+    SECTION("missing by name") { CHECK(rejection("greet", {{"greeting", "Hi"}})["parameter"] == "name"); }
+    SECTION("no params at all") { CHECK(rejection("greet", nullptr)["parameter"] == "name"); }
     SECTION("too many") {
-        const Json data = refusal("subtract", {1, 2, 3});
+        const Json data = rejection("subtract", {1, 2, 3});
         CHECK(data["expected"] == "2 arguments");
         CHECK(data["got"] == "3");
     }
-    SECTION("unknown") { CHECK(refusal("greet", {{"name", "Ada"}, {"nam", "Bob"}})["parameter"] == "nam"); }
+    SECTION("unknown") { CHECK(rejection("greet", {{"name", "Ada"}, {"nam", "Bob"}})["parameter"] == "nam"); }
     SECTION("of another type") {
-        const Json data = refusal("subtract", {1, "2"});
+        const Json data = rejection("subtract", {1, "2"});
         CHECK(data["parameter"] == "subtrahend");
         CHECK(data.contains("expected"));
         CHECK(data.contains("got"));
     }
-    SECTION("a fraction for an integer") { CHECK(refusal("subtract", {1.5, 2})["parameter"] == "minuend"); }
+    SECTION("a fraction for an integer") { CHECK(rejection("subtract", {1.5, 2})["parameter"] == "minuend"); }
     SECTION("out of range, with its place") {
-        CHECK(refusal("total", Json::array({{1, 2, 300}}))["parameter"] == "numbers[2]");
+        CHECK(rejection("total", Json::array({{1, 2, 300}}))["parameter"] == "numbers[2]");
     }
-    SECTION("null for a required one") { CHECK(refusal("greet", Json::array({nullptr}))["parameter"] == "name"); }
+    SECTION("null for a required one") { CHECK(rejection("greet", Json::array({nullptr}))["parameter"] == "name"); }
 }
 
 TEST_CASE("a call with wrong arguments does not run", "[server]") {
@@ -77,17 +77,17 @@ TEST_CASE("a NUL is a character of a string when it is escaped, and no part of t
 }
 
 TEST_CASE("the daemon's own methods check their parameters", "[server]") {
-    CHECK(refusal("task.get", nullptr)["parameter"] == "id");
-    CHECK(refusal("task.get", Json::array({7}))["parameter"] == "id");
-    CHECK(refusal("task.get", {{"id", "t-1"}, {"x", 1}})["parameter"] == "x");
-    CHECK(refusal("task.list", {{"limit", 0}})["parameter"] == "limit");
-    CHECK(refusal("task.list", {{"state", "done"}})["parameter"] == "state");
-    CHECK(refusal("task.wait", {{"id", "t-1"}, {"timeout_ms", -1}})["parameter"] == "timeout_ms");
-    CHECK(refusal("server.ping", Json::array({1}))["got"] == "1");
-    CHECK(refusal("task.submit", {{"method", "add"}, {"params", 3}})["parameter"] == "params");
+    CHECK(rejection("task.get", nullptr)["parameter"] == "id");
+    CHECK(rejection("task.get", Json::array({7}))["parameter"] == "id");
+    CHECK(rejection("task.get", {{"id", "t-1"}, {"x", 1}})["parameter"] == "x");
+    CHECK(rejection("task.list", {{"limit", 0}})["parameter"] == "limit");
+    CHECK(rejection("task.list", {{"state", "done"}})["parameter"] == "state");
+    CHECK(rejection("task.wait", {{"id", "t-1"}, {"timeout_ms", -1}})["parameter"] == "timeout_ms");
+    CHECK(rejection("server.ping", Json::array({1}))["got"] == "1");
+    CHECK(rejection("task.submit", {{"method", "add"}, {"params", 3}})["parameter"] == "params");
 }
 
-TEST_CASE("a Request-Timeout that is none is refused", "[server]") {
+TEST_CASE("a Request-Timeout that is none is rejected", "[server]") {
     for (const char* value : {"0", "-1", "soon", "1.5", "86400001", "99999999999999999999", ""}) {
         INFO(value);
         const int code = call_code(shared_daemon(), "add", {1, 2}, {{"Request-Timeout", value}});

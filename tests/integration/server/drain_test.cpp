@@ -6,11 +6,11 @@ using namespace shared_tensor::test;
 
 namespace {
 
-bool refuses(int port) { return call_code(port, "subtract", {3, 1}) == -32009; }
+bool rejects(int port) { return call_code(port, "subtract", {3, 1}) == -32009; }
 
 }  // namespace
 
-TEST_CASE("SIGTERM: calls in flight are answered, new ones are refused, and the daemon ends with 0", "[server]") {
+TEST_CASE("SIGTERM: calls in flight are answered, new ones are rejected, and the daemon ends with 0", "[server]") {
     Daemon daemon(with_plugins({"--drain-time", "6s"}));
     const int port = daemon.port();
     const std::string name = fresh_name();
@@ -20,11 +20,11 @@ TEST_CASE("SIGTERM: calls in flight are answered, new ones are refused, and the 
     PendingCall result(port, "task.result", {{"id", task["id"]}, {"timeout_ms", 20'000}});
     REQUIRE(until(port, name, "started", 2));
     daemon.child().signal(SIGTERM);
-    REQUIRE(eventually([&] { return refuses(port); }));
+    REQUIRE(eventually([&] { return rejects(port); }));
 
-    const HttpReply refused = post(port, call_object("hold", {name}).dump());
-    CHECK(refused.status == 503);
-    CHECK_FALSE(refused.header("Retry-After").empty());
+    const HttpReply rejected = post(port, call_object("hold", {name}).dump());
+    CHECK(rejected.status == 503);
+    CHECK_FALSE(rejected.header("Retry-After").empty());
     CHECK(call_code(port, "task.submit", {"hold", {name}}) == -32009);
     HttpPeer peer(port);
     peer.request("GET", "/readyz");
@@ -32,7 +32,7 @@ TEST_CASE("SIGTERM: calls in flight are answered, new ones are refused, and the 
     peer.request("GET", "/healthz");
     CHECK(peer.read().status == 200);
 
-    // Functions are refused now, inline ones too: the held ones end by the task's cancellation and their deadline.
+    // Functions are rejected now, inline ones too: the held ones end by the task's cancellation and their deadline.
     CHECK(call(port, "task.cancel", {task["id"]})["state"] == "cancelled");
     CHECK(code_of(result.response()) == -32004);
     CHECK_FALSE(daemon.child().has_ended());
@@ -68,7 +68,7 @@ TEST_CASE("a second SIGTERM ends the daemon at once", "[server]") {
     PendingCall running(daemon.port(), "hold_deaf", {name});
     REQUIRE(until(daemon.port(), name, "started", 1));
     daemon.child().signal(SIGTERM);
-    REQUIRE(eventually([&] { return refuses(daemon.port()); }));
+    REQUIRE(eventually([&] { return rejects(daemon.port()); }));
     daemon.child().signal(SIGTERM);
     CHECK(daemon.child().wait() == 1);
 }

@@ -36,33 +36,34 @@ TEST_CASE("SIGTERM ends a daemon that is still starting", "[server]") {
 
 TEST_CASE("code that ends the process is named in a line, the exit code is not 0, and the ready file goes",
           "[server]") {
-    struct Way {
+    struct TransportKind {
         const char *how, *line;
         int code;  // as Child::wait() has it
         bool in_call = true;
         const char* function = "end_process";
     };
-    std::vector<Way> ways{{"exit", "exit(0) was called", 1},
-                          {"exit", "exit(0) was called", 1, true, "end_process_inline"},
-                          {"exit in a thread", "exit(0) was called", 1, false},
-                          {"quick_exit", "quick_exit() was called", 1},
-                          {"abort", "SIGABRT", 128 + SIGABRT},
-                          {"throw in a thread", "SIGABRT", 128 + SIGABRT, false}};
+    std::vector<TransportKind> transports{{"exit", "exit(0) was called", 1},
+                                          {"exit", "exit(0) was called", 1, true, "end_process_inline"},
+                                          {"exit in a thread", "exit(0) was called", 1, false},
+                                          {"quick_exit", "quick_exit() was called", 1},
+                                          {"abort", "SIGABRT", 128 + SIGABRT},
+                                          {"throw in a thread", "SIGABRT", 128 + SIGABRT, false}};
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they have a report of their own
-    ways.push_back({"bad access", "SIGSEGV", 128 + SIGSEGV});
-    ways.push_back({"deep recursion", "SIGSEGV", 128 + SIGSEGV});
+    transports.push_back({"bad access", "SIGSEGV", 128 + SIGSEGV});
+    transports.push_back({"deep recursion", "SIGSEGV", 128 + SIGSEGV});
 #endif
-    for (const Way& way : ways) {
-        INFO(way.how << " in " << way.function);
+    for (const TransportKind& transport : transports) {
+        INFO(transport.how << " in " << transport.function);
         RoughDaemon daemon;
         HttpPeer peer(daemon.port());
-        peer.request("POST", "/jsonrpc", call_object(way.function, Json::array({way.how}), "request-17").dump());
-        CHECK(daemon.child().wait() == way.code);
+        peer.request("POST", "/jsonrpc",
+                     call_object(transport.function, Json::array({transport.how}), "request-17").dump());
+        CHECK(daemon.child().wait() == transport.code);
         CHECK_FALSE(daemon.is_ready());
-        CHECK_THAT(daemon.log(), ContainsSubstring(way.line));
-        const std::string in_call = std::string(" in the function ") + way.function +
+        CHECK_THAT(daemon.log(), ContainsSubstring(transport.line));
+        const std::string in_call = std::string(" in the function ") + transport.function +
                                     ", called by uid:" + std::to_string(::getuid()) + ", request request-17\n";
-        CHECK_THAT(daemon.log(), ContainsSubstring(way.in_call ? in_call : " outside of any call\n"));
+        CHECK_THAT(daemon.log(), ContainsSubstring(transport.in_call ? in_call : " outside of any call\n"));
     }
 }
 

@@ -71,7 +71,7 @@ TEST_CASE("a notification ends at its deadline", "[server]") {
     CHECK(until(port, name, "cancelled", 1));
 }
 
-TEST_CASE("a full queue refuses at once with -32001, 503 and Retry-After", "[server]") {
+TEST_CASE("a full queue rejects at once with -32001, 503 and Retry-After", "[server]") {
     Daemon daemon(with_plugins({"--workers", "1", "--queue", "1"}));
     const int port = daemon.port();
     const std::string name = fresh_name();
@@ -96,7 +96,7 @@ TEST_CASE("a full queue refuses at once with -32001, 503 and Retry-After", "[ser
     SECTION("a notification is lost without a word") {
         CHECK(post(port, R"({"jsonrpc":"2.0","method":"hold","params":["x"]})").status == 204);
     }
-    SECTION("a refused task was never there, and its key may be used again") {
+    SECTION("a rejected task was never there, and its key may be used again") {
         const Json task{{"method", "hold"}, {"params", {name}}, {"idempotency_key", "k"}};
         CHECK(call_code(port, "task.submit", task) == -32001);
         CHECK(call(port, "task.list")["tasks"].empty());
@@ -104,7 +104,7 @@ TEST_CASE("a full queue refuses at once with -32001, 503 and Retry-After", "[ser
         running.response();
         CHECK(call(port, "task.submit", task)["method"] == "hold");
     }
-    SECTION("a refused call with a key may come again") {
+    SECTION("a rejected call with a key may come again") {
         const HeaderList key{{"Idempotency-Key", "k"}};
         CHECK(call_code(port, "hold", {name}, key) == -32001);
         call(port, "release", {name});

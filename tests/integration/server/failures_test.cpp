@@ -125,7 +125,7 @@ TEST_CASE("HEAD tells what GET would, without a body", "[server]") {
     }
 }
 
-TEST_CASE("a GET with a body is refused or answered, and the connection is not out of step", "[server]") {
+TEST_CASE("a GET with a body is rejected or answered, and the connection is not out of step", "[server]") {
     const int port = shared_daemon();
     HttpPeer peer(port);
     peer.request("GET", "/healthz", "surprise");

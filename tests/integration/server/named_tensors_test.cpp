@@ -35,7 +35,7 @@ TEST_CASE("a set is got as a map of tensors, or as a manifest with all bytes", "
     CHECK(call(port, "tensor.get", {{"name", name + "/a"}})["tensor"]["$tensor"]["data"] == Json{1.5, 2.5});
 }
 
-TEST_CASE("what cannot be published is refused, and nothing is left of it", "[server][names]") {
+TEST_CASE("what cannot be published is rejected, and nothing is left of it", "[server][names]") {
     const int port = shared_daemon();
     const std::string name = fresh_name();
     const Json one = tensor({1, 2});
@@ -105,17 +105,17 @@ TEST_CASE("names, their bytes and the members of a set are bounded", "[server][n
         const Daemon daemon({"--max-named-tensors", "2"});
         put(daemon.port(), "a");
         put(daemon.port(), "b");
-        const Json refused = respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor({1})}});
-        CHECK(code_of(refused) == -32008);
-        CHECK(refused["error"]["data"]["detail"].get<std::string>().find("--max-named-tensors") != std::string::npos);
+        const Json rejected = respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor({1})}});
+        CHECK(code_of(rejected) == -32008);
+        CHECK(rejected["error"]["data"]["detail"].get<std::string>().find("--max-named-tensors") != std::string::npos);
         CHECK(put(daemon.port(), "b")["version"] == 2);
     }
     SECTION("bytes") {
         const Daemon daemon({"--max-named-bytes", "1000"});
-        const Json refused =
+        const Json rejected =
             respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor(std::vector<double>(300, 1))}});
-        CHECK(code_of(refused) == -32008);
-        CHECK(refused["error"]["data"]["detail"].get<std::string>().find("--max-named-bytes") != std::string::npos);
+        CHECK(code_of(rejected) == -32008);
+        CHECK(rejected["error"]["data"]["detail"].get<std::string>().find("--max-named-bytes") != std::string::npos);
         put(daemon.port(), "a");
     }
     SECTION("members") {
@@ -129,10 +129,10 @@ TEST_CASE("names, their bytes and the members of a set are bounded", "[server][n
     }
     SECTION("shared memory") {
         const Daemon daemon({"--max-shared-bytes", "4096"});
-        const Json refused =
+        const Json rejected =
             respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor(std::vector<double>(3000, 1))}});
-        CHECK(code_of(refused) == -32008);
-        CHECK(refused["error"]["data"]["detail"].get<std::string>().find("--max-shared-bytes") != std::string::npos);
+        CHECK(code_of(rejected) == -32008);
+        CHECK(rejected["error"]["data"]["detail"].get<std::string>().find("--max-shared-bytes") != std::string::npos);
     }
 }
 

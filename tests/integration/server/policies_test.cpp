@@ -17,7 +17,7 @@ TEST_CASE("a call repeated with its idempotency key runs once", "[server]") {
     CHECK(call(port, "hold", {name}, key) == 0);
     CHECK(runs(port, name, "started") == 1);
 
-    SECTION("other parameters are refused") { CHECK(call_code(port, "hold", {fresh_name()}, key) == -32602); }
+    SECTION("other parameters are rejected") { CHECK(call_code(port, "hold", {fresh_name()}, key) == -32602); }
     SECTION("the key of another method is another key") { CHECK(call(port, "hold_one", {name}, key) == 1); }
     SECTION("without it, it runs again") { CHECK(call(port, "hold", {name}) == 1); }
 }

@@ -81,7 +81,7 @@ TEST_CASE("a deadline of the message counts from its arrival, also for items tha
     CHECK(answers[3]["error"]["code"] == -32002);
 }
 
-TEST_CASE("what names no single earlier item is refused with the reason", "[server][refs]") {
+TEST_CASE("what names no single earlier item is rejected with the reason", "[server][refs]") {
     const Json answers =
         batch({call_object("echo", {item(9)}, 1), call_object("echo", {1}, 2), call_object("echo", {1}, 2),
                call_object("echo", {item(2)}, 3), call_object("echo", {item(5)}, 4), call_object("echo", {1}, 5),

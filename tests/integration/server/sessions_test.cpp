@@ -96,9 +96,9 @@ TEST_CASE("sessions are bounded in number and end when idle", "[server]") {
         Daemon daemon({"--max-sessions", "2"});
         call(daemon.port(), "session.open");
         const Json second = call(daemon.port(), "session.open");
-        const HttpReply refused = post(daemon.port(), call_object("session.open", nullptr).dump());
-        CHECK(refused.status == 503);
-        CHECK(code_of(Json::parse(refused.body)) == -32001);
+        const HttpReply rejected = post(daemon.port(), call_object("session.open", nullptr).dump());
+        CHECK(rejected.status == 503);
+        CHECK(code_of(Json::parse(rejected.body)) == -32001);
         call(daemon.port(), "session.close", {second["session"]});
         CHECK(call(daemon.port(), "session.open").contains("session"));
     }

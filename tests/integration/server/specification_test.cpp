@@ -57,7 +57,7 @@ TEST_CASE("a batch beyond the bound of items is one error", "[server]") {
         batch.back() = ']';
         CHECK(post(shared_daemon(), batch).status == 204);
     }
-    SECTION("one more is refused, and nothing of it runs") {
+    SECTION("one more is rejected, and nothing of it runs") {
         const std::string name = fresh_name();
         batch += R"({"jsonrpc":"2.0","method":"hold","params":[")" + name + "\"]}]";
         const Json response = Json::parse(post(shared_daemon(), batch).body);

@@ -107,7 +107,7 @@ TEST_CASE("a task's deadline does not end the equal call that shares its run", "
     CHECK(equal.response()["result"] == 0);
 }
 
-TEST_CASE("a function for tasks refuses a plain call with the way to do it", "[server]") {
+TEST_CASE("a function for tasks rejects a plain call with the way to do it", "[server]") {
     const Json response = respond(shared_daemon(), "hold_task", {fresh_name()});
     CHECK(code_of(response) == -32600);
     CHECK(response.dump().find("task.submit") != std::string::npos);

@@ -265,7 +265,7 @@ TEST_CASE("a result stays in the daemon for those who ask for it, and is got by 
     const Json info = call(port, "lease.list", {{"limit", 1000}})["leases"];
     const auto mine = std::find_if(info.begin(), info.end(), [&](const Json& one) { return one["id"] == lease; });
     REQUIRE(mine != info.end());
-    CHECK((*mine)["way"] == "url");
+    CHECK((*mine)["transport"] == "url");
     CHECK((*mine)["mine"] == true);
     CHECK((*mine)["expires_in_ms"].get<int>() > 200'000);
     // It keeps its version, and can be an argument.
@@ -317,9 +317,9 @@ TEST_CASE("what is kept to be fetched is bounded; beyond it the bytes are sent",
     const HeaderList any{{"Shared-Tensor-Accept", "url, base64"}};
     const std::string lease = get_by(port, "x", any)["lease"];
     CHECK(get_by(port, "x", any).contains("base64"));
-    const Json refused = respond(port, "tensor.get", {{"name", "x"}}, {{"Shared-Tensor-Require", "url"}})["error"];
-    CHECK(refused["code"] == -32006);
-    CHECK(refused["data"]["reasons"]["url"].get<std::string>().find("300000") != std::string::npos);
+    const Json rejected = respond(port, "tensor.get", {{"name", "x"}}, {{"Shared-Tensor-Require", "url"}})["error"];
+    CHECK(rejected["code"] == -32006);
+    CHECK(rejected["data"]["reasons"]["url"].get<std::string>().find("300000") != std::string::npos);
     call(port, "lease.release", {{"leases", {lease}}});
     CHECK(get_by(port, "x", any).contains("url"));
 }

@@ -7,9 +7,9 @@ using namespace shared_tensor::test;
 
 namespace {
 
-Json tensor(const char* dtype, const Json& shape, const Json& way) {
+Json tensor(const char* dtype, const Json& shape, const Json& transport) {
     Json descriptor{{"dtype", dtype}, {"shape", shape}, {"device", "cpu"}};
-    descriptor.update(way);
+    descriptor.update(transport);
     return {{"$tensor", descriptor}};
 }
 
@@ -64,7 +64,7 @@ TEST_CASE("the content type of a frame is read without case and parameters", "[s
     CHECK(Json::parse(reply.body)["result"]["$tensor"]["data"] == Json{2.0});
 }
 
-TEST_CASE("descriptors that lie are refused before anything runs", "[server]") {
+TEST_CASE("descriptors that lie are rejected before anything runs", "[server]") {
     const char* zeros = "AAAAAAAAAAA=";  // 8 bytes
     for (const Json& x : {
              tensor("float32", {3}, {{"base64", zeros}}),

@@ -31,7 +31,7 @@ TEST_CASE("One daemon serves plugins of different libtorches, each in a process 
     }
 }
 
-TEST_CASE("A plugin of another libtorch than the one in the process is refused with the paths of both",
+TEST_CASE("A plugin of another libtorch than the one in the process is rejected with the paths of both",
           "[server][plugins]") {
     const Ended ended = run_daemon({"--port", "0", "--load", plugin(1), "--load", plugin(2)});
     CHECK(ended.code == 1);

@@ -168,7 +168,7 @@ TEST_CASE("parts may come at once, repeated by several senders", "[server][uploa
     };
     const int before = published();
     constexpr std::size_t kPiece = 30'000;
-    std::atomic<int> done{0}, refused{0};
+    std::atomic<int> done{0}, rejected{0};
     {
         std::vector<std::jthread> senders;
         for (unsigned seed = 0; seed < 6; ++seed) {
@@ -180,26 +180,26 @@ TEST_CASE("parts may come at once, repeated by several senders", "[server][uploa
                 for (const std::size_t first : firsts) {
                     const int status = parts.put(first, kPiece).status;
                     if (status == 200 || status == 201) ++done;
-                    if (status > 202) ++refused;
+                    if (status > 202) ++rejected;
                 }
             });
         }
     }
     CHECK(done >= 1);
-    CHECK(refused == 0);
+    CHECK(rejected == 0);
     CHECK(parts.published() == parts.bytes);
     CHECK(published() == before + 1);
 }
 
-TEST_CASE("a part that was damaged on the way is refused, and may come again", "[server][uploads]") {
+TEST_CASE("a part that was damaged on the way is rejected, and may come again", "[server][uploads]") {
     const Parts parts(shared_daemon());
     const std::size_t size = parts.bytes.size(), half = size / 2;
     const std::string right = parts.bytes.substr(0, half);
     std::string wrong = right;
     wrong[77] ^= 1;
-    const HttpReply refused = parts.put(0, wrong, {{"Content-Digest", digest_of(right)}});
-    CHECK(refused.status == 400);
-    CHECK(error_of(refused)["data"]["parameter"] == "Content-Digest");
+    const HttpReply rejected = parts.put(0, wrong, {{"Content-Digest", digest_of(right)}});
+    CHECK(rejected.status == 400);
+    CHECK(error_of(rejected)["data"]["parameter"] == "Content-Digest");
     CHECK(parts.state().status == 404);
     CHECK(parts.put(0, right, {{"Content-Digest", digest_of(right)}}).status == 202);
     CHECK(parts.put(half, half).status == 201);
@@ -207,7 +207,7 @@ TEST_CASE("a part that was damaged on the way is refused, and may come again", "
     CHECK(send(parts.port, "PUT", parts.name + ".raw", wrong, {{"Content-Digest", "xxh3-128=nonsense"}}).status == 400);
 }
 
-TEST_CASE("what cannot be an upload is refused, and says why", "[server][uploads]") {
+TEST_CASE("what cannot be an upload is rejected, and says why", "[server][uploads]") {
     const int port = shared_daemon();
     const std::string name = fresh_name(), bytes = numbers(8);
     const auto parameter = [&](const HttpReply& reply, int status) -> std::string {
@@ -334,7 +334,7 @@ TEST_CASE("the last part may come again whatever its condition, and another file
     CHECK(Json::parse(other.body)["version"] > Json::parse(first.body)["version"]);
 }
 
-TEST_CASE("conditions of HTTP hold, or are refused", "[server][uploads]") {
+TEST_CASE("conditions of HTTP hold, or are rejected", "[server][uploads]") {
     const int port = shared_daemon();
     const std::string name = fresh_name(), bytes = numbers(8);
     const auto put = [&](const HeaderList& headers) {
@@ -348,7 +348,7 @@ TEST_CASE("conditions of HTTP hold, or are refused", "[server][uploads]") {
     CHECK(put({{"Content-Encoding", "identity"}}) == 200);
 }
 
-TEST_CASE("what a head tells is refused before the body is sent", "[server][uploads]") {
+TEST_CASE("what a head tells is rejected before the body is sent", "[server][uploads]") {
     const int port = shared_daemon();
     const std::string name = fresh_name();
     const auto answer = [&](const std::string& target, const std::string& headers) {

@@ -120,14 +120,14 @@ TEST_CASE("meta of a request cannot undo what an answer of events must hold", "[
 TEST_CASE("a function that reads needs a WebSocket and says so", "[streams]") {
     const ExampleDaemon server;
     for (const HeaderList& headers : {HeaderList{}, kEvents}) {
-        const Json refused = respond(server.daemon.port(), "sum_of", nullptr, headers);
-        CHECK(code_of(refused) == -32600);
-        CHECK(refused.dump().find("/ws") != std::string::npos);
+        const Json rejected = respond(server.daemon.port(), "sum_of", nullptr, headers);
+        CHECK(code_of(rejected) == -32600);
+        CHECK(rejected.dump().find("/ws") != std::string::npos);
     }
     for (const HeaderList& headers : {HeaderList{}, HeaderList{{"Accept", "application/vnd.shared-tensor-stream"}}}) {
-        const Json refused = respond(server.daemon.port(), "count", {{"up_to", 1}}, headers);
-        CHECK(code_of(refused) == -32600);
-        CHECK(refused.dump().find("text/event-stream") != std::string::npos);
+        const Json rejected = respond(server.daemon.port(), "count", {{"up_to", 1}}, headers);
+        CHECK(code_of(rejected) == -32600);
+        CHECK(rejected.dump().find("text/event-stream") != std::string::npos);
     }
     CHECK(code_of(respond(server.daemon.port(), "count", {{"up_to", "x"}}, kEvents)) == -32602);
 }

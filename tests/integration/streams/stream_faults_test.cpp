@@ -220,7 +220,7 @@ TEST_CASE("more calls that stream than may be are told to come back", "[client][
     CHECK(client.stream<double>("sum_of").result() == 0.0);
 }
 
-TEST_CASE("more WebSockets than may be are refused with 503", "[client][streams]") {
+TEST_CASE("more WebSockets than may be are rejected with 503", "[client][streams]") {
     const ExampleDaemon server({"--max-web-sockets", "1"});
     ClientOptions options;
     options.url = server.url();

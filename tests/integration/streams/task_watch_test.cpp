@@ -123,7 +123,7 @@ TEST_CASE("tasks of a server that is killed fail for who watches them", "[client
 
 TEST_CASE("plain HTTP says where tasks can be watched", "[streams]") {
     const ExampleDaemon server;
-    const Json refused = respond(server.daemon.port(), "task.watch", {{"id", "t-0"}});
-    CHECK(code_of(refused) == -32600);
-    CHECK(refused.dump().find("task.wait") != std::string::npos);
+    const Json rejected = respond(server.daemon.port(), "task.watch", {{"id", "t-0"}});
+    CHECK(code_of(rejected) == -32600);
+    CHECK(rejected.dump().find("task.wait") != std::string::npos);
 }

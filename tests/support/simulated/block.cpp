@@ -65,10 +65,10 @@ std::size_t OwnBlock::openers() const {
 
 OpenedBlock::OpenedBlock(std::size_t device, const IpcBytes& bytes, std::uint64_t generation) {
     const Handle handle = from_bytes(bytes, Handle::Kind::block);
-    if (is_own(handle)) throw DeviceRefused("a handle cannot be opened in the process that made it");
-    if (handle.device != device) throw DeviceRefused("this handle belongs to another device");
+    if (is_own(handle)) throw DeviceRejected("a handle cannot be opened in the process that made it");
+    if (handle.device != device) throw DeviceRejected("this handle belongs to another device");
     const Memory memory = open_memory(handle);
-    if (memory.bytes < kHeaderBytes) throw DeviceRefused("the memory behind this handle is no block");
+    if (memory.bytes < kHeaderBytes) throw DeviceRejected("the memory behind this handle is no block");
     size_ = memory.bytes;
     mapped_ = map_memory(memory.fd, size_);
     auto* header = std::launder(reinterpret_cast<BlockHeader*>(mapped_));
@@ -82,8 +82,8 @@ OpenedBlock::OpenedBlock(std::size_t device, const IpcBytes& bytes, std::uint64_
     }
     if (right && slot_ < header->openers.size()) return;
     ::munmap(mapped_, size_);
-    throw DeviceRefused(right ? "too many processes have this block open"
-                              : "the block behind this handle was freed, or is of another generation");
+    throw DeviceRejected(right ? "too many processes have this block open"
+                               : "the block behind this handle was freed, or is of another generation");
 }
 
 OpenedBlock::OpenedBlock(OpenedBlock&& other) noexcept

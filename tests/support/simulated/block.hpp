@@ -41,7 +41,7 @@ private:
 /// An opened allocation of another process.
 class OpenedBlock {
 public:
-    /// Throws DeviceRefused, std::bad_alloc.
+    /// Throws DeviceRejected, std::bad_alloc.
     OpenedBlock(std::size_t device, const IpcBytes& bytes, std::uint64_t generation);
     OpenedBlock(OpenedBlock&& other) noexcept;
     OpenedBlock& operator=(OpenedBlock&&) = delete;

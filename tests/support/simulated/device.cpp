@@ -85,29 +85,29 @@ bool SimulatedDevice::holds(const TensorRef& tensor) const noexcept {
 
 std::size_t SimulatedDevice::index_of(const TensorRef& tensor) const {
     const auto found = find(tensor.data());
-    if (!found) throw DeviceRefused("the tensor lies on no simulated device");
+    if (!found) throw DeviceRejected("the tensor lies on no simulated device");
     return found->range.device;
 }
 
 DevicePlace SimulatedDevice::place(const TensorRef& tensor) const {
     const auto* first = tensor.data();
     const auto found = find(first);
-    if (!found) throw DeviceRefused("the tensor lies on no simulated device");
+    if (!found) throw DeviceRejected("the tensor lies on no simulated device");
     DevicePlace place;
     place.device = found->range.device;
     place.base = found->base;
     place.offset = static_cast<std::uint64_t>(first - found->base);
     place.block_bytes = found->range.bytes;
     place.generation = found->range.generation;
-    if (faults_.with([](const Faults& faults) { return faults.refuse_export; }))
-        place.obstacle = "its allocation is not capable of IPC (a fault that was asked for)";
+    if (faults_.with([](const Faults& faults) { return faults.reject_export; }))
+        place.rejection = "its allocation is not capable of IPC (a fault that was asked for)";
     return place;
 }
 
 IpcBytes SimulatedDevice::export_block(const DevicePlace& place) const {
     const auto found = find(place.base);
     const auto own = found ? found->range.own.lock() : nullptr;
-    if (own == nullptr) throw DeviceRefused("memory of another process cannot be exported once more");
+    if (own == nullptr) throw DeviceRejected("memory of another process cannot be exported once more");
     return own->handle();
 }
 
@@ -116,7 +116,7 @@ IpcDevice::Opened SimulatedDevice::open(std::size_t device, const IpcBytes& hand
     if (faults.crash_at_open) ::kill(::getpid(), SIGKILL);
     std::this_thread::sleep_for(std::chrono::milliseconds(faults.slow_open_ms));
     try {
-        if (faults.refuse_open) throw DeviceRefused("the device opens nothing (a fault that was asked for)");
+        if (faults.reject_open) throw DeviceRejected("the device opens nothing (a fault that was asked for)");
         OpenedBlock block(device, handle, generation);
         std::byte* base = block.data();
         const Opened opened{base, block.bytes()};
@@ -131,11 +131,11 @@ IpcDevice::Opened SimulatedDevice::open(std::size_t device, const IpcBytes& hand
             ++state.counts.opened;
             return false;
         });
-        if (twice) throw DeviceRefused("this handle is open in this process already");
+        if (twice) throw DeviceRejected("this handle is open in this process already");
         ++ranges_;
         return opened;
-    } catch (const DeviceRefused&) {
-        state_.with([](State& state) { ++state.counts.refused; });
+    } catch (const DeviceRejected&) {
+        state_.with([](State& state) { ++state.counts.rejected; });
         throw;
     }
 }
@@ -194,8 +194,8 @@ void SimulatedDevice::synchronize(std::size_t device) const {
 }
 
 std::unique_ptr<DeviceEvent> SimulatedDevice::record(std::size_t device) const {
-    const bool refused = faults_.with([](const Faults& faults) { return faults.refuse_events; });
-    auto event = refused ? nullptr : events_.take(device);
+    const bool rejected = faults_.with([](const Faults& faults) { return faults.reject_events; });
+    auto event = rejected ? nullptr : events_.take(device);
     if (event == nullptr) {
         synchronize(device);
         return nullptr;

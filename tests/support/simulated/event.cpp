@@ -106,23 +106,23 @@ std::function<void()> EventPool::Event::completion(std::uint32_t count) const {
 
 void wait_for_event(const IpcBytes& bytes) {
     const Handle handle = from_bytes(bytes, Handle::Kind::event);
-    if (is_own(handle)) throw DeviceRefused("an event cannot be opened in the process that made it");
+    if (is_own(handle)) throw DeviceRejected("an event cannot be opened in the process that made it");
     const Memory memory = open_memory(handle);
     if (memory.bytes != sizeof(Slots) || handle.slot >= EventPool::kEvents)
-        throw DeviceRefused("the memory behind this handle holds no event");
+        throw DeviceRejected("the memory behind this handle holds no event");
     struct Mapped {
         std::byte* data;
         ~Mapped() { ::munmap(data, sizeof(Slots)); }
     } const mapped{map_memory(memory.fd, sizeof(Slots))};
     Slot& slot = std::launder(reinterpret_cast<Slots*>(mapped.data))->all[handle.slot];
-    if (slot.nonce.load() != handle.nonce) throw DeviceRefused("this event was destroyed");
+    if (slot.nonce.load() != handle.nonce) throw DeviceRejected("this event was destroyed");
     const std::uint32_t target = slot.recorded.load();
     const SteadyTime deadline = real_clock().now() + kPatience;
     for (;;) {
         const std::uint32_t completed = slot.completed.load();
         if (has_reached(completed, target)) return;
-        if (!is_alive(handle)) throw DeviceRefused("the process that had to finish this tensor is gone");
-        if (real_clock().now() > deadline) throw DeviceRefused("the work that this tensor waits for does not end");
+        if (!is_alive(handle)) throw DeviceRejected("the process that had to finish this tensor is gone");
+        if (real_clock().now() > deadline) throw DeviceRejected("the work that this tensor waits for does not end");
         wait_while(slot.completed, completed);
     }
 }

@@ -49,7 +49,7 @@ private:
     IpcBytes bytes_;
 };
 
-/// Blocks until all recorded work of another process's event is completed. Throws DeviceRefused, also if that process
+/// Blocks until all recorded work of another process's event is completed. Throws DeviceRejected, also if that process
 /// ends or takes more than 30 s.
 void wait_for_event(const IpcBytes& bytes);
 

@@ -82,16 +82,16 @@ Handle from_bytes(const IpcBytes& bytes, Handle::Kind kind) {
     Layout layout{};
     std::memcpy(&layout, bytes.data(), sizeof layout);
     if (layout.magic != kMagic || layout.sum != sum_of(layout))
-        throw DeviceRefused("these bytes are no handle of a simulated device of this machine");
+        throw DeviceRejected("these bytes are no handle of a simulated device of this machine");
     if (layout.kind != static_cast<std::uint32_t>(kind))
-        throw DeviceRefused(kind == Handle::Kind::block ? "this is the handle of an event"
-                                                        : "this is no event's handle");
+        throw DeviceRejected(kind == Handle::Kind::block ? "this is the handle of an event"
+                                                         : "this is no event's handle");
     return {kind, layout.device, layout.slot, layout.pid, layout.fd, layout.start, layout.inode, layout.nonce};
 }
 
 Handle own_handle(Handle::Kind kind, int fd, std::uint64_t nonce) {
     struct stat status {};
-    if (::fstat(fd, &status) != 0) throw DeviceRefused("the memory cannot be looked at");
+    if (::fstat(fd, &status) != 0) throw DeviceRejected("the memory cannot be looked at");
     Handle handle;
     handle.kind = kind;
     handle.pid = static_cast<std::uint32_t>(::getpid());
@@ -109,21 +109,21 @@ bool is_own(const Handle& handle) {
 bool is_alive(const Handle& handle) { return start_of(handle.pid) == handle.start; }
 
 Memory open_memory(const Handle& handle) {
-    if (!is_alive(handle)) throw DeviceRefused("the process that made this handle is gone");
+    if (!is_alive(handle)) throw DeviceRejected("the process that made this handle is gone");
     const std::string path = "/proc/" + std::to_string(handle.pid) + "/fd/" + std::to_string(handle.fd);
     struct stat status {};
     // Check the file before opening it: to open a pipe or a terminal may have side effects.
     if (::stat(path.c_str(), &status) != 0 || status.st_ino != handle.inode || !S_ISREG(status.st_mode))
-        throw DeviceRefused("the memory behind this handle was freed, or belongs to another user");
-    if (status.st_uid != ::geteuid()) throw DeviceRefused("the memory behind this handle is another user's");
+        throw DeviceRejected("the memory behind this handle was freed, or belongs to another user");
+    if (status.st_uid != ::geteuid()) throw DeviceRejected("the memory behind this handle is another user's");
     Memory memory{UniqueFd(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK)), 0};
     if (!memory.fd || ::fstat(memory.fd.get(), &status) != 0 || status.st_ino != handle.inode)
-        throw DeviceRefused("the memory behind this handle was freed");
+        throw DeviceRejected("the memory behind this handle was freed");
     const int seals = ::fcntl(memory.fd.get(), F_GET_SEALS);
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) throw DeviceRefused("the memory behind this handle could shrink");
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) throw DeviceRejected("the memory behind this handle could shrink");
     memory.bytes = static_cast<std::size_t>(status.st_size);
     if (!shm::is_allocated(memory.fd, memory.bytes))
-        throw DeviceRefused("pages of the memory behind this handle could be missing");
+        throw DeviceRejected("pages of the memory behind this handle could be missing");
     return memory;
 }
 

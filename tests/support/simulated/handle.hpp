@@ -24,7 +24,7 @@ struct Handle {
 
 /// Encodes a handle, with a checksum over the handle and the machine's boot id.
 IpcBytes to_bytes(const Handle& handle);
-/// Decodes a handle. Throws DeviceRefused for other bytes, for another kind, and for a handle from another boot.
+/// Decodes a handle. Throws DeviceRejected for other bytes, for another kind, and for a handle from another boot.
 Handle from_bytes(const IpcBytes& bytes, Handle::Kind kind);
 
 /// Makes a handle of this process for its memory in `fd`. The caller sets `device` and `slot`.
@@ -37,7 +37,7 @@ struct Memory {
     UniqueFd fd;
     std::size_t bytes = 0;
 };
-/// Opens the memory that a handle names. Throws DeviceRefused if the process has ended, if the descriptor is another
+/// Opens the memory that a handle names. Throws DeviceRejected if the process has ended, if the descriptor is another
 /// one now, or if the memory belongs to another user, can shrink or has missing pages.
 Memory open_memory(const Handle& handle);
 

@@ -10,7 +10,7 @@
 
 namespace shared_tensor::simulated {
 
-SHARED_TENSOR_FIELDS(Statistics, allocations, bytes, open, events, opened, closed, refused, freed_while_open,
+SHARED_TENSOR_FIELDS(Statistics, allocations, bytes, open, events, opened, closed, rejected, freed_while_open,
                      opened_twice, closed_twice);
 
 namespace {
@@ -23,7 +23,7 @@ void ask_for_faults(const std::string& faults) { inject(parse_faults(faults)); }
 SHARE_AS("simulated.to_device", copy_to_device, arg("x"),
          doc("Returns a copy of the tensor on the first simulated device."));
 SHARE_AS("simulated.inject", ask_for_faults, arg("faults"),
-         doc("Sets the faults of the server: \"refuse_open, slow_close_ms=50\"; \"\" for none."));
+         doc("Sets the faults of the server: \"reject_open, slow_close_ms=50\"; \"\" for none."));
 SHARE_AS("simulated.statistics", statistics, doc("Returns the server's counts of simulated devices."));
 
 }  // namespace shared_tensor::simulated

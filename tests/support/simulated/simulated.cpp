@@ -39,9 +39,9 @@ void set_fault(Faults& faults, std::string_view word) {
     const auto equals = word.find('=');
     const std::string_view name = word.substr(0, equals);
     if (equals == std::string_view::npos) {
-        if (name == "refuse_export") return void(faults.refuse_export = true);
-        if (name == "refuse_open") return void(faults.refuse_open = true);
-        if (name == "refuse_events") return void(faults.refuse_events = true);
+        if (name == "reject_export") return void(faults.reject_export = true);
+        if (name == "reject_open") return void(faults.reject_open = true);
+        if (name == "reject_events") return void(faults.reject_events = true);
         if (name == "crash_at_open") return void(faults.crash_at_open = true);
     } else {
         std::uint32_t value = 0;
@@ -52,7 +52,7 @@ void set_fault(Faults& faults, std::string_view word) {
         if (right && name == "slow_close_ms") return void(faults.slow_close_ms = value);
     }
     throw std::invalid_argument("\"" + std::string(word) +
-                                "\" is no fault of a simulated device: refuse_export, refuse_open, refuse_events, "
+                                "\" is no fault of a simulated device: reject_export, reject_open, reject_events, "
                                 "crash_at_open, slow_open_ms=N, slow_close_ms=N");
 }
 

@@ -130,7 +130,7 @@ TEST_CASE("A tensor of an answer views the received bytes and keeps them", "[cli
     CHECK(result[1].item<float>() == -2.0F);
 }
 
-TEST_CASE("A tensor that reaches beyond the answer is refused before it is read", "[client]") {
+TEST_CASE("A tensor that reaches beyond the answer is rejected before it is read", "[client]") {
     BufferPool pool;
     detail::ResultOf<at::Tensor> slot;
     const auto incoming = client::Incoming::read(framed(kTwoFloats, "1234", pool), call(), *kPorts, "url");

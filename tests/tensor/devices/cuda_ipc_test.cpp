@@ -16,7 +16,7 @@
 
 #include "exporter.hpp"
 #include "tensor/devices/devices.hpp"
-#include "tensor/exchange.hpp"
+#include "tensor/tensor_transfer.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -28,11 +28,11 @@ namespace {
 struct Reader {
     Reader() { simulated::enable(1); }
     at::Tensor read(const Json& descriptor, bool borrow = true) {
-        TensorExchange exchange({}, {}, {}, media);
-        exchange.set_borrow(borrow);
-        return exchange.import(descriptor)->tensor();
+        TensorTransfer transfer({}, {}, {}, transports);
+        transfer.set_borrow(borrow);
+        return transfer.import(descriptor)->tensor();
     }
-    bool refuses(const Json& descriptor, const std::string& path = "") {
+    bool rejects(const Json& descriptor, const std::string& path = "") {
         try {
             read(descriptor);
             return false;
@@ -46,8 +46,8 @@ struct Reader {
     }
 
     AnyPeer peer;
-    const std::unique_ptr<Medium> medium = make_cuda_ipc_medium(peer, DeviceImports::copied);
-    const Media media{{medium.get()}};
+    const std::unique_ptr<Transport> transport = make_cuda_ipc_transport(peer, DeviceImports::copied);
+    const Transports transports{{transport.get()}};
 };
 
 Json with(Json descriptor, const char* member, const Json& value) {
@@ -69,13 +69,13 @@ TEST_CASE("A descriptor names handle, offset, size, event, generation and the de
     const Json& descriptor = exporter.descriptor();
     CHECK(descriptor["device"] == "cuda:" + simulated::uuid(0));
     CHECK(descriptor["lease"] == "l-1");
-    const Json& way = descriptor["cuda_ipc"];
-    CHECK(way.size() == 5);
-    CHECK(decoded_base64_size(way["handle"].get<std::string>()) == 64);
-    CHECK(decoded_base64_size(way["event"].get<std::string>()) == 64);
-    CHECK(way["offset"] == 0);
-    CHECK(way["size"] == 4000);
-    CHECK(way["generation"].is_number_unsigned());
+    const Json& transport = descriptor["cuda_ipc"];
+    CHECK(transport.size() == 5);
+    CHECK(decoded_base64_size(transport["handle"].get<std::string>()) == 64);
+    CHECK(decoded_base64_size(transport["event"].get<std::string>()) == 64);
+    CHECK(transport["offset"] == 0);
+    CHECK(transport["size"] == 4000);
+    CHECK(transport["generation"].is_number_unsigned());
 }
 
 TEST_CASE("Another process's tensor is read where it lies, or copied", "[devices]") {
@@ -98,90 +98,90 @@ TEST_CASE("Whoever lets go of all tensors has closed all blocks", "[devices]") {
     CHECK(reader.nothing_is_open());
 }
 
-TEST_CASE("A handle with one bit flipped is refused, each of 512", "[devices]") {
+TEST_CASE("A handle with one bit flipped is rejected, each of 512", "[devices]") {
     const Exporter exporter;
     Reader reader;
     const std::string handle = exporter.descriptor()["cuda_ipc"]["handle"];
     for (std::size_t bit = 0; bit < 512; ++bit) {
         CAPTURE(bit);
-        REQUIRE(reader.refuses(with(exporter.descriptor(), "handle", flipped(handle, bit)), "cuda_ipc.handle"));
+        REQUIRE(reader.rejects(with(exporter.descriptor(), "handle", flipped(handle, bit)), "cuda_ipc.handle"));
     }
     CHECK(reader.nothing_is_open());
 }
 
-TEST_CASE("An event with one bit flipped is refused, each of 512", "[devices]") {
+TEST_CASE("An event with one bit flipped is rejected, each of 512", "[devices]") {
     const Exporter exporter;
     Reader reader;
     const std::string event = exporter.descriptor()["cuda_ipc"]["event"];
     for (std::size_t bit = 0; bit < 512; ++bit) {
         CAPTURE(bit);
-        REQUIRE(reader.refuses(with(exporter.descriptor(), "event", flipped(event, bit))));
+        REQUIRE(reader.rejects(with(exporter.descriptor(), "event", flipped(event, bit))));
     }
     CHECK(reader.nothing_is_open());
 }
 
-TEST_CASE("Offsets and sizes outside of the block are refused", "[devices]") {
+TEST_CASE("Offsets and sizes outside of the block are rejected", "[devices]") {
     const Exporter exporter;
     Reader reader;
     const Json good = exporter.descriptor();
     constexpr auto kHuge = std::numeric_limits<std::uint64_t>::max();
     for (const std::uint64_t offset :
          {std::uint64_t{4}, std::uint64_t{4000}, std::uint64_t{1} << 40, kHuge, kHuge - 3999})
-        CHECK(reader.refuses(with(good, "offset", offset)));
-    CHECK(reader.refuses(with(good, "offset", 2), "cuda_ipc.offset"));
+        CHECK(reader.rejects(with(good, "offset", offset)));
+    CHECK(reader.rejects(with(good, "offset", 2), "cuda_ipc.offset"));
     for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{3999}, std::uint64_t{4001}, kHuge})
-        CHECK(reader.refuses(with(good, "size", size), "cuda_ipc.size"));
+        CHECK(reader.rejects(with(good, "size", size), "cuda_ipc.size"));
     Json wide = with(good, "size", 8000);
     wide["shape"] = {2000};
-    CHECK(reader.refuses(wide, "cuda_ipc.size"));
+    CHECK(reader.rejects(wide, "cuda_ipc.size"));
     Json strided = with(good, "size", 4000);
     strided["shape"] = {2, 2};
     strided["strides"] = {1000, 1};
-    CHECK(reader.refuses(strided, "cuda_ipc.size"));
+    CHECK(reader.rejects(strided, "cuda_ipc.size"));
     CHECK(reader.nothing_is_open());
 }
 
-TEST_CASE("Members of another type, too many and too few are refused", "[devices]") {
+TEST_CASE("Members of another type, too many and too few are rejected", "[devices]") {
     const Exporter exporter;
     Reader reader;
     const Json good = exporter.descriptor();
-    CHECK(reader.refuses(with(good, "handle", "AAAA"), "cuda_ipc.handle"));
-    CHECK(reader.refuses(with(good, "handle", 5)));
-    CHECK(reader.refuses(with(good, "event", "AAAA"), "cuda_ipc.event"));
-    CHECK(reader.refuses(with(good, "generation", -1), "cuda_ipc.generation"));
-    CHECK(reader.refuses(with(good, "generation", "1"), "cuda_ipc.generation"));
-    CHECK(reader.refuses(with(good, "more", 1), "cuda_ipc"));
+    CHECK(reader.rejects(with(good, "handle", "AAAA"), "cuda_ipc.handle"));
+    CHECK(reader.rejects(with(good, "handle", 5)));
+    CHECK(reader.rejects(with(good, "event", "AAAA"), "cuda_ipc.event"));
+    CHECK(reader.rejects(with(good, "generation", -1), "cuda_ipc.generation"));
+    CHECK(reader.rejects(with(good, "generation", "1"), "cuda_ipc.generation"));
+    CHECK(reader.rejects(with(good, "more", 1), "cuda_ipc"));
     Json less = good;
     less["cuda_ipc"].erase("event");
-    CHECK(reader.refuses(less, "cuda_ipc"));
+    CHECK(reader.rejects(less, "cuda_ipc"));
     less["cuda_ipc"] = 3;
-    CHECK(reader.refuses(less, "cuda_ipc"));
+    CHECK(reader.rejects(less, "cuda_ipc"));
 }
 
-TEST_CASE("A device that is not seen here is refused, and so are handles under the name of another", "[devices]") {
+TEST_CASE("A device that is not seen here is rejected, and so are handles under the name of another", "[devices]") {
     const Exporter exporter;
     Reader reader;
     Json other = exporter.descriptor();
     other["device"] = "cuda:" + simulated::uuid(1);
-    CHECK(reader.refuses(other, "device"));
+    CHECK(reader.rejects(other, "device"));
     simulated::enable(2);
-    CHECK(reader.refuses(other, "cuda_ipc.handle"));
+    CHECK(reader.rejects(other, "cuda_ipc.handle"));
     simulated::enable(1);
     other["device"] = "cpu";
-    CHECK(reader.refuses(other, "device"));
+    CHECK(reader.rejects(other, "device"));
 }
 
-TEST_CASE("Another generation of the block is refused", "[devices]") {
+TEST_CASE("Another generation of the block is rejected", "[devices]") {
     const Exporter exporter;
     Reader reader;
     const Json good = exporter.descriptor();
     const auto generation = good["cuda_ipc"]["generation"].get<std::uint64_t>();
-    CHECK(reader.refuses(with(good, "generation", generation + 1), "cuda_ipc.handle"));
+    CHECK(reader.rejects(with(good, "generation", generation + 1), "cuda_ipc.handle"));
     const at::Tensor open = reader.read(good);
-    CHECK(reader.refuses(with(good, "generation", generation + 1), "cuda_ipc.generation"));
+    CHECK(reader.rejects(with(good, "generation", generation + 1), "cuda_ipc.generation"));
 }
 
-TEST_CASE("A handle of memory that was freed is refused, and what was opened before stays readable", "[devices]") {
+TEST_CASE("A handle of memory that was freed is rejected, and what was opened before stays readable", "[devices]") {
     Exporter exporter;
     Reader reader;
     {
@@ -190,10 +190,10 @@ TEST_CASE("A handle of memory that was freed is refused, and what was opened bef
         CHECK(before[999].item<float>() == 999);
     }
     REQUIRE(reader.nothing_is_open());
-    CHECK(reader.refuses(exporter.descriptor()));
+    CHECK(reader.rejects(exporter.descriptor()));
 }
 
-TEST_CASE("A handle of a process that is gone is refused, and what was opened before stays readable", "[devices]") {
+TEST_CASE("A handle of a process that is gone is rejected, and what was opened before stays readable", "[devices]") {
     Exporter exporter;
     Reader reader;
     {
@@ -203,7 +203,7 @@ TEST_CASE("A handle of a process that is gone is refused, and what was opened be
         CHECK(before[999].item<float>() == 999);
     }
     REQUIRE(reader.nothing_is_open());
-    CHECK(reader.refuses(exporter.descriptor()));
+    CHECK(reader.rejects(exporter.descriptor()));
 }
 
 TEST_CASE("A message of this process to itself finds its memory without opening it", "[devices]") {
@@ -211,9 +211,9 @@ TEST_CASE("A message of this process to itself finds its memory without opening 
     const auto before = simulated::statistics();
     const at::Tensor x = simulated::to_device(at::arange(1000, at::kFloat));
     ExportPolicy policy;
-    policy.accept = {Way::cuda_ipc};
-    TensorExchange exchange({}, policy, {}, reader.media);
-    const Json descriptor = exchange.describe(exchange.wrap(x.slice(0, 10, 20)));
+    policy.accept = {TransportKind::cuda_ipc};
+    TensorTransfer transfer({}, policy, {}, reader.transports);
+    const Json descriptor = transfer.describe(transfer.wrap(x.slice(0, 10, 20)));
     const at::Tensor y = reader.read(descriptor);
     CHECK(y.const_data_ptr() == x.slice(0, 10, 20).const_data_ptr());
     CHECK(simulated::statistics().opened == before.opened);
@@ -223,9 +223,9 @@ TEST_CASE("A forked child that destroys its copy of such a tensor does not relea
     Reader reader;
     const at::Tensor x = simulated::to_device(at::arange(1000, at::kFloat));
     ExportPolicy policy;
-    policy.accept = {Way::cuda_ipc};
-    TensorExchange exchange({}, policy, {}, reader.media);
-    at::Tensor y = reader.read(exchange.describe(exchange.wrap(x)));
+    policy.accept = {TransportKind::cuda_ipc};
+    TensorTransfer transfer({}, policy, {}, reader.transports);
+    at::Tensor y = reader.read(transfer.describe(transfer.wrap(x)));
     const pid_t child = ::fork();
     if (child == 0) {
         y.reset();

@@ -10,8 +10,8 @@
 #include <shared_tensor/simulated.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "tensor/exchange.hpp"
 #include "tensor/handle.hpp"
+#include "tensor/tensor_transfer.hpp"
 
 namespace shared_tensor::test {
 
@@ -41,14 +41,14 @@ TEST_CASE("role: exporter", "[.role]") {
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     simulated::enable(1);
     AnyPeer peer;
-    const auto medium = tensor::make_cuda_ipc_medium(peer, tensor::DeviceImports::where_they_lie);
-    const tensor::Media media({medium.get()});
+    const auto transport = tensor::make_cuda_ipc_transport(peer, tensor::DeviceImports::where_they_lie);
+    const tensor::Transports transports({transport.get()});
     {
         tensor::ExportPolicy policy;
-        policy.accept = {tensor::Way::cuda_ipc};
-        tensor::TensorExchange exchange({}, policy, {}, media);
+        policy.accept = {tensor::TransportKind::cuda_ipc};
+        tensor::TensorTransfer transfer({}, policy, {}, transports);
         at::Tensor tensor = simulated::to_device(at::arange(1000, at::kFloat));
-        const auto descriptor = exchange.describe(exchange.wrap(tensor));
+        const auto descriptor = transfer.describe(transfer.wrap(tensor));
         tensor = at::Tensor();  // the lease alone keeps it
         write("TEST_READY", descriptor.dump());
         wait_for_hangup(set);

@@ -21,7 +21,7 @@ public:
     };
     mutable Guarded<State> state;
     std::function<void()> before_open = [] {};
-    std::atomic<bool> refuses{false};
+    std::atomic<bool> rejects{false};
 
     static constexpr std::uint64_t kBytes = 4096;
 
@@ -33,7 +33,7 @@ public:
     tensor::IpcBytes export_block(const tensor::DevicePlace&) const override { return {}; }
     Opened open(std::size_t, const tensor::IpcBytes& handle, std::uint64_t) const override {
         before_open();
-        if (refuses) throw tensor::DeviceRefused("no");
+        if (rejects) throw tensor::DeviceRejected("no");
         return state.with([&](State& held) {
             held.opened_twice += held.open.insert(handle).second ? 0 : 1;
             ++held.opened;

@@ -13,7 +13,7 @@
 using namespace shared_tensor;
 using shared_tensor::tensor::DeviceEvent;
 using shared_tensor::tensor::DevicePlace;
-using shared_tensor::tensor::DeviceRefused;
+using shared_tensor::tensor::DeviceRejected;
 
 TEST_CASE("A tensor is on the device where its storage is", "[simulated]") {
     simulated::enable(2);
@@ -54,7 +54,7 @@ TEST_CASE("A handle cannot be opened where it was made", "[simulated]") {
     const auto& device = tensor::simulated::SimulatedDevice::of_process();
     const at::Tensor x = simulated::to_device(at::arange(12, at::kFloat));
     const DevicePlace place = device.place(x);
-    CHECK_THROWS_AS(device.open(0, device.export_block(place), place.generation), DeviceRefused);
+    CHECK_THROWS_AS(device.open(0, device.export_block(place), place.generation), DeviceRejected);
 }
 
 TEST_CASE("Events come from a pool that has an end, and go back to it", "[simulated]") {
@@ -82,10 +82,10 @@ TEST_CASE("Work is done in order, and waited for by whoever reads the tensor", "
 }
 
 TEST_CASE("Faults are told by words", "[simulated]") {
-    const simulated::Faults faults = simulated::parse_faults("refuse_open, slow_close_ms=50");
-    CHECK(faults.refuse_open);
+    const simulated::Faults faults = simulated::parse_faults("reject_open, slow_close_ms=50");
+    CHECK(faults.reject_open);
     CHECK(faults.slow_close_ms == 50);
-    CHECK(!faults.refuse_export);
+    CHECK(!faults.reject_export);
     CHECK_THROWS_AS(simulated::parse_faults("burn"), std::invalid_argument);
     CHECK_THROWS_AS(simulated::parse_faults("slow_open_ms=fast"), std::invalid_argument);
 }

@@ -41,7 +41,7 @@ std::variant<codec::Json, CallFailure> try_call(const models::Model& model, std:
 
 std::variant<codec::Json, CallFailure> try_call(const SharedFunction& shared, const codec::Json& params,
                                                 std::string_view session, codec::References* references) {
-    tensor::TensorExchange port;
+    tensor::TensorTransfer port;
     const codec::JsonSource source(port, references);
     std::vector<ValueSource::Node> nodes(shared.parameters().size(), nullptr);
     for (std::size_t i = 0; i < params.size(); ++i)

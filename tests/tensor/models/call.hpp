@@ -33,13 +33,13 @@ codec::Json written(Make make);
 }  // namespace shared_tensor::test
 
 #include "codec/json_sink.hpp"
-#include "tensor/exchange.hpp"
+#include "tensor/tensor_transfer.hpp"
 
 namespace shared_tensor::test {
 
 template <class Make>
 codec::Json written(Make make) {
-    tensor::TensorExchange port;
+    tensor::TensorTransfer port;
     codec::Value value;
     codec::JsonSink sink(value, port);
     make(ValueWriter(sink, sink.root()));

@@ -27,7 +27,7 @@ std::string complaint(const std::string& path) {
 
 }  // namespace
 
-TEST_CASE("a file that is missing, a folder and other files are refused in one line that names model and path",
+TEST_CASE("a file that is missing, a folder and other files are rejected in one line that names model and path",
           "[models]") {
     CHECK(complaint("/no/such/file") == "model m: /no/such/file does not exist");
     CHECK(complaint("/") == "model m: / is no regular file");
@@ -37,14 +37,14 @@ TEST_CASE("a file that is missing, a folder and other files are refused in one l
     CHECK(complaint(empty.path()) == "model m: " + empty.path() + " is no TorchScript file: torch.jit.save makes one");
 }
 
-TEST_CASE("an archive that holds no model is refused in one line", "[models]") {
+TEST_CASE("an archive that holds no model is rejected in one line", "[models]") {
     const TemporaryFile broken("PK\3\4 and nothing that follows");
     const std::string line = complaint(broken.path());
     CHECK(line.starts_with("model m: " + broken.path() + " is no TorchScript file that this libtorch reads: "));
     CHECK(line.find('\n') == std::string::npos);
 }
 
-TEST_CASE("a model without a method that can be shared is refused with the reason", "[models]") {
+TEST_CASE("a model without a method that can be shared is rejected with the reason", "[models]") {
     CHECK_THROWS_WITH(
         model_of("def f(self, x: Dict[int, int]) -> int:\n    return 1\n"),
         Catch::Matchers::ContainsSubstring(
@@ -64,7 +64,7 @@ TEST_CASE("name=path names a model, with how it keeps state behind it", "[models
     CHECK(stateless.path == "x");
 }
 
-TEST_CASE("a model argument that is none is refused with its form", "[models]") {
+TEST_CASE("a model argument that is none is rejected with its form", "[models]") {
     for (const auto* text : {"", "m", "=x", "m="}) {
         CHECK_THROWS_MATCHES(
             models::parse_model_argument(text), std::invalid_argument,

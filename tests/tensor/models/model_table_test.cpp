@@ -87,13 +87,13 @@ void write_counter(const std::string& path) {
 struct Table {
     explicit Table(std::size_t most = 10) : table(functions, &models::load_model, {folder.path()}, most) {}
 
-    std::string parameter_refused(const std::string& name, const std::string& file, bool replace = false) {
-        return refusal(name, file, replace).parameter;
+    std::string parameter_rejected(const std::string& name, const std::string& file, bool replace = false) {
+        return rejection(name, file, replace).parameter;
     }
-    models::Refusal refusal(const std::string& name, const std::string& file, bool replace = false) {
+    models::Rejection rejection(const std::string& name, const std::string& file, bool replace = false) {
         const auto loaded = table.load({name, file, {}, replace});
-        const auto* refused = std::get_if<models::Refusal>(&loaded);
-        return refused != nullptr ? *refused : models::Refusal{};
+        const auto* rejected = std::get_if<models::Rejection>(&loaded);
+        return rejected != nullptr ? *rejected : models::Rejection{};
     }
     bool load(const std::string& name, const std::string& file, bool replace = false) {
         return std::holds_alternative<ModelTable::Info>(table.load({name, file, {}, replace}));
@@ -136,13 +136,13 @@ TEST_CASE("A model takes the place of another only if that is asked for", "[mode
     models.write("one.pt", 1);
     models.write("two.pt", 2);
     CHECK(models.load("m", "one.pt"));
-    CHECK(models.parameter_refused("m", "two.pt") == "name");
+    CHECK(models.parameter_rejected("m", "two.pt") == "name");
     CHECK(models.run("m.f") == 1);
     CHECK(models.load("m", "two.pt", true));
     CHECK(models.run("m.f") == 2);
     CHECK(models.table.list().size() == 1);
     CHECK(models.load("new", "one.pt", true));
-    CHECK(models.parameter_refused("m", "none.pt", true) == "file");
+    CHECK(models.parameter_rejected("m", "none.pt", true) == "file");
     CHECK(models.run("m.f") == 2);  // what cannot be loaded replaces nothing
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("A model is not loaded for a device or a dtype that there is not", "[m
     models.write("one.pt", 1);
     const auto fault = [&](models::LoadOptions options) {
         const auto loaded = models.table.load({"m", "one.pt", std::move(options), false});
-        return std::get<models::Refusal>(loaded).got;
+        return std::get<models::Rejection>(loaded).got;
     };
     CHECK(fault({.device = "cuda:77"}).find("cuda:77") != std::string::npos);
     CHECK(fault({.device = "tpu"}).find("is not cpu, cuda or cuda:N") != std::string::npos);
@@ -176,14 +176,14 @@ TEST_CASE("Only files below the folders are loaded, and nobody is told where the
                                     std::string("sub/../inside.pt"), std::string("./inside.pt"), std::string(),
                                     std::string("."), std::string("missing.pt"), std::string("inside.pt\0x", 11)}) {
         INFO(file);
-        CHECK(models.parameter_refused("m", file) == "file");
+        CHECK(models.parameter_rejected("m", file) == "file");
     }
-    CHECK(models.parameter_refused("m", "sub") == "file");  // a folder
+    CHECK(models.parameter_rejected("m", "sub") == "file");  // a folder
     models.folder.write("text.pt", "hello");
-    const auto refused = models.refusal("m", "text.pt");
-    CHECK(refused.got == "text.pt is no TorchScript file: torch.jit.save makes one");
+    const auto rejected = models.rejection("m", "text.pt");
+    CHECK(rejected.got == "text.pt is no TorchScript file: torch.jit.save makes one");
     models.folder.write("broken.pt", "PK\3\4 and nothing that follows");
-    CHECK(models.refusal("m", "broken.pt").got.find(models.folder.path()) == std::string::npos);
+    CHECK(models.rejection("m", "broken.pt").got.find(models.folder.path()) == std::string::npos);
     CHECK(models.load("a", "inside.pt"));
     CHECK(models.load("b", "sub/deep.pt"));
     CHECK(models.load("c", "alias.pt"));
@@ -196,13 +196,13 @@ TEST_CASE("A file that everybody may write to is not loaded, nor one in such a f
     models.write("one.pt", 1);
     models.write("sub/one.pt", 1);
     CHECK(::chmod(models.folder.file("one.pt").c_str(), 0666) == 0);
-    CHECK_THAT(models.refusal("m", "one.pt").got, ContainsSubstring("by everybody"));
+    CHECK_THAT(models.rejection("m", "one.pt").got, ContainsSubstring("by everybody"));
     CHECK(models.load("m", "sub/one.pt"));
     CHECK(::chmod(models.folder.file("sub").c_str(), 0777) == 0);
-    CHECK_THAT(models.refusal("n", "sub/one.pt").got, ContainsSubstring("by everybody"));
+    CHECK_THAT(models.rejection("n", "sub/one.pt").got, ContainsSubstring("by everybody"));
     CHECK(::chmod(models.folder.path().c_str(), 0777) == 0);  // after the start
     CHECK(::chmod(models.folder.file("one.pt").c_str(), 0600) == 0);
-    CHECK_THAT(models.refusal("n", "one.pt").got, ContainsSubstring("by everybody"));
+    CHECK_THAT(models.rejection("n", "one.pt").got, ContainsSubstring("by everybody"));
     CHECK(::chmod(models.folder.path().c_str(), 0700) == 0);
     CHECK(models.load("n", "one.pt"));
 }
@@ -236,8 +236,8 @@ TEST_CASE("A model that cannot take another's place leaves that one as it is", "
     module.save(folder.file("two.pt"));
     ModelTable table(functions, &models::load_model, {folder.path()}, 10);
     CHECK(std::holds_alternative<ModelTable::Info>(table.load({"m", "one.pt", {}, false})));
-    CHECK(std::get<models::Refusal>(table.load({"m", "two.pt", {}, true})).got == "m.g");
-    CHECK(std::get<models::Refusal>(table.load({"n", "none.pt", {}, true})).parameter == "file");
+    CHECK(std::get<models::Rejection>(table.load({"m", "two.pt", {}, true})).got == "m.g");
+    CHECK(std::get<models::Rejection>(table.load({"n", "none.pt", {}, true})).parameter == "file");
     REQUIRE(table.list().size() == 1);
     CHECK(table.list()[0].file == "one.pt");
     CHECK(std::get<Json>(try_call(*functions.find("m.f")->shared, Json::array())) == 1);
@@ -253,8 +253,8 @@ TEST_CASE("What was unloaded is gone, and a table that is closed loads nothing",
     CHECK_FALSE(models.table.unload("m").has_value());
     CHECK(function.expired());
     models.table.close();
-    using Kind = models::Refusal::Kind;
-    CHECK(models.refusal("m", "one.pt").kind == Kind::closed);
+    using Kind = models::Rejection::Kind;
+    CHECK(models.rejection("m", "one.pt").kind == Kind::closed);
     CHECK(models.table.unload("m")->kind == Kind::closed);
 }
 
@@ -283,28 +283,28 @@ TEST_CASE("Models that are loaded on request are bounded, those of the command l
         models.table.load_argument(std::string(name) + '=' + models.folder.file("one.pt"));
     CHECK(models.load("a", "one.pt"));
     CHECK(models.load("b", "one.pt"));
-    CHECK_THAT(models.refusal("c", "one.pt").expected, ContainsSubstring("at most 2 models"));
+    CHECK_THAT(models.rejection("c", "one.pt").expected, ContainsSubstring("at most 2 models"));
     CHECK(models.load("a", "one.pt", true));
-    CHECK_THAT(models.refusal("x", "one.pt", true).expected, ContainsSubstring("at most 2 models"));
+    CHECK_THAT(models.rejection("x", "one.pt", true).expected, ContainsSubstring("at most 2 models"));
     CHECK_FALSE(models.table.unload("b").has_value());
     CHECK(models.load("c", "one.pt"));
     CHECK_THROWS_AS(models.table.load_argument("x=" + models.folder.file("one.pt")), std::invalid_argument);
 }
 
-TEST_CASE("A model whose names are taken or not allowed is refused", "[models]") {
+TEST_CASE("A model whose names are taken or not allowed is rejected", "[models]") {
     Registry registry;
     registry.add("m.f", [] { return 7; });
     service::FunctionTable functions(registry);
     const Folder folder;
     write_model(folder.file("one.pt"), 1);
     ModelTable table(functions, &models::load_model, {folder.path()}, 10);
-    const auto refused = [&](const std::string& name) {
-        return std::get<models::Refusal>(table.load({name, "one.pt", {}, true}));
+    const auto rejected = [&](const std::string& name) {
+        return std::get<models::Rejection>(table.load({name, "one.pt", {}, true}));
     };
-    CHECK(refused("m").got == "m.f");
-    CHECK(refused("model").parameter == "name");
-    CHECK(refused("a b").parameter == "name");
-    CHECK(refused("").parameter == "name");
+    CHECK(rejected("m").got == "m.f");
+    CHECK(rejected("model").parameter == "name");
+    CHECK(rejected("a b").parameter == "name");
+    CHECK(rejected("").parameter == "name");
     CHECK(table.list().empty());
     CHECK(functions.size() == 1);
     CHECK_THROWS_AS(table.load_argument("m=" + folder.file("one.pt")), service::NameTaken);

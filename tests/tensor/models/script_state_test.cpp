@@ -93,7 +93,7 @@ TEST_CASE("a closed session's instance is gone", "[models]") {
     CHECK(step(*model, "a") == Json({1, 1, 1, 1}));
 }
 
-TEST_CASE("one session too many is refused with what to do, known ones go on", "[models]") {
+TEST_CASE("one session too many is rejected with what to do, known ones go on", "[models]") {
     models::LoadOptions options;
     options.max_instances = 2;
     const auto model = model_of(kCounter, options);

@@ -68,7 +68,7 @@ TEST_CASE("an optional parameter may be left out", "[models]") {
     CHECK(call(*model, "given", Json::array({3})) == Json(true));
 }
 
-TEST_CASE("an argument that does not fit is refused with its place, what was expected and what came", "[models]") {
+TEST_CASE("an argument that does not fit is rejected with its place, what was expected and what came", "[models]") {
     const auto model = model_of(R"(
 def f(self, n: int, names: List[str], pair: Tuple[int, float], x: Tensor) -> int:
     return n
@@ -106,7 +106,7 @@ TEST_CASE("a method whose types can't cross is left out with the reason, the oth
     const auto model = model_of(R"(
 def taken(self, x: int) -> int:
     return x
-def refused(self, x: Dict[int, str]) -> int:
+def rejected(self, x: Dict[int, str]) -> int:
     return 1
 def complex_result(self) -> complex:
     return complex(1.0, 2.0)
@@ -116,7 +116,7 @@ def _private(self) -> int:
     REQUIRE(model->functions().size() == 1);
     CHECK(model->functions()[0]->name() == "m.taken");
     CHECK(model->left_out() ==
-          std::vector<std::string>{"refused: parameter x has the type Dict[int, str], which can't cross",
+          std::vector<std::string>{"rejected: parameter x has the type Dict[int, str], which can't cross",
                                    "complex_result: the result has the type complex, which can't cross"});
 }
 

@@ -32,10 +32,10 @@ struct Fixture {
         : access(options, std::move(tokens), clients) {
         access.set_port(2537);
     }
-    /// The principal's name, or the status of the refusal.
+    /// The principal's name, or the status of the rejection.
     std::string verdict(const http::RequestHead& head) const {
         const auto checked = access.check(head);
-        if (const auto* refused = std::get_if<Refusal>(&checked)) return std::to_string(refused->status);
+        if (const auto* rejected = std::get_if<Rejection>(&checked)) return std::to_string(rejected->status);
         return std::get<Principal>(checked).name;
     }
     Principal principal(const http::RequestHead& head) const { return std::get<Principal>(access.check(head)); }
@@ -77,7 +77,7 @@ TEST_CASE("two Hosts are none", "[server]") {
     CHECK(fixture.verdict(head) == "403");
 }
 
-TEST_CASE("pages of origins that were not named are refused, whatever they show", "[server]") {
+TEST_CASE("pages of origins that were not named are rejected, whatever they show", "[server]") {
     ServerOptions options;
     options.allowed_origins = {"https://example.org"};
     const Fixture fixture(options, {{"ann", kSecret}});
@@ -125,7 +125,7 @@ TEST_CASE("with tokens nobody gets in without one", "[server]") {
     CHECK(fixture.access.check_local(::getuid() + 1, kSecret).index() == 0);
 }
 
-TEST_CASE("a token that can be guessed is refused, and what was there goes on", "[server]") {
+TEST_CASE("a token that can be guessed is rejected, and what was there goes on", "[server]") {
     CHECK_THROWS_WITH(Fixture(ServerOptions(), {{"ann", "short"}}), ContainsSubstring("\"ann\""));
     Fixture fixture(ServerOptions(), {{"ann", kSecret}});
     CHECK_THROWS_AS(fixture.access.use_tokens({{"ben", "short"}}), std::invalid_argument);
@@ -242,7 +242,7 @@ TEST_CASE("a client has the limits of its kind", "[server]") {
     CHECK_FALSE(stranger->requests.take());
     CHECK(stranger->requests.take());
     CHECK_FALSE(own->requests.take());
-    clients.tend();
+    clients.sweep();
     CHECK(clients.of("token:ann", false) == stranger);
 }
 
@@ -254,9 +254,9 @@ TEST_CASE("When the kernel cannot be asked who is calling, the answer is to come
     head.peer.uid.reset();
     head.peer.uid_error = EMFILE;
     const auto checked = fixture.access.check(head);
-    REQUIRE(std::holds_alternative<Refusal>(checked));
-    CHECK(std::get<Refusal>(checked).status == 503);
-    CHECK_THAT(std::get<Refusal>(checked).reason, ContainsSubstring("Too many open files"));
+    REQUIRE(std::holds_alternative<Rejection>(checked));
+    CHECK(std::get<Rejection>(checked).status == 503);
+    CHECK_THAT(std::get<Rejection>(checked).reason, ContainsSubstring("Too many open files"));
     head.peer.uid = ::getuid();
     head.peer.uid_error = 0;
     CHECK(std::holds_alternative<Principal>(fixture.access.check(head)));

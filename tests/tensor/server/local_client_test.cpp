@@ -40,17 +40,17 @@ struct Fixture {
         segment_id = segment->segment().id();
         return client->lend(std::move(segment), 40'000, tensor::make_handle(at::ones({1}))).lease;
     }
-    void release(const std::string& lease) { leases.release(lessee.client, std::array{lease}); }
+    void release(const std::string& lease) { leases.release(lease_holder.client, std::array{lease}); }
 
-    const service::Lessee lessee{"uid:0", "session"};
+    const service::LeaseHolder lease_holder{"uid:0", "session"};
     std::atomic<int> gone{0};
     shm::SegmentPool pool;
     HookedClock clock;
     service::LeaseTable leases{{}, clock};
     Budget offered{100};
     std::shared_ptr<LocalClient> client = std::make_shared<LocalClient>(
-        LocalMemory{pool, leases, offered}, lessee,
-        std::make_shared<DeviceClient>(leases, lessee, std::vector<std::string>(), [](const std::string&) {}),
+        LocalMemory{pool, leases, offered}, lease_holder,
+        std::make_shared<DeviceClient>(leases, lease_holder, std::vector<std::string>(), [](const std::string&) {}),
         [](const std::string&) {});
 };
 
@@ -96,8 +96,8 @@ TEST_CASE("Small results lie in one segment, which is the client's as long as on
     Fixture fixture;
     shm::SegmentPool pool({.max_idle_bytes = 0, .max_together = 64 << 10});
     const auto client = std::make_shared<LocalClient>(
-        LocalMemory{pool, fixture.leases, fixture.offered}, fixture.lessee,
-        std::make_shared<DeviceClient>(fixture.leases, fixture.lessee, std::vector<std::string>(),
+        LocalMemory{pool, fixture.leases, fixture.offered}, fixture.lease_holder,
+        std::make_shared<DeviceClient>(fixture.leases, fixture.lease_holder, std::vector<std::string>(),
                                        [](const std::string&) {}),
         [](const std::string&) {});
     const auto lend = [&](std::string& id) {
@@ -121,8 +121,8 @@ TEST_CASE("One principal's segments leave room for those of others", "[server]")
         .requests_per_second = 0, .bytes = 0, .connections = 1, .sessions = 1, .channels = 1, .segments = 2});
     const auto client = [&](std::shared_ptr<ClientUse> whose) {
         return std::make_shared<LocalClient>(
-            LocalMemory{fixture.pool, fixture.leases, fixture.offered, std::move(whose)}, fixture.lessee,
-            std::make_shared<DeviceClient>(fixture.leases, fixture.lessee, std::vector<std::string>(),
+            LocalMemory{fixture.pool, fixture.leases, fixture.offered, std::move(whose)}, fixture.lease_holder,
+            std::make_shared<DeviceClient>(fixture.leases, fixture.lease_holder, std::vector<std::string>(),
                                            [](const std::string&) {}),
             [](const std::string&) {});
     };
@@ -153,7 +153,7 @@ TEST_CASE("A client that ends while a lease is granted to it keeps no lease", "[
     Fixture fixture;
     fixture.clock.hook = [&] {  // the table reads the clock before it adds the lease
         fixture.client->ended();
-        fixture.leases.client_ended(fixture.lessee.client, false);
+        fixture.leases.client_ended(fixture.lease_holder.client, false);
     };
     std::string id;
     CHECK_THROWS_AS(fixture.lend(id), tensor::CannotLend);

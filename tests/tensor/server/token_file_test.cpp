@@ -76,7 +76,7 @@ TEST_CASE("comments and empty lines of a token file are left aside, and counted"
     CHECK_THROWS_WITH(TokenFile("# who may call\n\nann:secret\nnonsense\n").read(), ContainsSubstring(", line 4: "));
 }
 
-TEST_CASE("a line that is none is refused by its number, and its secret is not shown", "[server]") {
+TEST_CASE("a line that is none is rejected by its number, and its secret is not shown", "[server]") {
     for (const char* line :
          {"no-colon-geheim", ":geheim", "a:geheim:allow=", "a:geheim:allow=,", "a:geheim:allow=add,",
           "a:geheim:allow=,add", "a:geheim:allow=t*r", "a:geheim:allow=*.get", "a:geheim:allow=a**",

@@ -6,7 +6,7 @@
 #include <shared_tensor/value.hpp>
 
 #include "codec/frame.hpp"
-#include "tensor/exchange.hpp"
+#include "tensor/tensor_transfer.hpp"
 #include "wire.hpp"
 
 using namespace shared_tensor;
@@ -30,17 +30,17 @@ Json descriptor(const char* text) { return Json::parse(text); }
 
 TEST_CASE("a tensor in the body is a view of the received bytes", "[tensor]") {
     const auto body = floats(16);
-    TensorExchange exchange(incoming(body));
+    TensorTransfer transfer(incoming(body));
     const auto tensor =
-        exchange.import(descriptor(R"({"dtype":"float32","shape":[2,3],"body":{"offset":16,"size":24}})"));
+        transfer.import(descriptor(R"({"dtype":"float32","shape":[2,3],"body":{"offset":16,"size":24}})"));
     CHECK(tensor->tensor().as<at::Tensor>().const_data_ptr() == body->data() + 4);
-    CHECK(exchange.summary() == "body;tensors=1;copied=0");
+    CHECK(transfer.summary() == "body;tensors=1;copied=0");
 }
 
 TEST_CASE("strides in the body make views too", "[tensor]") {
     const auto body = floats(6);
-    TensorExchange exchange(incoming(body));
-    const auto tensor = exchange.import(
+    TensorTransfer transfer(incoming(body));
+    const auto tensor = transfer.import(
         descriptor(R"({"dtype":"float32","shape":[3,2],"strides":[1,3],"body":{"offset":0,"size":24}})"));
     CHECK(tensor->tensor().as<at::Tensor>().const_data_ptr() == body->data());
     CHECK(at::equal(tensor->tensor(), at::arange(6, at::kFloat).view({2, 3}).t()));
@@ -51,9 +51,9 @@ TEST_CASE("a tensor keeps the body alive, and lets it go with its last view", "[
     const std::weak_ptr<std::vector<float>> watch = body;
     at::Tensor view;
     {
-        TensorExchange exchange(incoming(body));
+        TensorTransfer transfer(incoming(body));
         body.reset();
-        view = exchange.import(descriptor(R"({"dtype":"float32","shape":[16],"body":{"offset":0,"size":64}})"))
+        view = transfer.import(descriptor(R"({"dtype":"float32","shape":[16],"body":{"offset":0,"size":64}})"))
                    ->tensor()
                    .as<at::Tensor>()[3];
     }
@@ -64,8 +64,8 @@ TEST_CASE("a tensor keeps the body alive, and lets it go with its last view", "[
 }
 
 TEST_CASE("the memory of an imported tensor is never resized", "[tensor]") {
-    TensorExchange exchange(incoming(floats(4)));
-    const auto handle = exchange.import(descriptor(R"({"dtype":"float32","shape":[4],"body":{"offset":0,"size":16}})"));
+    TensorTransfer transfer(incoming(floats(4)));
+    const auto handle = transfer.import(descriptor(R"({"dtype":"float32","shape":[4],"body":{"offset":0,"size":16}})"));
     at::Tensor tensor = handle->tensor();
     CHECK_FALSE(tensor.storage().resizable());
     CHECK_THROWS(tensor.resize_({100}));
@@ -75,88 +75,88 @@ TEST_CASE("bytes that are not aligned to the item size are copied once, and coun
     const at::Tensor expected = at::arange(4, at::kDouble);
     auto body = std::make_shared<std::vector<std::byte>>(40);
     std::memcpy(body->data() + 1, expected.const_data_ptr(), 32);
-    TensorExchange exchange({*body, body});
-    const auto tensor = exchange.import(descriptor(R"({"dtype":"float64","shape":[4],"body":{"offset":1,"size":32}})"));
+    TensorTransfer transfer({*body, body});
+    const auto tensor = transfer.import(descriptor(R"({"dtype":"float64","shape":[4],"body":{"offset":1,"size":32}})"));
     CHECK(at::equal(tensor->tensor(), expected));
-    CHECK(exchange.summary() == "body;tensors=1;copied=32");
+    CHECK(transfer.summary() == "body;tensors=1;copied=32");
 
     const auto strided =
-        exchange.import(descriptor(R"({"dtype":"float64","shape":[2],"strides":[2],"body":{"offset":1,"size":32}})"));
+        transfer.import(descriptor(R"({"dtype":"float64","shape":[2],"strides":[2],"body":{"offset":1,"size":32}})"));
     CHECK(at::equal(strided->tensor(), expected.slice(0, 0, 4, 2)));
-    CHECK(exchange.summary() == "body;tensors=2;copied=48");
+    CHECK(transfer.summary() == "body;tensors=2;copied=48");
 }
 
-TEST_CASE("bools other than 0 and 1 are refused, unless they lie between the elements", "[tensor]") {
+TEST_CASE("bools other than 0 and 1 are rejected, unless they lie between the elements", "[tensor]") {
     const auto body =
         std::make_shared<std::vector<std::byte>>(std::vector{std::byte{1}, std::byte{7}, std::byte{0}, std::byte{1}});
-    TensorExchange exchange({*body, body});
-    CHECK_THROWS_AS(exchange.import(descriptor(R"({"dtype":"bool","shape":[3],"body":{"offset":0,"size":3}})")),
+    TensorTransfer transfer({*body, body});
+    CHECK_THROWS_AS(transfer.import(descriptor(R"({"dtype":"bool","shape":[3],"body":{"offset":0,"size":3}})")),
                     InvalidValue);
-    CHECK_NOTHROW(exchange.import(descriptor(R"({"dtype":"bool","shape":[2],"body":{"offset":2,"size":2}})")));
+    CHECK_NOTHROW(transfer.import(descriptor(R"({"dtype":"bool","shape":[2],"body":{"offset":2,"size":2}})")));
     CHECK_NOTHROW(
-        exchange.import(descriptor(R"({"dtype":"bool","shape":[2],"strides":[2],"body":{"offset":0,"size":3}})")));
+        transfer.import(descriptor(R"({"dtype":"bool","shape":[2],"strides":[2],"body":{"offset":0,"size":3}})")));
     CHECK_THROWS_AS(
-        exchange.import(descriptor(R"({"dtype":"bool","shape":[2],"strides":[1],"body":{"offset":0,"size":3}})")),
+        transfer.import(descriptor(R"({"dtype":"bool","shape":[2],"strides":[1],"body":{"offset":0,"size":3}})")),
         InvalidValue);
 }
 
 TEST_CASE("contiguous tensors leave by body from where they lie", "[tensor]") {
     const at::Tensor tensor = at::rand({3, 5});
-    TensorExchange exchange({}, only(Way::body));
-    const Json json = exchange.describe(exchange.wrap(tensor));
-    REQUIRE(exchange.body().parts().size() == 1);
-    CHECK(exchange.body().parts()[0].bytes.data() == tensor.const_data_ptr());
+    TensorTransfer transfer({}, only(TransportKind::body));
+    const Json json = transfer.describe(transfer.wrap(tensor));
+    REQUIRE(transfer.body().parts().size() == 1);
+    CHECK(transfer.body().parts()[0].bytes.data() == tensor.const_data_ptr());
     CHECK(json == descriptor(R"({"dtype":"float32","shape":[3,5],"device":"cpu","body":{"offset":0,"size":60}})"));
-    CHECK(exchange.summary() == "body;tensors=1;copied=0");
+    CHECK(transfer.summary() == "body;tensors=1;copied=0");
 }
 
 TEST_CASE("a cut of a contiguous tensor leaves without a copy", "[tensor]") {
     const at::Tensor rows = at::rand({10, 5}).slice(0, 2, 7);
-    TensorExchange exchange({}, only(Way::body));
-    exchange.describe(exchange.wrap(rows));
-    CHECK(exchange.body().parts()[0].bytes.data() == rows.const_data_ptr());
-    CHECK(exchange.body().size() == 100);
+    TensorTransfer transfer({}, only(TransportKind::body));
+    transfer.describe(transfer.wrap(rows));
+    CHECK(transfer.body().parts()[0].bytes.data() == rows.const_data_ptr());
+    CHECK(transfer.body().size() == 100);
 }
 
 TEST_CASE("what is not contiguous is made so, and counted", "[tensor]") {
-    TensorExchange exchange({}, only(Way::body));
-    exchange.describe(exchange.wrap(at::rand({3, 5}).t()));
-    CHECK(exchange.summary() == "body;tensors=1;copied=60");
+    TensorTransfer transfer({}, only(TransportKind::body));
+    transfer.describe(transfer.wrap(at::rand({3, 5}).t()));
+    CHECK(transfer.summary() == "body;tensors=1;copied=60");
 }
 
 TEST_CASE("outgoing bytes live as long as the parts that hold them", "[tensor]") {
     std::vector<BodyPart> parts;
     {
-        TensorExchange exchange({}, only(Way::body));
-        exchange.describe(exchange.wrap(at::full({64}, 7, at::kByte)));
-        parts = exchange.body().parts();
+        TensorTransfer transfer({}, only(TransportKind::body));
+        transfer.describe(transfer.wrap(at::full({64}, 7, at::kByte)));
+        parts = transfer.body().parts();
     }
     for (const std::byte byte : parts.at(0).bytes)
         REQUIRE(byte == std::byte{7});
 }
 
 TEST_CASE("each tensor of a body begins at a multiple of 64 bytes", "[tensor]") {
-    TensorExchange exchange({}, only(Way::body));
-    const Json first = exchange.describe(exchange.wrap(at::zeros({3}, at::kByte)));
-    const Json empty = exchange.describe(exchange.wrap(at::zeros({0}, at::kByte)));
-    const Json second = exchange.describe(exchange.wrap(at::ones({2}, at::kFloat)));
+    TensorTransfer transfer({}, only(TransportKind::body));
+    const Json first = transfer.describe(transfer.wrap(at::zeros({3}, at::kByte)));
+    const Json empty = transfer.describe(transfer.wrap(at::zeros({0}, at::kByte)));
+    const Json second = transfer.describe(transfer.wrap(at::ones({2}, at::kFloat)));
     CHECK(first["body"]["offset"] == 0);
     CHECK(empty["body"]["size"] == 0);
     CHECK(second["body"]["offset"] == 64);
-    CHECK(exchange.body().size() == 72);
+    CHECK(transfer.body().size() == 72);
     std::size_t bytes = 0;
-    for (const BodyPart& part : exchange.body().parts())
+    for (const BodyPart& part : transfer.body().parts())
         bytes += part.bytes.size();
-    CHECK(bytes == exchange.body().size());
+    CHECK(bytes == transfer.body().size());
 }
 
 TEST_CASE("a message in its frame reads back", "[tensor]") {
     const at::Tensor tensor = at::rand({7, 3}, at::kDouble);
-    const Wire wire = send(tensor, only(Way::body));
-    std::string message = codec::frame_head(wire.json);
-    message.append(reinterpret_cast<const char*>(wire.body->data()), wire.body->size());
+    const Stream stream = send(tensor, only(TransportKind::body));
+    std::string message = codec::frame_head(stream.json);
+    message.append(reinterpret_cast<const char*>(stream.body->data()), stream.body->size());
     const auto frame = codec::split_frame(std::as_bytes(std::span(message)));
     REQUIRE(frame);
-    TensorExchange exchange({frame->tensors, nullptr});
-    CHECK(identical(exchange.import(Json::parse(frame->json))->tensor(), tensor));
+    TensorTransfer transfer({frame->tensors, nullptr});
+    CHECK(identical(transfer.import(Json::parse(frame->json))->tensor(), tensor));
 }

@@ -4,8 +4,8 @@
 #include <shared_tensor/torch.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "tensor/exchange.hpp"
 #include "tensor/handle.hpp"
+#include "tensor/tensor_transfer.hpp"
 #include "wire.hpp"
 
 using namespace shared_tensor;
@@ -14,12 +14,12 @@ using namespace shared_tensor::test;
 
 namespace {
 
-codec::TensorPointer import(const std::string& descriptor) { return TensorExchange().import(Json::parse(descriptor)); }
+codec::TensorPointer import(const std::string& descriptor) { return TensorTransfer().import(Json::parse(descriptor)); }
 
 /// In, and out again as lists.
 std::string echo(const std::string& descriptor) {
-    TensorExchange exchange({}, only(Way::data));
-    return exchange.describe(exchange.import(Json::parse(descriptor)))["data"].dump();
+    TensorTransfer transfer({}, only(TransportKind::data));
+    return transfer.describe(transfer.import(Json::parse(descriptor)))["data"].dump();
 }
 
 std::string path_of(const std::string& descriptor) {
@@ -55,7 +55,7 @@ TEST_CASE("lists without a dtype are bool, int64 or float32 after their elements
     CHECK(dtype("3") == "int64");
 }
 
-TEST_CASE("lists that do not fit are refused with their place", "[tensor]") {
+TEST_CASE("lists that do not fit are rejected with their place", "[tensor]") {
     struct Row {
         const char* path;
         const char* descriptor;
@@ -105,7 +105,7 @@ TEST_CASE("lists that do not fit are refused with their place", "[tensor]") {
     }
 }
 
-TEST_CASE("lists nested deeper than a tensor can be are refused", "[tensor]") {
+TEST_CASE("lists nested deeper than a tensor can be are rejected", "[tensor]") {
     const auto nested = [](std::size_t depth) {
         return "{\"data\":" + std::string(depth, '[') + "1" + std::string(depth, ']') + "}";
     };

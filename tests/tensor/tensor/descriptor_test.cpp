@@ -4,7 +4,7 @@
 #include <memory>
 #include <shared_tensor/value.hpp>
 
-#include "tensor/exchange.hpp"
+#include "tensor/tensor_transfer.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -15,23 +15,23 @@ struct Place {
     std::string path, expected, got;
 };
 
-/// What an import of the descriptor, beside a body of 64 bytes, is refused with.
-Place refusal(const std::string& descriptor) {
+/// What an import of the descriptor, beside a body of 64 bytes, is rejected with.
+Place rejection(const std::string& descriptor) {
     const auto body = std::make_shared<std::array<std::byte, 64>>();
-    TensorExchange exchange({*body, body});
+    TensorTransfer transfer({*body, body});
     try {
-        exchange.import(Json::parse(descriptor));
+        transfer.import(Json::parse(descriptor));
     } catch (const InvalidValue& error) {
         return {error.path, error.expected, error.got};
     }
     return {"(taken)", "", ""};
 }
 
-std::string path_of(const std::string& descriptor) { return refusal(descriptor).path; }
+std::string path_of(const std::string& descriptor) { return rejection(descriptor).path; }
 
 }  // namespace
 
-TEST_CASE("a hostile descriptor is refused with the member that is wrong", "[tensor]") {
+TEST_CASE("a hostile descriptor is rejected with the member that is wrong", "[tensor]") {
     struct Row {
         const char* path;
         const char* descriptor;
@@ -118,7 +118,7 @@ TEST_CASE("a hostile descriptor is refused with the member that is wrong", "[ten
         {"base64", R"({"dtype":"uint8","shape":[2],"base64":"AQ=="})"},
         {"base64", R"({"dtype":"uint8","shape":[1099511627776],"base64":"AQ=="})"},
         {"base64", R"({"dtype":"bool","shape":[3],"base64":"AAEC"})"},
-        // ways that are known but not built in
+        // transports that are known but not built in
         {"shm", R"({"dtype":"uint8","shape":[1],"shm":{"segment":"/etc/passwd","offset":0,"size":1}})"},
         {"cuda_ipc", R"({"dtype":"uint8","shape":[1],"cuda_ipc":{}})"},
         {"url", R"({"dtype":"uint8","shape":[1],"url":"http://example.org/x"})"},
@@ -129,14 +129,14 @@ TEST_CASE("a hostile descriptor is refused with the member that is wrong", "[ten
     }
 }
 
-TEST_CASE("what was expected and what came stand in the refusal", "[tensor]") {
-    const Place size = refusal(R"({"dtype":"float32","shape":[2,3],"body":{"offset":0,"size":20}})");
+TEST_CASE("what was expected and what came stand in the rejection", "[tensor]") {
+    const Place size = rejection(R"({"dtype":"float32","shape":[2,3],"body":{"offset":0,"size":20}})");
     CHECK(size.expected == "24 (shape x item size)");
     CHECK(size.got == "20");
-    const Place way = refusal(R"({"dtype":"uint8","shape":[1],"shm":{}})");
-    CHECK(way.expected == "one of the ways that can be used here (data, base64, body)");
-    CHECK(way.got == "shm, but it is not built in");
-    const Place both = refusal(R"({"data":[1],"base64":"AA=="})");
+    const Place transport = rejection(R"({"dtype":"uint8","shape":[1],"shm":{}})");
+    CHECK(transport.expected == "one of the transports that can be used here (data, base64, body)");
+    CHECK(transport.got == "shm, but it is not built in");
+    const Place both = rejection(R"({"data":[1],"base64":"AA=="})");
     CHECK(both.expected == "exactly one of data, base64, body, shm, cuda_ipc, url");
     CHECK(both.got == "data, base64");
 }
@@ -174,6 +174,6 @@ TEST_CASE("what repeated elements may pretend to be is an option", "[tensor]") {
 }
 
 TEST_CASE("a member's name in a message is cut and made readable", "[tensor]") {
-    const Place place = refusal(Json{{"data", {1}}, {std::string(1000, 'x'), 1}}.dump());
+    const Place place = rejection(Json{{"data", {1}}, {std::string(1000, 'x'), 1}}.dump());
     CHECK(place.got.size() < 100);
 }

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tensor/descriptor.hpp"
-#include "tensor/shm_medium.hpp"
+#include "tensor/shm_transport.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -41,7 +41,7 @@ std::optional<Read> by_json(const std::string& text) {
     if (json.is_discarded()) return std::nullopt;
     try {
         const Descriptor descriptor = parse_descriptor(json, kLimits);
-        if (descriptor.way != Way::shm) return std::nullopt;
+        if (descriptor.transport != TransportKind::shm) return std::nullopt;
         const Region region{region_natural(descriptor, "offset"), region_natural(descriptor, "size")};
         return Read{descriptor, region_text(descriptor, "segment"), region};
     } catch (const InvalidValue&) {
@@ -53,7 +53,7 @@ void check_equal(const Read& a, const Read& b) {
     CHECK(a.segment == b.segment);
     CHECK(a.region.offset == b.region.offset);
     CHECK(a.region.size == b.region.size);
-    CHECK(a.descriptor.way == b.descriptor.way);
+    CHECK(a.descriptor.transport == b.descriptor.transport);
     CHECK(a.descriptor.dtype == b.descriptor.dtype);
     CHECK(a.descriptor.device == b.descriptor.device);
     CHECK(a.descriptor.lease == b.descriptor.lease);
@@ -115,7 +115,7 @@ TEST_CASE("what another than our own server may write is left to the reader of J
     }
 }
 
-TEST_CASE("what parse_descriptor refuses is left to it, which says why", "[tensor]") {
+TEST_CASE("what parse_descriptor rejects is left to it, which says why", "[tensor]") {
     const std::string start = R"({"device":"cpu","dtype":"uint8","lease":"l-1","shape":)";
     const std::string end = R"(,"shm":{"segment":"s","offset":0,"size":1}})";
     for (const char* middle : {

@@ -74,7 +74,7 @@ TEST_CASE("The memory of a DLPack tensor lives as long as the last view of it, o
     CHECK(handmade.deleted == 1);
 }
 
-TEST_CASE("A DLPack tensor that cannot cross is refused and deleted", "[dlpack]") {
+TEST_CASE("A DLPack tensor that cannot cross is rejected and deleted", "[dlpack]") {
     struct Row {
         const char* word;
         void (*spoil)(Handmade&);

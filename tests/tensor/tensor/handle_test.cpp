@@ -15,7 +15,7 @@ using namespace shared_tensor::test;
 
 namespace {
 
-std::string refusal(const at::Tensor& tensor) {
+std::string rejection(const at::Tensor& tensor) {
     try {
         make_handle(tensor);
     } catch (const InvalidValue& error) {
@@ -32,19 +32,19 @@ std::string key_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-TEST_CASE("tensors that are not plain values are refused with the way out", "[tensor]") {
-    CHECK(refusal(at::Tensor()) == "an undefined tensor (return std::optional<at::Tensor> for none)");
-    CHECK(refusal(at::ones({2, 2}).to_sparse()) == "a sparse tensor (call to_dense() first)");
-    CHECK(refusal(at::ones({2, 2}).to_sparse_csr()) == "a sparse tensor (call to_dense() first)");
-    CHECK(refusal(at::quantize_per_tensor(at::ones({2}), 0.1, 0, at::kQInt8)) ==
+TEST_CASE("tensors that are not plain values are rejected with the way out", "[tensor]") {
+    CHECK(rejection(at::Tensor()) == "an undefined tensor (return std::optional<at::Tensor> for none)");
+    CHECK(rejection(at::ones({2, 2}).to_sparse()) == "a sparse tensor (call to_dense() first)");
+    CHECK(rejection(at::ones({2, 2}).to_sparse_csr()) == "a sparse tensor (call to_dense() first)");
+    CHECK(rejection(at::quantize_per_tensor(at::ones({2}), 0.1, 0, at::kQInt8)) ==
           "a quantised tensor (call dequantize() first)");
-    CHECK(refusal(at::empty({2}, at::device(at::kMeta))) == "a meta tensor, which has no values");
-    CHECK(refusal(at::empty({2}, at::ScalarType::Bits8)) == "a tensor of dtype Bits8");
-    CHECK(refusal(at::_nested_tensor_from_tensor_list({at::ones({2}), at::ones({3})})) ==
+    CHECK(rejection(at::empty({2}, at::device(at::kMeta))) == "a meta tensor, which has no values");
+    CHECK(rejection(at::empty({2}, at::ScalarType::Bits8)) == "a tensor of dtype Bits8");
+    CHECK(rejection(at::_nested_tensor_from_tensor_list({at::ones({2}), at::ones({3})})) ==
           "a nested tensor (call to_padded_tensor() first)");
 }
 
-TEST_CASE("no tensor at all is refused", "[tensor]") {
+TEST_CASE("no tensor at all is rejected", "[tensor]") {
     CHECK_THROWS_AS(make_handle(TensorRef()), InvalidValue);
     TensorRef moved = at::ones({2});
     const TensorRef there = std::move(moved);
@@ -66,8 +66,8 @@ TEST_CASE("lazy conjugation and negation are carried out", "[tensor]") {
     const at::Tensor negative = at::imag(conjugate);
     REQUIRE(negative.is_neg());
     CHECK(identical(make_handle(negative)->tensor(), negative.resolve_neg()));
-    const Wire wire = send(conjugate, only(Way::data));
-    CHECK(Json::parse(wire.json)["data"].dump() == "[[0.0,-1.0],[1.0,-2.0],[2.0,-3.0]]");
+    const Stream stream = send(conjugate, only(TransportKind::data));
+    CHECK(Json::parse(stream.json)["data"].dump() == "[[0.0,-1.0],[1.0,-2.0],[2.0,-3.0]]");
 }
 
 TEST_CASE("a handle counts the bytes of its elements, not of the memory that they are a part of", "[tensor]") {

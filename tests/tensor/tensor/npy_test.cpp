@@ -40,7 +40,7 @@ std::string file_of(const std::string& dict, const std::string& elements, int ve
     return file + dict + elements;
 }
 
-std::string refusal(const std::string& file) {
+std::string rejection(const std::string& file) {
     try {
         read(file);
     } catch (const NpyError& error) {
@@ -113,11 +113,11 @@ TEST_CASE("a header may be written in other ways that Python reads", "[npy]") {
              "  {'descr': '|u1', 'fortran_order': False, 'shape': (4L,)}  \n",
          }) {
         const bool odd = std::string_view(dict).find("[0:]") != std::string_view::npos;
-        CHECK((refusal(file_of(dict, elements)) == "(taken)") == !odd);
+        CHECK((rejection(file_of(dict, elements)) == "(taken)") == !odd);
     }
 }
 
-TEST_CASE("files that are broken or hostile are refused with the reason", "[npy]") {
+TEST_CASE("files that are broken or hostile are rejected with the reason", "[npy]") {
     const auto dict = [](const std::string& type, const std::string& shape) {
         return "{'descr': " + type + ", 'fortran_order': False, 'shape': " + shape + ", }";
     };
@@ -156,19 +156,19 @@ TEST_CASE("files that are broken or hostile are refused with the reason", "[npy]
         {file_of(dict("'|b1'", "(2,)"), "\1\2"), "the .npy file has bools that are neither 0 nor 1"},
     };
     for (const Row& row : rows) {
-        CHECK(refusal(row.file) == row.why);
+        CHECK(rejection(row.file) == row.why);
     }
 }
 
-TEST_CASE("more than 64 dimensions are refused", "[npy]") {
+TEST_CASE("more than 64 dimensions are rejected", "[npy]") {
     std::string shape = "(";
     for (int i = 0; i < 65; ++i)
         shape += "1,";
-    CHECK(refusal(file_of("{'descr': '|u1', 'fortran_order': False, 'shape': " + shape + "), }", "x")) ==
+    CHECK(rejection(file_of("{'descr': '|u1', 'fortran_order': False, 'shape': " + shape + "), }", "x")) ==
           "bad .npy header: more than 64 dimensions");
 }
 
-TEST_CASE("a dtype that NumPy lacks is refused with the way out", "[npy]") {
+TEST_CASE("a dtype that NumPy lacks is rejected with the way out", "[npy]") {
     CHECK_THROWS_AS(write(at::zeros({1}, at::kBFloat16)), NpyError);
     CHECK_THROWS_AS(write(at::zeros({1}, at::ScalarType::Float8_e4m3fn)), NpyError);
 }

@@ -78,14 +78,14 @@ bool same_numbers(at::Tensor a, at::Tensor b, DType dtype) {
 }  // namespace
 
 TEST_CASE("a tensor of any dtype, shape and strides arrives bit for bit by body and by base64", "[tensor]") {
-    const Way way = GENERATE(Way::body, Way::base64);
+    const TransportKind transport = GENERATE(TransportKind::body, TransportKind::base64);
     const DType dtype = GENERATE(from_range(all_dtypes()));
     Random random(static_cast<unsigned>(dtype) + 1);
     for (int round = 0; round < 40; ++round) {
         const at::Tensor tensor = random.view_of(random.tensor(dtype, random.shape()));
-        const Wire wire = send(tensor, only(way));
-        INFO(wire.json);
-        REQUIRE(identical(receive(wire)->tensor(), tensor));
+        const Stream stream = send(tensor, only(transport));
+        INFO(stream.json);
+        REQUIRE(identical(receive(stream)->tensor(), tensor));
     }
 }
 
@@ -95,8 +95,8 @@ TEST_CASE("numbers of any dtype arrive exactly as text", "[tensor]") {
     Random random(static_cast<unsigned>(dtype) + 100);
     for (int round = 0; round < 40; ++round) {
         const at::Tensor tensor = random.view_of(random.tensor(dtype, random.shape()));
-        const Wire wire = send(tensor, only(Way::data));
-        INFO(wire.json);
-        REQUIRE(same_numbers(receive(wire)->tensor(), tensor, dtype));
+        const Stream stream = send(tensor, only(TransportKind::data));
+        INFO(stream.json);
+        REQUIRE(same_numbers(receive(stream)->tensor(), tensor, dtype));
     }
 }

@@ -70,7 +70,7 @@ SafetensorsContent read(const std::string& bytes) {
     return read_safetensors_file(file.path(), plain_block);
 }
 
-std::string refusal(const std::string& bytes) {
+std::string rejection(const std::string& bytes) {
     try {
         read(bytes);
     } catch (const SafetensorsError& error) {
@@ -142,13 +142,13 @@ TEST_CASE("a set without tensors is a file", "[safetensors]") {
     CHECK(read(file_of("{}", "")).set.manifest.empty());
 }
 
-TEST_CASE("a file that breaks a rule is refused", "[safetensors]") {
+TEST_CASE("a file that breaks a rule is rejected", "[safetensors]") {
     const auto one = [](const char* dtype, const char* shape, const char* offsets, std::size_t data) {
         return file_of(
             std::string(R"({"x":{"dtype":)") + dtype + R"(,"shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
             std::string(data, '\1'));
     };
-    REQUIRE(refusal(one(R"("F32")", "[2]", "[0,8]", 8)) == "(taken)");
+    REQUIRE(rejection(one(R"("F32")", "[2]", "[0,8]", 8)) == "(taken)");
     struct Bad {
         std::string file, words;
     };
@@ -209,18 +209,18 @@ TEST_CASE("a file that breaks a rule is refused", "[safetensors]") {
     };
     for (const Bad& bad : table) {
         INFO(bad.file);
-        CHECK_THAT(refusal(bad.file), ContainsSubstring(bad.words));
+        CHECK_THAT(rejection(bad.file), ContainsSubstring(bad.words));
     }
 }
 
-TEST_CASE("a header that claims too much is refused before anything is allocated for it", "[safetensors]") {
+TEST_CASE("a header that claims too much is rejected before anything is allocated for it", "[safetensors]") {
     const auto none = [](std::uint64_t) -> Block { throw std::bad_alloc(); };
     const TemporaryFile file(
         file_of(R"({"x":{"dtype":"U8","shape":[99999999999],"data_offsets":[0,99999999999]}})", "1"));
     CHECK_THROWS_AS(read_safetensors_file(file.path(), none), SafetensorsError);
 }
 
-TEST_CASE("what a file cannot hold is refused with what to do", "[safetensors]") {
+TEST_CASE("what a file cannot hold is rejected with what to do", "[safetensors]") {
     CHECK_THROWS_WITH(written({{"x", make_handle(at::ones({1}, at::kComplexDouble))}}), ContainsSubstring("complex64"));
 }
 

@@ -8,8 +8,8 @@
 
 #include "codec/json_sink.hpp"
 #include "codec/json_source.hpp"
-#include "tensor/exchange.hpp"
 #include "tensor/handle.hpp"
+#include "tensor/tensor_transfer.hpp"
 #include "wire.hpp"
 
 using namespace shared_tensor;
@@ -29,19 +29,19 @@ TensorMap some_tensors() {
 
 codec::Json json_of(const Manifest& manifest) {
     codec::Value value;
-    TensorExchange port;
+    TensorTransfer port;
     codec::JsonSink sink(value, port);
     write_manifest(ValueWriter(sink, sink.root()), manifest);
     return value.json;
 }
 
 Manifest read(const codec::Json& json, std::uint64_t available, std::size_t members = 100) {
-    TensorExchange port;
+    TensorTransfer port;
     const codec::JsonSource source(port);
     return read_manifest(ValueReader(source, codec::JsonSource::node(json), "manifest"), available, members);
 }
 
-std::string refusal(const std::string& json, std::uint64_t available = 100, std::size_t members = 100) {
+std::string rejection(const std::string& json, std::uint64_t available = 100, std::size_t members = 100) {
     try {
         read(codec::Json::parse(json), available, members);
     } catch (const InvalidValue& error) {
@@ -107,9 +107,9 @@ TEST_CASE("a manifest survives JSON, names with $ included", "[tensor_set]") {
     }
 }
 
-TEST_CASE("a manifest that names bytes which are not its own is refused", "[tensor_set]") {
-    CHECK(refusal(R"({"a": {"dtype": "float32", "shape": [25], "offset": 0}})") == "(taken)");
-    CHECK(refusal(R"({"a": {"dtype": "float32", "shape": [0], "offset": 100}})") == "(taken)");
+TEST_CASE("a manifest that names bytes which are not its own is rejected", "[tensor_set]") {
+    CHECK(rejection(R"({"a": {"dtype": "float32", "shape": [25], "offset": 0}})") == "(taken)");
+    CHECK(rejection(R"({"a": {"dtype": "float32", "shape": [0], "offset": 100}})") == "(taken)");
     for (
         const char* json :
         {R"({"a": {"dtype": "float32", "shape": [26], "offset": 0}})",
@@ -127,9 +127,9 @@ TEST_CASE("a manifest that names bytes which are not its own is refused", "[tens
          R"({"a": {"dtype": "uint8", "shape": [8], "offset": 0}, "b": {"dtype": "uint8", "shape": [8], "offset": 7}})",
          R"({"a": {"dtype": "uint8", "shape": [8], "offset": 0}, "b": {"dtype": "uint8", "shape": [8], "offset": 0}})"}) {
         INFO(json);
-        CHECK(refusal(json) != "(taken)");
+        CHECK(rejection(json) != "(taken)");
     }
-    CHECK_THAT(refusal(R"({"a": {"dtype": "uint8", "shape": [1], "offset": 0}, "b": 1})", 100, 1),
+    CHECK_THAT(rejection(R"({"a": {"dtype": "uint8", "shape": [1], "offset": 0}, "b": 1})", 100, 1),
                ContainsSubstring("at most 1 members"));
 }
 

@@ -9,24 +9,24 @@ namespace shared_tensor::test {
 
 using namespace tensor;
 
-ExportPolicy only(Way way) {
+ExportPolicy only(TransportKind transport) {
     ExportPolicy policy;
-    policy.accept = {way};
+    policy.accept = {transport};
     return policy;
 }
 
-Wire send(const TensorRef& tensor, ExportPolicy policy) {
-    TensorExchange exchange({}, std::move(policy));
-    const Json json = exchange.describe(exchange.wrap(tensor));
-    Wire wire{json.dump(), std::make_shared<std::vector<std::byte>>(), exchange.summary()};
-    for (const auto& part : exchange.body().parts())
-        wire.body->insert(wire.body->end(), part.bytes.begin(), part.bytes.end());
-    return wire;
+Stream send(const TensorRef& tensor, ExportPolicy policy) {
+    TensorTransfer transfer({}, std::move(policy));
+    const Json json = transfer.describe(transfer.wrap(tensor));
+    Stream stream{json.dump(), std::make_shared<std::vector<std::byte>>(), transfer.summary()};
+    for (const auto& part : transfer.body().parts())
+        stream.body->insert(stream.body->end(), part.bytes.begin(), part.bytes.end());
+    return stream;
 }
 
-codec::TensorPointer receive(const Wire& wire) {
-    TensorExchange exchange(wire.incoming());
-    return exchange.import(Json::parse(wire.json));
+codec::TensorPointer receive(const Stream& stream) {
+    TensorTransfer transfer(stream.incoming());
+    return transfer.import(Json::parse(stream.json));
 }
 
 bool identical(const TensorRef& a, const TensorRef& b) {

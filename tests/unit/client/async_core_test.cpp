@@ -14,8 +14,8 @@ namespace {
 /// An AsyncCore in front of a script, as AsyncCaller drives it.
 struct ScriptedAsync {
     explicit ScriptedAsync(std::vector<Reply> script, std::size_t threads = 2, std::size_t max_waiting = 100)
-        : transport(new ScriptedTransport(std::move(script))),
-          core(std::make_shared<client::AsyncCore>(async_options(threads, max_waiting), surroundings())) {}
+        : sender(new ScriptedRequests(std::move(script))),
+          core(std::make_shared<client::AsyncCore>(async_options(threads, max_waiting), dependencies())) {}
     ~ScriptedAsync() { core->stop(); }
 
     std::future<int> call(std::string_view method) {
@@ -28,7 +28,7 @@ struct ScriptedAsync {
         core->start("f", detail::ArgumentsOf<>(), std::make_unique<detail::AsyncSlotOf<int>>(std::move(then)), {});
     }
 
-    ScriptedTransport* transport;  // owned by the core
+    ScriptedRequests* sender;  // owned by the core
     std::shared_ptr<client::AsyncCore> core;
 
 private:
@@ -39,8 +39,8 @@ private:
         options.max_waiting = max_waiting;
         return options;
     }
-    client::Surroundings surroundings() {
-        return {std::unique_ptr<client::Transport>(transport), std::make_unique<NoPorts>(), &real_clock(), {}};
+    client::Dependencies dependencies() {
+        return {std::unique_ptr<client::RequestSender>(sender), std::make_unique<NoPorts>(), &real_clock(), {}};
     }
 };
 
@@ -64,7 +64,7 @@ TEST_CASE("A future holds the result", "[client]") {
 }
 
 TEST_CASE("A future holds the error", "[client]") {
-    ScriptedAsync client({refuses(-32000)});
+    ScriptedAsync client({rejects(-32000)});
     CHECK_THROWS_AS(client.call("f").get(), FunctionFailed);
 }
 
@@ -146,7 +146,7 @@ TEST_CASE("The end cancels what waits, once what is in flight has ended", "[clie
     auto waiting = client.call("f");
     REQUIRE(gate.arrived.wait());
     std::jthread ender([&] { client.core->stop(); });
-    REQUIRE(client.transport->ended.wait());
+    REQUIRE(client.sender->ended.wait());
     gate.release.set();
     CHECK_THROWS_AS(waiting.get(), Cancelled);
     CHECK_THROWS_AS(running.get(), RpcError);
@@ -162,9 +162,9 @@ TEST_CASE("The end cuts a pause between two tries short", "[client]") {
     AsyncOptions options;
     options.client = options_for_tests();
     options.client.retry = fixed_delay(std::chrono::hours(1), 2);
-    auto* transport = new ScriptedTransport({is_not_there()});
+    auto* sender = new ScriptedRequests({is_not_there()});
     client::AsyncCore core(
-        options, {std::unique_ptr<client::Transport>(transport), std::make_unique<NoPorts>(), &real_clock(), {}});
+        options, {std::unique_ptr<client::RequestSender>(sender), std::make_unique<NoPorts>(), &real_clock(), {}});
     auto slot = std::make_unique<detail::AsyncSlotOf<int>>();
     auto result = slot->future();
     CallOptions patient;

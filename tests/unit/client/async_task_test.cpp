@@ -64,7 +64,7 @@ struct TaskClient {
         options.client = options_for_tests();
         options.threads = 1;
         core = std::make_shared<client::AsyncCore>(
-            options, client::Surroundings{std::make_unique<ScriptedTransport>(std::vector{std::move(reply)}),
+            options, client::Dependencies{std::make_unique<ScriptedRequests>(std::vector{std::move(reply)}),
                                           std::make_unique<NoPorts>(),
                                           &real_clock(),
                                           {}});

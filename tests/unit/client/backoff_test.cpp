@@ -11,10 +11,10 @@ using std::chrono::milliseconds;
 
 namespace {
 
-const TransportFailure kRefused("refused", false);
+const TransportFailure kRejected("rejected", false);
 
 std::optional<milliseconds> after(const RetryStrategy& strategy, int number) {
-    return strategy(FailedTry{number, kRefused});
+    return strategy(FailedTry{number, kRejected});
 }
 
 Backoff with_random(double value) {
@@ -76,7 +76,7 @@ TEST_CASE("Thousands of tries overflow nothing", "[client]") {
     CHECK(after(exponential_backoff(backoff), 100'000) == milliseconds(1000));
 }
 
-TEST_CASE("Delays below zero and a factor below one are refused", "[client]") {
+TEST_CASE("Delays below zero and a factor below one are rejected", "[client]") {
     Backoff backoff;
     backoff.initial = milliseconds(-1);
     CHECK_THROWS_AS(exponential_backoff(backoff), std::invalid_argument);
@@ -116,7 +116,7 @@ TEST_CASE("A budget saves no more than its bound", "[client]") {
     CHECK_FALSE(budget.spend());
 }
 
-TEST_CASE("A negative budget is refused", "[client]") {
+TEST_CASE("A negative budget is rejected", "[client]") {
     CHECK_THROWS_AS(client::Budget({-1, 2}), std::invalid_argument);
     CHECK_THROWS_AS(client::Budget({1, -2}), std::invalid_argument);
 }

@@ -24,7 +24,7 @@ http::ClientResponse answer_batch(const http::ClientRequest& request) {
 class SharingPorts final : public NoPorts {
 public:
     std::string session() const override { return lost ? "" : "s-shared"; }
-    void session_refused(const std::string&) const override { lost = true; }
+    void session_rejected(const std::string&) const override { lost = true; }
     mutable bool lost = false;
 };
 
@@ -92,10 +92,10 @@ TEST_CASE("A batch whose session the server does not know is sent again without"
 }
 
 TEST_CASE("A call about another session does not end the own one", "[client]") {
-    const auto refuses = [](const http::ClientRequest& request) {
+    const auto rejects = [](const http::ClientRequest& request) {
         return answer(200, error_for(json_of(request), -32005, {{"kind", "session"}}).dump());
     };
-    ScriptedClient client({refuses}, options_for_tests(), std::make_unique<SharingPorts>());
+    ScriptedClient client({rejects}, options_for_tests(), std::make_unique<SharingPorts>());
     CHECK_THROWS_AS(client.call("session.close", named("session", "s-other")), UnknownOrExpired);
     CHECK(client.tries() == 1);
     CHECK_FALSE(client.core.ports().session().empty());
@@ -185,7 +185,7 @@ TEST_CASE("The client's idempotency key does not go with a batch", "[client]") {
     TestBatch batch({breaks(), answer_batch}, options);
     batch.add("a");
     CHECK_THROWS_AS(batch.state.send(), TransportFailure);
-    CHECK_FALSE(batch.client.transport->requests().at(0).headers.find("Idempotency-Key").has_value());
+    CHECK_FALSE(batch.client.sender->requests().at(0).headers.find("Idempotency-Key").has_value());
 }
 
 TEST_CASE("A batch that may run twice is repeated as a whole", "[client]") {

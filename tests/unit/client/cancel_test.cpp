@@ -53,24 +53,24 @@ TEST_CASE("A stop before the call sends nothing", "[client]") {
 }
 
 TEST_CASE("A stop before a batch is sent sends nothing", "[client]") {
-    const auto transport = new ScriptedTransport({gives(1)});
+    const auto sender = new ScriptedRequests({gives(1)});
     const auto core = std::make_shared<Core>(
         options_for_tests(),
-        client::Surroundings{
-            std::unique_ptr<client::Transport>(transport), std::make_unique<NoPorts>(), &real_clock(), {}, {}});
+        client::Dependencies{
+            std::unique_ptr<client::RequestSender>(sender), std::make_unique<NoPorts>(), &real_clock(), {}, {}});
     std::stop_source stop;
     client::BatchState batch(core, with_stop(stop));
     batch.append("f", detail::ArgumentsOf<>(), {});
     stop.request_stop();
     CHECK_THROWS_AS(batch.send(), Cancelled);
-    CHECK(transport->requests().empty());
+    CHECK(sender->requests().empty());
 }
 
-TEST_CASE("The transport gets the stop of the call", "[client]") {
+TEST_CASE("The sender gets the stop of the call", "[client]") {
     ScriptedClient client({gives(1)});
     const std::stop_source stop;
     client.call_with(with_stop(stop), "f");
-    CHECK(client.transport->requests().at(0).stop == stop.get_token());
+    CHECK(client.sender->requests().at(0).stop == stop.get_token());
 }
 
 TEST_CASE("A request that was cancelled is not repeated, and says whether it may have run", "[client]") {
@@ -103,10 +103,10 @@ TEST_CASE("A stop ends the pause before the next try", "[client]") {
         tried.set();
         throw http::TransportError(Failure::connect, false, "nobody is there");
     };
-    const auto transport = new ScriptedTransport({breaks_and_tells});
+    const auto sender = new ScriptedRequests({breaks_and_tells});
     Core core(options,
-              client::Surroundings{
-                  std::unique_ptr<client::Transport>(transport), std::make_unique<NoPorts>(), &real_clock(), {}, {}});
+              client::Dependencies{
+                  std::unique_ptr<client::RequestSender>(sender), std::make_unique<NoPorts>(), &real_clock(), {}, {}});
     std::stop_source stop;
     CallOptions call = with_stop(stop);
     call.timeout = std::chrono::hours(10);
@@ -117,5 +117,5 @@ TEST_CASE("A stop ends the pause before the next try", "[client]") {
     stop.request_stop();
     REQUIRE(ended.wait_for(std::chrono::seconds(30)) == std::future_status::ready);
     CHECK_FALSE(ended.get());
-    CHECK(transport->requests().size() == 1);
+    CHECK(sender->requests().size() == 1);
 }

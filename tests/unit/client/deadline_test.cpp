@@ -6,11 +6,11 @@ using namespace shared_tensor;
 using namespace shared_tensor::test;
 using std::chrono::milliseconds;
 
-TEST_CASE("A timeout is the server's deadline and the transport's", "[client]") {
+TEST_CASE("A timeout is the server's deadline and the sender's", "[client]") {
     ScriptedClient client({gives(1)});
     const auto start = client.clock.now();
     client.call_with(within(milliseconds(1500)), "f");
-    const auto request = client.transport->requests().at(0);
+    const auto request = client.sender->requests().at(0);
     CHECK(request.headers.find("Request-Timeout") == "1500");
     CHECK(request.deadline == start + milliseconds(1500));
 }
@@ -21,7 +21,7 @@ TEST_CASE("Without a timeout the server's own deadline holds, and the client's l
     ScriptedClient client({gives(1)}, options);
     const auto start = client.clock.now();
     client.call("f");
-    const auto request = client.transport->requests().at(0);
+    const auto request = client.sender->requests().at(0);
     CHECK_FALSE(request.headers.find("Request-Timeout").has_value());
     CHECK(request.deadline == start + milliseconds(70'000));
 }
@@ -30,7 +30,7 @@ TEST_CASE("A later try gets what is left of the time", "[client]") {
     ScriptedClient client({is_not_there(), gives(1)});
     const auto start = client.clock.now();
     client.call_with(within(milliseconds(100)), "f");
-    const auto request = client.transport->requests().at(1);
+    const auto request = client.sender->requests().at(1);
     CHECK(request.headers.find("Request-Timeout") == "90");
     CHECK(request.deadline == start + milliseconds(100));
 }
@@ -42,7 +42,7 @@ TEST_CASE("There is no pause that would end after the deadline: the failure come
     CHECK(client.pauses.size() == 2);
 }
 
-TEST_CASE("A transport that runs out of time is a deadline that has passed", "[client]") {
+TEST_CASE("A sender that runs out of time is a deadline that has passed", "[client]") {
     ScriptedClient client({fails(http::TransportError::Kind::timeout, true)});
     try {
         client.call_with(within(milliseconds(100)), "slow");
@@ -65,7 +65,7 @@ TEST_CASE("A timeout of nothing sends nothing", "[client]") {
 TEST_CASE("A timeout beyond what servers take is cut to a day, and overflows nothing", "[client]") {
     ScriptedClient client({gives(1)});
     client.call_with(within(milliseconds::max()), "f");
-    CHECK(client.transport->requests().at(0).headers.find("Request-Timeout") == "86400000");
+    CHECK(client.sender->requests().at(0).headers.find("Request-Timeout") == "86400000");
 }
 
 TEST_CASE("The request that drops a failed upload has a deadline by the client's clock", "[client]") {
@@ -74,7 +74,7 @@ TEST_CASE("The request that drops a failed upload has a deadline by the client's
     client::UploadFile file{.path = "/tensors/x.raw", .size = text.size()};
     file.parts.push_back({std::as_bytes(std::span(text)), nullptr});
     CHECK_THROWS_AS(client.core.upload(file, {}, {}), RpcError);
-    const auto drop = client.transport->requests().at(1);
+    const auto drop = client.sender->requests().at(1);
     CHECK(drop.method == "DELETE");
     CHECK(drop.deadline == client.clock.now() + milliseconds(2000));
 }

@@ -63,7 +63,7 @@ TEST_CASE("A url that is given is not asked of the environment", "[client]") {
     CHECK(client::completed(options).url == "http://x:1");
 }
 
-TEST_CASE("A client without connections is refused", "[client]") {
+TEST_CASE("A client without connections is rejected", "[client]") {
     ClientOptions options;
     options.connections = 0;
     CHECK_THROWS_AS(client::completed(options), std::invalid_argument);

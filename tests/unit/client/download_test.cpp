@@ -42,8 +42,8 @@ public:
     std::function<std::size_t(int request)> cut = [](int) { return std::size_t(-1); };
     std::function<bool(int request)> damage = [](int) { return false; };
     bool ranges = true, digests = true, conditions = true;
-    int status = 0;  ///< of a refusal; 0: none
-    json_rpc::Error refusal = json_rpc::internal_error();
+    int status = 0;  ///< of a rejection; 0: none
+    json_rpc::Error rejection = json_rpc::internal_error();
     int wait_for = 0;  ///< requests at once, from the second on, if there are as many within half a minute
 
     void change() { bytes_ = content(bytes_.size(), static_cast<unsigned>(++version_)); }
@@ -76,14 +76,14 @@ private:
         const std::lock_guard lock(mutex_);
         const int number = ++requests;
         if (before) before(number);
-        if (status != 0) return refuse(status, refusal);
+        if (status != 0) return reject(status, rejection);
         const std::string etag = "\"v" + std::to_string(version_) + "\"";
         if (const auto match = request.headers.find("If-Match"); match && conditions && *match != etag)
-            return refuse(412, json_rpc::invalid_params("If-Match", etag, "another"));
+            return reject(412, json_rpc::invalid_params("If-Match", etag, "another"));
         return answer(request, etag, number);
     }
 
-    http::ClientResponse refuse(int code, const json_rpc::Error& error) {
+    http::ClientResponse reject(int code, const json_rpc::Error& error) {
         http::ClientResponse response;
         response.status = code;
         std::string text;
@@ -96,12 +96,12 @@ private:
     http::ClientResponse answer(const http::ClientRequest& request, const std::string& etag, int number) {
         http::ClientResponse response;
         response.headers.add("ETag", etag);
-        const auto wish = http::parse_range(ranges ? request.headers.find("Range") : std::nullopt, bytes_.size());
-        if (wish.kind == http::RangeWish::Kind::not_there)
-            return refuse(416, json_rpc::invalid_params("Range", "", ""));
-        const bool is_part = wish.kind == http::RangeWish::Kind::part;
+        const auto requested = http::parse_range(ranges ? request.headers.find("Range") : std::nullopt, bytes_.size());
+        if (requested.kind == http::RangeRequest::Kind::not_there)
+            return reject(416, json_rpc::invalid_params("Range", "", ""));
+        const bool is_part = requested.kind == http::RangeRequest::Kind::part;
         response.status = is_part ? 206 : 200;
-        const http::ByteRange range = is_part ? wish.part : http::ByteRange{0, bytes_.size()};
+        const http::ByteRange range = is_part ? requested.part : http::ByteRange{0, bytes_.size()};
         if (is_part) response.headers.add("Content-Range", http::content_range(range, bytes_.size()));
         std::vector<std::byte> body(bytes_.begin() + static_cast<std::ptrdiff_t>(range.first),
                                     bytes_.begin() + static_cast<std::ptrdiff_t>(range.first + range.count));
@@ -292,27 +292,27 @@ TEST_CASE("A file that changes each time that its connection breaks has expired"
 TEST_CASE("What the server answers is thrown as its error", "[client][download]") {
     FileServer server(2 * kFirst);
     server.status = 404;
-    server.refusal = json_rpc::unknown_or_expired("tensor", "e");
+    server.rejection = json_rpc::unknown_or_expired("tensor", "e");
     CHECK_THROWS_AS(download(server.port(), "/f", {}), UnknownOrExpired);
     server.status = 406;
-    server.refusal = json_rpc::invalid_params("form", "another", "this");
+    server.rejection = json_rpc::invalid_params("form", "another", "this");
     CHECK_THROWS_AS(download(server.port(), "/f", {}), InvalidParams);
     CHECK(server.requests == 2);
     server.status = 0;
     server.before = [&](int request) { server.status = request >= 4 ? 404 : 0; };  // gone in the middle
-    server.refusal = json_rpc::unknown_or_expired("tensor", "e");
+    server.rejection = json_rpc::unknown_or_expired("tensor", "e");
     CHECK_THROWS_AS(download(server.port(), "/f", {1, kFirst / 2}), UnknownOrExpired);
 }
 
 TEST_CASE("A server that is busy is asked again", "[client][download]") {
     FileServer server(2 * kFirst);
-    server.refusal = json_rpc::busy(std::chrono::milliseconds(1));
+    server.rejection = json_rpc::busy(std::chrono::milliseconds(1));
     server.before = [&](int request) { server.status = request == 1 || request == 3 ? 503 : 0; };
     CHECK(is_whole(download(server.port(), "/f", {1, kFirst}), server));
     CHECK(server.requests == 4);
 }
 
-TEST_CASE("An answer that is not what was asked for is refused", "[client][download]") {
+TEST_CASE("An answer that is not what was asked for is rejected", "[client][download]") {
     BufferPool pool;
     const auto answering = [&](int status, const char* range) {
         return client::TransferPort{[&pool, status, range](const http::ClientRequest&) {

@@ -56,7 +56,7 @@ TEST_CASE("A receipt counts tries, and their pauses are part of its time", "[cli
 }
 
 TEST_CASE("A receipt is filled when the call fails, and nothing of an earlier call stays", "[client]") {
-    ScriptedClient client({refuses(-32000)});
+    ScriptedClient client({rejects(-32000)});
     Receipt receipt;
     receipt.request_id = "of before";
     receipt.tries = 9;

@@ -62,7 +62,7 @@ TEST_CASE("A JSON argument with a key that starts with a dollar travels as a lit
 TEST_CASE("A request is JSON-RPC 2.0 as application/json to /jsonrpc", "[client]") {
     ScriptedClient client({gives(1)});
     client.call("f");
-    const auto request = client.transport->requests().at(0);
+    const auto request = client.sender->requests().at(0);
     CHECK(client.sent().at("jsonrpc") == "2.0");
     CHECK(client.sent().at("id").is_number_unsigned());
     CHECK(request.method == "POST");
@@ -75,7 +75,7 @@ TEST_CASE("Every request says how its answer may come", "[client]") {
     options.accept = "body, data";
     ScriptedClient client({gives(1)}, options);
     client.call("f");
-    const auto request = client.transport->requests().at(0);
+    const auto request = client.sender->requests().at(0);
     CHECK(request.headers.find("Accept") == "application/vnd.shared-tensor, application/json");
     CHECK(request.headers.find("Shared-Tensor-Accept") == "body, data");
 }
@@ -86,7 +86,7 @@ TEST_CASE("A token goes along with every request", "[client]") {
     ScriptedClient client({gives(1), gives(1)}, options);
     client.call("f");
     client.call("g");
-    for (const auto& request : client.transport->requests())
+    for (const auto& request : client.sender->requests())
         CHECK(request.headers.find("Authorization") == "Bearer sesame-0123456789");
 }
 
@@ -95,14 +95,14 @@ TEST_CASE("A session goes along as a header", "[client]") {
     CallOptions options;
     options.session = "s-1";
     client.call_with(options, "f");
-    CHECK(client.transport->requests().at(0).headers.find("Shared-Tensor-Session") == "s-1");
+    CHECK(client.sender->requests().at(0).headers.find("Shared-Tensor-Session") == "s-1");
 }
 
 TEST_CASE("A plain call has neither token, key, session nor timeout", "[client]") {
     ScriptedClient client({gives(1)});
     client.call("f");
     for (const char* name : {"Authorization", "Idempotency-Key", "Shared-Tensor-Session", "Request-Timeout"}) {
-        CHECK_FALSE(client.transport->requests().at(0).headers.find(name).has_value());
+        CHECK_FALSE(client.sender->requests().at(0).headers.find(name).has_value());
     }
 }
 

@@ -20,7 +20,7 @@ CallOptions with_key() {
     return options;
 }
 
-Reply busy(int retry_after_ms) { return refuses(-32001, {{"retry_after_ms", retry_after_ms}}, 503); }
+Reply busy(int retry_after_ms) { return rejects(-32001, {{"retry_after_ms", retry_after_ms}}, 503); }
 
 }  // namespace
 
@@ -45,7 +45,7 @@ TEST_CASE("It is repeated when the caller says that it may run twice", "[client]
 TEST_CASE("It is repeated with the same idempotency key", "[client]") {
     ScriptedClient client({breaks(), gives(7)});
     CHECK(client.call_with<int>(with_key(), "f") == 7);
-    for (const auto& request : client.transport->requests()) {
+    for (const auto& request : client.sender->requests()) {
         CHECK(request.headers.find("Idempotency-Key") == "k1");
     }
 }
@@ -63,13 +63,13 @@ TEST_CASE("A busy server is asked again, not before it said", "[client]") {
 }
 
 TEST_CASE("A server that shuts down has run nothing, so it is asked again", "[client]") {
-    ScriptedClient client({refuses(-32009, nullptr, 503), is_not_there(), gives(7)});
+    ScriptedClient client({rejects(-32009, nullptr, 503), is_not_there(), gives(7)});
     CHECK(client.call<int>("f") == 7);
 }
 
 TEST_CASE("An error of the function, its deadline or the server's memory is not repeated", "[client]") {
     for (const int code : {-32000, -32002, -32003, -32004, -32005, -32007, -32008, -32602, -32603}) {
-        ScriptedClient client({refuses(code), gives(7)});
+        ScriptedClient client({rejects(code), gives(7)});
         INFO(code);
         CHECK_THROWS_AS(client.call_with(idempotent(), "f"), RpcError);
         CHECK(client.tries() == 1);

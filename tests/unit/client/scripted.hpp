@@ -61,7 +61,7 @@ inline Reply gives(Json result) {
         return answer(200, result_for(json_of(request), result).dump());
     };
 }
-inline Reply refuses(int code, Json data = nullptr, int status = 200) {
+inline Reply rejects(int code, Json data = nullptr, int status = 200) {
     return [=](const http::ClientRequest& request) {
         return answer(status, error_for(json_of(request), code, data).dump());
     };
@@ -77,9 +77,9 @@ inline Reply is_not_there() { return fails(http::TransportError::Kind::connect, 
 inline Reply breaks() { return fails(http::TransportError::Kind::broken, true); }
 
 /// Replies in the order of the script; the last one goes on for ever.
-class ScriptedTransport final : public client::Transport {
+class ScriptedRequests final : public client::RequestSender {
 public:
-    explicit ScriptedTransport(std::vector<Reply> script) {
+    explicit ScriptedRequests(std::vector<Reply> script) {
         state_.with([&](State& state) { state.script = {script.begin(), script.end()}; });
     }
 
@@ -142,8 +142,7 @@ inline ClientOptions options_for_tests() {
 struct ScriptedClient {
     explicit ScriptedClient(std::vector<Reply> script, ClientOptions options = options_for_tests(),
                             std::unique_ptr<client::TensorPorts> ports = std::make_unique<NoPorts>())
-        : transport(new ScriptedTransport(std::move(script))),
-          core(std::move(options), surroundings(std::move(ports))) {}
+        : sender(new ScriptedRequests(std::move(script))), core(std::move(options), dependencies(std::move(ports))) {}
 
     template <class R = Json, class... Args>
     R call(std::string_view method, const Args&... args) {
@@ -155,17 +154,17 @@ struct ScriptedClient {
         core.call(method, detail::ArgumentsOf<Args...>(args...), result, options);
         return result.take();
     }
-    Json sent(std::size_t index = 0) const { return json_of(transport->requests().at(index)); }
-    std::size_t tries() const { return transport->requests().size(); }
+    Json sent(std::size_t index = 0) const { return json_of(sender->requests().at(index)); }
+    std::size_t tries() const { return sender->requests().size(); }
 
     ManualClock clock;
     std::vector<std::chrono::milliseconds> pauses;
-    ScriptedTransport* transport;  // owned by the core
+    ScriptedRequests* sender;  // owned by the core
     Core core;
 
 private:
-    client::Surroundings surroundings(std::unique_ptr<client::TensorPorts> ports) {
-        return {std::unique_ptr<client::Transport>(transport), std::move(ports), &clock, [this](SteadyTime time) {
+    client::Dependencies dependencies(std::unique_ptr<client::TensorPorts> ports) {
+        return {std::unique_ptr<client::RequestSender>(sender), std::move(ports), &clock, [this](SteadyTime time) {
                     const auto pause = time - clock.now();
                     pauses.push_back(std::chrono::duration_cast<std::chrono::milliseconds>(pause));
                     clock.advance(pause);

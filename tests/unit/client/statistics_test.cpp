@@ -15,8 +15,8 @@ TEST_CASE("A call with all its tries is one request", "[client]") {
     CHECK(statistics.failures == 0);
 }
 
-TEST_CASE("Errors of the server and of transport are failures", "[client]") {
-    ScriptedClient client({refuses(-32000), breaks()});
+TEST_CASE("Errors of the server and of sender are failures", "[client]") {
+    ScriptedClient client({rejects(-32000), breaks()});
     CHECK_THROWS(client.call("f"));
     CHECK_THROWS(client.call("f"));
     CHECK(client.core.statistics().failures == 2);
@@ -30,7 +30,7 @@ TEST_CASE("Latency holds the pauses between the tries", "[client]") {
     CHECK(latency.max == milliseconds(20));
 }
 
-TEST_CASE("Bytes and connections are those of the transport", "[client]") {
+TEST_CASE("Bytes and connections are those of the sender", "[client]") {
     ScriptedClient client({gives(1)});
     const auto statistics = client.core.statistics();
     CHECK(statistics.connections_opened == 1);

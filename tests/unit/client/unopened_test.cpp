@@ -15,7 +15,7 @@ namespace {
 class NothingOpens final : public codec::TensorPort {
 public:
     codec::TensorPointer import(const codec::Json& descriptor) override {
-        if (descriptor.contains("cuda_ipc")) throw client::NotOpened{descriptor["lease"], "the driver refuses"};
+        if (descriptor.contains("cuda_ipc")) throw client::NotOpened{descriptor["lease"], "the driver rejects"};
         return std::make_shared<FakeTensor>("copy");
     }
     codec::TensorPointer wrap(const TensorRef&) override { throw std::logic_error("a tensor was wrapped"); }
@@ -34,7 +34,7 @@ public:
                                                 const std::string&) const override {
         return std::make_unique<NothingOpens>();
     }
-    void give_up(const std::vector<std::string>& leases) const override {
+    void abandon(const std::vector<std::string>& leases) const override {
         given_up_->insert(given_up_->end(), leases.begin(), leases.end());
     }
     TensorRef make_tensor(std::span<const std::int64_t>, DType) const override {
@@ -61,11 +61,11 @@ struct NameOf final : detail::ResultSlot {
 };
 
 struct Called {
-    explicit Called(std::vector<Reply> script) : transport(new ScriptedTransport(std::move(script))) {
+    explicit Called(std::vector<Reply> script) : sender(new ScriptedRequests(std::move(script))) {
         core = std::make_shared<Core>(
             options_for_tests(),
-            client::Surroundings{
-                std::unique_ptr<client::Transport>(transport), std::make_unique<Ports>(given_up), &real_clock(), {}});
+            client::Dependencies{
+                std::unique_ptr<client::RequestSender>(sender), std::make_unique<Ports>(given_up), &real_clock(), {}});
     }
     std::string name(const CallOptions& options = {}) const {
         NameOf slot;
@@ -74,7 +74,7 @@ struct Called {
     }
 
     std::vector<std::string> given_up;
-    ScriptedTransport* transport;  // owned by the core
+    ScriptedRequests* sender;  // owned by the core
     std::shared_ptr<Core> core;
 };
 
@@ -85,7 +85,7 @@ const Reply kCopy = gives({{"$tensor", {{"body", {{"offset", 0}, {"size", 4}}}}}
 TEST_CASE("A result that cannot be opened is asked for by its lease, and the lease given up", "[client]") {
     const Called called({by_device, kCopy});
     CHECK(called.name() == "copy");
-    const auto requests = called.transport->requests();
+    const auto requests = called.sender->requests();
     REQUIRE(requests.size() == 2);
     CHECK(json_of(requests[1])["method"] == "lease.get");
     CHECK(json_of(requests[1])["params"]["lease"] == "l-1");
@@ -96,12 +96,12 @@ TEST_CASE("A result that cannot be opened is asked for by its lease, and the lea
 TEST_CASE("A server that sends what cannot be opened again and again is asked once", "[client]") {
     const Called called({by_device});
     CHECK_THROWS_AS(called.name(), ResultMismatch);
-    CHECK(called.transport->requests().size() == 2);
+    CHECK(called.sender->requests().size() == 2);
 }
 
 TEST_CASE("A result that cannot be had in another way does not look as if nothing had run", "[client]") {
-    CHECK_THROWS_AS(Called({by_device, refuses(-32005)}).name(), TensorExpired);
-    for (const Reply& reply : {is_not_there(), refuses(-32009), refuses(-32001)}) {
+    CHECK_THROWS_AS(Called({by_device, rejects(-32005)}).name(), TensorExpired);
+    for (const Reply& reply : {is_not_there(), rejects(-32009), rejects(-32001)}) {
         try {
             (void)Called({by_device, reply}).name();
             FAIL("a tensor came");
@@ -116,8 +116,8 @@ TEST_CASE("What a call requires holds for the second way too", "[client]") {
     CallOptions options;
     options.require = "cuda_ipc";
     CHECK_THROWS_AS(one.name(options), TransportNotPossible);
-    CHECK(one.transport->requests().size() == 1);
+    CHECK(one.sender->requests().size() == 1);
     options.require = "cuda_ipc, body";
     CHECK(two.name(options) == "copy");
-    CHECK(two.transport->requests()[1].headers.find("Shared-Tensor-Require") == "body");
+    CHECK(two.sender->requests()[1].headers.find("Shared-Tensor-Require") == "body");
 }

@@ -52,7 +52,7 @@ public:
         descriptor.remove_suffix(kEnd.size());
         return std::make_unique<OneLeased>(*record_, std::string(descriptor));
     }
-    void give_up(const std::vector<std::string>& leases) const override {
+    void abandon(const std::vector<std::string>& leases) const override {
         record_->given_up.insert(record_->given_up.end(), leases.begin(), leases.end());
     }
     TensorRef make_tensor(std::span<const std::int64_t>, DType) const override {

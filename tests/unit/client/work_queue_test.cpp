@@ -14,7 +14,7 @@ class TestJob final : public Job {
 public:
     explicit TestJob(std::function<void()> work) : work_(std::move(work)) {}
     void run() override { work_(); }
-    void give_up(std::exception_ptr) override {}
+    void abandon(std::exception_ptr) override {}
 
 private:
     std::function<void()> work_;

@@ -52,7 +52,7 @@ TEST_CASE("a frame without tensors splits", "[codec][frame]") {
     CHECK(frame->tensors.empty());
 }
 
-TEST_CASE("a frame that is cut, too short for its prefix, or out of step is refused", "[codec][frame]") {
+TEST_CASE("a frame that is cut, too short for its prefix, or out of step is rejected", "[codec][frame]") {
     const struct {
         const char* what;
         std::string bytes;

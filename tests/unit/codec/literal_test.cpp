@@ -13,7 +13,7 @@ using namespace shared_tensor::test;
 TEST_CASE("objects with a key that starts with $ are wrapped, others are not", "[codec][literal]") {
     const struct {
         const char* value;
-        const char* wire;
+        const char* stream;
     } table[] = {
         {R"({"a": 1})", R"({"a": 1})"},
         {R"({"a$": 1})", R"({"a$": 1})"},
@@ -33,9 +33,9 @@ TEST_CASE("objects with a key that starts with $ are wrapped, others are not", "
     };
     for (const auto& row : table) {
         INFO(row.value);
-        const Json value = Json::parse(row.value), wire = Json::parse(row.wire);
-        CHECK(write<Json>(value) == wire);
-        CHECK(read<Json>(wire) == value);
+        const Json value = Json::parse(row.value), stream = Json::parse(row.stream);
+        CHECK(write<Json>(value) == stream);
+        CHECK(read<Json>(stream) == value);
     }
 }
 
@@ -67,18 +67,18 @@ TEST_CASE("a member whose value was begun before the object was wrapped keeps it
 }
 
 TEST_CASE("a tensor inside a wrapped object is still a tensor", "[codec][literal]") {
-    const Json wire = written_by([](ValueWriter root) {
+    const Json stream = written_by([](ValueWriter root) {
         root.object();
         root.member("$weights").tensor(tensor_named("w"));
     });
-    CHECK(wire == Json::parse(R"({"$literal": {"$weights": {"$tensor": {"name": "w"}}}})"));
+    CHECK(stream == Json::parse(R"({"$literal": {"$weights": {"$tensor": {"name": "w"}}}})"));
 }
 
-TEST_CASE("an object with a $ key that means nothing is refused, with the way out", "[codec][literal]") {
+TEST_CASE("an object with a $ key that means nothing is rejected, with the way out", "[codec][literal]") {
     for (const char* text : {R"({"$what": 1})", R"({"$literal": 1})", R"({"$literal": {}, "a": 1})",
                              R"({"$tensor": {}, "a": 1})", R"({"a": 1, "$b": 2})"}) {
         INFO(text);
-        CHECK(refusal<Json>(Json::parse(text)) ==
+        CHECK(rejection<Json>(Json::parse(text)) ==
               "value: expected JSON value without tensors, got object with a key that starts with $ (wrap a plain one: "
               "{\"$literal\": {...}})");
     }
@@ -89,7 +89,7 @@ TEST_CASE("a hundred thousand wrapped objects take no time to speak of", "[codec
     for (int i = 0; i < 100'000; ++i)
         list.push_back({{"$a", i}});
     const auto before = std::chrono::steady_clock::now();
-    const Json wire = write<Json>(list);
-    CHECK(read<Json>(wire) == list);
+    const Json stream = write<Json>(list);
+    CHECK(read<Json>(stream) == list);
     CHECK(std::chrono::steady_clock::now() - before < std::chrono::seconds(10));  // quadratic work took minutes
 }

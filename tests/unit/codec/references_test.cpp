@@ -53,7 +53,7 @@ struct Reading {
         return Codec<T>::read(ValueReader(source, codec::JsonSource::node(json)));
     }
     template <class T>
-    std::string refusal() const {
+    std::string rejection() const {
         try {
             read<T>();
         } catch (const InvalidValue& error) {
@@ -124,13 +124,13 @@ TEST_CASE("objects are found by handle or inside a value, and their uses are not
 
 TEST_CASE("what cannot be had is told with its own error, and with its place", "[codec][refs]") {
     const Reading reading(Json::array({1, Json{{"$ref", "gone"}}}));
-    CHECK(reading.refusal<std::vector<int>>() != "taken");
-    REQUIRE(reading.source.fault());
-    CHECK(reading.source.fault()->code == -32005);
+    CHECK(reading.rejection<std::vector<int>>() != "taken");
+    REQUIRE(reading.source.rejection());
+    CHECK(reading.source.rejection()->code == -32005);
     const Reading handle(Json{{"$object", Json{{"id", "o-2"}}}});
     const ValueReader root(handle.source, codec::JsonSource::node(handle.json));
     CHECK_THROWS_AS(root.handle(), InvalidValue);
-    CHECK(handle.source.fault()->data["kind"] == "object");
+    CHECK(handle.source.rejection()->data["kind"] == "object");
 }
 
 TEST_CASE("without references nothing is named", "[codec][refs]") {

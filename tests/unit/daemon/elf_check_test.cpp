@@ -17,8 +17,8 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-std::string fault_of(const std::string& bytes) {
-    return daemon::elf_fault(
+std::string rejection_of(const std::string& bytes) {
+    return daemon::elf_rejection(
         [&](std::uint64_t offset, std::span<std::byte> to) {
             REQUIRE(offset <= bytes.size());
             REQUIRE(to.size() <= bytes.size() - offset);
@@ -33,10 +33,10 @@ std::string fault_of(const std::string& bytes) {
 TEST_CASE("a library is found whole, or what is damaged is named", "[elf]") {
     for (const test::ElfExample& example : test::elf_examples()) {
         INFO(example.name);
-        const std::string fault = fault_of(example.bytes);
-        CHECK(fault.empty() == example.word.empty());
-        CHECK_THAT(fault, ContainsSubstring(example.word));
-        CHECK(std::count(fault.begin(), fault.end(), '\n') == 0);
+        const std::string rejection = rejection_of(example.bytes);
+        CHECK(rejection.empty() == example.word.empty());
+        CHECK_THAT(rejection, ContainsSubstring(example.word));
+        CHECK(std::count(rejection.begin(), rejection.end(), '\n') == 0);
     }
 }
 
@@ -44,7 +44,7 @@ TEST_CASE("a library that lacks its last bytes, however many, is not whole", "[e
     const std::string whole = test::SmallLibrary().bytes();
     for (std::size_t size = 0; size < whole.size(); ++size) {
         INFO(size);
-        CHECK_FALSE(fault_of(whole.substr(0, size)).empty());
+        CHECK_FALSE(rejection_of(whole.substr(0, size)).empty());
     }
 }
 
@@ -54,17 +54,17 @@ TEST_CASE("the system's own library is whole", "[elf]") {
     const UniqueFd file(::open(library.dli_fname, O_RDONLY | O_CLOEXEC));
     REQUIRE(file);
     daemon::ElfNeeds needs;
-    CHECK(daemon::elf_fault_of_file(file.get(), needs).empty());
+    CHECK(daemon::elf_rejection_of_file(file.get(), needs).empty());
 }
 
 TEST_CASE("a file that cannot be read is no library", "[elf]") {
     daemon::ElfNeeds needs;
-    CHECK_FALSE(daemon::elf_fault_of_file(-1, needs).empty());
+    CHECK_FALSE(daemon::elf_rejection_of_file(-1, needs).empty());
     const std::string whole = test::SmallLibrary().bytes();
     int reads = 0;
     const auto fails_later = [&](std::uint64_t offset, std::span<std::byte> to) {
         std::memcpy(to.data(), whole.data() + offset, to.size());
         return ++reads < 2;
     };
-    CHECK(daemon::elf_fault(fails_later, whole.size()) == "the file cannot be read");
+    CHECK(daemon::elf_rejection(fails_later, whole.size()) == "the file cannot be read");
 }

@@ -65,7 +65,7 @@ TEST_CASE("a request follows a chunked one on the same connection", "[http]") {
 TEST_CASE("a body is 64-byte aligned and may be kept beyond the request", "[http]") {
     Guarded<std::vector<std::shared_ptr<PooledBuffer>>> kept;
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request request, http::ResponseStream&) {
         kept.with([&](auto& all) { all.push_back(std::move(request.body)); });
         return Response::json(200, "");
     };
@@ -109,7 +109,7 @@ TEST_CASE("a body beyond the plan's limit gets 413, one of exactly the limit pas
         CHECK(path != "/smuggled");
 }
 
-TEST_CASE("a client that sends much more than the limit still reads why it was refused", "[http]") {
+TEST_CASE("a client that sends much more than the limit still reads why it was rejected", "[http]") {
     TestServer under_test;
     under_test.handler.plan.max_bytes = 1000;
     under_test.start();
@@ -135,7 +135,7 @@ TEST_CASE("bodies in flight together have a limit, which kept bodies count again
     options.max_bytes_in_flight = 100'000;
     Guarded<std::vector<std::shared_ptr<PooledBuffer>>> kept;
     TestServer under_test(options);
-    under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request request, http::ResponseStream&) {
         kept.with([&](auto& all) { all.push_back(std::move(request.body)); });
         return Response::json(200, "");
     };
@@ -166,7 +166,7 @@ TEST_CASE("the handler decides on the headers alone, before a byte of the body c
     CHECK(client.is_closed());
 }
 
-TEST_CASE("a refusal keeps the connection when the body is there already", "[http]") {
+TEST_CASE("a rejection keeps the connection when the body is there already", "[http]") {
     TestServer under_test;
     under_test.handler.on_admit = [](const http::RequestHead& head) -> std::variant<BodyPlan, Response> {
         if (head.path == "/no") return Response::json(403, "no");
@@ -223,7 +223,7 @@ TEST_CASE("the parts of an answer are written one after another from where they 
     const auto big = std::make_shared<std::string>(pattern(3'000'000));
     const auto small = std::make_shared<std::string>("small");
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream&) {
         Response response;
         response.content_type = "application/octet-stream";
         for (int i = 0; i < 700; ++i)
@@ -245,7 +245,7 @@ TEST_CASE("the parts of an answer are written one after another from where they 
 TEST_CASE("more parts than one system call takes are all written", "[http]") {
     const std::string byte = "x";
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream&) {
         Response response;
         response.parts.assign(5000, {std::as_bytes(std::span(byte)), nullptr});
         return response;

@@ -16,7 +16,7 @@ using http::TransportError;
 /// A client of a server that answers every request with `text`.
 struct Answering {
     explicit Answering(std::string text, int status = 200) {
-        server.handler.on_handle = [text = std::move(text), status](http::Request, http::Exchange&) {
+        server.handler.on_handle = [text = std::move(text), status](http::Request, http::ResponseStream&) {
             http::Response response = http::Response::json(status, text);
             return response;
         };
@@ -66,7 +66,7 @@ TEST_CASE("the body of an answer goes to the memory that was named", "[http]") {
     }
 }
 
-TEST_CASE("a refusal leaves the memory alone", "[http]") {
+TEST_CASE("a rejection leaves the memory alone", "[http]") {
     Answering answering("no", 404);
     std::vector<std::byte> memory(2);
     http::BodyPlace place{memory};
@@ -76,7 +76,7 @@ TEST_CASE("a refusal leaves the memory alone", "[http]") {
     CHECK(place.filled == 0);
 }
 
-TEST_CASE("an answer of another length is refused before it is read", "[http]") {
+TEST_CASE("an answer of another length is rejected before it is read", "[http]") {
     for (const std::size_t size : {5UL, 7UL}) {
         Answering answering(digits(size));
         std::vector<std::byte> memory(6);

@@ -5,14 +5,14 @@
 #include "http/text.hpp"
 
 using namespace shared_tensor;
-using http::RangeWish;
-using Kind = http::RangeWish::Kind;
+using http::RangeRequest;
+using Kind = http::RangeRequest::Kind;
 
 namespace {
 
 /// "whole", "none" or "first+count"
-std::string wish(std::string_view field, std::uint64_t size) {
-    const RangeWish got = http::parse_range(field, size);
+std::string requested(std::string_view field, std::uint64_t size) {
+    const RangeRequest got = http::parse_range(field, size);
     if (got.kind == Kind::whole) return "whole";
     if (got.kind == Kind::not_there) return "none";
     return std::to_string(got.part.first) + "+" + std::to_string(got.part.count);
@@ -28,25 +28,25 @@ std::string text_of(const std::vector<http::BodyPart>& parts) {
 }  // namespace
 
 TEST_CASE("one range is read as RFC 9110 says", "[http][range]") {
-    CHECK(wish("bytes=0-9", 100) == "0+10");
-    CHECK(wish("bytes=90-", 100) == "90+10");
-    CHECK(wish("bytes=90-1000", 100) == "90+10");
-    CHECK(wish("bytes=99-99", 100) == "99+1");
-    CHECK(wish("bytes=-5", 100) == "95+5");
-    CHECK(wish("bytes=-500", 100) == "0+100");
-    CHECK(wish("BYTES= 0-9", 100) == "0+10");
-    CHECK(wish("bytes=0-18446744073709551615", 100) == "0+100");
+    CHECK(requested("bytes=0-9", 100) == "0+10");
+    CHECK(requested("bytes=90-", 100) == "90+10");
+    CHECK(requested("bytes=90-1000", 100) == "90+10");
+    CHECK(requested("bytes=99-99", 100) == "99+1");
+    CHECK(requested("bytes=-5", 100) == "95+5");
+    CHECK(requested("bytes=-500", 100) == "0+100");
+    CHECK(requested("BYTES= 0-9", 100) == "0+10");
+    CHECK(requested("bytes=0-18446744073709551615", 100) == "0+100");
 }
 
 TEST_CASE("a range that is not there is told apart from what is no range", "[http][range]") {
-    CHECK(wish("bytes=100-", 100) == "none");
-    CHECK(wish("bytes=-0", 100) == "none");
-    CHECK(wish("bytes=0-", 0) == "none");
-    CHECK(wish("bytes=-1", 0) == "none");
+    CHECK(requested("bytes=100-", 100) == "none");
+    CHECK(requested("bytes=-0", 100) == "none");
+    CHECK(requested("bytes=0-", 0) == "none");
+    CHECK(requested("bytes=-1", 0) == "none");
     for (const char* field : {"", "bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=5-4", "bytes=0-9,20-29", "rows=0-9",
                               "bytes=+1-2", "bytes=18446744073709551616-", "bytes 0-9"}) {
         CAPTURE(field);
-        CHECK(wish(field, 100) == "whole");
+        CHECK(requested(field, 100) == "whole");
     }
     CHECK(http::parse_range(std::nullopt, 100).kind == Kind::whole);
 }

@@ -113,7 +113,7 @@ TEST_CASE("a stop before a request sends nothing and connects to nobody", "[http
 TEST_CASE("a stop ends the wait for a place, and leaves the request that has it", "[http]") {
     Event entered, release;
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream&) {
         entered.set();
         release.wait();
         return http::Response::json(200, "done");

@@ -12,9 +12,9 @@ using http::Response;
 TEST_CASE("a handler that waits hears when its client goes away", "[http]") {
     Event entered, gone;
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream& response_stream) {
         const std::size_t before = gone.count();
-        exchange.on_client_gone([&] { gone.set(); });
+        response_stream.on_client_gone([&] { gone.set(); });
         entered.set();
         gone.wait(before + 1);
         return Response::json(200, "");
@@ -35,10 +35,10 @@ TEST_CASE("a handler that waits hears when its client goes away", "[http]") {
 TEST_CASE("a client that is gone before the handler asks is reported all the same", "[http]") {
     Event entered, closed, gone;
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream& response_stream) {
         entered.set();
         closed.wait();
-        exchange.on_client_gone([&] { gone.set(); });
+        response_stream.on_client_gone([&] { gone.set(); });
         gone.wait();
         return Response::json(200, "");
     };
@@ -55,8 +55,8 @@ TEST_CASE("more bytes of the client do not count as going away", "[http]") {
     Event entered, release;
     std::atomic<bool> gone{false};
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
-        exchange.on_client_gone([&] { gone = true; });
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream& response_stream) {
+        response_stream.on_client_gone([&] { gone = true; });
         entered.set();
         release.wait(entered.count());
         return Response::json(200, "");
@@ -73,7 +73,7 @@ TEST_CASE("more bytes of the client do not count as going away", "[http]") {
     CHECK_FALSE(gone);
 }
 
-http::Connection some_connection() { return http::Connection(1, std::make_unique<http::Wire>(UniqueFd()), {}); }
+http::Connection some_connection() { return http::Connection(1, std::make_unique<http::Stream>(UniqueFd()), {}); }
 
 TEST_CASE("nobody is told after the watch ended", "[http]") {
     http::Connection connection = some_connection();
@@ -106,8 +106,8 @@ TEST_CASE("the end of a watch waits for the callback that runs", "[http]") {
 TEST_CASE("clients that come and go while their requests run are told of or not, but never late", "[http]") {
     std::atomic<int> told{0};
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
-        exchange.on_client_gone([&told] { ++told; });
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream& response_stream) {
+        response_stream.on_client_gone([&told] { ++told; });
         return Response::json(200, "");
     };
     under_test.start();
@@ -124,12 +124,12 @@ TEST_CASE("the callback of one request is not called for the next one on the con
     Event second_entered, second_gone;
     std::atomic<int> first_gone{0};
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request request, http::Exchange& exchange) {
+    under_test.handler.on_handle = [&](http::Request request, http::ResponseStream& response_stream) {
         if (request.head.path == "/first") {
-            exchange.on_client_gone([&] { ++first_gone; });
+            response_stream.on_client_gone([&] { ++first_gone; });
             return Response::json(200, "");
         }
-        exchange.on_client_gone([&] { second_gone.set(); });
+        response_stream.on_client_gone([&] { second_gone.set(); });
         second_entered.set();
         second_gone.wait();
         return Response::json(200, "");

@@ -90,7 +90,7 @@ TEST_CASE("client and server understand each other over TCP and a Unix socket", 
     http::ServerOptions options;
     options.unix_socket = path;
     TestServer under_test(options);
-    under_test.handler.on_handle = [](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [](http::Request request, http::ResponseStream&) {
         auto response = http::Response::json(200, std::string(request.text()));
         response.headers.add("X-Path", request.head.path + "?" + request.head.query);
         response.headers.add("X-Type", std::string(request.head.headers.find("Content-Type").value_or("none")));
@@ -180,7 +180,7 @@ TEST_CASE("who finds no free connection in time is told that nothing was sent", 
     connection.close();
 }
 
-TEST_CASE("a refused connection is an error that names the address, and nothing was sent", "[http]") {
+TEST_CASE("a rejected connection is an error that names the address, and nothing was sent", "[http]") {
     int port = 0;
     { port = RawServer().port(); }
     http::Client client(options_for(port));
@@ -353,7 +353,7 @@ TEST_CASE("answers of every framing are understood", "[http]") {
     }
 }
 
-TEST_CASE("a server that refuses a large body early is heard", "[http]") {
+TEST_CASE("a server that rejects a large body early is heard", "[http]") {
     TestServer under_test;
     under_test.handler.plan.max_bytes = 1000;
     under_test.start();
@@ -365,7 +365,7 @@ TEST_CASE("a server that refuses a large body early is heard", "[http]") {
     CHECK(client.send(text_request("fits")).text() == "fits");
 }
 
-TEST_CASE("a request that could be split is refused before it is sent", "[http]") {
+TEST_CASE("a request that could be split is rejected before it is sent", "[http]") {
     TestServer under_test;
     under_test.start();
     http::Client client(options_for(under_test.port()));

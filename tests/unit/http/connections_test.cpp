@@ -93,7 +93,7 @@ TEST_CASE("connections beyond the cap get 503 and the others are served on", "[h
         CHECK(answer.body.starts_with("fault: "));
         CHECK(outside.is_closed());
     }
-    CHECK(under_test.server.stats().refused == 5);
+    CHECK(under_test.server.stats().rejected == 5);
     inside[0].send(post("/", "still in"));
     CHECK(inside[0].read_answer().body == "still in");
     inside.erase(inside.begin());
@@ -124,7 +124,7 @@ TEST_CASE("an idle kept-alive connection holds no thread", "[http]") {
 TEST_CASE("as many requests as there are connections wait at once, and others are answered meanwhile", "[http]") {
     Event release;
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request request, http::ResponseStream&) {
         if (request.head.path == "/wait") release.wait();
         return Response::json(200, "done");
     };
@@ -147,9 +147,9 @@ TEST_CASE("none of 64 busy connections waits for a request of another one that l
     INFO(says_that_it_waits);
     Event entered, release;
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request request, http::Exchange& exchange) {
+    under_test.handler.on_handle = [&](http::Request request, http::ResponseStream& response_stream) {
         if (request.head.path == "/long") {
-            if (says_that_it_waits) exchange.about_to_wait();
+            if (says_that_it_waits) response_stream.about_to_wait();
             entered.set();
             release.wait();
         }
@@ -205,7 +205,7 @@ TEST_CASE("a storm of connections and resets leaves no descriptor behind", "[htt
 TEST_CASE("drain takes nobody in, closes idle connections and says goodbye with the current answer", "[http]") {
     Event entered, release;
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream&) {
         entered.set();
         release.wait();
         return Response::json(200, "finished");
@@ -231,8 +231,8 @@ TEST_CASE("drain takes nobody in, closes idle connections and says goodbye with 
 TEST_CASE("stop waits for requests in flight, but no longer than its grace", "[http]") {
     Event entered, gone;
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
-        exchange.on_client_gone([&] { gone.set(); });
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream& response_stream) {
+        response_stream.on_client_gone([&] { gone.set(); });
         entered.set();
         gone.wait();  // a handler that only ends when its connection is cut
         return Response::json(200, "too late");
@@ -276,7 +276,7 @@ TEST_CASE("the counts of a server add up", "[http]") {
     REQUIRE(eventually([&] { return under_test.server.stats().parked == 1; }));
     const auto stats = under_test.server.stats();
     CHECK(stats.accepted == 1);
-    CHECK(stats.refused == 0);
+    CHECK(stats.rejected == 0);
     CHECK(stats.requests == 1);
     CHECK(stats.connections == 1);
     CHECK(stats.bytes_in == request.size());
@@ -422,9 +422,9 @@ TEST_CASE("requests that take long leave threads for others", "[http]") {
     options.max_connections = 8;
     TestServer under_test(options);
     Event entered, release;
-    under_test.handler.on_handle = [&](http::Request request, http::Exchange& exchange) {
+    under_test.handler.on_handle = [&](http::Request request, http::ResponseStream& response_stream) {
         if (request.head.path == "/short") return Response::json(200, "short");
-        if (!exchange.may_take_long()) return Response::json(503, "busy");
+        if (!response_stream.may_take_long()) return Response::json(503, "busy");
         entered.set();
         release.wait();
         return Response::json(200, "long");

@@ -143,7 +143,7 @@ TEST_CASE("a client that does not read its answer is cut off, and what it left u
     options.write_timeout = kSoon;
     const std::string much(32 << 20, 'x');
     TestServer under_test(options);
-    under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream&) {
         Response response;
         response.parts.push_back({std::as_bytes(std::span(much)), nullptr});
         return response;
@@ -162,7 +162,7 @@ TEST_CASE("a client that reads below the least rate is cut off", "[http]") {
     options.min_bytes_per_second = std::size_t{1} << 30;
     const std::string much(64 << 20, 'x');
     TestServer under_test(options);
-    under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream&) {
         Response response;
         response.parts.push_back({std::as_bytes(std::span(much)), nullptr});
         return response;

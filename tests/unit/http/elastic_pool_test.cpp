@@ -152,18 +152,18 @@ TEST_CASE("long work may hold threads as long as the reserve is left for short w
 TEST_CASE("long work that comes at once takes as many threads as it needs", "[http]") {
     Pool pool("st-test", 40, std::chrono::seconds(60), worker([] {}));
     pool.start(2);
-    std::atomic<int> refused{0};
+    std::atomic<int> rejected{0};
     {
         std::barrier together(30);
         std::vector<std::jthread> works;
         for (int i = 0; i < 30; ++i) {
             works.emplace_back([&] {
                 together.arrive_and_wait();
-                refused += pool.hold() ? 0 : 1;
+                rejected += pool.hold() ? 0 : 1;
             });
         }
     }
-    CHECK(refused == 0);
+    CHECK(rejected == 0);
     CHECK(pool.threads() == 32);
     for (int i = 0; i < 30; ++i)
         pool.release_hold();
@@ -171,13 +171,13 @@ TEST_CASE("long work that comes at once takes as many threads as it needs", "[ht
 
 TEST_CASE("short work is done while long work holds all threads that it may", "[http]") {
     Event entered, release, done;
-    std::atomic<int> refused{0};
+    std::atomic<int> rejected{0};
     std::unique_ptr<Pool> pool;
     std::atomic<bool> is_long{true};
     pool = std::make_unique<Pool>("st-test", 6, std::chrono::seconds(60), worker([&] {
                                       if (!is_long.load()) return done.set();
                                       if (!pool->hold()) {
-                                          ++refused;
+                                          ++rejected;
                                           return entered.set();
                                       }
                                       entered.set();
@@ -188,7 +188,7 @@ TEST_CASE("short work is done while long work holds all threads that it may", "[
     for (int i = 0; i < 50; ++i)
         REQUIRE(pool->submit(some_work()));
     REQUIRE(entered.wait(50));
-    CHECK(refused == 46);
+    CHECK(rejected == 46);
     is_long = false;
     pool->submit(some_work());
     CHECK(done.wait());

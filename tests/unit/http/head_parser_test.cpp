@@ -8,15 +8,15 @@
 namespace shared_tensor::http {
 namespace {
 
-/// The status of the refusal, 0 when the head is accepted.
-int refusal_of(std::string_view head) {
+/// The status of the rejection, 0 when the head is accepted.
+int rejection_of(std::string_view head) {
     HeadScan scan;
     const auto scanned = scan.advance(head, {});
-    if (const auto* fault = std::get_if<HeadFault>(&scanned)) return fault->status;
+    if (const auto* rejection = std::get_if<HeadRejection>(&scanned)) return rejection->status;
     if (std::holds_alternative<std::monostate>(scanned)) return -1;
     const auto parsed = parse_request_head(head.substr(0, std::get<std::size_t>(scanned)));
-    const auto* fault = std::get_if<HeadFault>(&parsed);
-    return fault != nullptr ? fault->status : 0;
+    const auto* rejection = std::get_if<HeadRejection>(&parsed);
+    return rejection != nullptr ? rejection->status : 0;
 }
 
 RequestFrame accepted(std::string_view head) {
@@ -25,10 +25,10 @@ RequestFrame accepted(std::string_view head) {
     return std::get<RequestFrame>(std::move(parsed));
 }
 
-TEST_CASE("a head that two readers could understand differently is refused", "[http]") {
+TEST_CASE("a head that two readers could understand differently is rejected", "[http]") {
     for (const auto& [name, head, status] : test::http_head_examples()) {
         INFO(name);
-        CHECK(refusal_of(head) == status);
+        CHECK(rejection_of(head) == status);
     }
 }
 
@@ -75,8 +75,8 @@ TEST_CASE("the limits of a head are exact", "[http]") {
     const auto status = [&](const std::string& head) {
         HeadScan scan;
         const auto result = scan.advance(head, limits);
-        const auto* fault = std::get_if<HeadFault>(&result);
-        return fault != nullptr ? fault->status : 0;
+        const auto* rejection = std::get_if<HeadRejection>(&result);
+        return rejection != nullptr ? rejection->status : 0;
     };
     const std::string line = "GET /2345678901234567 HTTP/1.1";  // 30 bytes
     CHECK(status(line + "xx\r\n\r\n") == 0);

@@ -79,7 +79,7 @@ TEST_CASE("a server listens on IPv6 as well", "[http]") {
     } catch (const std::system_error&) {
         SKIP("this machine has no IPv6");
     }
-    under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request request, http::ResponseStream&) {
         uid = request.head.peer.uid;
         return http::Response::json(200, request.head.peer.ip);
     };
@@ -94,7 +94,7 @@ TEST_CASE("a Unix socket is the owner's alone, and its file goes with the server
     const mode_t before = ::umask(0);
     {
         TestServer under_test(unix_only(folder.socket()));
-        under_test.handler.on_handle = [](http::Request request, http::Exchange&) {
+        under_test.handler.on_handle = [](http::Request request, http::ResponseStream&) {
             const auto& peer = request.head.peer;
             const bool known = peer.unix_socket && peer.uid == ::getuid() && peer.pid == ::getpid() && peer.ip.empty();
             return http::Response::json(200, known ? "known" : "unknown");

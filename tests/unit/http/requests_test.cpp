@@ -9,7 +9,7 @@ namespace {
 
 using http::Response;
 
-struct Refused {
+struct Rejected {
     std::string name;
     std::string bytes;
     int status;
@@ -22,7 +22,7 @@ TEST_CASE("a request that could be read in two ways gets 400 and the connection 
     using namespace std::string_literals;
     const std::string head = "POST /p HTTP/1.1\r\nHost: here\r\n";
     const std::string chunked = head + "Transfer-Encoding: chunked\r\n\r\n";
-    const std::vector<Refused> cases = {
+    const std::vector<Rejected> cases = {
         {"length and coding", head + "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400},
         {"two lengths", head + "Content-Length: 0\r\nContent-Length: 40\r\n\r\n", 400},
         {"unknown coding", head + "Transfer-Encoding: cow\r\n\r\n", 400},
@@ -145,7 +145,7 @@ TEST_CASE("odd Range and Accept fields reach the handler like any other", "[http
 
 TEST_CASE("HEAD gets the head of the answer and no body", "[http]") {
     TestServer under_test;
-    under_test.handler.on_handle = [](http::Request, http::Exchange&) { return Response::json(200, "12345"); };
+    under_test.handler.on_handle = [](http::Request, http::ResponseStream&) { return Response::json(200, "12345"); };
     under_test.start();
     RawClient client(under_test.port());
     client.send("HEAD /p HTTP/1.1\r\nHost: here\r\n\r\n" + get("/p"));
@@ -165,7 +165,7 @@ TEST_CASE("an answer says no more than it must", "[http]") {
 
 TEST_CASE("a header of an answer cannot split it", "[http]") {
     TestServer under_test;
-    under_test.handler.on_handle = [](http::Request, http::Exchange&) {
+    under_test.handler.on_handle = [](http::Request, http::ResponseStream&) {
         auto response = Response::json(200, "a");
         response.headers.add("X-Good", "yes");
         response.headers.add("X-Bad", "a\r\nX-Injected: b");
@@ -185,7 +185,7 @@ TEST_CASE("a header of an answer cannot split it", "[http]") {
 
 TEST_CASE("204 has neither body nor length", "[http]") {
     TestServer under_test;
-    under_test.handler.on_handle = [](http::Request, http::Exchange&) {
+    under_test.handler.on_handle = [](http::Request, http::ResponseStream&) {
         Response response;
         response.status = 204;
         return response;
@@ -199,7 +199,7 @@ TEST_CASE("204 has neither body nor length", "[http]") {
 
 TEST_CASE("the connection ends after an answer when either side says so", "[http]") {
     TestServer under_test;
-    under_test.handler.on_handle = [](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [](http::Request request, http::ResponseStream&) {
         auto response = Response::json(200, "a");
         response.close = request.head.path == "/close";
         return response;
@@ -240,7 +240,7 @@ TEST_CASE("a handler that throws is answered with a bare 500 and the server goes
         if (head.path == "/admit") throw 1;
         return http::BodyPlan{100, false};
     };
-    under_test.handler.on_handle = [](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [](http::Request request, http::ResponseStream&) {
         if (request.head.path == "/handle") throw std::runtime_error("thrown by the test's handler");
         return Response::json(200, "fine");
     };
@@ -259,7 +259,7 @@ TEST_CASE("a handler that throws is answered with a bare 500 and the server goes
 TEST_CASE("the handler sees head and peer as they are", "[http]") {
     http::RequestHead seen;
     TestServer under_test;
-    under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request request, http::ResponseStream&) {
         seen = std::move(request.head);
         return Response::json(200, "");
     };

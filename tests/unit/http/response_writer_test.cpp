@@ -12,18 +12,18 @@ using namespace std::chrono_literals;
 namespace {
 
 /// Takes at most `most` bytes at a time.
-class Sink final : public http::Wire {
+class Sink final : public http::Stream {
 public:
-    explicit Sink(std::size_t most) : Wire(UniqueFd(::dup(1))), most_(most) {}  // which can be written to: no wait
-    http::WireResult read(void*, std::size_t, Wait) override { return {http::WireStatus::end}; }
-    http::WireResult write(std::span<const iovec> parts) override {
+    explicit Sink(std::size_t most) : Stream(UniqueFd(::dup(1))), most_(most) {}  // which can be written to: no wait
+    http::StreamResult read(void*, std::size_t, Wait) override { return {http::StreamStatus::end}; }
+    http::StreamResult write(std::span<const iovec> parts) override {
         std::size_t taken = 0;
         for (const iovec& part : parts) {
             const std::size_t count = std::min(part.iov_len, most_ - taken);
             text.append(static_cast<const char*>(part.iov_base), count);
             taken += count;
         }
-        return {http::WireStatus::ok, taken};
+        return {http::StreamStatus::ok, taken};
     }
 
     std::string text;

@@ -29,7 +29,7 @@ TEST_CASE("an address has a bounded number of connections, and room again when o
         CHECK(outside.read_answer().status == 503);
         CHECK(outside.is_closed());
     }
-    CHECK(under_test.server.stats().refused == 5);
+    CHECK(under_test.server.stats().rejected == 5);
     inside[0].send(post("/", "still in"));
     CHECK(inside[0].read_answer().body == "still in");
     RawClient elsewhere = client_from("127.0.0.2", under_test.port());
@@ -99,7 +99,7 @@ struct SharingServer {
             const auto name = head.headers.find("X-Client");
             return BodyPlan{std::size_t{1} << 30, false, name ? budgets.at(std::string(*name)) : nullptr};
         };
-        under_test.handler.on_handle = [this](http::Request request, http::Exchange&) {
+        under_test.handler.on_handle = [this](http::Request request, http::ResponseStream&) {
             if (request.head.path == "/keep") kept.with([&](auto& all) { all.push_back(std::move(request.body)); });
             return Response::json(200, "taken");
         };
@@ -150,7 +150,7 @@ TEST_CASE("a body in chunks counts against its client's budget", "[http]") {
     CHECK(eventually([&] { return server.budgets["ann"]->used() == 0; }));
 }
 
-TEST_CASE("a refused body costs the budget of all nothing", "[http]") {
+TEST_CASE("a rejected body costs the budget of all nothing", "[http]") {
     http::ServerOptions options;
     options.max_bytes_in_flight = 1000;
     const auto budget = std::make_shared<Budget>(10'000);
@@ -186,9 +186,9 @@ TEST_CASE("a message of a WebSocket counts against its client's budget", "[http]
     RawWebSocket fits(under_test.port());
     fits.send_frame({kBinary, std::string(600, 'x')});
     CHECK(eventually([&] { return budget->used() == 600; }));
-    RawWebSocket refused(under_test.port());
-    refused.send_frame({kBinary, std::string(600, 'x')});
-    CHECK(refused.read_close_code() == 1013);
+    RawWebSocket rejected(under_test.port());
+    rejected.send_frame({kBinary, std::string(600, 'x')});
+    CHECK(rejected.read_close_code() == 1013);
     kept.with([](auto& all) { all.clear(); });
     CHECK(eventually([&] { return budget->used() == 0; }));
     fits.send_frame({kBinary, std::string(1000, 'x')});
@@ -202,13 +202,13 @@ TEST_CASE("a budget gives out what it has, whoever asks for more meanwhile", "[h
         while (!stop)
             budget.take(1'000'000);
     });
-    int refused = 0;
+    int rejected = 0;
     for (int i = 0; i < 200'000; ++i) {
-        if (!budget.take(1)) ++refused;
+        if (!budget.take(1)) ++rejected;
     }
     stop = true;
     greedy.join();
-    CHECK(refused == 0);
+    CHECK(rejected == 0);
     CHECK(budget.used() == 0);
     CHECK(budget.take(1000));
     CHECK_FALSE(budget.take(1001));

@@ -18,7 +18,7 @@ namespace shared_tensor::test {
 class EchoHandler : public http::Handler {
 public:
     std::function<std::variant<http::BodyPlan, http::Response>(const http::RequestHead&)> on_admit;
-    std::function<http::Response(http::Request, http::Exchange&)> on_handle;
+    std::function<http::Response(http::Request, http::ResponseStream&)> on_handle;
     std::function<std::optional<http::WebSocketPlan>(const http::RequestHead&)> on_upgrade;
     std::function<bool(const http::Peer&)> on_trust;
     http::BodyPlan plan{std::size_t{1} << 20, false};
@@ -27,8 +27,8 @@ public:
         admitted_.with([&](auto& paths) { paths.push_back(head.path); });
         return on_admit ? on_admit(head) : plan;
     }
-    http::Response handle(http::Request request, http::Exchange& exchange) override {
-        if (on_handle) return on_handle(std::move(request), exchange);
+    http::Response handle(http::Request request, http::ResponseStream& response_stream) override {
+        if (on_handle) return on_handle(std::move(request), response_stream);
         return http::Response::json(200, std::string(request.text()));
     }
     std::optional<http::WebSocketPlan> upgrade(const http::RequestHead& head) override {
@@ -36,7 +36,7 @@ public:
     }
     bool trusts(const http::Peer& peer) override { return !on_trust || on_trust(peer); }
     bool is_about_health(const http::RequestHead& head) override { return head.path == "/healthz"; }
-    http::Response fault(int status, std::string_view reason, const http::RequestHead* /*head*/) override {
+    http::Response rejection(int status, std::string_view reason, const http::RequestHead* /*head*/) override {
         return http::Response::json(status, "fault: " + std::string(reason));
     }
     std::vector<std::string> admitted() const {

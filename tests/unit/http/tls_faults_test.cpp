@@ -218,7 +218,7 @@ TEST_CASE("clients that leave within a handshake or a record leave nothing behin
 TEST_CASE("a client that does not read its answer is cut off under TLS", "[http][tls]") {
     const std::string much(32 << 20, 'x');
     SafeServer under_test(options_of(&http::ServerOptions::write_timeout));
-    under_test.handler.on_handle = [&](http::Request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream&) {
         Response response;
         response.parts.push_back({std::as_bytes(std::span(much)), nullptr});
         return response;
@@ -320,7 +320,7 @@ TEST_CASE("an answer under TLS without a length ends where the server says so", 
     RawServer server;
     auto thread = serve_once(server, files, [](RawTls& connection) {
         connection.send("HTTP/1.1 200 OK\r\n\r\nto the end");
-        connection.say_goodbye();
+        connection.send_close_notify();
     });
     http::Client client(files.client_options(server.port()));
     CHECK(client.send(text_request("x")).text() == "to the end");
@@ -415,7 +415,7 @@ TEST_CASE("a connection on which the server said more than its answer is not use
 TEST_CASE("drain closes idle connections under TLS, and says goodbye with the current answer", "[http][tls]") {
     Event entered, release;
     SafeServer under_test;
-    under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request request, http::ResponseStream&) {
         if (request.head.path == "/wait") {
             entered.set();
             release.wait();
@@ -467,8 +467,8 @@ TEST_CASE("a server with TLS can be destroyed whatever its clients are at", "[ht
 TEST_CASE("a client that is shut down leaves an answer under TLS that does not come", "[http][tls]") {
     Event entered, gone;
     SafeServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
-        exchange.on_client_gone([&] { gone.set(); });
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream& response_stream) {
+        response_stream.on_client_gone([&] { gone.set(); });
         entered.set();
         gone.wait();
         return Response();

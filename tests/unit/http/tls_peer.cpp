@@ -99,7 +99,7 @@ std::string RawTls::read_to_end() {
     }
 }
 
-void RawTls::say_goodbye() {
+void RawTls::send_close_notify() {
     SSL_shutdown(ssl_.get());
     socket_.send(to_send());
 }

@@ -35,9 +35,15 @@ public:
     std::string ca() const { return path("ca.pem"); }
     std::string other_ca() const { return path("other-ca.pem"); }
     /// Writes NAME.pem and NAME.key.
-    void issue(const std::string& name, const Certificate::Wish& wish) const { write(name, wish, &authority_); }
-    void issue_by_another(const std::string& name, const Certificate::Wish& wish) const { write(name, wish, &other_); }
-    void sign_by_itself(const std::string& name, const Certificate::Wish& wish) const { write(name, wish, nullptr); }
+    void issue(const std::string& name, const Certificate::Options& requested) const {
+        write(name, requested, &authority_);
+    }
+    void issue_by_another(const std::string& name, const Certificate::Options& requested) const {
+        write(name, requested, &other_);
+    }
+    void sign_by_itself(const std::string& name, const Certificate::Options& requested) const {
+        write(name, requested, nullptr);
+    }
 
     TlsOptions server_files(const std::string& name = "server") const {
         return {path(name + ".pem"), path(name + ".key"), ""};
@@ -63,15 +69,15 @@ public:
     }
 
 private:
-    static Certificate::Wish wish_of_authority(const std::string& name) {
-        Certificate::Wish wish;
-        wish.name = name;
-        wish.alternatives.clear();
-        wish.is_authority = true;
-        return wish;
+    static Certificate::Options wish_of_authority(const std::string& name) {
+        Certificate::Options requested;
+        requested.name = name;
+        requested.alternatives.clear();
+        requested.is_authority = true;
+        return requested;
     }
-    void write(const std::string& name, const Certificate::Wish& wish, const Certificate* issuer) const {
-        const Certificate made(wish, issuer);
+    void write(const std::string& name, const Certificate::Options& requested, const Certificate* issuer) const {
+        const Certificate made(requested, issuer);
         made.write_certificate(path(name + ".pem"));
         made.write_key(path(name + ".key"));
     }
@@ -126,7 +132,7 @@ public:
     /// The end was announced (close_notify), so nothing was cut off.
     bool ended_well() const { return ended_well_; }
     /// Announces the end.
-    void say_goodbye();
+    void send_close_notify();
 
 private:
     struct Free {

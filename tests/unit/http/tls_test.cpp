@@ -70,7 +70,7 @@ TEST_CASE("bodies of every size come back over TLS byte for byte", "[http][tls]"
 TEST_CASE("requests and answers of many small and large parts arrive whole over TLS", "[http][tls]") {
     const std::string bytes = random_bytes(5'000'000);
     SafeServer under_test;
-    under_test.handler.on_handle = [&](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [&](http::Request request, http::ResponseStream&) {
         Response response;
         response.parts = pieces_of(bytes);
         response.headers.add("X-Equal", request.text() == bytes ? "yes" : "no");
@@ -90,10 +90,10 @@ TEST_CASE("requests and answers of many small and large parts arrive whole over 
 TEST_CASE("an answer that is made as it is sent arrives whole over TLS", "[http][tls]") {
     const std::string bytes = random_bytes(3'000'000);
     SafeServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
-        exchange.begin({});
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream& response_stream) {
+        response_stream.begin({});
         for (const http::BodyPart& part : pieces_of(bytes))
-            exchange.write({&part, 1});
+            response_stream.write({&part, 1});
         return Response();
     };
     under_test.start();
@@ -129,12 +129,12 @@ TEST_CASE("a client that reads slowly gets every byte over TLS", "[http][tls]") 
     const std::string bytes = random_bytes(24'000'000);  // more than its system takes at once
     const bool as_it_is_made = GENERATE(false, true);
     SafeServer under_test;
-    under_test.handler.on_handle = [&](http::Request, http::Exchange& exchange) {
+    under_test.handler.on_handle = [&](http::Request, http::ResponseStream& response_stream) {
         Response response;
         if (as_it_is_made) {
-            exchange.begin({});
+            response_stream.begin({});
             for (const http::BodyPart& part : pieces_of(bytes))
-                exchange.write({&part, 1});
+                response_stream.write({&part, 1});
         } else {
             response.parts = pieces_of(bytes);
         }
@@ -214,7 +214,7 @@ TEST_CASE("the server is known by its address and by its name", "[http][tls]") {
 
 TEST_CASE("a server whose certificate is not good is not spoken to", "[http][tls]") {
     TlsFiles files;
-    Certificate::Wish expired, early, of_other_name, of_other_address, by_name_only;
+    Certificate::Options expired, early, of_other_name, of_other_address, by_name_only;
     expired.valid_from = -7200;
     expired.valid_until = -3600;
     early.valid_from = 3600;
@@ -309,13 +309,13 @@ std::string certificate_of(const http::Request& request) {
 TEST_CASE("the handler learns whose certificate a client showed, and whether it is good", "[http][tls]") {
     TlsFiles files;
     const auto issue = [&](const std::string& name, bool by_another, long until) {
-        Certificate::Wish wish;
-        wish.name = name;
-        wish.alternatives.clear();
-        wish.valid_from = -7200;
-        wish.valid_until = until;
+        Certificate::Options requested;
+        requested.name = name;
+        requested.alternatives.clear();
+        requested.valid_from = -7200;
+        requested.valid_until = until;
         const std::string file = name.empty() ? "nameless" : name;
-        by_another ? files.issue_by_another(file, wish) : files.issue(file, wish);
+        by_another ? files.issue_by_another(file, requested) : files.issue(file, requested);
     };
     issue("alice", false, 3600);
     issue("bob", false, 3600);
@@ -325,7 +325,7 @@ TEST_CASE("the handler learns whose certificate a client showed, and whether it 
     auto server_files = files.server_files();
     server_files.authorities = files.ca();
     TestServer under_test(with_tls(http::TlsServer::load(server_files)));
-    under_test.handler.on_handle = [](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [](http::Request request, http::ResponseStream&) {
         return Response::json(200, certificate_of(request));
     };
     under_test.start();
@@ -353,7 +353,7 @@ TEST_CASE("the handler learns whose certificate a client showed, and whether it 
 TEST_CASE("a certificate that nobody asked for is not looked at", "[http][tls]") {
     SafeServer under_test;
     under_test.issue("alice", {});
-    under_test.handler.on_handle = [](http::Request request, http::Exchange&) {
+    under_test.handler.on_handle = [](http::Request request, http::ResponseStream&) {
         return Response::json(200, certificate_of(request));
     };
     under_test.start();
@@ -383,7 +383,7 @@ TEST_CASE("a new certificate is for new connections while the old ones go on", "
 TEST_CASE("files that cannot be used are named, with what is wrong with them", "[http][tls]") {
     TlsFiles files;
     files.issue("another", {});
-    const Certificate own{Certificate::Wish()};
+    const Certificate own{Certificate::Options()};
     own.write_certificate(files.path("own.pem"));
     own.write_key(files.path("open.key"), 0644);
     own.write_key(files.path("group-writable.key"), 0660);

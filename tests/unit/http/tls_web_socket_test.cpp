@@ -31,7 +31,7 @@ RawTls raw_web_socket(int port) {
     RawTls client((RawClient(port)));
     if (!client.shake_hands()) throw std::runtime_error("no TLS");
     client.send(web_socket_request());
-    if (!client.read_some().starts_with("HTTP/1.1 101")) throw std::runtime_error("the handshake was refused");
+    if (!client.read_some().starts_with("HTTP/1.1 101")) throw std::runtime_error("the handshake was rejected");
     return client;
 }
 
@@ -89,18 +89,18 @@ TEST_CASE("both sides of a WebSocket under TLS send at once", "[http][tls]") {
 TEST_CASE("a thread takes turns with its peer under TLS", "[http][tls]") {
     SafeWebSocketServer under_test;
     OwnClient client(under_test.endpoint());
-    http::WebSocketTurns turns(client.shared_socket());
-    bool read_here = false;
+    http::WebSocketInlineReads turns(client.shared_socket());
+    bool read_inline = false;
     const SteadyTime latest = patience();
-    for (std::size_t i = 0; i < 1000 || (!read_here && real_clock().now() < latest); ++i) {
+    for (std::size_t i = 0; i < 1000 || (!read_inline && real_clock().now() < latest); ++i) {
         const std::string text(i * 37 % 20'000, static_cast<char>('a' + i % 26));
         client.send(kBinary, text);
         turns.before_wait([&] { return client.count() > i; });
         const Received answer = client.receive_one(i);
         REQUIRE((answer.text == text));
-        read_here |= answer.by == std::this_thread::get_id();
+        read_inline |= answer.by == std::this_thread::get_id();
     }
-    CHECK(read_here);
+    CHECK(read_inline);
 }
 
 TEST_CASE("messages that come in a row under TLS are all received, without a further byte", "[http][tls]") {

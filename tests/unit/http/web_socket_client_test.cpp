@@ -15,7 +15,7 @@ using http::CloseCode;
 using http::Endpoint;
 using std::chrono::milliseconds;
 
-TEST_CASE("client and server exchange messages of every kind and size over TCP and a Unix socket", "[http]") {
+TEST_CASE("client and server response_stream messages of every kind and size over TCP and a Unix socket", "[http]") {
     const auto path = std::filesystem::temp_directory_path() / (random_id("shared_tensor_test_") + ".sock");
     http::ServerOptions options;
     options.unix_socket = path.string();
@@ -107,7 +107,7 @@ TEST_CASE("a large message of a client is masked rightly however the server take
     CHECK((frame.payload == whole));
 }
 
-TEST_CASE("a client refuses a server that masks its frames", "[http]") {
+TEST_CASE("a client rejects a server that masks its frames", "[http]") {
     RawServer server;
     RawClient connection{UniqueFd()};
     std::jthread serve([&] { connection = accept_web_socket(server, RawFrame{kText, "masked"}.bytes()); });

@@ -51,7 +51,7 @@ TEST_CASE("the handshake carries path and headers of the request", "[http]") {
     CHECK(head.headers.find("Host") == endpoint_of(server.port()).authority());
 }
 
-TEST_CASE("a refused handshake gives the answer that refused it", "[http]") {
+TEST_CASE("a rejected handshake gives the answer that rejected it", "[http]") {
     WebSocketServer server;
     server.handler().on_upgrade = nullptr;
     server.handler().on_admit = [](const http::RequestHead&) { return http::Response::json(403, "not you"); };

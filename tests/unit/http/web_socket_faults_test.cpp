@@ -8,7 +8,7 @@ namespace {
 
 using http::CloseCode;
 
-struct Refused {
+struct Rejected {
     std::string name;
     std::string bytes;
     int code;
@@ -17,9 +17,9 @@ struct Refused {
 /// Behind each of these comes a message that must never be seen.
 const std::string kSmuggled = RawFrame{kText, "smuggled"}.bytes();
 
-std::vector<Refused> wrong_frames() {
+std::vector<Rejected> wrong_frames() {
     const std::string start = RawFrame{kText, "start", false}.bytes();
-    std::vector<Refused> cases = {
+    std::vector<Rejected> cases = {
         {"unmasked", RawFrame{kText, "plain", true, false}.bytes(), 1002},
         {"unmasked and empty", RawFrame{kText, "", true, false}.bytes(), 1002},
         {"unmasked ping", RawFrame{kPing, "", true, false}.bytes(), 1002},
@@ -44,23 +44,23 @@ std::vector<Refused> wrong_frames() {
     return cases;
 }
 
-void check_refusal(WebSocketServer& server, const Refused& refused) {
-    INFO(refused.name);
+void check_rejection(WebSocketServer& server, const Rejected& rejected) {
+    INFO(rejected.name);
     RawWebSocket client(server.port());
-    client.send(refused.bytes + kSmuggled);
+    client.send(rejected.bytes + kSmuggled);
     const auto close = client.read_message();  // what is whole before the fault may be echoed
-    CHECK((close.code() != 0 ? close.code() : client.read_close_code()) == refused.code);
+    CHECK((close.code() != 0 ? close.code() : client.read_close_code()) == rejected.code);
     CHECK(client.is_closed());
 }
 
 TEST_CASE("what breaks the protocol is told so and ends the connection", "[http]") {
-    for (const auto& refused : wrong_frames()) {
+    for (const auto& rejected : wrong_frames()) {
         WebSocketServer server;
         std::atomic<int> smuggled{0};
         server.on_message = [&](http::WebSocket&, const http::WebSocketMessage& message) {
             if (message.text() == "smuggled") ++smuggled;
         };
-        check_refusal(server, refused);
+        check_rejection(server, rejected);
         CHECK(server.end().code == CloseCode::protocol_error);
         CHECK(smuggled == 0);
     }
@@ -80,18 +80,18 @@ http::WebSocketLimits small_limits() {
     return limits;
 }
 
-TEST_CASE("a message larger than its kind may be is refused with 1009", "[http]") {
+TEST_CASE("a message larger than its kind may be is rejected with 1009", "[http]") {
     const std::string first = RawFrame{kText, std::string(60, 'x'), false}.bytes();
-    const std::vector<Refused> cases = {
+    const std::vector<Rejected> cases = {
         {"text in one frame", RawFrame{kText, std::string(101, 'x')}.bytes(), 1009},
         {"binary in one frame", RawFrame{kBinary, std::string(1001, 'x')}.bytes(), 1009},
         {"text in fragments", first + RawFrame{kContinuation, std::string(41, 'x'), false}.bytes(), 1009},
         {"only said to be", raw_head(0x81, 0x7fff'ffff'ffff'ffff), 1009},
         {"only said to be, behind a fragment", first + raw_head(0x80, 0x7fff'ffff'ffff'ffff), 1009},
     };
-    for (const auto& refused : cases) {
+    for (const auto& rejected : cases) {
         WebSocketServer server(small_limits());
-        check_refusal(server, refused);
+        check_rejection(server, rejected);
         CHECK(server.end().code == CloseCode::too_big);
         CHECK(server.messages() == 0);
     }

@@ -61,7 +61,7 @@ TEST_CASE("a foreign client hears that our server closes", "[http]") {
     CHECK(server.end().code == CloseCode::normal);
 }
 
-TEST_CASE("a foreign client is told the status that refuses it", "[http]") {
+TEST_CASE("a foreign client is told the status that rejects it", "[http]") {
     WebSocketServer server;
     server.handler().on_upgrade = nullptr;
     server.handler().on_admit = [](const http::RequestHead&) { return http::Response::json(403, "not you"); };

@@ -42,7 +42,7 @@ Fields with(const std::string& name, const std::vector<std::string>& values) {
 TEST_CASE("the accepted key is that of RFC 6455's own example", "[http]") { CHECK(http::accept_key(kKey) == kAccept); }
 
 TEST_CASE("a handshake as RFC 6455 wants it has no fault", "[http]") {
-    CHECK(http::fault_of_handshake(head_of(kGood)).empty());
+    CHECK(http::rejection_of_handshake(head_of(kGood)).empty());
 }
 
 TEST_CASE("a handshake may be spelled as HTTP allows", "[http]") {
@@ -55,14 +55,14 @@ TEST_CASE("a handshake may be spelled as HTTP allows", "[http]") {
         with("Sec-WebSocket-Key", {"++++++++++++//////////=="}),
     };
     for (const auto& fields : cases)
-        CHECK(http::fault_of_handshake(head_of(fields)).empty());
+        CHECK(http::rejection_of_handshake(head_of(fields)).empty());
 }
 
 TEST_CASE("a handshake with a fault says which", "[http]") {
     struct Case {
         const char* name;
         Fields fields;
-        std::string_view fault;
+        std::string_view rejection;
     };
     const std::vector<Case> cases = {
         {"no Upgrade", with("Upgrade", {}), "Upgrade: websocket"},
@@ -80,9 +80,9 @@ TEST_CASE("a handshake with a fault says which", "[http]") {
         {"key of 17 bytes", with("Sec-WebSocket-Key", {"dGhlIHNhbXBsZSBub25jZSE="}), "Sec-WebSocket-Key"},
         {"key that is no base64", with("Sec-WebSocket-Key", {"dGhlIHNhbXBsZSBub25j!!=="}), "Sec-WebSocket-Key"},
     };
-    for (const auto& [name, fields, fault] : cases) {
+    for (const auto& [name, fields, rejection] : cases) {
         INFO(name);
-        CHECK(http::fault_of_handshake(head_of(fields)).find(fault) != std::string_view::npos);
+        CHECK(http::rejection_of_handshake(head_of(fields)).find(rejection) != std::string_view::npos);
     }
 }
 
@@ -90,7 +90,7 @@ TEST_CASE("only GET asks for a WebSocket", "[http]") {
     CHECK(http::asks_for_web_socket(head_of(kGood)));
     for (const char* method : {"POST", "HEAD", "PUT", "get"}) {
         CHECK_FALSE(http::asks_for_web_socket(head_of(kGood, method)));
-        CHECK_FALSE(http::fault_of_handshake(head_of(kGood, method)).empty());
+        CHECK_FALSE(http::rejection_of_handshake(head_of(kGood, method)).empty());
     }
 }
 
@@ -102,7 +102,7 @@ TEST_CASE("fresh keys are well-formed and never the same", "[http]") {
     std::set<std::string> keys;
     for (int i = 0; i < 100; ++i) {
         const std::string key = http::fresh_handshake_key();
-        CHECK(http::fault_of_handshake(head_of(with("Sec-WebSocket-Key", {key}))).empty());
+        CHECK(http::rejection_of_handshake(head_of(with("Sec-WebSocket-Key", {key}))).empty());
         keys.insert(key);
     }
     CHECK(keys.size() == 100);

@@ -28,7 +28,7 @@ http::WebSocketLimits limits_of(milliseconds http::WebSocketLimits::*which) {
     return limits;
 }
 
-TEST_CASE("a message that is not gone on with is refused", "[http]") {
+TEST_CASE("a message that is not gone on with is rejected", "[http]") {
     const std::vector<std::string> starts = {
         RawFrame{kBinary, std::string(100, 'x')}.bytes().substr(0, 50),
         RawFrame{kBinary, std::string(100'000, 'x')}.bytes().substr(0, 50'000),
@@ -59,7 +59,7 @@ TEST_CASE("pings do not stand for going on with a message", "[http]") {
     CHECK(code == 1008);
 }
 
-TEST_CASE("a message that trickles below the least rate is refused", "[http]") {
+TEST_CASE("a message that trickles below the least rate is rejected", "[http]") {
     auto limits = patient_limits();
     limits.stall = milliseconds(100);
     limits.min_bytes_per_second = 1'000'000;

@@ -14,7 +14,7 @@ http::ServerOptions small_budget() {
     return options;
 }
 
-TEST_CASE("a message beyond the memory budget is refused with 1013", "[http]") {
+TEST_CASE("a message beyond the memory budget is rejected with 1013", "[http]") {
     const std::vector<std::string> cases = {
         RawFrame{kBinary, std::string(10'001, 'x')}.bytes(),
         RawFrame{kText, std::string(6'000, 'x'), false}.bytes() +

@@ -80,7 +80,7 @@ std::string web_socket_request(std::string_view path) {
 
 RawWebSocket::RawWebSocket(int port) : RawClient(port) {
     send(web_socket_request());
-    if (read_answer().status != 101) throw std::runtime_error("the handshake was refused");
+    if (read_answer().status != 101) throw std::runtime_error("the handshake was rejected");
 }
 
 RawFrame RawWebSocket::read_message() {

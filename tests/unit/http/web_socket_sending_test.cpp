@@ -120,7 +120,7 @@ TEST_CASE("nothing can be sent after the end", "[http]") {
     }
 }
 
-TEST_CASE("a message that is refused does not count as unsent", "[http]") {
+TEST_CASE("a message that is rejected does not count as unsent", "[http]") {
     WebSocketServer server;
     RawWebSocket client(server.port());
     const auto socket = server.socket();

@@ -2,7 +2,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
-#include "hand_wire.hpp"
+#include "hand_stream.hpp"
 #include "http/web_socket_outbox.hpp"
 #include "web_socket_peer.hpp"
 
@@ -13,18 +13,18 @@ using http::FrameType;
 using http::WebSocketOutbox;
 
 TEST_CASE("who waits for its message to be taken does so until its last byte was", "[http]") {
-    HandWire wire;
-    wire.room = 5;
-    WebSocketOutbox outbox(wire, false, [] {});
+    HandStream stream;
+    stream.room = 5;
+    WebSocketOutbox outbox(stream, false, [] {});
     const auto end = outbox.add(FrameType::binary, {part_of("hello")});
     REQUIRE(end);
     outbox.add(FrameType::binary, {part_of("behind it")});
     std::atomic<bool> taken{false};
     std::jthread waits([&] { taken = outbox.wait_taken(*end); });
-    wire.room = 1;
+    stream.room = 1;
     outbox.write(true);
     CHECK_FALSE(taken);
-    wire.room = 1;
+    stream.room = 1;
     outbox.write(true);
     waits.join();
     CHECK(taken);
@@ -32,8 +32,8 @@ TEST_CASE("who waits for its message to be taken does so until its last byte was
 }
 
 TEST_CASE("who waits for its message to be taken hears that it never will be", "[http]") {
-    HandWire wire;
-    WebSocketOutbox outbox(wire, false, [] {});
+    HandStream stream;
+    WebSocketOutbox outbox(stream, false, [] {});
     const auto end = outbox.add(FrameType::binary, {part_of("hello")});
     REQUIRE(end);
     std::atomic<int> heard{0};
@@ -50,12 +50,12 @@ TEST_CASE("who waits for its message to be taken hears that it never will be", "
 
 /// Its memory may be gone the moment that it returns.
 TEST_CASE("who waits for its message does not return while another thread still reads it", "[http]") {
-    HandWire wire;
-    wire.room = 1 << 20;
+    HandStream stream;
+    stream.room = 1 << 20;
     Event in_first, first, in_second, second;
     std::atomic<int> writes{0};
     std::atomic<bool> returned{false}, too_early{false};
-    wire.before_write = [&] {
+    stream.before_write = [&] {
         if (writes++ == 0) {
             in_first.set();
             first.wait();
@@ -65,7 +65,7 @@ TEST_CASE("who waits for its message does not return while another thread still 
             too_early = returned.load();
         }
     };
-    WebSocketOutbox outbox(wire, false, [] {});
+    WebSocketOutbox outbox(stream, false, [] {});
     std::jthread writer([&] { outbox.add(FrameType::binary, {part_of("first")}); });
     REQUIRE(in_first.wait());
     const auto end = outbox.add(FrameType::binary, {part_of("second")});

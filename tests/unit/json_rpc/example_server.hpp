@@ -60,7 +60,7 @@ inline std::string printed(const Response& response) {
 inline std::string answer(std::string_view text, const json_rpc::ParseLimits& limits = {},
                           std::size_t max_answer_bytes = json_rpc::BatchWriter::kDefaultMaxBytes) {
     const auto parsed = json_rpc::parse(text, limits);
-    if (const auto* refused = std::get_if<Response>(&parsed)) return printed(*refused);
+    if (const auto* rejected = std::get_if<Response>(&parsed)) return printed(*rejected);
     const auto& message = std::get<json_rpc::Message>(parsed);
     std::vector<Response> responses;
     for (const auto& item : message.items) {

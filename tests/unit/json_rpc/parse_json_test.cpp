@@ -19,18 +19,18 @@ std::string nested_objects(std::size_t depth) {
     return text + "1" + std::string(depth, '}');
 }
 
-struct Refusal {
+struct Rejection {
     const char* name;
     std::string text;
 };
 
-void check_refused(const std::vector<Refusal>& table, JsonFault fault) {
+void check_rejected(const std::vector<Rejection>& table, JsonRejection rejection) {
     for (const auto& row : table) {
         INFO(row.name);
         const auto parsed = parse_json(row.text);
         const auto* error = std::get_if<JsonTextError>(&parsed);
         REQUIRE(error);
-        CHECK(error->fault == fault);
+        CHECK(error->rejection == rejection);
         CHECK_FALSE(error->detail.empty());
         CHECK(error->detail.size() < 200);
         CHECK_NOTHROW(Json(error->detail).dump());  // strict about UTF-8
@@ -41,8 +41,8 @@ bool accepted(std::string_view text, const JsonLimits& limits = {}) {
     return std::holds_alternative<Json>(parse_json(text, limits));
 }
 
-JsonFault fault_of(std::string_view text, const JsonLimits& limits) {
-    return std::get<JsonTextError>(parse_json(text, limits)).fault;
+JsonRejection rejection_of(std::string_view text, const JsonLimits& limits) {
+    return std::get<JsonTextError>(parse_json(text, limits)).rejection;
 }
 
 TEST_CASE("parse_json: reads every kind of value", "[json_rpc]") {
@@ -64,8 +64,8 @@ TEST_CASE("parse_json: keeps an integer and a float apart", "[json_rpc]") {
     CHECK(std::get<Json>(parse_json("2e0")).is_number_float());
 }
 
-TEST_CASE("parse_json: refuses what is not JSON", "[json_rpc]") {
-    check_refused(
+TEST_CASE("parse_json: rejects what is not JSON", "[json_rpc]") {
+    check_rejected(
         {
             {"nothing", ""},
             {"spaces only", "  \n"},
@@ -97,11 +97,11 @@ TEST_CASE("parse_json: refuses what is not JSON", "[json_rpc]") {
             {"a long string before the fault", '"' + std::string(4'000'000, 'x') + "\xFF"},
             {"half a byte order mark", "\xEF\xBB{}"},
         },
-        JsonFault::syntax);
+        JsonRejection::syntax);
 }
 
-TEST_CASE("parse_json: refuses anything after the value", "[json_rpc]") {
-    check_refused(
+TEST_CASE("parse_json: rejects anything after the value", "[json_rpc]") {
+    check_rejected(
         {
             {"a second value", "{} {}"},
             {"a bracket", "[]]"},
@@ -110,20 +110,20 @@ TEST_CASE("parse_json: refuses anything after the value", "[json_rpc]") {
             {"a form feed", "{}\f"},
             {"half a character", "{}\xE2\x82"},
         },
-        JsonFault::syntax);
+        JsonRejection::syntax);
 }
 
-TEST_CASE("parse_json: refuses a NUL byte wherever it stands", "[json_rpc]") {
-    check_refused({{"alone", "\0"s}, {"in front", "\0{}"s}, {"in a string", "\"a\0b\""s}, {"in an array", "[1,\0]"s}},
-                  JsonFault::syntax);
+TEST_CASE("parse_json: rejects a NUL byte wherever it stands", "[json_rpc]") {
+    check_rejected({{"alone", "\0"s}, {"in front", "\0{}"s}, {"in a string", "\"a\0b\""s}, {"in an array", "[1,\0]"s}},
+                   JsonRejection::syntax);
 }
 
 TEST_CASE("parse_json: accepts an escaped NUL", "[json_rpc]") {
     CHECK(std::get<Json>(parse_json(R"("a\u0000b")")) == "a\0b"s);
 }
 
-TEST_CASE("parse_json: refuses invalid UTF-8", "[json_rpc]") {
-    check_refused(
+TEST_CASE("parse_json: rejects invalid UTF-8", "[json_rpc]") {
+    check_rejected(
         {
             {"a stray continuation", "\"\x80\""},
             {"a cut sequence", "\"\xE2\x82\""},
@@ -137,11 +137,11 @@ TEST_CASE("parse_json: refuses invalid UTF-8", "[json_rpc]") {
             {"in a key", "{\"\xFF\":1}"},
             {"outside a string", "\xFF"},
         },
-        JsonFault::syntax);
+        JsonRejection::syntax);
 }
 
-TEST_CASE("parse_json: refuses lone surrogates", "[json_rpc]") {
-    check_refused(
+TEST_CASE("parse_json: rejects lone surrogates", "[json_rpc]") {
+    check_rejected(
         {
             {"high, then nothing", R"("\ud800")"},
             {"high, then a letter", R"("\ud800a")"},
@@ -152,15 +152,15 @@ TEST_CASE("parse_json: refuses lone surrogates", "[json_rpc]") {
             {"high cut by the end", R"("\ud800\udc0)"},
             {"in a key", R"({"\ud800":1})"},
         },
-        JsonFault::syntax);
+        JsonRejection::syntax);
 }
 
 TEST_CASE("parse_json: accepts a surrogate pair", "[json_rpc]") {
     CHECK(std::get<Json>(parse_json(R"("\ud83d\ude00")")) == "\xF0\x9F\x98\x80");
 }
 
-TEST_CASE("parse_json: refuses numbers that do not fit", "[json_rpc]") {
-    check_refused(
+TEST_CASE("parse_json: rejects numbers that do not fit", "[json_rpc]") {
+    check_rejected(
         {
             {"1e400", "1e400"},
             {"-1e400", "[-1e400]"},
@@ -173,7 +173,7 @@ TEST_CASE("parse_json: refuses numbers that do not fit", "[json_rpc]") {
             {"too close to zero", "[1e-400]"},
             {"a long fraction too close to zero", "0." + std::string(100'000, '0') + "1"},
         },
-        JsonFault::number_range);
+        JsonRejection::number_range);
 }
 
 TEST_CASE("parse_json: accepts the numbers at the edge", "[json_rpc]") {
@@ -184,8 +184,8 @@ TEST_CASE("parse_json: accepts the numbers at the edge", "[json_rpc]") {
     }
 }
 
-TEST_CASE("parse_json: refuses equal keys at any depth", "[json_rpc]") {
-    check_refused(
+TEST_CASE("parse_json: rejects equal keys at any depth", "[json_rpc]") {
+    check_rejected(
         {
             {"at the top", R"({"a":1,"a":1})"},
             {"apart", R"({"a":1,"b":2,"a":3})"},
@@ -195,7 +195,7 @@ TEST_CASE("parse_json: refuses equal keys at any depth", "[json_rpc]") {
             {"very long", "{\"" + std::string(100'000, 'k') + "\":1,\"" + std::string(100'000, 'k') + "\":2}"},
             {"with quotes and control characters", R"({"\"\u0001":1,"\"\u0001":2})"},
         },
-        JsonFault::duplicate_key);
+        JsonRejection::duplicate_key);
 }
 
 TEST_CASE("parse_json: takes keys as different that only look alike", "[json_rpc]") {
@@ -213,7 +213,7 @@ TEST_CASE("parse_json: says where the fault is", "[json_rpc]") {
     CHECK(std::get<JsonTextError>(parse_json("[1,x]")).detail.find("byte 4") != std::string::npos);
 }
 
-TEST_CASE("parse_json: does not repeat the text it refuses", "[json_rpc]") {
+TEST_CASE("parse_json: does not repeat the text it rejects", "[json_rpc]") {
     const auto detail = std::get<JsonTextError>(parse_json(R"(["secret\q"])")).detail;
     CHECK(detail.find("secret") == std::string::npos);
 }
@@ -224,29 +224,29 @@ TEST_CASE("parse_json: allows exactly the depth of the limit", "[json_rpc]") {
     CHECK(accepted(nested(3), limits));
     CHECK(accepted(nested_objects(3), limits));
     CHECK(accepted("[[[]],[[]]]", limits));
-    CHECK(fault_of(nested(4), limits) == JsonFault::too_deep);
-    CHECK(fault_of(nested_objects(4), limits) == JsonFault::too_deep);
+    CHECK(rejection_of(nested(4), limits) == JsonRejection::too_deep);
+    CHECK(rejection_of(nested_objects(4), limits) == JsonRejection::too_deep);
 }
 
 TEST_CASE("parse_json: allows a depth of 100 by default", "[json_rpc]") {
     CHECK(accepted(nested(100)));
-    CHECK(fault_of(nested(101), {}) == JsonFault::too_deep);
+    CHECK(rejection_of(nested(101), {}) == JsonRejection::too_deep);
 }
 
 TEST_CASE("parse_json: ends a bomb of nesting at the limit", "[json_rpc]") {
-    CHECK(fault_of(std::string(60'000, '['), {}) == JsonFault::too_deep);
-    CHECK(fault_of(nested(1'000'000), {}) == JsonFault::too_deep);
-    CHECK(fault_of(nested_objects(80'000), {}) == JsonFault::too_deep);
+    CHECK(rejection_of(std::string(60'000, '['), {}) == JsonRejection::too_deep);
+    CHECK(rejection_of(nested(1'000'000), {}) == JsonRejection::too_deep);
+    CHECK(rejection_of(nested_objects(80'000), {}) == JsonRejection::too_deep);
 }
 
 TEST_CASE("parse_json: allows exactly the bytes of the limit", "[json_rpc]") {
     const JsonLimits limits{.max_bytes = 5};
     CHECK(accepted("[123]", limits));
-    CHECK(fault_of("[1234]", limits) == JsonFault::too_large);
+    CHECK(rejection_of("[1234]", limits) == JsonRejection::too_large);
 }
 
 TEST_CASE("parse_json: allows 64 MiB by default", "[json_rpc]") {
-    CHECK(fault_of(std::string((std::size_t{64} << 20) + 1, ' '), {}) == JsonFault::too_large);
+    CHECK(rejection_of(std::string((std::size_t{64} << 20) + 1, ' '), {}) == JsonRejection::too_large);
 }
 
 TEST_CASE("parse_json: agrees with the library on every cut and every changed byte of a text", "[json_rpc]") {

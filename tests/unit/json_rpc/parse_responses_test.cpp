@@ -10,11 +10,11 @@ namespace {
 
 std::vector<Response> responses_of(std::string_view text) {
     auto parsed = parse_responses(text);
-    if (const auto* fault = std::get_if<std::string>(&parsed)) FAIL(*fault);
+    if (const auto* rejection = std::get_if<std::string>(&parsed)) FAIL(*rejection);
     return std::get<std::vector<Response>>(std::move(parsed));
 }
 
-bool refused(std::string_view text, const ParseLimits& limits = {}) {
+bool rejected(std::string_view text, const ParseLimits& limits = {}) {
     return std::holds_alternative<std::string>(parse_responses(text, limits));
 }
 
@@ -47,11 +47,11 @@ TEST_CASE("parse_responses: reads a batch in the server's order", "[json_rpc]") 
 }
 
 TEST_CASE("parse_responses: ignores members that it does not know", "[json_rpc]") {
-    CHECK_FALSE(refused(R"({"jsonrpc":"2.0","result":1,"id":1,"meta":3})"));
-    CHECK_FALSE(refused(R"({"jsonrpc":"2.0","error":{"code":1,"message":"m","hint":1},"id":1})"));
+    CHECK_FALSE(rejected(R"({"jsonrpc":"2.0","result":1,"id":1,"meta":3})"));
+    CHECK_FALSE(rejected(R"({"jsonrpc":"2.0","error":{"code":1,"message":"m","hint":1},"id":1})"));
 }
 
-TEST_CASE("parse_responses: refuses what is no response", "[json_rpc]") {
+TEST_CASE("parse_responses: rejects what is no response", "[json_rpc]") {
     for (const char* text : {
              "",
              "not JSON",
@@ -91,17 +91,17 @@ TEST_CASE("parse_responses: refuses what is no response", "[json_rpc]") {
 }
 
 TEST_CASE("parse_responses: accepts the error codes at the edge", "[json_rpc]") {
-    CHECK_FALSE(refused(R"({"jsonrpc":"2.0","error":{"code":2147483647,"message":"m"},"id":1})"));
-    CHECK_FALSE(refused(R"({"jsonrpc":"2.0","error":{"code":-2147483648,"message":"m"},"id":1})"));
+    CHECK_FALSE(rejected(R"({"jsonrpc":"2.0","error":{"code":2147483647,"message":"m"},"id":1})"));
+    CHECK_FALSE(rejected(R"({"jsonrpc":"2.0","error":{"code":-2147483648,"message":"m"},"id":1})"));
 }
 
 TEST_CASE("parse_responses: keeps to its limits", "[json_rpc]") {
     const std::string one = R"({"jsonrpc":"2.0","result":[[1]],"id":2})";
-    CHECK_FALSE(refused(one, {.json = {.max_depth = 3, .max_bytes = one.size()}, .max_batch_items = 1}));
-    CHECK(refused(one, {.json = {.max_depth = 2}}));
-    CHECK(refused(one, {.json = {.max_bytes = one.size() - 1}}));
-    CHECK_FALSE(refused('[' + one + ']', {.json = {}, .max_batch_items = 1}));
-    CHECK(refused('[' + one + ',' + one + ']', {.json = {}, .max_batch_items = 1}));
+    CHECK_FALSE(rejected(one, {.json = {.max_depth = 3, .max_bytes = one.size()}, .max_batch_items = 1}));
+    CHECK(rejected(one, {.json = {.max_depth = 2}}));
+    CHECK(rejected(one, {.json = {.max_bytes = one.size() - 1}}));
+    CHECK_FALSE(rejected('[' + one + ']', {.json = {}, .max_batch_items = 1}));
+    CHECK(rejected('[' + one + ',' + one + ']', {.json = {}, .max_batch_items = 1}));
 }
 
 TEST_CASE("parse_responses: reads back what print wrote", "[json_rpc]") {

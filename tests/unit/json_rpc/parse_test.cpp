@@ -65,7 +65,7 @@ TEST_CASE("parse: items of a batch stay in their order, the invalid in their pla
     CHECK(std::get<Request>(message.items[2]).method == "c");
 }
 
-TEST_CASE("parse: the refusal says which member is wrong", "[json_rpc]") {
+TEST_CASE("parse: the rejection says which member is wrong", "[json_rpc]") {
     struct Row {
         const char* text;
         const char* member;
@@ -87,14 +87,14 @@ TEST_CASE("parse: the refusal says which member is wrong", "[json_rpc]") {
 TEST_CASE("parse: allows exactly the items of the limit", "[json_rpc]") {
     const ParseLimits limits{.json = {}, .max_batch_items = 3};
     CHECK(std::get<Message>(parse(batch_of(3), limits)).items.size() == 3);
-    const auto refused = parse(batch_of(4), limits);
-    CHECK(error_of(refused).is(ErrorCode::invalid_request));
-    CHECK(std::get<Response>(refused).id.is_null());
+    const auto rejected = parse(batch_of(4), limits);
+    CHECK(error_of(rejected).is(ErrorCode::invalid_request));
+    CHECK(std::get<Response>(rejected).id.is_null());
 }
 
-TEST_CASE("parse: the refusal of a long batch says the limit", "[json_rpc]") {
-    const auto refused = parse(batch_of(1001));
-    CHECK(error_of(refused).data["detail"].get<std::string>().find("limit is 1000") != std::string::npos);
+TEST_CASE("parse: the rejection of a long batch says the limit", "[json_rpc]") {
+    const auto rejected = parse(batch_of(1001));
+    CHECK(error_of(rejected).data["detail"].get<std::string>().find("limit is 1000") != std::string::npos);
 }
 
 TEST_CASE("parse: allows a batch of 1000 by default", "[json_rpc]") {
@@ -108,11 +108,11 @@ TEST_CASE("parse: the limits of the text are the caller's", "[json_rpc]") {
     CHECK(error_of(parse(std::string(61, ' '), limits)).is(ErrorCode::parse_error));
 }
 
-TEST_CASE("parse: equal keys refuse the whole text, since any reading of it may be the wrong one", "[json_rpc]") {
-    const auto refused =
+TEST_CASE("parse: equal keys reject the whole text, since any reading of it may be the wrong one", "[json_rpc]") {
+    const auto rejected =
         parse(R"([{"jsonrpc":"2.0","method":"f","id":1},{"jsonrpc":"2.0","method":"f","id":2,"id":3}])");
-    CHECK(error_of(refused).is(ErrorCode::invalid_request));
-    CHECK(error_of(refused).data["detail"].get<std::string>().find("\"id\"") != std::string::npos);
+    CHECK(error_of(rejected).is(ErrorCode::invalid_request));
+    CHECK(error_of(rejected).data["detail"].get<std::string>().find("\"id\"") != std::string::npos);
 }
 
 TEST_CASE("parse_value: reads a value as parse reads its text", "[json_rpc]") {

@@ -19,7 +19,7 @@ const SharedFunction& function() {
     return *registry.find("f");
 }
 
-/// Which of the parameters got a value, or parameter/expected/got of the refusal.
+/// Which of the parameters got a value, or parameter/expected/got of the rejection.
 std::string matched(const char* params) {
     const Json json = Json::parse(params);
     const auto result = service::match_arguments(function(), json);
@@ -49,7 +49,7 @@ TEST_CASE("arguments are laid beside their parameters", "[service]") {
     CHECK(matched("[null]") == "null--");
 }
 
-TEST_CASE("missing, surplus and unknown arguments are refused by name", "[service]") {
+TEST_CASE("missing, surplus and unknown arguments are rejected by name", "[service]") {
     CHECK(matched("[]") == "a/a value: the parameter is required/nothing");
     CHECK(matched("null") == "a/a value: the parameter is required/nothing");
     CHECK(matched(R"({"b": 1})") == "a/a value: the parameter is required/nothing");

@@ -67,7 +67,7 @@ TEST_CASE("a call is answered with its result or its error", "[service]") {
     CHECK(calls.run("task", {1}) == -32600);
 }
 
-TEST_CASE("a full queue refuses, and what was refused leaves nothing behind", "[service]") {
+TEST_CASE("a full queue rejects, and what was rejected leaves nothing behind", "[service]") {
     Functions functions;
     Calls calls(functions.registry, workers(1, 1));
     const auto running = calls.started("hold", {1});
@@ -103,12 +103,12 @@ TEST_CASE("a notification goes on without a reader, up to its deadline", "[servi
     Functions functions;
     Calls calls(functions.registry);
     calls.timeout = 100ms;
-    calls.dispatcher.leave_running(calls.started("hold", {1}));
+    calls.dispatcher.detach(calls.started("hold", {1}));
     REQUIRE(functions.started.wait());
-    calls.dispatcher.tend();
+    calls.dispatcher.sweep();
     CHECK(functions.cancelled.count() == 0);
     calls.clock.advance(100ms);
-    calls.dispatcher.tend();
+    calls.dispatcher.sweep();
     CHECK(functions.cancelled.wait());
 }
 
@@ -190,7 +190,7 @@ TEST_CASE("a keyed call outlives its caller, but not its deadline", "[service]")
     }
     SECTION("it does not") {
         calls.clock.advance(1s);
-        calls.dispatcher.tend();
+        calls.dispatcher.sweep();
         CHECK(functions.cancelled.wait());
         CHECK(calls.run("hold", {1}, "k") == kCancelled);
     }
@@ -225,7 +225,7 @@ TEST_CASE("a task's deadline ends the task, and the run only when nobody else wa
     const bool shared = GENERATE(false, true);
     if (shared) equal = calls.started("cached", {1});
     calls.clock.advance(100ms);
-    calls.dispatcher.tend();
+    calls.dispatcher.sweep();
     const auto info = calls.ended(id);
     CHECK(info.state == tasks::TaskState::failed);
     CHECK(static_cast<const service::CallOutcome&>(*info.outcome).error()->code == kDeadline);
@@ -247,13 +247,13 @@ TEST_CASE("tasks leave one worker for calls", "[service]") {
     CHECK(functions.count == 1);
 }
 
-TEST_CASE("drain lets calls end, refuses new ones, and answers what is left with -32009", "[service]") {
+TEST_CASE("drain lets calls end, rejects new ones, and answers what is left with -32009", "[service]") {
     Functions functions;
     Calls calls(functions.registry, workers(1));
     const auto running = calls.started("hold", {1});
     REQUIRE(functions.started.wait());
     SECTION("in time") {
-        calls.dispatcher.refuse_new();
+        calls.dispatcher.reject_new();
         functions.go.set();
         CHECK(calls.dispatcher.drain(patience()));
         CHECK(Calls::end_of(*running.waiter) == 0);
@@ -280,6 +280,6 @@ TEST_CASE("a dispatcher that goes ends its tasks and waiting calls", "[service]"
     REQUIRE(functions.started.wait());
     started.push_back(calls.started("cached", {1}));
     calls.submit("hold", {1}, "key");
-    calls.dispatcher.leave_running(calls.started("hold", {2}));
+    calls.dispatcher.detach(calls.started("hold", {2}));
     CHECK(functions.count == 1);
 }

@@ -120,9 +120,9 @@ TEST_CASE("a waiter gives up without harm to the others", "[service]") {
     OneFunction function([] { return 1; });
     const auto execution = function.execution();
     const auto one = execution->join(), two = execution->join();
-    one->give_up();
+    one->abandon();
     CHECK(one->wait_until(patience()) == nullptr);
-    CHECK(one->gave_up());
+    CHECK(one->abandoned());
     execution->run();
     CHECK(two->wait_until(patience())->value()->json == 1);
 }
@@ -131,7 +131,7 @@ TEST_CASE("giving up wakes a waiter that sleeps", "[service]") {
     OneFunction function([] {});
     const auto execution = function.execution();
     const auto waiter = execution->join();
-    std::jthread other([&] { waiter->give_up(); });
+    std::jthread other([&] { waiter->abandon(); });
     CHECK(waiter->wait_until(SteadyTime::max()) == nullptr);
 }
 

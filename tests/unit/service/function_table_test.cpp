@@ -53,7 +53,7 @@ TEST_CASE("A function does not take the name of another one, and nothing of its 
     FunctionTable table(registry);
     try {
         table.replace({}, functions({"m.f", "m.g"}));
-        FAIL("it was not refused");
+        FAIL("it was not rejected");
     } catch (const NameTaken& error) {
         CHECK(error.name() == "m.g");
         CHECK(std::string(error.what()).find("function_table_test.cpp:") != std::string::npos);

@@ -10,10 +10,10 @@
 using namespace shared_tensor;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
+using service::LeaseHolder;
 using service::LeaseInfo;
 using service::LeaseLimits;
 using service::LeaseTable;
-using service::Lessee;
 
 namespace {
 
@@ -37,20 +37,20 @@ private:
 struct Leases {
     explicit Leases(LeaseLimits limits = {}) : table(limits, clock) {}
 
-    std::string grant(const Lessee& lessee, std::uint64_t bytes = 100) {
-        auto granted = table.grant(lessee, "shm", bytes, std::make_unique<Bytes>(fate));
+    std::string grant(const LeaseHolder& lease_holder, std::uint64_t bytes = 100) {
+        auto granted = table.grant(lease_holder, "shm", bytes, std::make_unique<Bytes>(fate));
         REQUIRE(std::holds_alternative<std::string>(granted));
         return std::get<std::string>(granted);
     }
-    std::string refusal(const Lessee& lessee) {
-        const auto granted = table.grant(lessee, "shm", 1, std::make_unique<Bytes>(fate));
-        REQUIRE(std::holds_alternative<LeaseTable::Refused>(granted));
-        return std::get<LeaseTable::Refused>(granted).reason;
+    std::string rejection(const LeaseHolder& lease_holder) {
+        const auto granted = table.grant(lease_holder, "shm", 1, std::make_unique<Bytes>(fate));
+        REQUIRE(std::holds_alternative<LeaseTable::Rejected>(granted));
+        return std::get<LeaseTable::Rejected>(granted).reason;
     }
 
-    bool refuses(const Lessee& lessee, std::uint64_t bytes) {
-        const auto granted = table.grant(lessee, "shm", bytes, std::make_unique<Bytes>(fate));
-        return std::holds_alternative<LeaseTable::Refused>(granted);
+    bool rejects(const LeaseHolder& lease_holder, std::uint64_t bytes) {
+        const auto granted = table.grant(lease_holder, "shm", bytes, std::make_unique<Bytes>(fate));
+        return std::holds_alternative<LeaseTable::Rejected>(granted);
     }
 
     Fate fate;
@@ -58,9 +58,9 @@ struct Leases {
     LeaseTable table;
 };
 
-const Lessee kAnn{"uid:1", "s-ann", 11, true};
-const Lessee kBob{"uid:2", "s-bob", 22, true};
-const Lessee kFar{"token:far", "s-far", 0, false};
+const LeaseHolder kAnn{"uid:1", "s-ann", 11, true};
+const LeaseHolder kBob{"uid:2", "s-bob", 22, true};
+const LeaseHolder kFar{"token:far", "s-far", 0, false};
 
 using Ids = std::vector<std::string>;
 
@@ -161,10 +161,10 @@ TEST_CASE("what clients whose end is not seen hold is bounded in bytes", "[lease
     const std::string id = leases.grant(kFar, 60);
     leases.grant(kAnn, 1'000'000);
     CHECK(leases.table.stats().leases == 2);
-    CHECK(std::holds_alternative<LeaseTable::Refused>(
+    CHECK(std::holds_alternative<LeaseTable::Rejected>(
         leases.table.grant(kFar, "url", 41, std::make_unique<Bytes>(leases.fate))));
     leases.grant(kFar, 40);
-    CHECK_THAT(leases.refusal(kFar), ContainsSubstring("100 bytes"));
+    CHECK_THAT(leases.rejection(kFar), ContainsSubstring("100 bytes"));
     CHECK(leases.table.release(kFar.client, Ids{id}) == 1);
     leases.grant(kFar, 60);
 }
@@ -194,10 +194,10 @@ TEST_CASE("limits for a client and for all say what to do", "[lease]") {
     Leases leases(limits);
     const std::string id = leases.grant(kAnn);
     leases.grant(kAnn);
-    CHECK_THAT(leases.refusal(kAnn), ContainsSubstring("holds 2 leases") && ContainsSubstring("release"));
+    CHECK_THAT(leases.rejection(kAnn), ContainsSubstring("holds 2 leases") && ContainsSubstring("release"));
     CHECK(leases.fate.alive == 2);
     leases.grant(kBob);
-    CHECK_THAT(leases.refusal(kBob), ContainsSubstring("3 leases"));
+    CHECK_THAT(leases.rejection(kBob), ContainsSubstring("3 leases"));
     leases.table.release(kAnn.client, Ids{id});
     leases.grant(kAnn);
     CHECK(leases.table.stats().leases == 3);
@@ -216,7 +216,7 @@ TEST_CASE("the list says who holds what, for how long", "[lease]") {
     CHECK(info.id == ann);
     CHECK(info.client == "s-ann");
     CHECK(info.pid == 11);
-    CHECK(info.way == "shm");
+    CHECK(info.transport == "shm");
     CHECK(info.bytes == 10);
     CHECK(info.confirmed);
     CHECK(info.age == 5s);
@@ -268,7 +268,7 @@ TEST_CASE("a lease that finds no memory for its end goes on, and its bytes are c
     test::with_each_allocation_failing([&] { leases.table.release(kFar.client, Ids{id}); },
                                        [&] {
                                            CHECK(leases.table.stats().leases == 1);
-                                           CHECK(leases.refuses(kFar, 100));
+                                           CHECK(leases.rejects(kFar, 100));
                                        });
     CHECK(leases.table.stats().leases == 0);
     leases.grant(kFar, 100);

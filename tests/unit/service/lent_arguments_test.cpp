@@ -144,7 +144,7 @@ TEST_CASE("a cached result is known by the bytes that its function read", "[serv
     CHECK(lending.dispatcher.cache().stats().hits == 1);
 }
 
-TEST_CASE("without room for the copies the call is refused, and a plain one is not", "[service][lent]") {
+TEST_CASE("without room for the copies the call is rejected, and a plain one is not", "[service][lent]") {
     Lending lending;
     lending.port.is_full = true;
     CHECK_FALSE(lending.call("cached"));

@@ -125,7 +125,7 @@ TEST_CASE("a function makes, takes and changes an object", "[service][objects]")
     CHECK(calls.result("type", {kOther}) == "other");
 }
 
-TEST_CASE("an object of another type, or none, is refused before anything runs", "[service][objects]") {
+TEST_CASE("an object of another type, or none, is rejected before anything runs", "[service][objects]") {
     Functions functions;
     ObjectCalls calls(functions.registry);
     CHECK(calls.result("add", {kOther})["data"] ==

@@ -35,8 +35,8 @@ struct Table {
     }
     std::string reason(const HandleOwner& owner) {
         const auto granted = objects.grant(owner, object_of(ended));
-        const auto* refused = std::get_if<ObjectTable::Refused>(&granted);
-        return refused != nullptr ? refused->reason : "granted";
+        const auto* rejected = std::get_if<ObjectTable::Rejected>(&granted);
+        return rejected != nullptr ? rejected->reason : "granted";
     }
     std::size_t release(const std::string& id, std::optional<std::string_view> principal) {
         const std::vector<std::string> ids{id, "o-nothing"};

@@ -11,9 +11,9 @@
 using namespace shared_tensor;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
-using service::member_name_fault;
+using service::member_name_rejection;
 using service::NamedPointer;
-using service::tensor_name_fault;
+using service::tensor_name_rejection;
 using service::TensorStore;
 
 namespace {
@@ -44,9 +44,9 @@ NamedPointer put(TensorStore& store, std::string_view name, std::uint64_t bytes 
     return std::get<NamedPointer>(made);
 }
 
-TensorStore::Refused refused(const std::variant<NamedPointer, TensorStore::Refused>& made) {
-    REQUIRE(std::holds_alternative<TensorStore::Refused>(made));
-    return std::get<TensorStore::Refused>(made);
+TensorStore::Rejected rejected(const std::variant<NamedPointer, TensorStore::Rejected>& made) {
+    REQUIRE(std::holds_alternative<TensorStore::Rejected>(made));
+    return std::get<TensorStore::Rejected>(made);
 }
 
 std::vector<std::string> names_of(const service::NamedPage& page) {
@@ -108,13 +108,13 @@ TEST_CASE("a reader keeps its version, and it goes with the last reader", "[tens
 
 TEST_CASE("a put may ask for the version that it takes the place of", "[tensor_store]") {
     TensorStore store;
-    CHECK(refused(store.put("ann", "a", content(), 1)).version == 0);
+    CHECK(rejected(store.put("ann", "a", content(), 1)).version == 0);
     CHECK(std::get<NamedPointer>(store.put("ann", "a", content(), 0))->version == 1);
-    const auto no = refused(store.put("ann", "a", content(), 0));
+    const auto no = rejected(store.put("ann", "a", content(), 0));
     CHECK(no.conflict);
     CHECK(no.version == 1);
     CHECK(std::get<NamedPointer>(store.put("ann", "a", content(), 1))->version == 2);
-    CHECK(refused(store.remove("ann", "a", 1)).version == 2);
+    CHECK(rejected(store.remove("ann", "a", 1)).version == 2);
     CHECK(std::get<NamedPointer>(store.remove("ann", "a", 2)) != nullptr);
 }
 
@@ -141,11 +141,11 @@ TEST_CASE("the number of names is bounded, and replacing one is not hindered", "
     TensorStore store(NamedTensorLimits{2, 1000});
     put(store, "a");
     put(store, "b");
-    const auto no = refused(store.put("ann", "c", content()));
+    const auto no = rejected(store.put("ann", "c", content()));
     CHECK_FALSE(no.conflict);
     CHECK_THAT(no.reason, ContainsSubstring("--max-named-tensors"));
-    CHECK(store.refusal("ann", "c", 1, std::nullopt));
-    CHECK_FALSE(store.refusal("ann", "b", 1, std::nullopt));
+    CHECK(store.rejection("ann", "c", 1, std::nullopt));
+    CHECK_FALSE(store.rejection("ann", "b", 1, std::nullopt));
     put(store, "b");
     store.remove("ann", "a");
     put(store, "c");
@@ -156,10 +156,10 @@ TEST_CASE("the bytes are bounded, those of the replaced version not counted", "[
     TensorStore store(NamedTensorLimits{10, 100});
     put(store, "a", 60);
     put(store, "b", 40);
-    CHECK_THAT(refused(store.put("ann", "c", content(1))).reason, ContainsSubstring("--max-named-bytes"));
+    CHECK_THAT(rejected(store.put("ann", "c", content(1))).reason, ContainsSubstring("--max-named-bytes"));
     put(store, "a", 50);
     put(store, "c", 10);
-    CHECK(store.refusal("ann", "d", UINT64_MAX, std::nullopt));
+    CHECK(store.rejection("ann", "d", UINT64_MAX, std::nullopt));
     CHECK(store.stats().bytes == 100);
     store.remove("ann", "b");
     CHECK(store.stats().bytes == 60);
@@ -262,12 +262,12 @@ TEST_CASE("a version that is waited over is not kept by those who wait", "[tenso
     put(store, "b");
 }
 
-TEST_CASE("names that cannot be are refused with the reason", "[tensor_store]") {
+TEST_CASE("names that cannot be are rejected with the reason", "[tensor_store]") {
     for (const char* name : {"a", "weights", "w 1", "llama-7b", "l", "a.npy.x", "größe", "$x", ".hidden"}) {
         INFO(name);
-        CHECK(tensor_name_fault(name).empty());
+        CHECK(tensor_name_rejection(name).empty());
     }
-    CHECK(tensor_name_fault(std::string(255, 'x')).empty());
+    CHECK(tensor_name_rejection(std::string(255, 'x')).empty());
     const std::array<std::string, 12> bad{"",
                                           "l-1",
                                           "a/b",
@@ -282,11 +282,11 @@ TEST_CASE("names that cannot be are refused with the reason", "[tensor_store]") 
                                           std::string("a\0b", 3)};
     for (const std::string& name : bad) {
         INFO(name);
-        CHECK_FALSE(tensor_name_fault(name).empty());
+        CHECK_FALSE(tensor_name_rejection(name).empty());
     }
-    CHECK(member_name_fault("layers/0.weight.npy").empty());
-    CHECK(member_name_fault(std::string(1024, 'x')).empty());
-    CHECK_FALSE(member_name_fault("").empty());
-    CHECK_FALSE(member_name_fault("__metadata__").empty());
-    CHECK_FALSE(member_name_fault(std::string(1025, 'x')).empty());
+    CHECK(member_name_rejection("layers/0.weight.npy").empty());
+    CHECK(member_name_rejection(std::string(1024, 'x')).empty());
+    CHECK_FALSE(member_name_rejection("").empty());
+    CHECK_FALSE(member_name_rejection("__metadata__").empty());
+    CHECK_FALSE(member_name_rejection(std::string(1025, 'x')).empty());
 }

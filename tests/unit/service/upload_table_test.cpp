@@ -110,7 +110,7 @@ TEST_CASE("Uploads are bounded in bytes and number, and those that are done do n
     const auto first = table.table.find({"ann", "x", "a"});
     REQUIRE(first != nullptr);
     CHECK(full("ann", "b", 41).find("60 bytes are under way") != std::string::npos);
-    CHECK(table.table.stats().uploads == 1);  // what was refused is not there
+    CHECK(table.table.stats().uploads == 1);  // what was rejected is not there
     CHECK(full("ann", "b", 40).empty());
     CHECK(full("ann", "c", 0).find("--max-uploads, of which one client may have half") != std::string::npos);
     CHECK(full("bob", "a", 0).empty());
@@ -123,29 +123,30 @@ TEST_CASE("Uploads are bounded in bytes and number, and those that are done do n
 
 TEST_CASE("One owner has a part of the bytes of all, unless it may have all", "[service][uploads]") {
     Table table({.max_bytes = 100});
-    const auto refusal = [&](const std::string& owner, const std::string& id, std::uint64_t size,
-                             bool may_have_all = false) {
+    const auto rejection = [&](const std::string& owner, const std::string& id, std::uint64_t size,
+                               bool may_have_all = false) {
         auto opened = table.table.open({owner, "x", id}, {".raw", size}, {owner, may_have_all}, &take);
         auto* found = std::get_if<UploadTable::Full>(&opened);
         return found == nullptr ? "" : found->for_ever ? "for ever: " + found->reason : found->reason;
     };
-    CHECK(refusal("ann", "big", 51) == "for ever: a file of at most 50 bytes (half of --max-upload-bytes)");
+    CHECK(rejection("ann", "big", 51) == "for ever: a file of at most 50 bytes (half of --max-upload-bytes)");
     const auto first = table.open("a", 40);
-    CHECK(refusal("ann", "b", 11) == "uploads of yours of 40 bytes are under way (at most half of --max-upload-bytes)");
-    CHECK(refusal("ann", "b", 10).empty());
-    CHECK(refusal("ann", "empty", 0).empty());
-    CHECK(refusal("ann", "empty too", 0).empty());
-    CHECK(refusal("bob", "a", 51, true) == "uploads of 50 bytes are under way (--max-upload-bytes)");
-    CHECK(refusal("bob", "a", 50, true).empty());
+    CHECK(rejection("ann", "b", 11) ==
+          "uploads of yours of 40 bytes are under way (at most half of --max-upload-bytes)");
+    CHECK(rejection("ann", "b", 10).empty());
+    CHECK(rejection("ann", "empty", 0).empty());
+    CHECK(rejection("ann", "empty too", 0).empty());
+    CHECK(rejection("bob", "a", 51, true) == "uploads of 50 bytes are under way (--max-upload-bytes)");
+    CHECK(rejection("bob", "a", 50, true).empty());
     CHECK(table.table.remove({"ann", "x", "a"}, first));
-    CHECK(refusal("ann", "c", 40).empty());
+    CHECK(rejection("ann", "c", 40).empty());
     auto whole = table.table.make({".raw", 1}, {"ann"}, &take);
     CHECK(std::holds_alternative<UploadTable::Full>(whole));
     for (const char* id : {"b", "c", "empty", "empty too"})
         CHECK(table.table.remove({"ann", "x", id}, table.table.find({"ann", "x", id})));
     CHECK(table.table.remove({"bob", "x", "a"}, table.table.find({"bob", "x", "a"})));
     CHECK(table.table.stats().bytes == 0);
-    CHECK(refusal("ann", "d", 50).empty());
+    CHECK(rejection("ann", "d", 50).empty());
 }
 
 TEST_CASE("An upload whose memory cannot be had is not there", "[service][uploads]") {

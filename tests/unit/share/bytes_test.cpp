@@ -51,7 +51,7 @@ TEST_CASE("random bytes of every length come back", "[share][bytes]") {
     }
 }
 
-TEST_CASE("what is not canonical base64 is refused", "[share][bytes]") {
+TEST_CASE("what is not canonical base64 is rejected", "[share][bytes]") {
     for (const std::string_view text : {"Z", "Zg", "Zg=", "Zg===", "=", "==", "===", "====", "A===", "Zg==Zg==", "Z=g=",
                                         "Zm 9", "Zm9v\n", "Zm9_", "Zm9-", "Zh==", "Zm9=", "\xc3\xa4\xc3\xa4"}) {
         INFO('"' << text << '"');

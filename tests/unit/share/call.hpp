@@ -41,7 +41,7 @@ struct Called {
 
     bool ok() const { return !failure; }
     /// "parameter: expected ..., got ..."
-    std::string refusal() const {
+    std::string rejection() const {
         if (!failure) return "taken: " + result.dump();
         if (failure->kind != CallFailure::Kind::invalid_params)
             return "threw " + failure->type + ": " + failure->message;

@@ -113,10 +113,10 @@ TEST_CASE("a result may be a reference", "[share][functions]") {
 
 TEST_CASE("any JSON value, and containers of them, are parameters and results", "[share][functions]") {
     const Json json = Json::parse(R"({"a": [1, null, {"$b": "c"}]})");
-    const Json wire = Json::parse(R"({"a": [1, null, {"$literal": {"$b": "c"}}]})");
-    CHECK(call(*shared([](Json value) { return value; }), {wire}).result == wire);
+    const Json stream = Json::parse(R"({"a": [1, null, {"$literal": {"$b": "c"}}]})");
+    CHECK(call(*shared([](Json value) { return value; }), {stream}).result == stream);
     CHECK(call(*shared([](const Json& value) { return value == Json::parse(R"({"a": [1, null, {"$b": "c"}]})"); }),
-               {wire})
+               {stream})
               .result == true);
     CHECK(call(*shared([](std::vector<Json> values) { return values; }), {{1, "a"}}).result == Json{1, "a"});
     CHECK(call(*shared([](std::optional<Json> value) { return value.has_value(); }), {nullptr}).result == false);
@@ -130,7 +130,7 @@ TEST_CASE("tensors are taken and given by reference count", "[share][functions]"
     CHECK(call(*shared([](TensorRef tensor) { return tensor; }), {x}).result == x);
     CHECK(call(*shared([](const std::vector<TensorRef>& tensors) { return tensors; }), {Json::array({x, x})}).result ==
           Json::array({x, x}));
-    CHECK(call(*shared([](const TensorRef&) {}), {5}).refusal() == "arg0: expected tensor, got number 5");
+    CHECK(call(*shared([](const TensorRef&) {}), {5}).rejection() == "arg0: expected tensor, got number 5");
 }
 
 TEST_CASE("Context comes first and is no parameter", "[share][functions]") {

@@ -50,7 +50,7 @@ TEST_CASE("a JSON value without a number for it, from a program, has the protoco
 }
 
 TEST_CASE("a tensor is no JSON value", "[share][json]") {
-    CHECK(refusal<Json>(Json::parse(R"({"a": [{"$tensor": {"name": "x"}}]})")) ==
+    CHECK(rejection<Json>(Json::parse(R"({"a": [{"$tensor": {"name": "x"}}]})")) ==
           "a[0]: expected JSON value without tensors, got tensor");
 }
 
@@ -62,16 +62,16 @@ TEST_CASE("types with nlohmann's macros travel", "[share][json]") {
     CHECK(write(std::vector<Person>{person})[0]["age"] == 36);
 }
 
-TEST_CASE("what nlohmann's conversion refuses is an invalid value with its words", "[share][json]") {
-    CHECK(refusal<Person>(Json{{"name", "Ada"}}).find("'age' not found") != std::string::npos);
-    CHECK(refusal<Person>(Json{{"name", 1}, {"age", 1}}).find("type must be string") != std::string::npos);
-    CHECK(refusal<std::vector<Person>>(Json::parse("[{}]")).starts_with("[0]: expected value that nlohmann's"));
+TEST_CASE("what nlohmann's conversion rejects is an invalid value with its words", "[share][json]") {
+    CHECK(rejection<Person>(Json{{"name", "Ada"}}).find("'age' not found") != std::string::npos);
+    CHECK(rejection<Person>(Json{{"name", 1}, {"age", 1}}).find("type must be string") != std::string::npos);
+    CHECK(rejection<std::vector<Person>>(Json::parse("[{}]")).starts_with("[0]: expected value that nlohmann's"));
 }
 
 TEST_CASE("an enum with nlohmann's macro is one of its names; an unknown one is not taken for the first",
           "[share][json]") {
     CHECK(read<Level>("high") == Level::high);
     CHECK(write(Level::low) == "low");
-    CHECK(refusal<Level>("medium") == "value: expected one of the enumerators' names, got string \"medium\"");
-    CHECK(refusal<Level>(5) != "taken");
+    CHECK(rejection<Level>("medium") == "value: expected one of the enumerators' names, got string \"medium\"");
+    CHECK(rejection<Level>(5) != "taken");
 }

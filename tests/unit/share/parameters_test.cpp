@@ -80,26 +80,26 @@ TEST_CASE("default values can be shown", "[share][parameters]") {
     CHECK(default_of(*function, 2) == "m");
 }
 
-TEST_CASE("a required argument that is missing is refused by name", "[share][parameters]") {
+TEST_CASE("a required argument that is missing is rejected by name", "[share][parameters]") {
     const auto function = shared(&scale, arg("x"), arg("factor") = 2, arg("unit"));
-    CHECK(call(*function).refusal() == "x: expected a value: the parameter is required, got nothing");
+    CHECK(call(*function).rejection() == "x: expected a value: the parameter is required, got nothing");
 }
 
-TEST_CASE("a wrong argument is refused by name and place before anything runs", "[share][parameters]") {
+TEST_CASE("a wrong argument is rejected by name and place before anything runs", "[share][parameters]") {
     bool ran = false;
     const auto function =
         shared([&ran](int, const std::map<std::string, std::vector<int>>&) { ran = true; }, arg("n"), arg("lists"));
-    CHECK(call(*function, {"x", Json::object()}).refusal() ==
+    CHECK(call(*function, {"x", Json::object()}).rejection() ==
           "n: expected integer from -2147483648 to 2147483647, got string \"x\"");
-    CHECK(call(*function, {1, Json::parse(R"({"a": [1, true]})")}).refusal() ==
+    CHECK(call(*function, {1, Json::parse(R"({"a": [1, true]})")}).rejection() ==
           "lists.a[1]: expected integer from -2147483648 to 2147483647, got true");
-    CHECK(call(*function, {1, Json::array()}).refusal() == "lists: expected object, got array of 0");
+    CHECK(call(*function, {1, Json::array()}).rejection() == "lists: expected object, got array of 0");
     CHECK_FALSE(ran);
 }
 
 TEST_CASE("an array parameter's elements are named with it", "[share][parameters]") {
     const auto function = shared([](std::array<int, 2>) {}, arg("pair"));
-    CHECK(call(*function, {{1, "x"}}).refusal().starts_with("pair[1]: expected integer"));
+    CHECK(call(*function, {{1, "x"}}).rejection().starts_with("pair[1]: expected integer"));
 }
 
 TEST_CASE("each parameter and the result have a schema", "[share][parameters]") {

@@ -13,7 +13,7 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 template <class Act>
-std::string refused(Act act) {
+std::string rejected(Act act) {
     try {
         act();
     } catch (const std::invalid_argument& error) {
@@ -22,8 +22,8 @@ std::string refused(Act act) {
     return "taken";
 }
 
-std::string refused_name(const std::string& name) {
-    return refused([&] {
+std::string rejected_name(const std::string& name) {
+    return rejected([&] {
         Registry registry;
         registry.add(name, [] {});
     });
@@ -45,11 +45,11 @@ TEST_CASE("a registry finds what was added, by name, and lists it in order", "[s
     CHECK(registry.functions()[1]->name() == "b");
 }
 
-TEST_CASE("a name that is taken is refused, and both places are named", "[share][registry]") {
+TEST_CASE("a name that is taken is rejected, and both places are named", "[share][registry]") {
     Registry registry;
     registry.add("same", [] {});
     const auto line = __LINE__ - 1;
-    const auto message = refused([&] { registry.add("same", [] { return 1; }); });
+    const auto message = rejected([&] { registry.add("same", [] { return 1; }); });
     const auto other = __LINE__ - 1;
     CHECK_THAT(message, ContainsSubstring("\"same\""));
     CHECK_THAT(message, ContainsSubstring("registry_test.cpp:" + std::to_string(line) + " and "));
@@ -63,34 +63,34 @@ TEST_CASE("of two plugins that share one name both are named", "[share][registry
     const detail::ShareRecord one{first.get(), nullptr}, other{second.get(), nullptr};
     Registry registry;
     registry.add_records(&one, "/plugins/one.so");
-    const auto message = refused([&] { registry.add_records(&other, "/plugins/other.so"); });
+    const auto message = rejected([&] { registry.add_records(&other, "/plugins/other.so"); });
     CHECK_THAT(message, ContainsSubstring("same.cpp:7 (/plugins/one.so) and same.cpp:7 (/plugins/other.so)"));
     CHECK_THAT(message, ContainsSubstring("SHARE_AS"));
 }
 
-TEST_CASE("the daemon's own prefixes are refused", "[share][registry]") {
+TEST_CASE("the daemon's own prefixes are rejected", "[share][registry]") {
     for (const char* prefix :
          {"rpc.", "server.", "task.", "lease.", "session.", "tensor.", "object.", "cache.", "model."}) {
         INFO(prefix);
-        CHECK_THAT(refused_name(std::string(prefix) + "mine"), ContainsSubstring(prefix));
+        CHECK_THAT(rejected_name(std::string(prefix) + "mine"), ContainsSubstring(prefix));
     }
-    CHECK(refused_name("tensors.mine") == "taken");
-    CHECK(refused_name("task") == "taken");
-    CHECK(refused_name("my.task.x") == "taken");
+    CHECK(rejected_name("tensors.mine") == "taken");
+    CHECK(rejected_name("task") == "taken");
+    CHECK(rejected_name("my.task.x") == "taken");
 }
 
-TEST_CASE("a malformed name is refused with the way out", "[share][registry]") {
+TEST_CASE("a malformed name is rejected with the way out", "[share][registry]") {
     for (const std::string& name : {std::string(), std::string("a b"), std::string("a::b"), std::string("a\n"),
                                     std::string("\xc3\xa4"), std::string(201, 'a')}) {
-        CHECK_THAT(refused_name(name), ContainsSubstring("SHARE_AS"));
+        CHECK_THAT(rejected_name(name), ContainsSubstring("SHARE_AS"));
     }
-    CHECK(refused_name(std::string("a\0b", 3)) != "taken");
-    CHECK(refused_name(std::string(200, 'a')) == "taken");
-    CHECK(refused_name("A-z_0.9") == "taken");
+    CHECK(rejected_name(std::string("a\0b", 3)) != "taken");
+    CHECK(rejected_name(std::string(200, 'a')) == "taken");
+    CHECK(rejected_name("A-z_0.9") == "taken");
 }
 
-TEST_CASE("two parameters of one name are refused", "[share][registry]") {
-    const auto message = refused([] {
+TEST_CASE("two parameters of one name are rejected", "[share][registry]") {
+    const auto message = rejected([] {
         Registry registry;
         registry.add(
             "twins", [](int, int) {}, arg("x"), arg("x"));

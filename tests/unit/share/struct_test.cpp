@@ -68,11 +68,11 @@ TEST_CASE("a struct with one member, and one with sixty-four, travel too", "[sha
     CHECK(write(read<Wide>(wide)) == wide);
 }
 
-TEST_CASE("a missing member, an unknown one and a wrong one are refused by name", "[share][struct]") {
-    CHECK(refusal<Point>(Json{{"x", 1}}) == "value: expected member \"y\", got no such member");
-    CHECK(refusal<Point>(Json::parse(R"({"x": 1, "y": 2, "z": 3})")) == "z: expected no such member, got number 3");
-    CHECK(refusal<Point>(Json::parse(R"({"x": 1, "y": null})")) == "y: expected number, got null");
-    CHECK(refusal<Point>({1, 2}) == "value: expected object, got array of 2");
+TEST_CASE("a missing member, an unknown one and a wrong one are rejected by name", "[share][struct]") {
+    CHECK(rejection<Point>(Json{{"x", 1}}) == "value: expected member \"y\", got no such member");
+    CHECK(rejection<Point>(Json::parse(R"({"x": 1, "y": 2, "z": 3})")) == "z: expected no such member, got number 3");
+    CHECK(rejection<Point>(Json::parse(R"({"x": 1, "y": null})")) == "y: expected number, got null");
+    CHECK(rejection<Point>({1, 2}) == "value: expected object, got array of 2");
 }
 
 TEST_CASE("an optional member may be left out or null", "[share][struct]") {
@@ -90,17 +90,17 @@ TEST_CASE("structs nest, and a fault deep inside has its whole path", "[share][s
     CHECK(read<Shape>(write(shape)) == shape);
     Json broken = write(shape);
     broken["corners"][1]["y"] = "up";
-    CHECK(refusal<Shape>(broken) == "corners[1].y: expected number, got string \"up\"");
+    CHECK(rejection<Shape>(broken) == "corners[1].y: expected number, got string \"up\"");
     broken = write(shape);
     broken["marks"]["top"].erase("x");
-    CHECK(refusal<Shape>(broken) == "marks.top: expected member \"x\", got no such member");
+    CHECK(rejection<Shape>(broken) == "marks.top: expected member \"x\", got no such member");
 }
 
 TEST_CASE("an enum is the name of its enumerator", "[share][struct]") {
     CHECK(write(Colour::green) == "green");
     CHECK(read<Colour>("red") == Colour::red);
-    CHECK(refusal<Colour>("blue") == "value: expected one of \"red\" \"green\", got string \"blue\"");
-    CHECK(refusal<Colour>(0) == "value: expected one of \"red\" \"green\", got number 0");
+    CHECK(rejection<Colour>("blue") == "value: expected one of \"red\" \"green\", got string \"blue\"");
+    CHECK(rejection<Colour>(0) == "value: expected one of \"red\" \"green\", got number 0");
     CHECK(read<Plain>("kTwo") == kTwo);
     CHECK(write(kOne) == "kOne");
 }
@@ -121,9 +121,9 @@ TEST_CASE("tensors travel anywhere inside a struct", "[share][struct]") {
     CHECK(write(scene) == json);
 }
 
-TEST_CASE("what stands where a tensor belongs is refused with its place", "[share][struct]") {
+TEST_CASE("what stands where a tensor belongs is rejected with its place", "[share][struct]") {
     Json json = Json::parse(R"({"name": "s", "image": [[1, 2]], "layers": {}})");
-    CHECK(refusal<Scene>(json) == "image: expected tensor, got array of 1");
+    CHECK(rejection<Scene>(json) == "image: expected tensor, got array of 1");
     json["image"] = Json::parse(R"({"$tensor": {"name": 5}})");
-    CHECK(refusal<Scene>(json) == "image.name: expected string, got nothing");
+    CHECK(rejection<Scene>(json) == "image.name: expected string, got nothing");
 }

@@ -67,7 +67,7 @@ TEST_CASE("A tensor tells its layout", "[tensor_ref]") {
     CHECK_FALSE(TensorRef().defined());
 }
 
-TEST_CASE("A layout that cannot be is refused where the tensor is made", "[tensor_ref]") {
+TEST_CASE("A layout that cannot be is rejected where the tensor is made", "[tensor_ref]") {
     constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
     const auto make = [](Counts shape, Counts strides = {}) {
         TensorRef(numbers().data(), DType::int32, std::move(shape), std::move(strides));

@@ -106,7 +106,7 @@ TEST_CASE("pages that were only read stay warm when writes are forgotten", "[shm
     touch();
 }
 
-TEST_CASE("what could end in SIGBUS is refused", "[shm]") {
+TEST_CASE("what could end in SIGBUS is rejected", "[shm]") {
     const std::size_t bytes = 4 * kPage;
     CHECK_NOTHROW(Mapping(memory(bytes), bytes));
     CHECK_THROWS_WITH(Mapping(memory(bytes, true, 0), bytes), ContainsSubstring("sealed"));
@@ -130,7 +130,7 @@ TEST_CASE("pages beyond the end of the file do not stand for missing ones", "[sh
     }
 }
 
-TEST_CASE("memory in huge pages is refused", "[shm]") {
+TEST_CASE("memory in huge pages is rejected", "[shm]") {
     constexpr std::size_t kHuge = std::size_t{2} << 20;
     const UniqueFd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
     if (!fd) SKIP("this kernel has no huge pages");
@@ -139,14 +139,14 @@ TEST_CASE("memory in huge pages is refused", "[shm]") {
     CHECK_THROWS_WITH(Mapping(fd, kHuge), ContainsSubstring("MFD_HUGETLB"));
 }
 
-TEST_CASE("memory that cannot be read through its descriptor is refused", "[shm]") {
+TEST_CASE("memory that cannot be read through its descriptor is rejected", "[shm]") {
     const UniqueFd fd = memory(kPage);
     const UniqueFd write_only(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(), O_WRONLY | O_CLOEXEC));
     REQUIRE(write_only);
     CHECK_THROWS_AS(Mapping(write_only, kPage), BadSegment);
 }
 
-TEST_CASE("what is no memory is refused", "[shm]") {
+TEST_CASE("what is no memory is rejected", "[shm]") {
     CHECK_THROWS_AS(Mapping(UniqueFd(::open("/dev/zero", O_RDWR)), kPage), BadSegment);
     CHECK_THROWS_AS(Mapping(UniqueFd(::open("/proc/self/exe", O_RDONLY)), kPage), BadSegment);
     CHECK_THROWS_AS(Mapping(UniqueFd(), kPage), BadSegment);

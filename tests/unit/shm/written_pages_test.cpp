@@ -34,7 +34,7 @@ struct Mapped {
 };
 
 /// Those that this kernel has; reading is the last resort of all.
-std::vector<PageTable> ways() {
+std::vector<PageTable> transports() {
     if (shm::best_page_table() == PageTable::scanned) return {PageTable::scanned, PageTable::read};
     return {PageTable::read};
 }
@@ -42,7 +42,7 @@ std::vector<PageTable> ways() {
 }  // namespace
 
 TEST_CASE("all written pages are dropped, however they lie", "[shm]") {
-    for (const PageTable how : ways()) {
+    for (const PageTable how : transports()) {
         const std::size_t pages = 3 * 8192 + 5;
         const Mapped one(pages);
         for (std::size_t page = 0; page < 2000; page += 2)  // more stretches than one look can name
@@ -55,7 +55,7 @@ TEST_CASE("all written pages are dropped, however they lie", "[shm]") {
 }
 
 TEST_CASE("few written pages are dropped at once, wherever they lie", "[shm]") {
-    for (const PageTable how : ways()) {
+    for (const PageTable how : transports()) {
         const std::size_t pages = 1 << 16;
         const Mapped one(pages);
         for (const std::size_t page : {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{64}, pages - 1})
@@ -67,7 +67,7 @@ TEST_CASE("few written pages are dropped at once, wherever they lie", "[shm]") {
 }
 
 TEST_CASE("nothing is promised of a mapping of which much was touched", "[shm]") {
-    for (const PageTable how : ways()) {
+    for (const PageTable how : transports()) {
         const std::size_t pages = 4096;
         const Mapped one(pages);
         one.touch(pages);

@@ -20,8 +20,8 @@ using streams::Item;
 using streams::place_of;
 using streams::Sink;
 using streams::Source;
+using streams::StreamMessage;
 using streams::Window;
-using streams::Word;
 
 struct ScriptedCall final : streams::Call {
     const Json& id() const override { return id_; }
@@ -37,7 +37,7 @@ struct ScriptedCall final : streams::Call {
         flow.out->sent(1);
         log.emplace_back("send");
     }
-    void give_up(const std::deque<Item>& items) noexcept override {
+    void abandon(const std::deque<Item>& items) noexcept override {
         if (!items.empty()) log.push_back("give up " + std::to_string(items.size()));
     }
     void leave(const Flow&, bool thrown) noexcept override { log.emplace_back(thrown ? "thrown" : "left"); }
@@ -53,7 +53,7 @@ constexpr Window kWindow{4, 1 << 20};
 Flow reading() { return Flow::make({"numbers", true}, true, kWindow, kWindow); }
 Flow writing() { return Flow::make({"numbers", false}, false, kWindow, kWindow); }
 Item item(Json value) { return {std::make_shared<const Json>(std::move(value)), {}, {}, 1}; }
-Word word(Word::Kind kind) { return {kind, 7, "numbers"}; }
+StreamMessage word(StreamMessage::Kind kind) { return {kind, 7, "numbers"}; }
 
 TEST_CASE("the other side is told of taken items once the last of them is read", "[streams]") {
     const auto call = std::make_shared<ScriptedCall>();
@@ -101,7 +101,7 @@ TEST_CASE("a sink sends until its reader stops, and ends once", "[streams]") {
     const Flow flow = writing();
     Sink sink(call, flow);
     CHECK(sink.put({}));
-    CHECK(hear(flow, word(Word::Kind::stop), {}).fault.empty());
+    CHECK(hear(flow, word(StreamMessage::Kind::stop), {}).rejection.empty());
     CHECK_FALSE(sink.put({}));
     sink.end();
     sink.end();
@@ -121,26 +121,26 @@ TEST_CASE("a sink of a call that is over throws the call's error", "[streams]") 
 }
 
 TEST_CASE("messages that belong to the other end of a stream break the rules", "[streams]") {
-    using Kind = Word::Kind;
+    using Kind = StreamMessage::Kind;
     for (const Kind kind : {Kind::item, Kind::end})
-        CHECK_FALSE(hear(writing(), word(kind), item(1)).fault.empty());
+        CHECK_FALSE(hear(writing(), word(kind), item(1)).rejection.empty());
     for (const Kind kind : {Kind::taken, Kind::stop})
-        CHECK_FALSE(hear(reading(), word(kind), {}).fault.empty());
-    Word too_many = word(Kind::taken);
+        CHECK_FALSE(hear(reading(), word(kind), {}).rejection.empty());
+    StreamMessage too_many = word(Kind::taken);
     too_many.taken = 1;
-    CHECK_FALSE(hear(writing(), too_many, {}).fault.empty());
+    CHECK_FALSE(hear(writing(), too_many, {}).rejection.empty());
 }
 
 TEST_CASE("an item behind the end breaks the rules, and one for a closed stream is dropped", "[streams]") {
     const Flow ended = reading();
-    hear(ended, word(Word::Kind::end), {});
-    const Heard late = hear(ended, word(Word::Kind::item), item(1));
-    CHECK_FALSE(late.fault.empty());
+    hear(ended, word(StreamMessage::Kind::end), {});
+    const Heard late = hear(ended, word(StreamMessage::Kind::item), item(1));
+    CHECK_FALSE(late.rejection.empty());
     CHECK_FALSE(late.item_kept);
     const Flow closed = reading();
     closed.close(false);
-    const Heard dropped = hear(closed, word(Word::Kind::item), item(1));
-    CHECK(dropped.fault.empty());
+    const Heard dropped = hear(closed, word(StreamMessage::Kind::item), item(1));
+    CHECK(dropped.rejection.empty());
     CHECK_FALSE(dropped.item_kept);
 }
 

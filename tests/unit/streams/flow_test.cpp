@@ -1,24 +1,24 @@
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
-#include "streams/inflow.hpp"
-#include "streams/outflow.hpp"
+#include "streams/receive_queue.hpp"
+#include "streams/send_window.hpp"
 #include "support/event.hpp"
 
 namespace shared_tensor::test {
 namespace {
 
-using streams::Inflow;
 using streams::Item;
-using streams::Outflow;
+using streams::ReceiveQueue;
+using streams::SendWindow;
 using streams::Window;
-using Added = streams::Inflow::Added;
-using Room = streams::Outflow::Room;
+using Added = streams::ReceiveQueue::Added;
+using Room = streams::SendWindow::Room;
 
 Item item(int value, std::uint64_t cost = 1) { return {std::make_shared<const json_rpc::Json>(value), {}, {}, cost}; }
 
 /// Whether wait() would block: asked by another thread, which is let go by close().
-bool blocks(Outflow& flow) {
+bool blocks(SendWindow& flow) {
     Event came;
     std::jthread waiting([&] {
         flow.wait();
@@ -31,7 +31,7 @@ bool blocks(Outflow& flow) {
 }
 
 TEST_CASE("a writer may send while items and bytes are below the window", "[streams]") {
-    Outflow flow({3, 100});
+    SendWindow flow({3, 100});
     for (int i = 0; i < 3; ++i) {
         REQUIRE(flow.wait() == Room::free);
         flow.sent(10);
@@ -40,7 +40,7 @@ TEST_CASE("a writer may send while items and bytes are below the window", "[stre
 }
 
 TEST_CASE("the last item may go beyond the bytes and no further one", "[streams]") {
-    Outflow flow({10, 100});
+    SendWindow flow({10, 100});
     flow.sent(99);
     REQUIRE(flow.wait() == Room::free);
     flow.sent(1'000'000);
@@ -48,7 +48,7 @@ TEST_CASE("the last item may go beyond the bytes and no further one", "[streams]
 }
 
 TEST_CASE("what was taken makes room", "[streams]") {
-    Outflow flow({2, 100});
+    SendWindow flow({2, 100});
     flow.sent(60);
     flow.sent(60);
     CHECK(flow.taken(1));
@@ -60,7 +60,7 @@ TEST_CASE("what was taken makes room", "[streams]") {
 
 TEST_CASE("a waiting writer is woken by room, by a stop and by the end", "[streams]") {
     for (const Room expected : {Room::free, Room::stopped, Room::over}) {
-        Outflow flow({1, 100});
+        SendWindow flow({1, 100});
         flow.sent(1);
         Room got{};
         {
@@ -73,8 +73,8 @@ TEST_CASE("a waiting writer is woken by room, by a stop and by the end", "[strea
     }
 }
 
-TEST_CASE("a reader that took more than was sent or less than before is refused", "[streams]") {
-    Outflow flow({10, 100});
+TEST_CASE("a reader that took more than was sent or less than before is rejected", "[streams]") {
+    SendWindow flow({10, 100});
     flow.sent(1);
     flow.sent(1);
     CHECK_FALSE(flow.taken(3));
@@ -84,7 +84,7 @@ TEST_CASE("a reader that took more than was sent or less than before is refused"
 }
 
 TEST_CASE("items come in order with their numbers and then the end", "[streams]") {
-    Inflow flow({10, 100});
+    ReceiveQueue flow({10, 100});
     CHECK(flow.add(item(5)) == Added::kept);
     CHECK(flow.add(item(6)) == Added::kept);
     flow.end();
@@ -101,27 +101,27 @@ TEST_CASE("items come in order with their numbers and then the end", "[streams]"
     }
 }
 
-TEST_CASE("an item beyond the window or after the end is refused", "[streams]") {
-    Inflow few({2, 100}), small({10, 100});
+TEST_CASE("an item beyond the window or after the end is rejected", "[streams]") {
+    ReceiveQueue few({2, 100}), small({10, 100});
     CHECK(few.add(item(1)) == Added::kept);
     CHECK(few.add(item(2)) == Added::kept);
-    CHECK(few.add(item(3)) == Added::refused);
+    CHECK(few.add(item(3)) == Added::rejected);
     CHECK(small.add(item(1, 1'000'000)) == Added::kept);
-    CHECK(small.add(item(2, 1)) == Added::refused);
-    Inflow ended({10, 100});
+    CHECK(small.add(item(2, 1)) == Added::rejected);
+    ReceiveQueue ended({10, 100});
     ended.end();
-    CHECK(ended.add(item(1)) == Added::refused);
+    CHECK(ended.add(item(1)) == Added::rejected);
 }
 
 TEST_CASE("the sender hears of every half window", "[streams]") {
-    Inflow flow({4, 1000});
+    ReceiveQueue flow({4, 1000});
     std::vector<std::uint64_t> told;
     for (int i = 0; i < 8; ++i) {
         REQUIRE(flow.add(item(i)) == Added::kept);
         if (const auto taken = flow.next().taken) told.push_back(*taken);
     }
     CHECK(told == std::vector<std::uint64_t>{2, 4, 6, 8});
-    Inflow by_bytes({1000, 100});
+    ReceiveQueue by_bytes({1000, 100});
     REQUIRE(by_bytes.add(item(1, 49)) == Added::kept);
     CHECK_FALSE(by_bytes.next().taken);
     REQUIRE(by_bytes.add(item(2, 1)) == Added::kept);
@@ -130,8 +130,8 @@ TEST_CASE("the sender hears of every half window", "[streams]") {
 
 TEST_CASE("a writer is never held up by a reader that has read everything", "[streams]") {
     for (const Window window : {Window{1, 1}, Window{1, 1000}, Window{3, 10}, Window{1024, 7}, Window{2, 64}}) {
-        Outflow out(window);
-        Inflow in(window);
+        SendWindow out(window);
+        ReceiveQueue in(window);
         for (int i = 0; i < 200; ++i) {
             const auto cost = static_cast<std::uint64_t>(1 + i * 7 % 23);
             REQUIRE(out.wait() == Room::free);
@@ -146,7 +146,7 @@ TEST_CASE("a writer is never held up by a reader that has read everything", "[st
 
 TEST_CASE("the end of a call lets what came be read or not", "[streams]") {
     for (const bool then_read : {true, false}) {
-        Inflow flow({10, 100});
+        ReceiveQueue flow({10, 100});
         flow.add(item(1));
         flow.close(then_read);
         CHECK(flow.next().item.has_value() == then_read);
@@ -157,7 +157,7 @@ TEST_CASE("the end of a call lets what came be read or not", "[streams]") {
 }
 
 TEST_CASE("a stream that is cut short has not ended though its sender said so", "[streams]") {
-    Inflow ended({10, 100}), told_later({10, 100});
+    ReceiveQueue ended({10, 100}), told_later({10, 100});
     ended.add(item(1));
     ended.end();
     CHECK(ended.close(false).size() == 1);
@@ -169,7 +169,7 @@ TEST_CASE("a stream that is cut short has not ended though its sender said so", 
 }
 
 TEST_CASE("at its end the sender hears of what was taken last", "[streams]") {
-    Inflow flow({100, 1000});
+    ReceiveQueue flow({100, 1000});
     flow.add(item(1));
     flow.add(item(2));
     flow.end();
@@ -180,7 +180,7 @@ TEST_CASE("at its end the sender hears of what was taken last", "[streams]") {
 }
 
 TEST_CASE("a writer without a window remembers nothing", "[streams]") {
-    Outflow flow({Window::kUnbounded, Window::kUnbounded});
+    SendWindow flow({Window::kUnbounded, Window::kUnbounded});
     for (int i = 0; i < 1000; ++i) {
         REQUIRE(flow.wait() == Room::free);
         flow.sent(1'000'000'000'000);
@@ -189,7 +189,7 @@ TEST_CASE("a writer without a window remembers nothing", "[streams]") {
 }
 
 TEST_CASE("a stream that ended before its call did has ended", "[streams]") {
-    Inflow flow({10, 100});
+    ReceiveQueue flow({10, 100});
     flow.add(item(1));
     flow.end();
     flow.close(true);

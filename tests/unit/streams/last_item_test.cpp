@@ -4,12 +4,12 @@
 
 using namespace shared_tensor;
 using streams::LastItem;
-using streams::Word;
+using streams::StreamMessage;
 
 namespace {
 
-Word item(int value) {
-    Word word{Word::Kind::item, 1};
+StreamMessage item(int value) {
+    StreamMessage word{StreamMessage::Kind::item, 1};
     word.stream = "items";
     word.value = std::make_shared<const json_rpc::Json>(value);
     return word;
@@ -35,7 +35,7 @@ TEST_CASE("An item whose text is that of the one before says the same", "[stream
 TEST_CASE("Neither other words nor long items are remembered", "[streams]") {
     LastItem last;
     last.keep("five", item(5));
-    Word end{Word::Kind::end, 1};
+    StreamMessage end{StreamMessage::Kind::end, 1};
     last.keep("end", end);
     CHECK(last.find("end") == nullptr);
     const std::string text(5'000, 'x');

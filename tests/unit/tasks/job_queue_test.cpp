@@ -226,7 +226,7 @@ TEST_CASE("a job is submitted once", "[tasks][queue]") {
     CHECK_THROWS_AS(queue.push(job), std::logic_error);
 }
 
-TEST_CASE("a group without room is refused", "[tasks][queue]") { CHECK_THROWS_AS(make_group(0), std::logic_error); }
+TEST_CASE("a group without room is rejected", "[tasks][queue]") { CHECK_THROWS_AS(make_group(0), std::logic_error); }
 
 TEST_CASE("a job that wants all places of a group waits for those that have one, and is not overtaken",
           "[tasks][queue]") {

@@ -46,7 +46,7 @@ void until_finished(const WorkerPool& pool, std::uint64_t finished) {
 TEST_CASE("an abandoned job keeps its worker for a while", "[tasks][pool][replacement]") {
     Hanging hanging;
     hanging.clock.advance(4999ms);
-    hanging.pool.tend();
+    hanging.pool.sweep();
     CHECK(hanging.pool.stats().replaced == 0);
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("the worker of a job abandoned for long is replaced, and waiting jobs 
     Event ran;
     hanging.pool.submit(make_job([&] { ran.set(); }));
     hanging.clock.advance(5s);
-    hanging.pool.tend();
+    hanging.pool.sweep();
     CHECK(hanging.pool.stats().replaced == 1);
     CHECK(ran.wait());
 }
@@ -63,16 +63,16 @@ TEST_CASE("the worker of a job abandoned for long is replaced, and waiting jobs 
 TEST_CASE("a job is replaced once, however often tend is called", "[tasks][pool][replacement]") {
     Hanging hanging;
     hanging.clock.advance(5s);
-    hanging.pool.tend();
+    hanging.pool.sweep();
     hanging.clock.advance(5s);
-    hanging.pool.tend();
+    hanging.pool.sweep();
     CHECK(hanging.pool.stats().replaced == 1);
 }
 
 TEST_CASE("when the abandoned job ends, its surplus worker leaves", "[tasks][pool][replacement]") {
     Hanging hanging;
     hanging.clock.advance(5s);
-    hanging.pool.tend();
+    hanging.pool.sweep();
     hanging.hung.go.set();
     until_finished(hanging.pool, 1);
     CHECK(hanging.pool.stats().replaced == 0);
@@ -82,7 +82,7 @@ TEST_CASE("when the abandoned job ends, its surplus worker leaves", "[tasks][poo
     REQUIRE(one.runs.wait());
     CHECK(hanging.pool.stats().busy == 1);
     CHECK(hanging.pool.stats().queued == 1);
-    hanging.pool.tend();  // joins the thread that left
+    hanging.pool.sweep();  // joins the thread that left
     one.go.set();
     CHECK(two.runs.wait());
     two.go.set();
@@ -97,7 +97,7 @@ TEST_CASE("a job that somebody waits for keeps its worker for ever", "[tasks][po
     pool.submit(wanted.job);
     REQUIRE(wanted.runs.wait());
     clock.advance(1h);
-    pool.tend();
+    pool.sweep();
     CHECK(pool.stats().replaced == 0);
     wanted.go.set();
 }
@@ -107,7 +107,7 @@ TEST_CASE("an abandoned job that ends in time changes nothing", "[tasks][pool][r
     hanging.hung.go.set();
     until_finished(hanging.pool, 1);
     hanging.clock.advance(1h);
-    hanging.pool.tend();
+    hanging.pool.sweep();
     CHECK(hanging.pool.stats().replaced == 0);
 }
 
@@ -122,10 +122,10 @@ TEST_CASE("the time of a job abandoned while it waited counts from its start", "
     clock.advance(1h);
     first.go.set();
     REQUIRE(second.runs.wait());
-    pool.tend();
+    pool.sweep();
     CHECK(pool.stats().replaced == 0);
     clock.advance(5s);
-    pool.tend();
+    pool.sweep();
     CHECK(pool.stats().replaced == 1);
     second.go.set();
 }
@@ -142,7 +142,7 @@ TEST_CASE("an abandoned job keeps its place in its group even when its worker is
     REQUIRE(hung.runs.wait());
     pool.abandon(hung.job);
     clock.advance(5s);
-    pool.tend();
+    pool.sweep();
     pool.submit(make_job([&] { ran.set(); }, {serial}));
     CHECK_FALSE(pool.try_enter({serial}));
     CHECK(pool.stats().queued == 1);
@@ -155,7 +155,7 @@ TEST_CASE("replacements are bounded; a pool without spare workers whose workers 
     Hanging hanging(1);
     CHECK(hanging.pool.healthy());
     hanging.clock.advance(5s);
-    hanging.pool.tend();
+    hanging.pool.sweep();
     CHECK(hanging.pool.healthy());
 
     HeldJob again;
@@ -164,7 +164,7 @@ TEST_CASE("replacements are bounded; a pool without spare workers whose workers 
     hanging.pool.abandon(again.job);
     CHECK(hanging.pool.healthy());
     hanging.clock.advance(5s);
-    hanging.pool.tend();
+    hanging.pool.sweep();
     CHECK(hanging.pool.stats().replaced == 1);
     CHECK_FALSE(hanging.pool.healthy());
 

@@ -98,7 +98,7 @@ TEST_CASE("with too many tasks the longest finished ones go first", "[tasks][ret
     CHECK(table.stats().evicted == 1);
 }
 
-TEST_CASE("when all tasks are unfinished a new one is refused, and none is lost", "[tasks][retention]") {
+TEST_CASE("when all tasks are unfinished a new one is rejected, and none is lost", "[tasks][retention]") {
     TaskTable table({.max_tasks = 2});
     const auto a = table.create(task_of()).value();
     table.create(task_of());

@@ -46,7 +46,7 @@ TEST_CASE("cancel wakes those who wait", "[tasks][wait]") {
 TEST_CASE("close wakes those who wait", "[tasks][wait]") {
     TaskTable table;
     const auto id = table.create(task_of()).value();
-    std::jthread closer([&] { table.close(); });
+    std::jthread background_executor([&] { table.close(); });
     CHECK(table.wait(id, std::nullopt, patience())->state == TaskState::cancelled);
 }
 

@@ -78,18 +78,18 @@ TEST_CASE("tasks leave places in the queue to calls: an eighth, and one if there
     CHECK(late_task.done.wait());
 }
 
-TEST_CASE("a full queue refuses at once and counts it", "[tasks][pool]") {
+TEST_CASE("a full queue rejects at once and counts it", "[tasks][pool]") {
     HeldJob running;
     WorkerPool pool({.workers = 1, .queue_limit = 2});
     pool.submit(running.job);
     REQUIRE(pool.submit(make_job([] {})) == Submitted::accepted);
     REQUIRE(pool.submit(make_job([] {})) == Submitted::accepted);
     CHECK(pool.submit(make_job([] {})) == Submitted::full);
-    CHECK(pool.stats().refused == 1);
+    CHECK(pool.stats().rejected == 1);
     running.go.set();
 }
 
-TEST_CASE("a job that was refused may be submitted again", "[tasks][pool]") {
+TEST_CASE("a job that was rejected may be submitted again", "[tasks][pool]") {
     HeldJob running;
     WorkerPool pool({.workers = 1, .queue_limit = 0});
     pool.submit(running.job);
@@ -102,7 +102,7 @@ TEST_CASE("a job that was refused may be submitted again", "[tasks][pool]") {
     CHECK(ran.wait());
 }
 
-TEST_CASE("a queue full of blocked jobs refuses no job that can run at once", "[tasks][pool]") {
+TEST_CASE("a queue full of blocked jobs rejects no job that can run at once", "[tasks][pool]") {
     const auto group = make_group(1);
     HeldJob running({group});
     WorkerPool pool({.workers = 2, .queue_limit = 1});

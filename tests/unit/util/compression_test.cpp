@@ -60,7 +60,7 @@ TEST_CASE("what would not shrink, or is small, is not compressed", "[compression
     CHECK_FALSE(size_before_zstd(smooth(1'000)));
 }
 
-TEST_CASE("bytes that are not compressed, cut off, or of another size are refused", "[compression]") {
+TEST_CASE("bytes that are not compressed, cut off, or of another size are rejected", "[compression]") {
     for (const Coding coding : kCodings) {
         const Bytes plain = smooth(100'000);
         const auto compressed = compress_if_smaller(plain, {coding, 1});

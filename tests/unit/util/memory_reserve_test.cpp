@@ -22,7 +22,7 @@ constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
 constexpr std::size_t kBlock = 4 * kMiB;
 
 /// What went wrong with a reserve in a process that may map 64 MiB more than it has; 0 if nothing did.
-int fault_of_reserve() {
+int error_of_reserve() {
     keep_memory_reserve();
     if (!has_memory_reserve()) return 1;
     leave_room(::getpid(), 64 * kMiB);
@@ -50,7 +50,7 @@ TEST_CASE("What has no room gets the reserve's, once, and the reserve comes back
     REQUIRE(child >= 0);
     if (child == 0) {
         try {
-            ::_exit(fault_of_reserve());
+            ::_exit(error_of_reserve());
         } catch (const std::exception&) {
             ::_exit(100);
         }

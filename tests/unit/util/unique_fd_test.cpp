@@ -59,7 +59,7 @@ TEST_CASE("a released descriptor stays open", "[util][fd]") {
         fd = owner.release();
     }
     CHECK(is_open(fd));
-    UniqueFd closer(fd);
-    closer.reset();
+    UniqueFd background_executor(fd);
+    background_executor.reset();
     CHECK_FALSE(is_open(fd));
 }

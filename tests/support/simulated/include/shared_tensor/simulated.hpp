@@ -61,15 +61,15 @@ void synchronize(std::size_t device = 0);
 
 /// Faults of this process.
 struct Faults {
-    bool refuse_export = false;  ///< allocations cannot be exported, like those of torch's expandable segments
-    bool refuse_open = false;    ///< no handle can be opened
-    bool refuse_events = false;  ///< no event is left: an export waits for its stream instead
+    bool reject_export = false;  ///< allocations cannot be exported, like those of torch's expandable segments
+    bool reject_open = false;    ///< no handle can be opened
+    bool reject_events = false;  ///< no event is left: an export waits for its stream instead
     bool crash_at_open = false;  ///< the process ends by SIGKILL when it opens a handle
     std::uint32_t slow_open_ms = 0, slow_close_ms = 0;
 };
 /// Sets the faults of this process until the next call.
 void inject(const Faults& faults);
-/// Parses "refuse_open, slow_close_ms=50". The first use of any function here injects the faults of the environment
+/// Parses "reject_open, slow_close_ms=50". The first use of any function here injects the faults of the environment
 /// variable SHARED_TENSOR_SIMULATED_FAULTS. Throws std::invalid_argument for unknown words.
 Faults parse_faults(std::string_view text);
 
@@ -79,7 +79,7 @@ struct Statistics {
     std::uint64_t bytes = 0;      ///< of the present allocations
     std::size_t open = 0;         ///< open allocations of other processes
     std::size_t events = 0;       ///< in use
-    std::uint64_t opened = 0, closed = 0, refused = 0;
+    std::uint64_t opened = 0, closed = 0, rejected = 0;
     /// Undefined behaviour in CUDA. Must be 0.
     std::uint64_t freed_while_open = 0, opened_twice = 0, closed_twice = 0;
 };

@@ -1,0 +1,69 @@
+#include "streams/receive_queue.hpp"
+
+#include <functional>
+#include <utility>
+
+namespace shared_tensor::streams {
+
+/// A sender that follows the protocol counts items until they are reported as taken. So the queue never exceeds a
+/// window.
+ReceiveQueue::Added ReceiveQueue::add(Item item) {
+    const Added added = state_.with([&](State& state) {
+        if (state.closed) return Added::dropped;
+        if (state.ended || state.items.size() >= state.window.items) return Added::rejected;
+        if (!state.items.empty() && state.cost >= state.window.bytes) return Added::rejected;
+        item.number = state.added++;
+        state.cost += item.cost;
+        state.items.push_back(std::move(item));
+        return Added::kept;
+    });
+    if (added == Added::kept) state_.notify_all();
+    return added;
+}
+
+void ReceiveQueue::end() {
+    state_.with([](State& state) { state.ended |= !state.closed; });
+    state_.notify_all();
+}
+
+std::deque<Item> ReceiveQueue::close(bool then_read) {
+    std::deque<Item> dropped;
+    state_.with([&](State& state) {
+        state.closed = true;
+        if (then_read) return;
+        dropped.swap(state.items);
+        if (!dropped.empty()) state.ended = false;
+    });
+    state_.notify_all();
+    return dropped;
+}
+
+bool ReceiveQueue::is_closed() const {
+    return state_.with([](const State& state) { return state.closed; });
+}
+
+bool ReceiveQueue::has_next() const { return state_.with(std::mem_fn(&State::has_next)); }
+
+/// Taken items are reported at every half window and at the end. The sender only waits when a whole window is not
+/// taken, so it never waits while this queue is empty.
+ReceiveQueue::Next ReceiveQueue::next() {
+    auto state = state_.lock();
+    state.wait(std::mem_fn(&State::has_next));
+    if (state->items.empty()) {
+        const bool untold = state->ended && std::exchange(state->told, state->taken) < state->taken;
+        return {{}, state->closed && !state->ended, untold ? std::optional(state->taken) : std::nullopt};
+    }
+    Next next{std::move(state->items.front()), false, {}};
+    state->items.pop_front();
+    state->cost -= next.item->cost;
+    state->cost_untold += next.item->cost;
+    ++state->taken;
+    const std::uint64_t untold = state->taken - state->told;
+    if (untold * 2 >= state->window.items || state->cost_untold * 2 >= state->window.bytes) {
+        next.taken = state->told = state->taken;
+        state->cost_untold = 0;
+    }
+    return next;
+}
+
+}  // namespace shared_tensor::streams

@@ -1,0 +1,261 @@
+// Device memory when something goes wrong: on the simulated device, where it can be asked for.
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
+#include <thread>
+
+#include <shared_tensor/async_client.hpp>
+#include <shared_tensor/simulated.hpp>
+#include <shared_tensor/torch.hpp>
+
+#include "media.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+constexpr std::int64_t kMany = 1 << 18;
+
+struct Injected {
+    explicit Injected(const simulated::Faults& faults) { simulated::inject(faults); }
+    Injected(const Injected&) = delete;
+    Injected& operator=(const Injected&) = delete;
+    ~Injected() { simulated::inject({}); }
+};
+
+TransportCase on_simulated() {
+    simulated::enable(1);
+    return kSimulated;
+}
+
+std::map<std::string, std::uint64_t> counts_of(const Client& client) {
+    return client.call<std::map<std::string, std::uint64_t>>("statistics");
+}
+
+}  // namespace
+
+TEST_CASE("Simulated devices of the environment are there before the first call", "[media][device]") {
+    TemporaryFolder folder;
+    const std::string out = folder.file("out");
+    Child child(Words{"/proc/self/exe", "role: simulated devices of the environment"},
+                Words{"SHARED_TENSOR_SIMULATED_DEVICES=2"}, out, folder.file("err"));
+    const int code = child.wait();
+    INFO(text_of_file(out));
+    CHECK(code == 0);
+}
+
+TEST_CASE("Two tensors of one allocation are one opening", "[media][device]") {
+    const TransportServer server(on_simulated());
+    const Client client = server.client();
+    const auto before = simulated::statistics().opened;
+    const auto whole = client.call<at::Tensor>("held");
+    const auto part = client.call<at::Tensor>("held_part", 0, 1);
+    CHECK(simulated::statistics().opened == before + 1);
+    CHECK(part.const_data_ptr() == whole.const_data_ptr());
+    CHECK(totals_of(client)["shared_memory"]["leases"] == 2);
+    CHECK(client.statistics().bytes_in < 20'000);
+}
+
+TEST_CASE("Where no event is left the server waits, and its answer is right", "[media][device]") {
+    const TransportCase transport = on_simulated();
+    const TransportServer server(transport, {"SHARED_TENSOR_SIMULATED_FAULTS=reject_events"});
+    const auto result = server.client().call<at::Tensor>("late", kMany, 300);
+    CHECK(same_values(result, at::arange(kMany, at::kFloat)));
+}
+
+TEST_CASE("An argument is waited for that is not ready when the call is made", "[media][device]") {
+    const TransportServer server(on_simulated());
+    const at::Tensor x = simulated::empty({kMany}, at::kFloat);
+    simulated::launch([x] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(300));
+        x.fill_(1);
+    });
+    CHECK(server.client().call<double>("sum_later", x, 0) == kMany);
+}
+
+TEST_CASE("What cannot be exported goes by host memory, with its bytes counted", "[media][device]") {
+    const TransportCase transport = on_simulated();
+    const TransportServer server(transport, {"SHARED_TENSOR_SIMULATED_FAULTS=reject_export"});
+    const Client client = server.client();
+    const auto result = client.call<at::Tensor>("held");
+    CHECK(same_values(result, at::arange(kMany, at::kFloat)));
+    CHECK(!simulated::on_device(result));
+    const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+    CHECK(client.call<bool>("lies_here", x));
+    const Injected faults({.reject_export = true});
+    CHECK(!client.call<bool>("lies_here", x));
+    CHECK(client.call<double>("sum_later", x, 0) == kMany);
+}
+
+TEST_CASE("A client that cannot open the server's memory gets copies, and says why", "[media][device]") {
+    const TransportServer server(on_simulated());
+    const Injected faults({.reject_open = true});
+    const Client client = server.client();
+    for (const int tensors : {1, 2}) {  // found out with the first
+        const auto result = client.call<at::Tensor>("held");
+        CHECK(same_values(result, at::arange(kMany, at::kFloat)));
+        CHECK_FALSE(simulated::on_device(result));
+        CHECK(totals_of(client)["tensors"]["shm"]["tensors"] == tensors);
+        CHECK(totals_of(client)["tensors"]["cuda_ipc"]["tensors"] == 1);
+    }
+    CHECK(same_values(client.call<std::vector<at::Tensor>>("two").at(0), at::arange(kMany, at::kFloat)));
+    const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+    CHECK_FALSE(client.call<bool>("lies_here", x));
+    const auto transports = client.transports();
+    const auto cuda_ipc = std::find_if(transports.begin(), transports.end(),
+                                       [](const TransportInfo& transport) { return transport.name == "cuda_ipc"; });
+    REQUIRE(cuda_ipc != transports.end());
+    CHECK_FALSE(cuda_ipc->usable);
+    CHECK(cuda_ipc->reason.find("cannot open the server's memory") != std::string::npos);
+    CHECK_THROWS_AS(client.with({.require = "cuda_ipc"}).call<at::Tensor>("held"), TransportNotPossible);
+    CHECK_FALSE(simulated::on_device(client.with({.require = "cuda_ipc, shm"}).call<at::Tensor>("held")));
+    CHECK(leases_become(client, 0));
+}
+
+TEST_CASE("Two results of one answer that cannot be opened both come as copies", "[media][device]") {
+    const TransportServer server(on_simulated());
+    const Injected faults({.reject_open = true});
+    const Client client = server.client();
+    const auto two = client.call<std::vector<at::Tensor>>("two");
+    REQUIRE(two.size() == 2);
+    CHECK(same_values(two[0], at::arange(kMany, at::kFloat)));
+    CHECK(same_values(two[1], at::arange(1000, at::kFloat)));
+    CHECK(totals_of(client)["tensors"]["cuda_ipc"]["tensors"] == 2);
+}
+
+TEST_CASE("One block that cannot be opened is copied, and the others are opened as before", "[media][device]") {
+    const TransportServer server(on_simulated());
+    const Client client = server.client();
+    CHECK(simulated::on_device(client.call<at::Tensor>("numbers", kMany)));
+    {
+        const Injected faults({.reject_open = true});
+        const auto copy = client.call<at::Tensor>("held");
+        CHECK(same_values(copy, at::arange(kMany, at::kFloat)));
+        CHECK_FALSE(simulated::on_device(copy));
+        CHECK_THROWS_AS(client.with({.require = "cuda_ipc"}).call<at::Tensor>("held"), TransportNotPossible);
+    }
+    CHECK(leases_become(client, 0));
+    CHECK(simulated::on_device(client.call<at::Tensor>("held")));
+    CHECK(client.transports().size() > 4);
+}
+
+TEST_CASE("An argument that the server cannot open is sent again as a copy, and the client keeps nothing lent",
+          "[media][device]") {
+    const TransportCase transport = on_simulated();
+    const TransportServer server(transport, {"SHARED_TENSOR_SIMULATED_FAULTS=reject_open"});
+    const Client client = server.client();
+    const auto before = simulated::statistics().allocations;
+    {
+        const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+        CHECK_THROWS_AS(client.with({.require = "cuda_ipc"}).call<double>("sum_later", x, 0), TransportNotPossible);
+        CHECK(client.call<double>("sum_later", x, 0) == kMany);
+        CHECK_FALSE(client.call<bool>("lies_here", x));
+    }
+    {
+        const Client other = server.client();
+        const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+        CHECK(other.call<double>("sum_later", x, 0) == kMany);
+    }
+    {
+        AsyncOptions options;
+        options.client = server.client_options();
+        AsyncClient calls(options);
+        auto sum = calls.call<double>("sum_later", simulated::to_device(at::ones({kMany}, at::kFloat)), 0);
+        CHECK(sum.get() == kMany);
+    }
+    {
+        AsyncOptions options;
+        options.client = server.client_options();
+        AsyncClient tasks(options);
+        auto sum = tasks.submit<double>("sum_later", simulated::to_device(at::ones({kMany}, at::kFloat)), 0);
+        CHECK(sum.get() == kMany);
+    }
+    CHECK(eventually([&] { return simulated::statistics().allocations == before; }));
+}
+
+TEST_CASE("A server that dies while it opens an argument costs the call and nothing else", "[media][device]") {
+    const TransportCase transport = on_simulated();
+    auto server = std::make_unique<TransportServer>(transport, Words{"SHARED_TENSOR_SIMULATED_FAULTS=crash_at_open"});
+    const Client client = server->client();
+    const auto before = simulated::statistics().allocations;
+    {
+        const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+        CHECK_THROWS_AS(client.call<double>("sum_later", x, 0), RpcError);
+        server->child().wait();
+        const TransportServer next(transport, {}, server->port());
+        CHECK(eventually([&] {
+            try {
+                return client.call<double>("sum_later", x, 0) == kMany;
+            } catch (const RpcError&) {
+                return false;
+            }
+        }));
+    }
+    CHECK(eventually([&] { return simulated::statistics().allocations == before; }));
+}
+
+TEST_CASE("A client that dies while it opens a result leaves no lease and no memory", "[media][device]") {
+    const TransportCase transport = on_simulated();
+    const TransportServer server(transport);
+    const Client client = server.client();
+    HoldingClient dying(server, transport, 1, {"SHARED_TENSOR_SIMULATED_FAULTS=crash_at_open"});
+    CHECK(dying.child().wait() == 128 + SIGKILL);
+    CHECK(leases_become(client, 0));
+    CHECK(eventually([&] { return totals_of(client)["device_memory"]["deferred_frees"] == 0; }));
+    CHECK(eventually([&] { return counts_of(client).at("events") == 0; }));
+}
+
+TEST_CASE("Memory under a lease is not freed while a client has it open, however slowly that closes",
+          "[media][device]") {
+    const TransportServer server(on_simulated());
+    const Client client = server.client();
+    const Injected faults({.slow_open_ms = 20, .slow_close_ms = 50});
+    for (int round = 0; round < 10; ++round)
+        CHECK(client.call<at::Tensor>("numbers", 1000).numel() == 1000);
+    CHECK(leases_become(client, 0));
+    CHECK(counts_of(client).at("undefined") == 0);
+    CHECK(counts_of(client).at("allocations") == 0);
+}
+
+TEST_CASE("A result that lies in the caller's own memory is copied before it goes back", "[media][device]") {
+    const TransportServer server(on_simulated());
+    const Client client = server.client();
+    const at::Tensor x = simulated::to_device(at::arange(kMany, at::kFloat));
+    const auto y = client.call<at::Tensor>("echo", x);
+    CHECK(y.const_data_ptr() != x.const_data_ptr());
+    CHECK(same_values(x, y));
+    // And a result of the server's that goes there as an argument.
+    const auto held = client.call<at::Tensor>("held");
+    CHECK(client.call<bool>("lies_here", held));
+    CHECK(same_values(client.call<at::Tensor>("echo", held), held));
+}
+
+TEST_CASE("What a reader writes to a kept result on a device is seen by nobody else", "[media][device]") {
+    const TransportServer server(on_simulated());
+    const Client client = server.client(), other = server.client();
+    const at::Tensor numbers = at::arange(kMany, at::kFloat);
+    at::Tensor cached = client.call<at::Tensor>("held_cached");
+    CHECK(same_values(cached, numbers));
+    cached.zero_();
+    CHECK(same_values(other.call<at::Tensor>("held_cached"), numbers));
+    const auto task = client.submit<at::Tensor>("held");
+    at::Tensor result = client.task<at::Tensor>(task.id()).get();
+    CHECK(same_values(result, numbers));
+    result.zero_();
+    CHECK(same_values(other.task<at::Tensor>(task.id()).get(), numbers));
+}
+
+TEST_CASE("A device that the other side does not see is not used", "[media][device]") {
+    simulated::enable(2);
+    const TransportServer server(kSimulated);
+    const Client client = server.client();
+    const at::Tensor there = simulated::to_device(at::ones({kMany}, at::kFloat), 0);
+    const at::Tensor nowhere = simulated::to_device(at::ones({kMany}, at::kFloat), 1);
+    CHECK(client.call<bool>("lies_here", there));
+    CHECK(!client.call<bool>("lies_here", nowhere));
+    CHECK(client.call<double>("sum_later", nowhere, 0) == kMany);
+}

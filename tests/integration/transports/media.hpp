@@ -1,0 +1,84 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <shared_tensor/client.hpp>
+#include <shared_tensor/json.hpp>
+#include <shared_tensor/torch.hpp>
+
+#include "support/daemon.hpp"
+
+namespace shared_tensor::test {
+
+using Json = nlohmann::json;
+
+/// A way in which tensors cross, as a test chooses it.
+struct TransportCase {
+    const char* name;   ///< body, shm, simulated, cuda_ipc
+    const char* place;  ///< where tensors lie: host, simulated, cuda
+    bool channel;       ///< the local channel is used
+
+    bool on_device() const { return std::string(place) != "host"; }
+    bool operator==(const char* other) const { return std::string(name) == other; }
+};
+inline constexpr TransportCase kBody{"body", "host", false}, kShm{"shm", "host", true},
+    kSimulated{"simulated", "simulated", true}, kCudaIpc{"cuda_ipc", "cuda", true};
+
+/// Those that this binary tests: transports_here.cpp, and tests/gpu/transports_gpu.cpp.
+const std::vector<TransportCase>& transports_here();
+/// Each of body, shm and simulated but those named; in gpu_tests only cuda_ipc, and the test is skipped, with the
+/// reason, where there is no GPU (with SHARED_TENSOR_TEST_NEEDS_GPU in the environment it fails).
+TransportCase any_transport(const std::vector<std::string>& but = {});
+
+/// A copy at that place. The process sees one device.
+at::Tensor put(const at::Tensor& tensor, const std::string& place);
+bool lies_at(const at::Tensor& tensor, const std::string& place);
+/// Values compared in host memory.
+bool same_values(const at::Tensor& a, const at::Tensor& b);
+
+/// This binary again, as a server in another process (roles.cpp says what it shares).
+class TransportServer {
+public:
+    explicit TransportServer(const TransportCase& transport, const Words& variables = {}, int port = 0);
+    TransportServer(const TransportServer&) = delete;
+    TransportServer& operator=(const TransportServer&) = delete;
+    ~TransportServer();  ///< asks it to end
+
+    Client client() const;
+    ClientOptions client_options() const;
+    Child& child() { return *child_; }
+    const std::string& url() const { return url_; }
+    int port() const;
+    std::string log() const { return text_of_file(err_); }
+
+private:
+    const TransportCase transport_;
+    TemporaryFolder folder_;
+    std::string ready_, out_, err_, url_;
+    std::unique_ptr<Child> child_;
+};
+
+/// This binary again, as a client that fetches `held` so many times, holds them and waits to be killed.
+class HoldingClient {
+public:
+    HoldingClient(const TransportServer& server, const TransportCase& transport, int tensors,
+                  const Words& variables = {});
+    Child& child() { return *child_; }
+    bool is_ready() {
+        return eventually([this] { return ::access(ready_.c_str(), R_OK) == 0 || child_->has_ended(); });
+    }
+
+private:
+    TemporaryFolder folder_;
+    std::string ready_, out_, err_;
+    std::unique_ptr<Child> child_;
+};
+
+Json totals_of(const Client& client);
+bool leases_become(const Client& client, int count);
+
+}  // namespace shared_tensor::test
