@@ -10,14 +10,14 @@
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/version.hpp>
 
-#include "local/peer.hpp"
-#include "server/credentials.hpp"
-#include "shm/mapping.hpp"
-#include "shm/segment.hpp"
+#include "base/log/log.hpp"
+#include "base/memory/memory_size.hpp"
+#include "base/system/host_identity.hpp"
+#include "local/channel/peer.hpp"
+#include "local/segments/mapping.hpp"
+#include "local/segments/segment.hpp"
+#include "server/auth/credentials.hpp"
 #include "transport_table.hpp"
-#include "util/host_identity.hpp"
-#include "util/log.hpp"
-#include "util/memory_size.hpp"
 
 namespace shared_tensor::daemon {
 
@@ -33,8 +33,8 @@ void print(const char* what, const std::string& found) { std::cout << "  " << wh
 /// Why sealed memory cannot be made and mapped here; empty if it can.
 std::string memory_fault() {
     try {
-        const shm::Segment segment(kProbeBytes);
-        const shm::Mapping mapping(*segment.descriptor(), segment.size());
+        const local::Segment segment(kProbeBytes);
+        const local::Mapping mapping(*segment.descriptor(), segment.size());
         return {};
     } catch (const std::exception& error) {
         return error.what();

@@ -13,11 +13,11 @@
 #include <stdexcept>
 #include <thread>
 
-#include "util/clock.hpp"
-#include "util/guarded.hpp"
-#include "util/last_line.hpp"
-#include "util/log.hpp"
-#include "util/log_queue.hpp"
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "base/log/last_line.hpp"
+#include "base/log/log.hpp"
+#include "base/log/log_queue.hpp"
 
 /// Only exists in a build for coverage.
 // NOLINTNEXTLINE(bugprone-reserved-identifier,readability-identifier-naming): gcc's name

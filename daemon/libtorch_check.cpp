@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "models/torch_library.hpp"
+#include "runtime/models/torch_library.hpp"
 
 namespace shared_tensor::daemon {
 

@@ -9,10 +9,10 @@
 
 #include <shared_tensor/version.hpp>
 
+#include "base/log/log.hpp"
+#include "base/system/default_port.hpp"
 #include "help.hpp"
-#include "json_rpc/json_text.hpp"
-#include "util/default_port.hpp"
-#include "util/log.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::daemon {
 

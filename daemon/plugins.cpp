@@ -19,14 +19,14 @@
 
 #include <shared_tensor/detail/failure.hpp>
 
+#include "base/log/standard_error.hpp"
+#include "base/system/trusted_file.hpp"
+#include "base/system/unique_fd.hpp"
 #include "elf_check.hpp"
 #include "ending.hpp"
 #include "libtorch_check.hpp"
-#include "models/torch_library.hpp"
-#include "tensor/devices/devices.hpp"
-#include "util/standard_error.hpp"
-#include "util/trusted_file.hpp"
-#include "util/unique_fd.hpp"
+#include "runtime/models/torch_library.hpp"
+#include "tensor/device/devices.hpp"
 
 namespace shared_tensor::daemon {
 

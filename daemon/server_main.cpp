@@ -14,16 +14,16 @@
 
 #include <shared_tensor/server.hpp>
 
+#include "base/log/log.hpp"
+#include "base/log/log_queue.hpp"
+#include "base/log/standard_error.hpp"
+#include "base/memory/memory_faults.hpp"
+#include "base/memory/memory_reserve.hpp"
+#include "base/system/unique_fd.hpp"
 #include "doctor.hpp"
 #include "ending.hpp"
 #include "options.hpp"
 #include "plugins.hpp"
-#include "util/log.hpp"
-#include "util/log_queue.hpp"
-#include "util/memory_faults.hpp"
-#include "util/memory_reserve.hpp"
-#include "util/standard_error.hpp"
-#include "util/unique_fd.hpp"
 
 namespace {
 

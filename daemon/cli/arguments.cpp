@@ -6,7 +6,7 @@
 
 #include "cli/command_line.hpp"
 #include "cli/tensor_file.hpp"
-#include "json_rpc/json_text.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::cli {
 

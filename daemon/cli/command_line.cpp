@@ -6,8 +6,8 @@
 
 #include <shared_tensor/version.hpp>
 
+#include "base/log/time_text.hpp"
 #include "cli/output.hpp"
-#include "util/time_text.hpp"
 
 namespace shared_tensor::cli {
 

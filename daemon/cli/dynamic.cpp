@@ -4,11 +4,11 @@
 #include <string>
 #include <utility>
 
-#include "codec/json_sink.hpp"
-#include "codec/json_source.hpp"
-#include "codec/references.hpp"
+#include "protocol/codec/json_sink.hpp"
+#include "protocol/codec/json_source.hpp"
+#include "protocol/codec/references.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::cli {
 

@@ -4,8 +4,8 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "codec/value.hpp"
-#include "tensor/tensor_set.hpp"
+#include "protocol/codec/value.hpp"
+#include "tensor/files/tensor_set.hpp"
 
 namespace shared_tensor::cli {
 

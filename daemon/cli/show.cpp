@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cli/tensor_text.hpp"
-#include "json_rpc/json_text.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::cli {
 

@@ -17,7 +17,7 @@
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/show.hpp"
-#include "json_rpc/json_text.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::cli {
 

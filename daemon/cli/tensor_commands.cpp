@@ -12,8 +12,8 @@
 #include "cli/show.hpp"
 #include "cli/tensor_file.hpp"
 #include "cli/tensor_text.hpp"
+#include "tensor/files/tensor_set.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/tensor_set.hpp"
 
 namespace shared_tensor::cli {
 

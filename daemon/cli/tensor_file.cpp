@@ -10,9 +10,9 @@
 #include <system_error>
 
 #include "cli/command_line.hpp"
+#include "tensor/files/npy.hpp"
+#include "tensor/files/safetensors.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/npy.hpp"
-#include "tensor/safetensors.hpp"
 
 namespace shared_tensor::cli {
 

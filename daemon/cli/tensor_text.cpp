@@ -3,11 +3,11 @@
 #include <cstddef>
 #include <span>
 
-#include "json_rpc/json_text.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/element.hpp"
 #include "tensor/layout.hpp"
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::cli {
 

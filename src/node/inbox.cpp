@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "util/clock.hpp"
+#include "base/concurrency/clock.hpp"
 
 namespace shared_tensor::node {
 

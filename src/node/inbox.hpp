@@ -10,8 +10,8 @@
 
 #include <shared_tensor/node.hpp>
 
-#include "codec/value.hpp"
-#include "util/guarded.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "protocol/codec/value.hpp"
 
 namespace shared_tensor {
 

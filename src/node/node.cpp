@@ -7,13 +7,13 @@
 
 #include <shared_tensor/tensor_ref.hpp>
 
-#include "client/failure.hpp"
+#include "base/bytes/ids.hpp"
+#include "base/concurrency/clock.hpp"
+#include "base/system/of_this_process.hpp"
+#include "client/call/failure.hpp"
 #include "node/inbox.hpp"
 #include "node/peers.hpp"
 #include "tensor/handle.hpp"
-#include "util/clock.hpp"
-#include "util/ids.hpp"
-#include "util/of_this_process.hpp"
 
 namespace shared_tensor {
 

@@ -9,8 +9,8 @@
 
 #include <shared_tensor/client.hpp>
 
-#include "util/clock.hpp"
-#include "util/guarded.hpp"
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
 
 namespace shared_tensor::node {
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <stdexcept>
 
-#include "util/time_text.hpp"
+#include "base/log/time_text.hpp"
 
 namespace shared_tensor::server {
 

@@ -2,11 +2,11 @@
 #include <stdexcept>
 #include <thread>
 
-#include "server/descriptor_shares.hpp"
+#include "base/log/log.hpp"
+#include "base/memory/memory_size.hpp"
+#include "base/system/descriptors.hpp"
+#include "server/local/descriptor_shares.hpp"
 #include "server/option_table.hpp"
-#include "util/descriptors.hpp"
-#include "util/log.hpp"
-#include "util/memory_size.hpp"
 
 namespace shared_tensor::server {
 

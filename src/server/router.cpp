@@ -4,15 +4,15 @@
 #include <array>
 #include <cstring>
 
-#include "codec/frame.hpp"
-#include "http/text.hpp"
-#include "http/web_socket_handshake.hpp"
-#include "json_rpc/json_text.hpp"
-#include "server/content_coding.hpp"
-#include "server/cors.hpp"
-#include "server/rejected.hpp"
-#include "server/reply.hpp"
-#include "server/upload_request.hpp"
+#include "net/message/text.hpp"
+#include "net/web_socket/web_socket_handshake.hpp"
+#include "protocol/codec/frame.hpp"
+#include "protocol/json_rpc/json_text.hpp"
+#include "server/auth/cors.hpp"
+#include "server/files/upload_request.hpp"
+#include "server/methods/rejected.hpp"
+#include "server/rpc/content_coding.hpp"
+#include "server/rpc/reply.hpp"
 
 namespace shared_tensor::server {
 
@@ -29,42 +29,42 @@ bool is_get_path(std::string_view path) {
 
 json_rpc::Error not_permitted(std::string_view reason) { return json_rpc::not_authorised(reason); }
 
-http::Response not_found() {
+net::Response not_found() {
     return error_response(
         404,
         json_rpc::invalid_request(
             "no such path: POST /jsonrpc, GET /ws, GET and PUT /tensors/NAME, GET /healthz /readyz /openrpc.json"));
 }
 
-http::Response wrong_method(std::string allowed) {
-    http::Response response = error_response(405, json_rpc::invalid_request("this path takes " + allowed));
+net::Response wrong_method(std::string allowed) {
+    net::Response response = error_response(405, json_rpc::invalid_request("this path takes " + allowed));
     response.headers.add("Allow", std::move(allowed));
     return response;
 }
 
-http::Response busy(std::string_view reason) {
-    http::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1), reason));
+net::Response busy(std::string_view reason) {
+    net::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1), reason));
     response.headers.add("Retry-After", "1");
     return response;
 }
 
 /// RFC 9110, 11.6.1: a 401 response names the authentication scheme.
-http::Response access_rejected(const Rejection& rejected) {
+net::Response access_rejected(const Rejection& rejected) {
     if (rejected.status == 503) return busy(rejected.reason);
-    http::Response response = error_response(rejected.status, not_permitted(rejected.reason));
+    net::Response response = error_response(rejected.status, not_permitted(rejected.reason));
     if (rejected.status == 401) response.headers.add("WWW-Authenticate", "Bearer");
     return response;
 }
 
 /// RFC 6585, section 4.
-http::Response too_many(std::chrono::milliseconds wait) {
-    http::Response response = error_response(429, too_many_requests(wait));
+net::Response too_many(std::chrono::milliseconds wait) {
+    net::Response response = error_response(429, too_many_requests(wait));
     response.headers.add("Retry-After", std::to_string((wait.count() + 999) / 1000));
     return response;
 }
 
 /// Returns the method that a token must allow for a request under /tensors/; empty if it need not allow any.
-std::string_view method_of_path(const http::RequestHead& head) {
+std::string_view method_of_path(const net::RequestHead& head) {
     const bool is_lease = head.path.starts_with("/tensors/l-");  // no name begins so; the lease must be the caller's
     if (is_lease && (head.method == "GET" || head.method == "HEAD")) return {};
     const bool reads = head.method == "GET" || (head.method == "HEAD" && !is_about_upload(head));
@@ -72,16 +72,16 @@ std::string_view method_of_path(const http::RequestHead& head) {
 }
 
 /// The answer to a request for a WebSocket that was not upgraded.
-http::Response not_upgraded(const http::RequestHead& head) {
+net::Response not_upgraded(const net::RequestHead& head) {
     if (head.method != "GET") return wrong_method("GET");
-    const std::string_view rejection = http::rejection_of_handshake(head);
+    const std::string_view rejection = net::rejection_of_handshake(head);
     if (rejection.empty()) {
-        http::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1)));
+        net::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1)));
         response.headers.add("Retry-After", "1");
         return response;
     }
-    http::Response response =
-        error_response(http::asks_for_web_socket(head) ? 400 : 426, json_rpc::invalid_request(rejection));
+    net::Response response =
+        error_response(net::asks_for_web_socket(head) ? 400 : 426, json_rpc::invalid_request(rejection));
     response.headers.add("Upgrade", "websocket");
     return response;
 }
@@ -89,7 +89,7 @@ http::Response not_upgraded(const http::RequestHead& head) {
 }  // namespace
 
 /// What the head of a request says. Made once per request, and valid until the request is answered.
-struct Router::Admission final : http::Admission {
+struct Router::Admission final : net::Admission {
     enum class Path { rpc, tensor, socket, other };
     Admission(Path the_path, Principal principal) : path(the_path), who(std::move(principal)) {}
 
@@ -101,30 +101,30 @@ struct Router::Admission final : http::Admission {
 namespace {
 
 /// Returns "Application/JSON" for "Application/JSON; charset=utf-8".
-std::string_view media_type_in(const http::Headers& headers) {
+std::string_view media_type_in(const net::Headers& headers) {
     const std::string_view value = headers.find("Content-Type").value_or("");
-    return http::trim(value.substr(0, value.find(';')));
+    return net::trim(value.substr(0, value.find(';')));
 }
 
 bool is_json(std::string_view media_type) {
     constexpr std::array<std::string_view, 3> kJson = {"application/json", "application/json-rpc",
                                                        "application/jsonrequest"};
     return std::any_of(kJson.begin(), kJson.end(),
-                       [&](std::string_view json) { return http::same_token(media_type, json); });
+                       [&](std::string_view json) { return net::same_token(media_type, json); });
 }
 
 }  // namespace
 
 Router::Router(Parts parts) : parts_(std::move(parts)) {}
 
-std::variant<http::BodyPlan, http::Response> Router::admit(const http::RequestHead& head) {
+std::variant<net::BodyPlan, net::Response> Router::admit(const net::RequestHead& head) {
     if (auto preflight = answer_preflight(head, parts_.access)) return std::move(*preflight);
     auto verdict = plan(head);
-    if (auto* rejection = std::get_if<http::Response>(&verdict)) let_page_read(head, parts_.access, *rejection);
+    if (auto* rejection = std::get_if<net::Response>(&verdict)) let_page_read(head, parts_.access, *rejection);
     return verdict;
 }
 
-std::variant<http::BodyPlan, http::Response> Router::plan(const http::RequestHead& head) {
+std::variant<net::BodyPlan, net::Response> Router::plan(const net::RequestHead& head) {
     using Path = Admission::Path;
     auto checked = parts_.access.check(head);
     if (const auto* rejected = std::get_if<Rejection>(&checked)) return access_rejected(*rejected);
@@ -135,7 +135,7 @@ std::variant<http::BodyPlan, http::Response> Router::plan(const http::RequestHea
     const auto admission = std::make_shared<Admission>(path, std::move(std::get<Principal>(checked)));
     const Principal& who = admission->who;
     if (auto rejection = reject(head, *admission)) return std::move(*rejection);
-    http::BodyPlan plan{0, false};
+    net::BodyPlan plan{0, false};
     plan.admission = admission;
     if (who.use != nullptr) plan.client_connections = who.use->connections;
     if (path == Path::other) return plan;
@@ -149,14 +149,14 @@ std::variant<http::BodyPlan, http::Response> Router::plan(const http::RequestHea
         return plan;
     }
     const std::string_view type = media_type_in(head.headers);
-    admission->is_frame = plan.binary = http::same_token(type, codec::kFrameContentType);
+    admission->is_frame = plan.binary = net::same_token(type, codec::kFrameContentType);
     plan.max_bytes = plan.binary ? parts_.max_body_bytes : parts_.max_json_bytes;
     if (plan.binary || is_json(type)) return plan;
     return error_response(
         415, json_rpc::invalid_request("Content-Type must be application/json or application/vnd.shared-tensor"));
 }
 
-std::optional<http::Response> Router::reject(const http::RequestHead& head, const Admission& admission) {
+std::optional<net::Response> Router::reject(const net::RequestHead& head, const Admission& admission) {
     const Principal& who = admission.who;
     if (admission.path == Admission::Path::tensor) {
         if (const std::string_view method = method_of_path(head); !method.empty() && !who.may_call(method))
@@ -181,7 +181,7 @@ std::optional<http::Response> Router::reject(const http::RequestHead& head, cons
     return std::nullopt;
 }
 
-std::optional<http::WebSocketPlan> Router::upgrade(const http::RequestHead& head) {
+std::optional<net::WebSocketPlan> Router::upgrade(const net::RequestHead& head) {
     if (head.path != SocketEndpoint::kPath) return std::nullopt;
     const auto checked = parts_.access.check(head);
     if (std::holds_alternative<Rejection>(checked)) return std::nullopt;
@@ -190,36 +190,36 @@ std::optional<http::WebSocketPlan> Router::upgrade(const http::RequestHead& head
 }
 
 /// Adds the headers for web pages to the answers that streams begin themselves.
-class Router::PageResponseStream final : public http::ResponseStream {
+class Router::PageResponseStream final : public net::ResponseStream {
 public:
-    PageResponseStream(http::ResponseStream& inner, const http::RequestHead& head, const Access& access)
+    PageResponseStream(net::ResponseStream& inner, const net::RequestHead& head, const Access& access)
         : inner_(inner), head_(head), access_(access) {}
     void on_client_gone(std::function<void()> gone) override { inner_.on_client_gone(std::move(gone)); }
     bool may_take_long() override { return inner_.may_take_long(); }
     void about_to_wait() override { inner_.about_to_wait(); }
-    bool begin(const http::Response& head) override {
-        http::Response readable = head;
+    bool begin(const net::Response& head) override {
+        net::Response readable = head;
         let_page_read(head_, access_, readable);
         return inner_.begin(readable);
     }
-    bool write(std::span<const http::BodyPart> parts) override { return inner_.write(parts); }
+    bool write(std::span<const net::BodyPart> parts) override { return inner_.write(parts); }
 
 private:
-    http::ResponseStream& inner_;
-    const http::RequestHead& head_;
+    net::ResponseStream& inner_;
+    const net::RequestHead& head_;
     const Access& access_;
 };
 
-http::Response Router::handle(http::Request request, http::ResponseStream& response_stream) {
+net::Response Router::handle(net::Request request, net::ResponseStream& response_stream) {
     if (!parts_.access.allows_origins()) return answer(std::move(request), response_stream);
-    const http::RequestHead head = request.head;
+    const net::RequestHead head = request.head;
     PageResponseStream to_page(response_stream, head, parts_.access);
-    http::Response response = answer(std::move(request), to_page);
+    net::Response response = answer(std::move(request), to_page);
     let_page_read(head, parts_.access, response);
     return response;
 }
 
-http::Response Router::answer(http::Request request, http::ResponseStream& response_stream) const {
+net::Response Router::answer(net::Request request, net::ResponseStream& response_stream) const {
     using Path = Admission::Path;
     const auto held = std::static_pointer_cast<const Admission>(std::move(request.admission));
     const Admission& admission = *held;
@@ -231,10 +231,10 @@ http::Response Router::answer(http::Request request, http::ResponseStream& respo
     return rpc(std::move(request), admission, response_stream);
 }
 
-http::Response Router::rpc(http::Request request, const Admission& admission,
-                           http::ResponseStream& response_stream) const try {
+net::Response Router::rpc(net::Request request, const Admission& admission, net::ResponseStream& response_stream) const
+    try {
     decode(request, admission);
-    http::Response response = parts_.rpc.answer(request, admission.is_frame, admission.who, response_stream);
+    net::Response response = parts_.rpc.answer(request, admission.is_frame, admission.who, response_stream);
     const CodingOffer& offer = parts_.values.compression;
     const bool tells = request.head.headers.find("Shared-Tensor-Coding").has_value();
     if (tells && offer.for_tensors()) response.headers.add("Shared-Tensor-Coding", "zstd");
@@ -250,7 +250,7 @@ http::Response Router::rpc(http::Request request, const Admission& admission,
 }
 
 /// Decompresses the body of a request.
-void Router::decode(http::Request& request, const Admission& admission) const {
+void Router::decode(net::Request& request, const Admission& admission) const {
     const Coding coding = known_coding(request.head.headers);
     if (coding == Coding::none) return;
     const Decoded plain =
@@ -266,25 +266,25 @@ void Router::decode(http::Request& request, const Admission& admission) const {
     request.body = {held, held->buffer.get()};
 }
 
-http::Response Router::tensor(const http::Request& request, const Principal& who,
-                              http::ResponseStream& response_stream) const {
-    const http::RequestHead& head = request.head;
+net::Response Router::tensor(const net::Request& request, const Principal& who,
+                             net::ResponseStream& response_stream) const {
+    const net::RequestHead& head = request.head;
     if (head.method == "PUT") return parts_.uploads.put(request, who);
     if (head.method == "DELETE") return parts_.uploads.abandon(head, who);
     if (head.method == "HEAD" && is_about_upload(head)) return parts_.uploads.state(head, who);
     return parts_.tensors.get(head, who, response_stream);
 }
 
-http::Response Router::get(const std::string& path) const {
-    if (path == "/openrpc.json") return http::Response::json(200, parts_.open_rpc.document()->text);
-    if (path == "/healthz" || parts_.ready()) return http::Response::json(200, R"({"status":"ok"})");
-    http::Response response = http::Response::json(503, R"({"status":"not ready"})");
+net::Response Router::get(const std::string& path) const {
+    if (path == "/openrpc.json") return net::Response::json(200, parts_.open_rpc.document()->text);
+    if (path == "/healthz" || parts_.ready()) return net::Response::json(200, R"({"status":"ok"})");
+    net::Response response = net::Response::json(503, R"({"status":"not ready"})");
     response.headers.add("Retry-After", "1");
     return response;
 }
 
-http::Response Router::rejection(int status, std::string_view reason, const http::RequestHead* head) {
-    http::Response response = status == 503 ? busy(reason) : error_response(status, json_rpc::invalid_request(reason));
+net::Response Router::rejection(int status, std::string_view reason, const net::RequestHead* head) {
+    net::Response response = status == 503 ? busy(reason) : error_response(status, json_rpc::invalid_request(reason));
     if (head != nullptr) let_page_read(*head, parts_.access, response);
     return response;
 }

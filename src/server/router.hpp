@@ -4,19 +4,19 @@
 #include <optional>
 #include <string>
 
-#include "http/server.hpp"
-#include "server/access.hpp"
-#include "server/rpc_endpoint.hpp"
-#include "server/socket_endpoint.hpp"
-#include "server/tensor_endpoint.hpp"
-#include "server/upload_endpoint.hpp"
-#include "service/open_rpc.hpp"
+#include "net/server/server.hpp"
+#include "runtime/functions/open_rpc.hpp"
+#include "server/auth/access.hpp"
+#include "server/files/tensor_endpoint.hpp"
+#include "server/files/upload_endpoint.hpp"
+#include "server/rpc/rpc_endpoint.hpp"
+#include "server/rpc/socket_endpoint.hpp"
 
 namespace shared_tensor::server {
 
 /// The HTTP handler of a server: checks access, path and method, decides how a body is read, and calls the endpoint.
 /// Thread-safe.
-class Router final : public http::Handler {
+class Router final : public net::Handler {
 public:
     struct Parts {
         const Access& access;
@@ -24,7 +24,7 @@ public:
         TensorEndpoint tensors;
         UploadEndpoint uploads;
         SocketEndpoint& sockets;
-        const service::OpenRpc& open_rpc;
+        const runtime::OpenRpc& open_rpc;
         const ServerValues& values;
         CompressionTotals& compression;
         std::function<bool()> ready;
@@ -33,26 +33,25 @@ public:
     };
     explicit Router(Parts parts);
 
-    std::variant<http::BodyPlan, http::Response> admit(const http::RequestHead& head) override;
-    http::Response handle(http::Request request, http::ResponseStream& response_stream) override;
-    std::optional<http::WebSocketPlan> upgrade(const http::RequestHead& head) override;
-    bool is_about_health(const http::RequestHead& head) override {
+    std::variant<net::BodyPlan, net::Response> admit(const net::RequestHead& head) override;
+    net::Response handle(net::Request request, net::ResponseStream& response_stream) override;
+    std::optional<net::WebSocketPlan> upgrade(const net::RequestHead& head) override;
+    bool is_about_health(const net::RequestHead& head) override {
         return head.path == "/healthz" || head.path == "/readyz";
     }
-    bool trusts(const http::Peer& peer) override { return parts_.access.is_own_user(peer); }
-    http::Response rejection(int status, std::string_view reason, const http::RequestHead* head) override;
+    bool trusts(const net::Peer& peer) override { return parts_.access.is_own_user(peer); }
+    net::Response rejection(int status, std::string_view reason, const net::RequestHead* head) override;
 
 private:
     class PageResponseStream;
     struct Admission;  // the result of admit() for one request, used by handle()
-    std::variant<http::BodyPlan, http::Response> plan(const http::RequestHead& head);
-    std::optional<http::Response> reject(const http::RequestHead& head, const Admission& admission);
-    http::Response answer(http::Request request, http::ResponseStream& response_stream) const;
-    http::Response get(const std::string& path) const;
-    http::Response tensor(const http::Request& request, const Principal& who,
-                          http::ResponseStream& response_stream) const;
-    http::Response rpc(http::Request request, const Admission& admission, http::ResponseStream& response_stream) const;
-    void decode(http::Request& request, const Admission& admission) const;
+    std::variant<net::BodyPlan, net::Response> plan(const net::RequestHead& head);
+    std::optional<net::Response> reject(const net::RequestHead& head, const Admission& admission);
+    net::Response answer(net::Request request, net::ResponseStream& response_stream) const;
+    net::Response get(const std::string& path) const;
+    net::Response tensor(const net::Request& request, const Principal& who, net::ResponseStream& response_stream) const;
+    net::Response rpc(net::Request request, const Admission& admission, net::ResponseStream& response_stream) const;
+    void decode(net::Request& request, const Admission& admission) const;
 
     Parts parts_;
     mutable BufferPool buffers_;  ///< for decompressed bodies

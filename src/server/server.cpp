@@ -5,31 +5,31 @@
 #include <set>
 #include <stdexcept>
 
-#include "models/torch_library.hpp"
-#include "server/credentials.hpp"
-#include "server/local_clients.hpp"
-#include "server/local_socket.hpp"
-#include "server/method_schema.hpp"
-#include "server/methods.hpp"
-#include "server/named_tensors.hpp"
+#include "base/bytes/ids.hpp"
+#include "base/concurrency/background_executor.hpp"
+#include "base/concurrency/maintenance.hpp"
+#include "base/log/log.hpp"
+#include "base/memory/heap_trimmer.hpp"
+#include "base/system/default_local_socket.hpp"
+#include "base/system/process_mark.hpp"
+#include "runtime/functions/open_rpc.hpp"
+#include "runtime/models/torch_library.hpp"
+#include "server/auth/credentials.hpp"
+#include "server/files/named_tensors.hpp"
+#include "server/files/url_transports.hpp"
+#include "server/local/local_clients.hpp"
+#include "server/local/local_socket.hpp"
+#include "server/methods/method_schema.hpp"
+#include "server/methods/methods.hpp"
+#include "server/methods/server_info.hpp"
 #include "server/option_table.hpp"
 #include "server/router.hpp"
-#include "server/server_info.hpp"
-#include "server/url_transports.hpp"
-#include "service/open_rpc.hpp"
-#include "tensor/cuda/cuda_device.hpp"
-#include "tensor/devices/devices.hpp"
+#include "tensor/device/cuda/cuda_device.hpp"
+#include "tensor/device/devices.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/own_result.hpp"
 #include "tensor/placement.hpp"
-#include "tensor/shared_allocation.hpp"
-#include "util/background_executor.hpp"
-#include "util/default_local_socket.hpp"
-#include "util/heap_trimmer.hpp"
-#include "util/ids.hpp"
-#include "util/log.hpp"
-#include "util/maintenance.hpp"
-#include "util/process_mark.hpp"
+#include "tensor/transports/shared_allocation.hpp"
 
 #include <shared_tensor/version.hpp>
 
@@ -42,18 +42,18 @@ using namespace server;  // NOLINT(google-build-using-namespace): this file wire
 constexpr std::chrono::milliseconds kSweepEvery{200};
 constexpr std::chrono::milliseconds kFlushTime{1'000};
 
-service::DispatcherOptions dispatcher_options(const ServerOptions& options, const detail::CallMemory& memory) {
+runtime::DispatcherOptions dispatcher_options(const ServerOptions& options, const detail::CallMemory& memory) {
     return {{options.calls}, options.local_socket == "none" ? nullptr : &memory, &tensor::own_result};
 }
 
-http::ServerOptions http_options(const ServerOptions& options) {
+net::ServerOptions http_options(const ServerOptions& options) {
     return {{options.http}, options.host, options.port, options.unix_socket, Credentials::tls_of(options)};
 }
 
 /// Tensors up to this size share segments, because each segment takes a descriptor.
 constexpr std::size_t kSmallTensor = std::size_t{64} << 10;
 
-shm::PoolLimits pool_limits(const SharedMemoryLimits& all) {
+local::PoolLimits pool_limits(const SharedMemoryLimits& all) {
     return {all.max_bytes, all.max_bytes / 4, all.max_segments - all.max_segments / 2, kSmallTensor};
 }
 
@@ -119,7 +119,7 @@ void warn_of_plain_tokens(const ServerOptions& options) {
 /// A WebSocket ends if its peer sends nothing for this time, not even the answer to a ping. Proxies wait as long.
 constexpr std::chrono::milliseconds kSocketIdle{60'000};
 
-http::WebSocketLimits web_socket_limits(const ServerOptions& options) {
+net::WebSocketLimits web_socket_limits(const ServerOptions& options) {
     return {options.requests.json.max_bytes, options.http.max_body_bytes, kSocketIdle, options.http.write_timeout,
             options.http.min_bytes_per_second};
 }
@@ -223,7 +223,7 @@ public:
             uploads_.expire();
             tensor::Devices::of_process().deferred_frees().sweep();
             objects_.expire();
-            const http::ServerStats now = transport_.stats();
+            const net::ServerStats now = transport_.stats();
             heap_.sweep({now.requests, now.threads}, real_clock().now());
         });
         started_ = real_clock().now();
@@ -322,17 +322,17 @@ private:
     server::Access access_;
     Sessions sessions_;
     std::function<void(std::string_view)> session_closed_;
-    service::ObjectTable objects_;
-    service::LeaseTable leases_;
+    runtime::ObjectTable objects_;
+    runtime::LeaseTable leases_;
     LocalClients local_;
     tensor::SharedAllocation allocation_;
     NamedTensors names_;
-    service::UploadTable uploads_;
+    runtime::UploadTable uploads_;
     TransportTotals transports_;
     TaskWatches watches_;  ///< before the dispatcher, whose tasks report changes until they end
-    service::Dispatcher dispatcher_;
+    runtime::Dispatcher dispatcher_;
     models::ModelTable models_;
-    service::OpenRpc open_rpc_;
+    runtime::OpenRpc open_rpc_;
     const ServerValues values_;
     const ReplyContexts reply_contexts_;
     Builtins builtins_;
@@ -340,7 +340,7 @@ private:
     RpcEndpoint rpc_;
     SocketEndpoint sockets_;
     Router router_;
-    http::Server transport_;
+    net::Server transport_;
     LocalSocketAlias alias_;
     HeapTrimmer heap_;  ///< used by the maintenance thread
     std::optional<Maintenance> maintenance_;

@@ -10,7 +10,7 @@
 
 #include <shared_tensor/server.hpp>
 
-#include "util/unique_fd.hpp"
+#include "base/system/unique_fd.hpp"
 
 namespace shared_tensor {
 

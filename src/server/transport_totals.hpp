@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::server {
 

@@ -5,8 +5,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "json_rpc/json_text.hpp"
-#include "util/at_end.hpp"
+#include "base/concurrency/at_end.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::streams {
 

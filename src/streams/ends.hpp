@@ -8,9 +8,9 @@
 
 #include <shared_tensor/stream.hpp>
 
-#include "codec/json_sink.hpp"
-#include "http/web_socket.hpp"
-#include "json_rpc/long_text.hpp"
+#include "net/web_socket/web_socket.hpp"
+#include "protocol/codec/json_sink.hpp"
+#include "protocol/json_rpc/long_text.hpp"
 #include "streams/receive_queue.hpp"
 #include "streams/send_window.hpp"
 #include "streams/stream_message.hpp"
@@ -49,7 +49,7 @@ public:
     /// The id of the call's request.
     virtual const Json& id() const = 0;
     /// The socket on which items arrive; null if this side reads no items, or if inline reads are not possible.
-    virtual std::shared_ptr<http::WebSocket> socket() const = 0;
+    virtual std::shared_ptr<net::WebSocket> socket() const = 0;
     /// Throws if the call cannot be used in this process (a forked child).
     virtual void check_process() const {}
     /// Call it when the call is over: throws the call's error; returns if the call succeeded.
@@ -98,7 +98,7 @@ private:
 
     const std::shared_ptr<Call> call_;
     const Flow flow_;
-    http::WebSocketInlineReads inline_reads_;
+    net::WebSocketInlineReads inline_reads_;
     bool ended_ = false;
 };
 

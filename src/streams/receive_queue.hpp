@@ -7,10 +7,10 @@
 #include <optional>
 #include <span>
 
-#include "json_rpc/message.hpp"
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "protocol/json_rpc/message.hpp"
 #include "streams/window.hpp"
-#include "util/clock.hpp"
-#include "util/guarded.hpp"
 
 namespace shared_tensor::streams {
 

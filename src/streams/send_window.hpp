@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <deque>
 
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
 #include "streams/window.hpp"
-#include "util/clock.hpp"
-#include "util/guarded.hpp"
 
 namespace shared_tensor::streams {
 

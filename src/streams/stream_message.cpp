@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "json_rpc/json_text.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::streams {
 

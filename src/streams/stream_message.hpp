@@ -7,7 +7,7 @@
 #include <variant>
 #include <vector>
 
-#include "json_rpc/message.hpp"
+#include "protocol/json_rpc/message.hpp"
 #include "streams/window.hpp"
 
 // The messages of a call with streams, beside its request and its answer: JSON-RPC notifications (docs/protocol.md,

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "codec/value.hpp"
+#include "protocol/codec/value.hpp"
 
 namespace shared_tensor::tensor {
 

@@ -10,8 +10,8 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "tensor/data_shape.hpp"
-#include "tensor/shm_transport.hpp"
+#include "tensor/transports/data_shape.hpp"
+#include "tensor/transports/shm_transport.hpp"
 
 namespace shared_tensor::tensor {
 

@@ -8,7 +8,7 @@
 #include "tensor/describe.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/layout.hpp"
-#include "tensor/transport_kind.hpp"
+#include "tensor/transports/transport_kind.hpp"
 
 namespace shared_tensor::tensor {
 

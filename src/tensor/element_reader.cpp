@@ -5,7 +5,7 @@
 #include <functional>
 #include <utility>
 
-#include "tensor/devices/devices.hpp"
+#include "tensor/device/devices.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/layout.hpp"
 

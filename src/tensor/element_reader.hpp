@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "codec/value.hpp"
+#include "protocol/codec/value.hpp"
 
 namespace shared_tensor::tensor {
 

@@ -1,9 +1,9 @@
 #include "tensor/handle.hpp"
 
-#include "tensor/devices/devices.hpp"
+#include "base/bytes/sha256.hpp"
+#include "tensor/device/devices.hpp"
 #include "tensor/memory.hpp"
-#include "tensor/shared_allocation.hpp"
-#include "util/sha256.hpp"
+#include "tensor/transports/shared_allocation.hpp"
 
 namespace shared_tensor::tensor {
 

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "codec/value.hpp"
-#include "shm/segment_pool.hpp"
-#include "util/guarded.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "local/segments/segment_pool.hpp"
+#include "protocol/codec/value.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -22,15 +22,15 @@ bool is_kept(const codec::TensorHandle& handle);
 /// idempotency keys), which are handed over many times. Thread-safe.
 class SharedCopy {
 public:
-    shm::PooledSegmentPointer get() const {
+    local::PooledSegmentPointer get() const {
         return segment_.with([](const auto& held) { return held; });
     }
-    void set(shm::PooledSegmentPointer segment) {
+    void set(local::PooledSegmentPointer segment) {
         segment_.with([&](auto& held) { held.swap(segment); });
     }
 
 private:
-    Guarded<shm::PooledSegmentPointer> segment_;
+    Guarded<local::PooledSegmentPointer> segment_;
 };
 
 /// Returns the SharedCopy of a handle from make_handle() or make_kept_handle(); null for other handles.

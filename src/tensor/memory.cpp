@@ -3,8 +3,8 @@
 #include <new>
 #include <utility>
 
-#include "tensor/devices/devices.hpp"
-#include "tensor/manifest.hpp"
+#include "tensor/device/devices.hpp"
+#include "tensor/files/manifest.hpp"
 
 namespace shared_tensor::tensor {
 

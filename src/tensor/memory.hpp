@@ -6,9 +6,9 @@
 
 #include <shared_tensor/tensor_ref.hpp>
 
+#include "base/memory/memory_block.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/layout.hpp"
-#include "util/memory_block.hpp"
 
 namespace shared_tensor::tensor {
 

@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
+#include "tensor/files/tensor_set.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/shared_allocation.hpp"
-#include "tensor/tensor_set.hpp"
+#include "tensor/transports/shared_allocation.hpp"
 
 namespace shared_tensor::tensor {
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "codec/lent_memory.hpp"
-#include "codec/value.hpp"
+#include "protocol/codec/lent_memory.hpp"
+#include "protocol/codec/value.hpp"
 
 namespace shared_tensor::tensor {
 

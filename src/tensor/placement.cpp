@@ -3,7 +3,7 @@
 #include <charconv>
 #include <optional>
 
-#include "tensor/cuda/cuda_device.hpp"
+#include "tensor/device/cuda/cuda_device.hpp"
 #include "tensor/dtype.hpp"
 
 namespace shared_tensor::tensor {

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "models/model.hpp"
+#include "runtime/models/model.hpp"
 
 namespace shared_tensor::models {
 

@@ -3,7 +3,7 @@
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "models/torch_library.hpp"
+#include "runtime/models/torch_library.hpp"
 #include "torch/load_model.hpp"
 
 extern "C" [[gnu::visibility("default")]] const shared_tensor::models::TorchModels*

@@ -9,8 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "models/model.hpp"
-#include "util/guarded.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "runtime/models/model.hpp"
 
 namespace shared_tensor::models {
 

@@ -11,14 +11,14 @@
 #include <string_view>
 #include <vector>
 
-#include "http/body_reader.hpp"
-#include "http/head_parser.hpp"
-#include "http/text.hpp"
+#include "net/message/head_parser.hpp"
+#include "net/message/text.hpp"
+#include "net/server/body_reader.hpp"
 
 namespace {
 
 using namespace shared_tensor;
-using namespace shared_tensor::http;
+using namespace shared_tensor::net;
 
 constexpr std::size_t kMaxBody = 4096;
 
@@ -48,7 +48,7 @@ private:
 class NoHandler final : public Handler {
 public:
     std::variant<BodyPlan, Response> admit(const RequestHead&) override { return BodyPlan{kMaxBody}; }
-    Response handle(http::Request, ResponseStream&) override { return {}; }
+    Response handle(net::Request, ResponseStream&) override { return {}; }
     Response rejection(int, std::string_view, const RequestHead*) override { return {}; }
 };
 

@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
-#include "json_rpc/batch_writer.hpp"
-#include "json_rpc/parse.hpp"
-#include "json_rpc/parse_responses.hpp"
-#include "json_rpc/print.hpp"
+#include "protocol/json_rpc/batch_writer.hpp"
+#include "protocol/json_rpc/parse.hpp"
+#include "protocol/json_rpc/parse_responses.hpp"
+#include "protocol/json_rpc/print.hpp"
 
 namespace {
 

@@ -24,17 +24,17 @@
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "json_rpc/parse.hpp"
-#include "json_rpc/parse_responses.hpp"
-#include "local/packet.hpp"
-#include "server/local_clients.hpp"
-#include "shm/seals.hpp"
-#include "shm/segment.hpp"
+#include "base/log/log.hpp"
+#include "base/system/unix_listener.hpp"
+#include "local/channel/packet.hpp"
+#include "local/segments/seals.hpp"
+#include "local/segments/segment.hpp"
+#include "protocol/json_rpc/parse.hpp"
+#include "protocol/json_rpc/parse_responses.hpp"
+#include "server/local/local_clients.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
-#include "tensor/tensor_transfer.hpp"
-#include "util/log.hpp"
-#include "util/unix_listener.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 namespace {
 
@@ -82,7 +82,7 @@ private:
     server::Clients users_{{}};
     const server::Access access_{ServerOptions{}, {}, users_};
     server::Sessions sessions_{{}};
-    service::LeaseTable leases_;
+    runtime::LeaseTable leases_;
     server::LocalClients clients_{{access_, sessions_, leases_, "e-1", {}, 1'000, 64, std::chrono::seconds(10), [] {
                                        return server::TransportFacts{};
                                    }}};
@@ -96,10 +96,10 @@ Descriptor unsealed_memory() {
 
 /// The first page is missing, and one beyond the end makes up for it.
 Descriptor memory_with_a_hole() {
-    const auto page = static_cast<off_t>(shm::page_size());
+    const auto page = static_cast<off_t>(local::page_size());
     UniqueFd fd(::memfd_create("hole", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (::ftruncate(fd.get(), page) != 0 || ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, page, page) != 0 ||
-        ::fcntl(fd.get(), F_ADD_SEALS, shm::kSeals) != 0)
+        ::fcntl(fd.get(), F_ADD_SEALS, local::kSeals) != 0)
         std::abort();
     return std::make_shared<const UniqueFd>(std::move(fd));
 }
@@ -107,7 +107,7 @@ Descriptor memory_with_a_hole() {
 /// Unsealed memory where the kernel has no huge pages.
 Descriptor huge_memory() {
     UniqueFd fd(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
-    if (!fd || ::ftruncate(fd.get(), off_t{2} << 20) != 0 || ::fcntl(fd.get(), F_ADD_SEALS, shm::kSeals) != 0)
+    if (!fd || ::ftruncate(fd.get(), off_t{2} << 20) != 0 || ::fcntl(fd.get(), F_ADD_SEALS, local::kSeals) != 0)
         return unsealed_memory();
     return std::make_shared<const UniqueFd>(std::move(fd));
 }
@@ -209,7 +209,7 @@ private:
 };
 
 void play(Peer& peer, std::string_view script) {
-    static const shm::Segment kSealed(shm::page_size());
+    static const local::Segment kSealed(local::page_size());
     static const Descriptor kUnsealed = unsealed_memory(), kWithHole = memory_with_a_hole(), kHuge = huge_memory();
     for (std::size_t lines = 0; !script.empty() && lines < kMaxLines; ++lines) {
         std::string_view line = script.substr(0, script.find('\n'));

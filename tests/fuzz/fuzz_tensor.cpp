@@ -18,16 +18,16 @@
 #include <shared_tensor/torch.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "codec/frame.hpp"
-#include "codec/json_source.hpp"
-#include "tensor/devices/device_peer.hpp"
+#include "protocol/codec/frame.hpp"
+#include "protocol/codec/json_source.hpp"
+#include "tensor/device/device_peer.hpp"
+#include "tensor/files/npy.hpp"
+#include "tensor/files/safetensors.hpp"
+#include "tensor/files/tensor_set.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
-#include "tensor/npy.hpp"
-#include "tensor/safetensors.hpp"
-#include "tensor/shm_transport.hpp"
-#include "tensor/tensor_set.hpp"
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/transports/shm_transport.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 namespace {
 
@@ -138,9 +138,9 @@ public:
         if (segment != "g") throw InvalidValue("shm.segment", "a segment that was offered", "an unknown one");
         return {memory_->data(), memory_->size(), memory_};
     }
-    shm::PooledSegmentPointer take(std::uint64_t) override { throw CannotLend("nothing is lent here"); }
-    std::optional<shm::SegmentPool::Place> find(const void*) const override { return std::nullopt; }
-    Lent lend(shm::PooledSegmentPointer, std::uint64_t, const codec::TensorPointer&) override {
+    local::PooledSegmentPointer take(std::uint64_t) override { throw CannotLend("nothing is lent here"); }
+    std::optional<local::SegmentPool::Place> find(const void*) const override { return std::nullopt; }
+    Lent lend(local::PooledSegmentPointer, std::uint64_t, const codec::TensorPointer&) override {
         throw CannotLend("nothing is lent here");
     }
 

@@ -14,8 +14,8 @@
 #include <thread>
 
 #include "media.hpp"
-#include "tensor/cuda/cuda_device.hpp"
-#include "tensor/devices/devices.hpp"
+#include "tensor/device/cuda/cuda_device.hpp"
+#include "tensor/device/devices.hpp"
 #include "tensor/element_reader.hpp"
 #include "tensor/handle.hpp"
 

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cstddef>
 
-#include "util/clock.hpp"
-#include "util/guarded.hpp"
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
 
 namespace shared_tensor::test {
 

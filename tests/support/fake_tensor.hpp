@@ -9,7 +9,7 @@
 
 #include <shared_tensor/tensor_ref.hpp>
 
-#include "codec/value.hpp"
+#include "protocol/codec/value.hpp"
 
 namespace shared_tensor::test {
 

@@ -2,8 +2,8 @@
 
 #include <chrono>
 
-#include "util/clock.hpp"
-#include "util/guarded.hpp"
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
 
 namespace shared_tensor::test {
 

@@ -6,8 +6,8 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/system/unique_fd.hpp"
 #include "run_client.hpp"
-#include "util/unique_fd.hpp"
 
 using namespace shared_tensor::test;
 using Catch::Matchers::ContainsSubstring;

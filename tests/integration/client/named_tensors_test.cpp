@@ -17,10 +17,10 @@
 #include <shared_tensor/tensors.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "client/shared_memory.hpp"
+#include "base/system/unique_fd.hpp"
+#include "client/local/shared_memory.hpp"
 #include "example_daemon.hpp"
 #include "support/rpc.hpp"
-#include "util/unique_fd.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

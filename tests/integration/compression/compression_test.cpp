@@ -18,9 +18,9 @@
 #include <shared_tensor/torch.hpp>
 
 #include "../client/example_daemon.hpp"
+#include "base/bytes/compression.hpp"
 #include "support/faulty_proxy.hpp"
 #include "support/rpc.hpp"
-#include "util/compression.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

@@ -14,7 +14,7 @@
 
 #include "integration/memory/raw_channel.hpp"
 #include "keeping_daemon.hpp"
-#include "shm/seals.hpp"
+#include "local/segments/seals.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -78,11 +78,12 @@ TEST_CASE("A result that nobody else in the daemon holds is published where it l
         REQUIRE(channel.ask("segment.get", {{"segment", result["$tensor"]["shm"]["segment"]}}).contains("result"));
         return ::fcntl(channel.descriptors.front().get(), F_GET_SEALS);
     };
-    CHECK(seals_of(call(port, "tensor.get", {{"name", "x"}}, headers)["tensor"]) == (shm::kSeals | shm::kFinalSeals));
+    CHECK(seals_of(call(port, "tensor.get", {{"name", "x"}}, headers)["tensor"]) ==
+          (local::kSeals | local::kFinalSeals));
     CHECK(::fcntl(channel.descriptors.front().get(), F_ADD_SEALS, F_SEAL_GROW) != 0);
     CHECK(::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, channel.descriptors.front().get(), 0) ==
           MAP_FAILED);
-    CHECK(seals_of(call(port, "made", {kCount, 2.0}, headers)) == shm::kSeals);
+    CHECK(seals_of(call(port, "made", {kCount, 2.0}, headers)) == local::kSeals);
     CHECK(reads(server, "x", 1));
     CHECK(reads(server, "y", 1));
 }

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "integration/memory/raw_channel.hpp"
-#include "shm/segment.hpp"
+#include "local/segments/segment.hpp"
 
 namespace shared_tensor::test {
 
@@ -39,7 +39,7 @@ public:
 private:
     RawChannel channel_;
     const std::string session_;
-    const shm::Segment segment_{kBytes};
+    const local::Segment segment_{kBytes};
 };
 
 }  // namespace shared_tensor::test

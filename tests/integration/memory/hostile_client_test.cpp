@@ -12,8 +12,8 @@
 
 #include "integration/client/example_daemon.hpp"
 #include "integration/memory/raw_channel.hpp"
-#include "shm/seals.hpp"
-#include "shm/segment.hpp"
+#include "local/segments/seals.hpp"
+#include "local/segments/segment.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -61,7 +61,7 @@ struct Hostile {
     ExampleDaemon server;
     RawChannel channel;
     std::string session;
-    shm::Segment good;
+    local::Segment good;
 };
 
 }  // namespace
@@ -73,12 +73,12 @@ TEST_CASE("A descriptor that is no sealed memory of its size is rejected when it
     const Descriptor keep = shared(pipe[1]);
     const std::vector<std::pair<std::string, Descriptor>> bad{
         {"unsealed", memory(kBytes, kBytes, 0)},
-        {"shrinks", memory(kBytes, kBytes, shm::kSeals & ~F_SEAL_SHRINK)},
+        {"shrinks", memory(kBytes, kBytes, local::kSeals & ~F_SEAL_SHRINK)},
         {"written by others", memory(kBytes, kBytes, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)},
-        {"too short", memory(kBytes / 2, kBytes / 2, shm::kSeals)},
-        {"too long", memory(kBytes * 2, kBytes * 2, shm::kSeals)},
-        {"full of holes", memory(kBytes, 0, shm::kSeals)},
-        {"half there", memory(kBytes, kBytes / 2, shm::kSeals)},
+        {"too short", memory(kBytes / 2, kBytes / 2, local::kSeals)},
+        {"too long", memory(kBytes * 2, kBytes * 2, local::kSeals)},
+        {"full of holes", memory(kBytes, 0, local::kSeals)},
+        {"half there", memory(kBytes, kBytes / 2, local::kSeals)},
         {"a file", shared(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC))},
         {"a folder", shared(::open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC))},
         {"a device", shared(::open("/dev/zero", O_RDWR | O_CLOEXEC))},
@@ -162,7 +162,7 @@ TEST_CASE("Requests on the channel that make no sense are answered, and packets 
     const auto code = [&](const char* method, const Json& params, const RawChannel::Descriptors& with = {}) {
         return code_of(client.channel.ask(method, params, with));
     };
-    const auto fd = memory(kBytes, kBytes, shm::kSeals);
+    const auto fd = memory(kBytes, kBytes, local::kSeals);
     CHECK(code("segment.offer", {{"segment", "x"}, {"size", kBytes}}) == -32602);
     CHECK(code("segment.offer", {{"segment", "x"}, {"size", kBytes}}, {fd, fd}) == -32602);
     CHECK(code("segment.offer", {{"segment", "x"}, {"size", 0}}, {fd}) == -32602);
@@ -224,7 +224,7 @@ TEST_CASE("Descriptors that nobody asked for are closed", "[memory][hostile]") {
         ::closedir(list);
         return found;
     };
-    const auto fd = memory(kBytes, kBytes, shm::kSeals);
+    const auto fd = memory(kBytes, kBytes, local::kSeals);
     const RawChannel::Descriptors many(local::kMaxPacketDescriptors, fd);
     const std::size_t before = count();
     for (int i = 0; i < 200; ++i)
@@ -236,7 +236,7 @@ TEST_CASE("Descriptors that nobody asked for are closed", "[memory][hostile]") {
 TEST_CASE("A name that is offered again while a call reads what it named before is the new segment's",
           "[memory][hostile]") {
     Hostile client;
-    const shm::Segment next(kBytes);
+    const local::Segment next(kBytes);
     std::memset(next.data(), 0x40, 8);  // 3.0039...
     const auto is_free = [&] {
         return client.channel.ask("segment.recycle", {{"segments", {"good"}}})["result"]["free"].size() == 1;

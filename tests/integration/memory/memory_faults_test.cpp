@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "integration/memory/raw_channel.hpp"
-#include "shm/seals.hpp"
-#include "shm/segment.hpp"
+#include "local/segments/seals.hpp"
+#include "local/segments/segment.hpp"
 #include "support/daemon.hpp"
 
 using namespace shared_tensor;
@@ -50,7 +50,7 @@ struct Client {
     /// Whether the daemon still reads what the client lends.
     bool serves() { return ask("sum_of", tensor_in("good"))["result"] == kBytes / 4; }
 
-    shm::Segment good{kBytes};
+    local::Segment good{kBytes};
     Daemon daemon;
     RawChannel channel;
     const std::string session;
@@ -63,7 +63,7 @@ bool tells_of_fault(const Json& answer) {
     return code_of(answer) == -32000 && answer["error"]["data"]["type"] == "MemoryFault";
 }
 
-Descriptor sealed(int fd, int seals = shm::kSeals) {
+Descriptor sealed(int fd, int seals = local::kSeals) {
     REQUIRE(fd >= 0);
     REQUIRE(::fcntl(fd, F_ADD_SEALS, seals) == 0);
     return std::make_shared<const UniqueFd>(UniqueFd(fd));

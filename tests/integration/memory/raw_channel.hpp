@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "local/packet.hpp"
+#include "base/system/unique_fd.hpp"
+#include "local/channel/packet.hpp"
 #include "support/rpc.hpp"
-#include "util/unique_fd.hpp"
 
 namespace shared_tensor::test {
 

@@ -9,10 +9,10 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <regex>
 
+#include "base/system/unique_fd.hpp"
 #include "integration/memory/raw_channel.hpp"
 #include "integration/server/rough_daemon.hpp"
 #include "integration/server/shared_daemon.hpp"
-#include "util/unique_fd.hpp"
 
 using namespace shared_tensor::test;
 using Catch::Matchers::ContainsSubstring;

@@ -8,9 +8,9 @@
 #include <random>
 #include <thread>
 
-#include "http/digest_field.hpp"
 #include "integration/memory/raw_channel.hpp"
 #include "integration/server/shared_daemon.hpp"
+#include "net/message/digest_field.hpp"
 
 using namespace shared_tensor::test;
 
@@ -38,7 +38,7 @@ HeaderList floats(std::size_t rows, const HeaderList& more = {}) {
 }
 
 std::string digest_of(const std::string& bytes) {
-    return shared_tensor::http::digest_field(shared_tensor::Digest::of(std::as_bytes(std::span(bytes))));
+    return shared_tensor::net::digest_field(shared_tensor::Digest::of(std::as_bytes(std::span(bytes))));
 }
 
 /// A file of rows x 4 numbers, sent in parts to a name of its own.

@@ -9,8 +9,8 @@
 #include <shared_tensor/client.hpp>
 
 #include "../client/example_daemon.hpp"
+#include "base/concurrency/at_end.hpp"
 #include "support/rpc.hpp"
-#include "util/at_end.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

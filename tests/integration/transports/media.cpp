@@ -13,7 +13,7 @@
 #include <shared_tensor/simulated.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "tensor/devices/devices.hpp"
+#include "tensor/device/devices.hpp"
 
 namespace shared_tensor::test {
 

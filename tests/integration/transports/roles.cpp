@@ -22,7 +22,7 @@
 #include <shared_tensor/torch.hpp>
 
 #include "media.hpp"
-#include "tensor/devices/devices.hpp"
+#include "tensor/device/devices.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

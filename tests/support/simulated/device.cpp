@@ -11,11 +11,11 @@
 #include <future>
 #include <thread>
 
+#include "base/memory/memory_size.hpp"
+#include "base/system/of_this_process.hpp"
 #include "tensor/bool_check.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
-#include "util/memory_size.hpp"
-#include "util/of_this_process.hpp"
 
 namespace shared_tensor::tensor::simulated {
 

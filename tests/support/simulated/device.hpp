@@ -8,12 +8,12 @@
 
 #include <shared_tensor/simulated.hpp>
 
+#include "base/concurrency/background.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "base/system/process_mark.hpp"
 #include "support/simulated/block.hpp"
 #include "support/simulated/event.hpp"
-#include "tensor/devices/ipc_device.hpp"
-#include "util/background.hpp"
-#include "util/guarded.hpp"
-#include "util/process_mark.hpp"
+#include "tensor/device/ipc_device.hpp"
 
 namespace shared_tensor::tensor::simulated {
 

@@ -13,7 +13,7 @@
 #include <new>
 #include <numeric>
 
-#include "util/clock.hpp"
+#include "base/concurrency/clock.hpp"
 
 namespace shared_tensor::tensor::simulated {
 

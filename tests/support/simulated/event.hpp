@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/concurrency/guarded.hpp"
 #include "support/simulated/handle.hpp"
-#include "tensor/devices/ipc_device.hpp"
-#include "util/guarded.hpp"
+#include "tensor/device/ipc_device.hpp"
 
 namespace shared_tensor::tensor::simulated {
 

@@ -13,8 +13,8 @@
 #include <string>
 #include <system_error>
 
-#include "shm/mapping.hpp"
-#include "util/sha256.hpp"
+#include "base/bytes/sha256.hpp"
+#include "local/segments/mapping.hpp"
 
 namespace shared_tensor::tensor::simulated {
 
@@ -122,7 +122,7 @@ Memory open_memory(const Handle& handle) {
     const int seals = ::fcntl(memory.fd.get(), F_GET_SEALS);
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) throw DeviceRejected("the memory behind this handle could shrink");
     memory.bytes = static_cast<std::size_t>(status.st_size);
-    if (!shm::is_allocated(memory.fd, memory.bytes))
+    if (!local::is_allocated(memory.fd, memory.bytes))
         throw DeviceRejected("pages of the memory behind this handle could be missing");
     return memory;
 }

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "tensor/devices/ipc_device.hpp"
-#include "util/unique_fd.hpp"
+#include "base/system/unique_fd.hpp"
+#include "tensor/device/ipc_device.hpp"
 
 namespace shared_tensor::tensor::simulated {
 

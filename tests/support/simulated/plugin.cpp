@@ -6,7 +6,7 @@
 #include <shared_tensor/struct.hpp>
 
 #include "support/simulated/device.hpp"
-#include "tensor/devices/devices.hpp"
+#include "tensor/device/devices.hpp"
 
 namespace shared_tensor::simulated {
 

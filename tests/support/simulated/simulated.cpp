@@ -5,11 +5,11 @@
 #include <span>
 #include <stdexcept>
 
+#include "base/bytes/hex.hpp"
+#include "base/bytes/sha256.hpp"
 #include "support/simulated/device.hpp"
-#include "tensor/devices/devices.hpp"
+#include "tensor/device/devices.hpp"
 #include "tensor/memory.hpp"
-#include "util/hex.hpp"
-#include "util/sha256.hpp"
 
 namespace shared_tensor::simulated {
 

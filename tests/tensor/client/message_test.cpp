@@ -10,9 +10,9 @@
 #include <optional>
 #include <shared_tensor/torch.hpp>
 
-#include "client/incoming.hpp"
-#include "client/outgoing.hpp"
-#include "codec/frame.hpp"
+#include "client/call/incoming.hpp"
+#include "client/call/outgoing.hpp"
+#include "protocol/codec/frame.hpp"
 
 // Requests and answers with tensors, as bytes: no socket.
 
@@ -49,9 +49,9 @@ bool has_part_at(const Outgoing& request, const void* address) {
     return false;
 }
 
-http::ClientResponse framed(const std::string& json, std::string_view tensors, BufferPool& pool) {
+net::ClientResponse framed(const std::string& json, std::string_view tensors, BufferPool& pool) {
     const std::string bytes = codec::frame_head(json) + std::string(tensors);
-    http::ClientResponse response;
+    net::ClientResponse response;
     response.status = 200;
     response.headers.add("Content-Type", std::string(codec::kFrameContentType));
     response.body = pool.take(bytes.size());

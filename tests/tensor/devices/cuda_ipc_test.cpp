@@ -15,8 +15,8 @@
 #include <shared_tensor/value.hpp>
 
 #include "exporter.hpp"
-#include "tensor/devices/devices.hpp"
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/device/devices.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;

@@ -11,7 +11,7 @@
 #include <shared_tensor/torch.hpp>
 
 #include "tensor/handle.hpp"
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::test {
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "codec/value.hpp"
+#include "protocol/codec/value.hpp"
 #include "support/daemon.hpp"
-#include "tensor/devices/device_peer.hpp"
+#include "tensor/device/device_peer.hpp"
 
 namespace shared_tensor::test {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <set>
 
-#include "tensor/devices/ipc_device.hpp"
-#include "util/guarded.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "tensor/device/ipc_device.hpp"
 
 namespace shared_tensor::test {
 

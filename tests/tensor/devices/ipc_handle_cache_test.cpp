@@ -1,4 +1,4 @@
-#include "tensor/devices/ipc_handle_cache.hpp"
+#include "tensor/device/ipc_handle_cache.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <latch>

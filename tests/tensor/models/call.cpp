@@ -3,7 +3,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <stdexcept>
 
-#include "codec/json_source.hpp"
+#include "protocol/codec/json_source.hpp"
 
 namespace shared_tensor::test {
 

@@ -5,9 +5,9 @@
 
 #include <shared_tensor/function.hpp>
 
-#include "codec/references.hpp"
-#include "codec/value.hpp"
-#include "models/model.hpp"
+#include "protocol/codec/references.hpp"
+#include "protocol/codec/value.hpp"
+#include "runtime/models/model.hpp"
 
 namespace shared_tensor::test {
 
@@ -32,8 +32,8 @@ codec::Json written(Make make);
 
 }  // namespace shared_tensor::test
 
-#include "codec/json_sink.hpp"
-#include "tensor/tensor_transfer.hpp"
+#include "protocol/codec/json_sink.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::test {
 

@@ -6,7 +6,7 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 
 #include "call.hpp"
-#include "models/model.hpp"
+#include "runtime/models/model.hpp"
 #include "temporary_model.hpp"
 #include "torch/load_model.hpp"
 

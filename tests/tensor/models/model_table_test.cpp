@@ -1,4 +1,4 @@
-#include "models/model_table.hpp"
+#include "runtime/models/model_table.hpp"
 #include "torch/load_model.hpp"
 
 #include <ATen/ops/full.h>
@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "call.hpp"
-#include "codec/json_source.hpp"
+#include "protocol/codec/json_source.hpp"
 #include "temporary_model.hpp"
 
 using namespace shared_tensor;
@@ -106,7 +106,7 @@ struct Table {
     }
 
     Folder folder;
-    service::FunctionTable functions{Registry()};
+    runtime::FunctionTable functions{Registry()};
     ModelTable table;
 };
 
@@ -228,7 +228,7 @@ TEST_CASE("The size of a model counts each of its tensors once, and what a spars
 TEST_CASE("A model that cannot take another's place leaves that one as it is", "[models]") {
     Registry registry;
     registry.add("m.g", [] { return 7; });
-    service::FunctionTable functions(registry);
+    runtime::FunctionTable functions(registry);
     const Folder folder;
     write_model(folder.file("one.pt"), 1);
     torch::jit::Module module("M");
@@ -259,7 +259,7 @@ TEST_CASE("What was unloaded is gone, and a table that is closed loads nothing",
 }
 
 TEST_CASE("A folder of models must be there, and not be everybody's", "[models]") {
-    service::FunctionTable functions{Registry()};
+    runtime::FunctionTable functions{Registry()};
     const Folder folder;
     const auto complaint = [&](const std::string& path) {
         try {
@@ -294,7 +294,7 @@ TEST_CASE("Models that are loaded on request are bounded, those of the command l
 TEST_CASE("A model whose names are taken or not allowed is rejected", "[models]") {
     Registry registry;
     registry.add("m.f", [] { return 7; });
-    service::FunctionTable functions(registry);
+    runtime::FunctionTable functions(registry);
     const Folder folder;
     write_model(folder.file("one.pt"), 1);
     ModelTable table(functions, &models::load_model, {folder.path()}, 10);
@@ -307,7 +307,7 @@ TEST_CASE("A model whose names are taken or not allowed is rejected", "[models]"
     CHECK(rejected("").parameter == "name");
     CHECK(table.list().empty());
     CHECK(functions.size() == 1);
-    CHECK_THROWS_AS(table.load_argument("m=" + folder.file("one.pt")), service::NameTaken);
+    CHECK_THROWS_AS(table.load_argument("m=" + folder.file("one.pt")), runtime::NameTaken);
 }
 
 TEST_CASE("Two who load one model at once do not come in between", "[models]") {
@@ -351,7 +351,7 @@ TEST_CASE("An instance of a model is none of the model that was loaded by its na
 TEST_CASE("No instance is kept for a session that is not open any more", "[models]") {
     const Folder folder;
     write_counter(folder.file("counter.pt"));
-    service::FunctionTable functions{Registry()};
+    runtime::FunctionTable functions{Registry()};
     ModelTable table(functions, &models::load_model, {folder.path()}, 10,
                      [](const std::string& session) { return session == "s-open"; });
     CHECK(std::holds_alternative<ModelTable::Info>(table.load({"c", "counter.pt", {}, false})));

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "models/model.hpp"
+#include "runtime/models/model.hpp"
 
 namespace shared_tensor::test {
 

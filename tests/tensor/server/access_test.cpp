@@ -1,4 +1,4 @@
-#include "server/access.hpp"
+#include "server/auth/access.hpp"
 
 #include <unistd.h>
 
@@ -15,8 +15,8 @@ namespace {
 const std::string kSecret = "0123456789abcdef";
 const std::string kOther = "fedcba9876543210";
 
-http::RequestHead request(const std::string& host, const std::string& authorization = "") {
-    http::RequestHead head;
+net::RequestHead request(const std::string& host, const std::string& authorization = "") {
+    net::RequestHead head;
     head.method = "POST";
     head.path = "/jsonrpc";
     head.peer.ip = "127.0.0.1";
@@ -33,12 +33,12 @@ struct Fixture {
         access.set_port(2537);
     }
     /// The principal's name, or the status of the rejection.
-    std::string verdict(const http::RequestHead& head) const {
+    std::string verdict(const net::RequestHead& head) const {
         const auto checked = access.check(head);
         if (const auto* rejected = std::get_if<Rejection>(&checked)) return std::to_string(rejected->status);
         return std::get<Principal>(checked).name;
     }
-    Principal principal(const http::RequestHead& head) const { return std::get<Principal>(access.check(head)); }
+    Principal principal(const net::RequestHead& head) const { return std::get<Principal>(access.check(head)); }
 
     Clients clients{{0, 0, 0}};
     server::Access access;
@@ -193,7 +193,7 @@ TEST_CASE("where certificates are wanted, one must be shown and good, and a toke
     options.tls.authorities = "ca.pem";
     const auto showing = [&](bool is_good, const std::string& authorization = "") {
         auto head = request("anything", authorization);
-        head.peer.certificate = http::PeerCertificate{"alice", is_good};
+        head.peer.certificate = net::PeerCertificate{"alice", is_good};
         return head;
     };
     const Fixture certificates(options);
@@ -250,7 +250,7 @@ TEST_CASE("a client has the limits of its kind", "[server]") {
 
 TEST_CASE("When the kernel cannot be asked who is calling, the answer is to come again, with the reason", "[server]") {
     const Fixture fixture(ServerOptions{});
-    http::RequestHead head = request("127.0.0.1:2537");
+    net::RequestHead head = request("127.0.0.1:2537");
     head.peer.uid.reset();
     head.peer.uid_error = EMFILE;
     const auto checked = fixture.access.check(head);

@@ -1,4 +1,4 @@
-#include "server/descriptor_shares.hpp"
+#include "server/local/descriptor_shares.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,4 +1,4 @@
-#include "server/local_client.hpp"
+#include "server/local/local_client.hpp"
 
 #include <ATen/ops/ones.h>
 
@@ -42,11 +42,11 @@ struct Fixture {
     }
     void release(const std::string& lease) { leases.release(lease_holder.client, std::array{lease}); }
 
-    const service::LeaseHolder lease_holder{"uid:0", "session"};
+    const runtime::LeaseHolder lease_holder{"uid:0", "session"};
     std::atomic<int> gone{0};
-    shm::SegmentPool pool;
+    local::SegmentPool pool;
     HookedClock clock;
-    service::LeaseTable leases{{}, clock};
+    runtime::LeaseTable leases{{}, clock};
     Budget offered{100};
     std::shared_ptr<LocalClient> client = std::make_shared<LocalClient>(
         LocalMemory{pool, leases, offered}, lease_holder,
@@ -94,7 +94,7 @@ TEST_CASE("A segment may go while its client asks for it", "[server]") {
 
 TEST_CASE("Small results lie in one segment, which is the client's as long as one of them is", "[server]") {
     Fixture fixture;
-    shm::SegmentPool pool({.max_idle_bytes = 0, .max_together = 64 << 10});
+    local::SegmentPool pool({.max_idle_bytes = 0, .max_together = 64 << 10});
     const auto client = std::make_shared<LocalClient>(
         LocalMemory{pool, fixture.leases, fixture.offered}, fixture.lease_holder,
         std::make_shared<DeviceClient>(fixture.leases, fixture.lease_holder, std::vector<std::string>(),

@@ -1,6 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 
-#include "server/principal.hpp"
+#include "server/auth/principal.hpp"
 
 using namespace shared_tensor::server;
 

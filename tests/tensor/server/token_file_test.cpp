@@ -1,4 +1,4 @@
-#include "server/token_file.hpp"
+#include "server/auth/token_file.hpp"
 
 #include <sys/stat.h>
 
@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "util/ids.hpp"
+#include "base/bytes/ids.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::server;

@@ -5,8 +5,8 @@
 #include <shared_tensor/torch.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "codec/frame.hpp"
-#include "tensor/tensor_transfer.hpp"
+#include "protocol/codec/frame.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 #include "wire.hpp"
 
 using namespace shared_tensor;

@@ -5,7 +5,7 @@
 #include <shared_tensor/value.hpp>
 
 #include "tensor/handle.hpp"
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 #include "wire.hpp"
 
 using namespace shared_tensor;

@@ -4,7 +4,7 @@
 #include <memory>
 #include <shared_tensor/value.hpp>
 
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tensor/descriptor.hpp"
-#include "tensor/shm_transport.hpp"
+#include "tensor/transports/shm_transport.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;

@@ -1,4 +1,4 @@
-#include "tensor/npy.hpp"
+#include "tensor/files/npy.hpp"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "tensor/safetensors.hpp"
+#include "tensor/files/safetensors.hpp"
 
 #include <ATen/ATen.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "tensor/tensor_file.hpp"
+#include "tensor/files/tensor_file.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
@@ -15,8 +15,8 @@
 #include <shared_tensor/simulated.hpp>
 #include <shared_tensor/torch.hpp>
 
+#include "tensor/files/npy.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/npy.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;

@@ -1,4 +1,4 @@
-#include "tensor/tensor_set.hpp"
+#include "tensor/files/tensor_set.hpp"
 
 #include <ATen/ATen.h>
 
@@ -6,10 +6,10 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "codec/json_sink.hpp"
-#include "codec/json_source.hpp"
+#include "protocol/codec/json_sink.hpp"
+#include "protocol/codec/json_source.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 #include "wire.hpp"
 
 using namespace shared_tensor;

@@ -1,4 +1,4 @@
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 #include <ATen/ATen.h>
 

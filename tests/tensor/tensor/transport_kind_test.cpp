@@ -1,4 +1,4 @@
-#include "tensor/transport_kind.hpp"
+#include "tensor/transports/transport_kind.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

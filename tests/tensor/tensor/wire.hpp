@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tensor/tensor_transfer.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::test {
 

@@ -6,8 +6,8 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "client/async_core.hpp"
-#include "codec/frame.hpp"
+#include "client/async/async_core.hpp"
+#include "protocol/codec/frame.hpp"
 #include "scripted.hpp"
 #include "support/fake_tensor.hpp"
 
@@ -77,7 +77,7 @@ private:
 };
 
 /// The JSON of a request in frame form.
-Json sent_json(const http::ClientRequest& request) {
+Json sent_json(const net::ClientRequest& request) {
     const std::string body = body_of(request);
     const auto frame = codec::split_frame(std::as_bytes(std::span(body)));
     return frame ? Json::parse(frame->json) : Json();
@@ -87,12 +87,12 @@ const Json kCannotOpen{
     {"parameter", "x.cuda_ipc.handle"}, {"expected", "a handle that this process can open"}, {"got", "rejected"}};
 
 Reply rejects_to_open() {
-    return [](const http::ClientRequest& request) {
+    return [](const net::ClientRequest& request) {
         return answer(200, error_for(sent_json(request), -32602, kCannotOpen).dump());
     };
 }
 Reply says_five() {
-    return [](const http::ClientRequest& request) { return answer(200, result_for(sent_json(request), 5).dump()); };
+    return [](const net::ClientRequest& request) { return answer(200, result_for(sent_json(request), 5).dump()); };
 }
 
 }  // namespace
@@ -151,7 +151,7 @@ TEST_CASE("A call that is rejected twice is not sent a third time", "[client]") 
 TEST_CASE("A call whose argument lies in memory that the server has forgotten is sent once more without", "[client]") {
     Asked asked;
     asked.session = "first";
-    const auto forgotten = [](const http::ClientRequest& request) {
+    const auto forgotten = [](const net::ClientRequest& request) {
         return answer(200, error_for(sent_json(request), -32005, {{"kind", "session"}}).dump());
     };
     const auto sessions = [](const ScriptedClient& client) {
@@ -169,7 +169,7 @@ TEST_CASE("A call whose argument lies in memory that the server has forgotten is
     SECTION("also where it was found while the arguments were read") {
         const Json gone{
             {"parameter", "x.shm"}, {"expected", "one of the transports"}, {"got", "shm, but the channel is gone"}};
-        const auto meanwhile = [&](const http::ClientRequest& request) {
+        const auto meanwhile = [&](const net::ClientRequest& request) {
             asked.session = "second";
             return answer(200, error_for(sent_json(request), -32602, gone).dump());
         };

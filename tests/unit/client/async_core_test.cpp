@@ -1,4 +1,4 @@
-#include "client/async_core.hpp"
+#include "client/async/async_core.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <future>
@@ -48,7 +48,7 @@ private:
 struct Gate {
     Event arrived, release;
     Reply reply(Reply then) {
-        return [this, then](const http::ClientRequest& request) {
+        return [this, then](const net::ClientRequest& request) {
             arrived.set();
             release.wait();
             return then(request);

@@ -1,7 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <future>
 
-#include "client/async_core.hpp"
+#include "client/async/async_core.hpp"
 #include "scripted.hpp"
 #include "support/event.hpp"
 
@@ -17,7 +17,7 @@ public:
         state_.with([&](State& now) { now.state = std::move(state), now.fraction = fraction; });
     }
     Reply reply() {
-        return [this](const http::ClientRequest& request) {
+        return [this](const net::ClientRequest& request) {
             const Json json = json_of(request);
             if (!json.is_array()) return answer(200, answer_to(json).dump());
             Json answers = Json::array();
@@ -173,7 +173,7 @@ TEST_CASE("A cancelled task ends its future", "[client]") {
 TEST_CASE("A task that is cancelled before its turn is never submitted", "[client]") {
     TaskServer server;
     Event arrived, release;
-    TaskClient client([&, reply = server.reply()](const http::ClientRequest& request) {
+    TaskClient client([&, reply = server.reply()](const net::ClientRequest& request) {
         arrived.set();
         release.wait();
         return reply(request);
@@ -188,7 +188,7 @@ TEST_CASE("A task that is cancelled before its turn is never submitted", "[clien
 }
 
 TEST_CASE("A task of which the server knows nothing any more fails", "[client]") {
-    TaskClient client([](const http::ClientRequest& request) {
+    TaskClient client([](const net::ClientRequest& request) {
         const Json json = json_of(request);
         if (!json.is_array()) {
             return answer(200, result_for(json, {{"id", "t-1"}, {"state", "pending"}}).dump());

@@ -1,7 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <stdexcept>
 
-#include "client/batch_state.hpp"
+#include "client/call/batch_state.hpp"
 #include "scripted.hpp"
 
 using namespace shared_tensor;
@@ -10,7 +10,7 @@ using namespace shared_tensor::test;
 namespace {
 
 /// Answers in reverse order: "fails" with -32000, everything else with its own method name.
-http::ClientResponse answer_batch(const http::ClientRequest& request) {
+net::ClientResponse answer_batch(const net::ClientRequest& request) {
     Json answers = Json::array();
     for (const auto& item : json_of(request)) {
         if (!item.contains("id")) continue;
@@ -61,7 +61,7 @@ TEST_CASE("A batch is one request, and each item finds its own answer", "[client
 }
 
 TEST_CASE("An item whose own session has ended fails alone, and nothing is sent again", "[client]") {
-    const auto one_lost = [](const http::ClientRequest& request) {
+    const auto one_lost = [](const net::ClientRequest& request) {
         const Json items = json_of(request);
         return answer(200,
                       Json{result_for(items[0], "ran"), error_for(items[1], -32005, {{"kind", "session"}})}.dump());
@@ -77,7 +77,7 @@ TEST_CASE("An item whose own session has ended fails alone, and nothing is sent 
 }
 
 TEST_CASE("A batch whose session the server does not know is sent again without", "[client]") {
-    const auto all_lost = [](const http::ClientRequest& request) {
+    const auto all_lost = [](const net::ClientRequest& request) {
         const Json items = json_of(request);
         const Json kind{{"kind", "session"}};
         return answer(200, Json{error_for(items[0], -32005, kind), error_for(items[1], -32005, kind)}.dump());
@@ -92,7 +92,7 @@ TEST_CASE("A batch whose session the server does not know is sent again without"
 }
 
 TEST_CASE("A call about another session does not end the own one", "[client]") {
-    const auto rejects = [](const http::ClientRequest& request) {
+    const auto rejects = [](const net::ClientRequest& request) {
         return answer(200, error_for(json_of(request), -32005, {{"kind", "session"}}).dump());
     };
     ScriptedClient client({rejects}, options_for_tests(), std::make_unique<SharingPorts>());

@@ -4,7 +4,7 @@
 #include <future>
 #include <stop_token>
 
-#include "client/batch_state.hpp"
+#include "client/call/batch_state.hpp"
 #include "scripted.hpp"
 
 using namespace shared_tensor;
@@ -12,7 +12,7 @@ using namespace shared_tensor::test;
 
 namespace {
 
-using Failure = http::TransportError::Kind;
+using Failure = net::TransportError::Kind;
 
 CallOptions with_stop(const std::stop_source& stop, bool idempotent = false) {
     CallOptions options;
@@ -84,9 +84,9 @@ TEST_CASE("A request that was cancelled is not repeated, and says whether it may
 TEST_CASE("A stop between two tries ends the call", "[client]") {
     for (const bool sent : {false, true}) {
         std::stop_source stop;
-        const auto stops_and_breaks = [&](const http::ClientRequest&) -> http::ClientResponse {
+        const auto stops_and_breaks = [&](const net::ClientRequest&) -> net::ClientResponse {
             stop.request_stop();
-            throw http::TransportError(Failure::broken, sent, "it broke");
+            throw net::TransportError(Failure::broken, sent, "it broke");
         };
         ScriptedClient client({stops_and_breaks, gives(1)});
         const Cancelled error = cancelled_by([&] { client.call_with(with_stop(stop, true), "f"); });
@@ -99,9 +99,9 @@ TEST_CASE("A stop ends the pause before the next try", "[client]") {
     ClientOptions options = options_for_tests();
     options.retry = fixed_delay(std::chrono::hours(1), 4);
     Event tried;
-    const auto breaks_and_tells = [&](const http::ClientRequest&) -> http::ClientResponse {
+    const auto breaks_and_tells = [&](const net::ClientRequest&) -> net::ClientResponse {
         tried.set();
-        throw http::TransportError(Failure::connect, false, "nobody is there");
+        throw net::TransportError(Failure::connect, false, "nobody is there");
     };
     const auto sender = new ScriptedRequests({breaks_and_tells});
     Core core(options,

@@ -43,7 +43,7 @@ TEST_CASE("There is no pause that would end after the deadline: the failure come
 }
 
 TEST_CASE("A sender that runs out of time is a deadline that has passed", "[client]") {
-    ScriptedClient client({fails(http::TransportError::Kind::timeout, true)});
+    ScriptedClient client({fails(net::TransportError::Kind::timeout, true)});
     try {
         client.call_with(within(milliseconds(100)), "slow");
         FAIL("no error");

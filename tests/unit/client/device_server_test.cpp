@@ -1,4 +1,4 @@
-#include "client/device_server.hpp"
+#include "client/local/device_server.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>

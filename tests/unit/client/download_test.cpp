@@ -1,4 +1,4 @@
-#include "client/download.hpp"
+#include "client/transfers/download.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "http/byte_range.hpp"
-#include "http/digest_field.hpp"
-#include "json_rpc/error.hpp"
-#include "json_rpc/print.hpp"
+#include "net/message/byte_range.hpp"
+#include "net/message/digest_field.hpp"
+#include "protocol/json_rpc/error.hpp"
+#include "protocol/json_rpc/print.hpp"
 
 using namespace shared_tensor;
 using client::download;
@@ -22,7 +22,7 @@ using client::DownloadForm;
 
 namespace {
 
-using Kind = http::TransportError::Kind;
+using Kind = net::TransportError::Kind;
 
 std::vector<std::byte> content(std::size_t size, unsigned seed = 0) {
     std::vector<std::byte> bytes(size);
@@ -50,7 +50,7 @@ public:
     const std::vector<std::byte>& bytes() const { return bytes_; }
 
     client::TransferPort port() {
-        return {[this](http::ClientRequest request) { return send(request); },
+        return {[this](net::ClientRequest request) { return send(request); },
                 [this](const RpcError&, int number) {
                     ++retries;
                     return number < 4;
@@ -62,7 +62,7 @@ public:
     std::atomic<std::uint64_t> sent{0};
 
 private:
-    http::ClientResponse send(const http::ClientRequest& request) {
+    net::ClientResponse send(const net::ClientRequest& request) {
         const int now = ++at_once;
         for (int most = most_at_once; most < now && !most_at_once.compare_exchange_weak(most, now);) {
         }
@@ -83,42 +83,42 @@ private:
         return answer(request, etag, number);
     }
 
-    http::ClientResponse reject(int code, const json_rpc::Error& error) {
-        http::ClientResponse response;
+    net::ClientResponse reject(int code, const json_rpc::Error& error) {
+        net::ClientResponse response;
         response.status = code;
         std::string text;
         json_rpc::print(json_rpc::Response{nullptr, error}, text);
         response.body = filled(std::as_bytes(std::span(text)));
-        if (code == 416) response.headers.add("Content-Range", http::content_range_of_none(bytes_.size()));
+        if (code == 416) response.headers.add("Content-Range", net::content_range_of_none(bytes_.size()));
         return response;
     }
 
-    http::ClientResponse answer(const http::ClientRequest& request, const std::string& etag, int number) {
-        http::ClientResponse response;
+    net::ClientResponse answer(const net::ClientRequest& request, const std::string& etag, int number) {
+        net::ClientResponse response;
         response.headers.add("ETag", etag);
-        const auto requested = http::parse_range(ranges ? request.headers.find("Range") : std::nullopt, bytes_.size());
-        if (requested.kind == http::RangeRequest::Kind::not_there)
+        const auto requested = net::parse_range(ranges ? request.headers.find("Range") : std::nullopt, bytes_.size());
+        if (requested.kind == net::RangeRequest::Kind::not_there)
             return reject(416, json_rpc::invalid_params("Range", "", ""));
-        const bool is_part = requested.kind == http::RangeRequest::Kind::part;
+        const bool is_part = requested.kind == net::RangeRequest::Kind::part;
         response.status = is_part ? 206 : 200;
-        const http::ByteRange range = is_part ? requested.part : http::ByteRange{0, bytes_.size()};
-        if (is_part) response.headers.add("Content-Range", http::content_range(range, bytes_.size()));
+        const net::ByteRange range = is_part ? requested.part : net::ByteRange{0, bytes_.size()};
+        if (is_part) response.headers.add("Content-Range", net::content_range(range, bytes_.size()));
         std::vector<std::byte> body(bytes_.begin() + static_cast<std::ptrdiff_t>(range.first),
                                     bytes_.begin() + static_cast<std::ptrdiff_t>(range.first + range.count));
-        if (digests && http::wants_digest(request.headers.find("Want-Content-Digest")))
-            response.headers.add("Content-Digest", http::digest_field(Digest::of(body)));
+        if (digests && net::wants_digest(request.headers.find("Want-Content-Digest")))
+            response.headers.add("Content-Digest", net::digest_field(Digest::of(body)));
         if (damage(number)) body[body.size() / 2] ^= std::byte{1};
         const std::size_t count = std::min(cut(number), body.size());
         sent += count;
         if (request.place != nullptr) {
             if (request.place->memory.size() != body.size())
-                throw http::TransportError(Kind::protocol, true, "another length");
+                throw net::TransportError(Kind::protocol, true, "another length");
             request.place->headers = response.headers;
             request.place->status = response.status;
             std::memcpy(request.place->memory.data(), body.data(), count);
             request.place->filled = count;
         }
-        if (count < body.size()) throw http::TransportError(Kind::broken, true, "the connection broke");
+        if (count < body.size()) throw net::TransportError(Kind::broken, true, "the connection broke");
         response.body =
             filled(request.place != nullptr ? std::span<const std::byte>() : std::span<const std::byte>(body));
         return response;
@@ -315,8 +315,8 @@ TEST_CASE("A server that is busy is asked again", "[client][download]") {
 TEST_CASE("An answer that is not what was asked for is rejected", "[client][download]") {
     BufferPool pool;
     const auto answering = [&](int status, const char* range) {
-        return client::TransferPort{[&pool, status, range](const http::ClientRequest&) {
-                                        http::ClientResponse response;
+        return client::TransferPort{[&pool, status, range](const net::ClientRequest&) {
+                                        net::ClientResponse response;
                                         response.status = status;
                                         response.headers.add("Content-Range", range);
                                         response.body = pool.take(10);

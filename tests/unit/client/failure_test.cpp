@@ -1,4 +1,4 @@
-#include "client/failure.hpp"
+#include "client/call/failure.hpp"
 
 #include <catch2/catch_template_test_macros.hpp>
 #include <catch2/catch_test_macros.hpp>

@@ -1,4 +1,4 @@
-#include "client/lease_acknowledgements.hpp"
+#include "client/local/lease_acknowledgements.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <new>

@@ -1,4 +1,4 @@
-#include "client/objects.hpp"
+#include "client/call/objects.hpp"
 
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-#include "client/receipts.hpp"
+#include "client/call/receipts.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
@@ -12,8 +12,8 @@ using std::chrono::milliseconds;
 namespace {
 
 Reply told(Json result, std::string transports, std::string times) {
-    return [=](const http::ClientRequest& request) {
-        http::ClientResponse response = answer(200, result_for(json_of(request), result).dump());
+    return [=](const net::ClientRequest& request) {
+        net::ClientResponse response = answer(200, result_for(json_of(request), result).dump());
         response.headers.add("Shared-Tensor-Transport", transports);
         response.headers.add("Server-Timing", times);
         return response;

@@ -77,7 +77,7 @@ TEST_CASE("An error of the function, its deadline or the server's memory is not 
 }
 
 TEST_CASE("An answer that is too large is not asked for again", "[client]") {
-    ScriptedClient client({fails(http::TransportError::Kind::too_large, true), gives(7)});
+    ScriptedClient client({fails(net::TransportError::Kind::too_large, true), gives(7)});
     CHECK_THROWS_AS(client.call_with(idempotent(), "f"), RpcError);
     CHECK(client.tries() == 1);
 }

@@ -11,8 +11,8 @@
 
 #include <shared_tensor/json.hpp>
 
-#include "client/core.hpp"
-#include "json_rpc/json_text.hpp"
+#include "client/call/core.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 #include "support/event.hpp"
 #include "support/manual_clock.hpp"
 
@@ -23,9 +23,9 @@ namespace shared_tensor::test {
 using client::Core;
 using codec::Json;
 
-inline http::ClientResponse answer(int status, std::string_view body, std::string content_type = "application/json") {
+inline net::ClientResponse answer(int status, std::string_view body, std::string content_type = "application/json") {
     static BufferPool pool;
-    http::ClientResponse response;
+    net::ClientResponse response;
     response.status = status;
     response.headers.add("Content-Type", std::move(content_type));
     response.body = pool.take(body.size() + 1);
@@ -34,7 +34,7 @@ inline http::ClientResponse answer(int status, std::string_view body, std::strin
     return response;
 }
 
-inline std::string body_of(const http::ClientRequest& request) {
+inline std::string body_of(const net::ClientRequest& request) {
     std::string text = request.text;
     for (const auto& part : request.parts) {
         text.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
@@ -42,7 +42,7 @@ inline std::string body_of(const http::ClientRequest& request) {
     return text;
 }
 
-inline Json json_of(const http::ClientRequest& request) { return Json::parse(body_of(request)); }
+inline Json json_of(const net::ClientRequest& request) { return Json::parse(body_of(request)); }
 
 inline Json result_for(const Json& request, const Json& result) {
     return {{"jsonrpc", "2.0"}, {"id", request.at("id")}, {"result", result}};
@@ -54,27 +54,26 @@ inline Json error_for(const Json& request, int code, const Json& data) {
 }
 
 /// What the server does with one request.
-using Reply = std::function<http::ClientResponse(const http::ClientRequest&)>;
+using Reply = std::function<net::ClientResponse(const net::ClientRequest&)>;
 
 inline Reply gives(Json result) {
-    return [result](const http::ClientRequest& request) {
+    return [result](const net::ClientRequest& request) {
         return answer(200, result_for(json_of(request), result).dump());
     };
 }
 inline Reply rejects(int code, Json data = nullptr, int status = 200) {
-    return [=](const http::ClientRequest& request) {
+    return [=](const net::ClientRequest& request) {
         return answer(status, error_for(json_of(request), code, data).dump());
     };
 }
 inline Reply says(int status, std::string body, std::string content_type = "application/json") {
-    return [=](const http::ClientRequest&) { return answer(status, body, content_type); };
+    return [=](const net::ClientRequest&) { return answer(status, body, content_type); };
 }
-inline Reply fails(http::TransportError::Kind kind, bool sent) {
-    return
-        [=](const http::ClientRequest&) -> http::ClientResponse { throw http::TransportError(kind, sent, "it broke"); };
+inline Reply fails(net::TransportError::Kind kind, bool sent) {
+    return [=](const net::ClientRequest&) -> net::ClientResponse { throw net::TransportError(kind, sent, "it broke"); };
 }
-inline Reply is_not_there() { return fails(http::TransportError::Kind::connect, false); }
-inline Reply breaks() { return fails(http::TransportError::Kind::broken, true); }
+inline Reply is_not_there() { return fails(net::TransportError::Kind::connect, false); }
+inline Reply breaks() { return fails(net::TransportError::Kind::broken, true); }
 
 /// Replies in the order of the script; the last one goes on for ever.
 class ScriptedRequests final : public client::RequestSender {
@@ -83,9 +82,9 @@ public:
         state_.with([&](State& state) { state.script = {script.begin(), script.end()}; });
     }
 
-    http::ClientResponse send(const http::ClientRequest& request) override {
+    net::ClientResponse send(const net::ClientRequest& request) override {
         const Reply reply = state_.with([&](State& state) {
-            if (state.down) return fails(http::TransportError::Kind::broken, false);
+            if (state.down) return fails(net::TransportError::Kind::broken, false);
             state.requests.push_back(request);
             Reply next = state.script.front();
             if (state.script.size() > 1) state.script.pop_front();
@@ -98,9 +97,9 @@ public:
         state_.with([](State& state) { state.down = true; });
         ended.set();
     }
-    http::Client::Stats stats() const override { return {1, 2, 300, 400}; }
+    net::Client::Stats stats() const override { return {1, 2, 300, 400}; }
 
-    std::vector<http::ClientRequest> requests() const {
+    std::vector<net::ClientRequest> requests() const {
         return state_.with([](const State& state) { return state.requests; });
     }
 
@@ -109,7 +108,7 @@ public:
 private:
     struct State {
         std::deque<Reply> script;
-        std::vector<http::ClientRequest> requests;
+        std::vector<net::ClientRequest> requests;
         bool down = false;
     };
     Guarded<State> state_;

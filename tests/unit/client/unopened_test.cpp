@@ -46,7 +46,7 @@ private:
 };
 
 /// A result in memory of a device.
-http::ClientResponse by_device(const http::ClientRequest& request) {
+net::ClientResponse by_device(const net::ClientRequest& request) {
     auto response = gives({{"$tensor", {{"lease", "l-1"}, {"cuda_ipc", Json::object()}}}})(request);
     response.headers.add("Shared-Tensor-Transport", "cuda_ipc;tensors=1;copied=0");
     return response;

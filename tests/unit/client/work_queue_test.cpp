@@ -1,4 +1,4 @@
-#include "client/work_queue.hpp"
+#include "client/async/work_queue.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <functional>

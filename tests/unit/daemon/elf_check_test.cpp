@@ -9,8 +9,8 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstring>
 
+#include "base/system/unique_fd.hpp"
 #include "support/elf_examples.hpp"
-#include "util/unique_fd.hpp"
 
 using namespace shared_tensor;
 using Catch::Matchers::ContainsSubstring;

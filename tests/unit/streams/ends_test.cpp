@@ -25,7 +25,7 @@ using streams::Window;
 
 struct ScriptedCall final : streams::Call {
     const Json& id() const override { return id_; }
-    std::shared_ptr<http::WebSocket> socket() const override { return nullptr; }
+    std::shared_ptr<net::WebSocket> socket() const override { return nullptr; }
     void check() const override { throw std::runtime_error("the call is over"); }
     void say(std::string json) override { log.push_back(Json::parse(json)["method"].get<std::string>()); }
     void abandon() noexcept override { log.emplace_back("abandon"); }

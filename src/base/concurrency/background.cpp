@@ -1,0 +1,78 @@
+#include "base/concurrency/background.hpp"
+
+#include <pthread.h>
+
+#include <future>
+#include <new>
+#include <utility>
+
+namespace shared_tensor {
+
+Background::Background(const std::string& thread_name) : thread_([this] { serve(); }) {
+    ::pthread_setname_np(thread_.native_handle(), thread_name.substr(0, 15).c_str());
+}
+
+Background::~Background() {
+    state_.with([](State& state) { state.closing = true; });
+    state_.notify_all();
+    thread_.join();
+}
+
+void Background::post(std::function<void()> work) noexcept {
+    try {
+        state_.with([&](State& state) { state.waiting.push_back(std::move(work)); });
+    } catch (const std::bad_alloc&) {
+        return work();
+    }
+    state_.notify_one();
+}
+
+void Background::post_after(std::chrono::milliseconds delay, std::function<void()> work) noexcept {
+    try {
+        state_.with([&](State& state) {
+            state.later.emplace(real_clock().now() + delay, std::move(work));
+            ++state.changes;
+        });
+    } catch (const std::bad_alloc&) {
+        return work();
+    }
+    state_.notify_one();
+}
+
+void Background::flush() {
+    std::promise<void> done;
+    post([&] { done.set_value(); });
+    done.get_future().wait();
+}
+
+std::function<void()> Background::next() {
+    auto state = state_.lock();
+    for (;;) {
+        const SteadyTime now = real_clock().now();
+        while (!state->later.empty() && (state->closing || state->later.begin()->first <= now)) {
+            state->waiting.push_back(std::move(state->later.begin()->second));
+            state->later.erase(state->later.begin());
+        }
+        if (!state->waiting.empty()) {
+            auto work = std::move(state->waiting.front());
+            state->waiting.pop_front();
+            return work;
+        }
+        if (state->closing) return nullptr;
+        const auto news = [seen = state->changes](const State& held) {
+            return held.closing || !held.waiting.empty() || held.changes != seen;
+        };
+        if (state->later.empty()) {
+            state.wait(news);
+        } else {
+            state.wait_until(state->later.begin()->first, news);
+        }
+    }
+}
+
+void Background::serve() {
+    while (const auto work = next())
+        work();
+}
+
+}  // namespace shared_tensor

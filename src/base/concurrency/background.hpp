@@ -1,0 +1,46 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
+
+namespace shared_tensor {
+
+/// A background executor: one thread that runs posted work in order, for work that no caller should wait for (unmapping
+/// memory, messages to servers).
+/// Thread safety: all methods from any thread, except the destructor.
+class Background {
+public:
+    explicit Background(const std::string& thread_name);
+    ~Background();  ///< runs all posted work, delayed work too without its delay, then ends the thread
+
+    /// `work` must not throw. Runs `work` on the calling thread if there is no memory to queue it.
+    void post(std::function<void()> work) noexcept;
+    /// Like post(), but runs `work` after `delay`. Until then the caller can add more to the same work.
+    void post_after(std::chrono::milliseconds delay, std::function<void()> work) noexcept;
+    /// Blocks until the work posted before is done, except delayed work. Must not be called by posted work.
+    void flush();
+
+private:
+    struct State {
+        std::deque<std::function<void()>> waiting;
+        std::multimap<SteadyTime, std::function<void()>> later;
+        std::uint64_t changes = 0;  ///< number of additions to `later`
+        bool closing = false;
+    };
+    void serve();
+    /// Blocks until work is due. Empty when the executor closes.
+    std::function<void()> next();
+
+    Guarded<State> state_;
+    std::jthread thread_;
+};
+
+}  // namespace shared_tensor

@@ -1,0 +1,348 @@
+#include "client/call/core.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes/ids.hpp"
+#include "base/concurrency/at_end.hpp"
+#include "base/log/log.hpp"
+#include "client/call/default_url.hpp"
+#include "client/call/failure.hpp"
+#include "client/call/receipts.hpp"
+#include "net/message/text.hpp"
+#include "protocol/codec/frame.hpp"
+#include "protocol/json_rpc/error.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // servers reject longer timeouts
+constexpr milliseconds kLongestPing{5'000};
+
+}  // namespace
+
+/// The server rejected the request, which names memory of a session that has ended. No part of it ran.
+struct Core::MemoryGone {
+    json_rpc::Error rejection;
+};
+
+SteadyTime later(SteadyTime now, milliseconds wait) {
+    return now + std::clamp(wait, milliseconds(0), milliseconds(std::chrono::hours(24 * 365)));
+}
+
+Core::Core(ClientOptions options, Dependencies dependencies)
+    : options_(completed(std::move(options))),
+      compression_(parse_compression(options_.compression.codings, options_.compression.level)),
+      anew_(dependencies.anew) {
+    local_.get([&] { return make_local(std::move(dependencies)); });
+    headers_.add("Accept", std::string(codec::kFrameContentType) + ", application/json");
+    if (!options_.token.empty()) headers_.add("Authorization", "Bearer " + options_.token);
+}
+
+std::unique_ptr<Core::Local> Core::make_local(Dependencies dependencies) const {
+    auto made = std::make_unique<Local>(std::move(dependencies), options_.retry_budget);
+    if (shut_down_.load()) {
+        made->shut_down.with([](bool& down) { down = true; });
+        made->dependencies.sender->shutdown();
+    }
+    return made;
+}
+
+Outgoing Core::compose(Outgoing::Form form, std::size_t calls, const CallOptions& options) {
+    return {form, here().next_id.fetch_add(calls, std::memory_order_relaxed), ports(), options.require};
+}
+
+Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt* receipt) {
+    Times times = times_of(options);
+    times.receipt = receipt;
+    if (receipt != nullptr) receipt->request_id = std::to_string(request.first_id());
+    const AtEnd timed([&] {
+        if (receipt != nullptr) receipt->total = clock().now() - times.start;
+    });
+    const auto send_as = [&](const Outgoing& form) {
+        return retried(options, times, [&] { return send_once(form, options, times); });
+    };
+    return counted(times.start, [&] {
+        std::optional<json_rpc::Error> gone;
+        try {
+            return send_as(request);
+        } catch (const InvalidParams& error) {  // nothing ran: the server could not open a tensor
+            if (!request.has_tensors() || !uses_another_transport(error, request)) throw;
+        } catch (const MemoryGone& memory) {
+            gone = memory.rejection;
+            if (!request.has_tensors()) throw_error(*gone, request.method());
+        }
+        try {
+            return send_as(request.again());
+        } catch (const MemoryGone& memory) {
+            if (!gone) gone = memory.rejection;
+        } catch (const TransportNotPossible&) {  // without new memory, `require` may forbid all transports
+            if (!gone) throw;
+        }
+        throw_error(*gone, request.method());
+    });
+}
+
+/// A request that names memory needs the session of that memory, even if the client has a new session by now.
+std::string Core::session_for(const Outgoing& request) const {
+    std::string named = request.memory();
+    return named.empty() ? ports().session() : named;
+}
+
+/// Returns when to repeat a failed try; nothing if it must not be repeated.
+std::optional<SteadyTime> Core::next_try(const RpcError& error, const CallOptions& options, const Times& times,
+                                         int& tries) {
+    const auto pause = is_start(error, times) ? kStartPause : pause_after(error, options, tries++);
+    const SteadyTime next = later(clock().now(), pause.value_or(milliseconds(0)));
+    if (!pause || next >= times.deadline || is_shut_down()) return std::nullopt;
+    return next;
+}
+
+Core::Times Core::times_of(const CallOptions& options) const {
+    const SteadyTime start = clock().now();
+    return {start, later(start, options.timeout.value_or(options_.answer_limit)),
+            later(start, options_.wait_for_server), nullptr};
+}
+
+/// True if the server was never reached, and the options allow more time for its start.
+bool Core::is_start(const RpcError& error, const Times& times) const {
+    const auto* failure = dynamic_cast<const TransportFailure*>(&error);
+    return failure != nullptr && !failure->may_have_run() && !here().reached.load(std::memory_order_relaxed) &&
+           clock().now() < times.start_of_server;
+}
+
+std::optional<milliseconds> Core::pause_after(const RpcError& error, const CallOptions& options, int tries) {
+    if (!options_.retry || !is_safe_to_repeat(error, options)) return std::nullopt;
+    const auto pause = options_.retry(FailedTry{tries, error});
+    if (!pause || !here().budget.spend()) return std::nullopt;
+    return *pause + details_of(error).retry_after;
+}
+
+Incoming Core::send_once(const Outgoing& request, const CallOptions& options, const Times& times) {
+    check_stop(options, request.method());
+    const SteadyTime now = clock().now();
+    if (now >= times.deadline) throw_late(request.method(), url());
+    const std::string shared = session_for(request);
+    if (times.receipt != nullptr) ++times.receipt->tries;
+    net::ClientResponse response;
+    try {
+        response = here().dependencies.sender->send(try_of(request, options, shared, now, times));
+    } catch (const net::TransportError& error) {
+        if (error.sent) here().reached.store(true, std::memory_order_relaxed);
+        throw_failure(error, request.method(), url());
+    }
+    if (Local& local = here(); !local.reached.load(std::memory_order_relaxed))
+        local.reached.store(true, std::memory_order_relaxed);
+    request.answered();
+    if (shared.empty()) note_coding(response);
+    note_times(response.headers, now);
+    if (times.receipt != nullptr) note_answer(*times.receipt, response.headers, request.copied());
+    const bool own_session = options.session.empty() && !shared.empty();
+    try {
+        return Incoming::read(response, request, ports(), url(),
+                              {shared, own_session, objects_of_answers(),
+                               [&]() -> Fetch { return request.method() == kFetch ? Fetch() : fetches(options); }});
+    } catch (const SessionRejected& rejected) {
+        forget_session(shared, request, rejected);
+    }
+}
+
+/// The server does not know the session: it was restarted, or the local channel belongs to another server. Nothing ran.
+/// A request that names memory of the session cannot be sent again unchanged.
+void Core::forget_session(const std::string& session, const Outgoing& request, const SessionRejected& rejected) const {
+    ports().session_rejected(session);
+    if (!request.memory().empty()) throw MemoryGone{rejected.error};
+    throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
+}
+
+/// Tensors are compressed only after the server has said that it supports zstd.
+void Core::note_coding(const net::ClientResponse& response) {
+    if (!compression_ || here().coding_known.load(std::memory_order_relaxed)) return;
+    const auto known = response.headers.find("Shared-Tensor-Coding");
+    if (!known && response.status != 200 && response.status != 204) return;  // a rejection, or from a proxy
+    ports().compress(accepts(known.value_or(""), Coding::zstd) ? compression_ : Compression());
+    here().coding_known.store(true, std::memory_order_relaxed);
+}
+
+void Core::note_times(const net::Headers& headers, SteadyTime sent) {
+    const auto compute = read_server_times(headers.find("Server-Timing").value_or("")).compute;
+    if (!compute) return;
+    Local& local = here();
+    local.compute.record(*compute);
+    local.network.record(
+        std::max(std::chrono::nanoseconds(0), std::chrono::nanoseconds(clock().now() - sent) - *compute));
+}
+
+void Core::agree_on_coding(const CallOptions& of_call) {
+    const bool is_far = ports().session().empty();
+    if (!is_far || !compression_ || here().coding_known.load(std::memory_order_relaxed)) return;
+    CallOptions options;
+    options.idempotent = true;
+    options.timeout = std::min(of_call.timeout.value_or(kLongestPing), kLongestPing);
+    options.stop = of_call.stop;
+    try {
+        notify("server.ping", detail::ArgumentsOf<>(), options);
+    } catch (const RpcError& error) {
+        log::debug("nothing is compressed on the way to the server: ", error.what());
+    }
+}
+
+net::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
+                                SteadyTime now, const Times& times) const {
+    net::ClientRequest http;
+    http.headers = headers_of(options, shared);
+    http.content_type = request.content_type();
+    http.parts = request.body();
+    http.deadline = times.deadline;
+    http.stop = options.stop;
+    if (options.timeout) {
+        const auto rest = std::chrono::ceil<milliseconds>(times.deadline - now);
+        http.headers.add("Request-Timeout", std::to_string(std::min(rest, kLongestTimeout).count()));
+    }
+    if (!options.idempotency_key.empty() && !request.is_batch()) {
+        http.headers.add("Idempotency-Key", options.idempotency_key);
+    }
+    return http;
+}
+
+net::Headers Core::headers_of(const CallOptions& options, const std::string& shared) const {
+    net::Headers headers = headers_;
+    headers.add("Shared-Tensor-Accept", shared.empty() ? options_.accept : ports().accepted() + ", " + options_.accept);
+    if (shared.empty() && compression_) headers.add("Shared-Tensor-Coding", "zstd");
+    if (!options.require.empty()) headers.add("Shared-Tensor-Require", options.require);
+    if (const std::string& session = options.session.empty() ? shared : options.session; !session.empty())
+        headers.add("Shared-Tensor-Session", session);
+    return headers;
+}
+
+std::shared_ptr<net::WebSocket> Core::connect_web_socket(std::string_view method, const CallOptions& options,
+                                                         const std::string& session, SteadyTime deadline) {
+    net::ClientRequest request;
+    request.path = "/ws";
+    request.headers = headers_of(options, session);
+    request.deadline = deadline;
+    request.stop = options.stop;
+    try {
+        auto connected = here().dependencies.sender->connect_web_socket(std::move(request));
+        here().reached.store(true, std::memory_order_relaxed);
+        if (auto* socket = std::get_if<std::shared_ptr<net::WebSocket>>(&connected)) return std::move(*socket);
+        throw_rejection(std::get<net::ClientResponse>(connected), method, url());
+    } catch (const net::TransportError& error) {
+        throw_failure({error.kind, false, error.what()}, method, url());  // not sent: a handshake has no effect
+    }
+}
+
+std::shared_ptr<const void> Core::on_shutdown(std::function<void()> ended) {
+    const auto kept = std::make_shared<const Ended>(std::move(ended));
+    here().at_end.with([&](auto& all) {
+        std::erase_if(all, [](const auto& one) { return one.expired(); });
+        all.push_back(kept);
+    });
+    if (is_shut_down()) (*kept)();
+    return kept;
+}
+
+std::shared_ptr<Objects> Core::objects() {
+    return here().objects.with([&](std::weak_ptr<Objects>& known) {
+        auto objects = known.lock();
+        if (objects == nullptr) {
+            objects = std::make_shared<Objects>([self = shared_from_this()](const auto& ids) { self->release(ids); });
+            known = objects;
+        }
+        return objects;
+    });
+}
+
+ObjectsOf Core::objects_of_answers() {
+    return [weak = weak_from_this()]() -> std::shared_ptr<Objects> {
+        const auto self = weak.lock();
+        return self != nullptr ? self->objects() : nullptr;
+    };
+}
+
+void Core::release(const std::vector<std::string>& ids) {
+    CallOptions options;
+    options.timeout = std::chrono::seconds(5);
+    options.idempotent = true;
+    notify("object.release", detail::ArgumentsOf(named("ids", ids)), options);
+}
+
+void Core::sleep_until(SteadyTime time, const std::stop_token& stop) {
+    Local& local = here();
+    if (local.dependencies.sleep_until) return local.dependencies.sleep_until(time);
+    const std::stop_callback wakes(stop, [&local] { local.shut_down.wake_all(); });
+    local.shut_down.lock().wait_until(time, [&](bool down) { return down || stop.stop_requested(); });
+}
+
+void Core::call(std::string_view method, const CallArguments& arguments, detail::ResultSlot& slot,
+                const CallOptions& options, Receipt* receipt) {
+    if (receipt != nullptr) *receipt = {};
+    check_stop(options, method);
+    Outgoing request = compose(Outgoing::Form::single, 1, options);
+    request.call(method, arguments);
+    request.finish();
+    send(request, options, receipt).result(slot);
+}
+
+/// True if the server could not open memory that an argument named, and the request will not name that memory when it
+/// is sent again.
+bool Core::uses_another_transport(const InvalidParams& error, const Outgoing& request) const {
+    const ErrorDetails& details = details_of(error);
+    const std::string &parameter = details.parameter, named = request.memory();
+    const bool is_lent = parameter.ends_with(".shm") || parameter.find(".shm.") != std::string::npos ||
+                         parameter.ends_with(".cuda_ipc") || parameter.find(".cuda_ipc.") != std::string::npos;
+    if (is_lent && !named.empty() && named != ports().session()) return true;  // the session has ended meanwhile
+    return ports().uses_another_transport(parameter, details.got);
+}
+
+void Core::notify(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
+    check_stop(options, method);
+    Outgoing request = compose(Outgoing::Form::single, 1, options);
+    request.notify(method, arguments);
+    request.finish();
+    send(request, options);
+}
+
+void Core::shutdown() {
+    shut_down_.store(true);
+    Local& local = here();
+    local.shut_down.with([](bool& down) { down = true; });
+    local.shut_down.notify_all();
+    local.dependencies.sender->shutdown();
+    for (const auto& weak : local.at_end.with([](const auto& all) { return all; })) {
+        if (const auto ended = weak.lock()) (*ended)();
+    }
+}
+
+bool Core::is_shut_down() const { return shut_down_.load(); }
+
+ClientStatistics Core::statistics() const {
+    const Local& local = here();
+    const auto stream = local.dependencies.sender->stats();
+    ClientStatistics statistics;
+    statistics.requests = local.requests.load(std::memory_order_relaxed);
+    statistics.failures = local.failures.load(std::memory_order_relaxed);
+    statistics.retries = local.retries.load(std::memory_order_relaxed);
+    statistics.bytes_in = stream.bytes_in;
+    statistics.bytes_out = stream.bytes_out;
+    statistics.connections_opened = stream.opened;
+    statistics.connections_reused = stream.reused;
+    const CompressionCounts files = local.compression.counts(), messages = ports().compression();
+    statistics.compressed_in = files.compressed_in + messages.compressed_in;
+    statistics.uncompressed_in = files.uncompressed_in + messages.uncompressed_in;
+    statistics.compressed_out = files.compressed_out + messages.compressed_out;
+    statistics.uncompressed_out = files.uncompressed_out + messages.uncompressed_out;
+    const auto latency = [](const LatencyHistogram& histogram) {
+        const Latencies seen = histogram.summary();
+        return ClientStatistics::Latency{seen.count, seen.p50, seen.p90, seen.p99, seen.max};
+    };
+    statistics.latency = latency(local.latency);
+    statistics.compute = latency(local.compute);
+    statistics.network = latency(local.network);
+    return statistics;
+}
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,230 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/detail/call.hpp>
+#include <shared_tensor/receipt.hpp>
+
+#include "base/bytes/latency_histogram.hpp"
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "base/system/of_this_process.hpp"
+#include "client/call/budget.hpp"
+#include "client/call/incoming.hpp"
+#include "client/call/objects.hpp"
+#include "client/call/outgoing.hpp"
+#include "client/call/request_sender.hpp"
+#include "client/local/tensor_ports.hpp"
+#include "client/transfers/download.hpp"
+#include "client/transfers/upload.hpp"
+
+namespace shared_tensor::client {
+
+/// The dependencies of a client. Tests replace them.
+struct Dependencies {
+    std::unique_ptr<RequestSender> sender;
+    std::unique_ptr<TensorPorts> ports;
+    const Clock* clock = &real_clock();
+    /// Blocks until the given time. Empty: the core waits by itself, and shutdown() or the stop of the call ends the
+    /// wait.
+    std::function<void(SteadyTime)> sleep_until;
+    /// Makes equal dependencies for a forked child. Empty: a forked child cannot use the client.
+    std::function<Dependencies()> anew{};
+};
+
+/// The dependencies of a client outside tests. Throws std::invalid_argument for an invalid url, other invalid options,
+/// or an unusable TLS file.
+Dependencies real_dependencies(const ClientOptions& options);
+
+/// Returns `now` + `wait`, with `wait` limited to 0 to 365 days: a longer wait could overflow the clock.
+SteadyTime later(SteadyTime now, std::chrono::milliseconds wait);
+
+/// The pause between tries as long as the server was never reached.
+inline constexpr std::chrono::milliseconds kStartPause{50};
+
+/// The method that asks for a result again, by another sender, if the client could not open it.
+inline constexpr const char* kFetch = "lease.get";
+
+/// The implementation that all copies of a client share: sends requests, repeats them where that is safe, and counts
+/// them.
+/// Results can be objects in the server only if a shared_ptr owns the core, because the handles of objects keep it
+/// alive.
+/// Connections, shared memory, locks and counters belong to one process: a forked child makes its own (struct Local).
+/// Thread safety: all methods from any thread.
+class Core : public std::enable_shared_from_this<Core> {
+public:
+    Core(ClientOptions options, Dependencies dependencies);
+
+    /// Returns an empty request with `calls` unused ids.
+    Outgoing compose(Outgoing::Form form, std::size_t calls = 1, const CallOptions& options = {});
+
+    /// Sends a finished request and returns its answer. Blocks. Each try is one HTTP request (send_once); tries are
+    /// repeated as the options allow (retried). If the server cannot open a tensor of the request, the request is sent
+    /// once more with another sender. `receipt` may be null. Throws subclasses of RpcError.
+    Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
+
+    /// Composes a call, sends it, and reads its result into `slot`.
+    void call(std::string_view method, const CallArguments& arguments, detail::ResultSlot& slot,
+              const CallOptions& options, Receipt* receipt = nullptr);
+    void notify(std::string_view method, const CallArguments& arguments, const CallOptions& options);
+
+    /// Downloads a file from the server, see client::download(). Uses only the timeout and the session of `options`: a
+    /// download may always be repeated.
+    Downloaded download(const std::string& path, const DownloadForm& form, const CallOptions& options);
+    /// Uploads a file to the server, see client::upload(). Uses the same members of `options`.
+    Uploaded upload(const UploadFile& file, const UploadForm& form, const CallOptions& options);
+
+    /// Returns the session on the local channel with which to send `request`; empty if there is none.
+    std::string session_for(const Outgoing& request) const;
+
+    /// Opens a WebSocket with the header fields of a request. `session` is the session on the local channel, "" for
+    /// none. `method` is for error texts. Blocks, until `deadline` at most. Throws as calls do.
+    std::shared_ptr<net::WebSocket> connect_web_socket(std::string_view method, const CallOptions& options,
+                                                       const std::string& session, SteadyTime deadline);
+    /// The table that adopts the object handles of answers.
+    ObjectsOf objects_of_answers();
+    /// The functions that fetch tensors which did not come with an answer.
+    Fetch fetches(const CallOptions& options);
+    /// Registers `ended` to be called at shutdown(), or at once if the core is shut down already. Destroying the result
+    /// removes the registration. `ended` must not block, and must tolerate a second call.
+    std::shared_ptr<const void> on_shutdown(std::function<void()> ended);
+    const ClientOptions& options() const { return options_; }
+    /// Calls `run`, and counts it as one request in the statistics.
+    template <class Run>
+    auto counted(SteadyTime start, Run run);
+
+    const TensorPorts& ports() const { return *here().dependencies.ports; }
+
+    /// Ends all waits: requests in flight and all later requests fail with TransportFailure.
+    void shutdown();
+    bool is_shut_down() const;
+
+    /// Asks the server whether it supports zstd, if tensors may be compressed and the answer is not known yet. Blocks
+    /// for one call, at most 5 s. Uses the timeout and the stop of `of_call`.
+    void agree_on_coding(const CallOptions& of_call);
+
+    /// Opens a session that keeps state on the local channel. Returns nothing if there is no channel. Blocks.
+    std::optional<std::string> open_stateful_session() const { return ports().open_stateful_session(); }
+
+    /// See TensorPorts::take_shared().
+    SharedBytes take_shared(std::uint64_t bytes) const { return ports().take_shared(bytes); }
+
+    const std::string& url() const { return options_.url; }
+    ClientStatistics statistics() const;
+    const Clock& clock() const { return *here().dependencies.clock; }
+
+    /// The times of one request.
+    struct Times {
+        SteadyTime start, deadline, start_of_server;
+        Receipt* receipt = nullptr;  ///< counts the tries; may be null
+    };
+    Times times_of(const CallOptions& options) const;
+    /// Calls `attempt()` until it does not throw RpcError, as often as the options and `times` allow. Blocks between
+    /// tries.
+    template <class Attempt>
+    auto retried(const CallOptions& options, const Times& times, Attempt attempt);
+
+private:
+    struct MemoryGone;
+    std::optional<SteadyTime> next_try(const RpcError& error, const CallOptions& options, const Times& times,
+                                       int& tries);
+    Incoming send_once(const Outgoing& request, const CallOptions& options, const Times& times);
+    net::ClientRequest try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
+                              SteadyTime now, const Times& times) const;
+    [[noreturn]] void forget_session(const std::string& session, const Outgoing& request,
+                                     const SessionRejected& rejected) const;
+    bool is_start(const RpcError& error, const Times& times) const;
+    std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
+    template <class Transfer>
+    auto transfer(const std::string& path, const CallOptions& options, Transfer run);
+    bool tries_again(const RpcError& error, int number, const CallOptions& options, const Times& times);
+    void sleep_until(SteadyTime time, const std::stop_token& stop);
+    void note_coding(const net::ClientResponse& response);
+    void note_times(const net::Headers& headers, SteadyTime sent);
+
+    net::Headers headers_of(const CallOptions& options, const std::string& shared) const;
+    std::shared_ptr<Objects> objects();
+    codec::TensorPointer fetch(const NotOpened& lost, const CallOptions& of_call);
+    std::shared_ptr<PooledBuffer> fetch(const ByUrl& there, CallOptions options);
+    bool uses_another_transport(const InvalidParams& error, const Outgoing& request) const;
+    void release(const std::vector<std::string>& ids);
+
+    using Ended = std::function<void()>;
+    /// The state that belongs to one process.
+    struct Local {
+        Local(Dependencies the_dependencies, RetryBudget limits)
+            : dependencies(std::move(the_dependencies)), budget(limits) {}
+        const Dependencies dependencies;
+        Budget budget;
+        std::atomic<bool> coding_known{false};
+        CompressionTotals compression;  ///< of uploads and downloads
+        LatencyHistogram latency, compute, network;
+        Guarded<std::weak_ptr<Objects>> objects;  ///< alive as long as handles exist; keeps the core alive
+        Guarded<bool> shut_down{false};
+        Guarded<std::vector<std::weak_ptr<const Ended>>> at_end;
+        std::atomic<bool> reached{false};  ///< the server was reached once
+        std::atomic<std::uint64_t> next_id{1}, requests{0}, failures{0}, retries{0};
+    };
+    Local& here() const {
+        return local_.get([this] { return make_local(anew_()); });
+    }
+    std::unique_ptr<Local> make_local(Dependencies dependencies) const;
+
+    const ClientOptions options_;
+    const Compression compression_;  // of tensors sent to servers on other hosts
+    const std::function<Dependencies()> anew_;
+    net::Headers headers_;                // in every request
+    std::atomic<bool> shut_down_{false};  // also for children that are forked later
+    mutable OfThisProcess<Local> local_;
+};
+
+template <class Attempt>
+auto Core::retried(const CallOptions& options, const Times& times, Attempt attempt) {
+    bool may_have_run = false;  // by an earlier try
+    for (int tries = 1;;) {
+        SteadyTime again;
+        try {
+            return attempt();
+        } catch (const Cancelled& error) {
+            if (error.may_have_run() || !may_have_run) throw;
+            throw Cancelled(error.code(), error.message(), error.data(),
+                            std::string(error.what()) + " in this try, but an earlier one may have run");
+        } catch (const RpcError& error) {
+            const auto next = next_try(error, options, times, tries);
+            if (!next) throw;
+            again = *next;
+            const auto* failure = dynamic_cast<const TransportFailure*>(&error);
+            may_have_run |= failure != nullptr && failure->may_have_run();
+        }
+        sleep_until(again, options.stop);
+        here().retries.fetch_add(1, std::memory_order_relaxed);
+    }
+}
+
+template <class Run>
+auto Core::counted(SteadyTime start, Run run) {
+    Local& local = here();
+    local.requests.fetch_add(1, std::memory_order_relaxed);
+    local.budget.earn();
+    try {
+        auto result = run();
+        local.latency.record(clock().now() - start);
+        return result;
+    } catch (...) {
+        local.failures.fetch_add(1, std::memory_order_relaxed);
+        local.latency.record(clock().now() - start);
+        throw;
+    }
+}
+
+}  // namespace shared_tensor::client

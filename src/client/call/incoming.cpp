@@ -1,0 +1,312 @@
+#include "client/call/incoming.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "base/log/log.hpp"
+#include "client/call/failure.hpp"
+#include "protocol/codec/frame.hpp"
+#include "protocol/codec/json_source.hpp"
+#include "protocol/json_rpc/parse_responses.hpp"
+#include "protocol/json_rpc/print.hpp"
+
+namespace shared_tensor::client {
+
+/// The tensors of an answer, and their leases.
+class Incoming::Port : public codec::TensorPort {
+public:
+    /// `session` is as in TensorPorts::incoming.
+    Port(const TensorPorts& ports, std::string session) : ports_(&ports), session_(std::move(session)) {}
+    virtual bool has_unread() const = 0;
+    /// Appends the leases of unread tensors in `result`, which is one of the answer's results, to `leases`.
+    virtual void add_unread(const codec::Json& result, std::vector<std::string>& leases) const = 0;
+    void abandon(const std::vector<std::string>& leases) const { ports_->abandon(leases); }
+
+protected:
+    std::unique_ptr<codec::TensorPort> make(std::span<const std::byte> bytes = {},
+                                            std::shared_ptr<const void> owner = nullptr) const {
+        return ports_->incoming(bytes, std::move(owner), session_);
+    }
+
+private:
+    const TensorPorts* const ports_;
+    const std::string session_;
+};
+
+/// The tensors of an answer that was parsed as JSON. The real port is made for the first tensor that is read.
+class Incoming::Parsed final : public Port {
+public:
+    /// `leased`: how many tensors came with a lease.
+    Parsed(const TensorPorts& ports, std::string session, std::span<const std::byte> bytes,
+           std::shared_ptr<const void> owner, std::size_t leased, Fetch fetch)
+        : Port(ports, std::move(session)),
+          bytes_(bytes),
+          owner_(std::move(owner)),
+          leased_(leased),
+          fetch_(std::move(fetch)) {}
+
+    /// A lease ends with the tensor that was read under it. So a second read must return the same tensor.
+    codec::TensorPointer import(const codec::Json& descriptor) override {
+        if (leased_ == 0) return opened_or_fetched(descriptor);
+        if (const auto known = read_.find(&descriptor); known != read_.end()) return known->second;
+        return read_.emplace(&descriptor, opened_or_fetched(descriptor)).first->second;
+    }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return real().wrap(tensor); }
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
+        real().describe(tensor, out);
+    }
+
+    bool has_unread() const override { return read_.size() < leased_; }
+    void add_unread(const codec::Json& result, std::vector<std::string>& leases) const override {
+        codec::for_each_placeholder(result, [&](const codec::Json& place) {
+            const codec::Json& descriptor = place.begin().value();
+            if (const auto* lease = lease_in(descriptor); lease != nullptr && !read_.contains(&descriptor))
+                leases.push_back(*lease);
+        });
+    }
+
+private:
+    static const std::string* lease_in(const codec::Json& descriptor) {
+        if (!descriptor.is_object()) return nullptr;
+        const auto lease = descriptor.find("lease");
+        return lease != descriptor.end() ? lease->get_ptr<const std::string*>() : nullptr;
+    }
+    codec::TensorPointer opened_or_fetched(const codec::Json& descriptor) {
+        try {
+            return real().import(descriptor);
+        } catch (const NotOpened& lost) {
+            if (!fetch_.another_way) throw InvalidValue("cuda_ipc", "memory that can be opened here", lost.reason);
+            codec::TensorPointer fetched = fetch_.another_way(lost);
+            abandon({lost.lease});
+            return fetched;
+        } catch (const ByUrl& there) {
+            if (!fetch_.by_url) throw InvalidValue("url", "a tensor that came with the answer", there.url);
+            std::shared_ptr<PooledBuffer> elements = fetch_.by_url(there);
+            const codec::Json here{{"dtype", descriptor.at("dtype")},
+                                   {"shape", descriptor.at("shape")},
+                                   {"body", {{"offset", 0}, {"size", elements->size()}}}};
+            return make(elements->bytes(), elements)->import(here);
+        }
+    }
+    codec::TensorPort& real() {
+        if (!real_) real_ = make(bytes_, owner_);
+        return *real_;
+    }
+
+    const std::span<const std::byte> bytes_;
+    const std::shared_ptr<const void> owner_;
+    const std::size_t leased_;
+    const Fetch fetch_;
+    std::unique_ptr<codec::TensorPort> real_;
+    std::unordered_map<const codec::Json*, codec::TensorPointer> read_;  // by their descriptors, which do not move
+};
+
+/// An answer that is a single tensor and was not parsed as JSON: every placeholder stands for this tensor.
+class Incoming::Whole final : public Port {
+public:
+    Whole(const TensorPorts& ports, std::string session, std::unique_ptr<const LeasedTensor> leased)
+        : Port(ports, std::move(session)), leased_(std::move(leased)) {}
+
+    codec::TensorPointer import(const codec::Json&) override {
+        if (tensor_ == nullptr) tensor_ = leased_->import();
+        return tensor_;
+    }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return make()->wrap(tensor); }
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
+        make()->describe(tensor, out);
+    }
+
+    bool has_unread() const override { return tensor_ == nullptr; }
+    void add_unread(const codec::Json&, std::vector<std::string>& leases) const override {
+        leases.push_back(leased_->lease());
+    }
+
+private:
+    const std::unique_ptr<const LeasedTensor> leased_;
+    codec::TensorPointer tensor_;
+};
+
+namespace {
+
+/// The number of tensors in a result that came with a lease.
+std::size_t leased_in(const json_rpc::Json& result) {
+    std::size_t leased = 0;
+    codec::for_each_placeholder(result, [&](const codec::Json& place) {
+        const codec::Json& descriptor = place.begin().value();
+        leased += descriptor.is_object() && descriptor.contains("lease") ? 1 : 0;
+    });
+    return leased;
+}
+
+bool is_frame(const net::ClientResponse& response) {
+    const auto type = response.headers.find("Content-Type");
+    return type && type->starts_with(codec::kFrameContentType);
+}
+
+/// Splits an answer into JSON and tensors. Returns nothing if its frame is malformed.
+std::optional<codec::Frame> split(const net::ClientResponse& response) {
+    if (is_frame(response)) return codec::split_frame(response.body->bytes());
+    return codec::Frame{response.text(), {}};
+}
+
+/// Reads an answer that is a single tensor in shared memory without parsing its JSON, which would take longer than the
+/// hand-over. Returns null for any other answer.
+std::unique_ptr<const LeasedTensor> whole_tensor(std::string_view json, const Outgoing& request,
+                                                 const TensorPorts& ports, const std::string& session) {
+    constexpr std::string_view kStart = R"({"$tensor":)", kEnd = "}";
+    if (request.is_batch() || !request.wants_answer()) return nullptr;
+    const auto text = json_rpc::result_text(json, request.first_id());
+    if (!text || !text->starts_with(kStart) || !text->ends_with(kEnd)) return nullptr;
+    return ports.leased(text->substr(kStart.size(), text->size() - kStart.size() - kEnd.size()), session);
+}
+
+const json_rpc::Json& tensor_placeholder() {
+    static const json_rpc::Json kPlaceholder{{"$tensor", nullptr}};
+    return kPlaceholder;
+}
+
+/// The client's limit of bytes was checked when the answer was received. Results may nest deeper than requests.
+json_rpc::ParseLimits limits_of(std::size_t bytes) {
+    json_rpc::ParseLimits limits;
+    limits.json.max_depth = 500;
+    limits.json.max_bytes = bytes;
+    limits.max_batch_items = bytes;
+    return limits;
+}
+
+[[noreturn]] void throw_foreign(std::string_view url, const net::ClientResponse& response, const std::string& why) {
+    client::throw_foreign(url, response.status, "and " + why, true);
+}
+
+/// True if the server rejected the session, before anything ran. All answers must be that error, because one call of a
+/// batch may have its own session. Calls of session.* do not count, because their error may be about a session that
+/// they name.
+bool nothing_ran(const std::vector<json_rpc::Response>& responses, const Outgoing& request) {
+    if (responses.empty() || request.method().starts_with("session.")) return false;
+    return std::all_of(responses.begin(), responses.end(), [](const json_rpc::Response& answer) {
+        return answer.error() != nullptr && is_about_session(*answer.error());
+    });
+}
+
+const json_rpc::Error* whole_error(const std::vector<json_rpc::Response>& responses) {
+    const bool is_one = responses.size() == 1 && responses.front().id.is_null();
+    return is_one ? responses.front().error() : nullptr;
+}
+
+}  // namespace
+
+Incoming::Incoming() = default;
+Incoming::Incoming(Incoming&&) noexcept = default;
+
+Incoming& Incoming::operator=(Incoming&& other) noexcept {
+    abandon_unread();
+    responses_ = std::move(other.responses_);
+    value_ = std::move(other.value_);
+    port_ = std::move(other.port_);
+    objects_ = std::move(other.objects_);
+    return *this;
+}
+
+Incoming::~Incoming() { abandon_unread(); }
+
+/// Leases that cannot be released for lack of memory end after a minute, because they were never confirmed.
+void Incoming::abandon_unread() noexcept {
+    if (port_ == nullptr || !port_->has_unread()) return;
+    try {
+        std::vector<std::string> leases;
+        if (responses_.empty()) port_->add_unread(raw_result(), leases);
+        for (const auto& answer : responses_) {
+            if (answer.result() != nullptr) port_->add_unread(*answer.result(), leases);
+        }
+        port_->abandon(leases);
+    } catch (const std::exception& error) {
+        log::debug("leases of unread tensors could not be released, so they end after their time limit: ",
+                   error.what());
+    }
+}
+
+Incoming Incoming::read(const net::ClientResponse& response, const Outgoing& request, const TensorPorts& ports,
+                        std::string_view url, Surrounding around) {
+    Incoming incoming;
+    const bool is_empty = !response.body || response.body->size() == 0;
+    if (is_empty && !request.wants_answer() && response.status / 100 == 2) return incoming;
+    if (is_empty) throw_foreign(url, response, "its body is empty");
+    const auto frame = split(response);
+    if (!frame) throw_foreign(url, response, "its tensors are cut off");
+    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(around.objects));
+    if (auto whole = whole_tensor(frame->json, request, ports, around.session)) {
+        incoming.port_ = std::make_unique<Whole>(ports, std::move(around.session), std::move(whole));
+        return incoming;
+    }
+    auto parsed = json_rpc::parse_responses(frame->json, limits_of(frame->json.size()));
+    if (const auto* rejection = std::get_if<std::string>(&parsed)) throw_foreign(url, response, *rejection);
+    incoming.responses_ = std::get<std::vector<json_rpc::Response>>(std::move(parsed));
+    if (around.own_session && nothing_ran(incoming.responses_, request))
+        throw SessionRejected{*incoming.responses_.front().error()};
+    if (const auto* error = whole_error(incoming.responses_)) throw_error(*error, request.method());
+    std::size_t leased = 0;
+    for (const json_rpc::Response& answer : incoming.responses_)
+        leased += answer.result() != nullptr ? leased_in(*answer.result()) : 0;
+    incoming.port_ = std::make_unique<Parsed>(ports, std::move(around.session), frame->tensors, response.body, leased,
+                                              leased > 0 && around.fetch ? around.fetch() : Fetch());
+    if (!request.is_batch() && request.wants_answer()) {
+        const auto& answer = incoming.responses_.front();
+        if (answer.id != request.first_id()) throw_foreign(url, response, "its id is that of another request");
+        if (const auto* error = answer.error()) throw_error(*error, request.method());
+    }
+    return incoming;
+}
+
+Incoming Incoming::of_value(std::shared_ptr<const json_rpc::Json> value, std::span<const std::byte> tensors,
+                            std::shared_ptr<const void> owner, const TensorPorts& ports, Surrounding around) {
+    Incoming incoming;
+    const std::size_t leased = leased_in(*value);
+    incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(around.objects));
+    incoming.port_ = std::make_unique<Parsed>(ports, std::move(around.session), tensors, std::move(owner), leased,
+                                              leased > 0 && around.fetch ? around.fetch() : Fetch());
+    incoming.value_ = std::move(value);
+    return incoming;
+}
+
+void Incoming::result(detail::ResultSlot& slot) const { read_into(raw_result(), slot); }
+
+const json_rpc::Json& Incoming::raw_result() const {
+    if (value_ != nullptr) return *value_;
+    const json_rpc::Json* result = responses_.empty() ? &tensor_placeholder() : responses_.front().result();
+    if (result == nullptr) throw std::logic_error("an error was thrown when it was read: it has no result");
+    return *result;
+}
+
+codec::TensorPointer Incoming::tensor() const {
+    const json_rpc::Json& result = raw_result();
+    const auto descriptor = result.is_object() ? result.find("$tensor") : result.end();
+    if (descriptor == result.end()) throw ResultMismatch("", "a tensor", result.type_name());
+    return port_->import(*descriptor);
+}
+
+void Incoming::result(std::uint64_t id, std::string_view method, detail::ResultSlot& slot) const {
+    const auto found = std::find_if(responses_.begin(), responses_.end(),
+                                    [id](const json_rpc::Response& response) { return response.id == id; });
+    if (found == responses_.end()) {
+        throw ProtocolFailure(std::string(method) + ": the server's answer to the batch leaves this call out", true);
+    }
+    if (const auto* error = found->error()) throw_error(*error, method);
+    read_into(*found->result(), slot);
+}
+
+void Incoming::read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const {
+    const codec::JsonSource source(*port_, objects_.get());
+    try {
+        slot.read(ValueReader(source, codec::JsonSource::node(result)));
+    } catch (const InvalidValue& error) {
+        throw ResultMismatch(error.path, error.expected, error.got);
+    }
+}
+
+}  // namespace shared_tensor::client

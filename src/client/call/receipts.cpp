@@ -1,0 +1,87 @@
+#include "client/call/receipts.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "net/message/text.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+/// Calls `use` with each part between separators, without the blanks around it.
+template <class Use>
+void for_each_part(std::string_view text, char separator, Use use) {
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find(separator), text.size());
+        use(net::trim(text.substr(0, end)));
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+}
+
+template <class Number>
+std::optional<Number> number_in(std::string_view text) {
+    Number number{};
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+    return read.ec == std::errc() ? std::optional(number) : std::nullopt;
+}
+
+/// Reads "name;first=1;second=2": calls `use` with each member and its text, and returns the name.
+template <class Use>
+std::string_view read_members(std::string_view entry, Use use) {
+    std::string_view name;
+    for_each_part(entry, ';', [&](std::string_view part) {
+        const std::size_t equals = part.find('=');
+        if (equals != std::string_view::npos) {
+            use(part.substr(0, equals), part.substr(equals + 1));
+        } else if (name.empty()) {
+            name = part;
+        }
+    });
+    return name;
+}
+
+}  // namespace
+
+ServerTimes read_server_times(std::string_view field) {
+    constexpr double kMost = 1e12;
+    ServerTimes times;
+    for_each_part(field, ',', [&](std::string_view entry) {
+        std::optional<double> milliseconds;
+        const std::string_view name = read_members(entry, [&](std::string_view member, std::string_view text) {
+            if (member == "dur") milliseconds = number_in<double>(text);
+        });
+        if (!milliseconds || !(*milliseconds >= 0) || *milliseconds > kMost) return;
+        const std::chrono::nanoseconds time(static_cast<std::int64_t>(*milliseconds * 1e6));
+        if (name == "queue") times.queue = time;
+        if (name == "compute") times.compute = time;
+    });
+    return times;
+}
+
+std::vector<Receipt::Transport> read_transports(std::string_view field) {
+    std::vector<Receipt::Transport> transports;
+    for_each_part(field, ',', [&](std::string_view entry) {
+        Receipt::Transport transport;
+        transport.name = read_members(entry, [&](std::string_view member, std::string_view text) {
+            const std::uint64_t number = number_in<std::uint64_t>(text).value_or(0);
+            if (member == "tensors") transport.tensors = number;
+            if (member == "copied") transport.copied = number;
+        });
+        if (!transport.name.empty()) transports.push_back(std::move(transport));
+    });
+    return transports;
+}
+
+void note_answer(Receipt& receipt, const net::Headers& headers, std::uint64_t copied) {
+    receipt.transports = read_transports(headers.find("Shared-Tensor-Transport").value_or(""));
+    receipt.bytes_copied = copied;
+    for (const Receipt::Transport& transport : receipt.transports)
+        receipt.bytes_copied += transport.copied;
+    const ServerTimes times = read_server_times(headers.find("Server-Timing").value_or(""));
+    receipt.queue = times.queue;
+    receipt.run = times.compute;
+}
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include <shared_tensor/receipt.hpp>
+
+#include "net/message/message.hpp"
+
+namespace shared_tensor::client {
+
+/// The times of a call in the server, from Server-Timing. A time is empty if the field did not contain it.
+struct ServerTimes {
+    std::optional<std::chrono::nanoseconds> queue, compute;
+};
+
+/// Reads the field's value: "queue;dur=0.012, compute;dur=1.250", in milliseconds. Skips unknown entries.
+ServerTimes read_server_times(std::string_view field);
+
+/// Reads the value of Shared-Tensor-Transport: "shm;tensors=2;copied=0, body;tensors=1;copied=400".
+std::vector<Receipt::Transport> read_transports(std::string_view field);
+
+/// Fills `receipt` from the header fields of an answer. `copied`: bytes that the client copied for the request.
+void note_answer(Receipt& receipt, const net::Headers& headers, std::uint64_t copied);
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,429 @@
+#include "client/local/shared_memory.hpp"
+
+#include <chrono>
+#include <functional>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include <shared_tensor/error.hpp>
+#include <shared_tensor/value.hpp>
+
+#include "base/concurrency/background_executor.hpp"
+#include "base/log/log.hpp"
+#include "base/system/host_identity.hpp"
+#include "base/system/of_this_process.hpp"
+#include "protocol/json_rpc/json_text.hpp"
+#include "tensor/device/devices.hpp"
+#include "tensor/memory.hpp"
+
+namespace shared_tensor::client {
+
+using json_rpc::Json;
+
+namespace {
+
+constexpr const char* kOfParent = "the local channel belongs to the process that this one was forked from";
+
+/// The strings in the list `object[member]`; empty if it is not a list.
+std::vector<std::string> texts_of(const Json& object, const char* member) {
+    std::vector<std::string> result;
+    const auto list = object.is_object() ? object.find(member) : object.end();
+    if (list == object.end() || !list->is_array()) return result;
+    for (const Json& one : *list) {
+        if (one.is_string()) result.push_back(one.get<std::string>());
+    }
+    return result;
+}
+
+Json list_of(std::span<const std::string> texts) {
+    Json list = Json::array();
+    for (const std::string& text : texts)
+        list.push_back(text);
+    return list;
+}
+
+}  // namespace
+
+/// A message that names a segment of this client.
+class SharedMemory::Use final : public tensor::Pin {
+public:
+    Use(std::shared_ptr<SharedMemory> memory, std::string segment)
+        : memory_(std::move(memory)), segment_(std::move(segment)) {}
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+    ~Use() override {
+        if (memory_->process_.is_here()) memory_->finished(segment_, answered_);
+    }
+    void answered() noexcept override { answered_ = true; }
+
+private:
+    const std::shared_ptr<SharedMemory> memory_;
+    const std::string segment_;
+    bool answered_ = false;
+};
+
+std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, const std::string& token) {
+    const auto made = shared_in_its_process(new SharedMemory(path, token));
+    made->pool_ = std::make_unique<local::SegmentPool>(local::PoolLimits{},
+                                                       [weak = std::weak_ptr(made)](const std::string& segment) {
+                                                           background_executor().post([weak, segment] {
+                                                               if (const auto alive = weak.lock())
+                                                                   alive->segment_gone(segment);
+                                                           });
+                                                       });
+    return made;
+}
+
+SharedMemory::SharedMemory(const std::string& path, std::string token)
+    : token_(std::move(token)),
+      words_(
+          [this](std::chrono::milliseconds delay, std::function<void()> work) {
+              background_executor().post_after(delay, [self = weak_from_this(), work = std::move(work)] {
+                  if (const auto alive = self.lock()) work();
+              });
+          },
+          [this](const char* method, std::span<const std::string> leases) {
+              channel_->tell(method, {{"leases", list_of(leases)}});
+          }),
+      devices_(device_channel()),
+      cuda_ipc_(tensor::make_cuda_ipc_transport(devices_, tensor::DeviceImports::where_they_lie)),
+      shm_(tensor::make_shm_transport(*this)),
+      transports_({cuda_ipc_.get(), shm_.get(), &tensor::data_transport(), &tensor::base64_transport(),
+                   &tensor::body_transport()}),
+      channel_(std::make_shared<ChannelClient>(
+          path, [this](const json_rpc::Request& request) { heard(request); }, [this] { ended(); })) {
+    try {
+        session_ = open_session(false);
+    } catch (const json_rpc::Error& error) {
+        throw ChannelGone("the server rejected the local channel: " + error.message);
+    }
+}
+
+/// The channel ends first, because its events use the other members.
+SharedMemory::~SharedMemory() {
+    channel_.reset();
+    ended();
+}
+
+std::string SharedMemory::open_session(bool keeps_state) {
+    Json devices = Json::array();
+    for (const tensor::DeviceInfo& device : tensor::Devices::of_process().list())
+        devices.push_back(device.uuid);
+    Json params{{"keeps_state", keeps_state},
+                {"boot_id", boot_id()},
+                {"pid_namespace", pid_namespace()},
+                {"devices", std::move(devices)}};
+    if (!token_.empty()) params["token"] = token_;
+    const auto answer = channel_->ask("session.open", std::move(params));
+    const auto session = answer.result.is_object() ? answer.result.find("session") : answer.result.end();
+    if (session == answer.result.end() || !session->is_string())
+        throw ChannelGone("the process on the local channel is not a shared-tensor-server");
+    if (const auto offered_transports = answer.result.find("offered_transports");
+        offered_transports_.is_null() && offered_transports != answer.result.end())
+        offered_transports_ = *offered_transports;
+    devices_.connected(channel_->peer().pid, texts_of(answer.result, "devices"));
+    return session->get<std::string>();
+}
+
+std::string SharedMemory::open_stateful_session() { return open_session(true); }
+
+json_rpc::Json SharedMemory::offered_transports() const {
+    Json offered_transports = offered_transports_;
+    if (std::string reason = devices_.rejected(); !reason.empty() && offered_transports.is_object())
+        offered_transports["cuda_ipc"] = {{"usable", false}, {"reason", std::move(reason)}};
+    return offered_transports;
+}
+
+std::string SharedMemory::accepted() const {
+    return transports_.viable(tensor::TransportKind::cuda_ipc) ? "cuda_ipc, shm" : "shm";
+}
+
+/// The lease messages for devices are sent together with those for segments.
+DeviceServer::Channel SharedMemory::device_channel() {
+    return {[this](const std::string& lease) { words_.confirm(lease); },
+            [this](const std::string& lease) { words_.release(lease); },
+            [this](const std::vector<std::string>& leases, bool lost) { return recall(leases, lost); },
+            [](std::function<void()> work) { background_executor().post(std::move(work)); },
+            [this]() -> std::shared_ptr<const void> { return shared_from_this(); }};
+}
+
+std::vector<std::string> SharedMemory::recall(const std::vector<std::string>& leases, bool lost) {
+    const auto answer = channel_->ask("lease.recall", {{"leases", list_of(leases)}, {"lost", lost}});
+    return texts_of(answer.result, "free");
+}
+
+void SharedMemory::abandon(const std::vector<std::string>& leases) {
+    for (const std::string& lease : leases)
+        words_.release(lease);
+}
+
+void SharedMemory::confirm(const std::vector<std::string>& leases) {
+    for (const std::string& lease : leases)
+        words_.confirm(lease);
+}
+
+tensor::Viability SharedMemory::viable() const {
+    if (!process_.is_here()) return {kOfParent};
+    return {state_.with([](const State& state) { return state.gone; }) ? "the local channel is closed" : ""};
+}
+
+tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const std::string& lease) {
+    if (lease.empty()) throw InvalidValue("lease", "the id of a lease beside shm", "nothing");
+    if (!process_.is_here()) throw expired(kOfParent);
+    std::unique_ptr<local::Mapping> mapping = map(segment, lease);
+    words_.confirm(lease);
+    std::byte* data = mapping->data();
+    const std::size_t size = mapping->size();
+    std::shared_ptr<local::Mapping> owner(
+        mapping.release(), [self = shared_from_this(), segment, lease, made = ForkMark()](local::Mapping* done) {
+            if (!self->process_.is_here()) {  // a forked child's copy: the lease belongs to the parent
+                delete done;                  // NOLINT(cppcoreguidelines-owning-memory): unmaps it here
+                return;
+            }
+            if (!made.is_alone()) {  // a forked child may still read it
+                const std::unique_ptr<local::Mapping> ended(done);
+                return self->leave(segment, lease);
+            }
+            // This costs less than a hand-over to the closer. But if `self` is the last owner, the channel would end
+            // here, which costs more.
+            if (self.use_count() > 1 && done->forget_writes_if_cheap())
+                return self->give_back(segment, lease, std::unique_ptr<local::Mapping>(done), true);
+            auto shared = std::make_shared<std::unique_ptr<local::Mapping>>(done);
+            background_executor().post(
+                [self, segment, lease, shared] { self->give_back(segment, lease, std::move(*shared), false); });
+        });
+    return {data, size, std::move(owner)};
+}
+
+/// If the segment cannot be mapped, its lease is released at once, because the tensor will not be read.
+std::unique_ptr<local::Mapping> SharedMemory::map(const std::string& segment, const std::string& lease) {
+    try {
+        return mappings_.take(segment, [&] { return ask_for(segment); });
+    } catch (const local::BadSegment& error) {
+        words_.release(lease);
+        throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
+    } catch (const std::bad_alloc&) {
+        words_.release(lease);
+        throw RpcError(static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
+                       "this process has no room to map the result: release other tensors, ask for less at a time, "
+                       "or raise its limit (ulimit -v)");
+    }
+}
+
+local::MappingCache::Source SharedMemory::ask_for(const std::string& segment) {
+    try {
+        auto answer = channel_->ask("segment.get", {{"segment", segment}});
+        const auto size = answer.result.is_object() ? answer.result.find("size") : answer.result.end();
+        if (size == answer.result.end() || !size->is_number_unsigned() || answer.descriptors.size() != 1)
+            throw InvalidValue("shm.segment", "a segment with its size and descriptor", "an answer without them");
+        const auto sharing =
+            answer.result.value("writable", false) ? local::Sharing::writable : local::Sharing::read_only;
+        return {std::make_shared<const UniqueFd>(std::move(answer.descriptors.front())), size->get<std::size_t>(),
+                sharing};
+    } catch (const json_rpc::Error& error) {
+        std::string data;
+        json_rpc::print_json(error.data, data);
+        throw TensorExpired(
+            error.code, error.message, data,
+            "the result's memory is not lent to this client any more: " + error.message + "; call again");
+    } catch (const ChannelGone& gone) {
+        throw expired(gone.what());
+    }
+}
+
+TensorExpired SharedMemory::expired(std::string_view why) {
+    return {static_cast<int>(ErrorCode::unknown_or_expired),
+            "Unknown or expired",
+            {},
+            "the result's memory is no longer available: " + std::string(why) + "; call again"};
+}
+
+/// The server may use the memory again as soon as it knows of the release, so this process drops its writes first.
+void SharedMemory::give_back(const std::string& segment, const std::string& lease,
+                             std::unique_ptr<local::Mapping> mapping, bool is_clean) noexcept {
+    try {
+        mappings_.put_back(segment, std::move(mapping), is_clean);
+        if (!viable()) mappings_.forget(segment);
+        words_.release(lease);
+    } catch (const std::exception& error) {
+        log::debug("a lease could not be released, so it ends with its channel: ", error.what());
+    }
+}
+
+/// Retires the lease: a forked child may read the memory without a time limit, so the server must not use it again.
+void SharedMemory::leave(const std::string& segment, const std::string& lease) noexcept {
+    try {
+        mappings_.forget(segment);
+        words_.retire(lease);
+    } catch (const std::exception& error) {
+        log::debug("a lease could not be released, so it ends with its channel: ", error.what());
+    }
+}
+
+local::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {
+    try {
+        return pool_->take(static_cast<std::size_t>(bytes), "");
+    } catch (const std::bad_alloc&) {
+        throw tensor::CannotLend("this process has no more memory to share");
+    } catch (const std::system_error& error) {
+        throw tensor::CannotLend(std::string("this process cannot make shared memory: ") + error.what());
+    }
+}
+
+/// When the last tensor in the memory ends, the server is asked whether it still uses the memory.
+TensorRef SharedMemory::make_tensor(std::span<const std::int64_t> shape, DType dtype) {
+    struct Born {
+        local::PooledSegmentPointer segment;
+        std::function<void()> gone;
+        ~Born() {
+            segment.reset();
+            gone();
+        }
+    };
+    const auto ask_later = [self = weak_from_this(), process = process_] {
+        if (!process.is_here()) return;
+        background_executor().post([self] {
+            if (const auto alive = self.lock()) alive->ask_back();
+        });
+    };
+    const std::uint64_t bytes = TensorRef::count_bytes({shape.begin(), shape.end()}, dtype);
+    if (bytes == 0) return tensor::allocate(dtype, shape);
+    try {
+        auto segment = pool_->take_place(static_cast<std::size_t>(bytes), "");
+        std::byte* const data = segment->data();
+        return tensor::view_of(data, std::shared_ptr<Born>(new Born{std::move(segment), ask_later}), dtype, shape, {});
+    } catch (const std::bad_alloc&) {  // no more memory to share
+    } catch (const std::system_error&) {
+    }
+    return tensor::allocate(dtype, shape);
+}
+
+std::optional<local::SegmentPool::Place> SharedMemory::find(const void* address) const { return pool_->find(address); }
+
+tensor::ShmPeer::Lent SharedMemory::lend(local::PooledSegmentPointer segment, std::uint64_t,
+                                         const codec::TensorPointer&) {
+    const std::string id = segment->segment().id();
+    std::promise<void> known;
+    bool first = false, gone = false;
+    std::shared_future<void> ready = state_.with([&](State& state) {
+        gone = state.gone;
+        if (gone) return std::shared_future<void>();
+        Offered& offered = state.offered[id];
+        first = !offered.known.valid();
+        if (first) offered.known = known.get_future().share();
+        if (offered.keep == nullptr) offered.keep = segment;
+        ++offered.in_flight;
+        return offered.known;
+    });
+    if (gone) throw tensor::CannotLend("the local channel is closed");
+    auto use = std::make_shared<Use>(shared_from_this(), id);
+    if (first) {
+        try {
+            offer(segment->segment());
+            known.set_value();
+        } catch (...) {
+            known.set_exception(std::current_exception());
+            state_.with([&](State& state) { state.offered[id].known = {}; });  // a later tensor in it may try again
+        }
+    }
+    try {
+        ready.get();
+    } catch (const json_rpc::Error& error) {
+        const auto detail = error.data.is_object() ? error.data.find("detail") : error.data.end();
+        const bool has_detail = detail != error.data.end() && detail->is_string();
+        throw tensor::CannotLend(has_detail ? detail->get<std::string>() : error.message);
+    } catch (const std::exception& error) {
+        throw tensor::CannotLend(error.what());
+    }
+    return {{}, std::move(use)};
+}
+
+void SharedMemory::offer(const local::Segment& segment) {
+    channel_->ask("segment.offer", {{"segment", segment.id()}, {"size", segment.size()}}, {segment.descriptor()});
+}
+
+void SharedMemory::finished(const std::string& segment, bool answered) {
+    const bool last = state_.with([&](State& state) {
+        const auto found = state.offered.find(segment);
+        if (found == state.offered.end()) return false;
+        found->second.uncertain |= !answered;
+        return --found->second.in_flight == 0;
+    });
+    if (last)
+        background_executor().post([self = weak_from_this()] {
+            if (const auto alive = self.lock()) alive->ask_back();
+        });
+}
+
+/// Asks for the segments that this process no longer uses. The server reports when it no longer uses them either.
+void SharedMemory::ask_back() {
+    std::vector<std::string> wanted;
+    std::vector<local::PooledSegmentPointer> lost;
+    state_.with([&](State& state) {
+        for (auto& [id, one] : state.offered) {
+            if (one.keep == nullptr || one.in_flight > 0 || one.keep.use_count() > 1) continue;
+            if (one.uncertain) {
+                lost.push_back(std::move(one.keep));
+            } else if (!std::exchange(one.asked_back, true)) {
+                wanted.push_back(id);
+            }
+        }
+    });
+    for (const auto& one : lost)
+        one->retire();  // the pool then reports to the server that the segment is gone
+    lost.clear();
+    if (wanted.empty()) return;
+    try {
+        const auto answer = channel_->ask("segment.recycle", {{"segments", list_of(wanted)}});
+        came_back(texts_of(answer.result, "free"));
+    } catch (const std::exception& error) {
+        log::debug("could not ask the server for segments: ", error.what());
+    } catch (const json_rpc::Error& error) {
+        log::debug("could not ask the server for segments: ", error.message);
+    }
+}
+
+void SharedMemory::came_back(const std::vector<std::string>& segments) {
+    std::vector<local::PooledSegmentPointer> back;  // goes back into the pool outside the lock
+    state_.with([&](State& state) {
+        for (const std::string& id : segments) {
+            const auto found = state.offered.find(id);
+            if (found == state.offered.end() || !found->second.asked_back) continue;
+            found->second.asked_back = false;
+            back.push_back(std::move(found->second.keep));
+        }
+    });
+}
+
+void SharedMemory::heard(const json_rpc::Request& request) {
+    auto segments = texts_of(request.params, "segments"), leases = texts_of(request.params, "leases");
+    background_executor().post([self = weak_from_this(), segments = std::move(segments), leases = std::move(leases),
+                                free = request.method == "segment.free"] {
+        const auto alive = self.lock();
+        if (alive == nullptr) return;
+        alive->devices_.released(leases);
+        if (free) return alive->came_back(segments);
+        for (const std::string& segment : segments)
+            alive->mappings_.forget(segment);
+    });
+}
+
+void SharedMemory::segment_gone(const std::string& segment) {
+    const bool known = state_.with([&](State& state) { return state.offered.erase(segment) > 0; });
+    if (known) channel_->tell("segment.gone", {{"segments", Json::array({segment})}});
+}
+
+void SharedMemory::ended() {
+    std::unordered_map<std::string, Offered> offered;
+    state_.with([&](State& state) {
+        state.gone = true;
+        offered.swap(state.offered);
+    });
+    for (const auto& [id, one] : offered) {
+        if (one.keep != nullptr) one.keep->retire();
+    }
+    devices_.ended();
+}
+
+}  // namespace shared_tensor::client

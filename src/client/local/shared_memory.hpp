@@ -1,0 +1,108 @@
+#pragma once
+
+#include <future>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include <shared_tensor/error.hpp>
+
+#include "base/concurrency/guarded.hpp"
+#include "base/system/process_mark.hpp"
+#include "client/local/channel_client.hpp"
+#include "client/local/device_server.hpp"
+#include "client/local/lease_acknowledgements.hpp"
+#include "local/segments/mapping_cache.hpp"
+#include "tensor/transports/shm_transport.hpp"
+
+namespace shared_tensor::client {
+
+/// The memory shared with one server: the server's segments that this client has mapped, the client's segments that the
+/// server may map, device memory, and the local channel that manages them. Tensors that view the server's memory keep
+/// this object alive.
+/// Thread safety: all methods from any thread.
+class SharedMemory final : public tensor::ShmPeer, public std::enable_shared_from_this<SharedMemory> {
+public:
+    /// Connects to the server. Throws ChannelGone with the reason: no process listens at `path`, the process belongs to
+    /// another user, or it rejected the client.
+    static std::shared_ptr<SharedMemory> connect(const std::string& path, const std::string& token);
+    ~SharedMemory() override;
+
+    /// The session that names this client in HTTP requests. It keeps no state between calls.
+    const std::string& session() const { return session_; }
+    /// Opens a session that keeps state, bound to the same channel. Blocks. Throws ChannelGone, json_rpc::Error.
+    std::string open_stateful_session();
+    const tensor::Transports& transports() const { return transports_; }
+    /// For each transport whether it is usable, else the reason: as the server listed it, updated by failures since
+    /// then.
+    json_rpc::Json offered_transports() const;
+    /// The device memory shared with the server.
+    DeviceServer& devices() { return devices_; }
+    /// Returns an uninitialised tensor in memory that the server may map, or in ordinary memory if that is exhausted.
+    TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype);
+    /// Releases leases whose tensors will not be read.
+    void abandon(const std::vector<std::string>& leases);
+    void confirm(const std::vector<std::string>& leases);
+    /// The error for a result in memory of a channel that has ended.
+    static TensorExpired expired(std::string_view why);
+    /// The transports that this memory offers, as Shared-Tensor-Accept lists them.
+    std::string accepted() const;
+
+    // tensor::ShmPeer
+    tensor::Viability viable() const override;
+    Borrowed borrow(const std::string& segment, const std::string& lease) override;
+    local::PooledSegmentPointer take(std::uint64_t bytes) override;
+    std::optional<local::SegmentPool::Place> find(const void* address) const override;
+    Lent lend(local::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) override;
+
+private:
+    class Use;
+    /// A segment of this client that the server has or is about to get. It stays listed until it goes back to the
+    /// system.
+    struct Offered {
+        local::PooledSegmentPointer keep;  ///< null while it is idle in the pool
+        std::shared_future<void> known;    ///< ready when the server knows the segment
+        std::size_t in_flight = 0;         ///< messages that name it
+        bool asked_back = false;
+        bool uncertain = false;  ///< a message that names it may still reach the server
+    };
+    struct State {
+        bool gone = false;
+        std::unordered_map<std::string, Offered> offered;
+    };
+
+    SharedMemory(const std::string& path, std::string token);
+    std::string open_session(bool keeps_state);
+    std::unique_ptr<local::Mapping> map(const std::string& segment, const std::string& lease);
+    local::MappingCache::Source ask_for(const std::string& segment);
+    void offer(const local::Segment& segment);
+    void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<local::Mapping> mapping,
+                   bool is_clean) noexcept;
+    void leave(const std::string& segment, const std::string& lease) noexcept;
+    void finished(const std::string& segment, bool answered);
+    void ask_back();
+    void came_back(const std::vector<std::string>& segments);
+    DeviceServer::Channel device_channel();
+    std::vector<std::string> recall(const std::vector<std::string>& leases, bool lost);
+    void heard(const json_rpc::Request& request);
+    void segment_gone(const std::string& segment);
+    void ended();
+
+    const ProcessMark process_;
+    const std::string token_;
+    LeaseAcknowledgements words_;
+    DeviceServer devices_;
+    const std::unique_ptr<tensor::Transport> cuda_ipc_, shm_;
+    const tensor::Transports transports_;
+    local::MappingCache mappings_;
+    Guarded<State> state_;
+    std::shared_ptr<ChannelClient> channel_;
+    std::string session_;
+    json_rpc::Json offered_transports_;
+    std::unique_ptr<local::SegmentPool> pool_;
+};
+
+}  // namespace shared_tensor::client

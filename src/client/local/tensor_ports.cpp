@@ -1,0 +1,340 @@
+#include "client/local/tensor_ports.hpp"
+
+#include <stdexcept>
+#include <utility>
+
+#include "base/concurrency/clock.hpp"
+#include "base/log/log.hpp"
+#include "client/call/failure.hpp"
+#include "client/local/shared_memory.hpp"
+#include "protocol/json_rpc/error.hpp"
+#include "tensor/device/devices.hpp"
+#include "tensor/handle.hpp"
+#include "tensor/memory.hpp"
+#include "tensor/transports/shm_transport.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+constexpr std::chrono::seconds kTryAgain{1};
+
+using Memory = std::shared_ptr<SharedMemory>;
+using Totals = std::shared_ptr<CompressionTotals>;  // shared by the ports and the tensors of their messages
+
+/// Tensors that cannot use shared memory go as bytes behind the JSON, which the server accepts.
+tensor::ExportPolicy request_policy(const Memory& memory, std::string_view require, Compression compression,
+                                    std::uint64_t min_shared_bytes) {
+    tensor::ExportPolicy policy;
+    policy.shm_min_bytes = min_shared_bytes;
+    policy.compression = memory == nullptr ? compression : Compression();
+    policy.require = tensor::parse_transports(require).transports;  // the server rejects unknown transports
+    policy.accept = {tensor::TransportKind::body};
+    if (memory != nullptr)
+        policy.accept.insert(policy.accept.begin(), {tensor::TransportKind::cuda_ipc, tensor::TransportKind::shm});
+    return policy;
+}
+
+const tensor::Transports& transports_of(const Memory& memory) {
+    return memory != nullptr ? memory->transports() : tensor::inline_transports();
+}
+
+class Outbound final : public OutgoingTensors {
+public:
+    Outbound(Memory memory, std::string_view require, Compression compression, std::uint64_t min_shared_bytes,
+             Totals totals)
+        : memory_(std::move(memory)),
+          totals_(std::move(totals)),
+          transfer_({}, request_policy(memory_, require, compression, min_shared_bytes), {}, transports_of(memory_)) {}
+    Outbound(const Outbound&) = delete;
+    Outbound& operator=(const Outbound&) = delete;
+    ~Outbound() override { totals_->add(transfer_.compression()); }
+
+    codec::TensorPointer import(const codec::Json& descriptor) override { return transfer_.import(descriptor); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return transfer_.wrap(tensor); }
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
+        try {
+            transfer_.describe(tensor, out);
+        } catch (const tensor::TransportNotPossible& error) {
+            throw_error(json_rpc::transport_not_possible(error.reasons_json()), "an argument");
+        }
+    }
+
+    const std::vector<BodyPart>& parts() const override { return transfer_.body().parts(); }
+    bool names_memory() const override { return transfer_.holds_memory(); }
+    std::string session() const override { return memory_ != nullptr ? memory_->session() : std::string(); }
+    std::uint64_t copied() const override {
+        std::uint64_t sum = 0;
+        for (const auto& count : transfer_.counts())
+            sum += count.copied;
+        return sum;
+    }
+    void answered() noexcept override { transfer_.answered(); }
+
+private:
+    const Memory memory_;
+    const Totals totals_;
+    tensor::TensorTransfer transfer_;
+};
+
+class Inbound final : public codec::TensorPort {
+public:
+    /// `session_ended`: the session whose memory the message may name has ended.
+    Inbound(Memory memory, tensor::Incoming incoming, Totals totals, bool session_ended = false)
+        : memory_(std::move(memory)),
+          totals_(std::move(totals)),
+          session_ended_(session_ended),
+          transfer_(std::move(incoming), {}, {}, transports_of(memory_)) {}
+    Inbound(const Inbound&) = delete;
+    Inbound& operator=(const Inbound&) = delete;
+    ~Inbound() override {
+        if (totals_ != nullptr) totals_->add(transfer_.compression());
+    }
+
+    codec::TensorPointer import(const codec::Json& descriptor) override {
+        return import(tensor::parse_descriptor(descriptor));
+    }
+    codec::TensorPointer import(const tensor::Descriptor& descriptor) {
+        if (descriptor.transport == tensor::TransportKind::url) throw by_url(descriptor);
+        const bool is_lent = descriptor.transport == tensor::TransportKind::cuda_ipc ||
+                             descriptor.transport == tensor::TransportKind::shm;
+        if (is_lent) check_session();
+        try {
+            const bool lies_there = descriptor.transport == tensor::TransportKind::cuda_ipc && memory_ != nullptr;
+            codec::TensorPointer tensor = lies_there ? open(descriptor) : transfer_.import(descriptor);
+            return descriptor.lease.empty() ? tensor
+                                            : tensor::make_handle(tensor->tensor().with_lease(descriptor.lease));
+        } catch (const InvalidValue&) {
+            if (is_lent) check_session();  // the session may have ended just now
+            throw;
+        }
+    }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return transfer_.wrap(tensor); }
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
+        transfer_.describe(tensor, out);
+    }
+
+private:
+    void check_session() const {
+        if (session_ended_ || (memory_ != nullptr && !memory_->viable()))
+            throw SharedMemory::expired("the local channel that lent it was closed");
+    }
+    static ByUrl by_url(const tensor::Descriptor& descriptor) {
+        constexpr std::string_view kTensors = "/tensors/";
+        const auto* path = descriptor.content->get_ptr<const std::string*>();
+        if (path == nullptr || !path->starts_with(kTensors))
+            throw InvalidValue("url", "a path of the server that begins with /tensors/", "another value");
+        return {*path, descriptor.lease};
+    }
+    codec::TensorPointer open(const tensor::Descriptor& descriptor) {
+        if (descriptor.lease.empty()) return transfer_.import(descriptor);
+        DeviceServer& devices = memory_->devices();
+        if (std::string reason = devices.rejected(); !reason.empty()) throw NotOpened{descriptor.lease, reason};
+        try {
+            codec::TensorPointer tensor = transfer_.import(descriptor);
+            devices.opened();
+            return tensor;
+        } catch (const tensor::CannotOpen& error) {
+            devices.not_opened(error.got, false);
+            throw NotOpened{descriptor.lease, error.got};
+        }
+    }
+
+    const Memory memory_;
+    const Totals totals_;  // null for a tensor that came without bytes
+    const bool session_ended_;
+    tensor::TensorTransfer transfer_;
+};
+
+class LeasedInMemory final : public LeasedTensor {
+public:
+    LeasedInMemory(Memory memory, tensor::Descriptor descriptor)
+        : memory_(std::move(memory)), descriptor_(std::move(descriptor)) {}
+    const std::string& lease() const override { return descriptor_.lease; }
+    codec::TensorPointer import() const override { return Inbound(memory_, {}, nullptr).import(descriptor_); }
+
+private:
+    const Memory memory_;
+    const tensor::Descriptor descriptor_;
+};
+
+class RealPorts final : public TensorPorts {
+public:
+    RealPorts(std::string local_socket, std::string token, tensor::UseCuda cuda, std::uint64_t min_shared_bytes)
+        : local_socket_(std::move(local_socket)),
+          token_(std::move(token)),
+          cuda_(cuda),
+          min_shared_bytes_(min_shared_bytes) {
+        if (local_socket_.empty())
+            state_.with(
+                [](State& state) { state.reason = "the client uses no local channel (ClientOptions::local_socket)"; });
+    }
+
+    std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const override {
+        return std::make_unique<Outbound>(memory(), require, compression_.with([](const auto& how) { return how; }),
+                                          min_shared_bytes_, totals_);
+    }
+    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+                                                const std::string& session) const override {
+        Memory shared = memory_of(session);
+        const bool ended = shared == nullptr && !session.empty();
+        return std::make_unique<Inbound>(std::move(shared), tensor::Incoming{bytes, std::move(owner)}, totals_, ended);
+    }
+
+    std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor, const std::string& session) const override {
+        auto read = tensor::read_shm_descriptor(descriptor);
+        Memory shared = read ? memory_of(session) : nullptr;
+        if (shared == nullptr) return nullptr;
+        return std::make_unique<LeasedInMemory>(std::move(shared), std::move(*read));
+    }
+
+    bool uses_another_transport(std::string_view parameter, const std::string& reason) const override {
+        const Memory shared = memory();
+        if (shared == nullptr || !(parameter.ends_with(".cuda_ipc.handle") || parameter.ends_with(".cuda_ipc.event")))
+            return false;
+        shared->devices().not_opened(reason, true);
+        return !shared->devices().rejected().empty();
+    }
+
+    void confirm(const std::vector<std::string>& leases) const override {
+        if (const Memory shared = memory()) shared->confirm(leases);
+    }
+
+    void abandon(const std::vector<std::string>& leases) const override {
+        if (const Memory shared = memory()) shared->abandon(leases);
+    }
+
+    std::string session() const override {
+        const Memory shared = memory();
+        return shared != nullptr ? shared->session() : std::string();
+    }
+    std::string accepted() const override {
+        const Memory shared = memory();
+        return shared != nullptr ? shared->accepted() : "shm";
+    }
+    void session_rejected(const std::string& session) const override {
+        Memory gone;  // destroyed outside the lock
+        state_.with([&](State& state) {
+            if (state.memory == nullptr || state.memory->session() != session) return;
+            gone.swap(state.memory);
+            state.try_at = real_clock().now() + kTryAgain;
+        });
+    }
+    SharedBytes take_shared(std::uint64_t bytes) const override {
+        const Memory shared = memory();
+        if (shared == nullptr) return {};
+        auto segment = shared->take(bytes);
+        std::byte* data = segment->segment().data();
+        return {data, std::move(segment)};
+    }
+    std::optional<std::string> open_stateful_session() const override {
+        const Memory shared = settled_memory();
+        if (shared == nullptr) return std::nullopt;
+        try {
+            return shared->open_stateful_session();
+        } catch (const ChannelGone& gone) {
+            log::debug("a session is opened without the local channel: ", gone.what());
+        } catch (const json_rpc::Error& error) {
+            log::debug("a session is opened without the local channel: ", error.message);
+        }
+        return std::nullopt;
+    }
+
+    void compress(Compression how) const override {
+        compression_.with([&](Compression& held) { held = how; });
+    }
+    CompressionCounts compression() const override { return totals_->counts(); }
+
+    codec::Json offered_transports() const override {
+        const Memory shared = memory();
+        return shared != nullptr ? shared->offered_transports() : codec::Json();
+    }
+    std::string no_memory_reason() const override {
+        return state_.with([](const State& state) { return state.memory == nullptr ? state.reason : ""; });
+    }
+    TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const override {
+        if (const Memory shared = memory()) return shared->make_tensor(shape, dtype);
+        return tensor::allocate(dtype, shape);
+    }
+
+private:
+    struct State {
+        Memory memory;
+        SteadyTime try_at{};  ///< no connection is tried before
+        std::string reason;   ///< why the last try failed, or why none is made
+        bool connecting = false;
+    };
+
+    /// The server's memory; null if it cannot be shared now. Connects if needed, but does not wait for an attempt of
+    /// another thread.
+    Memory memory() const {
+        if (local_socket_.empty()) return nullptr;
+        Memory gone;
+        const auto [known, connect] = state_.with([&](State& state) {
+            if (state.memory != nullptr && !state.memory->viable()) gone.swap(state.memory);
+            const bool mine = state.memory == nullptr && !state.connecting && real_clock().now() >= state.try_at;
+            if (mine) state.connecting = true;
+            return std::pair(state.memory, mine);
+        });
+        return connect ? connected() : known;
+    }
+
+    /// Like memory(), but waits for an attempt of another thread: a session that was opened without the channel can
+    /// never use its memory.
+    Memory settled_memory() const {
+        if (Memory known = memory()) return known;
+        auto state = state_.lock();
+        state.wait([](const State& now) { return !now.connecting; });
+        return state->memory;
+    }
+
+    /// The memory of `session`; null if it has ended. An answer names memory of the session that its request named, not
+    /// of a later session.
+    Memory memory_of(const std::string& session) const {
+        if (session.empty()) return nullptr;
+        Memory shared = memory();
+        return shared != nullptr && shared->session() == session ? shared : nullptr;
+    }
+
+    Memory connected() const {
+        Memory made;
+        std::string reason;
+        try {
+            (void)tensor::Devices::of_process().use_cuda(cuda_);
+            made = SharedMemory::connect(local_socket_, token_);
+        } catch (const std::exception& error) {
+            reason = error.what();
+            log::debug("tensors go as bytes: ", reason);
+        }
+        state_.with([&](State& state) {
+            state.connecting = false;
+            state.reason.swap(reason);
+            state.memory = made;
+            if (made == nullptr) state.try_at = real_clock().now() + kTryAgain;
+        });
+        state_.notify_all();
+        return made;
+    }
+
+    const std::string local_socket_, token_;
+    const tensor::UseCuda cuda_;
+    const std::uint64_t min_shared_bytes_;
+    mutable Guarded<State> state_;
+    mutable Guarded<Compression> compression_;
+    const Totals totals_ = std::make_shared<CompressionTotals>();
+};
+
+}  // namespace
+
+std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token, const std::string& devices,
+                                          std::uint64_t min_shared_bytes) {
+    if (devices != "auto" && devices != "cuda" && devices != "none")
+        throw std::invalid_argument("devices is \"" + devices + "\": use auto, cuda or none");
+    const auto cuda = devices == "none"   ? tensor::UseCuda::no
+                      : devices == "cuda" ? tensor::UseCuda::if_found
+                                          : tensor::UseCuda::if_loaded;
+    return std::make_unique<RealPorts>(std::move(local_socket), std::move(token), cuda, min_shared_bytes);
+}
+
+}  // namespace shared_tensor::client

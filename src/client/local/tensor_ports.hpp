@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes/compression.hpp"
+#include "base/memory/body_part.hpp"
+#include "protocol/codec/value.hpp"
+
+namespace shared_tensor::client {
+
+/// The tensors of one request.
+class OutgoingTensors : public codec::TensorPort {
+public:
+    /// The bytes to send behind the JSON, at the offsets in the descriptors.
+    virtual const std::vector<BodyPart>& parts() const = 0;
+    /// True if a tensor lies in memory that is shared with the server in the session `session()`.
+    virtual bool names_memory() const { return false; }
+    virtual std::string session() const { return {}; }
+    /// Bytes that were copied for the tensors described so far.
+    virtual std::uint64_t copied() const { return 0; }
+    /// Called when the server has read the request.
+    virtual void answered() noexcept {}
+};
+
+/// A tensor of an answer in memory that is shared with the server. Its reader must import it or release its lease.
+class LeasedTensor {
+public:
+    virtual ~LeasedTensor() = default;
+    virtual const std::string& lease() const = 0;
+    /// Throws as codec::TensorPort::import does.
+    virtual codec::TensorPointer import() const = 0;
+};
+
+/// Thrown if this process cannot open the memory of a tensor in an answer. The reader can request the tensor again by
+/// its lease, and must release the lease.
+struct NotOpened {
+    std::string lease, reason;
+};
+
+/// Thrown if a tensor of an answer stayed in the server under a lease. It can be downloaded as a file.
+struct ByUrl {
+    std::string url;  ///< a path
+    std::string lease;
+};
+
+/// Memory that is shared with the current server; null if no memory is shared.
+struct SharedBytes {
+    std::byte* data = nullptr;
+    std::shared_ptr<const void> owner;
+};
+
+/// The transports for tensors in a client's messages. An interface, so that the rules of calls can be tested without
+/// them.
+/// Thread safety: all methods from any thread.
+class TensorPorts {
+public:
+    virtual ~TensorPorts() = default;
+    /// `require` is CallOptions::require. With it, describing a tensor that cannot cross as required throws
+    /// shared_tensor::TransportNotPossible.
+    virtual std::unique_ptr<OutgoingTensors> outgoing(std::string_view require) const = 0;
+    /// Reads the tensors of an answer. `bytes` are the bytes behind the JSON of a framed answer; tensors that view them
+    /// keep `owner`. The answer may name memory of `session` ("": of no session); if that session has ended, import()
+    /// of a tensor in its memory throws TensorExpired. import() also throws NotOpened and ByUrl.
+    virtual std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte> bytes,
+                                                        std::shared_ptr<const void> owner,
+                                                        const std::string& session) const = 0;
+
+    /// Reads the value of "$tensor" from its text. Returns null if it must be read as JSON, with `incoming`.
+    virtual std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor, const std::string& session) const {
+        (void)descriptor;
+        (void)session;
+        return nullptr;
+    }
+
+    /// Called after the server could not read `parameter` of a request. Returns true if the request can be sent again,
+    /// because its tensor will now use another transport.
+    virtual bool uses_another_transport(std::string_view parameter, const std::string& reason) const {
+        (void)parameter;
+        (void)reason;
+        return false;
+    }
+
+    /// Releases leases whose tensors will not be read: the server may use their memory again.
+    virtual void abandon(const std::vector<std::string>& leases) const { (void)leases; }
+
+    /// Confirms leases whose tensors will be read later, so that the leases do not expire.
+    virtual void confirm(const std::vector<std::string>& leases) const { (void)leases; }
+
+    /// The token of the session whose memory requests and answers may name; empty if no memory is shared.
+    virtual std::string session() const { return {}; }
+    /// The transports that are accepted in addition to those of the options if memory is shared, the preferred
+    /// transport first.
+    virtual std::string accepted() const { return "shm"; }
+    /// Called when the server does not know the session: it was restarted, or it is another server.
+    virtual void session_rejected(const std::string& session) const { (void)session; }
+    /// Memory for tensors that will be sent: they are sent without a copy. Throws tensor::CannotLend.
+    virtual SharedBytes take_shared(std::uint64_t bytes) const {
+        (void)bytes;
+        return {};
+    }
+    /// Opens a session that keeps state and can share memory. Returns nothing if no memory is shared. Blocks.
+    virtual std::optional<std::string> open_stateful_session() const { return std::nullopt; }
+    /// From now on, tensors that are sent as bytes are compressed with `how` if that makes them smaller.
+    virtual void compress(Compression how) const { (void)how; }
+    /// Counts of the tensors in messages.
+    virtual CompressionCounts compression() const { return {}; }
+    /// The server's list of transports, as received on the local channel; null if there is no channel.
+    virtual codec::Json offered_transports() const { return nullptr; }
+    /// Why no memory is shared now; empty if memory is shared, or if no connection was tried yet.
+    virtual std::string no_memory_reason() const { return {}; }
+    /// Returns an uninitialised tensor, in shared memory if possible.
+    virtual TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype) const = 0;
+};
+
+/// The ports with the transports of src/tensor. `local_socket` is the path of the server's local channel, empty for
+/// none. `devices` and `min_shared_bytes` are as in ClientOptions. Throws std::invalid_argument.
+std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token,
+                                          const std::string& devices = "auto",
+                                          std::uint64_t min_shared_bytes = 32 << 10);
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include <shared_tensor/async_client.hpp>
+#include <shared_tensor/task.hpp>
+
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "base/system/process_mark.hpp"
+#include "client/call/core.hpp"
+#include "client/call/failure.hpp"
+#include "client/tasks/task_subscription.hpp"
+
+namespace shared_tensor::client {
+
+class AsyncCore;
+
+/// A task of an AsyncClient. The user's handle shares it with the job or thread that works on it (one at a time).
+struct WatchedTask {
+    struct Seen {
+        std::string id;          // empty: not submitted yet
+        bool cancelled = false;  // by the user
+        std::function<void(const TaskStatus&)> report;
+        std::optional<TaskStatus> reported;
+    };
+    Guarded<Seen> seen;
+    std::weak_ptr<AsyncCore> client;  // handles may outlive the client
+    const ProcessMark process{};
+    /// Throws TransportFailure in a forked child.
+    void check_process() const {
+        if (!process.is_here()) throw_of_parent("this task of an AsyncClient", "start another one here");
+    }
+
+    // Used only by the job or thread that works on the task:
+    std::unique_ptr<detail::AsyncSlot> slot;
+    CallOptions options;
+    SteadyTime submitted{}, next_look{};
+    std::string id;                           // set once the server has accepted the task
+    bool announced = false, told_of = false;  // the server was asked to report the task; it does report it
+};
+using WatchedPointer = std::shared_ptr<WatchedTask>;
+
+/// Called when a task has ended (completed, failed or cancelled), with `error` null, or when its state cannot be
+/// determined, with the reason.
+using TaskEnd = std::function<void(WatchedPointer task, std::exception_ptr error)>;
+
+/// Watches all unfinished tasks on one thread. The server reports their states over a WebSocket. Tasks that it does not
+/// report are polled: all due tasks in one request, each task after a tenth of its age, between 5 ms and 250 ms.
+/// Thread safety: all methods from any thread.
+class TaskWatcher {
+public:
+    /// `core` must outlive it. `end` is called on the watcher's thread, without a lock; it must not throw.
+    TaskWatcher(Core& core, TaskEnd end) : core_(&core), end_(std::move(end)) {}
+    ~TaskWatcher() { stop(); }
+
+    /// Watches a task. The first task starts the thread. Returns false after stop(): the task then stays with the
+    /// caller.
+    bool add(WatchedPointer task);
+    /// Ends the thread and returns the tasks that were still watched. Blocks for a request in flight, unless the core
+    /// is shut down.
+    std::vector<WatchedPointer> stop();
+
+private:
+    struct State {
+        std::vector<WatchedPointer> tasks;
+        std::vector<TaskStatus> news;       ///< reported by the server
+        std::vector<std::string> rejected;  ///< ids of tasks that the server does not report
+        bool line_broken = false;
+        bool stopped = false;
+    };
+    /// The work that is due. Empty if a task was added meanwhile.
+    struct Due {
+        std::vector<WatchedPointer> tasks{};
+        std::vector<TaskStatus> news{};
+        std::vector<std::string> rejected{};
+        bool line_broken = false, over = false;
+    };
+    void watch();
+    static bool is_stirred(const State& state);
+    Due wait_for_due();
+    void announce();
+    void hear(const std::vector<TaskStatus>& news);
+    void ask_for(const std::vector<std::string>& ids);
+    void lose_line();
+    void look(std::vector<WatchedPointer> due);
+    /// Reports the status to the user, and an end to `end_`. Returns false if the task has ended.
+    bool take(const WatchedPointer& task, const TaskStatus& status);
+    void keep(std::vector<WatchedPointer> tasks);
+
+    Core* core_;
+    TaskEnd end_;
+    Guarded<State> state_;
+    std::unique_ptr<TaskSubscription> line_;  ///< used only by the watching thread, like `no_line_before_`
+    SteadyTime no_line_before_{};
+    Guarded<std::jthread> thread_;
+};
+
+}  // namespace shared_tensor::client

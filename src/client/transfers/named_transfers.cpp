@@ -1,0 +1,182 @@
+// NamedTensors: pull() and push(), which transfer named tensors as files, in parallel ranges and parts.
+
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "client/call/core.hpp"
+#include "client/call/failure.hpp"
+#include "client/transfers/named_tensors.hpp"
+#include "net/message/text.hpp"
+#include "tensor/files/tensor_file.hpp"
+#include "tensor/handle.hpp"
+
+namespace shared_tensor {
+
+namespace {
+
+bool is_about(const InvalidParams& error, std::string_view parameter) {
+    return client::details_of(error).parameter == parameter;
+}
+
+std::string path_of(std::string_view name, std::string_view suffix, const PullOptions& options) {
+    std::string path = "/tensors/" + net::percent_encode_path(name);
+    path.append(suffix);
+    char next = '?';
+    if (options.version) {
+        path.append("?version=").append(std::to_string(*options.version));
+        next = '&';
+    }
+    if (options.first_row || options.last_row) {
+        const auto text = [](const auto& row) { return row ? std::to_string(*row) : std::string(); };
+        path.append(1, next)
+            .append("slice=")
+            .append(text(options.first_row))
+            .append(":")
+            .append(text(options.last_row));
+    }
+    return path;
+}
+
+client::DownloadForm form_of(const PullOptions& options) {
+    if (options.connections == 0 || options.range_bytes == 0)
+        throw std::invalid_argument("PullOptions: connections and range_bytes must be at least 1");
+    return {options.connections, options.range_bytes, options.verify};
+}
+
+/// Reads a raw file. Its header fields contain the shape ("[2,3]") and the dtype ("float32").
+void read_raw(const client::Downloaded& file, const client::TensorPorts& ports, NamedTensor::Content& content) {
+    const auto dtype = file.headers.find("Shared-Tensor-Dtype"), shape = file.headers.find("Shared-Tensor-Shape");
+    auto sizes = nlohmann::json::parse(shape.value_or(""), nullptr, false);
+    const nlohmann::json descriptor{{"dtype", std::string(dtype.value_or(""))},
+                                    {"shape", std::move(sizes)},
+                                    {"body", {{"offset", 0}, {"size", file.bytes->size()}}}};
+    content.tensor = ports.incoming(file.bytes->bytes(), file.bytes, {})->import(descriptor);
+}
+
+void read_safetensors(const client::Downloaded& file, NamedTensor::Content& content) {
+    auto read = tensor::view_safetensors({file.bytes->data(), file.bytes->size()}, file.bytes);
+    content.metadata.insert(read.metadata.begin(), read.metadata.end());
+    for (const auto& [name, place] : read.set.manifest)
+        content.members.emplace_hint(content.members.end(), name, tensor::member_of(read.set, place));
+    if (!file.headers.find("Shared-Tensor-Dtype")) return;  // a set
+    if (content.members.size() != 1) throw tensor::SafetensorsError("it does not contain exactly one tensor");
+    content.tensor = content.members.begin()->second;
+    content.members.clear();
+}
+
+}  // namespace
+
+NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options) const {
+    const client::DownloadForm form = form_of(options);
+    auto content = std::make_shared<NamedTensor::Content>();
+    content->name = std::string(name);
+    client::Core& core = *client_.core_;
+    client::Downloaded file;
+    const auto fetch = [&](std::string_view suffix) {
+        file = core.download(path_of(name, suffix, options), form, client_.options_);
+        content->version = net::parse_decimal(file.headers.find("Shared-Tensor-Version").value_or("")).value_or(0);
+    };
+    bool is_raw = false;
+    try {
+        fetch(".safetensors");
+    } catch (const InvalidParams& error) {
+        if (!is_about(error, "form")) throw;
+        is_raw = true;  // of a dtype that safetensors lacks
+    }
+    if (is_raw) fetch(".raw");
+    try {
+        is_raw ? read_raw(file, core.ports(), *content) : read_safetensors(file, *content);
+    } catch (const InvalidValue& error) {
+        throw ResultMismatch(error.path, error.expected, error.got);
+    } catch (const tensor::SafetensorsError& error) {
+        throw ResultMismatch("", "a safetensors file", error.what());
+    }
+    return NamedTensor(std::move(content));
+}
+
+namespace {
+
+client::UploadForm form_of(const PushOptions& options) {
+    if (options.connections == 0 || options.part_bytes == 0)
+        throw std::invalid_argument("PushOptions: connections and part_bytes must be at least 1");
+    return {options.connections, options.part_bytes, options.verify, options.resume && !options.put.if_version};
+}
+
+/// `file` must outlive the result.
+client::UploadFile to_send(std::string_view name, const tensor::TensorFile& file, tensor::FileForm form,
+                           const PushOptions& options) {
+    client::UploadFile sent;
+    sent.path = "/tensors/" + net::percent_encode_path(name);
+    sent.path.append(tensor::suffix_of(form));
+    if (options.put.if_version) sent.path.append("?if_version=").append(std::to_string(*options.put.if_version));
+    sent.parts.push_back({std::as_bytes(std::span(file.head)), {}});
+    for (const tensor::ElementReader& one : file.elements)
+        sent.parts.push_back({{one.data(), static_cast<std::size_t>(one.size())}, {}});
+    sent.size = file.size;
+    return sent;
+}
+
+template <class Make>
+tensor::TensorFile as_file(Make make) {
+    try {
+        return make();
+    } catch (const tensor::SafetensorsError& error) {
+        throw InvalidValue("dtype", "one that safetensors has (a single tensor without metadata may have any)",
+                           error.what());
+    }
+}
+
+tensor::Metadata metadata_of(const PushOptions& options) {
+    return {options.put.metadata.begin(), options.put.metadata.end()};
+}
+
+}  // namespace
+
+Published NamedTensors::push(std::string_view name, const TensorRef& tensor, const PushOptions& options) const {
+    const client::UploadForm form = form_of(options);
+    codec::TensorPointer handle = tensor::make_handle(tensor);
+    if (tensor::ElementReader(handle).data() == nullptr) handle = tensor::copy_tensor(handle, tensor::plain_block);
+    // Only safetensors has metadata, but it lacks some dtypes.
+    const bool is_raw = options.put.metadata.empty();
+    const auto file_form = is_raw ? tensor::FileForm::raw : tensor::FileForm::safetensors;
+    const auto file =
+        as_file([&] { return tensor::file_of(handle, file_form, std::string(name), metadata_of(options)); });
+    client::UploadFile sent = to_send(name, file, file_form, options);
+    if (is_raw) {
+        sent.headers.add("Shared-Tensor-Dtype", std::string(name_of(handle->tensor().dtype())));
+        sent.headers.add("Shared-Tensor-Shape", nlohmann::json(tensor::shape_of(handle)).dump());
+    }
+    const auto done = client_.core_->upload(sent, form, client_.options_);
+    return {std::string(name), done.version, handle->bytes()};
+}
+
+namespace {
+
+Published push_as_file(client::Core& core, std::string_view name, const tensor::TensorSet& set,
+                       const PushOptions& options, const CallOptions& call) {
+    const auto file = as_file([&] { return tensor::file_of(set, metadata_of(options)); });
+    const auto sent = to_send(name, file, tensor::FileForm::safetensors, options);
+    const auto done = core.upload(sent, form_of(options), call);
+    return {std::string(name), done.version, done.bytes};
+}
+
+}  // namespace
+
+Published NamedTensors::push_set(std::string_view name, const Members& members, const PushOptions& options) const {
+    const auto set = tensor::gather_set(by_name(members), tensor::plain_block);
+    return push_as_file(*client_.core_, name, set, options, client_.options_);
+}
+
+Published NamedTensors::push_file(std::string_view name, const std::string& path, const PushOptions& options) const {
+    const auto file = tensor::read_safetensors_file(path, tensor::plain_block);
+    PushOptions all = options;
+    all.put.metadata.insert(file.metadata.begin(), file.metadata.end());
+    return push_as_file(*client_.core_, name, file.set, all, client_.options_);
+}
+
+}  // namespace shared_tensor

@@ -1,0 +1,241 @@
+#include "client/transfers/upload.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/bytes/hex.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "base/log/log.hpp"
+#include "net/message/byte_range.hpp"
+#include "net/message/digest_field.hpp"
+#include "net/message/text.hpp"
+
+namespace shared_tensor::client {
+
+namespace {
+
+using net::ByteRange;
+
+constexpr int kMostRounds = 4, kMostBefore = 8;
+constexpr std::chrono::milliseconds kFarewell{2'000}, kShortFarewell{100};
+
+/// Parses the missing ranges of an upload: "0-99, 200-299".
+std::vector<ByteRange> parse_gaps(std::string_view text, std::uint64_t size) {
+    std::vector<ByteRange> gaps;
+    while (!text.empty()) {
+        const std::string_view one = net::trim(text.substr(0, text.find(',')));
+        text.remove_prefix(
+            std::min(text.size(), text.find(',') == std::string_view::npos ? text.size() : text.find(',') + 1));
+        const auto gap = net::parse_content_range("bytes " + std::string(one) + "/" + std::to_string(size));
+        if (gap) gaps.push_back(gap->part);
+    }
+    return gaps;
+}
+
+class Upload {
+public:
+    Upload(const TransferPort& port, const UploadFile& file, const std::string& id, const UploadForm& form)
+        : port_(port), file_(file), form_(form), path_(path_of(id)) {}
+
+    Uploaded run() {
+        std::vector<ByteRange> missing{{0, file_.size}};
+        try {
+            if (form_.resume) missing = find_begun();
+            for (int round = 0; round < kMostRounds; ++round) {
+                send(missing);
+                if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
+                missing = ask().value_or(std::vector<ByteRange>{{0, file_.size}});
+                if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
+            }
+            throw_odd(path_, "the server loses parts that it has taken");
+        } catch (const RpcError& error) {
+            if (!form_.resume || !may_go_well_later(error)) drop();
+            throw;
+        } catch (...) {
+            drop();
+            throw;
+        }
+    }
+
+private:
+    static bool may_go_well_later(const RpcError& error) {
+        return dynamic_cast<const TransportFailure*>(&error) != nullptr || error.is(ErrorCode::deadline_exceeded) ||
+               error.is(ErrorCode::busy) || error.is(ErrorCode::shutting_down) || error.is(ErrorCode::cancelled);
+    }
+
+    std::string path_of(const std::string& id) const {
+        return file_.path + (file_.path.find('?') == std::string::npos ? "?upload=" : "&upload=") + id;
+    }
+
+    /// Finds an unfinished upload of the same bytes and returns its missing ranges. A finished upload is not used:
+    /// newer versions may have replaced its version by now.
+    std::vector<ByteRange> find_begun() {
+        Digest whole, identity;
+        for (const net::BodyPart& part : file_.parts)
+            whole.update(part.bytes);
+        std::string form = net::digest_field(whole.value());
+        for (const auto& [name, value] : file_.headers)
+            form.append("\n").append(name).append(": ").append(value);
+        const std::string own = path_, id = "r-" + hex(Digest::of(std::as_bytes(std::span(form))));
+        std::optional<std::string> unused;
+        for (int number = 0; number < kMostBefore; ++number) {
+            path_ = path_of(id + "-" + std::to_string(number));
+            const auto begun = ask();
+            if (done_.with([](auto& known) { return std::exchange(known, std::nullopt).has_value(); })) continue;
+            if (begun) return *begun;
+            if (unused) break;
+            unused = path_;  // the server may have forgotten an earlier upload, so the next number is tried too
+        }
+        path_ = unused.value_or(own);
+        return {{0, file_.size}};
+    }
+
+    void send(const std::vector<ByteRange>& wanted) {
+        std::vector<ByteRange> parts;
+        for (const ByteRange& range : wanted) {
+            std::uint64_t at = 0;
+            do {
+                parts.push_back({range.first + at, std::min<std::uint64_t>(form_.part_bytes, range.count - at)});
+                at += form_.part_bytes;
+            } while (at < range.count);
+        }
+        std::atomic<std::size_t> next{0};
+        on_threads(std::clamp<std::size_t>(parts.size(), 1, form_.connections), [&](const std::function<bool()>& stop) {
+            for (std::size_t i = next++; i < parts.size() && !stop(); i = next++)
+                until_it_holds(port_, path_, [&](int) { send(parts[i]); });
+        });
+    }
+
+    void send(const ByteRange& part) {
+        net::ClientRequest request;
+        request.method = "PUT";
+        request.path = path_;
+        request.headers = file_.headers;
+        request.content_type = "application/octet-stream";
+        request.parts = net::cut(file_.parts, part);
+        const std::uint64_t compressed = compress(request);
+        if (part.count < file_.size) request.headers.add("Content-Range", net::content_range(part, file_.size));
+        // A resumed upload relies on the parts that were sent before.
+        if (form_.verify || form_.resume) request.headers.add("Content-Digest", digest_of(request.parts));
+        const net::ClientResponse response = port_.send(std::move(request));
+        if (compressed > 0 && response.status == 415) {  // the server does not support compression
+            compresses_ = false;
+            return send(part);
+        }
+        if (compressed > 0 && port_.totals != nullptr) port_.totals->add({0, 0, compressed, part.count});
+        read(response);
+    }
+
+    /// Compresses the parts of `request`. Returns their new size; 0 if they stay uncompressed.
+    std::uint64_t compress(net::ClientRequest& request) const {
+        if (!compresses_ || !port_.compression) return 0;
+        std::vector<std::byte> gathered;
+        std::span<const std::byte> bytes;
+        if (request.parts.size() == 1) {
+            bytes = request.parts.front().bytes;
+        } else {
+            for (const net::BodyPart& part : request.parts)
+                gathered.insert(gathered.end(), part.bytes.begin(), part.bytes.end());
+            bytes = gathered;
+        }
+        const auto smaller = compress_if_smaller(bytes, port_.compression);
+        if (!smaller) return 0;
+        request.headers.add("Content-Encoding", std::string(name_of(port_.compression.coding)));
+        request.parts = {{smaller->bytes(), smaller->owner}};
+        return smaller->size;
+    }
+
+    static std::string digest_of(const std::vector<net::BodyPart>& parts) {
+        if (parts.size() == 1) return net::digest_field(Digest::of(parts.front().bytes));
+        Digest digest;
+        for (const net::BodyPart& part : parts)
+            digest.update(part.bytes);
+        return net::digest_field(digest.value());
+    }
+
+    void read(const net::ClientResponse& response) {
+        if (response.status == 202) return;
+        if (response.status != 200 && response.status != 201) reject(response);
+        const auto json = nlohmann::json::parse(response.text(), nullptr, false);
+        if (!json.is_object() || !json.contains("version") || !json["version"].is_number_unsigned())
+            throw_odd(path_, "the server's answer has no version");
+        done_.with([&](auto& known) { known = Uploaded{json["version"].get<std::uint64_t>(), file_.size}; });
+    }
+
+    /// Throws for a rejected part. Damage on the way becomes a ProtocolFailure, after which the part is sent again.
+    [[noreturn]] void reject(const net::ClientResponse& response) {
+        try {
+            throw_rejection(response, path_);
+        } catch (const InvalidParams& error) {
+            if (details_of(error).parameter == "Content-Digest")
+                throw_odd(path_, "a part was damaged on the way each time");
+            throw;
+        }
+    }
+
+    /// Asks for the ranges that the server does not have. Returns nothing if the server does not know the upload, or
+    /// rejects the HEAD request (only the answer to a PUT contains the reason).
+    std::optional<std::vector<ByteRange>> ask() {
+        std::optional<std::vector<ByteRange>> missing;
+        until_it_holds(port_, path_, [&](int) {
+            const net::ClientResponse response = port_.send(request("HEAD"));
+            missing.reset();
+            if (response.status == 503)
+                throw ServerBusy(static_cast<int>(ErrorCode::busy), "Busy", {},
+                                 path_ + ": the server is busy with this upload");
+            if (response.status == 502 || response.status == 504)
+                throw_foreign(path_ + ": the server", response.status, "without a reason", true);
+            if (response.status != 200) return;
+            if (const auto version = net::parse_decimal(field_of(response.headers, "Shared-Tensor-Version"))) {
+                done_.with([&](auto& known) { known = Uploaded{*version, file_.size}; });
+                missing.emplace();
+            } else {
+                missing = parse_gaps(field_of(response.headers, "Shared-Tensor-Missing"), file_.size);
+            }
+        });
+        return missing;
+    }
+
+    void drop() noexcept {
+        try {
+            net::ClientRequest farewell = request("DELETE");
+            const SteadyTime now = port_.clock->now();
+            farewell.deadline = std::min(now + kFarewell, std::max(port_.deadline, now + kShortFarewell));
+            port_.send(std::move(farewell));
+        } catch (const std::exception& error) {
+            log::debug("the server could not be told to drop a failed upload, which ends after its time limit: ",
+                       error.what());
+        }
+    }
+
+    net::ClientRequest request(const char* method) const {
+        net::ClientRequest request;
+        request.method = method;
+        request.path = path_;
+        return request;
+    }
+
+    const TransferPort& port_;
+    const UploadFile& file_;
+    const UploadForm& form_;
+    std::string path_;
+    Guarded<std::optional<Uploaded>> done_;
+    std::atomic<bool> compresses_{true};
+};
+
+}  // namespace
+
+Uploaded upload(const TransferPort& port, const UploadFile& file, const std::string& id, const UploadForm& form) {
+    return Upload(port, file, id, form).run();
+}
+
+}  // namespace shared_tensor::client

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/memory/memory_faults.hpp"
+#include "base/system/unique_fd.hpp"
+
+namespace shared_tensor::local {
+
+/// Whether receivers of a segment may write to it. Writes to a private mapping are always private to their process.
+enum class Sharing : std::uint8_t { read_only, writable };
+
+/// Memory that other processes may map. Only its maker can write to it, unless it was made writable. It is a memfd that
+/// is mapped, then sealed against shrinking, growing and further writable mappings. It has no name in any file system
+/// and is freed with the last descriptor or mapping.
+///
+/// All holders of the pointer share the bytes and must agree who writes when.
+class Segment {
+public:
+    /// `bytes` is a multiple of the page size. All pages are allocated at once, so later writes cannot run out of
+    /// memory. Throws std::bad_alloc beyond the memory of the machine or the cgroup, std::system_error if there are no
+    /// descriptors. Even below that bound the kernel may run out of memory and kill processes: see
+    /// PoolLimits::max_bytes.
+    explicit Segment(std::size_t bytes, Sharing sharing = Sharing::read_only);
+    Segment(const Segment&) = delete;
+    Segment& operator=(const Segment&) = delete;
+    ~Segment();
+
+    const std::string& id() const { return id_; }  ///< "g-" and 128 random bits
+    std::byte* data() const { return data_; }
+    std::size_t size() const { return size_; }
+    const std::shared_ptr<const UniqueFd>& descriptor() const { return descriptor_; }
+    Sharing sharing() const { return sharing_; }
+
+    /// Makes the bytes immutable for all processes. This process must not write to data() any more: other processes do
+    /// not see such writes. False if the memory cannot be sealed: the bytes stay as they are, and other processes may
+    /// or may not see later writes to data(). Always false for a writable segment.
+    bool seal();
+
+private:
+    std::string id_;
+    std::size_t size_;
+    Sharing sharing_;
+    std::shared_ptr<const UniqueFd> descriptor_;  ///< shared with packets being sent
+    std::byte* data_ = nullptr;
+    std::optional<GuardedMemory> guard_;  ///< for a writable segment: others may punch holes into it
+};
+
+std::size_t page_size();
+
+}  // namespace shared_tensor::local

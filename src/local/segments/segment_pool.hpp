@@ -1,0 +1,99 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "local/segments/segment.hpp"
+
+namespace shared_tensor::local {
+
+struct PoolLimits {
+    std::uint64_t max_bytes = std::uint64_t{8} << 30;       ///< of all segments, in use and idle
+    std::uint64_t max_idle_bytes = std::uint64_t{1} << 30;  ///< of idle segments; the longest unused are freed first
+    std::size_t max_segments = 16'384;                      ///< each uses a descriptor and a mapping
+    std::size_t max_together = 0;  ///< take_place() puts tensors up to this size into shared segments; 0: none
+};
+
+/// A limit of the pool is reached; what() explains which, for people.
+class PoolFull : public std::bad_alloc {
+public:
+    explicit PoolFull(std::string reason) : reason_(std::make_shared<const std::string>(std::move(reason))) {}
+    const char* what() const noexcept override { return reason_->c_str(); }
+
+private:
+    std::shared_ptr<const std::string> reason_;  // shared, so that copying the exception does not throw
+};
+
+struct PoolUse {
+    std::size_t segments = 0;  ///< in use
+    std::uint64_t bytes = 0;
+    std::size_t idle_segments = 0;
+    std::uint64_t idle_bytes = 0;
+};
+
+/// A segment in use, or a place in one, shared by its tensors and the leases on it. When the last holder releases it,
+/// it returns to its pool, or is freed if it was retired.
+class PooledSegment {
+public:
+    virtual ~PooledSegment() = default;
+    virtual const Segment& segment() const = 0;
+    /// The first byte of the segment or of the place.
+    virtual std::byte* data() const = 0;
+    std::uint64_t offset() const { return static_cast<std::uint64_t>(data() - segment().data()); }
+    /// The whole segment: this object, or the segment that contains this place.
+    virtual std::shared_ptr<PooledSegment> whole() = 0;
+    /// The owner of the bytes: after its first use a segment is only ever reused for the same principal.
+    virtual const std::string& principal() const = 0;
+    /// Call this if a process may go on reading the bytes without telling when it is done: they are never reused.
+    virtual void retire() = 0;
+    /// Calls Segment::seal(). The segment is never reused, whether that succeeds or not.
+    virtual bool seal() = 0;
+};
+using PooledSegmentPointer = std::shared_ptr<PooledSegment>;
+
+/// Makes segments and keeps returned ones for the same principal: fresh pages cost more than the copy into them, and no
+/// other principal may see old bytes.
+///
+/// Segments may outlive the pool. Thread safety: all methods from any thread.
+class SegmentPool {
+public:
+    /// Called with the id of a segment that was freed, on the thread that freed it and without a lock. Must not throw.
+    using Gone = std::function<void(const std::string& id)>;
+    explicit SegmentPool(PoolLimits limits = {}, Gone gone = {});
+
+    /// A segment of at least `bytes` bytes (more than 0). Bytes after the first `bytes` are zero, the others undefined.
+    /// A writable segment is always new and never reused: another process may keep its mapping. Throws PoolFull beyond
+    /// the limits, std::bad_alloc without memory, std::system_error without descriptors.
+    PooledSegmentPointer take(std::size_t bytes, std::string_view principal, Sharing sharing = Sharing::read_only);
+    /// Like take(), but puts small tensors of one principal into a shared segment (PoolLimits::max_together), which
+    /// needs one descriptor for all. Retiring one of them retires the whole segment.
+    PooledSegmentPointer take_place(std::size_t bytes, std::string_view principal);
+    /// Returns the reason why the pool cannot make another segment of any size; empty if it can.
+    std::string full() const;
+
+    /// A segment in use and the offset of an address in it.
+    struct Place {
+        PooledSegmentPointer segment;
+        std::uint64_t offset = 0;
+    };
+    std::optional<Place> find(const void* address) const;
+
+    PoolUse use() const;
+    const PoolLimits& limits() const;
+    /// Frees all idle segments.
+    void trim();
+
+    struct Shelf;  // owned jointly by the pool and its segments, which return to it
+
+private:
+    std::shared_ptr<Shelf> shelf_;
+};
+
+}  // namespace shared_tensor::local

@@ -1,0 +1,103 @@
+#include "net/message/byte_range.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "net/message/text.hpp"
+
+namespace shared_tensor::net {
+
+namespace {
+
+constexpr std::string_view kUnit = "bytes=";
+
+}  // namespace
+
+RangeRequest parse_range(std::optional<std::string_view> field, std::uint64_t size) {
+    using Kind = RangeRequest::Kind;
+    if (!field || field->size() < kUnit.size() || !same_token(field->substr(0, kUnit.size() - 1), "bytes") ||
+        (*field)[kUnit.size() - 1] != '=')
+        return {};
+    const std::string_view range = trim(field->substr(kUnit.size()));
+    const std::size_t dash = range.find('-');
+    if (dash == std::string_view::npos || range.find(',') != std::string_view::npos) return {};
+    const std::string_view from = range.substr(0, dash), to = range.substr(dash + 1);
+    if (from.empty()) {  // "-100": the last 100 bytes
+        const auto count = parse_decimal(to);
+        if (!count) return {};
+        if (*count == 0 || size == 0) return {Kind::not_there};
+        const std::uint64_t taken = std::min(*count, size);
+        return {Kind::part, {size - taken, taken}};
+    }
+    const auto first = parse_decimal(from);
+    const auto last = to.empty() ? std::optional(size) : parse_decimal(to);
+    if (!first || !last || (!to.empty() && *last < *first)) return {};
+    if (*first >= size) return {Kind::not_there};
+    return {Kind::part, {*first, std::min(*last, size - 1) - *first + 1}};
+}
+
+std::string content_range(const ByteRange& part, std::uint64_t size) {
+    return "bytes " + std::to_string(part.first) + "-" + std::to_string(part.first + part.count - 1) + "/" +
+           std::to_string(size);
+}
+
+std::string content_range_of_none(std::uint64_t size) { return "bytes */" + std::to_string(size); }
+
+std::optional<ContentRange> parse_content_range(std::string_view field) {
+    field = trim(field);
+    if (field.size() < 6 || !same_token(field.substr(0, 5), "bytes") || field[5] != ' ') return std::nullopt;
+    const std::string_view range = trim(field.substr(6));
+    const std::size_t slash = range.find('/');
+    if (slash == std::string_view::npos) return std::nullopt;
+    const std::string_view part = range.substr(0, slash), whole = range.substr(slash + 1);
+    ContentRange found;
+    if (whole != "*") {
+        found.size = parse_decimal(whole);
+        if (!found.size) return std::nullopt;
+    }
+    if (part == "*") return found.size ? std::optional(found) : std::nullopt;
+    const std::size_t dash = part.find('-');
+    if (dash == std::string_view::npos) return std::nullopt;
+    const auto first = parse_decimal(part.substr(0, dash)), last = parse_decimal(part.substr(dash + 1));
+    if (!first || !last || *last < *first || *last == std::numeric_limits<std::uint64_t>::max() ||
+        (found.size && *last >= *found.size))
+        return std::nullopt;
+    found.part = {*first, *last - *first + 1};
+    return found;
+}
+
+bool names_etag(std::string_view field, std::string_view etag, bool weakly) {
+    field = trim(field);
+    if (field == "*") return true;
+    while (!field.empty()) {
+        const bool is_weak = field.starts_with("W/");
+        if (is_weak) field.remove_prefix(2);
+        if (!field.starts_with('"')) return false;
+        const std::size_t end = field.find('"', 1);
+        if (end == std::string_view::npos) return false;
+        if (field.substr(0, end + 1) == etag && (weakly || !is_weak)) return true;
+        field = trim(field.substr(end + 1));
+        if (!field.empty() && !field.starts_with(',')) return false;
+        if (!field.empty()) field = trim(field.substr(1));
+    }
+    return false;
+}
+
+std::vector<BodyPart> cut(const std::vector<BodyPart>& parts, const ByteRange& part) {
+    std::vector<BodyPart> result;
+    std::uint64_t skip = part.first, wanted = part.count;
+    for (const BodyPart& one : parts) {
+        if (wanted == 0) break;
+        if (skip >= one.size()) {
+            skip -= one.size();
+            continue;
+        }
+        const std::uint64_t count = std::min(wanted, one.size() - skip);
+        result.push_back(one.part(skip, count));
+        skip = 0;
+        wanted -= count;
+    }
+    return result;
+}
+
+}  // namespace shared_tensor::net

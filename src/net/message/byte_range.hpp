@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "net/message/message.hpp"
+
+namespace shared_tensor::net {
+
+/// A part of a representation, in bytes.
+struct ByteRange {
+    std::uint64_t first = 0, count = 0;
+};
+
+/// The request of a Range field (RFC 9110, 14.2) for a representation of `size` bytes. Several ranges, another unit and
+/// a malformed field are ignored, as the RFC permits: the whole is sent.
+struct RangeRequest {
+    enum class Kind { whole, part, not_there } kind = Kind::whole;
+    ByteRange part{};
+};
+RangeRequest parse_range(std::optional<std::string_view> field, std::uint64_t size);
+
+/// "bytes 0-99/1000", for 206; "bytes */1000", for 416.
+std::string content_range(const ByteRange& part, std::uint64_t size);
+std::string content_range_of_none(std::uint64_t size);
+
+/// A Content-Range field (RFC 9110, 14.4): "bytes 0-99/1000", "bytes 0-99/*". The part of "bytes */1000" has 0 bytes.
+struct ContentRange {
+    ByteRange part{};
+    std::optional<std::uint64_t> size{};  ///< of the whole
+};
+/// Nullopt for a malformed field, and for a part that is not inside the whole.
+std::optional<ContentRange> parse_content_range(std::string_view field);
+
+/// Whether an If-None-Match or If-Match field ("*" or a list) contains the entity tag. `etag` includes its quotes.
+/// `weakly`: W/"a" equals "a".
+bool names_etag(std::string_view field, std::string_view etag, bool weakly);
+
+/// That part of a body. Copies nothing.
+std::vector<BodyPart> cut(const std::vector<BodyPart>& parts, const ByteRange& part);
+
+}  // namespace shared_tensor::net

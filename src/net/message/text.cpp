@@ -1,0 +1,170 @@
+#include "net/message/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace shared_tensor::net {
+
+namespace {
+
+constexpr std::array<bool, 256> make_token_table() {
+    std::array<bool, 256> table{};
+    for (const char c : std::string_view("!#$%&'*+-.^_`|~0123456789"
+                                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")) {
+        table[static_cast<unsigned char>(c)] = true;
+    }
+    return table;
+}
+
+constexpr std::array<bool, 256> kTokenChars = make_token_table();
+
+constexpr char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
+
+int hex_digit(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    const char folded = lower(c);
+    return folded >= 'a' && folded <= 'f' ? folded - 'a' + 10 : -1;
+}
+
+/// The statuses that the server answers with.
+constexpr std::pair<int, std::string_view> kReasons[] = {
+    {200, "OK"},
+    {201, "Created"},
+    {202, "Accepted"},
+    {204, "No Content"},
+    {206, "Partial Content"},
+    {304, "Not Modified"},
+    {400, "Bad Request"},
+    {401, "Unauthorized"},
+    {403, "Forbidden"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {406, "Not Acceptable"},
+    {408, "Request Timeout"},
+    {409, "Conflict"},
+    {411, "Length Required"},
+    {412, "Precondition Failed"},
+    {413, "Content Too Large"},
+    {414, "URI Too Long"},
+    {415, "Unsupported Media Type"},
+    {416, "Range Not Satisfiable"},
+    {417, "Expectation Failed"},
+    {426, "Upgrade Required"},
+    {429, "Too Many Requests"},
+    {431, "Request Header Fields Too Large"},
+    {500, "Internal Server Error"},
+    {501, "Not Implemented"},
+    {503, "Service Unavailable"},
+    {505, "HTTP Version Not Supported"},
+    {507, "Insufficient Storage"},
+};
+
+}  // namespace
+
+bool is_token_char(unsigned char c) { return kTokenChars[c]; }
+
+bool is_token(std::string_view text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return kTokenChars[c]; });
+}
+
+bool same_token(std::string_view a, std::string_view b) {
+    return a.size() == b.size() &&
+           std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
+}
+
+std::string_view trim(std::string_view text) {
+    const auto blank = [](char c) { return c == ' ' || c == '\t'; };
+    while (!text.empty() && blank(text.front()))
+        text.remove_prefix(1);
+    while (!text.empty() && blank(text.back()))
+        text.remove_suffix(1);
+    return text;
+}
+
+bool list_has(std::string_view list, std::string_view token) {
+    while (true) {
+        const std::size_t comma = list.find(',');
+        if (same_token(trim(list.substr(0, comma)), token)) return true;
+        if (comma == std::string_view::npos) return false;
+        list.remove_prefix(comma + 1);
+    }
+}
+
+std::optional<std::uint64_t> parse_decimal(std::string_view text) {
+    if (text.empty()) return std::nullopt;
+    std::uint64_t value = 0;
+    for (const char c : text) {
+        if (c < '0' || c > '9') return std::nullopt;
+        if (__builtin_mul_overflow(value, std::uint64_t{10}, &value)) return std::nullopt;
+        if (__builtin_add_overflow(value, static_cast<std::uint64_t>(c - '0'), &value)) return std::nullopt;
+    }
+    return value;
+}
+
+std::optional<std::string> percent_decode(std::string_view text) {
+    std::string decoded;
+    decoded.reserve(text.size());
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (text[i] != '%') {
+            decoded.push_back(text[i]);
+            continue;
+        }
+        if (i + 2 >= text.size()) return std::nullopt;
+        const int high = hex_digit(text[i + 1]);
+        const int low = hex_digit(text[i + 2]);
+        if (high < 0 || low < 0) return std::nullopt;
+        const int byte = high * 16 + low;
+        if (byte < 0x20 || byte == 0x7f) return std::nullopt;
+        decoded.push_back(static_cast<char>(byte));
+        i += 2;
+    }
+    return decoded;
+}
+
+std::string percent_encode_path(std::string_view path) {
+    constexpr std::string_view kDigits = "0123456789ABCDEF", kPlain = "-._~/";
+    const auto is_plain = [&](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               kPlain.find(c) != std::string_view::npos;
+    };
+    std::string encoded;
+    encoded.reserve(path.size());
+    for (const char c : path) {
+        if (is_plain(c)) {
+            encoded += c;
+        } else {
+            const auto byte = static_cast<unsigned char>(c);
+            encoded.append({'%', kDigits[byte >> 4], kDigits[byte & 15]});
+        }
+    }
+    return encoded;
+}
+
+std::optional<std::vector<std::pair<std::string, std::string>>> parse_query(std::string_view query) {
+    std::vector<std::pair<std::string, std::string>> parameters;
+    while (!query.empty()) {
+        const std::string_view one = query.substr(0, query.find('&'));
+        query.remove_prefix(std::min(query.size(), one.size() + 1));
+        if (one.empty()) continue;
+        const std::size_t equals = std::min(one.find('='), one.size());
+        auto name = percent_decode(one.substr(0, equals));
+        auto value = percent_decode(one.substr(std::min(equals + 1, one.size())));
+        if (!name || !value) return std::nullopt;
+        parameters.emplace_back(std::move(*name), std::move(*value));
+    }
+    return parameters;
+}
+
+std::string host_and_port(const std::string& host, int port) {
+    const bool v6 = host.find(':') != std::string::npos;
+    return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+std::string_view reason_phrase(int status) {
+    const auto* found = std::lower_bound(std::begin(kReasons), std::end(kReasons), status,
+                                         [](const auto& entry, int wanted) { return entry.first < wanted; });
+    return found != std::end(kReasons) && found->first == status ? found->second : std::string_view("Unknown");
+}
+
+}  // namespace shared_tensor::net

@@ -1,0 +1,309 @@
+#include "net/server/connection_server.hpp"
+
+#include <array>
+#include <charconv>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "base/log/log.hpp"
+#include "net/server/body_reader.hpp"
+#include "net/server/response_writer.hpp"
+#include "net/web_socket/web_socket_handshake.hpp"
+
+namespace shared_tensor::net {
+
+namespace {
+
+constexpr HeadRejection kNoThread{
+    503,
+    "no thread can be spared for this request: try again later; if it stays so, raise the "
+    "server's limit of threads (ulimit -u, pids.max) or of memory"};
+constexpr HeadRejection kFull{503, "too many connections: try again later; if it stays so, raise --max-connections"};
+constexpr HeadRejection kTooMany{503,
+                                 "this client has too many connections: close some, or raise --max-client-connections"};
+
+Response bare_500() {
+    Response response;
+    response.status = 500;
+    response.close = true;
+    return response;
+}
+
+/// Calls the handler. Its exceptions must not end the thread.
+template <class Task, class Result>
+Result guarded(std::string_view what, Result otherwise, Task task) {
+    try {
+        return task();
+    } catch (const std::exception& error) {
+        log::error("the handler failed to ", what, ": ", error.what());
+    } catch (...) {
+        log::error("the handler failed to ", what);
+    }
+    return otherwise;
+}
+
+/// One request: its connection, its thread, and the state of its answer.
+class RequestRun final : public ResponseStream {
+public:
+    RequestRun(ServerContext& context, ServingThread& thread, Connection& connection)
+        : context_(context), thread_(thread), connection_(connection) {}
+    RequestRun(const RequestRun&) = delete;
+    RequestRun& operator=(const RequestRun&) = delete;
+    ~RequestRun() override {
+        if (watching_) connection_.gone_watch.unwatch();
+        thread_.release();
+    }
+
+    After run(InputBuffer& input, RequestFrame frame);
+    After reject(HeadRejection rejection, const RequestHead* head = nullptr);
+
+    void on_client_gone(std::function<void()> gone) override;
+    bool may_take_long() override { return thread_.hold(); }
+    void about_to_wait() override { thread_.keep_to_one(); }
+    bool begin(const Response& head) override;
+    bool write(std::span<const BodyPart> parts) override;
+
+private:
+    void look_at_peer();
+    bool count(const std::shared_ptr<Budget>& client);
+    std::variant<BodyPlan, Response> admit(const RequestHead& head);
+    std::optional<WebSocketPlan> upgrade(const RequestFrame& frame);
+    After serve_web_socket(InputBuffer& input, const RequestFrame& frame, const WebSocketPlan& plan);
+    BodyResult receive_body(InputBuffer& input, const RequestFrame& frame, const BodyPlan& plan);
+    After handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body, std::shared_ptr<const Admission> admission);
+    After answer(const Response& response);
+    After answer_unread(InputBuffer& input, const Framing& framing, const Response& response);
+    After finish(const Response& response);
+    bool write_whole(const Response& response, bool close);
+    bool note(WriteOutcome outcome);
+    bool send(std::vector<iovec> places);
+    bool draining() const { return context_.draining.load(std::memory_order_relaxed); }
+    WriteLimits limits(bool may_wait);
+
+    ServerContext& context_;
+    ServingThread& thread_;
+    Connection& connection_;
+    bool keep_alive_ = false, http_1_0_ = false, head_only_ = false;  // as the request asks
+    bool watching_ = false, begun_ = false, broken_ = false;
+    bool keeps_ = false;  // the connection, after an answer that was begun
+};
+
+void RequestRun::on_client_gone(std::function<void()> gone) {
+    watching_ = true;
+    connection_.gone_watch.watch(std::move(gone));
+    context_.connections.watch_peer(connection_);
+}
+
+bool RequestRun::begin(const Response& head) {
+    using Body = ResponseForm::Body;
+    begun_ = true;
+    keeps_ = keep_alive_ && !http_1_0_ && !draining();
+    const std::string text =
+        render_response_head(head, {.close = !keeps_, .body = http_1_0_ ? Body::to_the_end : Body::chunked});
+    return send({place_of(text)});
+}
+
+bool RequestRun::write(std::span<const BodyPart> parts) {
+    const std::uint64_t size = size_of(parts);
+    if (size == 0) return !broken_;
+    std::vector<iovec> places(1);
+    for (const BodyPart& part : parts) {
+        if (!part.bytes.empty()) places.push_back(place_of(part.bytes));
+    }
+    std::string start;
+    if (!http_1_0_) {
+        std::array<char, 20> digits{};
+        const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), size, 16).ptr;
+        start.append(digits.data(), end).append("\r\n");
+        places.push_back(place_of("\r\n"));
+    }
+    places.front() = place_of(start);
+    return send(std::move(places));
+}
+
+/// The end of an answer that was begun.
+After RequestRun::finish(const Response& response) {
+    if (response.status != 200) return After::close;  // the handler failed: the answer is cut off
+    if (!http_1_0_) send({place_of("0\r\n\r\n")});
+    return !broken_ && keeps_ ? After::keep : After::close;
+}
+
+bool RequestRun::send(std::vector<iovec> places) {
+    if (broken_) return false;
+    for (const iovec& place : places)
+        Counters::add(context_.counters.bytes_out, place.iov_len);
+    broken_ = !note(write_all(*connection_.stream, places, limits(true)));
+    return !broken_;
+}
+
+WriteLimits RequestRun::limits(bool may_wait) {
+    return {context_.options.write_timeout, context_.options.min_bytes_per_second,
+            [this, may_wait] { return may_wait && thread_.hold_to_wait(); }};
+}
+
+bool RequestRun::note(WriteOutcome outcome) {
+    if (outcome == WriteOutcome::timeout) connection_.stream->abandon_unsent();
+    return outcome == WriteOutcome::done;
+}
+
+/// Waits for a client that reads slowly only if a thread can be spared, and never for an untrusted client.
+bool RequestRun::write_whole(const Response& response, bool close) {
+    const ResponseForm form{.close = close, .keep_http_1_0 = http_1_0_, .head_only = head_only_};
+    std::size_t bytes_out = 0;
+    const WriteOutcome outcome =
+        write_response(*connection_.stream, response, form, limits(connection_.trusted), bytes_out);
+    Counters::add(context_.counters.bytes_out, bytes_out);
+    return note(outcome);
+}
+
+After RequestRun::answer(const Response& response) {
+    const bool keep = keep_alive_ && !response.close && !draining();
+    return write_whole(response, !keep) && keep ? After::keep : After::close;
+}
+
+/// Answers a request that the handler rejected by its headers. Skips a body that is here already. If the body is still
+/// to come, or the client is untrusted, the connection ends instead.
+After RequestRun::answer_unread(InputBuffer& input, const Framing& framing, const Response& response) {
+    const std::uint64_t unread = framing.length.value_or(0);
+    if (connection_.trusted && !framing.chunked && unread <= input.size()) {
+        input.consume(unread);
+        return answer(response);
+    }
+    return write_whole(response, true) ? After::lingering_close : After::close;
+}
+
+After RequestRun::reject(HeadRejection rejection, const RequestHead* head) {
+    const Response response = guarded("reject a request", bare_500(), [&] {
+        return context_.handler.rejection(rejection.status, rejection.reason, head);
+    });
+    return write_whole(response, true) ? After::lingering_close : After::close;
+}
+
+std::variant<BodyPlan, Response> RequestRun::admit(const RequestHead& head) {
+    using Verdict = std::variant<BodyPlan, Response>;
+    return guarded("admit a request", Verdict(bare_500()), [&] { return context_.handler.admit(head); });
+}
+
+std::optional<WebSocketPlan> RequestRun::upgrade(const RequestFrame& frame) {
+    const bool has_body = frame.framing.chunked || frame.framing.length.value_or(0) > 0;
+    if (http_1_0_ || has_body || !rejection_of_handshake(frame.head).empty()) return std::nullopt;
+    using Plan = std::optional<WebSocketPlan>;
+    return guarded("upgrade a connection", Plan(), [&] { return context_.handler.upgrade(frame.head); });
+}
+
+/// Serves a WebSocket to its end. If user code keeps the socket, that keeps its descriptor open.
+After RequestRun::serve_web_socket(InputBuffer& input, const RequestFrame& frame, const WebSocketPlan& plan) {
+    struct Upgraded {
+        std::shared_ptr<Connection> connection;
+        WebSocket socket;
+    };
+    const std::string switching = render_switching(*frame.head.headers.find("Sec-WebSocket-Key"));
+    iovec line = place_of(switching);
+    if (write_all(*connection_.stream, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
+        return After::close;
+    connection_.stream->set_linger(std::chrono::microseconds(0));
+    const auto take = [&context = context_, client = plan.client_budget](std::size_t bytes) {
+        return take_body_buffer(context, client.get(), bytes);
+    };
+    const std::shared_ptr<Upgraded> upgraded(
+        new Upgraded{connection_.shared_from_this(),
+                     WebSocket(*connection_.stream, WebSocket::Side::server, plan.limits, take, input.view())});
+    input.clear();
+    const bool served = guarded("serve a WebSocket", false, [&] {
+        plan.serve(std::shared_ptr<WebSocket>(upgraded, &upgraded->socket));
+        return true;
+    });
+    Counters::add(context_.counters.bytes_in, upgraded->socket.bytes_in());
+    Counters::add(context_.counters.bytes_out, upgraded->socket.bytes_out());
+    return served ? After::lingering_close : After::close;
+}
+
+BodyResult RequestRun::receive_body(InputBuffer& input, const RequestFrame& frame, const BodyPlan& plan) {
+    const std::string& method = frame.head.method;
+    const bool needs_length = method == "POST" || method == "PUT" || method == "PATCH";
+    if (needs_length && !frame.framing.chunked && !frame.framing.length)
+        return HeadRejection{411, "the request needs a Content-Length"};
+    const bool hopeless = frame.framing.length.value_or(0) > plan.max_bytes;  // will be rejected, so gets no 100
+    if (frame.expect_continue && input.empty() && !hopeless) {
+        iovec line = place_of("HTTP/1.1 100 Continue\r\n\r\n");
+        if (write_all(*connection_.stream, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
+            return PeerGone{};
+    }
+    try {
+        return read_body(context_, *connection_.stream, input, frame.framing, plan);
+    } catch (const std::bad_alloc&) {
+        return HeadRejection{503, "there is no memory for the body; try again later"};
+    }
+}
+
+/// Counts the connection for the client whose request was admitted. False if that client has too many connections.
+bool RequestRun::count(const std::shared_ptr<Budget>& client) {
+    if (client != nullptr && client != connection_.principal) {
+        auto place = client->take(1);
+        if (!place) return false;
+        connection_.principal = client;
+        connection_.place = std::move(*place);
+    }
+    if (!connection_.trusted) context_.connections.trust(connection_);
+    return true;
+}
+
+void RequestRun::look_at_peer() {
+    if (std::exchange(connection_.peer.uid_error, 0) != 0) {  // the kernel could not be asked at accept()
+        const PeerUsers::User user = context_.users.of(connection_.stream->fd());
+        connection_.peer.uid = user.uid;
+        connection_.peer.uid_error = user.error;
+    }
+    if (std::exchange(connection_.certificate_pending, false))
+        connection_.peer.certificate = connection_.stream->certificate();
+}
+
+After RequestRun::handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body,
+                         std::shared_ptr<const Admission> admission) {
+    Counters::add(context_.counters.bytes_in, body->size());
+    const Response response = guarded("handle a request", bare_500(), [&] {
+        return context_.handler.handle({std::move(frame.head), std::move(body), std::move(admission)}, *this);
+    });
+    if (begun_) return finish(response);
+    return answer(response);
+}
+
+After RequestRun::run(InputBuffer& input, RequestFrame frame) {
+    Counters::add(context_.counters.requests, 1);
+    look_at_peer();
+    frame.head.peer = connection_.peer;
+    http_1_0_ = frame.http_1_0;
+    if (connection_.rejected && !context_.handler.is_about_health(frame.head)) return reject(kFull, &frame.head);
+    keep_alive_ = frame.keep_alive && !connection_.rejected;
+    head_only_ = frame.head.method == "HEAD";
+
+    if (const auto plan = upgrade(frame)) {
+        if (!count(plan->client_connections)) return reject(kTooMany, &frame.head);
+        if (!thread_.hold_to_wait()) return reject(kNoThread, &frame.head);
+        return serve_web_socket(input, frame, *plan);
+    }
+    const auto verdict = admit(frame.head);
+    if (const auto* rejection = std::get_if<Response>(&verdict)) return answer_unread(input, frame.framing, *rejection);
+    const auto& plan = std::get<BodyPlan>(verdict);
+    if (!count(plan.client_connections)) return reject(kTooMany, &frame.head);
+    const bool body_is_here = !frame.framing.chunked && frame.framing.length.value_or(0) <= input.size();
+    if ((plan.takes_long || !body_is_here) && !thread_.hold_to_wait()) return reject(kNoThread, &frame.head);
+    auto body = receive_body(input, frame, plan);
+    if (std::holds_alternative<PeerGone>(body)) return After::close;
+    if (const auto* rejection = std::get_if<HeadRejection>(&body)) return reject(*rejection, &frame.head);
+    return handle(frame, std::move(std::get<std::shared_ptr<PooledBuffer>>(body)), plan.admission);
+}
+
+}  // namespace
+
+After run_request(ServerContext& context, ServingThread& thread, Connection& connection, InputBuffer& input,
+                  RequestFrame frame) {
+    return RequestRun(context, thread, connection).run(input, std::move(frame));
+}
+
+After reject_request(ServerContext& context, ServingThread& thread, Connection& connection, HeadRejection rejection) {
+    return RequestRun(context, thread, connection).reject(rejection);
+}
+
+}  // namespace shared_tensor::net

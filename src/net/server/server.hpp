@@ -1,0 +1,138 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+
+#include <shared_tensor/limits.hpp>
+
+#include "base/concurrency/budget.hpp"
+#include "net/message/head_parser.hpp"
+#include "net/message/message.hpp"
+#include "net/stream/tls.hpp"
+#include "net/web_socket/web_socket.hpp"
+
+namespace shared_tensor::net {
+
+/// Where the server listens, and its limits. Users set only HttpLimits; the other limits here are for tests.
+struct ServerOptions : HttpLimits {
+    std::string host = "127.0.0.1";          ///< empty: no TCP listener
+    int port = 0;                            ///< 0: the kernel chooses
+    std::string unix_socket;                 ///< path; empty: none. Created with mode 0600, removed at the end
+    std::shared_ptr<const TlsServer> tls{};  ///< of the TCP listener; null: plain HTTP
+
+    HeadLimits head{};
+    std::size_t max_chunks = std::size_t{1} << 20;  ///< of one chunked body: 2 GiB fit into chunks of 2 KiB
+    /// Connections that Handler::trusts() rejected and that had no request admitted yet. 0: a quarter of
+    /// max_connections.
+    std::size_t max_untrusted_connections = 0;
+    std::size_t reserved_threads = 4;  ///< started at once and kept for short requests
+    /// How long a thread waits for the next request of its connection, rounded up to the kernel's tick. 0: not at all.
+    std::chrono::microseconds spin{50};
+};
+
+/// How to read the body of an admitted request.
+struct BodyPlan {
+    std::size_t max_bytes;
+    bool binary = false;                           ///< body_timeout is the longest time between two reads
+    std::shared_ptr<Budget> client_budget{};       ///< bytes in flight of this client; null: no bound of its own
+    std::shared_ptr<Budget> client_connections{};  ///< counts each connection of this client as 1; null: no bound
+    bool takes_long = false;                       ///< handle() may keep its thread: 503 if no thread can be spared
+    std::shared_ptr<const Admission> admission{};  ///< goes to handle() with the request
+};
+
+/// One request while the handler works on it. Lives until handle() returns.
+class ResponseStream {
+public:
+    virtual ~ResponseStream() = default;
+    /// Calls `gone` once, from another thread, if the peer closes or resets the connection before the answer is
+    /// complete; never after handle() has returned. Costs two system calls. `gone` must not block.
+    virtual void on_client_gone(std::function<void()> gone) = 0;
+
+    /// Call this before handle() waits or works for long. False: no thread can be spared, so the request has to be
+    /// answered at once (busy). Does not block.
+    virtual bool may_take_long() { return true; }
+
+    /// Call this before handle() waits, even for a moment. Other threads then serve the connections that this thread
+    /// would serve next. Does not block.
+    virtual void about_to_wait() {}
+
+    /// Starts an answer whose body follows by write(). Uses status, headers and content type of `head`. The body of
+    /// the response that handle() returns is ignored then. False if that is not possible, or the client is gone.
+    virtual bool begin(const Response& /*head*/) { return false; }
+    /// Writes the next piece of the body. Blocks until the kernel has taken it. False if the client is gone.
+    virtual bool write(std::span<const BodyPart> /*parts*/) { return false; }
+};
+
+/// How to serve a WebSocket.
+struct WebSocketPlan {
+    WebSocketLimits limits;
+    /// Runs the socket to its end, on a connection thread. Later sends on a kept copy of the socket fail.
+    std::function<void(const std::shared_ptr<WebSocket>& socket)> serve;
+    std::shared_ptr<Budget> client_budget{};       ///< as in BodyPlan
+    std::shared_ptr<Budget> client_connections{};  ///< as in BodyPlan
+};
+
+/// Decides about requests and answers them. Called from many connection threads at once. Must not throw: an exception
+/// becomes a bare 500.
+class Handler {
+public:
+    virtual ~Handler() = default;
+    /// The headers are complete, the body is unread. Returns how to read the body, or the answer that rejects it.
+    virtual std::variant<BodyPlan, Response> admit(const RequestHead& head) = 0;
+    virtual Response handle(Request request, ResponseStream& response_stream) = 0;
+    /// Called instead of admit() for a correct WebSocket handshake. Nullopt: treats it like any other request.
+    virtual std::optional<WebSocketPlan> upgrade(const RequestHead& /*head*/) { return std::nullopt; }
+    /// Whether a client that has just connected may be trusted before it sends a request. Must not block.
+    virtual bool trusts(const Peer& /*peer*/) { return true; }
+    /// Whether a request asks about the server's health. It is answered even if there are too many connections.
+    virtual bool is_about_health(const RequestHead& /*head*/) { return false; }
+    /// The answer to a request that the transport rejects (400, 408, 411, 413, 414, 417, 431, 501, 503, 505), in the
+    /// protocol's form. `head` is null if the request has no correct head. start() asks once for the answers that are
+    /// sent without a request.
+    virtual Response rejection(int status, std::string_view reason, const RequestHead* head) = 0;
+};
+
+struct ServerStats {
+    std::uint64_t accepted = 0, rejected = 0, requests = 0, bytes_in = 0, bytes_out = 0;
+    std::size_t connections = 0, parked = 0, threads = 0;
+};
+
+/// An HTTP/1.1 server. An idle kept-alive connection waits in epoll and holds no thread. Threads of an elastic pool
+/// serve the readable connections. Every request has a deadline for its headers and one for the whole.
+class Server {
+public:
+    /// `handler` must outlive the server.
+    Server(const ServerOptions& options, Handler& handler);
+    ~Server();  ///< stop(0)
+
+    /// Binds and starts to accept. Throws std::system_error that names the address ("address already in use" ...).
+    void start();
+    int port() const;  ///< the bound TCP port, 0 without one
+
+    /// Replaces the certificates for later connections. Only for a server that has TLS already.
+    void use_tls(std::shared_ptr<const TlsServer> tls);
+
+    /// Accepts no more connections, closes idle ones, and busy ones after their current answer ("Connection: close").
+    void drain();
+    /// drain(), then waits for the requests in flight, at most `grace`. Then cuts the connections and waits for their
+    /// handlers, at most a second. False if a handler has not returned by then; the destructor waits for it.
+    bool stop(std::chrono::milliseconds grace);
+
+    ServerStats stats() const;
+    BufferPool& buffers();  ///< the pool of the buffers for request bodies
+    /// Reserves `bytes` of the global budget and of `client` (null: only of the global one) while the result lives.
+    /// Null if either budget is exhausted. Any thread.
+    std::shared_ptr<const void> hold_bytes(Budget* client, std::size_t bytes);
+
+private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace shared_tensor::net

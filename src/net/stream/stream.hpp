@@ -1,0 +1,134 @@
+#pragma once
+
+#include <sys/uio.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/system/process_fd.hpp"
+#include "net/message/message.hpp"
+
+namespace shared_tensor::net {
+
+enum class StreamStatus {
+    ok,
+    again,   ///< nothing can be read or written now
+    end,     ///< the peer sends no more
+    broken,  ///< reset, cut, rejected
+};
+
+struct StreamResult {
+    StreamStatus status;
+    std::size_t bytes = 0;
+};
+
+class TlsSession;
+
+/// The byte stream of one connection over a TCP or Unix socket, plain or with TLS (http/tls_session). One thread may
+/// read while another thread writes. shutdown() and fd() may be called from any thread.
+class Stream {
+public:
+    explicit Stream(ProcessFd fd);
+    Stream(ProcessFd fd, std::unique_ptr<TlsSession> tls);
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+    virtual ~Stream();
+
+    enum class Wait {
+        none,    ///< returns `again` if no bytes are there
+        linger,  ///< waits for the first byte as long as set_linger() said
+    };
+    // Virtual for tests, which implement a peer of their own.
+
+    /// Reads decrypted bytes first. After `again`, epoll reports the next byte; before that it may not: see
+    /// holds_bytes().
+    virtual StreamResult read(void* to, std::size_t size, Wait wait);
+    /// Writes as much as fits without waiting, from several places in one system call.
+    virtual StreamResult write(std::span<const iovec> parts);
+
+    int fd() const { return fd_.get(); }
+    /// How long Wait::linger waits, rounded up to the kernel's tick (1 to 10 ms); zero: not at all.
+    void set_linger(std::chrono::microseconds duration);
+    /// Ends both directions and so every wait in poll() or read(). Any thread.
+    void shutdown();
+    /// Tells the peer that no more bytes come. Reading goes on.
+    void finish_writing();
+    /// Makes the close discard the bytes that the peer has not taken, instead of keeping them in the kernel's memory.
+    void abandon_unsent();
+    bool is_tls() const { return tls_ != nullptr; }
+    /// The last read() left bytes here. The next read() returns them, and poll() does not report them.
+    bool holds_bytes() const;
+    /// A part of a handshake or of a record has arrived, and the rest should follow soon.
+    bool awaits_rest() const;
+    /// The certificate of the other side, if it sent one.
+    std::optional<PeerCertificate> certificate() const;
+
+    /// read() and write() of the socket itself, below TLS.
+    StreamResult receive(void* to, std::size_t size, Wait wait);
+    StreamResult send(std::span<const iovec> parts);
+
+private:
+    ProcessFd fd_;
+    bool lingers_ = false;
+    const std::unique_ptr<TlsSession> tls_;  // null: plain
+};
+
+/// The deadline of a transfer that must not stall, and must move `min_rate` bytes a second on average. So neither a
+/// silent peer nor a slow one holds a thread for ever.
+class MinimumRate {
+public:
+    using Clock = std::chrono::steady_clock;
+    MinimumRate(Clock::time_point start, std::chrono::milliseconds stall, std::size_t min_rate)
+        : start_(start), last_(start), stall_(stall), min_rate_(min_rate) {}
+    /// A fixed deadline.
+    static MinimumRate until(Clock::time_point deadline) {
+        MinimumRate rate(deadline, std::chrono::milliseconds(0), 0);
+        rate.fixed_ = true;
+        return rate;
+    }
+
+    void moved(std::size_t bytes, Clock::time_point now) {
+        bytes_ += bytes;
+        if (!fixed_) last_ = now;
+    }
+    Clock::time_point deadline() const;
+
+private:
+    Clock::time_point start_, last_;
+    std::chrono::milliseconds stall_;
+    std::size_t min_rate_;
+    std::uint64_t bytes_ = 0;
+    bool fixed_ = false;
+};
+
+/// Blocks until `events` (POLLIN, POLLOUT), an error or a hang-up, and returns what happened; 0 if `deadline` came
+/// first.
+short wait_ready(int fd, short events, std::chrono::steady_clock::time_point deadline);
+
+/// Bytes for Stream::write(), which only reads them.
+iovec place_of(std::span<const std::byte> bytes);
+iovec place_of(std::string_view text);
+
+/// Takes `bytes` off the front of `parts`, after a write that took only a part.
+std::span<iovec> skip_written(std::span<iovec> parts, std::size_t bytes);
+
+/// How slowly a peer may take what is written.
+struct WriteLimits {
+    std::chrono::milliseconds stall;
+    std::size_t min_rate;
+    /// If set, called before the first wait; false ends the write as a timeout.
+    std::function<bool()> may_wait{};
+};
+
+/// Writes all of `parts`, and changes them.
+enum class WriteOutcome { done, timeout, broken };
+WriteOutcome write_all(Stream& stream, std::span<iovec> parts, const WriteLimits& limits);
+
+}  // namespace shared_tensor::net

@@ -1,0 +1,167 @@
+#include "protocol/codec/json_source.hpp"
+
+#include <algorithm>
+
+namespace shared_tensor::codec {
+
+namespace {
+
+/// Whether an object has a key that starts with '$'.
+bool is_marked(const Json& json) {
+    // Keys are sorted: only the first key that is not less than "$" has to be checked.
+    const auto& members = json.get_ref<const Json::object_t&>();
+    const auto first = members.lower_bound("$");
+    return first != members.end() && first->first.starts_with('$');
+}
+
+/// The value of {"`word`": value} if that is the only member, else nullptr.
+const Json* marked(const Json& json, std::string_view word) {
+    if (!json.is_object() || json.size() != 1) return nullptr;
+    const auto member = json.begin();
+    return member.key() == word ? &member.value() : nullptr;
+}
+
+/// The object with the members of a plain object: the inner one if it is wrapped in "$literal".
+const Json& plain(const Json& json) {
+    const Json* inner = marked(json, "$literal");
+    return inner != nullptr && inner->is_object() ? *inner : json;
+}
+
+Kind object_kind(const Json& json) {
+    if (!is_marked(json)) return Kind::object;
+    if (marked(json, "$tensor") != nullptr) return Kind::tensor;
+    if (marked(json, "$object") != nullptr) return Kind::handle;
+    const Json* literal = marked(json, "$literal");
+    return literal != nullptr && literal->is_object() ? Kind::object : Kind::unknown;
+}
+
+/// A short prefix of a text, never cut inside a character: it goes into a response, which is UTF-8.
+std::string quoted(const std::string& text) {
+    constexpr std::size_t kShown = 40;
+    std::size_t size = std::min(text.size(), kShown);
+    while (size < text.size() && size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80)
+        --size;
+    const Json shown = text.substr(0, size);
+    return shown.dump(-1, ' ', false, Json::error_handler_t::replace) + (size < text.size() ? "..." : "");
+}
+
+}  // namespace
+
+/// Keeps the error of a reference that cannot be resolved. The exception that passes through the user's codecs tells
+/// less.
+template <class Resolve>
+auto JsonSource::resolved(Resolve resolve) const {
+    try {
+        return resolve();
+    } catch (const Unresolved& error) {
+        if (!rejection_) rejection_ = error.error();
+        throw InvalidValue({}, "a value that is there", error.error().message);
+    }
+}
+
+const Json& JsonSource::at(Node node) const {
+    const Json& json = *static_cast<const Json*>(node);
+    const Json* name = references_ != nullptr ? marked(json, "$ref") : nullptr;
+    return name == nullptr ? json : follow(node, *name);
+}
+
+/// Registers the tensors and objects of the referenced value by their JSON nodes. So input from outside cannot pose as
+/// one.
+const Json& JsonSource::follow(Node node, const Json& name) const {
+    if (const auto known = followed_.find(node); known != followed_.end()) return known->second->json;
+    const auto value = resolved([&] { return references_->value(name); });
+    if (!value->is_plain()) {
+        for_each_placeholder(value->json, [&](const Json& place) {
+            const auto index = place.begin().value().get<std::size_t>();
+            if (place.begin().key() == "$tensor") {
+                tensors_.emplace(&place, value->tensors.at(index));
+            } else {
+                objects_.emplace(&place, value->objects.at(index));
+            }
+        });
+    }
+    followed_.emplace(node, value);
+    return value->json;
+}
+
+Kind JsonSource::kind(Node node) const {
+    switch (const Json& json = at(node); json.type()) {
+        case Json::value_t::null: return Kind::null;
+        case Json::value_t::boolean: return Kind::boolean;
+        case Json::value_t::number_integer: return Kind::integer;
+        case Json::value_t::number_unsigned: return Kind::unsigned_integer;
+        case Json::value_t::number_float: return Kind::number;
+        case Json::value_t::string: return Kind::string;
+        case Json::value_t::array: return Kind::array;
+        case Json::value_t::object: return object_kind(json);
+        default: return Kind::unknown;
+    }
+}
+
+bool JsonSource::boolean(Node node) const { return at(node).get<bool>(); }
+std::int64_t JsonSource::integer(Node node) const { return at(node).get<std::int64_t>(); }
+std::uint64_t JsonSource::unsigned_integer(Node node) const { return at(node).get<std::uint64_t>(); }
+double JsonSource::number(Node node) const { return at(node).get<double>(); }
+std::string_view JsonSource::string(Node node) const { return at(node).get_ref<const std::string&>(); }
+std::size_t JsonSource::size(Node node) const { return plain(at(node)).size(); }
+ValueSource::Node JsonSource::element(Node node, std::size_t index) const { return &at(node)[index]; }
+
+ValueSource::Node JsonSource::member(Node node, std::string_view key) const {
+    const Json& object = plain(at(node));
+    const auto found = object.find(key);
+    return found == object.end() ? nullptr : &*found;
+}
+
+void JsonSource::each_member(Node node, const std::function<void(std::string_view, Node)>& visit) const {
+    for (const auto& [key, value] : plain(at(node)).items())
+        visit(key, &value);
+}
+
+const TensorRef& JsonSource::tensor(Node node) const {
+    const Json& json = at(node);
+    TensorPointer handle = imported(node);
+    if (handle == nullptr) {
+        handle = port_->import(*marked(json, "$tensor"));
+        tensors_.emplace(&json, handle);
+    }
+    return handle->tensor();
+}
+
+TensorRef JsonSource::plain_tensor(Node node) const {
+    const TensorRef& as_it_came = tensor(node);
+    const bool is_argument = placement_.has_value();
+    return is_argument && !placement_->device.starts_with("cuda") ? port_->in_host_memory(as_it_came) : as_it_came;
+}
+
+TensorPointer JsonSource::imported(Node node) const {
+    const auto found = tensors_.find(&at(node));
+    return found == tensors_.end() ? nullptr : found->second;
+}
+
+ObjectPointer JsonSource::handle(Node node, Access access) const {
+    const Json& json = at(node);
+    const auto inner = objects_.find(&json);
+    ObjectPointer object = inner != objects_.end() ? inner->second : resolved([&] {
+        if (references_ == nullptr) throw Unresolved(json_rpc::invalid_params("no object can be named here"));
+        return references_->object(*marked(json, "$object"));
+    });
+    uses_.emplace_back(object, access);
+    return object;
+}
+
+std::string JsonSource::describe(Node node) const {
+    const Json& json = at(node);
+    switch (kind(node)) {
+        case Kind::null: return "null";
+        case Kind::boolean: return json.get<bool>() ? "true" : "false";
+        case Kind::string: return "string " + quoted(json.get_ref<const std::string&>());
+        case Kind::array: return "array of " + std::to_string(json.size());
+        case Kind::object: return "object";
+        case Kind::tensor: return "tensor";
+        case Kind::handle: return "handle of an object";
+        case Kind::unknown: return "object with a key that starts with $ (wrap a plain one: {\"$literal\": {...}})";
+        default: return "number " + json.dump();
+    }
+}
+
+}  // namespace shared_tensor::codec

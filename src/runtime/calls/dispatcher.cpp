@@ -1,0 +1,249 @@
+#include "runtime/calls/dispatcher.hpp"
+
+#include <algorithm>
+
+namespace shared_tensor::runtime {
+
+using json_rpc::Error;
+
+namespace {
+
+std::string keyed_name(const CallSpec& spec) {
+    return spec.owner.principal + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
+}
+
+Error key_reused() {
+    return json_rpc::invalid_params("idempotency_key", "the arguments it was first used with, or a new key",
+                                    "other arguments");
+}
+
+/// Whether the call has ended and returned objects. No other caller may get these objects, although the call may be
+/// found in flight for a moment.
+bool has_made_objects(const Execution& execution) {
+    const OutcomePointer outcome = execution.outcome();
+    return outcome != nullptr && !outcome->failed() && !outcome->value()->objects.empty();
+}
+
+}  // namespace
+
+Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, WrapTensor wrap, const Clock& clock)
+    : options_(options),
+      wrap_(wrap),
+      clock_(&clock),
+      functions_(registry),
+      task_group_(tasks::make_group(std::max<std::size_t>(1, options.pool.workers - 1))),
+      cache_(options.cache_bytes, clock),
+      keys_(options.idempotency, clock),
+      tasks_(options.tasks, clock),
+      pool_(options.pool, clock) {}
+
+/// Ends the remaining calls while the members that are notified of their end still exist.
+Dispatcher::~Dispatcher() { drain(real_clock().now()); }
+
+std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
+    auto prepared = prepare(spec, Kind::call);
+    if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
+    auto& ready = std::get<Prepared>(prepared);
+    const SteadyTime deadline = clock_->now() + ready.timeout;
+    auto waiter = spec.idempotency_key.empty() ? join_or_start(ready, spec.owner, deadline, false)
+                                               : start_keyed(ready, spec, deadline);
+    if (auto* error = std::get_if<Error>(&waiter)) return std::move(*error);
+    return StartedCall{std::move(std::get<WaiterPointer>(waiter)), deadline};
+}
+
+Error Dispatcher::busy() const { return json_rpc::busy(pool_.retry_after()); }
+
+/// From now on drain() may cancel the run.
+void Dispatcher::count_as_live(const std::shared_ptr<Execution>& execution) {
+    live_.with([&](auto& live) { live.emplace(execution.get(), execution); });
+    execution->observe({{}, {}, [this, key = execution.get()](const OutcomePointer&) {
+                            live_.with([&](auto& live) { live.erase(key); });
+                        }});
+}
+
+std::vector<Dispatcher::FunctionStats> Dispatcher::function_stats() const {
+    std::vector<FunctionStats> all;
+    for (const auto& function : functions_.all()) {
+        const Latencies compute = function->run_time->latencies();
+        if (compute.count > 0)
+            all.push_back({std::string(function->shared->name()), compute, function->run_time->failures()});
+    }
+    return all;
+}
+
+std::shared_ptr<Execution> Dispatcher::make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline,
+                                                      std::shared_ptr<detail::CallStreams> streams) {
+    return std::make_shared<Execution>(Execution::Setup{prepared.function->shared, std::move(prepared.call),
+                                                        std::move(owner), deadline, wrap_, prepared.function->run_time,
+                                                        options_.memory, std::move(streams), prepared.memory,
+                                                        options_.own_result, prepared.lent, prepared.kept});
+}
+
+std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::join_or_start(Prepared& prepared, const CallOwner& owner,
+                                                                         SteadyTime deadline, bool as_task) {
+    if (prepared.cache_key.empty()) return start(prepared, owner, deadline, as_task);
+    if (OutcomePointer known = cache_.find(prepared.cache_key)) {
+        const auto execution = make_execution(prepared, owner, deadline);
+        execution->finish(std::move(known));
+        return execution->join();
+    }
+    return start(prepared, owner, deadline, as_task);
+}
+
+std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start(Prepared& prepared, const CallOwner& owner,
+                                                                 SteadyTime deadline, bool as_task) {
+    const auto execution = make_execution(prepared, owner, deadline);
+    WaiterPointer waiter = execution->join();
+    if (!prepared.cache_key.empty()) {
+        keep_result(*execution, prepared);
+        std::shared_ptr<Execution> running;
+        while ((running = claim(prepared.cache_key, execution, running))) {
+            WaiterPointer joined = running->join();
+            if (joined && !has_made_objects(*running)) return joined;
+        }
+        // An equal call may have ended and stored its result since the first look-up.
+        if (OutcomePointer known = cache_.find(prepared.cache_key, true)) {
+            execution->finish(std::move(known));
+            return waiter;
+        }
+    }
+    if (auto error = enqueue(execution, prepared, owner, as_task)) {
+        execution->finish(make_outcome(*error));  // for callers that joined meanwhile
+        return std::move(*error);
+    }
+    return waiter;
+}
+
+/// Returns the equal call in flight. If there is none, returns null, and `mine` is in flight from now on. `rejected`
+/// could not be joined any more and is replaced. This is one step, so that of two equal calls at once one runs and one
+/// joins.
+std::shared_ptr<Execution> Dispatcher::claim(const std::string& key, const std::shared_ptr<Execution>& mine,
+                                             const std::shared_ptr<Execution>& rejected) {
+    return in_flight_.with([&](auto& runs) -> std::shared_ptr<Execution> {
+        std::weak_ptr<Execution>& slot = runs[key];
+        auto running = slot.lock();
+        if (running && running != rejected) return running;
+        slot = mine;
+        return nullptr;
+    });
+}
+
+/// A call with a key goes on to its deadline even if its client is gone, because the client may come back for the
+/// result. Keys are for functions with side effects, so the cache is not used.
+std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared& prepared, const CallSpec& spec,
+                                                                       SteadyTime deadline) {
+    const std::string key = keyed_name(spec);
+    const std::string arguments = prepared.arguments;
+    auto known = keys_.find(key, arguments);
+    std::shared_ptr<Execution> execution;
+    if (!known) {
+        execution = make_execution(prepared, spec.owner, deadline);
+        known = keys_.insert(key, arguments, execution);
+    }
+    if (known) {
+        auto* first = std::get_if<std::shared_ptr<Execution>>(&known->run);
+        if (!known->same_arguments || first == nullptr) return key_reused();
+        if (WaiterPointer waiter = (*first)->join()) return waiter;
+        return json_rpc::cancelled("the call with this idempotency key was cancelled: use a new key to run it again");
+    }
+    WaiterPointer waiter, kept;
+    try {
+        execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
+                                keys_.ended(key, outcome->host_bytes() + outcome->device_bytes());
+                            }});
+        waiter = execution->join();
+        kept = execution->join();
+    } catch (const std::bad_alloc&) {  // the call never runs, so its key must not stay
+        keys_.forget(key);
+        execution->cancel();  // for callers that joined meanwhile
+        throw;
+    }
+    if (auto error = enqueue(execution, prepared, spec.owner, false)) {
+        keys_.forget(key);
+        execution->finish(make_outcome(*error));
+        return std::move(*error);
+    }
+    kept_calls_.keep(std::move(kept), deadline);
+    return waiter;
+}
+
+std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
+                                         const CallOwner& owner, bool as_task) {
+    const FunctionOptions& options = prepared.function->shared->options();
+    tasks::Groups groups = groups_.of(*prepared.function, prepared.objects, owner.session);
+    if (options.runs == execution::inline_ && groups.empty() && !as_task) {
+        execution->run();
+        return std::nullopt;
+    }
+    if (as_task) groups.push_back(task_group_);
+    const auto job = std::make_shared<tasks::Job>();
+    job->is_task = as_task;
+    job->groups = std::move(groups);
+    job->run = [execution] { execution->run(); };
+    execution->on_cancelled([this, weak = std::weak_ptr(job)] {
+        const auto pending = weak.lock();
+        if (pending && !pool_.withdraw(pending)) pool_.abandon(pending);
+    });
+    count_as_live(execution);
+    switch (pool_.submit(job)) {
+        case tasks::WorkerPool::Submitted::accepted: return std::nullopt;
+        case tasks::WorkerPool::Submitted::full: return queue_full(as_task);
+        case tasks::WorkerPool::Submitted::stopping: break;
+    }
+    return json_rpc::shutting_down();
+}
+
+void Dispatcher::keep_result(Execution& execution, const Prepared& prepared) {
+    const FunctionPointer& function = prepared.function->shared;
+    execution.observe(
+        {{}, {}, [this, key = prepared.cache_key, function, run = &execution](const OutcomePointer& outcome) {
+             const FunctionOptions& options = function->options();
+             cache_.store(key, function->name(), options.cache_ttl, options.cache_bytes, outcome);
+             std::shared_ptr<Execution> found;  // a run must not be destroyed under the lock
+             in_flight_.with([&](auto& runs) {
+                 const auto mine = runs.find(key);
+                 if (mine == runs.end()) return;
+                 found = mine->second.lock();
+                 if (found.get() == run) runs.erase(mine);
+             });
+         }});
+}
+
+Error Dispatcher::queue_full(bool for_task) const {
+    const std::string limit = std::to_string(options_.pool.queue_limit);
+    Error error = busy();
+    error.data["detail"] =
+        for_task ? "no task may wait now: " + std::to_string(options_.pool.kept_for_calls()) + " of the " + limit +
+                       " places in the queue (--queue) are kept for plain calls; submit the task again later"
+                 : "all " + limit + " places in the queue (--queue) are taken; call again later";
+    return error;
+}
+
+bool Dispatcher::drain(SteadyTime deadline) {
+    reject_new();
+    const bool streamed = streams_->lock().wait_until(deadline, [](std::size_t running) { return running == 0; });
+    const bool done = pool_.drain(deadline) && streamed;
+    std::vector<std::shared_ptr<Execution>> left;
+    live_.with([&](auto& live) {
+        for (const auto& [key, weak] : live) {
+            if (auto execution = weak.lock()) left.push_back(std::move(execution));
+        }
+    });
+    for (const auto& execution : left)
+        execution->cancel(make_outcome(json_rpc::shutting_down()));
+    tasks_.close();
+    return done;
+}
+
+void Dispatcher::sweep() {
+    pool_.sweep();
+    tasks_.expire();
+    cache_.expire();
+    keys_.expire();
+    kept_calls_.end_overdue(clock_->now(), tasks_);
+    groups_.sweep();
+}
+
+void Dispatcher::detach(StartedCall started) { kept_calls_.keep(std::move(started.waiter), started.deadline); }
+
+}  // namespace shared_tensor::runtime

@@ -1,0 +1,193 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include <shared_tensor/registry.hpp>
+
+#include "protocol/codec/json_source.hpp"
+#include "protocol/codec/lent_memory.hpp"
+#include "protocol/codec/references.hpp"
+#include "runtime/calls/call_groups.hpp"
+#include "runtime/calls/execution.hpp"
+#include "runtime/calls/idempotency.hpp"
+#include "runtime/calls/kept_calls.hpp"
+#include "runtime/calls/result_cache.hpp"
+#include "runtime/functions/function_table.hpp"
+#include "runtime/tasks/task_table.hpp"
+#include "runtime/tasks/worker_pool.hpp"
+
+namespace shared_tensor::runtime {
+
+struct DispatcherOptions : CallLimits {
+    const detail::CallMemory* memory = nullptr;  ///< allocates results; outlives the dispatcher; null: none
+    OwnResult own_result = nullptr;              ///< null: clients lend no memory
+};
+
+/// One call as it was received. All views refer to the request.
+struct CallSpec {
+    std::string_view method;
+    const codec::Json& params;  ///< array, object or null
+    CallOwner owner;
+    std::optional<std::chrono::milliseconds> timeout;  ///< from the request
+    std::string idempotency_key;                       ///< empty: none
+    codec::TensorPort& port;                           ///< reads the arguments' tensors
+    codec::References* references = nullptr;           ///< resolves references in arguments; null: none allowed
+    FaultWatch memory{};                               ///< watches the memory that the arguments may lie in
+    std::shared_ptr<codec::LentForCall> lent{};        ///< for a call whose streams lend more; null: made if needed
+    bool is_notification = false;                      ///< answered before it has run
+    FunctionTable::EntryPointer function{};            ///< the function of `method`; null: it is looked up
+};
+
+struct StartedCall {
+    std::unique_ptr<Execution::Waiter> waiter;
+    SteadyTime deadline;
+};
+
+/// A call that streams and is ready to run. It runs on the thread that calls run(), not on a worker.
+class StreamRun {
+public:
+    StreamRun(std::shared_ptr<Execution> execution, std::unique_ptr<Execution::Waiter> waiter,
+              tasks::WorkerPool::Place place, std::shared_ptr<void> counted)
+        : execution_(std::move(execution)),
+          waiter_(std::move(waiter)),
+          place_(std::move(place)),
+          counted_(std::move(counted)) {}
+    StreamRun(StreamRun&&) = default;
+    StreamRun& operator=(StreamRun&&) = delete;
+
+    const std::shared_ptr<Execution>& execution() const { return execution_; }
+    /// Blocks until the function has returned. The outcome may be known before that.
+    void run() { execution_->run(); }
+
+private:
+    std::shared_ptr<Execution> execution_;
+    std::unique_ptr<Execution::Waiter> waiter_;
+    tasks::WorkerPool::Place place_;  ///< its places in the groups of the call
+    std::shared_ptr<void> counted_;   ///< counts as one of max_streams while it lives
+};
+
+struct TaskOptions {
+    std::optional<std::chrono::milliseconds> ttl;
+    std::optional<std::chrono::milliseconds> deadline;  ///< none: no deadline
+};
+
+/// Runs shared functions. Checks the arguments, then looks for the run of the idempotency key, a cached result, and an
+/// equal call in flight. If there is none, puts the call into the queue.
+///
+/// Thread safety: all methods from any thread. Only drain(), and call() for functions marked inline_, wait for user
+/// code.
+class Dispatcher {
+public:
+    Dispatcher(const Registry& registry, DispatcherOptions options, WrapTensor wrap, const Clock& clock = real_clock());
+    ~Dispatcher();  ///< ends all calls with -32009, then waits until running functions return
+
+    /// The functions that can be called. Functions may be added and removed at any time.
+    FunctionTable& functions() { return functions_; }
+    const FunctionTable& functions() const { return functions_; }
+    /// Returns null if no function has that name.
+    FunctionTable::EntryPointer find(std::string_view name) const { return functions_.find(name); }
+
+    std::variant<StartedCall, json_rpc::Error> call(const CallSpec& spec);
+    /// Starts a call of a function that streams. Its deadline is `spec.timeout`, else the timeout of the function, else
+    /// none. `cancelled` is called once if the run is cancelled; it must not block.
+    std::variant<StreamRun, json_rpc::Error> open_stream(const CallSpec& spec,
+                                                         std::shared_ptr<detail::CallStreams> streams,
+                                                         std::function<void()> cancelled);
+    std::size_t running_streams() const {
+        return streams_->with([](std::size_t running) { return running; });
+    }
+    /// Lets a call whose outcome is not read (a notification) go on until it ends or its deadline is over.
+    void detach(StartedCall started);
+    /// Starts a task. Returns the new task, or the task that was submitted before with the same key. Returns nothing if
+    /// that task no longer exists.
+    std::variant<std::optional<tasks::TaskInfo>, json_rpc::Error> submit(const CallSpec& spec,
+                                                                         const TaskOptions& options);
+
+    /// Statistics of the runs of one function. Functions that never ran have none.
+    struct FunctionStats {
+        std::string name;
+        Latencies compute;
+        std::uint64_t failures;
+    };
+    std::vector<FunctionStats> function_stats() const;
+
+    tasks::TaskTable& tasks() { return tasks_; }
+    ResultCache& cache() { return cache_; }
+    const tasks::WorkerPool& pool() const { return pool_; }
+    const DispatcherOptions& options() const { return options_; }
+
+    /// Rejects new calls with -32009 from now on.
+    void reject_new() { draining_.store(true); }
+    /// Waits until all running and waiting calls have ended. Returns false if the deadline comes first; then all other
+    /// calls end with -32009.
+    bool drain(SteadyTime deadline);
+
+    /// Maintenance, a few times a second.
+    void sweep();
+
+private:
+    enum class Kind { call, task, stream };
+    /// A call whose arguments were read and are valid, before it is queued.
+    struct Prepared {
+        FunctionTable::EntryPointer function;
+        std::unique_ptr<BoundCall> call;
+        std::string arguments;  ///< the text of arguments_key(), if a policy needs it
+        std::string cache_key;  ///< empty: not cached
+        std::chrono::milliseconds timeout;
+        std::vector<codec::JsonSource::Use> objects{};
+        FaultWatch memory{};  ///< see CallSpec
+        std::shared_ptr<codec::LentForCall> lent{};
+        bool kept = false;  ///< see Execution::Setup
+    };
+
+    using WaiterPointer = std::unique_ptr<Execution::Waiter>;
+
+    std::variant<Prepared, json_rpc::Error> prepare(const CallSpec& spec, Kind kind) const;
+    void set_keys(Prepared& prepared, const CallSpec& spec, Kind kind, const std::vector<ValueSource::Node>& arguments,
+                  const codec::JsonSource& source) const;
+    static std::optional<json_rpc::Error> reject(const FunctionTable::Entry& function, Kind kind);
+    std::shared_ptr<Execution> make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline,
+                                              std::shared_ptr<detail::CallStreams> streams = nullptr);
+    std::variant<WaiterPointer, json_rpc::Error> start(Prepared& prepared, const CallOwner& owner, SteadyTime deadline,
+                                                       bool as_task);
+    std::variant<WaiterPointer, json_rpc::Error> join_or_start(Prepared& prepared, const CallOwner& owner,
+                                                               SteadyTime deadline, bool as_task);
+    std::shared_ptr<Execution> claim(const std::string& key, const std::shared_ptr<Execution>& mine,
+                                     const std::shared_ptr<Execution>& rejected);
+    std::variant<WaiterPointer, json_rpc::Error> start_keyed(Prepared& prepared, const CallSpec& spec,
+                                                             SteadyTime deadline);
+    void count_as_live(const std::shared_ptr<Execution>& execution);
+    std::shared_ptr<void> count_stream();
+    std::optional<json_rpc::Error> enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
+                                           const CallOwner& owner, bool as_task);
+    json_rpc::Error busy() const;
+    json_rpc::Error queue_full(bool for_task) const;
+    void keep_result(Execution& execution, const Prepared& prepared);
+    void follow_as_task(Execution& execution, const std::string& id);
+
+    DispatcherOptions options_;
+    WrapTensor wrap_;
+    const Clock* clock_;
+    FunctionTable functions_;
+    std::shared_ptr<tasks::Group> task_group_;
+    std::atomic<bool> draining_{false};
+
+    CallGroups groups_;
+    KeptCalls kept_calls_;
+    Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;  ///< cached calls, by cache key
+    std::shared_ptr<Guarded<std::size_t>> streams_ = std::make_shared<Guarded<std::size_t>>(0);  ///< how many run
+    Guarded<std::unordered_map<const Execution*, std::weak_ptr<Execution>>> live_;
+    ResultCache cache_;
+    IdempotencyTable keys_;
+    tasks::TaskTable tasks_;
+    tasks::WorkerPool pool_;  ///< last: its workers use all members above
+};
+
+}  // namespace shared_tensor::runtime

@@ -1,0 +1,258 @@
+#include "runtime/calls/execution.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <shared_tensor/detail/error_text.hpp>
+
+#include "base/concurrency/current_call.hpp"
+#include "base/concurrency/spin.hpp"
+#include "base/log/last_line.hpp"
+#include "base/log/log.hpp"
+#include "protocol/codec/json_sink.hpp"
+
+namespace shared_tensor::runtime {
+
+namespace {
+
+/// A running function can only return tensors. They are described later, for each reader.
+class YieldPort final : public codec::TensorPort {
+public:
+    explicit YieldPort(WrapTensor make) : wrap_(make) {}
+    codec::TensorPointer wrap(const TensorRef& tensor) override {
+        if (wrap_ == nullptr) throw std::logic_error("this server was built without tensors");
+        return wrap_(tensor);
+    }
+    codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("a yield port reads nothing"); }
+    void describe(const codec::TensorPointer&, json_rpc::LongText&) override {
+        throw std::logic_error("a yield port describes nothing");
+    }
+
+private:
+    WrapTensor wrap_;
+};
+
+/// Made in advance, because it is used when there is no memory.
+const OutcomePointer kNotKept = make_outcome(json_rpc::out_of_memory("the result could not be kept"));
+
+/// Logs the part of the error text that the caller does not get. Line by line, because the length of a log line is
+/// limited.
+void log_details(std::string_view function, const CallFailure& failure) {
+    if (failure.details.empty()) return;
+    log::debug(function, " threw ", failure.type, "; its text goes on:");
+    std::istringstream details(failure.details);
+    for (std::string line; std::getline(details, line);) {
+        if (!line.empty()) log::debug(line);
+    }
+}
+
+}  // namespace
+
+Execution::Execution(Setup setup)
+    : setup_(std::move(setup)), caller_{setup_.owner.principal, setup_.owner.session, setup_.owner.task} {}
+
+Execution::~Execution() = default;
+
+void Execution::run() noexcept {
+    const bool mine = state_.with([](State& state) {
+        if (state.phase != Phase::waiting) return false;
+        state.phase = Phase::running;
+        return true;
+    });
+    if (!mine) return;
+    const SteadyTime begin = real_clock().now();
+    queue_ns_.store(std::chrono::nanoseconds(begin - made_).count(), std::memory_order_relaxed);
+    try {
+        for (const auto& observer : observers()) {
+            if (observer->started) observer->started();
+        }
+        OutcomePointer outcome = invoke();
+        const auto took = std::chrono::nanoseconds(real_clock().now() - begin);
+        compute_ns_.store(took.count(), std::memory_order_relaxed);
+        if (setup_.run_time != nullptr) setup_.run_time->note(took, outcome->failed());
+        finish(std::move(outcome));
+    } catch (...) {
+        finish(kNotKept);
+    }
+    // The arguments may hold a body of gigabytes, and the function the last pointer to a model. Waiters and idempotency
+    // keys keep this run, but need only the outcome.
+    setup_.call.reset();
+    setup_.function.reset();
+}
+
+OutcomePointer Execution::invoke() {
+    codec::Value value;
+    YieldPort port(setup_.wrap);
+    codec::JsonSink sink(value, port);
+    const CallOwner& owner = setup_.owner;
+    const CurrentCall current{setup_.function->name(), owner.principal, owner.request, owner.task};
+    have_signal_stack();
+    const InCall in_call(current);
+    const std::optional<CallFailure> failure = setup_.call->run(*this, ValueWriter(sink, sink.root()));
+    own_what_stays(value);
+    // Checked after the last use of the arguments.
+    if (setup_.caller_memory.failed()) return make_outcome(memory_failed());
+    if (failure) {
+        log_details(setup_.function->name(), *failure);
+        return make_outcome(to_error(*failure));
+    }
+    return make_outcome(std::move(value));
+}
+
+/// Called before the outcome is set: after that the caller may reuse the memory that it lent. Destroys the arguments
+/// first, so that lent memory that is still in use is memory that the function kept.
+void Execution::own_what_stays(codec::Value& value) {
+    if (setup_.own_result == nullptr || (setup_.lent == nullptr && !setup_.kept)) return;
+    if (setup_.lent != nullptr && !setup_.lent->in_use().empty()) setup_.call.reset();
+    try {
+        copied_ += setup_.own_result(value, setup_.lent.get(), setup_.kept);
+    } catch (const std::bad_alloc&) {  // the result is lost, but memory that the function kept must still be taken over
+        own_arguments();
+        throw;
+    }
+}
+
+void Execution::own_arguments() noexcept {
+    try {
+        if (setup_.lent != nullptr) copied_ += setup_.lent->take_over();
+    } catch (const std::exception&) {
+        shared_tensor::log::warn(caller_.principal,
+                                 ": there is no memory for copies of the arguments of a call that goes on after its "
+                                 "request was answered: its function may see what the client writes there later");
+    }
+}
+
+void Execution::cancel(OutcomePointer outcome) {
+    const auto never_ran = make_outcome(json_rpc::cancelled("the call was cancelled before it ran"));
+    bool first = false;
+    Ended ended;
+    state_.with([&](State& state) {
+        if (state.phase == Phase::done) return;  // join() still works, and returns its outcome
+        first = !state.unwanted;
+        state.unwanted = true;
+        cancelled_.store(true);
+        if (outcome == nullptr && state.phase == Phase::waiting) outcome = never_ran;
+        if (outcome != nullptr) ended = end(state, outcome);
+    });
+    state_.notify_all();  // wakes sleep_until() and waiters of the outcome
+    if (first && cancelled_hook_) cancelled_hook_();
+    tell(ended, outcome);
+}
+
+Execution::Ended Execution::end(State& state, OutcomePointer outcome) {
+    Ended ended;
+    if (state.phase == Phase::waiting) {
+        ended.call = std::move(setup_.call);
+        ended.function = std::move(setup_.function);
+    }
+    state.phase = Phase::done;
+    state.outcome = std::move(outcome);
+    ended_.store(true, std::memory_order_release);
+    ended.observers = std::exchange(state.observers, {});
+    return ended;
+}
+
+void Execution::tell(const Ended& ended, const OutcomePointer& outcome) {
+    for (const auto& observer : ended.observers) {
+        try {
+            if (observer->done) observer->done(outcome);
+        } catch (const std::exception& error) {  // no memory: the other observers must still be called
+            log::error("an observer of the end of a call failed: ", error.what());
+        }
+    }
+}
+
+void Execution::finish(OutcomePointer outcome) {
+    Ended ended;
+    state_.with([&](State& state) {
+        if (state.phase != Phase::done) ended = end(state, outcome);
+    });
+    state_.notify_all();
+    tell(ended, outcome);
+}
+
+OutcomePointer Execution::outcome() const {
+    return state_.with([](const State& state) { return state.outcome; });
+}
+
+void Execution::observe(Observer observer) {
+    const auto shared = std::make_shared<const Observer>(std::move(observer));
+    const auto [phase, outcome, reported] = state_.with([&](State& state) {
+        if (state.phase != Phase::done) state.observers.push_back(shared);
+        return std::tuple(state.phase, state.outcome, state.reported);
+    });
+    if (phase == Phase::running && shared->started) shared->started();
+    if (phase == Phase::running && reported && shared->progress)
+        shared->progress(reported->fraction, reported->message);
+    if (phase == Phase::done && shared->done) shared->done(outcome);
+}
+
+std::vector<std::shared_ptr<const Execution::Observer>> Execution::observers() const {
+    return state_.with([](const State& state) { return state.observers; });
+}
+
+std::unique_ptr<Execution::Waiter> Execution::join() {
+    const bool joined = state_.with([](State& state) {
+        if (!state.unwanted) ++state.waiters;
+        return !state.unwanted;
+    });
+    return joined ? std::unique_ptr<Waiter>(new Waiter(shared_from_this())) : nullptr;
+}
+
+void Execution::drop_waiter() {
+    const bool last = state_.with([](State& state) { return --state.waiters == 0 && state.phase != Phase::done; });
+    if (last) cancel();
+}
+
+void Execution::progress(double fraction, std::string_view message) {
+    const double clamped = std::isnan(fraction) ? 0.0 : std::clamp(fraction, 0.0, 1.0);
+    const std::string shown = detail::bounded_text(message);
+    const Observers told = state_.with([&](State& state) {
+        state.reported = Report{clamped, shown};
+        return state.observers;
+    });
+    for (const auto& observer : told) {
+        if (observer->progress) observer->progress(clamped, shown);
+    }
+}
+
+bool Execution::sleep_until(SteadyTime time) const {
+    auto access = state_.lock();
+    return !access.wait_until(time, [this](const State&) { return cancelled(); });
+}
+
+void Execution::log(LogLevel level, std::string_view text) const {
+    using shared_tensor::log::Level;
+    constexpr Level kLevels[] = {Level::debug, Level::info, Level::warn, Level::error};
+    shared_tensor::log::line(kLevels[static_cast<std::size_t>(level)], setup_.function->name(), ": ", text);
+}
+
+Execution::Waiter::~Waiter() { execution_->drop_waiter(); }
+
+OutcomePointer Execution::Waiter::wait_until(SteadyTime deadline) {
+    const RunTime* run_time = execution_->setup_.run_time.get();
+    if (run_time != nullptr && run_time->brief())
+        spin_until([this] { return execution_->ended_.load(std::memory_order_acquire) || abandoned(); });
+    auto access = execution_->state_.lock();
+    const auto ready = [this](const State& state) { return state.outcome != nullptr || abandoned(); };
+    if (deadline == SteadyTime::max()) {
+        access.wait(ready);
+    } else {
+        access.wait_until(deadline, ready);
+    }
+    return access->outcome;
+}
+
+void Execution::Waiter::abandon() {
+    abandoned_.store(true);
+    execution_->state_.with([](State&) {});  // so that a waiter between its check and its sleep sees the flag
+    execution_->state_.notify_all();
+}
+
+}  // namespace shared_tensor::runtime

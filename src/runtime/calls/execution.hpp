@@ -1,0 +1,174 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <shared_tensor/function.hpp>
+#include <shared_tensor/stream.hpp>
+
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "base/memory/memory_faults.hpp"
+#include "protocol/codec/lent_memory.hpp"
+#include "runtime/calls/outcome.hpp"
+#include "runtime/calls/run_time.hpp"
+
+namespace shared_tensor::runtime {
+
+/// The caller for whom a function runs; the execution has its own copy.
+struct CallOwner {
+    std::string principal;
+    std::string session;
+    std::string task;
+    std::string request{};  ///< its JSON-RPC id, for the log
+};
+
+/// Wraps a tensor that a function returns into a counted handle. Implemented in src/tensor.
+using WrapTensor = codec::TensorPointer (*)(const TensorRef&);
+
+/// Copies what a call leaves behind in memory that clients can write to. Returns the number of bytes copied.
+/// Implemented in src/tensor (tensor::own_result).
+using OwnResult = std::uint64_t (*)(codec::Value& result, const codec::LentForCall* lent, bool kept);
+
+/// One run of a shared function. Owns its arguments, its cancellation token and its outcome. Waiters (connections, a
+/// task, equal calls that joined) come and go. When the last waiter is gone, the run is cancelled.
+///
+/// Shared by the worker that runs it and by all waiters. Thread safety: all methods from any thread; run() once.
+class Execution final : public std::enable_shared_from_this<Execution>, private Context {
+public:
+    struct Setup {
+        std::shared_ptr<const SharedFunction> function;
+        std::unique_ptr<BoundCall> call;
+        CallOwner owner;
+        SteadyTime deadline = SteadyTime::max();
+        WrapTensor wrap = nullptr;
+        std::shared_ptr<RunTime> run_time = nullptr;  ///< of all runs of the function; null: waiters never spin
+        const detail::CallMemory* memory = nullptr;   ///< outlives the execution; null: no shared memory
+        std::shared_ptr<detail::CallStreams> streams = nullptr;  ///< if the function takes streams
+        FaultWatch caller_memory{};                              ///< watches memory that the arguments may lie in
+        OwnResult own_result = nullptr;
+        std::shared_ptr<codec::LentForCall> lent = nullptr;  ///< for its arguments and items; null: nothing
+        bool kept = false;  ///< other callers get the result too, or its caller gets it again
+    };
+    explicit Execution(Setup setup);
+    ~Execution() override;
+
+    /// Runs the function on this thread, unless the run was cancelled before.
+    void run() noexcept;
+
+    /// Sets the cancellation token. A run that has not begun ends at once, with `outcome` or with -32004. A run that
+    /// has begun ends when its function returns; with an `outcome` it ends at once, so that waiters do not wait for a
+    /// function whose result is not wanted.
+    void cancel(OutcomePointer outcome = nullptr);
+    /// Call it before the caller is answered while the function may still run. Takes over the memory that the caller
+    /// lent and that is still in use, so that the function does not see what the caller writes there later.
+    void own_arguments() noexcept;
+    /// Returns how many bytes were copied since the last call of this method, so that neither the result nor a function
+    /// that goes on uses memory that clients can write to.
+    std::uint64_t take_copied() { return copied_.exchange(0, std::memory_order_relaxed); }
+    /// Ends the run, also if it never began (rejected by the queue, shutdown, cached result). A run that has an outcome
+    /// keeps it.
+    void finish(OutcomePointer outcome);
+
+    OutcomePointer outcome() const;  ///< null until the run has ended
+    /// How long the function ran; zero until it has ended, and if it never ran.
+    std::chrono::nanoseconds compute_time() const {
+        return std::chrono::nanoseconds(compute_ns_.load(std::memory_order_relaxed));
+    }
+
+    /// How long the run waited before it began; zero if it never began.
+    std::chrono::nanoseconds queue_time() const {
+        return std::chrono::nanoseconds(queue_ns_.load(std::memory_order_relaxed));
+    }
+
+    /// Callbacks for the events of a run; each may be empty. They are called on the thread where the event happens, and
+    /// must not block.
+    struct Observer {
+        std::function<void()> started;
+        std::function<void(double fraction, std::string_view message)> progress;
+        std::function<void(const OutcomePointer&)> done;  ///< once
+    };
+    /// Events that have already happened are reported at once, on this thread.
+    void observe(Observer observer);
+    /// `cancelled` is called once if the run is cancelled, before it begins or while it runs. Set it before other
+    /// threads have the execution.
+    void on_cancelled(std::function<void()> cancelled) { cancelled_hook_ = std::move(cancelled); }
+
+    /// One reader of the outcome. The run is cancelled when its last Waiter is destroyed.
+    class Waiter {
+    public:
+        ~Waiter();
+        Waiter(const Waiter&) = delete;
+        Waiter& operator=(const Waiter&) = delete;
+
+        /// Blocks until there is an outcome, the deadline is over, or abandon() was called. Returns null if there is no
+        /// outcome.
+        OutcomePointer wait_until(SteadyTime deadline);
+        /// Makes wait_until() return at once. Any thread may call it.
+        void abandon();
+        bool abandoned() const { return abandoned_.load(); }
+        const std::shared_ptr<Execution>& execution() const { return execution_; }
+
+    private:
+        friend class Execution;
+        explicit Waiter(std::shared_ptr<Execution> execution) : execution_(std::move(execution)) {}
+        std::shared_ptr<Execution> execution_;
+        std::atomic<bool> abandoned_{false};
+    };
+    /// Adds a waiter. Returns null if the run was cancelled: then its outcome may be the cancellation by other waiters.
+    std::unique_ptr<Waiter> join();
+
+private:
+    enum class Phase { waiting, running, done };
+    struct Report {
+        double fraction;
+        std::string message;
+    };
+    struct State {
+        Phase phase = Phase::waiting;
+        std::size_t waiters = 0;
+        bool unwanted = false;  ///< cancelled: join() returns null
+        OutcomePointer outcome;
+        std::optional<Report> reported;  ///< the last progress, for observers that are added later
+        std::vector<std::shared_ptr<const Observer>> observers;
+    };
+
+    using Observers = std::vector<std::shared_ptr<const Observer>>;
+
+    void drop_waiter();
+    struct Ended {
+        Observers observers;
+        std::unique_ptr<BoundCall> call;                 ///< of a run that never began; destroyed without the lock
+        std::shared_ptr<const SharedFunction> function;  ///< the same
+    };
+    Ended end(State& state, OutcomePointer outcome);
+    static void tell(const Ended& ended, const OutcomePointer& outcome);
+    OutcomePointer invoke();
+    void own_what_stays(codec::Value& value);
+    std::vector<std::shared_ptr<const Observer>> observers() const;
+
+    void progress(double fraction, std::string_view message) override;
+    bool cancelled() const override { return cancelled_.load(std::memory_order_relaxed); }
+    bool sleep_until(SteadyTime time) const override;
+    SteadyTime deadline() const override { return setup_.deadline; }
+    const Caller& caller() const override { return caller_; }
+    void log(LogLevel level, std::string_view text) const override;
+    const detail::CallMemory* memory() const override { return setup_.memory; }
+    detail::CallStreams* streams() const override { return setup_.streams.get(); }
+
+    Setup setup_;
+    Caller caller_;
+    std::function<void()> cancelled_hook_;
+    const SteadyTime made_ = real_clock().now();
+    std::atomic<std::int64_t> queue_ns_{0}, compute_ns_{0};
+    std::atomic<std::uint64_t> copied_{0};
+    std::atomic<bool> cancelled_{false};
+    std::atomic<bool> ended_{false};  ///< there is an outcome; a waiter checks this before it sleeps
+    mutable Guarded<State> state_;
+};
+
+}  // namespace shared_tensor::runtime

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <shared_tensor/limits.hpp>
+
+#include "base/concurrency/guarded.hpp"
+#include "base/concurrency/owned_table.hpp"
+#include "runtime/calls/execution.hpp"
+
+namespace shared_tensor::runtime {
+
+using shared_tensor::IdempotencyLimits;
+
+/// The run that a key started: the execution of a plain call, or the id of a task. A repeated request gets this run and
+/// never starts a second one.
+using KeyedRun = std::variant<std::shared_ptr<Execution>, std::string>;
+
+/// The idempotency keys of the last minutes. A key belongs to a principal and a method. It is kept while its run goes
+/// on (the queue and the task table limit how many there are), and for `window` after the end of the run. If there are
+/// too many keys, those whose runs ended first are removed first. Thread safety: all methods from any thread.
+class IdempotencyTable {
+public:
+    IdempotencyTable(IdempotencyLimits limits, const Clock& clock) : limits_(limits), clock_(&clock) {}
+
+    struct Known {
+        KeyedRun run;
+        bool same_arguments;
+    };
+    /// Returns the run of `key`, if it is known, and whether its first request had the same `arguments`.
+    std::optional<Known> find(const std::string& key, const std::string& arguments) const;
+
+    /// Stores `run` under `key`. If another request was first, changes nothing and returns the run of that request.
+    std::optional<Known> insert(const std::string& key, const std::string& arguments, KeyedRun run);
+    /// Forgets a key whose run was rejected before it began, so that the client may try again.
+    void forget(const std::string& key);
+
+    /// Call it when the run of `key` has ended. `bytes` is the size of its result, which the key keeps alive.
+    void ended(const std::string& key, std::uint64_t bytes);
+
+    void expire();
+    std::size_t size() const;
+
+private:
+    struct Keyed {
+        std::string arguments;
+        KeyedRun run;
+    };
+    using Keys = OwnedTable<Keyed, std::monostate>;  ///< a key whose run goes on has no deadline
+    using Gone = std::vector<Keyed>;                 ///< destroyed without the lock: results may be large
+    void drop_old(Keys& keys, SteadyTime now, Gone& gone) const;
+    static std::optional<Known> known(const Keys& keys, const std::string& key, const std::string& arguments,
+                                      SteadyTime now);
+
+    IdempotencyLimits limits_;
+    const Clock* clock_;
+    Guarded<Keys> keys_;
+};
+
+}  // namespace shared_tensor::runtime

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <variant>
+
+#include <shared_tensor/function.hpp>
+
+#include "protocol/codec/value.hpp"
+#include "protocol/json_rpc/error.hpp"
+#include "runtime/tasks/task_table.hpp"
+
+namespace shared_tensor::runtime {
+
+/// The outcome of a call: a Value, which is encoded for each reader, or an error, which all readers get. Immutable.
+class CallOutcome final : public tasks::Outcome {
+public:
+    explicit CallOutcome(std::variant<codec::Value, json_rpc::Error> result)
+        : result_(std::move(result)), bytes_(value() != nullptr ? codec::memory_of(*value()) : codec::ValueBytes{}) {}
+
+    const codec::Value* value() const { return std::get_if<codec::Value>(&result_); }
+    const json_rpc::Error* error() const { return std::get_if<json_rpc::Error>(&result_); }
+
+    bool failed() const override { return error() != nullptr; }
+    std::uint64_t host_bytes() const override { return bytes_.host; }
+    std::uint64_t device_bytes() const override { return bytes_.device; }
+
+private:
+    std::variant<codec::Value, json_rpc::Error> result_;
+    codec::ValueBytes bytes_;
+};
+
+using OutcomePointer = std::shared_ptr<const CallOutcome>;
+
+inline OutcomePointer make_outcome(std::variant<codec::Value, json_rpc::Error> result) {
+    return std::make_shared<const CallOutcome>(std::move(result));
+}
+
+/// Returns the error that the caller gets if user code failed.
+json_rpc::Error to_error(const CallFailure& failure);
+
+/// Returns the error that the caller gets instead of a result if memory that it shares with the server failed (see
+/// FaultWatch).
+json_rpc::Error memory_failed();
+
+}  // namespace shared_tensor::runtime

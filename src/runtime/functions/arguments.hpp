@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <shared_tensor/function.hpp>
+
+#include "protocol/codec/json_source.hpp"
+#include "protocol/json_rpc/error.hpp"
+
+namespace shared_tensor::runtime {
+
+/// One node per parameter; null if the caller gave no value.
+using ArgumentNodes = std::vector<ValueSource::Node>;
+
+/// Matches `params` (array, object or null) with the parameters of the function. Too many, unknown and missing
+/// arguments are error -32602 with parameter, expected and got. SharedFunction::bind checks the types later.
+std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const SharedFunction& function, const codec::Json& params);
+
+/// A text that is equal only for equal arguments. It lists the arguments by position. A tensor is given by dtype, shape
+/// and bytes, a large tensor by a digest of its bytes.
+struct ArgumentsKey {
+    std::string text;
+    bool has_digests = false;  ///< true: usable to compare calls, not as a key of a kept result
+    bool has_objects = false;  ///< true: the objects may change later
+};
+enum class Digests { compute, stop };  ///< stop: at the first tensor that needs a digest
+/// Call it after bind(), which imports the tensors.
+ArgumentsKey arguments_key(const ArgumentNodes& nodes, const codec::JsonSource& source, Digests digests);
+
+}  // namespace shared_tensor::runtime

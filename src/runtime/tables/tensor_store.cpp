@@ -1,0 +1,210 @@
+#include "runtime/tables/tensor_store.hpp"
+
+#include <algorithm>
+
+namespace shared_tensor::runtime {
+
+namespace {
+
+constexpr std::chrono::milliseconds kAskEvery{500};
+constexpr std::size_t kMaxPage = 1000;
+
+std::uint64_t version_of(const NamedPointer& named) { return named != nullptr ? named->version : 0; }
+
+std::string key_of(std::string_view owner, std::string_view name) {
+    return std::string(owner).append(1, '\0').append(name);
+}
+
+/// The cursor behind `last`. A name contains no '/', so the last '/' separates the owner from the name.
+std::string cursor_at(const Named& last) { return last.owner + '/' + last.name; }
+std::string key_of_cursor(std::string cursor) {
+    const std::size_t slash = cursor.rfind('/');
+    if (slash == std::string::npos) return {};
+    cursor[slash] = '\0';
+    return cursor;
+}
+
+}  // namespace
+
+std::optional<TensorStore::Rejected> TensorStore::rejection(const State& state, const Names::Entry* old,
+                                                            std::uint64_t bytes,
+                                                            std::optional<std::uint64_t> if_version) const {
+    const std::uint64_t now = old != nullptr ? old->value->version : 0;
+    if (if_version && *if_version != now) return Rejected{true, now, {}};
+    if (old == nullptr && state.names.sums().entries >= limits_.max_names) {
+        return Rejected{
+            false, now,
+            "there are " + std::to_string(limits_.max_names) +
+                " named tensors already: delete some, or start the server with a higher --max-named-tensors"};
+    }
+    const std::uint64_t others = state.names.sums().bytes - (old != nullptr ? old->bytes() : 0);
+    if (bytes <= limits_.max_bytes && others <= limits_.max_bytes - bytes) return std::nullopt;
+    return Rejected{false, now,
+                    "named tensors may hold " + std::to_string(limits_.max_bytes) + " bytes, of which others hold " +
+                        std::to_string(others) + ", and this is " + std::to_string(bytes) +
+                        ": delete some, or start the server with a higher --max-named-bytes"};
+}
+
+std::optional<TensorStore::Rejected> TensorStore::rejection(std::string_view owner, std::string_view name,
+                                                            std::uint64_t bytes,
+                                                            std::optional<std::uint64_t> if_version) const {
+    const std::string key = key_of(owner, name);
+    return state_.with([&](const State& state) { return rejection(state, state.names.find(key), bytes, if_version); });
+}
+
+std::variant<NamedPointer, TensorStore::Rejected> TensorStore::put(std::string_view owner, std::string_view name,
+                                                                   std::shared_ptr<const NamedContent> content,
+                                                                   std::optional<std::uint64_t> if_version) {
+    auto made = std::make_shared<Named>();
+    made->owner = owner;
+    made->name = name;
+    made->published_at = clock_->wall_time();
+    made->content = std::move(content);
+    const std::uint64_t bytes = made->content->bytes();
+    const std::string key = key_of(owner, name);
+    NamedPointer before;  // destroyed without the lock
+    std::shared_ptr<Changed> watch;
+    auto rejected = state_.with([&](State& state) -> std::optional<Rejected> {
+        Names::Entry* const old = state.names.find(key);
+        if (auto no = rejection(state, old, bytes, if_version)) return no;
+        if (old != nullptr) {
+            made->version = old->value->version + 1;
+            before = std::exchange(old->value, made);
+            state.names.set_bytes(*old, bytes);
+        } else {
+            const auto floor = state.floors.find(owner);
+            made->version = (floor != state.floors.end() ? floor->second : 0) + 1;
+            state.names.add(key, made->owner, bytes, Names::kNever, made);
+        }
+        ++state.stats.published;
+        watch = changed(state, key);
+        return std::nullopt;
+    });
+    if (rejected) return std::move(*rejected);
+    tell(watch);
+    return NamedPointer(std::move(made));
+}
+
+NamedPointer TensorStore::find(std::string_view owner, std::string_view name) const {
+    const std::string key = key_of(owner, name);
+    return state_.with([&](const State& state) {
+        const Names::Entry* const found = state.names.find(key);
+        return found != nullptr ? found->value : nullptr;
+    });
+}
+
+std::variant<NamedPointer, TensorStore::Rejected> TensorStore::remove(std::string_view owner, std::string_view name,
+                                                                      std::optional<std::uint64_t> if_version) {
+    const std::string key = key_of(owner, name);
+    NamedPointer gone;
+    std::shared_ptr<Changed> watch;
+    auto rejected = state_.with([&](State& state) -> std::optional<Rejected> {
+        Names::Entry* const found = state.names.find(key);
+        if (found == nullptr) return std::nullopt;
+        const std::uint64_t version = found->value->version;
+        if (if_version && *if_version != version) return Rejected{true, version, {}};
+        std::uint64_t& floor = state.floors[found->owner()];
+        floor = std::max(floor, version);
+        gone = state.names.take(*found);
+        ++state.stats.removed;
+        watch = changed(state, key);
+        return std::nullopt;
+    });
+    if (rejected) return std::move(*rejected);
+    tell(watch);
+    return gone;
+}
+
+NamedPage TensorStore::list(const NamedFilter& filter) const {
+    const std::size_t limit = std::clamp<std::size_t>(filter.limit, 1, kMaxPage);
+    const std::string prefix = filter.owner ? key_of(*filter.owner, filter.prefix) : std::string();
+    const std::string after = key_of_cursor(filter.cursor);
+    NamedPage page;
+    state_.with([&](const State& state) {
+        const auto& names = state.names.entries();
+        auto at = after < prefix ? names.lower_bound(prefix) : names.upper_bound(after);
+        for (; at != names.end() && at->first.starts_with(prefix); ++at) {
+            const NamedPointer& named = at->second.value;
+            if (!named->name.starts_with(filter.prefix)) continue;  // only possible if the filter has no owner
+            if (page.list.size() == limit) {
+                page.next_cursor = cursor_at(*page.list.back());
+                return;
+            }
+            page.list.push_back(named);
+        }
+    });
+    return page;
+}
+
+/// Returns the waiters of a name, which are to be woken, and removes them from the table.
+std::shared_ptr<TensorStore::Changed> TensorStore::changed(State& state, const std::string& key) {
+    const auto found = state.watched.find(key);
+    if (found == state.watched.end()) return nullptr;
+    auto watch = std::move(found->second);
+    state.watched.erase(found);
+    return watch;
+}
+
+void TensorStore::tell(const std::shared_ptr<Changed>& changed) {
+    if (changed == nullptr) return;
+    changed->with([](bool& happened) { happened = true; });
+    changed->notify_all();
+}
+
+NamedPointer TensorStore::wait(std::string_view owner, std::string_view name, std::uint64_t after, SteadyTime deadline,
+                               const std::function<bool()>& abandon) const {
+    const std::string key = key_of(owner, name);
+    std::shared_ptr<Changed> watch;
+    NamedPointer found;
+    for (bool last = false;;) {
+        const bool waits = state_.with([&](State& state) {
+            const Names::Entry* const now = state.names.find(key);
+            found = now != nullptr ? now->value : nullptr;
+            const bool goes_on = version_of(found) == after && !last && !state.closed;
+            if (goes_on) {
+                auto& shared = state.watched[key];
+                if (shared == nullptr) shared = std::make_shared<Changed>(false);
+                watch = shared;
+                return true;
+            }
+            watch.reset();
+            const auto left = state.watched.find(key);
+            if (left != state.watched.end() && left->second.use_count() == 1) state.watched.erase(left);
+            return false;
+        });
+        if (!waits) return found;
+        found.reset();  // a waiter must not keep that version alive
+        const SteadyTime now = real_clock().now();
+        {
+            auto happened = watch->lock();
+            happened.wait_until(abandon ? std::min(deadline, now + kAskEvery) : deadline,
+                                [](bool changed) { return changed; });
+        }
+        last = real_clock().now() >= deadline || (abandon && abandon());
+    }
+}
+
+void TensorStore::close() {
+    std::map<std::string, std::shared_ptr<Changed>, std::less<>> waiting;
+    state_.with([&](State& state) {
+        state.closed = true;
+        waiting.swap(state.watched);
+    });
+    for (const auto& [key, changed] : waiting)
+        tell(changed);
+}
+
+bool TensorStore::closed() const {
+    return state_.with([](const State& state) { return state.closed; });
+}
+
+TensorStoreStats TensorStore::stats() const {
+    return state_.with([](const State& state) {
+        TensorStoreStats stats = state.stats;
+        stats.names = state.names.sums().entries;
+        stats.bytes = state.names.sums().bytes;
+        return stats;
+    });
+}
+
+}  // namespace shared_tensor::runtime

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "runtime/tasks/worker_pool.hpp"
+
+namespace shared_tensor::tasks {
+
+/// Jobs by their sequence number, which is the order of submission.
+using JobMap = std::map<std::uint64_t, std::shared_ptr<Job>>;
+
+class Group {
+public:
+    explicit Group(std::size_t limit_of_runs) : limit(limit_of_runs) {}
+    std::size_t size_of(const Claim& claim) const { return std::min(claim.places, limit); }
+    bool has_room(const Claim& claim) const { return size_of(claim) <= limit - taken; }
+
+    // Guarded by the lock of the pool that uses it.
+    const std::size_t limit;
+    std::size_t taken = 0;  ///< places of jobs that run, are ready, or are impatient
+    JobMap parked;          ///< jobs waiting for a place here; there is no room for the first
+};
+
+/// The order in which waiting jobs run. Has no threads or locks: not thread-safe.
+///
+/// A job is ready when it has taken its places in all of its groups at once; until then it is parked at a group that is
+/// full. So no step looks at jobs that cannot go on. A job that was passed over many times, because its groups never
+/// had room at the same time, becomes impatient: it keeps each place that it can get, so it starts in the end. All
+/// impatient jobs take places in one global order of groups, so they cannot deadlock.
+class JobQueue {
+public:
+    static constexpr std::size_t kPatience = 16;
+    explicit JobQueue(std::size_t patience = kPatience) : patience_(patience) {}
+
+    /// Strong exception guarantee when memory runs out. No other method allocates.
+    void push(std::shared_ptr<Job> job);
+    /// The earliest ready job, or null. Its places in its groups stay taken until release().
+    std::shared_ptr<Job> pop() noexcept;
+    /// Removes a waiting job; false if it does not wait.
+    bool withdraw(Job& job) noexcept;
+
+    static bool has_room(const Groups& groups);
+    static void take(const Groups& groups);
+    /// Frees the job's places in its groups, and makes jobs that waited for them ready, earliest first.
+    void release(const Groups& groups) noexcept { release(groups, groups.size()); }
+
+    bool any_ready() const { return !ready_.empty(); }
+    std::size_t size() const { return ready_.size() + parked_; }
+
+private:
+    static Group* acquire(Job& job, std::size_t patience) noexcept;
+    void wake(const Groups& groups, std::size_t count) noexcept;
+    void settle(JobMap::node_type node) noexcept;
+    void release(const Groups& groups, std::size_t count) noexcept;
+
+    const std::size_t patience_;
+    JobMap ready_;
+    std::size_t parked_ = 0;
+    std::uint64_t next_ = 1;
+};
+
+}  // namespace shared_tensor::tasks

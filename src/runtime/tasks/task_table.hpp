@@ -1,0 +1,123 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <shared_tensor/limits.hpp>
+
+#include "base/concurrency/clock.hpp"
+
+namespace shared_tensor::tasks {
+
+enum class TaskState { pending, running, completed, failed, cancelled };
+std::string_view to_string(TaskState state);
+std::optional<TaskState> parse_task_state(std::string_view name);
+constexpr bool is_terminal(TaskState state) { return state >= TaskState::completed; }
+
+/// The outcome of a task. The modules above define its contents; this module only counts its bytes.
+class Outcome {
+public:
+    virtual ~Outcome() = default;
+    virtual bool failed() const = 0;
+    virtual std::uint64_t host_bytes() const = 0;
+    virtual std::uint64_t device_bytes() const = 0;
+};
+using OutcomePointer = std::shared_ptr<const Outcome>;
+
+struct TaskInfo {
+    std::string id, method, owner;
+    TaskState state = TaskState::pending;
+    SystemTime created_at, updated_at;
+    std::chrono::milliseconds ttl{0};
+    std::optional<double> fraction;  ///< progress; nullopt before the first report
+    std::string message;
+    OutcomePointer outcome;  ///< for completed and failed tasks
+};
+
+using shared_tensor::TaskLimits;
+
+struct NewTask {
+    std::string method, owner;
+    std::optional<std::chrono::milliseconds> ttl;
+    std::function<void()> cancel;  ///< called at most once, without a lock, if the task is cancelled before its end
+};
+
+struct TaskFilter {
+    std::optional<std::string> owner;  ///< nullopt: tasks of all owners
+    std::optional<TaskState> state;
+    std::string cursor;       ///< next_cursor of the previous page; empty: from the newest; invalid: no tasks
+    std::size_t limit = 100;  ///< limited to 1..1000
+};
+struct TaskPage {
+    std::vector<TaskInfo> tasks;  ///< newest first
+    std::string next_cursor;      ///< empty if there are no more tasks
+};
+
+struct TaskStats {
+    std::size_t pending = 0, running = 0, finished = 0;
+    std::uint64_t host_bytes = 0, device_bytes = 0, evicted = 0;
+};
+
+/// The tasks of a daemon. A terminal state is final: later changes are ignored.
+///
+/// Retention: a finished task is removed when its ttl is over. If there are too many tasks, or their outcomes take too
+/// many bytes, the tasks that finished first are removed first. The newest outcome is kept even if it alone exceeds the
+/// limit of bytes. Unfinished tasks are never removed. A change wakes only threads that wait for that task. An id is
+/// "t-" and 128 random bits. Each step takes at most logarithmic time in the number of tasks. Thread safety: all
+/// methods from any thread; only wait() blocks.
+class TaskTable {
+public:
+    explicit TaskTable(TaskLimits limits = {}, const Clock& clock = real_clock());
+    ~TaskTable();
+
+    /// Returns the id; nullopt if there are max_tasks unfinished tasks, or after close().
+    std::optional<std::string> create(NewTask task);
+
+    /// Sets a callback, called after a task has started, reported progress, ended or been cancelled. It runs on the
+    /// thread of that change, without a lock, and must not block. Set it before the first task.
+    void on_changed(std::function<void(std::string_view id)> changed);
+
+    void started(std::string_view id);
+    /// `fraction` is limited to 0..1 (NaN changes nothing), `message` to 1 KiB.
+    void progress(std::string_view id, double fraction, std::string_view message);
+    /// `outcome` must not be null. Its failed() selects the state: failed or completed.
+    void finish(std::string_view id, OutcomePointer outcome);
+
+    /// Nullopt for an unknown task, an expired task, and (if `owner` is given) a task of another owner: callers cannot
+    /// tell which.
+    std::optional<TaskInfo> get(std::string_view id, const std::optional<std::string>& owner) const;
+    TaskPage list(const TaskFilter& filter) const;
+
+    /// Blocks until the task is in a terminal state, the deadline (real steady clock) is over, or abandon() returns
+    /// true. Calls abandon() twice a second, without a lock. Returns as get() does, but a thread that waited gets the
+    /// end of the task even if its ttl is 0.
+    std::optional<TaskInfo> wait(std::string_view id, const std::optional<std::string>& owner, SteadyTime deadline,
+                                 const std::function<bool()>& abandon = {}) const;
+
+    /// Cancels the task at once and for good; a task that has ended does not change. Returns as get() does.
+    std::optional<TaskInfo> cancel(std::string_view id, const std::optional<std::string>& owner);
+
+    /// Undoes create() if the run was rejected before it began: the task disappears. Does not call its cancel.
+    void forget(std::string_view id);
+
+    /// For shutdown: cancels unfinished tasks, which wakes all waiters, and rejects new tasks.
+    void close();
+
+    void expire();  ///< maintenance, about once a second: frees expired tasks
+    TaskStats stats() const;
+
+private:
+    class Impl;
+    void tell(std::string_view id) const;
+
+    std::unique_ptr<Impl> impl_;
+    std::function<void(std::string_view id)> changed_;
+};
+
+}  // namespace shared_tensor::tasks

@@ -1,0 +1,216 @@
+#include "server/auth/access.hpp"
+
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <stdexcept>
+
+#include "base/bytes/ids.hpp"
+#include "net/message/text.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr std::size_t kMinSecretBytes = 16;
+
+/// Returns "x" of "Bearer x". The case of the scheme is ignored (RFC 9110, section 11.1).
+std::optional<std::string_view> bearer(const net::Headers& headers) {
+    const auto value = headers.find("Authorization");
+    if (!value || headers.count("Authorization") != 1) return std::nullopt;
+    constexpr std::string_view kScheme = "bearer ";
+    if (value->size() <= kScheme.size() || !net::same_token(value->substr(0, kScheme.size()), kScheme))
+        return std::nullopt;
+    std::string_view secret = value->substr(kScheme.size());
+    while (secret.starts_with(' '))
+        secret.remove_prefix(1);
+    return secret;
+}
+
+void check_tokens(const std::vector<AccessToken>& tokens) {
+    for (const AccessToken& token : tokens) {
+        const auto same_name = [&](const AccessToken& other) { return other.name == token.name; };
+        if (std::count_if(tokens.begin(), tokens.end(), same_name) > 1)
+            throw std::invalid_argument("there are two tokens \"" + token.name + "\": each needs a name of its own");
+        const auto same_secret = [&](const AccessToken& other) {
+            return other.secret == token.secret && other.name != token.name;
+        };
+        if (const auto other = std::find_if(tokens.begin(), tokens.end(), same_secret); other != tokens.end())
+            throw std::invalid_argument("the tokens \"" + token.name + "\" and \"" + other->name +
+                                        "\" have the same secret: give each its own");
+        if (token.secret.size() >= kMinSecretBytes) continue;
+        throw std::invalid_argument("the token \"" + token.name +
+                                    "\" is shorter than 16 characters: make one with `openssl rand -hex 32`");
+    }
+}
+
+bool is_same(const AccessToken& a, const AccessToken& b) {
+    return a.name == b.name && a.secret == b.secret && a.admin == b.admin && a.allow == b.allow;
+}
+
+}  // namespace
+
+bool is_loopback_host(std::string_view host) {
+    if (host == "localhost" || host == "::1" || host == "[::1]") return true;
+    in_addr address{};  // a name may begin with "127." as well, and mean any address
+    return ::inet_pton(AF_INET, std::string(host).c_str(), &address) == 1 && ntohl(address.s_addr) >> 24 == 127;
+}
+
+Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Clients& clients)
+    : clients_(clients),
+      tokens_(std::make_shared<const Tokens>()),
+      hosts_(options.allowed_hosts),
+      origins_(options.allowed_origins),
+      loopback_(options.host.empty() || is_loopback_host(options.host)),
+      insecure_(options.insecure),
+      wants_certificates_(!options.tls.authorities.empty()),
+      own_uid_(::getuid()),
+      port_(options.port) {
+    if (!loopback_ && tokens.empty() && !wants_certificates_ && !insecure_) {
+        throw std::invalid_argument(
+            "rejecting to listen on " + options.host +
+            " without a token: anyone who reaches it could run functions. Give a token file (--token-file), "
+            "authorities for certificates of clients (--tls-client-ca), or --insecure if the network is trusted");
+    }
+    for (const std::string& origin : origins_) {
+        if (origin == "*" || origin == "null")
+            throw std::invalid_argument("allowed origins are named one by one, such as https://example.org, not \"" +
+                                        origin + '"');
+    }
+    use_tokens(std::move(tokens));
+}
+
+std::shared_ptr<const Access::Tokens> Access::tokens() const {
+    return tokens_.with([](const auto& held) { return held; });
+}
+
+bool Access::use_tokens(std::vector<AccessToken> wanted) {
+    check_tokens(wanted);
+    const auto before = tokens();
+    auto after = std::make_shared<Tokens>();
+    std::vector<bool> goes_on(before->size(), false);
+    for (AccessToken& token : wanted) {
+        const auto known =
+            std::find_if(before->begin(), before->end(), [&](const Token& old) { return is_same(old.token, token); });
+        const bool is_known = known != before->end();
+        if (is_known) goes_on[static_cast<std::size_t>(known - before->begin())] = true;
+        auto grant = is_known ? known->grant : std::make_shared<Permissions>(token.allow);
+        after->push_back({std::move(token), std::move(grant)});
+    }
+    tokens_.with([&](auto& held) { held = std::move(after); });
+    bool revoked = false;
+    for (std::size_t i = 0; i < before->size(); ++i) {
+        if (goes_on[i]) continue;
+        (*before)[i].grant->revoke();
+        revoked = true;
+    }
+    return revoked;
+}
+
+bool Access::is_allowed_origin(std::string_view origin) const {
+    return std::find(origins_.begin(), origins_.end(), origin) != origins_.end();
+}
+
+std::optional<Rejection> Access::check_place(const net::RequestHead& head) const {
+    if (const auto origin = head.headers.find("Origin")) {
+        if (head.headers.count("Origin") != 1 || !is_allowed_origin(*origin)) {
+            return Rejection{403, "requests of web pages are rejected: Origin is not among --allowed-origin"};
+        }
+    }
+    if (!head.peer.unix_socket && (loopback_ || !hosts_.empty())) {
+        const auto host = head.headers.find("Host");
+        if (!host || head.headers.count("Host") != 1 || !host_is_ours(*host)) {
+            return Rejection{
+                403, "Host must be 127.0.0.1, localhost or [::1] with this server's port, or one of --allowed-host"};
+        }
+    }
+    return std::nullopt;
+}
+
+std::variant<Principal, Rejection> Access::check(const net::RequestHead& head) const {
+    if (auto rejected = check_place(head)) return std::move(*rejected);
+    const auto& certificate = head.peer.certificate;
+    const bool needs_certificate = wants_certificates_ && !head.peer.unix_socket;
+    if (needs_certificate && !certificate)
+        return Rejection{401, "this server wants a certificate of its clients: show one in the TLS handshake"};
+    if (needs_certificate && !certificate->is_good)
+        return Rejection{403, "the client's certificate is not valid, or of no authority that this server knows"};
+    const auto tokens = this->tokens();
+    if (!tokens->empty()) return by_token(*tokens, bearer(head.headers), "Authorization: Bearer TOKEN");
+    if (!needs_certificate) return by_user(head.peer);
+    Principal principal{"cert:" + certificate->name, false};
+    principal.use = clients_.of(principal.name, false);
+    return principal;
+}
+
+std::variant<Principal, Rejection> Access::check_local(uid_t uid, std::string_view token) const {
+    const auto tokens = this->tokens();
+    if (!tokens->empty()) return by_token(*tokens, token, "session.open {\"token\": TOKEN}");
+    net::Peer peer;
+    peer.unix_socket = true;
+    peer.uid = uid;
+    return by_user(peer);
+}
+
+bool Access::host_is_ours(std::string_view host) const {
+    const auto is_host = [&](const std::string& allowed) { return net::same_token(host, allowed); };
+    if (std::any_of(hosts_.begin(), hosts_.end(), is_host)) return true;
+    if (!loopback_) return false;
+    const int bound = port_.load();
+    std::array<char, 16> digits{};
+    const std::string_view own_port(digits.data(), std::to_chars(digits.data(), digits.end(), bound).ptr);
+    for (const std::string_view name : {"127.0.0.1", "localhost", "[::1]"}) {
+        if (!net::same_token(host.substr(0, name.size()), name)) continue;
+        const std::string_view port = host.substr(name.size());
+        return port.empty() ? bound == 80 : port.front() == ':' && port.substr(1) == own_port;
+    }
+    return false;
+}
+
+std::variant<Principal, Rejection> Access::by_token(const Tokens& tokens, const std::optional<std::string_view>& secret,
+                                                    const char* how) const {
+    const Token* found = nullptr;
+    for (const Token& one : tokens) {  // no early exit: the time must not reveal the token
+        if (secret && equal_in_constant_time(*secret, one.token.secret)) found = &one;
+    }
+    if (found == nullptr) return Rejection{401, std::string("this server wants a token: send ") + how};
+    Principal principal{"token:" + found->token.name, found->token.admin, found->grant};
+    principal.use = clients_.of(principal.name, false);
+    return principal;
+}
+
+Principal Access::user(uid_t uid, bool is_own) const {
+    Principal principal{"uid:" + std::to_string(uid), is_own};
+    principal.use = clients_.of(principal.name, is_own);
+    return principal;
+}
+
+bool Access::may_connect(uid_t uid) const {
+    return insecure_ || uid == own_uid_ || uid == uid_t{0} || !tokens()->empty();
+}
+
+/// All anonymous clients have the same name, but each address has its own limits.
+Principal Access::anonymous(const net::Peer& peer) const {
+    Principal principal{"anyone", false};
+    principal.account = "anyone at " + peer.ip;
+    principal.use = clients_.of(principal.account, false);
+    return principal;
+}
+
+std::variant<Principal, Rejection> Access::by_user(const net::Peer& peer) const {
+    if (insecure_ && !loopback_ && !peer.unix_socket) return anonymous(peer);
+    if (is_own_user(peer)) return user(*peer.uid, true);
+    if (insecure_) return peer.uid ? user(*peer.uid, false) : anonymous(peer);
+    if (peer.uid_error != 0) {
+        return Rejection{503, std::string("the server could not ask the kernel which user is calling (") +
+                                  std::strerror(peer.uid_error) +
+                                  "): try again later; if it stays so, give it a token file or use a Unix socket"};
+    }
+    return Rejection{403, "this server serves its own user only; start it with a token file to let others in"};
+}
+
+}  // namespace shared_tensor::server

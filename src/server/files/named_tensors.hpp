@@ -1,0 +1,102 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/concurrency/guarded.hpp"
+#include "local/segments/segment_pool.hpp"
+#include "protocol/codec/value.hpp"
+#include "runtime/tables/tensor_store.hpp"
+#include "tensor/files/tensor_file.hpp"
+#include "tensor/files/tensor_set.hpp"
+
+namespace shared_tensor::server {
+
+/// The metadata that a client publishes with a tensor or set: short texts by key.
+using NamedMetadata = std::map<std::string, std::string, std::less<>>;
+
+/// The content of a name: one tensor, or a set of tensors in one allocation.
+struct NamedValue final : runtime::NamedContent {
+    codec::TensorPointer tensor;  ///< null if this is a set
+    tensor::TensorSet set;        ///< `data` is null if this is one tensor
+    NamedMetadata metadata;
+    std::uint64_t file_bytes = 0;  ///< size of the uploaded file that holds the content; 0: none
+
+    bool is_set() const { return tensor == nullptr; }
+    /// The whole content as a value that a function takes. The first call makes it.
+    std::shared_ptr<const codec::Value> whole() const;
+    const codec::TensorPointer& memory() const { return is_set() ? set.data : tensor; }
+    std::uint64_t bytes() const override;
+    /// Returns the digest of a part of a file with this content; `part` names the part. The first call computes it with
+    /// `make`, which may block. Digests are kept, because a version never changes and many clients may fetch the same
+    /// parts.
+    std::string digest(const std::string& part, const std::function<std::string()>& make) const;
+
+private:
+    mutable Guarded<std::unordered_map<std::string, std::string>> digests_;
+    mutable std::once_flag once_;
+    mutable std::shared_ptr<const codec::Value> whole_;
+};
+
+/// The tensors that a server keeps by name. They are placed so that handing them over copies nothing.
+/// Thread safety: all methods from any thread.
+class NamedTensors {
+public:
+    /// The limit of members in a set. The largest models have some thousand tensors, and each member costs memory
+    /// besides its bytes.
+    static constexpr std::size_t kMaxMembers = 100'000;
+
+    /// Puts tensors into segments of `pool`, or into ordinary memory if `pool` is null.
+    NamedTensors(NamedTensorLimits limits, local::SegmentPool* pool) : store_(limits), pool_(pool) {}
+
+    runtime::TensorStore& store() { return store_; }
+    const runtime::TensorStore& store() const { return store_; }
+
+    /// place() copies the tensors once. It does not copy a single tensor that lies in a segment already, has no gaps,
+    /// and that nobody else can write to: it seals the segment instead. Throws std::bad_alloc, InvalidValue.
+    struct Placed {
+        std::shared_ptr<NamedValue> value;
+        std::uint64_t copied = 0;  ///< bytes
+    };
+    Placed place(const std::string& owner, const codec::TensorPointer& tensor) const;
+    Placed place(const std::string& owner, const tensor::TensorMap& tensors) const;
+    Placed place(const std::string& owner, tensor::Manifest manifest, const codec::TensorPointer& data) const;
+
+    /// Takes a file of `bytes` bytes that was read into memory of block_for(). The content stays in that memory. Only a
+    /// tensor that is not in C order, or a set with a member that is not aligned to its items, is copied. Throws
+    /// std::bad_alloc.
+    Placed adopt(const std::string& owner, tensor::FileContent content, std::uint64_t bytes) const;
+    /// Returns a function that allocates memory from which named tensors are handed over without a copy.
+    tensor::TakeBlock block_for(const std::string& owner) const;
+
+    /// Returns the value of `name` or `set/member`: a tensor, or an object with a tensor for each member of a set.
+    /// Returns null if `owner` has no such name. Copies nothing: all readers share the same elements. The value keeps
+    /// its version alive.
+    std::shared_ptr<const codec::Value> value(std::string_view owner, std::string_view name) const;
+
+    /// Returns why `metadata` is invalid, as a text for people; empty if it is valid.
+    static std::string metadata_rejection(const NamedMetadata& metadata);
+
+    /// A name as a client writes it: NAME or SET/MEMBER.
+    struct Address {
+        std::string_view name, member;  ///< `member` is empty for the whole content
+    };
+    static Address parse_address(std::string_view text);
+    static const NamedValue& value_of(const runtime::Named& named) {
+        return static_cast<const NamedValue&>(*named.content);
+    }
+
+private:
+    local::PooledSegmentPointer segment_of(const codec::TensorPointer& tensor) const;
+    bool can_seal(const std::string& owner, const codec::TensorPointer& tensor) const;
+
+    runtime::TensorStore store_;
+    local::SegmentPool* const pool_;
+};
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,315 @@
+#include "server/files/tensor_endpoint.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/bytes/digest.hpp"
+#include "base/log/log.hpp"
+#include "net/message/byte_range.hpp"
+#include "net/message/digest_field.hpp"
+#include "net/message/text.hpp"
+#include "protocol/json_rpc/error.hpp"
+#include "server/methods/rejected.hpp"
+#include "server/rpc/content_coding.hpp"
+#include "server/rpc/reply.hpp"
+#include "tensor/files/npy_header.hpp"
+#include "tensor/files/tensor_file.hpp"
+
+namespace shared_tensor::server {
+
+using tensor::FileForm;
+using tensor::TensorFile;
+
+const char* media_type_of(FileForm form) {
+    switch (form) {
+        case FileForm::npy: return "application/x-npy";
+        case FileForm::raw: return "application/octet-stream";
+        case FileForm::safetensors: break;
+    }
+    return "application/vnd.safetensors";
+}
+
+namespace {
+
+struct Rows {
+    std::optional<std::int64_t> first, last;
+};
+
+std::optional<std::int64_t> parse_count(std::string_view text) {
+    const auto number = net::parse_decimal(text);
+    if (!number || *number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return std::nullopt;
+    return static_cast<std::int64_t>(*number);
+}
+
+Rows parse_rows(const std::string& text) {
+    constexpr const char* kExpected = "first:last, rows of the first dimension, such as 0:16 or 16:";
+    const std::size_t colon = text.find(':');
+    if (colon == std::string::npos) reject("slice", kExpected, text);
+    const auto part = [&](std::string_view one) {
+        auto number = parse_count(one);
+        if (!number && !one.empty()) reject("slice", kExpected, text);
+        return number;
+    };
+    return {part(std::string_view(text).substr(0, colon)), part(std::string_view(text).substr(colon + 1))};
+}
+
+/// Returns the form of the first media type in Accept that names a form; safetensors if there is none.
+FileForm form_of_accept(const net::Headers& headers) {
+    for (const auto& [name, value] : headers) {
+        if (!net::same_token(name, "Accept")) continue;
+        for (std::string_view rest = value; !rest.empty();) {
+            const std::string_view one = rest.substr(0, rest.find(','));
+            rest.remove_prefix(std::min(rest.size(), one.size() + 1));
+            const std::size_t weight = one.find("q=0");
+            const bool is_rejected =
+                weight != std::string_view::npos && one.find_first_of("123456789", weight) == std::string_view::npos;
+            if (is_rejected) continue;
+            const std::string_view type = net::trim(one.substr(0, one.find(';')));
+            for (const FileForm form : {FileForm::npy, FileForm::raw, FileForm::safetensors}) {
+                if (type == media_type_of(form)) return form;
+            }
+        }
+    }
+    return FileForm::safetensors;
+}
+
+/// Blocks while it reads all bytes.
+std::string digest_of(const std::vector<net::BodyPart>& parts) {
+    Digest digest;
+    net::for_each_piece(parts, [&](std::span<const std::byte> piece) {
+        digest.update(piece);
+        return true;
+    });
+    return net::digest_field(digest.value());
+}
+
+/// Elements that are read from the tensor's memory when they are sent.
+class ElementSource final : public net::BodySource {
+public:
+    explicit ElementSource(tensor::ElementReader elements) : elements_(std::move(elements)) {}
+    std::unique_ptr<Reading> read(std::uint64_t offset, std::uint64_t count) const override {
+        return std::make_unique<Pieces>(elements_, offset, count);
+    }
+
+private:
+    class Pieces final : public Reading {
+    public:
+        Pieces(const tensor::ElementReader& elements, std::uint64_t offset, std::uint64_t count)
+            : pieces_(elements, offset, count) {}
+        std::span<const std::byte> next() override { return pieces_.next(); }
+
+    private:
+        tensor::ElementPieces pieces_;
+    };
+
+    const tensor::ElementReader elements_;
+};
+
+std::vector<net::BodyPart> parts_of(const std::shared_ptr<const TensorFile>& file) {
+    std::vector<net::BodyPart> parts;
+    parts.reserve(1 + file->elements.size());
+    parts.push_back({std::as_bytes(std::span(file->head)), file});
+    for (const tensor::ElementReader& one : file->elements) {
+        if (one.data() != nullptr) {
+            parts.push_back({{one.data(), static_cast<std::size_t>(one.size())}, file});
+        } else {
+            parts.push_back({{}, {}, std::make_shared<ElementSource>(one), 0, one.size()});
+        }
+    }
+    return parts;
+}
+
+std::string shape_text(const codec::TensorPointer& tensor) {
+    std::string text = "[";
+    for (const std::int64_t size : tensor::shape_of(tensor))
+        text.append(text.size() > 1 ? "," : "").append(std::to_string(size));
+    return text.append("]");
+}
+
+}  // namespace
+
+struct TensorEndpoint::Wanted {
+    std::string owner;
+    std::string name, member;  ///< `name` is the id of a lease, or a name
+    bool is_lease = false;
+    std::optional<std::uint64_t> version;
+    FileForm form = FileForm::safetensors;
+    std::string slice;  ///< as received
+    Rows rows;
+};
+
+/// The tensor or set that was found.
+struct TensorEndpoint::Found {
+    codec::TensorPointer tensor;  ///< null: the whole set
+    std::shared_ptr<const NamedValue> value;
+    std::uint64_t version = 0;
+    std::string identity;  ///< differs if the elements differ
+};
+
+TensorEndpoint::Wanted TensorEndpoint::parse(const net::RequestHead& head, const Principal& principal) const {
+    Wanted wanted;
+    wanted.owner = principal.name;
+    std::string_view path = std::string_view(head.path).substr(kPrefix.size());
+    if (const auto form = tensor::form_of_name(path)) {
+        wanted.form = *form;
+        path.remove_suffix(tensor::suffix_of(*form).size());
+    } else {
+        wanted.form = form_of_accept(head.headers);
+    }
+    wanted.is_lease = path.starts_with("l-");
+    const auto address = NamedTensors::parse_address(path);
+    wanted.name = address.name;
+    wanted.member = address.member;
+    const auto parameters = net::parse_query(head.query);
+    if (!parameters) reject("query", "name=value with %XX", "something else");
+    for (const auto& [name, value] : *parameters) {
+        if (name == "slice") {
+            wanted.slice = value;
+            wanted.rows = parse_rows(value);
+        } else if (name == "version") {
+            wanted.version = net::parse_decimal(value);
+            if (!wanted.version) reject("version", "a number", value);
+        } else if (name == "owner") {
+            wanted.owner = principal.admin ? value : std::string();
+        } else {
+            reject_parameter(name, "slice, version, owner");
+        }
+    }
+    return wanted;
+}
+
+TensorEndpoint::Found TensorEndpoint::find(const Wanted& wanted) const {
+    const auto unknown = [&](const char* kind) { return Rejected{404, json_rpc::unknown_or_expired(kind, epoch_)}; };
+    Found found;
+    if (wanted.is_lease) {
+        found.tensor = wanted.member.empty() ? leases_->tensor(wanted.name, wanted.owner) : nullptr;
+        if (found.tensor == nullptr) throw unknown("lease");
+        found.identity = wanted.name;
+        return found;
+    }
+    const auto named = names_->store().find(wanted.owner, wanted.name);
+    if (named == nullptr || (wanted.version && *wanted.version != named->version)) throw unknown("tensor");
+    found.value = {named, &NamedTensors::value_of(*named)};
+    found.version = named->version;
+    // Each owner has its own version numbers.
+    found.identity =
+        epoch_ + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" + std::to_string(named->version);
+    if (wanted.member.empty()) {
+        found.tensor = found.value->tensor;
+        return found;
+    }
+    const auto member = found.value->set.manifest.find(wanted.member);
+    if (member == found.value->set.manifest.end()) throw unknown("tensor");
+    found.tensor = tensor::member_of(found.value->set, member->second);
+    return found;
+}
+
+namespace {
+
+codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const Rows& rows, const std::string& text) {
+    const tensor::Shape shape = tensor::shape_of(tensor);
+    const std::int64_t size = shape.empty() ? 0 : shape.front();
+    const std::int64_t first = rows.first.value_or(0), last = rows.last.value_or(size);
+    if (shape.empty()) reject("slice", "a tensor that has dimensions", "one without");
+    if (first > last || last > size)
+        reject("slice", "rows from 0 to " + std::to_string(size) + ", the first not behind the last", text);
+    return tensor::rows_of(tensor, first, last);
+}
+
+/// Whether a range may be sent: false if the client has other bytes than these (If-Range).
+bool fits(const net::Headers& headers, std::string_view etag) {
+    const auto condition = headers.find("If-Range");
+    return !condition || (net::trim(*condition) == etag && !etag.starts_with("W/"));
+}
+
+}  // namespace
+
+net::Response TensorEndpoint::get(const net::RequestHead& head, const Principal& principal,
+                                  net::ResponseStream& response_stream) const try {
+    const Wanted wanted = parse(head, principal);
+    Found found = find(wanted);
+    const bool is_set = found.tensor == nullptr;
+    if (is_set && (wanted.form != FileForm::safetensors || !wanted.slice.empty()))
+        reject("name", "a tensor: a set has members, and comes as .safetensors only", "a set");
+    if (!wanted.slice.empty()) found.tensor = cut_rows(found.tensor, wanted.rows, wanted.slice);
+
+    const std::string etag = (wanted.is_lease ? "W/\"" : "\"") + found.identity +
+                             std::string(tensor::suffix_of(wanted.form)) +
+                             (wanted.slice.empty() ? "" : "-" + wanted.slice) + "\"";
+
+    net::Response response;
+    response.headers.add("ETag", etag);
+    response.headers.add("Accept-Ranges", "bytes");
+    response.headers.add("Vary", "Accept, Accept-Encoding, Authorization");
+    if (found.version != 0) response.headers.add("Shared-Tensor-Version", std::to_string(found.version));
+    if (const auto condition = head.headers.find("If-Match");
+        condition && *condition != "*" && (wanted.is_lease || !net::names_etag(*condition, etag, false)))
+        throw Rejected{412, json_rpc::invalid_params("If-Match", etag, std::string(*condition))};
+    if (const auto condition = head.headers.find("If-None-Match");
+        condition && net::names_etag(*condition, etag, true)) {
+        response.status = 304;
+        return response;
+    }
+    const tensor::Metadata metadata = found.value != nullptr
+                                          ? tensor::Metadata(found.value->metadata.begin(), found.value->metadata.end())
+                                          : tensor::Metadata();
+    const std::string& name = wanted.is_lease ? "tensor" : wanted.member.empty() ? wanted.name : wanted.member;
+    const auto file =
+        std::make_shared<const TensorFile>(is_set ? tensor::file_of(found.value->set, metadata)
+                                                  : tensor::file_of(found.tensor, wanted.form, name, metadata));
+    if (!is_set) {
+        response.headers.add("Shared-Tensor-Dtype", std::string(name_of(found.tensor->tensor().dtype())));
+        response.headers.add("Shared-Tensor-Shape", shape_text(found.tensor));
+    }
+    response.content_type = media_type_of(wanted.form);
+    const bool may_be_part = head.method == "GET" && file->size > 0;  // an empty file has no ranges
+    const auto requested = may_be_part && fits(head.headers, etag)
+                               ? net::parse_range(head.headers.find("Range"), file->size)
+                               : net::RangeRequest{};
+    if (requested.kind == net::RangeRequest::Kind::not_there) {
+        net::Response beyond =
+            error_response(416, json_rpc::invalid_params("Range", "a part of " + std::to_string(file->size) + " bytes",
+                                                         std::string(*head.headers.find("Range"))));
+        beyond.headers.add("Content-Range", net::content_range_of_none(file->size));
+        return beyond;
+    }
+    response.parts = parts_of(file);
+    if (requested.kind == net::RangeRequest::Kind::whole &&
+        send_compressed(head, *offer_, *totals_, response, response_stream))
+        return response;
+    std::string range;
+    if (requested.kind == net::RangeRequest::Kind::part) {
+        response.status = 206;
+        range = net::content_range(requested.part, file->size);
+        response.headers.add("Content-Range", range);
+        response.parts = net::cut(response.parts, requested.part);
+    }
+    if (net::wants_digest(head.headers.find("Want-Content-Digest"))) {
+        const auto make = [&] { return digest_of(response.parts); };
+        const std::string digest =
+            found.value != nullptr ? found.value->digest(wanted.member + ' ' + etag + range, make) : make();
+        response.headers.add("Content-Digest", digest);
+    }
+    return response;
+} catch (const Rejected& rejected) {
+    return error_response(rejected.status, rejected.error);
+} catch (const tensor::SafetensorsError& error) {
+    return error_response(
+        406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
+} catch (const tensor::NpyError& error) {
+    return error_response(
+        406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));
+} catch (const std::bad_alloc&) {
+    return error_response(503, json_rpc::out_of_memory("there is no memory to read the tensor: try again later"));
+} catch (const std::exception& error) {  // from a device
+    log::error("a tensor cannot be read: ", error.what());
+    return error_response(500, json_rpc::internal_error());
+}
+
+}  // namespace shared_tensor::server

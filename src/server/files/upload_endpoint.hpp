@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/bytes/compression.hpp"
+#include "net/server/server.hpp"
+#include "runtime/tables/upload_table.hpp"
+#include "server/auth/principal.hpp"
+#include "server/files/named_tensors.hpp"
+#include "server/files/upload_request.hpp"
+#include "server/rpc/message_references.hpp"
+
+namespace shared_tensor::server {
+
+/// Answers PUT of /tensors/NAME: publishes a file under a name. The file is sent whole, or in parts (Content-Range) in
+/// any order and several at once. Readers see it when it is complete. HEAD and DELETE with ?upload report which parts
+/// are missing, and abandon the upload.
+/// Thread safety: all methods from any thread. They block while a part is copied and its digest is computed.
+class UploadEndpoint {
+public:
+    /// The arguments must outlive it. `max_body_bytes` limits a compressed body after decompression.
+    UploadEndpoint(NamedTensors& names, runtime::UploadTable& uploads, std::string epoch, const ServerValues& values,
+                   CompressionTotals& totals, std::size_t max_body_bytes)
+        : names_(&names),
+          uploads_(&uploads),
+          epoch_(std::move(epoch)),
+          values_(&values),
+          totals_(&totals),
+          max_body_bytes_(max_body_bytes) {}
+
+    /// Returns the error for a PUT that must be rejected whatever its body holds. Called before the body is read.
+    std::optional<net::Response> reject_head(const net::RequestHead& head, const Principal& principal) const;
+    /// Paths must begin with TensorEndpoint::kPrefix. An error response has a JSON-RPC error as its body.
+    net::Response put(const net::Request& request, const Principal& principal) const;
+    net::Response state(const net::RequestHead& head, const Principal& principal) const;
+    net::Response abandon(const net::RequestHead& head, const Principal& principal) const;
+
+private:
+    std::optional<net::Response> rejection(const UploadRequest& wanted) const;
+    net::Response put_bytes(const net::RequestHead& head, const Principal& principal,
+                            std::span<const std::byte> bytes) const;
+    net::Response put(const UploadRequest& wanted, std::span<const std::byte> bytes) const;
+    std::optional<net::Response> settle(const UploadRequest& wanted, const runtime::Upload& upload) const;
+    net::Response answer_part(const UploadRequest& wanted, const runtime::Upload& upload) const;
+    net::Response publish(const UploadRequest& wanted, const runtime::UploadTable::UploadPointer& upload) const;
+    net::Response unknown() const;
+
+    NamedTensors* const names_;
+    runtime::UploadTable* const uploads_;
+    const std::string epoch_;
+    const ServerValues* const values_;
+    CompressionTotals* const totals_;
+    const std::size_t max_body_bytes_;
+};
+
+}  // namespace shared_tensor::server

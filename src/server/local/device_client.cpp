@@ -1,0 +1,139 @@
+#include "server/local/device_client.hpp"
+
+#include <atomic>
+#include <utility>
+
+#include <shared_tensor/value.hpp>
+
+#include "tensor/device/devices.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr std::size_t kMaxLost = 100'000;
+
+constexpr const char* kGone = "the client's local channel is gone";
+
+std::uint64_t next_owner() {
+    static std::atomic<std::uint64_t> last{0};
+    return ++last;
+}
+
+/// A lease on device memory.
+class LeasedBlock final : public runtime::LeasedBytes {
+public:
+    LeasedBlock(std::shared_ptr<const tensor::LentBlock> block, std::shared_ptr<const UniqueFd> process)
+        : block_(std::move(block)), process_(std::move(process)) {}
+    codec::TensorPointer tensor() const override { return block_->handle(); }
+    /// The client's process may have the block open, and freeing an open block is undefined.
+    void retire(bool process_is_gone) noexcept override {
+        if (!process_is_gone) tensor::Devices::of_process().deferred_frees().keep(block_, process_);
+    }
+
+private:
+    const std::shared_ptr<const tensor::LentBlock> block_;
+    const std::shared_ptr<const UniqueFd> process_;
+};
+
+}  // namespace
+
+DeviceClient::DeviceClient(runtime::LeaseTable& leases, runtime::LeaseHolder lease_holder,
+                           std::vector<std::string> devices, TellReleased tell_released)
+    : leases_(&leases),
+      lease_holder_(std::move(lease_holder)),
+      devices_(devices.begin(), devices.end()),
+      tell_released_(std::move(tell_released)),
+      owner_(next_owner()),
+      process_(tensor::watch_process(lease_holder_.pid)) {}
+
+tensor::Viability DeviceClient::viable() const {
+    if (process_ == nullptr)
+        return {"the client lives in another PID namespace: its end cannot be detected, nor its handles opened"};
+    if (devices_.empty()) return {"the client named no device when it opened its session"};
+    return state_.with([](const State& state) { return tensor::Viability{state.ended ? kGone : ""}; });
+}
+
+std::function<void()> DeviceClient::use(const std::string& lease) {
+    const char* got = state_.with([&](State& state) -> const char* {
+        if (lease.empty()) return "nothing";
+        if (state.ended || state.lost.contains(lease)) return "an id that the client recalled";
+        ++state.used[lease].count;
+        return nullptr;
+    });
+    if (got != nullptr) throw InvalidValue("lease", "the id under which the client lends this tensor", got);
+    return [self = shared_from_this(), lease] { self->done(lease); };
+}
+
+void DeviceClient::done(const std::string& lease) {
+    const bool wanted = state_.with([&](State& state) {
+        const auto found = state.used.find(lease);
+        if (found == state.used.end() || --found->second.count > 0) return false;
+        const bool waits = found->second.wanted_back && !state.ended;
+        state.used.erase(found);
+        return waits;
+    });
+    if (wanted) tell_released_(lease);
+}
+
+std::vector<std::string> DeviceClient::recall(const std::vector<std::string>& leases, bool lost) {
+    return state_.with([&](State& state) {
+        std::vector<std::string> free;
+        for (const std::string& lease : leases) {
+            if (lost && state.lost.size() >= kMaxLost) continue;  // the client keeps the tensor until the channel ends
+            if (lost) state.lost.insert(lease);
+            const auto found = state.used.find(lease);
+            if (found != state.used.end()) {
+                found->second.wanted_back = true;
+            } else {
+                free.push_back(lease);
+            }
+        }
+        return free;
+    });
+}
+
+tensor::DevicePeer::Lent DeviceClient::lend(std::shared_ptr<const tensor::LentBlock> block) {
+    if (const auto can = viable(); !can) throw tensor::CannotLend(can.reason);
+    const std::uint64_t bytes = block->bytes();
+    const std::weak_ptr<const tensor::LentBlock> known = block;
+    auto granted = leases_->grant(lease_holder_, tensor::name_of(tensor::TransportKind::cuda_ipc), bytes,
+                                  std::make_unique<LeasedBlock>(std::move(block), process_));
+    if (auto* rejected = std::get_if<runtime::LeaseTable::Rejected>(&granted))
+        throw tensor::CannotLend(std::move(rejected->reason));
+    auto lease = std::move(std::get<std::string>(granted));
+    const bool alive = state_.with([&](State& state) {
+        if (!state.ended) state.lent.emplace(lease, known);
+        return !state.ended;
+    });
+    if (!alive) {  // client_ended() may have run before grant()
+        leases_->release(lease_holder_.client, std::span(&lease, 1), runtime::LeaseTable::After::retired);
+        throw tensor::CannotLend("the local channel is closed");
+    }
+    return {std::move(lease), nullptr};
+}
+
+void DeviceClient::closed(const std::vector<std::string>& leases) {
+    std::vector<std::shared_ptr<const tensor::LentBlock>> blocks;
+    state_.with([&](State& state) {
+        for (const std::string& lease : leases) {
+            const auto found = state.lent.find(lease);
+            if (found == state.lent.end()) continue;
+            if (auto block = found->second.lock()) blocks.push_back(std::move(block));
+            state.lent.erase(found);
+        }
+    });
+    for (const auto& block : blocks)
+        tensor::Devices::of_process().deferred_frees().free(block.get());
+}
+
+void DeviceClient::ended() {
+    state_.with([](State& state) {
+        state.ended = true;
+        state.lent.clear();
+        state.lost.clear();
+    });
+    tensor::Devices::of_process().forget(owner_);
+}
+
+}  // namespace shared_tensor::server

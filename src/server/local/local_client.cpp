@@ -1,0 +1,262 @@
+#include "server/local/local_client.hpp"
+
+#include <atomic>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include <shared_tensor/value.hpp>
+
+#include "base/concurrency/background_executor.hpp"
+#include "base/log/log.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+constexpr const char* kGone = "the client's local channel is gone";
+
+/// The memory of a lease on a segment of the server.
+class LeasedSegment final : public runtime::LeasedBytes {
+public:
+    LeasedSegment(local::PooledSegmentPointer segment, codec::TensorPointer tensor)
+        : segment_(std::move(segment)), tensor_(std::move(tensor)) {}
+    void retire(bool) noexcept override { segment_->retire(); }
+    codec::TensorPointer tensor() const override { return tensor_; }
+
+private:
+    const local::PooledSegmentPointer segment_;
+    const codec::TensorPointer tensor_;
+};
+
+}  // namespace
+
+/// One mapping of a segment of the client, for one tensor.
+class LocalClient::Loan {
+public:
+    Loan(std::shared_ptr<LocalClient> client, std::string segment, std::string mapped_as,
+         std::unique_ptr<local::Mapping> mapping)
+        : client_(std::move(client)),
+          segment_(std::move(segment)),
+          mapped_as_(std::move(mapped_as)),
+          mapping_(std::move(mapping)) {}
+
+    const local::Mapping& mapping() const { return *mapping_; }
+    /// Ends the use of the client's segment, once: no tensor shows its bytes any longer, so the client may reuse it.
+    void end_use() {
+        if (!ended_.exchange(true)) client_->drop_use(segment_, mapped_as_);
+    }
+    void give_back() noexcept {
+        if (mapping_->is_broken()) {
+            log::warn("memory that process ", client_->lease_holder_.pid,
+                      " lent failed (SIGBUS): its calls at that time got an error");
+        }
+        try {
+            client_->mappings_.put_back(mapped_as_, std::move(mapping_));
+        } catch (const std::exception& error) {  // std::bad_alloc; the mapping is unmapped
+            log::debug("a mapping is not kept: ", error.what());
+        }
+        try {
+            end_use();
+        } catch (const std::exception& error) {
+            log::error("a client is not told that its memory is free: ", error.what());
+        }
+    }
+
+private:
+    const std::shared_ptr<LocalClient> client_;
+    const std::string segment_, mapped_as_;
+    std::unique_ptr<local::Mapping> mapping_;
+    std::atomic<bool> ended_{false};
+};
+
+LocalClient::LocalClient(LocalMemory memory, runtime::LeaseHolder lease_holder, std::shared_ptr<DeviceClient> devices,
+                         TellFree tell_free)
+    : memory_(memory),
+      lease_holder_(std::move(lease_holder)),
+      tell_free_(std::move(tell_free)),
+      devices_(std::move(devices)),
+      cuda_ipc_(tensor::make_cuda_ipc_transport(*devices_, tensor::DeviceImports::copied)),
+      shm_(tensor::make_shm_transport(*this)),
+      transports_({cuda_ipc_.get(), shm_.get(), &tensor::data_transport(), &tensor::base64_transport(),
+                   &tensor::body_transport()}) {}
+
+tensor::Viability LocalClient::viable() const {
+    return state_.with([](const State& state) { return tensor::Viability{state.ended ? kGone : ""}; });
+}
+
+tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const std::string&) {
+    std::string mapped_as;
+    auto source = state_.with([&](State& state) -> std::optional<local::MappingCache::Source> {
+        const auto found = state.offered.find(segment);
+        if (found == state.offered.end()) return std::nullopt;
+        ++found->second.uses;
+        mapped_as = found->second.mapped_as;
+        return found->second.source;
+    });
+    if (!source)
+        throw InvalidValue("shm.segment", "a segment that was offered on the local channel (segment.offer)",
+                           "an unknown one");
+    std::unique_ptr<local::Mapping> mapping;
+    std::shared_ptr<Loan> loan;
+    std::byte* data = nullptr;
+    std::size_t size = 0;
+    try {
+        mapping = mappings_.take(mapped_as, [&] { return *source; });
+        mapping->survive_faults(faults_);
+        data = mapping->data();
+        size = mapping->size();
+        loan = std::make_shared<Loan>(shared_from_this(), segment, mapped_as, std::move(mapping));
+    } catch (const local::BadSegment& error) {
+        drop_use(segment, mapped_as);
+        throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
+    } catch (...) {
+        if (mapping != nullptr) mappings_.put_back(mapped_as, std::move(mapping));
+        drop_use(segment, mapped_as);
+        throw;
+    }
+    // The last tensor may be destroyed on any thread, also during a call. give_back() is expensive, so the background
+    // executor runs it.
+    Loan* const lent = loan.get();
+    std::shared_ptr<const void> owner(lent, [loan = std::move(loan)](const void*) mutable {
+        background_executor().post([loan = std::move(loan)] { loan->give_back(); });
+    });
+    return {data, size, std::move(owner), [lent] { lent->end_use(); }};
+}
+
+void LocalClient::drop_use(const std::string& segment, const std::string& mapped_as) {
+    bool withdrawn = false;
+    const bool free = state_.with([&](State& state) {
+        const auto found = state.offered.find(segment);
+        withdrawn = found == state.offered.end() || found->second.mapped_as != mapped_as;
+        if (withdrawn || --found->second.uses > 0) return false;
+        return std::exchange(found->second.wanted_back, false) && !state.ended;
+    });
+    if (withdrawn) mappings_.forget(mapped_as);  // take() may have run after withdraw() called forget()
+    if (free) tell_free_(segment);
+}
+
+local::PooledSegmentPointer LocalClient::take(std::uint64_t bytes) {
+    try {
+        return memory_.pool.take_place(static_cast<std::size_t>(bytes), lease_holder_.principal);
+    } catch (const local::PoolFull& full) {
+        throw tensor::CannotLend(full.what());
+    } catch (const std::bad_alloc&) {
+        throw tensor::CannotLend("the server's machine has no memory left to share");
+    } catch (const std::system_error& error) {
+        throw tensor::CannotLend(std::string("the server cannot make shared memory: ") + error.what());
+    }
+}
+
+/// Only segments of the client's principal are lent. In a segment of another principal the client would see the data
+/// that is written there later.
+std::optional<local::SegmentPool::Place> LocalClient::find(const void* address) const {
+    auto place = memory_.pool.find(address);
+    if (place && place->segment->principal() != lease_holder_.principal) return std::nullopt;
+    return place;
+}
+
+/// Records the segment as lent before the client can know the lease: the client may ask for the segment at once.
+tensor::ShmPeer::Lent LocalClient::lend(local::PooledSegmentPointer segment, std::uint64_t bytes,
+                                        const codec::TensorPointer& tensor) {
+    const bool alive = state_.with([&](State& state) {
+        if (!state.ended) state.lent[segment->segment().id()] = segment->whole();
+        return !state.ended;
+    });
+    if (!alive) throw tensor::CannotLend(kGone);
+    auto granted = memory_.leases.grant(lease_holder_, tensor::name_of(tensor::TransportKind::shm), bytes,
+                                        std::make_unique<LeasedSegment>(std::move(segment), tensor));
+    if (auto* rejected = std::get_if<runtime::LeaseTable::Rejected>(&granted))
+        throw tensor::CannotLend(std::move(rejected->reason));
+    auto& lease = std::get<std::string>(granted);
+    if (state_.with([](const State& state) { return state.ended; })) {  // client_ended() may have run before grant()
+        memory_.leases.release(lease_holder_.client, std::span(&lease, 1), runtime::LeaseTable::After::retired);
+        throw tensor::CannotLend(kGone);
+    }
+    return {std::move(lease), nullptr};
+}
+
+std::string LocalClient::busy() const {
+    if (std::string reason = memory_.leases.full(); !reason.empty()) return reason;
+    return memory_.pool.full();
+}
+
+LocalClient::Offer LocalClient::offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor,
+                                      std::uint64_t bytes) {
+    return state_.with([&](State& state) {
+        if (state.ended || state.offered.contains(segment)) return Offer::known;
+        auto of_principal = memory_.use != nullptr ? memory_.use->segments.take(1) : Budget::Share();
+        auto place = of_principal ? memory_.offered.take(1) : std::nullopt;
+        if (!place) return Offer::full;
+        local::MappingCache::Source source{std::move(descriptor), static_cast<std::size_t>(bytes)};
+        Offered one{std::move(source), std::to_string(++state.offers), 0, false,
+                    std::move(*place), std::move(*of_principal)};
+        state.offered.emplace(segment, std::move(one));
+        return Offer::taken;
+    });
+}
+
+bool LocalClient::recycle(const std::string& segment) {
+    return state_.with([&](State& state) {
+        const auto found = state.offered.find(segment);
+        if (found == state.offered.end() || found->second.uses == 0) return true;
+        found->second.wanted_back = true;
+        return false;
+    });
+}
+
+void LocalClient::withdraw(const std::string& segment) {
+    std::optional<Offered> withdrawn;  // its descriptor is closed outside the lock
+    state_.with([&](State& state) {
+        const auto found = state.offered.find(segment);
+        if (found == state.offered.end()) return;
+        withdrawn = std::move(found->second);
+        state.offered.erase(found);
+    });
+    if (withdrawn) mappings_.forget(withdrawn->mapped_as);
+}
+
+/// `lent` is released outside the lock: if it is the last reference, the segment's end calls forget_lent().
+std::optional<local::MappingCache::Source> LocalClient::lent_segment(const std::string& segment) const {
+    const local::PooledSegmentPointer lent = state_.with([&](const State& state) -> local::PooledSegmentPointer {
+        const auto found = state.lent.find(segment);
+        return found == state.lent.end() ? nullptr : found->second.lock();
+    });
+    if (lent == nullptr) return std::nullopt;
+    const local::Segment& there = lent->segment();
+    return local::MappingCache::Source{there.descriptor(), there.size(), there.sharing()};
+}
+
+bool LocalClient::forget_lent(const std::string& segment) {
+    return state_.with([&](State& state) { return state.lent.erase(segment) > 0; });
+}
+
+std::shared_ptr<const void> LocalClient::on_ended(std::function<void()> act) {
+    auto shared = std::make_shared<const Act>(std::move(act));
+    const bool ended = state_.with([&](State& state) {
+        std::erase_if(state.at_end, [](const auto& one) { return one.expired(); });
+        if (!state.ended) state.at_end.push_back(shared);
+        return state.ended;
+    });
+    if (ended) (*shared)();
+    return shared;
+}
+
+void LocalClient::ended() {
+    std::unordered_map<std::string, Offered> offered;  // its descriptors are closed outside the lock
+    std::vector<std::weak_ptr<const Act>> at_end;
+    state_.with([&](State& state) {
+        state.ended = true;
+        at_end.swap(state.at_end);
+        offered.swap(state.offered);
+        state.lent.clear();
+    });
+    for (const auto& [segment, one] : offered)
+        mappings_.forget(one.mapped_as);
+    devices_->ended();
+    for (const auto& one : at_end) {
+        if (const auto act = one.lock()) (*act)();
+    }
+}
+
+}  // namespace shared_tensor::server

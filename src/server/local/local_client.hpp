@@ -1,0 +1,112 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/concurrency/background.hpp"
+#include "base/concurrency/budget.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "local/channel/channel_server.hpp"
+#include "local/segments/mapping_cache.hpp"
+#include "runtime/tables/lease_table.hpp"
+#include "server/auth/principal.hpp"
+#include "server/local/device_client.hpp"
+#include "tensor/transports/shm_transport.hpp"
+
+namespace shared_tensor::server {
+
+/// The objects that all clients of the local channel share, except `use`. They outlive the channels; tensors of the
+/// clients may outlive them.
+struct LocalMemory {
+    local::SegmentPool& pool;
+    runtime::LeaseTable& leases;
+    Budget& offered;  ///< segments that clients may offer, in total: each takes a descriptor of the server
+    std::shared_ptr<ClientUse> use{};  ///< limits of this client's principal; null: no limits
+};
+
+/// One client of the local channel: the segments that it offered to the server, and the segments that the server lent
+/// to it. The channel and the messages in progress share it. After ended() neither side can lend memory any more.
+/// Thread safety: all methods from any thread.
+class LocalClient final : public tensor::ShmPeer, public std::enable_shared_from_this<LocalClient> {
+public:
+    /// Tells the client that the server no longer reads a segment that the client asked back. Must not block.
+    using TellFree = std::function<void(const std::string& segment)>;
+    LocalClient(LocalMemory memory, runtime::LeaseHolder lease_holder, std::shared_ptr<DeviceClient> devices,
+                TellFree tell_free);
+
+    // tensor::ShmPeer
+    tensor::Viability viable() const override;
+    Borrowed borrow(const std::string& segment, const std::string& lease) override;
+    local::PooledSegmentPointer take(std::uint64_t bytes) override;
+    std::optional<local::SegmentPool::Place> find(const void* address) const override;
+    bool keeps_copies() const override { return true; }
+    Lent lend(local::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) override;
+
+    /// The transports for messages of this client.
+    const tensor::Transports& transports() const { return transports_; }
+    const runtime::LeaseHolder& lease_holder() const { return lease_holder_; }
+    DeviceClient& devices() const { return *devices_; }
+    /// Watches from now on whether memory that the client offered fails (SIGBUS).
+    FaultWatch watch_memory() const { return FaultWatch(faults_); }
+
+    /// The reason why no result of any size can be lent in shared memory now; empty if there is none.
+    std::string busy() const;
+
+    enum class Offer { taken, known, full };
+    /// Adds a segment of the client; it is checked when it is first used. Returns `known` if the client has offered a
+    /// segment of that name, or if ended() was called; `full` if the limit of the principal or of all clients is
+    /// reached.
+    Offer offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor, std::uint64_t bytes);
+    /// The client wants to reuse its segment. Returns true if the server does not read it, or does not know it. Else
+    /// returns false, and calls TellFree when the server has done with it.
+    bool recycle(const std::string& segment);
+    /// The client has freed its segment. Tensors that use it keep their mappings.
+    void withdraw(const std::string& segment);
+
+    /// A segment of the server, for the client to map; nullopt if it is not lent to the client.
+    std::optional<local::MappingCache::Source> lent_segment(const std::string& segment) const;
+    /// Forgets that a segment of the server is lent to the client. Returns whether it was lent: the client may have it
+    /// mapped.
+    bool forget_lent(const std::string& segment);
+
+    /// The client's channel is closed.
+    void ended();
+    /// Calls `act` once when ended() is called, or now if it was called before. Destroy the result to cancel the call.
+    /// `act` must not block.
+    std::shared_ptr<const void> on_ended(std::function<void()> act);
+
+private:
+    struct Offered {
+        local::MappingCache::Source source;
+        /// The key in `mappings_`, unique for each offer: the client may free a segment and reuse its name for another.
+        std::string mapped_as;
+        std::size_t uses = 0;
+        bool wanted_back = false;
+        Budget::Share place{}, of_principal{};
+    };
+    using Act = std::function<void()>;
+    struct State {
+        bool ended = false;
+        std::vector<std::weak_ptr<const Act>> at_end;
+        std::uint64_t offers = 0;
+        std::unordered_map<std::string, Offered> offered;
+        std::unordered_map<std::string, std::weak_ptr<local::PooledSegment>> lent;
+    };
+    class Loan;
+    void drop_use(const std::string& segment, const std::string& mapped_as);
+
+    const LocalMemory memory_;
+    const runtime::LeaseHolder lease_holder_;
+    const TellFree tell_free_;
+    const std::shared_ptr<DeviceClient> devices_;  ///< shared with the client's tensors that calls use
+    const std::unique_ptr<tensor::Transport> cuda_ipc_, shm_;
+    const tensor::Transports transports_;
+    const std::shared_ptr<FaultCount> faults_ = std::make_shared<FaultCount>();
+    local::MappingCache mappings_;
+    Guarded<State> state_;
+};
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,330 @@
+#include "server/local/local_clients.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/log/log.hpp"
+#include "protocol/json_rpc/parse.hpp"
+#include "protocol/json_rpc/print.hpp"
+#include "server/methods/parameters.hpp"
+#include "tensor/device/devices.hpp"
+
+namespace shared_tensor::server {
+
+using json_rpc::Error;
+using json_rpc::Json;
+
+/// A received request, and the descriptors that are sent with its answer.
+struct LocalClients::Question {
+    local::ChannelId channel;
+    Connected who;
+    json_rpc::Request request;
+    local::Packet packet;
+    std::vector<std::shared_ptr<const UniqueFd>> descriptors;
+
+    /// Reads the parameters of the request. Throws MethodError if they do not have the types T.
+    template <class... T>
+    std::tuple<T...> params(const typename Parameters<T...>::Names& names) const {
+        return Parameters<T...>(names).read(request.params);
+    }
+};
+
+namespace {
+
+using SegmentBytes = Integer<1, std::int64_t{1} << 46>;
+using Ids = Texts<local::kMaxPacketBytes>;  // the size of the packet limits their number
+
+/// The request in a packet, or the error response if the packet contains none.
+std::variant<json_rpc::Request, json_rpc::Response> read_item(const std::string& text) {
+    if (text.empty()) {
+        return json_rpc::Response{
+            nullptr, json_rpc::invalid_request("a packet of the local channel has at most " +
+                                               std::to_string(local::kMaxPacketBytes) + " bytes and " +
+                                               std::to_string(local::kMaxPacketDescriptors) + " descriptors")};
+    }
+    auto parsed = json_rpc::parse(text, {{20, local::kMaxPacketBytes}, 1});
+    if (auto* rejected = std::get_if<json_rpc::Response>(&parsed)) return std::move(*rejected);
+    auto& message = std::get<json_rpc::Message>(parsed);
+    if (!message.is_batch) return std::move(message.items.front());
+    return json_rpc::Response{nullptr,
+                              json_rpc::invalid_request("the local channel takes no batches: a packet is one request")};
+}
+
+}  // namespace
+
+void LocalClients::Network::send(local::ChannelId channel, local::OutgoingPacket packet) {
+    const auto listening = server.with([](const auto& held) { return held; });
+    if (listening == nullptr) return;
+    if (packet.text.size() <= local::kMaxPacketBytes) {
+        listening->send(channel, std::move(packet));
+    } else {
+        listening->close(channel);  // the answer to the client's request does not fit into a packet
+    }
+}
+
+void LocalClients::Network::notify(local::ChannelId channel, const char* method, const char* list,
+                                   const std::string& id) {
+    std::string text;
+    json_rpc::print(json_rpc::Request{method, Json{{list, Json::array({id})}}, std::nullopt, nullptr}, text);
+    send(channel, {std::move(text), {}});
+}
+
+void LocalClients::Network::segment_gone(const std::string& segment) {
+    std::vector<std::pair<local::ChannelId, std::shared_ptr<LocalClient>>> all;
+    clients.with([&](const auto& held) {
+        for (const auto& [channel, who] : held) {
+            if (who.client != nullptr) all.emplace_back(channel, who.client);
+        }
+    });
+    for (const auto& [channel, client] : all) {
+        if (client->forget_lent(segment)) notify(channel, "segment.gone", "segments", segment);
+    }
+}
+
+LocalClients::LocalClients(Parts parts)
+    : parts_(std::move(parts)),
+      network_(std::make_shared<Network>()),
+      pool_(parts_.pool, [network = network_](const std::string& segment) { network->segment_gone(segment); }),
+      offered_(parts_.max_offered) {}
+
+LocalClients::~LocalClients() { stop(); }
+
+void LocalClients::start(const std::string& path) {
+    handle_memory_faults();
+    local::ChannelServerOptions options{path, parts_.max_channels};
+    options.max_new = std::max<std::size_t>(1, parts_.max_channels / 4);
+    options.settle_within = parts_.open_within;
+    auto server = std::make_shared<local::ChannelServer>(std::move(options), *this);
+    network_->server.with([&](auto& held) { held = server; });
+    server->start();
+}
+
+void LocalClients::stop() {
+    std::shared_ptr<local::ChannelServer> server;
+    network_->server.with([&](auto& held) { held.swap(server); });
+    if (server != nullptr) server->stop();
+}
+
+void LocalClients::close_revoked() {
+    std::vector<local::ChannelId> revoked;
+    network_->clients.with([&](const auto& clients) {
+        for (const auto& [channel, who] : clients) {
+            if (who.grant != nullptr && who.grant->is_revoked()) revoked.push_back(channel);
+        }
+    });
+    const auto server = network_->server.with([](const auto& held) { return held; });
+    for (const local::ChannelId channel : revoked) {
+        if (server != nullptr) server->close(channel);
+    }
+}
+
+std::string LocalClients::path() const {
+    return network_->server.with([](const auto& held) { return held != nullptr ? held->path() : std::string(); });
+}
+
+std::shared_ptr<LocalClient> LocalClients::find(local::ChannelId channel) const {
+    return network_->clients.with([&](const auto& clients) -> std::shared_ptr<LocalClient> {
+        const auto found = clients.find(channel);
+        return found == clients.end() ? nullptr : found->second.client;
+    });
+}
+
+/// With tokens, session.open checks the token. Without tokens only the server's own user and root are admitted. The
+/// mode of the socket file ensures that too, but it may have been changed.
+bool LocalClients::opened(local::ChannelId channel, const local::Peer& peer) {
+    if (!parts_.access.may_connect(peer.uid)) return false;
+    network_->clients.with([&](auto& clients) { clients[channel].peer = peer; });
+    return true;
+}
+
+void LocalClients::closed(local::ChannelId channel) {
+    std::shared_ptr<LocalClient> client;
+    network_->clients.with([&](auto& clients) {
+        client = std::move(clients[channel].client);
+        clients.erase(channel);
+    });
+    if (client != nullptr) client->ended();
+    parts_.sessions.close_channel(channel);  // also if session.open failed after it had opened the session
+    if (client == nullptr) return;
+    // The process may still run and read its mappings: the end of its channel does not tell.
+    const std::size_t ended = parts_.leases.client_ended(client->lease_holder().client, false);
+    log::debug("a client of the local channel is gone, with ", ended, " leases");
+}
+
+void LocalClients::received(local::ChannelId channel, local::Packet packet) {
+    std::string text;
+    try {
+        auto item = read_item(packet.text);
+        if (const auto* rejected = std::get_if<json_rpc::Response>(&item)) return send_away(channel, *rejected);
+        Question question{channel, {}, std::get<json_rpc::Request>(std::move(item)), std::move(packet), {}};
+        question.who = network_->clients.with([&](auto& clients) { return clients[channel]; });
+        Answer given = answer(question);
+        if (question.request.is_notification()) return;
+        json_rpc::print(json_rpc::Response{*question.request.id, std::move(given)}, text);
+        network_->send(channel, {std::move(text), std::move(question.descriptors)});
+    } catch (const std::exception& error) {
+        log::error("the local channel: ", error.what());
+    }
+}
+
+/// Sends the error, then closes the channel: a client that sends an invalid packet may have other faults.
+void LocalClients::send_away(local::ChannelId channel, const json_rpc::Response& answer) const {
+    log::warn("closes a local channel: the client sent a packet that is not a JSON-RPC request");
+    std::string text;
+    json_rpc::print(answer, text);
+    network_->send(channel, {std::move(text), {}});
+    if (const auto server = network_->server.with([](const auto& held) { return held; })) server->close(channel);
+}
+
+LocalClients::Answer LocalClients::answer(Question& question) {
+    const std::string& method = question.request.method;
+    try {
+        if (method == "session.open") return open_session(question);
+        if (question.who.client == nullptr) return json_rpc::not_authorised("call session.open first");
+        if (method == "segment.get") return get_segment(question);
+        if (method == "segment.offer") return offer_segment(question);
+        if (method == "segment.recycle") return recycle_segments(question);
+        if (method == "segment.gone") {
+            for (const auto [segments] = question.params<Ids>({"segments"}); const std::string& segment : segments.list)
+                question.who.client->withdraw(segment);
+            return Json::object();
+        }
+        if (method == "lease.confirm" || method == "lease.release" || method == "lease.retire")
+            return end_leases(question);
+        if (method == "lease.recall") return recall_leases(question);
+        return json_rpc::method_not_found(method);
+    } catch (const MethodError& bad) {
+        return bad.error();
+    } catch (const std::exception& error) {  // no memory, no descriptors: without an answer the client waits for ever
+        log::error("the local channel: ", question.request.method, ": ", error.what());
+        return json_rpc::internal_error();
+    }
+}
+
+LocalClients::Answer LocalClients::open_session(Question& question) {
+    using Text = std::optional<std::string>;
+    using List = std::optional<ClientFacts::List>;
+    auto [shown, keeps_state, boot_id, pid_namespace, devices, accept] =
+        question.params<Text, std::optional<bool>, Text, Text, List, List>(
+            {"token", "keeps_state", "boot_id", "pid_namespace", "devices", "accept"});
+    const ClientFacts facts{std::move(boot_id), std::move(pid_namespace), devices, std::move(accept), true};
+    const auto checked = parts_.access.check_local(question.who.peer.uid, shown.value_or(""));
+    if (const auto* rejection = std::get_if<Rejection>(&checked)) return json_rpc::not_authorised(rejection->reason);
+    const std::string& principal = std::get<Principal>(checked).name;
+    if (question.who.client != nullptr && question.who.client->lease_holder().principal != principal)
+        return json_rpc::not_authorised("this channel belongs to another token: connect anew");
+    auto place = question.who.place;
+    if (const auto& use = std::get<Principal>(checked).use; place == nullptr && use != nullptr) {
+        auto taken = use->channels.take(1);
+        if (!taken) {
+            return json_rpc::busy(std::chrono::seconds(1),
+                                  "this principal has its maximum of local channels: close some, or raise "
+                                  "--max-local-channels");
+        }
+        place = std::make_shared<const Budget::Share>(std::move(*taken));
+    }
+    const auto token = parts_.sessions.open(principal, {question.channel, keeps_state.value_or(false)});
+    if (!token) return json_rpc::busy(std::chrono::seconds(1));
+    const auto& grant = std::get<Principal>(checked).grant;
+    network_->clients.with([&](auto& clients) {
+        clients[question.channel].grant = grant;
+        clients[question.channel].place = place;
+    });
+    if (grant != nullptr && grant->is_revoked()) {  // close_revoked() may have run before `grant` was stored
+        if (const auto server = network_->server.with([](const auto& held) { return held; }))
+            server->close(question.channel);
+        return json_rpc::not_authorised("the token is not valid any more");
+    }
+    if (question.who.client == nullptr) {
+        auto seen = devices ? std::move(devices->list) : std::vector<std::string>();
+        const auto client = make_client(question, std::get<Principal>(checked),
+                                        {principal, *token, question.who.peer.pid, true}, std::move(seen));
+        network_->clients.with([&](auto& clients) { clients[question.channel].client = client; });
+    }
+    if (const auto server = network_->server.with([](const auto& held) { return held; }))
+        server->settled(question.channel);
+    Json own_devices = Json::array();
+    for (const tensor::DeviceInfo& device : tensor::Devices::of_process().list())
+        own_devices.push_back(device.uuid);
+    return Json{{"session", *token},
+                {"epoch", parts_.epoch},
+                {"devices", std::move(own_devices)},
+                {"transports", describe_transports(parts_.transport_facts(), &facts)}};
+}
+
+std::shared_ptr<LocalClient> LocalClients::make_client(const Question& question, const Principal& principal,
+                                                       runtime::LeaseHolder lease_holder,
+                                                       std::vector<std::string> devices) {
+    const auto tell = [network = std::weak_ptr(network_), channel = question.channel](const char* method,
+                                                                                      const char* list) {
+        return [network, channel, method, list](const std::string& id) {
+            if (const auto alive = network.lock()) alive->notify(channel, method, list, id);
+        };
+    };
+    auto device_client = std::make_shared<DeviceClient>(parts_.leases, lease_holder, std::move(devices),
+                                                        tell("lease.release", "leases"));
+    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, offered_, principal.use},
+                                         std::move(lease_holder), std::move(device_client),
+                                         tell("segment.free", "segments"));
+}
+
+LocalClients::Answer LocalClients::get_segment(Question& question) const {
+    const auto [segment] = question.params<std::string>({"segment"});
+    const auto source = question.who.client->lent_segment(segment);
+    if (!source) return json_rpc::unknown_or_expired("segment", parts_.epoch);
+    question.descriptors.push_back(source->descriptor);
+    Json answer{{"size", source->bytes}};
+    if (source->sharing == local::Sharing::writable) answer["writable"] = true;
+    return answer;
+}
+
+LocalClients::Answer LocalClients::offer_segment(Question& question) {
+    const auto [segment, size] = question.params<std::string, SegmentBytes>({"segment", "size"});
+    if (question.packet.lost_descriptors) {
+        return json_rpc::busy(std::chrono::seconds(1),
+                              "the server has no descriptor left for the segment: its limit of open files (ulimit -n)");
+    }
+    if (question.packet.descriptors.size() != 1) {
+        return json_rpc::invalid_params("descriptor", "one descriptor beside the request",
+                                        std::to_string(question.packet.descriptors.size()));
+    }
+    auto descriptor = std::make_shared<const UniqueFd>(std::move(question.packet.descriptors.front()));
+    switch (question.who.client->offer(segment, std::move(descriptor), static_cast<std::uint64_t>(size.value))) {
+        case LocalClient::Offer::taken: return Json::object();
+        case LocalClient::Offer::known: return json_rpc::invalid_params("segment", "a new one", "one that is known");
+        case LocalClient::Offer::full: break;
+    }
+    return json_rpc::busy(std::chrono::seconds(1),
+                          "the limit of segments that clients share with this server is reached: give some back, or "
+                          "raise --max-segments or the limit of open files (ulimit -n)");
+}
+
+LocalClients::Answer LocalClients::recycle_segments(const Question& question) {
+    Json free = Json::array();
+    for (const auto [segments] = question.params<Ids>({"segments"}); const std::string& segment : segments.list) {
+        if (question.who.client->recycle(segment)) free.push_back(segment);
+    }
+    return Json{{"free", std::move(free)}};
+}
+
+LocalClients::Answer LocalClients::end_leases(const Question& question) {
+    const auto [leases] = question.params<Ids>({"leases"});
+    const std::vector<std::string>& ids = leases.list;
+    const std::string& client = question.who.client->lease_holder().client;
+    using After = runtime::LeaseTable::After;
+    const bool confirm = question.request.method == "lease.confirm";
+    const After after = question.request.method == "lease.retire" ? After::retired : After::reused;
+    const std::size_t count = confirm ? parts_.leases.confirm(client, ids) : parts_.leases.release(client, ids, after);
+    if (!confirm) question.who.client->devices().closed(ids);
+    return Json{{"leases", count}};
+}
+
+LocalClients::Answer LocalClients::recall_leases(const Question& question) {
+    const auto [leases, lost] = question.params<Ids, std::optional<bool>>({"leases", "lost"});
+    return Json{{"free", question.who.client->devices().recall(leases.list, lost.value_or(false))}};
+}
+
+}  // namespace shared_tensor::server

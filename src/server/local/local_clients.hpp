@@ -1,0 +1,92 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "protocol/json_rpc/message.hpp"
+#include "server/auth/access.hpp"
+#include "server/local/local_client.hpp"
+#include "server/local/sessions.hpp"
+#include "server/local/transport_facts.hpp"
+
+namespace shared_tensor::server {
+
+/// The local channel of a server: sessions, segments and leases of client processes on this host. A packet is one
+/// request or notification of JSON-RPC 2.0, and may carry descriptors (docs/protocol.md, "Local channel").
+///
+/// Thread safety: all methods from any thread.
+class LocalClients final : public local::ChannelHandler {
+public:
+    struct Parts {
+        const Access& access;
+        Sessions& sessions;
+        runtime::LeaseTable& leases;
+        std::string epoch;
+        local::PoolLimits pool;
+        std::size_t max_offered;  ///< segments of all clients together: each takes a descriptor
+        std::size_t max_channels;
+        std::chrono::milliseconds open_within;  ///< time limit for session.open, from the connection on
+        std::function<TransportFacts()> transport_facts;
+    };
+    explicit LocalClients(Parts parts);
+    ~LocalClients() override;
+
+    /// Begins to listen. Throws std::system_error that names the path.
+    void start(const std::string& path);
+    void stop();
+    /// Closes the channels whose tokens were revoked.
+    void close_revoked();
+    /// The path of the socket; empty while the server does not listen.
+    std::string path() const;
+
+    /// Returns nullptr if the channel is closed, or has no session yet.
+    std::shared_ptr<LocalClient> find(local::ChannelId channel) const;
+    /// Segments for tensors that are to be lent to clients.
+    local::SegmentPool& pool() { return pool_; }
+
+    bool opened(local::ChannelId channel, const local::Peer& peer) override;
+    void received(local::ChannelId channel, local::Packet packet) override;
+    void closed(local::ChannelId channel) override;
+
+private:
+    struct Connected {
+        local::Peer peer;
+        std::shared_ptr<LocalClient> client;         ///< null before its first session
+        std::shared_ptr<const Permissions> grant;    ///< of the client's token; null without tokens
+        std::shared_ptr<const Budget::Share> place;  ///< counts against the channels of the client's principal
+    };
+    struct Question;
+    using Answer = std::variant<json_rpc::Json, json_rpc::Error>;
+
+    /// The connected clients. Segments report their end to it, and may outlive LocalClients, so it is shared with them.
+    struct Network {
+        Guarded<std::unordered_map<local::ChannelId, Connected>> clients;
+        Guarded<std::shared_ptr<local::ChannelServer>> server;
+
+        void send(local::ChannelId channel, local::OutgoingPacket packet);
+        /// Sends a notification with the parameters {"`list`": [`id`]}.
+        void notify(local::ChannelId channel, const char* method, const char* list, const std::string& id);
+        void segment_gone(const std::string& segment);
+    };
+
+    void send_away(local::ChannelId channel, const json_rpc::Response& answer) const;
+    Answer answer(Question& question);
+    Answer open_session(Question& question);
+    Answer get_segment(Question& question) const;
+    static Answer offer_segment(Question& question);
+    static Answer recycle_segments(const Question& question);
+    Answer end_leases(const Question& question);
+    static Answer recall_leases(const Question& question);
+    std::shared_ptr<LocalClient> make_client(const Question& question, const Principal& principal,
+                                             runtime::LeaseHolder lease_holder, std::vector<std::string> devices);
+
+    const Parts parts_;
+    const std::shared_ptr<Network> network_;
+    local::SegmentPool pool_;
+    Budget offered_;
+};
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,115 @@
+#include <array>
+
+#include "base/log/time_text.hpp"
+#include "runtime/models/state_word.hpp"
+#include "server/methods/method_schema.hpp"
+#include "server/methods/methods.hpp"
+
+namespace shared_tensor::server {
+
+using json_rpc::Json;
+using models::ModelTable;
+
+namespace {
+
+using schema::object;
+using Text = std::optional<std::string>;
+
+constexpr std::chrono::milliseconds kRetryAfter{500};
+constexpr std::array<std::string_view, 4> kStates = {"yes", "deep", "shared", "no"};
+using State = Word<kStates>;
+
+Json to_json(const ModelTable::Info& info) {
+    Json json{{"name", info.name},
+              {"functions", info.functions},
+              {"left_out", info.left_out},
+              {"stateful", models::word_of(info.options.state)},
+              {"device", info.options.device.empty() ? "cpu" : info.options.device},
+              {"grad", info.options.grad},
+              {"parameters", info.size.parameters},
+              {"bytes", info.size.bytes},
+              {"sessions", info.sessions},
+              {"loaded_at", iso8601(info.loaded_at)}};
+    if (!info.options.dtype.empty()) json["dtype"] = info.options.dtype;
+    if (!info.file.empty()) json["file"] = info.file;
+    return json;
+}
+
+Json model_schema() {
+    return object({{"name", "string"},
+                   {"functions", schema::list_of("string")},
+                   {"left_out", schema::list_of("string")},
+                   {"stateful", "string"},
+                   {"device", "string"},
+                   {"grad", "boolean"},
+                   {"parameters", "integer"},
+                   {"bytes", "integer"},
+                   {"sessions", "integer"},
+                   {"loaded_at", "string"},
+                   {"dtype?", "string"},
+                   {"file?", "string"}});
+}
+
+json_rpc::Error to_error(const models::Rejection& rejection) {
+    using Kind = models::Rejection::Kind;
+    if (rejection.kind == Kind::busy) return json_rpc::busy(kRetryAfter);  // another request loads or unloads it
+    if (rejection.kind == Kind::closed) return json_rpc::shutting_down();
+    if (rejection.kind == Kind::no_memory) return json_rpc::out_of_memory(rejection.got);
+    return json_rpc::invalid_params(rejection.parameter, rejection.expected, rejection.got);
+}
+
+void check_may_change(const BuiltinCall& call, const ModelTable& models) {
+    if (!call.principal.admin)
+        throw MethodError(json_rpc::not_authorised("loading and unloading models needs an admin"));
+    if (!models.loads_on_request())
+        throw MethodError(json_rpc::not_authorised(
+            "this server loads and unloads no models on request: start it with --model-folder"));
+}
+
+}  // namespace
+
+void add_model_methods(Builtins& builtins, models::ModelTable& models) {
+    builtins.add(
+        {"model.list", "TorchScript models that are loaded.", object({{"models", schema::list_of(model_schema())}})},
+        {}, [&models](const BuiltinCall&) {
+            Json all = Json::array();
+            for (const auto& info : models.list())
+                all.push_back(to_json(info));
+            return Json{{"models", std::move(all)}};
+        });
+    builtins.add({"model.create", "A handle of a new instance that has its own state.",
+                  object({{"$object", object({{"id", "string"}, {"type?", "string"}})}})},
+                 {"model"}, [&models](const BuiltinCall&, const std::string& model) {
+                     ObjectPointer instance = models.create(model);
+                     if (instance == nullptr)
+                         throw MethodError(json_rpc::invalid_params("model", "the name of a loaded model", model));
+                     return runtime::make_outcome(codec::Value{{{"$object", 0}}, {}, {std::move(instance)}});
+                 });
+    builtins.add(
+        {"model.load", "Loads a file of a model folder. Needs an admin.", model_schema()},
+        {"name", "file", "stateful", "device", "dtype", "grad", "replace"},
+        [&models](const BuiltinCall& call, std::string name, std::string file, const std::optional<State>& stateful,
+                  const Text& device, const Text& dtype, std::optional<bool> grad, std::optional<bool> replace) {
+            check_may_change(call, models);
+            ModelTable::Wanted wanted;
+            wanted.name = std::move(name);
+            wanted.file = std::move(file);
+            wanted.options.state = stateful ? *models::parse_state(stateful->text) : models::State::copied;
+            wanted.options.device = device.value_or("");
+            wanted.options.dtype = dtype.value_or("");
+            wanted.options.grad = grad.value_or(false);
+            wanted.replace = replace.value_or(false);
+            auto loaded = models.load(wanted);
+            if (const auto* rejection = std::get_if<models::Rejection>(&loaded))
+                throw MethodError(to_error(*rejection));
+            return to_json(std::get<ModelTable::Info>(loaded));
+        });
+    builtins.add({"model.unload", "Unloads a model. Needs an admin.", object({{"unloaded", "string"}})}, {"name"},
+                 [&models](const BuiltinCall& call, const std::string& name) {
+                     check_may_change(call, models);
+                     if (const auto rejection = models.unload(name)) throw MethodError(to_error(*rejection));
+                     return Json{{"unloaded", name}};
+                 });
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <array>
+
+#include "base/log/time_text.hpp"
+#include "server/methods/method_schema.hpp"
+#include "server/methods/methods.hpp"
+
+namespace shared_tensor::server {
+
+using json_rpc::Json;
+
+namespace {
+
+using runtime::make_outcome;
+using schema::object;
+
+using Text = std::optional<std::string>;
+using Time = std::optional<Milliseconds>;
+
+constexpr int kPollIntervalMs = 500;
+constexpr std::array<std::string_view, 5> kStates = {"pending", "running", "completed", "failed", "cancelled"};
+using State = Word<kStates>;
+
+std::optional<std::chrono::milliseconds> duration(const Time& time) {
+    if (!time) return std::nullopt;
+    return std::chrono::milliseconds(time->value);
+}
+
+Json error_json(const json_rpc::Error& error) {
+    Json json{{"code", error.code}, {"message", error.message}};
+    if (!error.data.is_null()) json["data"] = error.data;
+    return json;
+}
+
+Json task_schema() {
+    return object({{"id", "string"},
+                   {"method", "string"},
+                   {"state", runtime::written_schema(&Codec<State>::schema)},
+                   {"created_at", "string"},
+                   {"updated_at", "string"},
+                   {"ttl_ms", "integer"},
+                   {"poll_interval_ms", "integer"},
+                   {"progress?", object({{"fraction", "number"}, {"message?", "string"}})},
+                   {"error?", object({{"code", "integer"}, {"message", "string"}, {"data?", schema::any()}})}});
+}
+
+class TaskMethods {
+public:
+    TaskMethods(runtime::Dispatcher& dispatcher, const std::string& epoch, std::chrono::milliseconds max_wait)
+        : dispatcher_(&dispatcher), epoch_(&epoch), max_wait_(max_wait) {}
+
+    Json submit(const BuiltinCall& call, const std::string& method, const std::optional<Unread>& params,
+                const Time& ttl, const Time& deadline, const Text& idempotency_key) const {
+        static const Json kNone = nullptr;
+        const Json& arguments = params ? params->json() : kNone;
+        if (params && !arguments.is_structured())
+            throw MethodError(json_rpc::invalid_params("params", "array or object", arguments.type_name()));
+        if (!call.principal.may_call(method)) throw MethodError(json_rpc::not_authorised(reason_against(method)));
+        const runtime::CallSpec spec{method,
+                                     arguments,
+                                     {call.principal.name, call.state_session, {}},
+                                     std::nullopt,
+                                     idempotency_key.value_or(call.meta.idempotency_key),
+                                     call.port,
+                                     &call.references,
+                                     call.memory};
+        auto submitted = dispatcher_->submit(spec, {duration(ttl), duration(deadline)});
+        if (auto* error = std::get_if<json_rpc::Error>(&submitted)) throw MethodError(std::move(*error));
+        return known(std::get<std::optional<tasks::TaskInfo>>(submitted));
+    }
+
+    Json get(const BuiltinCall& call, const std::string& id) const {
+        return known(dispatcher_->tasks().get(id, owner_filter(call.principal)));
+    }
+
+    Json list(const BuiltinCall& call, const std::optional<State>& state, const Text& cursor,
+              const std::optional<PageSize>& limit) const {
+        tasks::TaskFilter filter{owner_filter(call.principal), std::nullopt, cursor.value_or(""), 100};
+        if (state) filter.state = tasks::parse_task_state(state->text);
+        if (limit) filter.limit = static_cast<std::size_t>(limit->value);
+        const tasks::TaskPage page = dispatcher_->tasks().list(filter);
+        Json list = Json::array();
+        for (const tasks::TaskInfo& info : page.tasks)
+            list.push_back(to_json(info));
+        Json json{{"tasks", std::move(list)}};
+        if (!page.next_cursor.empty()) json["next_cursor"] = page.next_cursor;
+        return json;
+    }
+
+    Json wait(const BuiltinCall& call, const std::string& id, const Time& timeout) const {
+        return known(wait_for(call, id, duration(timeout).value_or(max_wait_)));
+    }
+
+    Outcome result(const BuiltinCall& call, const std::string& id, const Time& timeout) const {
+        const auto info = wait_for(call, id, duration(timeout).value_or(std::chrono::milliseconds(0)));
+        if (!info) throw MethodError(unknown());
+        if (info->state == tasks::TaskState::cancelled)
+            return make_outcome(json_rpc::cancelled("the task was cancelled"));
+        if (info->outcome) return std::static_pointer_cast<const runtime::CallOutcome>(info->outcome);
+        return make_outcome(
+            json_rpc::deadline_exceeded("the task has not ended: ask again, or give a longer timeout_ms"));
+    }
+
+    Json cancel(const BuiltinCall& call, const std::string& id) const {
+        return known(dispatcher_->tasks().cancel(id, owner_filter(call.principal)));
+    }
+
+private:
+    json_rpc::Error unknown() const { return json_rpc::unknown_or_expired("task", *epoch_); }
+    Json known(const std::optional<tasks::TaskInfo>& info) const {
+        if (!info) throw MethodError(unknown());
+        return to_json(*info);
+    }
+    /// Does not wait if an earlier item of the batch found that the client is gone.
+    std::optional<tasks::TaskInfo> wait_for(const BuiltinCall& call, const std::string& id,
+                                            std::chrono::milliseconds timeout) const {
+        const SteadyTime now = real_clock().now();
+        const SteadyTime deadline = call.client.known_gone() ? now : std::min(now + timeout, call.wait_end);
+        return dispatcher_->tasks().wait(id, owner_filter(call.principal), deadline,
+                                         [&] { return call.client.gone(); });
+    }
+
+    runtime::Dispatcher* dispatcher_;
+    const std::string* epoch_;
+    std::chrono::milliseconds max_wait_;
+};
+
+Json not_over_http(const BuiltinCall&, const std::string&) {
+    throw MethodError(json_rpc::invalid_request("tasks are watched over a WebSocket (GET /ws): use task.wait here"));
+}
+
+}  // namespace
+
+Json to_json(const tasks::TaskInfo& info) {
+    Json json{{"id", info.id},
+              {"method", info.method},
+              {"state", tasks::to_string(info.state)},
+              {"created_at", iso8601(info.created_at)},
+              {"updated_at", iso8601(info.updated_at)},
+              {"ttl_ms", info.ttl.count()},
+              {"poll_interval_ms", kPollIntervalMs}};
+    if (info.fraction) {
+        json["progress"] = {{"fraction", *info.fraction}};
+        if (!info.message.empty()) json["progress"]["message"] = info.message;
+    }
+    if (const auto* outcome = static_cast<const runtime::CallOutcome*>(info.outcome.get())) {
+        if (outcome->failed()) json["error"] = error_json(*outcome->error());
+    }
+    return json;
+}
+
+void add_task_methods(Builtins& builtins, runtime::Dispatcher& dispatcher, const std::string& epoch) {
+    const auto methods = std::make_shared<const TaskMethods>(dispatcher, epoch, builtins.max_wait());
+    const Json task = task_schema();
+    builtins.add({"task.submit", "Starts a call whose result the daemon keeps.", task},
+                 {"method", "params", "ttl_ms", "deadline_ms", "idempotency_key"},
+                 member(methods, &TaskMethods::submit));
+    builtins.add({"task.get", "State and progress of a task.", task}, {"id"}, member(methods, &TaskMethods::get));
+    builtins.add({"task.list", "Tasks, the newest first.",
+                  object({{"tasks", schema::list_of(task)}, {"next_cursor?", "string"}})},
+                 {"state", "cursor", "limit"}, member(methods, &TaskMethods::list));
+    builtins.add({"task.wait", "The task, once it has ended or the time is over.", task}, {"id", "timeout_ms"},
+                 member(methods, &TaskMethods::wait));
+    builtins.add({"task.result", "What the call would have answered, result or error.", schema::any()},
+                 {"id", "timeout_ms"}, member(methods, &TaskMethods::result));
+    builtins.add({"task.cancel", "Ends a task.", task}, {"id"}, member(methods, &TaskMethods::cancel));
+    builtins.add({"task.watch", "Over a WebSocket only: task.changed notifications follow.", task}, {"id"},
+                 &not_over_http);
+    builtins.add({"task.unwatch", "Over a WebSocket only: ends the notifications.", schema::any()}, {"id"},
+                 &not_over_http);
+}
+
+}  // namespace shared_tensor::server

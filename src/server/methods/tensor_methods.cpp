@@ -1,0 +1,361 @@
+#include <algorithm>
+#include <array>
+#include <new>
+#include <system_error>
+#include <utility>
+
+#include <shared_tensor/codecs.hpp>
+
+#include "base/log/time_text.hpp"
+#include "protocol/codec/json_sink.hpp"
+#include "protocol/codec/no_tensor_port.hpp"
+#include "server/methods/method_schema.hpp"
+#include "server/methods/methods.hpp"
+
+namespace shared_tensor::server {
+
+namespace {
+
+using json_rpc::Json;
+using runtime::make_outcome;
+using runtime::Named;
+using runtime::NamedPointer;
+using runtime::TensorStore;
+
+using Text = std::optional<std::string>;
+using OneTensor = std::optional<TensorParameter>;
+using SeveralTensors = std::optional<std::map<std::string, TensorParameter>>;
+using MaybeVersion = std::optional<Version>;
+using Members = std::optional<std::vector<std::string>>;
+using Metadata = std::optional<std::map<std::string, std::string>>;
+
+constexpr std::array<std::string_view, 2> kForms = {"tensors", "manifest"};
+using Form = Word<kForms>;
+
+[[noreturn]] void reject(std::string_view parameter, std::string_view expected, std::string_view got) {
+    throw MethodError(json_rpc::invalid_params(parameter, expected, got));
+}
+
+/// Rejects names under which nothing may be published.
+void check_name(const std::string& name) {
+    if (const std::string rejection = runtime::tensor_name_rejection(name); !rejection.empty())
+        reject("name", "another name", rejection);
+}
+
+void check_member_name(std::string_view parameter, std::string_view name) {
+    if (const std::string rejection = runtime::member_name_rejection(name); !rejection.empty())
+        reject(parameter, "names for members", rejection);
+}
+
+std::optional<std::uint64_t> number_of(const MaybeVersion& version) {
+    if (!version) return std::nullopt;
+    return static_cast<std::uint64_t>(version->value);
+}
+
+json_rpc::Error conflict(const TensorStore::Rejected& rejected, std::uint64_t wanted) {
+    json_rpc::Error error = json_rpc::invalid_params(
+        "if_version",
+        std::to_string(rejected.version) + (rejected.version > 0 ? ", the version now" : ": there is none"),
+        std::to_string(wanted));
+    error.data["version"] = rejected.version;
+    return error;
+}
+
+json_rpc::Error error_of(const TensorStore::Rejected& rejected, std::optional<std::uint64_t> if_version) {
+    return rejected.conflict ? conflict(rejected, if_version.value_or(0)) : json_rpc::out_of_memory(rejected.reason);
+}
+
+/// Uses the Codec of maps, because a key may begin with '$': the Codec escapes such keys.
+void write_metadata(ValueWriter writer, const NamedMetadata& metadata) {
+    Codec<std::map<std::string, std::string>>::write(writer, {metadata.begin(), metadata.end()});
+}
+
+/// Only an admin may name another owner. For all other callers another owner has no tensors.
+const std::string& owner_of(const BuiltinCall& call, const std::optional<std::string>& named) {
+    static const std::string kNobody;
+    if (!named || *named == call.principal.name) return call.principal.name;
+    return call.principal.admin ? *named : kNobody;
+}
+
+/// The content that tensor.put received.
+struct Sent {
+    codec::TensorPointer tensor;               ///< one tensor
+    std::optional<tensor::TensorMap> tensors;  ///< or a set of separate tensors
+    std::optional<tensor::Manifest> manifest;  ///< or a set in `data`
+    codec::TensorPointer data;
+    NamedMetadata metadata;
+
+    std::uint64_t bytes() const {
+        if (tensor != nullptr) return tensor->bytes();
+        if (data != nullptr) return data->bytes();
+        std::uint64_t sum = 0;
+        for (const auto& [name, one] : *tensors)
+            sum += one->bytes();
+        return sum;
+    }
+};
+
+/// Returns the members that were asked for, or all members.
+tensor::Manifest chosen(const Members& members, const tensor::Manifest& all) {
+    if (!members) return all;
+    tensor::Manifest some;
+    for (std::size_t i = 0; i < members->size(); ++i) {
+        const auto found = all.find((*members)[i]);
+        if (found == all.end())
+            reject("members[" + std::to_string(i) + ']', "the name of a member of the set", "another name");
+        some.insert(*found);
+    }
+    return some;
+}
+
+Json placeholder(codec::Value& value, codec::TensorPointer tensor) {
+    value.tensors.push_back(std::move(tensor));
+    return Json{{"$tensor", value.tensors.size() - 1}};
+}
+
+/// Writes a result into a Value. Tensors are handles already.
+class Answer {
+public:
+    Answer() : sink_(value_, port_), root_(sink_, sink_.root()) { root_.object(); }
+
+    ValueWriter member(std::string_view name) { return root_.member(name); }
+    void tensor(ValueSink::Node node, codec::TensorPointer tensor) {
+        *static_cast<Json*>(node) = placeholder(value_, std::move(tensor));
+    }
+    void tensor(std::string_view name, codec::TensorPointer handle) {
+        tensor(sink_.member(sink_.root(), name), std::move(handle));
+    }
+    void tensors(std::string_view name, const tensor::TensorSet& set, const tensor::Manifest& manifest) {
+        const ValueSink::Node members = sink_.member(sink_.root(), name);
+        sink_.object(members);
+        for (const auto& [member, place] : manifest)
+            tensor(sink_.member(members, member), tensor::member_of(set, place));
+    }
+    codec::Value take() { return std::move(value_); }
+
+private:
+    codec::Value value_;
+    codec::NoTensorPort port_;
+    codec::JsonSink sink_;
+    ValueWriter root_;
+};
+
+Json to_json(const Named& named) {
+    const NamedValue& value = NamedTensors::value_of(named);
+    Json json{{"name", named.name},
+              {"owner", named.owner},
+              {"version", named.version},
+              {"bytes", value.memory()->bytes()},
+              {"published_at", iso8601(named.published_at)}};
+    if (value.is_set()) {
+        json["members"] = value.set.manifest.size();
+    } else {
+        json["dtype"] = name_of(value.tensor->tensor().dtype());
+        json["shape"] = tensor::shape_of(value.tensor);
+    }
+    return json;
+}
+
+Json named_schema() {
+    return schema::object({{"name", "string"},
+                           {"owner", "string"},
+                           {"version", "integer"},
+                           {"bytes", "integer"},
+                           {"published_at", "string"},
+                           {"members?", "integer"},
+                           {"dtype?", "string"},
+                           {"shape?", schema::list_of("integer")}});
+}
+
+class TensorMethods {
+public:
+    TensorMethods(NamedTensors& names, const std::string& epoch) : names_(&names), epoch_(&epoch) {}
+
+    Json put(const BuiltinCall& call, const std::string& name, OneTensor tensor, SeveralTensors tensors,
+             const std::optional<Unread>& manifest, OneTensor data, Metadata metadata,
+             const MaybeVersion& if_version) const {
+        check_name(name);
+        const auto version = number_of(if_version);
+        const std::string& owner = call.principal.name;
+        TensorStore& store = names_->store();
+        if (store.closed()) throw MethodError(json_rpc::shutting_down());
+        try {
+            Sent sent = checked(std::move(tensor), std::move(tensors), manifest, std::move(data), std::move(metadata));
+            if (auto rejected = store.rejection(owner, name, sent.bytes(), version))
+                throw MethodError(error_of(*rejected, version));
+            NamedTensors::Placed placed = place(owner, sent);
+            if (call.memory.failed()) throw MethodError(runtime::memory_failed());
+            const std::uint64_t bytes = placed.value->memory()->bytes();
+            auto made = store.put(owner, name, std::move(placed.value), version);
+            if (auto* rejected = std::get_if<TensorStore::Rejected>(&made))
+                throw MethodError(error_of(*rejected, version));
+            return {{"name", name},
+                    {"version", std::get<NamedPointer>(made)->version},
+                    {"bytes", bytes},
+                    {"copied", placed.copied}};
+        } catch (const std::system_error&) {
+            throw MethodError(json_rpc::out_of_memory(
+                "the server has no descriptor left for shared memory: start it with a higher limit of open files"));
+        } catch (const std::bad_alloc&) {
+            throw MethodError(json_rpc::out_of_memory(
+                "there is no memory for these tensors: delete others, wait until readers let old "
+                "versions go, or start the server with a higher --max-shared-bytes"));
+        }
+    }
+
+    Outcome get(const BuiltinCall& call, const std::string& name, const MaybeVersion& version, const Members& members,
+                const std::optional<Form>& form, const Text& owner) const {
+        const auto address = NamedTensors::parse_address(name);
+        const auto named = names_->store().find(owner_of(call, owner), address.name);
+        if (named == nullptr) throw unknown();
+        if (version && number_of(version) != named->version) throw unknown(named);
+        const NamedValue& value = NamedTensors::value_of(*named);
+        if ((!value.is_set() || !address.member.empty()) && members)
+            reject("members", "nothing: this is one tensor", "some");
+        Answer result;
+        result.member("name").string(name);
+        result.member("version").unsigned_integer(named->version);
+        if (!value.metadata.empty()) write_metadata(result.member("metadata"), value.metadata);
+        if (!address.member.empty()) {
+            const auto member = value.set.manifest.find(address.member);
+            if (member == value.set.manifest.end()) throw unknown(named);
+            result.tensor("tensor", tensor::member_of(value.set, member->second));
+        } else if (!value.is_set()) {
+            result.tensor("tensor", value.tensor);
+        } else if (!form || form->text == "tensors") {
+            result.tensors("tensors", value.set, chosen(members, value.set.manifest));
+        } else {
+            const tensor::TensorSet part =
+                members ? tensor::part_of(value.set, chosen(members, value.set.manifest)) : value.set;
+            tensor::write_manifest(result.member("manifest"), part.manifest);
+            result.tensor("data", part.data);
+        }
+        return make_outcome(result.take());
+    }
+
+    Json list(const BuiltinCall& call, const Text& prefix, const Text& cursor,
+              const std::optional<PageSize>& limit) const {
+        runtime::NamedFilter filter;
+        filter.owner = owner_filter(call.principal);
+        filter.prefix = prefix.value_or("");
+        filter.cursor = cursor.value_or("");
+        if (limit) filter.limit = static_cast<std::size_t>(limit->value);
+        const runtime::NamedPage page = names_->store().list(filter);
+        Json list = Json::array();
+        for (const NamedPointer& named : page.list)
+            list.push_back(to_json(*named));
+        Json json{{"tensors", std::move(list)}};
+        if (!page.next_cursor.empty()) json["next_cursor"] = page.next_cursor;
+        return json;
+    }
+
+    Json remove(const BuiltinCall& call, const std::string& name, const MaybeVersion& if_version,
+                const Text& owner) const {
+        const auto version = number_of(if_version);
+        auto removed = names_->store().remove(owner_of(call, owner), name, version);
+        if (const auto* rejected = std::get_if<TensorStore::Rejected>(&removed))
+            throw MethodError(error_of(*rejected, version));
+        const auto& gone = std::get<NamedPointer>(removed);
+        if (gone == nullptr) throw unknown();
+        return {{"name", name}, {"version", gone->version}};
+    }
+
+    /// Does not wait if an earlier item of the batch found that the client is gone.
+    Json watch(const BuiltinCall& call, const std::string& name, const MaybeVersion& after_version,
+               const std::optional<Milliseconds>& timeout_ms, const Text& owner) const {
+        check_name(name);
+        const std::uint64_t after = number_of(after_version).value_or(0);
+        const SteadyTime now = real_clock().now();
+        SteadyTime deadline = call.client.known_gone() ? now : call.wait_end;
+        if (timeout_ms) deadline = std::min(deadline, now + std::chrono::milliseconds(timeout_ms->value));
+        const auto named =
+            names_->store().wait(owner_of(call, owner), name, after, deadline, [&] { return call.client.gone(); });
+        if (named == nullptr && after > 0) throw unknown();
+        const std::uint64_t version = named != nullptr ? named->version : 0;
+        if (version == after && names_->store().closed()) throw MethodError(json_rpc::shutting_down());
+        return {{"name", name}, {"version", version}, {"changed", version != after}};
+    }
+
+private:
+    Sent checked(OneTensor tensor, SeveralTensors tensors, const std::optional<Unread>& manifest, OneTensor data,
+                 Metadata metadata) const {
+        if (int{tensor.has_value()} + int{tensors.has_value()} + int{manifest.has_value()} != 1 ||
+            manifest.has_value() != data.has_value())
+            reject("tensor", "exactly one of tensor, tensors, or manifest with data", "another choice");
+        Sent sent;
+        if (tensor) sent.tensor = std::move(tensor->tensor);
+        if (tensors) {
+            if (tensors->size() > NamedTensors::kMaxMembers) {
+                reject("tensors", "at most " + std::to_string(NamedTensors::kMaxMembers) + " members",
+                       std::to_string(tensors->size()));
+            }
+            sent.tensors.emplace();
+            for (auto& [name, one] : *tensors) {
+                check_member_name("tensors", name);
+                sent.tensors->emplace(name, std::move(one.tensor));
+            }
+        }
+        if (manifest) {
+            sent.data = std::move(data->tensor);
+            if (!tensor::is_bytes(sent.data)) reject("data", "uint8 tensor of one dimension", "another tensor");
+            sent.manifest = tensor::read_manifest(manifest->reader, sent.data->bytes(), NamedTensors::kMaxMembers);
+            for (const auto& [name, member] : *sent.manifest)
+                check_member_name("manifest", name);
+        }
+        if (metadata) {
+            for (auto& [key, text] : *metadata)
+                sent.metadata.emplace(key, std::move(text));
+            if (const std::string rejection = NamedTensors::metadata_rejection(sent.metadata); !rejection.empty())
+                reject("metadata", "shorter texts", rejection);
+        }
+        return sent;
+    }
+
+    NamedTensors::Placed place(const std::string& owner, Sent& sent) const {
+        NamedTensors::Placed placed = sent.tensor != nullptr ? names_->place(owner, sent.tensor)
+                                      : sent.tensors         ? names_->place(owner, *sent.tensors)
+                                                     : names_->place(owner, std::move(*sent.manifest), sent.data);
+        placed.value->metadata = std::move(sent.metadata);
+        return placed;
+    }
+
+    MethodError unknown(const NamedPointer& now = nullptr) const {
+        json_rpc::Error error = json_rpc::unknown_or_expired("tensor", *epoch_);
+        if (now != nullptr) error.data["version"] = now->version;
+        return MethodError(std::move(error));
+    }
+
+    NamedTensors* names_;
+    const std::string* epoch_;
+};
+
+}  // namespace
+
+void add_tensor_methods(Builtins& builtins, NamedTensors& names, const std::string& epoch) {
+    using schema::object;
+    const auto methods = std::make_shared<const TensorMethods>(names, epoch);
+    builtins.add({"tensor.put", "Publishes a tensor, or a set of them, under a name.",
+                  object({{"name", "string"}, {"version", "integer"}, {"bytes", "integer"}, {"copied", "integer"}})},
+                 {"name", "tensor", "tensors", "manifest", "data", "metadata", "if_version"},
+                 member(methods, &TensorMethods::put));
+    builtins.add({"tensor.get", "The tensor or the set of a name.",
+                  object({{"name", "string"},
+                          {"version", "integer"},
+                          {"metadata?", schema::map_of("string")},
+                          {"tensor?", schema::tensor()},
+                          {"tensors?", schema::map_of(schema::tensor())},
+                          {"manifest?", "object"},
+                          {"data?", schema::tensor()}})},
+                 {"name", "version", "members", "form", "owner"}, member(methods, &TensorMethods::get));
+    builtins.add({"tensor.list", "Named tensors and sets, by name.",
+                  object({{"tensors", schema::list_of(named_schema())}, {"next_cursor?", "string"}})},
+                 {"prefix", "cursor", "limit"}, member(methods, &TensorMethods::list));
+    builtins.add({"tensor.delete", "Takes a name away; its readers keep their tensors.",
+                  object({{"name", "string"}, {"version", "integer"}})},
+                 {"name", "if_version", "owner"}, member(methods, &TensorMethods::remove));
+    builtins.add({"tensor.watch", "Waits for another version than after_version.",
+                  object({{"name", "string"}, {"version", "integer"}, {"changed", "boolean"}})},
+                 {"name", "after_version", "timeout_ms", "owner"}, member(methods, &TensorMethods::watch));
+}
+
+}  // namespace shared_tensor::server

@@ -1,0 +1,282 @@
+#include "server/rpc/rpc_endpoint.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "base/log/log.hpp"
+#include "protocol/codec/frame.hpp"
+#include "protocol/json_rpc/print.hpp"
+#include "server/rpc/rpc_item.hpp"
+
+namespace shared_tensor::server {
+
+using json_rpc::Error;
+using json_rpc::Json;
+using runtime::make_outcome;
+
+namespace {
+
+/// Appends milliseconds with three decimals.
+void append_milliseconds(std::string& text, std::chrono::nanoseconds time) {
+    const auto microseconds = std::chrono::round<std::chrono::microseconds>(time).count();
+    const std::string digits = std::to_string(1000 + microseconds % 1000);
+    text.append(std::to_string(microseconds / 1000)).append(1, '.').append(digits, 1);
+}
+
+/// The value of Server-Timing (W3C), in milliseconds.
+std::string timing(std::chrono::nanoseconds queue, std::chrono::nanoseconds compute) {
+    std::string text = "queue;dur=";
+    append_milliseconds(text, queue);
+    text += ", compute;dur=";
+    append_milliseconds(text, compute);
+    return text;
+}
+
+/// The daemon's own methods that may occupy their thread for long.
+bool takes_long(std::string_view method) {
+    constexpr std::array<std::string_view, 5> kLong = {"task.wait", "task.result", "tensor.watch", "model.load",
+                                                       "model.unload"};
+    return std::find(kLong.begin(), kLong.end(), method) != kLong.end();
+}
+
+std::variant<codec::Frame, Error> split(const net::Request& request, bool is_frame) {
+    if (!is_frame) return codec::Frame{request.text(), {}};
+    const auto frame = codec::split_frame(request.body->bytes());
+    if (frame) return *frame;
+    return json_rpc::parse_error(
+        "the body is no frame: 8 bytes little endian N, N bytes of JSON with 8 + N a multiple of 64, tensors");
+}
+
+/// Returns the request of a message; null for a batch or an invalid request.
+const json_rpc::Request* only_request(const json_rpc::Message& message) {
+    return message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
+}
+
+}  // namespace
+
+RpcEndpoint::Target RpcEndpoint::find(std::string_view method) const {
+    if (const Builtins::Method* builtin = builtins_->find(method)) return {builtin, nullptr};
+    return {nullptr, dispatcher_->find(method)};
+}
+
+std::variant<json_rpc::Message, json_rpc::Response> RpcEndpoint::parse(std::string_view json) const {
+    if (json.size() <= parsing_.json.max_bytes) return json_rpc::parse(json, parsing_);
+    return json_rpc::Response{
+        nullptr, json_rpc::parse_error("the JSON is longer than " + std::to_string(parsing_.json.max_bytes) +
+                                       " bytes: send tensors as application/vnd.shared-tensor")};
+}
+
+net::Response RpcEndpoint::answer(const net::Request& request, bool is_frame, const Principal& principal,
+                                  net::ResponseStream& response_stream) const {
+    const auto frame = split(request, is_frame);
+    if (const auto* error = std::get_if<Error>(&frame)) return error_reply(nullptr, *error);
+    const auto& [json, tensors] = std::get<codec::Frame>(frame);
+    auto parsed = parse(json);
+    if (const auto* rejected = std::get_if<json_rpc::Response>(&parsed))
+        return error_reply(rejected->id, *rejected->error());
+    Received received{std::move(std::get<json_rpc::Message>(parsed)), {tensors, request.body}};
+    const CallDefaults defaults = read_headers(request.head.headers);
+    const json_rpc::Request* only = only_request(received.message);
+    if (only != nullptr) received.target = find(only->method);
+    if (only != nullptr && received.target->streams() && StreamAnswer::is_accepted(request.head.headers)) {
+        auto rejected = streaming_.run(*only, received.target->function, std::move(received.tensors), defaults,
+                                       principal, response_stream);
+        return rejected ? std::move(*rejected) : net::Response();
+    }
+    return answer(std::move(received), defaults, principal, response_stream);
+}
+
+net::Response RpcEndpoint::answer(Received received, const CallDefaults& defaults, const Principal& principal,
+                                  net::ResponseStream& response_stream) const {
+    if (const auto* error = std::get_if<Error>(&defaults)) {
+        const auto* only = only_request(received.message);
+        return error_reply(only != nullptr ? only->id.value_or(nullptr) : nullptr, *error);
+    }
+    const SteadyTime now = real_clock().now();
+    received.tensors.hold = values_->holder(principal);
+    Message message{principal,
+                    ClientWatch(response_stream),
+                    tensor::TensorTransfer(std::move(received.tensors)),
+                    MessageReferences(*values_, principal),
+                    now,
+                    now + builtins_->max_wait()};
+    return answer_items(message, std::move(received), std::get<CallMeta>(defaults));
+}
+
+net::Response RpcEndpoint::answer_items(Message& message, Received received, const CallMeta& defaults) const {
+    json_rpc::Message& parsed = received.message;
+    if (parsed.items.size() > 1 && message.principal.use != nullptr)
+        message.principal.use->requests.charge(parsed.items.size() - 1);
+    if (parsed.is_batch && !defaults.idempotency_key.empty()) {
+        return error_reply(
+            nullptr, json_rpc::invalid_request("an Idempotency-Key header on a batch: give each item its own in meta"));
+    }
+    std::vector<Item> items;
+    items.reserve(parsed.items.size());
+    for (auto& entry : parsed.items) {
+        Item& item = items.emplace_back();
+        if (auto* rejected = std::get_if<json_rpc::Response>(&entry)) {
+            item.request.id = rejected->id;
+            item.outcome = make_outcome(*rejected->error());
+        } else {
+            item.request = std::move(std::get<json_rpc::Request>(entry));
+        }
+    }
+    net::Response response;
+    if (parsed.is_batch) {
+        start_all(message, items, defaults);
+        response = answer_batch(message, items);
+    } else {
+        items.front().target = std::move(received.target);
+        if (items.front().outcome == nullptr) start(message, items.front(), defaults);
+        response = answer_one(message, items.front());
+    }
+    transports_->add(message.transfer);
+    return response;
+}
+
+void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) const {
+    if (!message.principal.may_call(item.request.method)) {
+        item.outcome = make_outcome(json_rpc::not_authorised(reason_against(item.request.method)));
+        return;
+    }
+    if (auto error = reply_contexts_->find(message.principal, defaults, item.request.meta, item.to)) {
+        item.outcome = make_outcome(std::move(*error));
+        return;
+    }
+    if (item.to.client != nullptr) message.client.watch_process(item.to.client);
+    message.transfer.set_transports(item.to.transports());
+    message.transfer.set_borrow(false);
+    if (!item.target) item.target = find(item.request.method);
+    const bool is_builtin = item.builtin() != nullptr;
+    const bool waits = is_builtin ? takes_long(item.request.method) : !item.request.is_notification();
+    if (waits && !message.client.may_take_long()) {
+        item.outcome = make_outcome(no_thread());
+        return;
+    }
+    if (is_builtin) return;
+    // Checked before the call runs: a client that gets -32001 may call again.
+    if (const std::string reason = item.to.busy(); !reason.empty()) {
+        item.outcome = make_outcome(json_rpc::busy(std::chrono::seconds(1), reason));
+        return;
+    }
+    start_call(message, item);
+}
+
+/// Whether the function may read the caller's device memory in place: only if the call does not outlive its request,
+/// and no other caller gets its result.
+bool RpcEndpoint::may_borrow(const FunctionOptions& options, const Item& item) {
+    return options.borrows && !options.cached && item.to.meta.idempotency_key.empty() &&
+           !item.request.is_notification();
+}
+
+void RpcEndpoint::start_call(Message& message, Item& item) const {
+    const auto& function = item.target->function;
+    message.transfer.set_borrow(function != nullptr && may_borrow(function->shared->options(), item));
+    auto timeout = item.to.meta.timeout;
+    if (timeout && !item.inputs.empty()) {  // the time for which it waited for them counts
+        *timeout -= std::chrono::duration_cast<std::chrono::milliseconds>(real_clock().now() - message.begun);
+        timeout = std::max(*timeout, std::chrono::milliseconds(0));
+    }
+    auto started = dispatcher_->call({item.request.method,
+                                      item.request.params,
+                                      {message.principal.name, item.to.state_session, {}, id_text(item.request.id)},
+                                      timeout,
+                                      item.to.meta.idempotency_key,
+                                      message.transfer,
+                                      &message.references,
+                                      item.to.memory,
+                                      {},
+                                      item.request.is_notification(),
+                                      function});
+    if (auto* error = std::get_if<Error>(&started)) {
+        item.outcome = make_outcome(std::move(*error));
+        return;
+    }
+    auto& call = std::get<runtime::StartedCall>(started);
+    if (item.request.is_notification()) return dispatcher_->detach(std::move(call));
+    item.waiter = std::move(call.waiter);
+    item.deadline = call.deadline;
+}
+
+runtime::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
+    message.transfer.set_transports(item.to.transports());
+    try {
+        return method({item.request.params, item.to.meta, message.principal, message.client, message.transfer,
+                       message.wait_end, item.to.state_session, message.references, item.to.memory});
+    } catch (const MethodError& bad) {
+        return make_outcome(bad.error());
+    } catch (const std::bad_alloc&) {
+        return make_outcome(json_rpc::out_of_memory("the method needed more memory than there is"));
+    } catch (const std::exception& error) {
+        log::error(item.request.method, ": ", error.what());
+        return make_outcome(json_rpc::internal_error());
+    }
+}
+
+void RpcEndpoint::finish(Message& message, Item& item) const {
+    if (item.outcome) return;
+    if (const Builtins::Method* builtin = item.builtin()) {
+        item.outcome = run_builtin(message, item, *builtin);
+        return;
+    }
+    if (item.waiter == nullptr) return;  // a notification, which needs no answer
+    item.outcome = message.client.wait(item.waiter, item.deadline);
+    const std::shared_ptr<runtime::Execution> execution = item.waiter->execution();
+    item.waiter.reset();
+    item.queue = execution->queue_time();
+    item.compute = execution->compute_time();
+    if (item.outcome) {
+        message.transfer.count_copied(execution->take_copied());
+    } else {
+        execution->own_arguments();  // the function may go on after the caller was answered
+        message.transfer.count_copied(execution->take_copied());
+        // If only the local channel was closed, the client still reads this answer.
+        item.outcome = make_outcome(
+            message.client.known_gone()
+                ? json_rpc::cancelled("the client's local channel was closed")
+                : json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout"));
+    }
+}
+
+void RpcEndpoint::print(Message& message, Item& item, json_rpc::LongText& json) const {
+    message.transfer.set_policy(item.to.meta.policy);
+    message.transfer.set_transports(item.to.transports());
+    IssuedHandles issued = reply_contexts_->issued(message.principal, item.to);
+    print_outcome(item.id(), *item.outcome, message.transfer, issued, item.to.memory, replies_, json);
+}
+
+net::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
+    finish(message, item);
+    if (item.request.is_notification()) {
+        net::Response nothing;
+        nothing.status = 204;
+        return nothing;
+    }
+    ReplyText json(*values_, message.principal, &message.client);
+    print(message, item, json);
+    net::Response response = finish_reply(std::move(json), message.transfer);
+    if (item.outcome->failed()) set_status(response, *item.outcome->error());
+    if (item.compute.count() > 0) response.headers.add("Server-Timing", timing(item.queue, item.compute));
+    return response;
+}
+
+net::Response RpcEndpoint::answer_batch(Message& message, std::vector<Item>& items) const {
+    ReplyText json(*values_, message.principal, &message.client);
+    json_rpc::BatchWriter writer(json);
+    for (const Item& item : items) {
+        if (!item.request.is_notification()) writer.expect(item.id());
+    }
+    for (Item& item : items) {
+        finish(message, item);
+        if (item.request.is_notification()) continue;
+        writer.add(item.id(), [&](json_rpc::LongText& out) { print(message, item, out); });
+    }
+    writer.finish();
+    if (json.size() > 0) return finish_reply(std::move(json), message.transfer);
+    net::Response nothing;
+    nothing.status = 204;
+    return nothing;
+}
+
+}  // namespace shared_tensor::server

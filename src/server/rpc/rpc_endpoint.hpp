@@ -1,0 +1,79 @@
+#pragma once
+
+#include "net/server/server.hpp"
+#include "protocol/json_rpc/parse.hpp"
+#include "server/methods/builtins.hpp"
+#include "server/rpc/message_references.hpp"
+#include "server/rpc/reply.hpp"
+#include "server/rpc/reply_context.hpp"
+#include "server/streams/stream_answer.hpp"
+#include "server/transport_totals.hpp"
+
+namespace shared_tensor::server {
+
+/// Answers JSON-RPC messages from POST /jsonrpc and from WebSockets. Thread-safe. answer() blocks until all calls of
+/// the message have ended, their deadline is over, or the client is gone.
+class RpcEndpoint {
+public:
+    RpcEndpoint(runtime::Dispatcher& dispatcher, const Builtins& builtins, const ReplyContexts& reply_contexts,
+                const ServerValues& values, TransportTotals& transports, const StreamOpener& opener,
+                json_rpc::ParseLimits parsing, ReplyLimits replies)
+        : dispatcher_(&dispatcher),
+          builtins_(&builtins),
+          reply_contexts_(&reply_contexts),
+          values_(&values),
+          transports_(&transports),
+          streaming_(opener, replies),
+          parsing_(parsing),
+          replies_(replies) {}
+
+    /// `is_frame`: the body is JSON followed by tensors; else it is only JSON.
+    net::Response answer(const net::Request& request, bool is_frame, const Principal& principal,
+                         net::ResponseStream& response_stream) const;
+
+    /// The target of a method name: one of the daemon's own methods, a shared function, or neither.
+    struct Target {
+        const Builtins::Method* builtin = nullptr;
+        runtime::FunctionTable::EntryPointer function{};
+        bool streams() const { return function != nullptr && function->streams; }
+    };
+    Target find(std::string_view method) const;
+
+    /// A parsed message, and the bytes of its tensors.
+    struct Received {
+        json_rpc::Message message;
+        tensor::Incoming tensors;
+        std::optional<Target> target{};  ///< of its only request, if the caller looked it up
+    };
+    std::variant<json_rpc::Message, json_rpc::Response> parse(std::string_view json) const;
+    /// Answers a message of a WebSocket. The status of the answer means nothing there, except 204: there is no answer.
+    net::Response answer(Received received, const CallDefaults& defaults, const Principal& principal,
+                         net::ResponseStream& response_stream) const;
+
+private:
+    struct Item;     // one request of the message, from its start to its outcome
+    struct Message;  // the state that its items share
+    class Flow;      // runs a batch whose items use results of other items
+
+    net::Response answer_items(Message& message, Received received, const CallMeta& defaults) const;
+    net::Response answer_one(Message& message, Item& item) const;
+    net::Response answer_batch(Message& message, std::vector<Item>& items) const;
+    void start_all(Message& message, std::vector<Item>& items, const CallMeta& defaults) const;
+    void start(Message& message, Item& item, const CallMeta& defaults) const;
+    static bool may_borrow(const FunctionOptions& options, const Item& item);
+    void start_call(Message& message, Item& item) const;
+    runtime::OutcomePointer run_builtin(Message& message, Item& item, const Builtins::Method& method) const;
+    void finish(Message& message, Item& item) const;
+    void print(Message& message, Item& item, json_rpc::LongText& json) const;
+
+    runtime::Dispatcher* dispatcher_;
+    const Builtins* builtins_;
+    const ReplyContexts* reply_contexts_;
+    const ServerValues* values_;
+    TransportTotals* transports_;
+    const StreamAnswer streaming_;
+    json_rpc::ParseLimits parsing_;
+    ReplyLimits replies_;
+};
+
+}  // namespace shared_tensor::server

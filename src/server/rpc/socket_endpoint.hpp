@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_set>
+
+#include "server/rpc/rpc_socket.hpp"
+
+namespace shared_tensor::server {
+
+/// GET /ws: the WebSockets of a server. Thread-safe.
+class SocketEndpoint {
+public:
+    static constexpr std::string_view kPath = "/ws";
+
+    explicit SocketEndpoint(SocketParts parts);
+    ~SocketEndpoint();  ///< waits for functions that stream; all sockets must have ended before
+
+    /// Returns the plan of one more WebSocket; nothing if the limit is reached or the server is draining.
+    std::optional<net::WebSocketPlan> plan(const net::RequestHead& head, const Principal& principal);
+
+    /// All sockets reject new calls, and close when their last call has ended.
+    void drain();
+    /// Closes all sockets now.
+    void close();
+    /// Closes the sockets whose tokens were revoked.
+    void close_revoked();
+
+    std::size_t sockets() const;
+
+private:
+    class Place;
+    struct State {
+        std::unordered_set<std::shared_ptr<RpcSocket>> sockets;
+        std::size_t places = 0;
+        bool draining = false;
+    };
+    void serve(const std::shared_ptr<RpcSocket>& socket);
+    std::unordered_set<std::shared_ptr<RpcSocket>> stop_taking();
+
+    const SocketParts parts_;
+    const std::shared_ptr<Guarded<State>> state_ = std::make_shared<Guarded<State>>();
+    RpcSocket::Threads threads_;
+};
+
+}  // namespace shared_tensor::server

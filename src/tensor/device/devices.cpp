@@ -1,0 +1,125 @@
+#include "tensor/device/devices.hpp"
+
+#include <atomic>
+#include <stdexcept>
+
+#include "base/system/of_this_process.hpp"
+#include "tensor/device/cuda/cuda_device.hpp"
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+constinit NeverDestroyed<OfThisProcess<Devices>> all;
+constinit std::atomic<bool> cuda_in_use{false};  // in this process or in a process that it was forked from
+constinit std::atomic<DeviceKind> added_kind{nullptr};
+
+}  // namespace
+
+void add_device_kind(DeviceKind kind) {
+    DeviceKind before = nullptr;
+    if (!added_kind.compare_exchange_strong(before, kind) && before != kind)
+        throw std::logic_error("this process has another kind of device beside CUDA already");
+}
+
+Devices& Devices::of_process() {
+    return all.value.get([] { return std::unique_ptr<Devices>(new Devices); });
+}
+
+Devices::Devices()
+    : is_child_of_cuda_(cuda_in_use.load()),
+      cuda_(&cuda_device()),
+      cuda_handles_(std::make_unique<IpcHandleCache>(*cuda_)) {}
+
+std::optional<Devices::Kind> Devices::added() const {
+    const DeviceKind kind = added_kind.load();
+    if (kind == nullptr) return std::nullopt;
+    std::call_once(added_once_, [&] { added_handles_ = std::make_unique<IpcHandleCache>(kind()); });
+    return Kind{&kind(), added_handles_.get()};
+}
+
+Viability Devices::use_cuda(UseCuda use) {
+    if (use == UseCuda::no) return {"this process was told not to use CUDA"};
+    if (is_child_of_cuda_) return {"this process was forked from one that uses CUDA, which CUDA does not allow"};
+    if (use == UseCuda::if_loaded && !cuda_is_loaded())
+        return {"this process does not use CUDA (libcuda.so.1 is not loaded)"};
+    const auto known = cuda_use_.with([](const auto& held) { return held; });
+    if (known) return *known;
+    Viability loaded = cuda_->viable();  // without the lock, because it may take long; two calls do no harm
+    if (loaded) cuda_in_use.store(true);
+    cuda_use_.with([&](auto& held) { held = loaded; });
+    return loaded;
+}
+
+std::vector<Devices::Kind> Devices::usable() const {
+    std::vector<Kind> kinds;
+    const bool uses_cuda = cuda_use_.with([](const auto& held) { return held.has_value() && bool(*held); });
+    if (uses_cuda && cuda_->viable()) kinds.push_back(cuda());
+    if (const auto other = added(); other && other->device->viable()) kinds.push_back(*other);
+    return kinds;
+}
+
+Viability Devices::viable() const {
+    if (!usable().empty()) return {};
+    const auto asked = cuda_use_.with([](const auto& held) { return held; });
+    if (asked) return *asked ? cuda_->viable() : *asked;
+    return {"this process uses no GPU"};
+}
+
+std::vector<DeviceInfo> Devices::list() const {
+    std::vector<DeviceInfo> all;
+    for (const Kind& kind : usable()) {
+        for (DeviceInfo& one : kind.device->devices())
+            all.push_back(std::move(one));
+    }
+    return all;
+}
+
+std::optional<Devices::Found> Devices::find(std::string_view uuid) const {
+    for (const Kind& kind : usable()) {
+        const auto list = kind.device->devices();
+        for (std::size_t i = 0; i < list.size(); ++i) {
+            if (list[i].uuid == uuid) return Found{kind, i};
+        }
+    }
+    return std::nullopt;
+}
+
+std::optional<Devices::Kind> Devices::holder(const TensorRef& tensor) const noexcept {
+    if (cuda_->holds(tensor)) return cuda();
+    const auto other = added();
+    return other && other->device->holds(tensor) ? other : std::nullopt;
+}
+
+void Devices::forget(std::uint64_t owner) {
+    cuda_handles_->forget(owner);
+    if (const auto other = added()) other->handles->forget(owner);
+}
+
+IpcHandleCacheStats Devices::handles() const {
+    IpcHandleCacheStats sum = cuda_handles_->stats();
+    const auto other = added();
+    if (!other) return sum;
+    const IpcHandleCacheStats more = other->handles->stats();
+    sum.open += more.open;
+    sum.idle += more.idle;
+    sum.opened += more.opened;
+    sum.closed += more.closed;
+    sum.borrowed += more.borrowed;
+    return sum;
+}
+
+const IpcDevice& device_of(const TensorRef& tensor) {
+    const auto kind = Devices::of_process().holder(tensor);
+    if (!kind) throw DeviceRejected("the tensor lies on a device that this process knows nothing of");
+    return *kind->device;
+}
+
+bool is_on_device(const TensorRef& tensor) noexcept {
+    const DeviceKind other = added_kind.load();
+    return tensor.device().kind != Device::Kind::cpu || (other != nullptr && other().holds(tensor));
+}
+
+void read_from_device(const TensorRef& tensor, std::byte* out) { device_of(tensor).read(tensor, out); }
+
+}  // namespace shared_tensor::tensor

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/concurrency/background.hpp"
+#include "tensor/device/deferred_frees.hpp"
+#include "tensor/device/ipc_device.hpp"
+#include "tensor/device/ipc_handle_cache.hpp"
+#include "tensor/device/lent_block.hpp"
+
+namespace shared_tensor::tensor {
+
+/// Whether this process shares GPU memory.
+enum class UseCuda {
+    no,
+    if_loaded,  ///< if the program itself uses CUDA: the driver's library is loaded
+    if_found,   ///< if there is a GPU
+};
+
+/// Returns this process's object of a kind of device. A forked child has its own object. Any thread may call it.
+using DeviceKind = const IpcDevice& (*)();
+
+/// Adds a kind of device beside CUDA to this process and to its forked children: simulated devices, for tests. Must be
+/// called before the first tensor is on such a device. To add the same kind again has no effect. Throws
+/// std::logic_error for a second kind.
+void add_device_kind(DeviceKind kind);
+
+/// The record that a plugin with a kind of device returns from its C function shared_tensor_device_kind.
+struct DeviceKindEntry {
+    const char* version;  ///< version of shared_tensor that the plugin was built with: IpcDevice depends on it
+    DeviceKind kind;
+};
+
+/// All devices that this process sees, of all kinds, with the IPC handle caches, exports and deferred frees that belong
+/// to them. There is one object per process. It is never destroyed, because no object of CUDA may be destroyed after
+/// the CUDA runtime. A forked child has its own.
+/// Thread safety: all methods from any thread.
+class Devices {
+public:
+    static Devices& of_process();
+
+    struct Kind {
+        const IpcDevice* device = nullptr;
+        IpcHandleCache* handles = nullptr;
+    };
+    struct Found {
+        Kind kind;
+        std::size_t index = 0;  ///< index into device->devices()
+    };
+
+    /// Enables CUDA for the rest of the process, or returns the reason why it cannot be used.
+    Viability use_cuda(UseCuda use);
+    /// Whether there is a device whose memory can be shared.
+    Viability viable() const;
+    std::vector<DeviceInfo> list() const;
+    std::optional<Found> find(std::string_view uuid) const;
+    /// Returns the kind of device that has the tensor; nullopt for host memory.
+    std::optional<Kind> holder(const TensorRef& tensor) const noexcept;
+
+    Exports& exports() { return exports_; }
+    DeferredFrees& deferred_frees() { return deferred_frees_; }
+    const DeferredFrees& deferred_frees() const { return deferred_frees_; }
+    /// Calls IpcHandleCache::forget() of all kinds.
+    void forget(std::uint64_t owner);
+    /// Runs work on a background thread, for work that may block until a device is idle.
+    void in_background(std::function<void()> work) { executor_.post(std::move(work)); }
+    IpcHandleCacheStats handles() const;
+
+private:
+    Devices();
+    Kind cuda() const { return {cuda_, cuda_handles_.get()}; }
+    std::optional<Kind> added() const;
+    std::vector<Kind> usable() const;
+
+    const bool is_child_of_cuda_;
+    const IpcDevice* const cuda_;
+    const std::unique_ptr<IpcHandleCache> cuda_handles_;
+    mutable std::once_flag added_once_;
+    mutable std::unique_ptr<IpcHandleCache> added_handles_;
+    Guarded<std::optional<Viability>> cuda_use_;
+    Exports exports_;
+    DeferredFrees deferred_frees_;
+    Background executor_{"st-devices"};
+};
+
+/// Returns the kind of device that has a tensor. Throws DeviceRejected if the tensor is on no device of this process.
+const IpcDevice& device_of(const TensorRef& tensor);
+/// Whether the tensor is not in host memory.
+bool is_on_device(const TensorRef& tensor) noexcept;
+/// Copies the elements of a tensor on a device to `out` (tensor.bytes() bytes), in C order. Blocks. Throws
+/// DeviceRejected.
+void read_from_device(const TensorRef& tensor, std::byte* out);
+
+}  // namespace shared_tensor::tensor

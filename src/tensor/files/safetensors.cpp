@@ -1,0 +1,237 @@
+#include "tensor/files/safetensors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <ostream>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "protocol/json_rpc/json_text.hpp"
+#include "tensor/handle.hpp"
+#include "tensor/memory.hpp"
+
+namespace shared_tensor::tensor {
+
+namespace {
+
+using json_rpc::Json;
+
+struct FileDType {
+    std::string_view name;
+    DType dtype;
+};
+/// The dtypes of the format. It has no complex32 and no complex128.
+constexpr std::array<FileDType, 20> kDTypeNames{{
+    {"BOOL", DType::bool_},
+    {"U8", DType::uint8},
+    {"U16", DType::uint16},
+    {"U32", DType::uint32},
+    {"U64", DType::uint64},
+    {"I8", DType::int8},
+    {"I16", DType::int16},
+    {"I32", DType::int32},
+    {"I64", DType::int64},
+    {"F16", DType::float16},
+    {"BF16", DType::bfloat16},
+    {"F32", DType::float32},
+    {"F64", DType::float64},
+    {"C64", DType::complex64},
+    {"F8_E4M3", DType::float8_e4m3fn},
+    {"F8_E4M3FNUZ", DType::float8_e4m3fnuz},
+    {"F8_E5M2", DType::float8_e5m2},
+    {"F8_E5M2FNUZ", DType::float8_e5m2fnuz},
+    {"F8_E8M0", DType::float8_e8m0fnu},
+    {"F4", DType::float4_e2m1fn_x2},
+}};
+
+constexpr std::string_view kMetadata = "__metadata__";
+
+[[noreturn]] void fail(std::string why) { throw SafetensorsError("not a valid safetensors file: " + std::move(why)); }
+
+/// Returns a name from a file, quoted and shortened for an error message.
+std::string shown(std::string_view name) {
+    constexpr std::size_t kShown = 80;
+    std::string text;
+    json_rpc::print_json_string(name.substr(0, kShown), text);
+    return text;
+}
+
+std::uint64_t natural(const Json& json, const std::string& what) {
+    if (!json.is_number_unsigned()) fail(what + " is not an integer >= 0");
+    return json.get<std::uint64_t>();
+}
+
+DType dtype_by_name(const Json& json, const std::string& of) {
+    if (!json.is_string()) fail(of + " has a dtype that is no string");
+    const auto& name = json.get_ref<const std::string&>();
+    const auto found =
+        std::find_if(kDTypeNames.begin(), kDTypeNames.end(), [&](const FileDType& one) { return one.name == name; });
+    if (found == kDTypeNames.end()) fail(of + " has the unknown dtype " + shown(name));
+    return found->dtype;
+}
+
+Shape shape_of(const Json& json, const std::string& of) {
+    if (!json.is_array() || json.size() > kMaxRank)
+        fail(of + " has a shape that is no array of at most " + std::to_string(kMaxRank));
+    Shape shape;
+    shape.reserve(json.size());
+    for (const Json& count : json) {
+        const std::uint64_t value = natural(count, "a size of " + of);
+        if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) fail(of + " is too large");
+        shape.push_back(static_cast<std::int64_t>(value));
+    }
+    return shape;
+}
+
+/// Halves the last dimension of an F4 tensor: the file counts values of 4 bits, torch counts pairs of them.
+void halve_last(Shape& shape, const std::string& of) {
+    if (shape.empty() || shape.back() % 2 != 0) fail(of + " has half a byte: F4 needs an even last dimension");
+    shape.back() /= 2;
+}
+
+Member member_of(const Json& json, const std::string& of, std::uint64_t data_bytes) {
+    if (!json.is_object() || json.size() != 3 || !json.contains("dtype") || !json.contains("shape") ||
+        !json.contains("data_offsets")) {
+        fail(of + " is no object with dtype, shape and data_offsets");
+    }
+    Member member{dtype_by_name(json["dtype"], of), shape_of(json["shape"], of), 0, 0};
+    if (member.dtype == DType::float4_e2m1fn_x2) halve_last(member.shape, of);
+    const Json& offsets = json["data_offsets"];
+    if (!offsets.is_array() || offsets.size() != 2) fail(of + " has no pair of data_offsets");
+    member.offset = natural(offsets[0], "an offset of " + of);
+    const std::uint64_t end = natural(offsets[1], "an offset of " + of);
+    if (member.offset > end || end > data_bytes) fail(of + " does not lie inside the file");
+    member.bytes = end - member.offset;
+    const auto extent = extent_of(member.shape, {}, size_of(member.dtype));
+    if (!extent || extent->bytes != member.bytes)
+        fail(of + " takes " + std::to_string(member.bytes) + " bytes, not as many as its shape says");
+    return member;
+}
+
+void require_gapless(const Manifest& manifest, std::uint64_t data_bytes) {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
+    places.reserve(manifest.size());
+    for (const auto& [name, member] : manifest)
+        places.emplace_back(member.offset, member.offset + member.bytes);
+    std::sort(places.begin(), places.end());
+    std::uint64_t last = 0;
+    for (const auto& [begin, end] : places) {
+        if (begin != last) fail(begin < last ? "tensors overlap" : "there is a gap between tensors");
+        last = end;
+    }
+    if (last != data_bytes) fail("there are bytes after the last tensor");
+}
+
+Metadata metadata_of(const Json& json) {
+    if (!json.is_object()) fail("__metadata__ is no object");
+    Metadata metadata;
+    for (const auto& [key, value] : json.items()) {
+        if (!value.is_string()) fail("__metadata__ holds something that is no string");
+        metadata.emplace(key, value.get<std::string>());
+    }
+    return metadata;
+}
+
+std::string_view file_name_of(DType dtype, std::string_view member) {
+    const auto found =
+        std::find_if(kDTypeNames.begin(), kDTypeNames.end(), [&](const FileDType& one) { return one.dtype == dtype; });
+    if (found != kDTypeNames.end()) return found->name;
+    throw SafetensorsError(shown(member) + ": a safetensors file cannot hold " + std::string(name_of(dtype)) +
+                           "; convert it, complex128 for example to complex64");
+}
+
+std::string entry(const std::string& name, const Member& member, std::uint64_t begin) {
+    std::string text;
+    json_rpc::print_json_string(name, text);
+    text.append(R"(:{"dtype":")").append(file_name_of(member.dtype, name)).append(R"(","shape":[)");
+    Shape shape = member.shape;
+    if (member.dtype == DType::float4_e2m1fn_x2) {
+        if (shape.empty()) throw SafetensorsError(shown(name) + ": F4 needs a dimension");
+        shape.back() *= 2;
+    }
+    for (std::size_t i = 0; i < shape.size(); ++i)
+        text.append(i > 0 ? "," : "").append(std::to_string(shape[i]));
+    return text.append(R"(],"data_offsets":[)")
+        .append(std::to_string(begin) + ',' + std::to_string(begin + member.bytes))
+        .append("]}");
+}
+
+}  // namespace
+
+std::uint64_t safetensors_json_size(std::span<const std::byte, 8> prefix, std::uint64_t file_bytes) {
+    std::uint64_t size = 0;
+    for (std::size_t i = 8; i > 0; --i)
+        size = size << 8 | std::to_integer<std::uint64_t>(prefix[i - 1]);
+    if (size > kMaxSafetensorsHeader)
+        fail("its header would have " + std::to_string(size) + " bytes; at most " +
+             std::to_string(kMaxSafetensorsHeader) + " are read");
+    if (file_bytes < 8 || size > file_bytes - 8) fail("it ends inside its header");
+    return size;
+}
+
+SafetensorsHeader parse_safetensors_header(std::string_view json, std::uint64_t data_bytes) {
+    if (!json.starts_with('{')) fail("its header does not begin with '{'");
+    const auto parsed = json_rpc::parse_json(json, {8, static_cast<std::size_t>(kMaxSafetensorsHeader)});
+    if (const auto* error = std::get_if<json_rpc::JsonTextError>(&parsed)) fail("its header: " + error->detail);
+    SafetensorsHeader header;
+    header.size = 8 + json.size();
+    for (const auto& [name, value] : std::get<Json>(parsed).items()) {
+        if (name == kMetadata) {
+            header.metadata = metadata_of(value);
+        } else {
+            header.manifest.emplace_hint(header.manifest.end(), name, member_of(value, shown(name), data_bytes));
+        }
+    }
+    require_gapless(header.manifest, data_bytes);
+    return header;
+}
+
+SafetensorsPlan plan_safetensors(const Manifest& manifest, const Metadata& metadata) {
+    std::vector<Manifest::const_iterator> order;
+    order.reserve(manifest.size());
+    for (auto at = manifest.begin(); at != manifest.end(); ++at)
+        order.push_back(at);
+    std::stable_sort(order.begin(), order.end(), [](const auto& one, const auto& other) {
+        return size_of(one->second.dtype) > size_of(other->second.dtype);
+    });
+    SafetensorsPlan plan;
+    std::string json = "{";
+    if (!metadata.empty()) {
+        json.append("\"__metadata__\":");
+        json_rpc::print_json(Json(metadata), json);
+    }
+    std::uint64_t begin = 0;
+    for (const auto& one : order) {
+        json.append(json.size() > 1 ? "," : "").append(entry(one->first, one->second, begin));
+        plan.order.push_back(one->first);
+        begin += one->second.bytes;
+    }
+    json.push_back('}');
+    json.resize((json.size() + 7) / 8 * 8, ' ');
+    if (json.size() > kMaxSafetensorsHeader)
+        throw SafetensorsError("so many tensors would make a header of more than 64 MiB");
+    for (std::uint64_t size = json.size(), i = 0; i < 8; ++i)
+        plan.header.push_back(static_cast<char>(size >> (8 * i) & 0xFF));
+    plan.header += json;
+    return plan;
+}
+
+void write_safetensors(std::ostream& out, const TensorMap& tensors, const Metadata& metadata) {
+    Manifest manifest;
+    for (const auto& [name, handle] : tensors)
+        manifest.emplace_hint(manifest.end(), name,
+                              Member{handle->tensor().dtype(), tensor::shape_of(handle), 0, handle->bytes()});
+    const SafetensorsPlan plan = plan_safetensors(manifest, metadata);
+    out.write(plan.header.data(), static_cast<std::streamsize>(plan.header.size()));
+    for (const std::string& name : plan.order) {
+        const auto& handle = tensors.find(name)->second;
+        const Dense values = dense(handle->tensor());
+        out.write(reinterpret_cast<const char*>(values.bytes.data()),
+                  static_cast<std::streamsize>(values.bytes.size()));
+    }
+}
+
+}  // namespace shared_tensor::tensor

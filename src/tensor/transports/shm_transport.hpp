@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "local/segments/segment_pool.hpp"
+#include "tensor/transports/transport.hpp"
+
+namespace shared_tensor::tensor {
+
+/// The process at the other end of a local channel, for tensors in shared memory. Client and server both implement it.
+/// Thread safety: all methods from any thread.
+class ShmPeer {
+public:
+    virtual ~ShmPeer() = default;
+    /// Whether the peer can share memory with this process.
+    virtual Viability viable() const = 0;
+
+    /// A segment of the peer, mapped for one tensor. Writes to it stay in this process.
+    struct Borrowed {
+        std::byte* data = nullptr;
+        std::uint64_t size = 0;
+        std::shared_ptr<const void> owner;  ///< keeps the mapping; the peer is told when it is destroyed
+        /// To be called at most once, after the used bytes were copied in place (LentMemory::take_over()): then the
+        /// peer need not wait for the end of `owner`. Empty: tensors in this memory are never taken over.
+        std::function<void()> copied = {};
+    };
+    /// Throws InvalidValue (path "shm.segment" or "lease") if the peer does not lend this memory, or no longer.
+    virtual Borrowed borrow(const std::string& segment, const std::string& lease) = 0;
+
+    /// Allocates shared memory for a copy of a tensor. Throws CannotLend if there is none.
+    virtual local::PooledSegmentPointer take(std::uint64_t bytes) = 0;
+    /// Finds the segment of an address; nullopt if the address is not in memory that can be lent.
+    virtual std::optional<local::SegmentPool::Place> find(const void* address) const = 0;
+
+    /// Whether this side hands the same tensors over many times, so that a copy in shared memory stays with its tensor.
+    virtual bool keeps_copies() const { return false; }
+
+    struct Lent {
+        std::string lease;          ///< empty: no lease; `held` keeps the memory
+        std::shared_ptr<Pin> held;  ///< see Exported::held
+    };
+    /// Lets the peer map `segment` for `tensor`, of `bytes` bytes. Throws CannotLend.
+    virtual Lent lend(local::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) = 0;
+};
+
+/// Makes the medium for CPU tensors in sealed shared memory of one host. A tensor that is in a segment already is not
+/// copied; any other is copied once. `peer` must outlive the medium.
+std::unique_ptr<Transport> make_shm_transport(ShmPeer& peer);
+
+/// Reads the descriptor of a leased tensor in shared memory if it has exactly the form that TensorTransfer writes. It
+/// makes no JSON tree, which would be the largest cost of a result that is handed over without a copy. Returns nullopt
+/// for any other text, valid or not: use parse_descriptor() then. Both check shape and strides by the same rules.
+std::optional<Descriptor> read_shm_descriptor(std::string_view text, const DescriptorLimits& limits = {});
+
+/// Makes a medium that is never viable(), with the reason: for messages whose sender has no local channel.
+std::unique_ptr<Transport> make_absent_transport(TransportKind transport, std::string reason);
+
+}  // namespace shared_tensor::tensor

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/bytes/compression.hpp"
+#include "base/memory/body_part.hpp"
+#include "protocol/codec/lent_memory.hpp"
+#include "protocol/codec/value.hpp"
+#include "tensor/descriptor.hpp"
+#include "tensor/dtype.hpp"
+#include "tensor/transports/transport_kind.hpp"
+
+namespace shared_tensor::tensor {
+
+/// The binary part of a received message, and the settings for the import of its tensors.
+struct Incoming {
+    std::span<const std::byte> body;
+    std::shared_ptr<const void> owner;  ///< keeps `body` alive; tensors that view `body` keep it
+    bool borrow = false;                ///< true: tensors on devices are used in the sender's memory, without a copy
+    /// Reserves `bytes` of the sender's budget while the result lives; returns null if the budget is exhausted. Called
+    /// before memory is allocated to decompress a tensor. Empty: no budget.
+    std::function<std::shared_ptr<const void>(std::uint64_t bytes)> hold{};
+};
+
+/// The binary part of a message to send: tensors at offsets that are multiples of 64 bytes.
+class OutgoingBody {
+public:
+    /// Adds bytes that `owner` keeps alive until they are written. Returns their place in the body.
+    Region add(std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
+
+    /// The parts of the body in order, with the padding between tensors.
+    const std::vector<BodyPart>& parts() const { return parts_; }
+    std::uint64_t size() const { return size_; }
+
+    /// Sets the compression for the tensors that are added from now on.
+    void set_compression(Compression how) { compression_ = how; }
+    Compression compression() const { return compression_; }
+    struct Compressed {
+        std::uint64_t compressed = 0, uncompressed = 0;  ///< bytes
+    };
+    void note_compressed(std::uint64_t compressed, std::uint64_t uncompressed) {
+        compressed_.compressed += compressed;
+        compressed_.uncompressed += uncompressed;
+    }
+    const Compressed& compressed() const { return compressed_; }
+
+private:
+    std::vector<BodyPart> parts_;
+    Compression compression_{};
+    Compressed compressed_{};
+    std::uint64_t size_ = 0;
+};
+
+/// Whether something is possible; if not, the reason as text for error messages.
+struct Viability {
+    std::string reason;  ///< empty: it is possible
+    explicit operator bool() const { return reason.empty(); }
+};
+
+/// An imported tensor, and the bytes that its import cost.
+struct Imported {
+    codec::TensorPointer tensor;
+    std::uint64_t copied = 0;                           ///< bytes
+    std::uint64_t compressed = 0;                       ///< its compressed size in bytes; 0: it was not compressed
+    std::shared_ptr<codec::LentMemory> lent = nullptr;  ///< the sender's memory that it views, if the sender can write
+};
+
+/// Keeps memory that a message names while the message is in flight. If it is destroyed without a call of answered(),
+/// it is unknown whether the peer has read the message or will read it.
+class Pin {
+public:
+    virtual ~Pin() = default;
+    /// Called when the peer has read the whole message.
+    virtual void answered() noexcept = 0;
+};
+
+/// The transport's member of a tensor's descriptor, and the bytes that the export cost.
+struct Exported {
+    std::string content;                  ///< JSON text
+    std::uint64_t copied = 0;             ///< bytes
+    std::string lease = {};               ///< empty: none
+    Shape strides = {};                   ///< empty: contiguous
+    std::shared_ptr<Pin> held = nullptr;  ///< keep it until a request is answered, or until a reply is written
+    std::string device = "cpu";           ///< the device of the bytes, for the reader
+    bool is_stream_message = false;       ///< `content` is a string without quotes that needs no escapes
+    bool is_printed = false;              ///< `content` is empty: Transport::print() writes it piece by piece
+};
+
+/// A transport cannot carry a tensor at the moment; another transport may. what() gives the reason.
+class CannotLend : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// One transport for tensors. Three questions are separate: whether it is built in (Transports::find), whether it can
+/// be used here (viable), and whether it carries a certain tensor (carries, fits). Immutable: one object serves all
+/// messages and threads.
+class Transport {
+public:
+    virtual ~Transport() = default;
+    virtual TransportKind kind() const = 0;
+    virtual Viability viable() const = 0;
+    /// Whether it carries tensors of that dtype. Call it only if viable().
+    virtual Viability carries(DType dtype) const = 0;
+    /// Whether it carries this tensor. Call it only if carries() its dtype.
+    virtual Viability fits(const codec::TensorHandle& tensor) const {
+        (void)tensor;
+        return {};
+    }
+    /// Whether the tensor's memory can be handed over as it is, without a copy.
+    virtual bool holds(const codec::TensorHandle& tensor) const {
+        (void)tensor;
+        return false;
+    }
+
+    /// Imports the tensor of a descriptor with this transport. Throws InvalidValue before it accesses memory that the
+    /// descriptor may not name.
+    virtual Imported import(const Descriptor& descriptor, const Incoming& incoming) const = 0;
+    /// Exports a tensor of a dtype that this transport carries. Throws CannotLend.
+    virtual Exported export_to(const codec::TensorPointer& tensor, OutgoingBody& body) const = 0;
+    /// Appends the content of a tensor if its export has is_printed, piece by piece. Throws what `out` throws.
+    virtual void print(const codec::TensorPointer& tensor, json_rpc::LongText& out) const {
+        static_cast<void>(tensor);
+        static_cast<void>(out);
+    }
+};
+
+/// A list of media, looked up by transport. The listed media must outlive it.
+class Transports {
+public:
+    explicit Transports(std::vector<const Transport*> transports) : transports_(std::move(transports)) {}
+    /// Returns nullptr for a transport that is not among these media.
+    const Transport* find(TransportKind kind) const;
+    /// Whether the transport can be used here.
+    Viability viable(TransportKind kind) const;
+    /// The transports that can be used, for error messages: "data, base64, body".
+    std::string viable_names() const;
+
+private:
+    std::vector<const Transport*> transports_;
+};
+
+/// The transports that need only the message: data, base64 and body.
+const Transports& inline_transports();
+
+const Transport& data_transport();
+const Transport& base64_transport();
+const Transport& body_transport();
+
+}  // namespace shared_tensor::tensor

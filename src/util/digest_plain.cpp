@@ -1,8 +1,0 @@
-#include "util/digest_kernel_code.hpp"
-
-namespace shared_tensor {
-
-extern const DigestKernel kPlainDigest;
-const DigestKernel kPlainDigest = kKernel;
-
-}  // namespace shared_tensor

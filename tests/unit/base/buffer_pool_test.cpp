@@ -1,0 +1,182 @@
+#include "base/memory/buffer_pool.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <random>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+using namespace shared_tensor;
+
+namespace {
+
+constexpr std::size_t kKiB = 1024, kMiB = 1024 * kKiB;
+
+std::uintptr_t address(const std::shared_ptr<PooledBuffer>& buffer) {
+    return reinterpret_cast<std::uintptr_t>(buffer->data());
+}
+
+}  // namespace
+
+TEST_CASE("a buffer is empty, aligned, writable, and holds what was asked for", "[util][buffers]") {
+    BufferPool pool;
+    for (const std::size_t wanted :
+         {std::size_t{0}, std::size_t{1}, 4 * kKiB, 4 * kKiB + 1, kMiB, 3 * kMiB, 5 * kMiB}) {
+        const auto buffer = pool.take(wanted);
+        CHECK(buffer->size() == 0);
+        CHECK(buffer->capacity() >= wanted);
+        CHECK(address(buffer) % 64 == 0);
+        buffer->resize(buffer->capacity());
+        std::memset(buffer->data(), 1, buffer->capacity());
+    }
+}
+
+TEST_CASE("a big buffer wastes a quarter at most", "[util][buffers]") {
+    BufferPool pool;
+    for (std::size_t wanted = 3 * kMiB; wanted < 40 * kMiB; wanted += 777 * kKiB) {
+        CHECK(pool.take(wanted)->capacity() <= wanted + wanted / 4);
+    }
+}
+
+TEST_CASE("a freed buffer is taken again, the one used last first", "[util][buffers]") {
+    BufferPool pool;
+    auto first = pool.take(kMiB), second = pool.take(kMiB);
+    const auto warm = address(second);
+    first.reset();
+    second.reset();
+    CHECK(pool.idle_bytes() == 2 * kMiB);
+    const auto again = pool.take(kMiB);
+    CHECK(address(again) == warm);
+    CHECK(again->size() == 0);
+    CHECK(pool.idle_bytes() == kMiB);
+}
+
+TEST_CASE("a much bigger idle buffer is not given for a small wish", "[util][buffers]") {
+    BufferPool pool;
+    pool.take(16 * kMiB).reset();
+    CHECK(pool.take(kMiB)->capacity() < 16 * kMiB);
+    CHECK(pool.idle_bytes() == 16 * kMiB + kMiB);
+}
+
+TEST_CASE("unused buffers are bounded: those unused for longest go first", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = 2 * kMiB, .warm_bytes = 0});
+    auto a = pool.take(kMiB), b = pool.take(kMiB), c = pool.take(kMiB);
+    const auto newest = address(c);
+    a.reset();
+    b.reset();
+    c.reset();
+    CHECK(pool.idle_bytes() == 2 * kMiB);
+    CHECK(address(pool.take(kMiB)) == newest);
+}
+
+TEST_CASE("a buffer beyond the bound is not kept", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 0});
+    pool.take(4 * kMiB).reset();
+    CHECK(pool.idle_bytes() == 0);
+}
+
+TEST_CASE("a buffer beyond the bound stays for a moment", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 8 * kMiB, .warm_for = std::chrono::hours(1)});
+    auto first = pool.take(4 * kMiB);
+    const auto warm = address(first);
+    std::memset(first->data(), 1, 4 * kMiB);
+    first.reset();
+    auto again = pool.take(4 * kMiB);
+    CHECK(address(again) == warm);
+    std::memset(again->data(), 2, 4 * kMiB);
+    CHECK(again->data()[kMiB] == std::byte{2});
+}
+
+TEST_CASE("what stays for a moment goes then", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 8 * kMiB, .warm_for = std::chrono::milliseconds(30)});
+    auto large = pool.take(4 * kMiB), small = pool.take(kMiB);
+    small.reset();
+    large.reset();
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (pool.idle_bytes() > 0 && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    CHECK(pool.idle_bytes() == 0);  // the small one was unused for longer
+}
+
+TEST_CASE("a buffer that stays for a moment makes room for a bigger one", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 8 * kMiB, .warm_for = std::chrono::hours(1)});
+    pool.take(4 * kMiB).reset();
+    CHECK(pool.idle_bytes() == 4 * kMiB);
+    pool.take(kMiB).reset();
+    CHECK(pool.idle_bytes() == 5 * kMiB);
+    const auto bigger = pool.take(7 * kMiB);
+    CHECK(pool.idle_bytes() == kMiB);
+}
+
+TEST_CASE("buffers that stay for a moment are bounded too", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = kMiB, .warm_bytes = 8 * kMiB, .warm_for = std::chrono::hours(1)});
+    auto a = pool.take(4 * kMiB), b = pool.take(4 * kMiB), c = pool.take(4 * kMiB);
+    a.reset();
+    b.reset();
+    CHECK(pool.idle_bytes() == 8 * kMiB);
+    c.reset();
+    CHECK(pool.idle_bytes() == 8 * kMiB);
+    pool.take(10 * kMiB).reset();
+    CHECK(pool.idle_bytes() == 0);
+}
+
+TEST_CASE("a buffer that grows keeps its contents", "[util][buffers]") {
+    BufferPool pool;
+    auto buffer = pool.take(100);
+    buffer->resize(3);
+    std::memcpy(buffer->data(), "abc", 3);
+    const auto before = address(buffer);
+    buffer = pool.grow(std::move(buffer), 200);
+    CHECK(address(buffer) == before);
+    buffer = pool.grow(std::move(buffer), 10 * kMiB);
+    CHECK(buffer->capacity() >= 10 * kMiB);
+    REQUIRE(buffer->size() == 3);
+    CHECK(std::memcmp(buffer->data(), "abc", 3) == 0);
+}
+
+TEST_CASE("a buffer is never resized beyond its capacity", "[util][buffers]") {
+    BufferPool pool;
+    const auto buffer = pool.take(10);
+    CHECK_THROWS_AS(buffer->resize(buffer->capacity() + 1), std::logic_error);
+}
+
+TEST_CASE("more memory than there is, is bad_alloc", "[util][buffers]") {
+    BufferPool pool;
+    CHECK_THROWS_AS(pool.take(std::numeric_limits<std::size_t>::max()), std::bad_alloc);
+    CHECK_THROWS_AS(pool.take(std::size_t{1} << 61), std::bad_alloc);
+    CHECK(pool.idle_bytes() == 0);
+}
+
+TEST_CASE("a buffer outlives its pool", "[util][buffers]") {
+    std::shared_ptr<PooledBuffer> buffer;
+    {
+        BufferPool pool;
+        buffer = pool.take(kMiB);
+    }
+    buffer->resize(kMiB);
+    std::memset(buffer->data(), 1, kMiB);
+}
+
+TEST_CASE("no two threads hold the same buffer", "[util][buffers]") {
+    BufferPool pool({.idle_bytes = 4 * kMiB, .warm_bytes = 0});
+    std::vector<std::jthread> threads;
+    for (unsigned t = 0; t < 4; ++t) {
+        threads.emplace_back([&pool, t] {
+            std::mt19937 random(t);
+            for (int i = 0; i < 300; ++i) {
+                const auto buffer = pool.take((1 + random() % 64) * kKiB);
+                buffer->resize(kKiB);
+                std::memset(buffer->data(), static_cast<int>(t), kKiB);
+                std::this_thread::yield();
+                for (const std::byte byte : buffer->bytes()) {
+                    if (byte != static_cast<std::byte>(t)) std::abort();
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,153 @@
+#include "base/bytes/compression.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <random>
+#include <string>
+
+namespace shared_tensor::test {
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes smooth(std::size_t size) {
+    Bytes bytes(size);
+    for (std::size_t i = 0; i < size; ++i)
+        bytes[i] = static_cast<std::byte>(i / 1000);
+    return bytes;
+}
+
+Bytes noise(std::size_t size) {
+    std::mt19937 random(1);
+    Bytes bytes(size);
+    for (std::byte& one : bytes)
+        one = static_cast<std::byte>(random());
+    return bytes;
+}
+
+constexpr Coding kCodings[] = {Coding::zstd, Coding::gzip};
+
+}  // namespace
+
+TEST_CASE("what was compressed comes back byte for byte, at any level and size", "[compression]") {
+    for (const Coding coding : kCodings) {
+        for (const int level : {1, 5, 9}) {
+            for (const std::size_t size : {1'024, 65'535, 65'536, 65'537, 1'000'000, 5'000'000}) {
+                const Bytes plain = smooth(size);
+                const auto compressed = compress_if_smaller(plain, {coding, level});
+                REQUIRE(compressed);
+                CHECK(compressed->size < size);
+                CHECK((decompress(coding, compressed->bytes(), size) == plain));
+                if (coding != Coding::zstd) continue;
+                Bytes back(size);
+                decompress_zstd(compressed->bytes(), back);
+                CHECK((back == plain));
+            }
+        }
+    }
+}
+
+TEST_CASE("what would not shrink, or is small, is not compressed", "[compression]") {
+    for (const Coding coding : kCodings) {
+        CHECK_FALSE(compress_if_smaller(noise(1'000'000), {coding, 1}));
+        CHECK_FALSE(compress_if_smaller(noise(10'000), {coding, 1}));
+        CHECK_FALSE(compress_if_smaller(smooth(1'000), {coding, 1}));
+        Bytes misleading = smooth(64 << 10);  // the probe is not all
+        const Bytes rest = noise(2'000'000);
+        misleading.insert(misleading.end(), rest.begin(), rest.end());
+        CHECK_FALSE(compress_if_smaller(misleading, {coding, 1}));
+    }
+    CHECK_FALSE(compress_if_smaller(smooth(1'000'000), {}));
+    CHECK_FALSE(size_before_zstd(smooth(1'000)));
+}
+
+TEST_CASE("bytes that are not compressed, cut off, or of another size are rejected", "[compression]") {
+    for (const Coding coding : kCodings) {
+        const Bytes plain = smooth(100'000);
+        const auto compressed = compress_if_smaller(plain, {coding, 1});
+        const Bytes good(compressed->bytes().begin(), compressed->bytes().end());
+        Bytes longer = good;
+        longer.push_back(std::byte{7});
+        for (std::size_t size = 0; size < good.size(); size += 1 + good.size() / 50)
+            CHECK_THROWS_AS(decompress(coding, std::span(good).first(size), 1'000'000), BadCompression);
+        CHECK_THROWS_AS(decompress(coding, longer, 1'000'000), BadCompression);
+        CHECK_THROWS_AS(decompress(coding, noise(1'000), 1'000'000), BadCompression);
+        CHECK_THROWS_AS(decompress(coding, good, plain.size() - 1), TooLong);
+        if (coding != Coding::zstd) continue;
+        Bytes out(plain.size()), less(plain.size() - 1), more(plain.size() + 1);
+        for (std::size_t size = 0; size < good.size(); size += 1 + good.size() / 50)
+            CHECK_THROWS_AS(decompress_zstd(std::span(good).first(size), out), BadCompression);
+        CHECK_THROWS_AS(decompress_zstd(longer, out), BadCompression);
+        CHECK_THROWS_AS(decompress_zstd(noise(1'000), out), BadCompression);
+        CHECK_THROWS_AS(decompress_zstd(good, less), TooLong);
+        CHECK_THROWS_AS(decompress_zstd(good, more), BadCompression);
+    }
+}
+
+TEST_CASE("memory of unknown size is asked for before it is taken", "[compression]") {
+    const auto compressed = compress_if_smaller(smooth(50'000'000), {Coding::zstd, 1});
+    std::size_t most = 0;
+    CHECK_THROWS_AS(decompress(Coding::zstd, compressed->bytes(), std::size_t{1} << 30,
+                               [&](std::size_t size) {
+                                   most = size;
+                                   if (size > 10'000'000) throw std::bad_alloc();
+                               }),
+                    std::bad_alloc);
+    CHECK(most > 10'000'000);
+    CHECK(most < 50'000'000);
+}
+
+TEST_CASE("what is compressed piece by piece is one whole", "[compression]") {
+    for (const Coding coding : kCodings) {
+        const Bytes plain = smooth(3'000'000);
+        Compressor compressor({coding, 1}, plain.size());
+        Bytes all;
+        const auto take = [&](std::span<const std::byte> piece) {
+            all.insert(all.end(), piece.begin(), piece.end());
+            return true;
+        };
+        for (std::size_t at = 0; at < plain.size(); at += 700'001) {
+            const std::size_t size = std::min<std::size_t>(700'001, plain.size() - at);
+            REQUIRE(compressor.add(std::span(plain).subspan(at, size), at + size == plain.size(), take));
+        }
+        CHECK((decompress(coding, all, plain.size()) == plain));
+        if (coding == Coding::zstd) CHECK(size_before_zstd(all) == plain.size());
+        for (std::size_t at = 0; at < all.size(); at += 1 + all.size() / 100) {
+            Bytes damaged = all;
+            damaged[at] ^= std::byte{1};
+            bool is_harmless = true;  // some bits tell nothing: then the bytes are right
+            try {
+                is_harmless = decompress(coding, damaged, plain.size()) == plain;
+            } catch (const BadCompression&) {
+            }
+            CHECK(is_harmless);
+        }
+        Compressor stopped({coding, 1}, plain.size());
+        CHECK_FALSE(stopped.add(plain, true, [](std::span<const std::byte>) { return false; }));
+    }
+}
+
+TEST_CASE("of the codings that a reader accepts the offer's first is chosen", "[compression]") {
+    const CodingOffer offer = CodingOffer::parse("zstd, gzip", 3);
+    CHECK(offer.choose("gzip, zstd").coding == Coding::zstd);
+    CHECK(offer.choose("gzip, zstd").level == 3);
+    CHECK(offer.choose("br, GZIP;q=0.5").coding == Coding::gzip);
+    CHECK(offer.choose("x-gzip").coding == Coding::gzip);
+    CHECK_FALSE(offer.choose("br, zstd;q=0, gzip; q=0.000"));
+    CHECK_FALSE(offer.choose(""));
+    CHECK_FALSE(CodingOffer::parse("none", 1).choose("zstd"));
+    CHECK(offer.for_tensors().coding == Coding::zstd);
+    CHECK_FALSE(CodingOffer::parse("gzip", 1).for_tensors());
+    for (const char* wrong : {"lzma", "zstd, none", "identity"})
+        CHECK_THROWS_AS(CodingOffer::parse(wrong, 1), std::invalid_argument);
+    CHECK_THROWS_AS(CodingOffer::parse("zstd", 0), std::invalid_argument);
+}
+
+TEST_CASE("tensors are compressed by zstd or not at all", "[compression]") {
+    CHECK(parse_compression("zstd", 9).level == 9);
+    CHECK_FALSE(parse_compression("none", 1));
+    for (const char* wrong : {"gzip", "zstd, gzip", ""})
+        CHECK_THROWS_AS(parse_compression(wrong, 1), std::invalid_argument);
+    CHECK_THROWS_AS(parse_compression("zstd", 10), std::invalid_argument);
+}
+
+}  // namespace shared_tensor::test

@@ -1,0 +1,257 @@
+#include <sys/socket.h>
+
+#include <catch2/matchers/catch_matchers_string.hpp>
+#include <set>
+#include <thread>
+
+#include "unit/local/channel/channel_helpers.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using namespace std::chrono_literals;
+using Catch::Matchers::ContainsSubstring;
+using local::OutgoingPacket;
+using local::Packet;
+
+TEST_CASE("a channel carries descriptors both ways", "[local]") {
+    ChannelUnderTest test;
+    test.recorder.on_packet = [&](local::ChannelId id, const Packet& packet) {
+        test.server->send(id, {"seen " + packet.text, {memory_with("back: " + text_behind(packet.descriptors.at(0)))}});
+    };
+    ClientEnd client(test.options.path);
+    REQUIRE(client.channel.send({"request", {memory_with("forth")}}));
+    REQUIRE(client.packets.wait());
+    client.got.with([](const auto& got) {
+        CHECK(got.at(0).text == "seen request");
+        CHECK(text_behind(got.at(0).descriptors.at(0)) == "back: forth");
+    });
+}
+
+TEST_CASE("both ends know each other from the kernel", "[local]") {
+    ChannelUnderTest test;
+    const ClientEnd client(test.options.path);
+    REQUIRE(test.recorder.opens.wait());
+    const local::Peer peer = test.recorder.state.with([](const Recorder::State& state) { return state.peers.at(0); });
+    CHECK(peer.pid == ::getpid());
+    CHECK(peer.uid == ::geteuid());
+    CHECK(client.channel.peer().pid == ::getpid());
+}
+
+TEST_CASE("the socket file belongs to its user alone and goes with the server", "[local]") {
+    ChannelUnderTest test;
+    struct stat found {};
+    REQUIRE(::lstat(test.options.path.c_str(), &found) == 0);
+    CHECK((found.st_mode & 0777) == 0600);
+    local::ChannelServerOptions again = test.options;
+    CHECK_THROWS_WITH(local::ChannelServer(again, test.recorder), ContainsSubstring(test.options.path));
+    test.server.reset();
+    CHECK(::lstat(test.options.path.c_str(), &found) != 0);
+    CHECK_THROWS_WITH(local::Channel(test.options.path, {}), ContainsSubstring(test.options.path));
+}
+
+TEST_CASE("packets arrive whole and in order, however many wait", "[local]") {
+    ChannelUnderTest test;
+    test.options.max_waiting_bytes = std::size_t{64} << 20;
+    test.restart();
+    Event go;
+    Guarded<std::vector<std::string>> got;
+    Event all;
+    constexpr int kCount = 3000;
+    local::Channel client(test.options.path, {[&](Packet packet) {
+                                                  go.wait();
+                                                  if (got.with([&](auto& texts) {
+                                                          texts.push_back(std::move(packet.text));
+                                                          return texts.size() == kCount;
+                                                      }))
+                                                      all.set();
+                                              },
+                                              {}});
+    REQUIRE(test.recorder.opens.wait());
+    const std::string filling(1000, '.');
+    for (int i = 0; i < kCount; ++i)
+        REQUIRE(test.server->send(test.recorder.first(), {std::to_string(i) + filling, {}}));
+    go.set();
+    REQUIRE(all.wait());
+    got.with([&](const auto& texts) {
+        for (int i = 0; i < kCount; ++i)
+            if (texts[static_cast<std::size_t>(i)] != std::to_string(i) + filling) FAIL("packet " << i);
+    });
+}
+
+TEST_CASE("many threads send through one channel at once", "[local]") {
+    ChannelUnderTest test;
+    ClientEnd client(test.options.path);
+    REQUIRE(test.recorder.opens.wait());
+    {
+        std::vector<std::jthread> threads;
+        for (int thread = 0; thread < 4; ++thread) {
+            threads.emplace_back([&, thread] {
+                for (int i = 0; i < 250; ++i) {
+                    const std::string text = std::to_string(thread) + ':' + std::to_string(i);
+                    (void)test.server->send(test.recorder.first(), {text, {}});
+                    (void)client.channel.send({text, {}});
+                }
+            });
+        }
+    }
+    CHECK(client.packets.wait(1000));
+    CHECK(test.recorder.packets.wait(1000));
+    const auto texts = test.recorder.state.with([](const Recorder::State& state) {
+        std::set<std::string> all;
+        for (const Packet& packet : state.packets)
+            all.insert(packet.text);
+        return all;
+    });
+    CHECK(texts.size() == 1000);
+}
+
+TEST_CASE("a peer that does not read is closed, and the others go on", "[local]") {
+    ChannelUnderTest test;
+    const UniqueFd deaf = raw_connect(test.options.path);
+    REQUIRE(deaf);
+    REQUIRE(test.recorder.opens.wait());
+    ClientEnd other(test.options.path);
+    REQUIRE(test.recorder.opens.wait(2));
+    const std::string text(10'000, 'x');
+    int sent = 0;
+    while (sent < 10'000 && test.server->send(test.recorder.first(), {text, {}}))
+        ++sent;
+    CHECK(sent < 10'000);
+    REQUIRE(test.recorder.closes.wait());
+    CHECK(test.recorder.state.with([](const Recorder::State& state) { return state.closed; }) ==
+          std::vector{test.recorder.first()});
+    CHECK(other.channel.send({"still there", {}}));
+    CHECK(test.recorder.packets.wait());
+    CHECK(test.server->size() == 1);
+}
+
+TEST_CASE("a peer that breaks the form is closed, and the others go on", "[local]") {
+    ChannelUnderTest test;
+    const UniqueFd rude = raw_connect(test.options.path);
+    const std::string text(local::kMaxPacketBytes + 1, 'x');
+    REQUIRE(::send(rude.get(), text.data(), text.size(), 0) > 0);
+    REQUIRE(test.recorder.closes.wait());
+    char byte = 0;
+    CHECK(::recv(rude.get(), &byte, 1, 0) == 0);
+    ClientEnd other(test.options.path);
+    CHECK(other.channel.send({"hello", {}}));
+    CHECK(test.recorder.packets.wait());
+}
+
+TEST_CASE("more channels than allowed are closed at once, and a free place is taken again", "[local]") {
+    ChannelUnderTest test(2);
+    auto one = std::make_unique<ClientEnd>(test.options.path);
+    const ClientEnd two(test.options.path);
+    REQUIRE(test.recorder.opens.wait(2));
+    const auto opened = test.recorder.state.with([](const Recorder::State& state) { return state.opened; });
+    for (const local::ChannelId id : opened)
+        test.server->settled(id);
+    ClientEnd three(test.options.path);
+    CHECK(three.ended.wait());
+    CHECK_FALSE(three.channel.send({"x", {}}));
+    one.reset();
+    REQUIRE(test.recorder.closes.wait());
+    ClientEnd four(test.options.path);
+    CHECK(four.channel.send({"x", {}}));
+    CHECK(test.recorder.packets.wait());
+}
+
+TEST_CASE("who is not welcome is closed and not heard of again", "[local]") {
+    ChannelUnderTest test;
+    test.recorder.welcome = false;
+    ClientEnd client(test.options.path);
+    CHECK(client.ended.wait());
+    CHECK(test.recorder.closes.count() == 0);
+    CHECK(test.server->size() == 0);
+}
+
+TEST_CASE("either side may end a channel", "[local]") {
+    ChannelUnderTest test;
+    SECTION("the client") {
+        auto client = std::make_unique<ClientEnd>(test.options.path);
+        REQUIRE(test.recorder.opens.wait());
+        client.reset();
+        CHECK(test.recorder.closes.wait());
+        CHECK_FALSE(test.server->send(test.recorder.first(), {"x", {}}));
+    }
+    SECTION("the server, one of them") {
+        ClientEnd client(test.options.path);
+        REQUIRE(test.recorder.opens.wait());
+        test.server->close(test.recorder.first());
+        test.server->close(test.recorder.first());
+        CHECK(client.ended.wait());
+        CHECK(test.recorder.closes.wait());
+        CHECK(test.recorder.closes.count() == 1);
+    }
+    SECTION("the server, with all of them") {
+        ClientEnd client(test.options.path), other(test.options.path);
+        REQUIRE(test.recorder.opens.wait(2));
+        test.server.reset();
+        CHECK(client.ended.wait());
+        CHECK(other.ended.wait());
+        CHECK(test.recorder.closes.count() == 2);
+        test.restart();
+        ClientEnd again(test.options.path);
+        CHECK(again.channel.send({"x", {}}));
+        CHECK(test.recorder.packets.wait());
+    }
+}
+
+TEST_CASE("a channel that was closed tells nothing more", "[local]") {
+    ChannelUnderTest test;
+    ClientEnd client(test.options.path);
+    client.channel.close();
+    client.channel.close();
+    CHECK_FALSE(client.channel.send({"x", {}}));
+    CHECK(test.recorder.closes.wait());
+    CHECK(client.ended.count() == 0);
+}
+
+TEST_CASE("a thousand short channels leave nothing behind", "[local]") {
+    allow_many_descriptors();
+    ChannelUnderTest test;
+    const ClientEnd one(test.options.path);
+    REQUIRE(test.recorder.opens.wait());
+    const std::size_t before = open_descriptors();
+    for (int i = 0; i < 1000; ++i) {
+        const UniqueFd fd = raw_connect(test.options.path);
+        REQUIRE(fd);
+        REQUIRE(local::send_packet(fd.get(), {"x", {memory_with("y")}}) == local::Sent::yes);
+    }
+    REQUIRE(test.recorder.closes.wait(1000));
+    test.recorder.state.with([](Recorder::State& state) { state.packets.clear(); });
+    CHECK(test.server->size() == 1);
+    CHECK(eventually([&] { return open_descriptors() == before; }));
+}
+
+TEST_CASE("a channel that is not settled in time is closed", "[local]") {
+    ChannelUnderTest test;
+    test.options.settle_within = 300ms;
+    test.restart();
+    ClientEnd settles(test.options.path);
+    REQUIRE(test.recorder.opens.wait());
+    test.server->settled(test.recorder.first());
+    ClientEnd silent(test.options.path);
+    CHECK(silent.ended.wait());
+    CHECK(test.recorder.closes.wait());
+    CHECK(test.server->size() == 1);
+    CHECK(settles.channel.send({"x", {}}));
+    CHECK(test.recorder.packets.wait());
+}
+
+TEST_CASE("channels that are not settled have few places, and the oldest makes room for the next", "[local]") {
+    ChannelUnderTest test;
+    test.options.max_new = 2;
+    test.restart();
+    ClientEnd settles(test.options.path);
+    REQUIRE(test.recorder.opens.wait());
+    test.server->settled(test.recorder.first());
+    ClientEnd first(test.options.path), second(test.options.path), third(test.options.path);
+    CHECK(first.ended.wait());
+    REQUIRE(test.recorder.opens.wait(4));
+    CHECK(test.server->size() == 3);
+    CHECK(third.channel.send({"x", {}}));
+    CHECK(test.recorder.packets.wait());
+    CHECK(settles.channel.send({"x", {}}));
+    CHECK(test.recorder.packets.wait(2));
+}

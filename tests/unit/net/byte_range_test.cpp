@@ -1,0 +1,117 @@
+#include "net/message/byte_range.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+
+#include "net/message/text.hpp"
+
+using namespace shared_tensor;
+using net::RangeRequest;
+using Kind = net::RangeRequest::Kind;
+
+namespace {
+
+/// "whole", "none" or "first+count"
+std::string requested(std::string_view field, std::uint64_t size) {
+    const RangeRequest got = net::parse_range(field, size);
+    if (got.kind == Kind::whole) return "whole";
+    if (got.kind == Kind::not_there) return "none";
+    return std::to_string(got.part.first) + "+" + std::to_string(got.part.count);
+}
+
+std::string text_of(const std::vector<net::BodyPart>& parts) {
+    std::string text;
+    for (const auto& part : parts)
+        text.append(reinterpret_cast<const char*>(part.bytes.data()), part.bytes.size());
+    return text;
+}
+
+}  // namespace
+
+TEST_CASE("one range is read as RFC 9110 says", "[http][range]") {
+    CHECK(requested("bytes=0-9", 100) == "0+10");
+    CHECK(requested("bytes=90-", 100) == "90+10");
+    CHECK(requested("bytes=90-1000", 100) == "90+10");
+    CHECK(requested("bytes=99-99", 100) == "99+1");
+    CHECK(requested("bytes=-5", 100) == "95+5");
+    CHECK(requested("bytes=-500", 100) == "0+100");
+    CHECK(requested("BYTES= 0-9", 100) == "0+10");
+    CHECK(requested("bytes=0-18446744073709551615", 100) == "0+100");
+}
+
+TEST_CASE("a range that is not there is told apart from what is no range", "[http][range]") {
+    CHECK(requested("bytes=100-", 100) == "none");
+    CHECK(requested("bytes=-0", 100) == "none");
+    CHECK(requested("bytes=0-", 0) == "none");
+    CHECK(requested("bytes=-1", 0) == "none");
+    for (const char* field : {"", "bytes", "bytes=", "bytes=-", "bytes=a-b", "bytes=5-4", "bytes=0-9,20-29", "rows=0-9",
+                              "bytes=+1-2", "bytes=18446744073709551616-", "bytes 0-9"}) {
+        CAPTURE(field);
+        CHECK(requested(field, 100) == "whole");
+    }
+    CHECK(net::parse_range(std::nullopt, 100).kind == Kind::whole);
+}
+
+TEST_CASE("Content-Range names the part and the whole", "[http][range]") {
+    CHECK(net::content_range({90, 10}, 100) == "bytes 90-99/100");
+    CHECK(net::content_range_of_none(100) == "bytes */100");
+}
+
+TEST_CASE("entity tags are found in lists", "[http][range]") {
+    CHECK(net::names_etag("\"a\"", "\"a\"", false));
+    CHECK(net::names_etag("\"b\" , \"a\"", "\"a\"", false));
+    CHECK(net::names_etag("*", "\"a\"", false));
+    CHECK(net::names_etag("W/\"a\"", "\"a\"", true));
+    CHECK_FALSE(net::names_etag("W/\"a\"", "\"a\"", false));
+    CHECK_FALSE(net::names_etag("\"ab\"", "\"a\"", true));
+    CHECK_FALSE(net::names_etag("a", "\"a\"", true));
+    CHECK_FALSE(net::names_etag("\"b\" \"a\"", "\"a\"", true));
+    CHECK_FALSE(net::names_etag("Wed, 21 Oct 2026 07:28:00 GMT", "\"a\"", false));
+    CHECK_FALSE(net::names_etag("", "\"a\"", true));
+    CHECK_FALSE(net::names_etag("\"a", "\"a", true));
+}
+
+TEST_CASE("a body is cut anywhere", "[http][range]") {
+    const std::string a = "abc", b, c = "defgh", all = a + b + c;
+    std::vector<net::BodyPart> parts;
+    for (const std::string* text : {&a, &b, &c})
+        parts.push_back({std::as_bytes(std::span(*text)), nullptr});
+    for (std::uint64_t first = 0; first < all.size(); ++first) {
+        for (std::uint64_t count = 1; first + count <= all.size(); ++count)
+            REQUIRE(text_of(net::cut(parts, {first, count})) == all.substr(first, count));
+    }
+    CHECK(net::cut(parts, {3, 0}).empty());
+}
+
+TEST_CASE("queries are parted and decoded", "[http][range]") {
+    using Pairs = std::vector<std::pair<std::string, std::string>>;
+    CHECK(net::parse_query("") == Pairs{});
+    CHECK(net::parse_query("slice=0:16&x=%20a&&y") == Pairs{{"slice", "0:16"}, {"x", " a"}, {"y", ""}});
+    CHECK(net::parse_query("a=b=c") == Pairs{{"a", "b=c"}});
+    CHECK(net::parse_query("a=%zz") == std::nullopt);
+}
+
+TEST_CASE("a Content-Range is read as RFC 9110 says", "[http][range]") {
+    const auto read = [](std::string_view field) -> std::string {
+        const auto got = net::parse_content_range(field);
+        if (!got) return "none";
+        return std::to_string(got->part.first) + "+" + std::to_string(got->part.count) + "/" +
+               (got->size ? std::to_string(*got->size) : "*");
+    };
+    CHECK(read("bytes 0-99/1000") == "0+100/1000");
+    CHECK(read("Bytes 999-999/1000") == "999+1/1000");
+    CHECK(read("bytes 5-9/*") == "5+5/*");
+    CHECK(read("bytes */0") == "0+0/0");
+    CHECK(read(net::content_range({10, 20}, 100)) == "10+20/100");
+    CHECK(read(net::content_range_of_none(7)) == "0+0/7");
+    for (const auto* wrong : {"", "bytes", "bytes 0-99", "bytes=0-99/1000", "bytes 0-1000/1000", "bytes 5-4/10",
+                              "bytes -5/10", "bytes 5-/10", "bytes a-b/10", "bytes 0-9/", "bytes 0-9/-1", "bytes */*",
+                              "items 0-9/10", "bytes 0-18446744073709551615/*", "bytes 0-9/10/11"})
+        CHECK(read(wrong) == "none");
+}
+
+TEST_CASE("a path is written so that it is read as it was", "[http][range]") {
+    CHECK(net::percent_encode_path("/tensors/a.b-c_d~1") == "/tensors/a.b-c_d~1");
+    CHECK(net::percent_encode_path("a b?c#d%e") == "a%20b%3Fc%23d%25e");
+    const std::string odd = "/x\"<>\xc3\xa4{}|^`";
+    CHECK(net::percent_decode(net::percent_encode_path(odd)) == odd);
+}

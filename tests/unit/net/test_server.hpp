@@ -1,0 +1,70 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/concurrency/guarded.hpp"
+#include "net/server/server.hpp"
+#include "support/event.hpp"
+
+namespace shared_tensor::test {
+
+/// Answers every request with its own body, unless a test says otherwise.
+class EchoHandler : public net::Handler {
+public:
+    std::function<std::variant<net::BodyPlan, net::Response>(const net::RequestHead&)> on_admit;
+    std::function<net::Response(net::Request, net::ResponseStream&)> on_handle;
+    std::function<std::optional<net::WebSocketPlan>(const net::RequestHead&)> on_upgrade;
+    std::function<bool(const net::Peer&)> on_trust;
+    net::BodyPlan plan{std::size_t{1} << 20, false};
+
+    std::variant<net::BodyPlan, net::Response> admit(const net::RequestHead& head) override {
+        admitted_.with([&](auto& paths) { paths.push_back(head.path); });
+        return on_admit ? on_admit(head) : plan;
+    }
+    net::Response handle(net::Request request, net::ResponseStream& response_stream) override {
+        if (on_handle) return on_handle(std::move(request), response_stream);
+        return net::Response::json(200, std::string(request.text()));
+    }
+    std::optional<net::WebSocketPlan> upgrade(const net::RequestHead& head) override {
+        return on_upgrade ? on_upgrade(head) : std::nullopt;
+    }
+    bool trusts(const net::Peer& peer) override { return !on_trust || on_trust(peer); }
+    bool is_about_health(const net::RequestHead& head) override { return head.path == "/healthz"; }
+    net::Response rejection(int status, std::string_view reason, const net::RequestHead* /*head*/) override {
+        return net::Response::json(status, "fault: " + std::string(reason));
+    }
+    std::vector<std::string> admitted() const {
+        return admitted_.with([](const auto& paths) { return paths; });
+    }
+
+private:
+    Guarded<std::vector<std::string>> admitted_;
+};
+
+/// Waits for something that other threads bring about; false after half a minute.
+inline bool eventually(const std::function<bool()>& holds) {
+    const SteadyTime until = patience();
+    while (!holds()) {
+        if (std::chrono::steady_clock::now() > until) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
+/// The real server on a port of the kernel's choice.
+struct TestServer {
+    explicit TestServer(net::ServerOptions options = {}) : server(std::move(options), handler) {}
+    void start() { server.start(); }
+    int port() const { return server.port(); }
+
+    EchoHandler handler;
+    net::Server server;
+};
+
+}  // namespace shared_tensor::test

@@ -1,0 +1,124 @@
+#include "protocol/json_rpc/parse_responses.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+
+#include "protocol/json_rpc/print.hpp"
+
+namespace shared_tensor::json_rpc {
+namespace {
+
+std::vector<Response> responses_of(std::string_view text) {
+    auto parsed = parse_responses(text);
+    if (const auto* rejection = std::get_if<std::string>(&parsed)) FAIL(*rejection);
+    return std::get<std::vector<Response>>(std::move(parsed));
+}
+
+bool rejected(std::string_view text, const ParseLimits& limits = {}) {
+    return std::holds_alternative<std::string>(parse_responses(text, limits));
+}
+
+TEST_CASE("parse_responses: reads a result", "[json_rpc]") {
+    const auto responses = responses_of(R"({"jsonrpc":"2.0","result":[1],"id":"a"})");
+    REQUIRE(responses.size() == 1);
+    CHECK(responses[0].id == "a");
+    CHECK(*responses[0].result() == Json::array({1}));
+    CHECK(responses[0].error() == nullptr);
+}
+
+TEST_CASE("parse_responses: a null result is a result", "[json_rpc]") {
+    CHECK(responses_of(R"({"jsonrpc":"2.0","result":null,"id":1})")[0].result()->is_null());
+}
+
+TEST_CASE("parse_responses: reads an error, with and without data", "[json_rpc]") {
+    const auto with =
+        responses_of(R"({"jsonrpc":"2.0","error":{"code":-32001,"message":"m","data":{"a":1}},"id":null})");
+    CHECK(*with[0].error() == Error{-32001, "m", {{"a", 1}}});
+    const auto without = responses_of(R"({"jsonrpc":"2.0","error":{"code":7,"message":""},"id":1})");
+    CHECK(*without[0].error() == Error{7, "", nullptr});
+}
+
+TEST_CASE("parse_responses: reads a batch in the server's order", "[json_rpc]") {
+    const auto responses = responses_of(
+        R"([{"jsonrpc":"2.0","result":1,"id":2},{"jsonrpc":"2.0","error":{"code":1,"message":"m"},"id":1}])");
+    REQUIRE(responses.size() == 2);
+    CHECK(responses[0].id == 2);
+    CHECK(responses[1].error()->code == 1);
+}
+
+TEST_CASE("parse_responses: ignores members that it does not know", "[json_rpc]") {
+    CHECK_FALSE(rejected(R"({"jsonrpc":"2.0","result":1,"id":1,"meta":3})"));
+    CHECK_FALSE(rejected(R"({"jsonrpc":"2.0","error":{"code":1,"message":"m","hint":1},"id":1})"));
+}
+
+TEST_CASE("parse_responses: rejects what is no response", "[json_rpc]") {
+    for (const char* text : {
+             "",
+             "not JSON",
+             "[]",
+             "1",
+             "null",
+             "[1]",
+             "{}",
+             R"({"result":1,"id":1})",
+             R"({"jsonrpc":"1.0","result":1,"id":1})",
+             R"({"jsonrpc":2.0,"result":1,"id":1})",
+             R"({"jsonrpc":"2.0","id":1})",
+             R"({"jsonrpc":"2.0","result":1})",
+             R"({"jsonrpc":"2.0","result":1,"id":true})",
+             R"({"jsonrpc":"2.0","result":1,"id":[]})",
+             R"({"jsonrpc":"2.0","result":1,"error":{"code":1,"message":"m"},"id":1})",
+             R"({"jsonrpc":"2.0","result":1,"error":null,"id":1})",
+             R"({"jsonrpc":"2.0","error":null,"id":1})",
+             R"({"jsonrpc":"2.0","error":"broken","id":1})",
+             R"({"jsonrpc":"2.0","error":{"message":"m"},"id":1})",
+             R"({"jsonrpc":"2.0","error":{"code":1},"id":1})",
+             R"({"jsonrpc":"2.0","error":{"code":"1","message":"m"},"id":1})",
+             R"({"jsonrpc":"2.0","error":{"code":1.5,"message":"m"},"id":1})",
+             R"({"jsonrpc":"2.0","error":{"code":2147483648,"message":"m"},"id":1})",
+             R"({"jsonrpc":"2.0","error":{"code":-2147483649,"message":"m"},"id":1})",
+             R"({"jsonrpc":"2.0","error":{"code":18446744073709551615,"message":"m"},"id":1})",
+             R"({"jsonrpc":"2.0","error":{"code":1,"message":null},"id":1})",
+             R"({"jsonrpc":"2.0","result":1,"result":2,"id":1})",
+             R"([{"jsonrpc":"2.0","result":1,"id":2},{"jsonrpc":"2.0","id":3}])",
+             R"([[{"jsonrpc":"2.0","result":1,"id":2}]])",
+         }) {
+        INFO(text);
+        const auto parsed = parse_responses(text);
+        REQUIRE(std::holds_alternative<std::string>(parsed));
+        CHECK_FALSE(std::get<std::string>(parsed).empty());
+    }
+}
+
+TEST_CASE("parse_responses: accepts the error codes at the edge", "[json_rpc]") {
+    CHECK_FALSE(rejected(R"({"jsonrpc":"2.0","error":{"code":2147483647,"message":"m"},"id":1})"));
+    CHECK_FALSE(rejected(R"({"jsonrpc":"2.0","error":{"code":-2147483648,"message":"m"},"id":1})"));
+}
+
+TEST_CASE("parse_responses: keeps to its limits", "[json_rpc]") {
+    const std::string one = R"({"jsonrpc":"2.0","result":[[1]],"id":2})";
+    CHECK_FALSE(rejected(one, {.json = {.max_depth = 3, .max_bytes = one.size()}, .max_batch_items = 1}));
+    CHECK(rejected(one, {.json = {.max_depth = 2}}));
+    CHECK(rejected(one, {.json = {.max_bytes = one.size() - 1}}));
+    CHECK_FALSE(rejected('[' + one + ']', {.json = {}, .max_batch_items = 1}));
+    CHECK(rejected('[' + one + ',' + one + ']', {.json = {}, .max_batch_items = 1}));
+}
+
+TEST_CASE("parse_responses: reads back what print wrote", "[json_rpc]") {
+    for (const auto& response :
+         {Response{"a", Json({{"x", 1.5}})}, Response{nullptr, busy(std::chrono::milliseconds(3))}}) {
+        std::string text;
+        print(response, text);
+        const auto read = responses_of(text);
+        CHECK(read[0].id == response.id);
+        CHECK(read[0].outcome == response.outcome);
+    }
+}
+
+TEST_CASE("parse_response_value: reads a value as parse_responses reads its text", "[json_rpc]") {
+    const auto parsed = parse_response_value({{"jsonrpc", "2.0"}, {"result", 5}, {"id", 1}});
+    CHECK(*std::get<std::vector<Response>>(parsed)[0].result() == 5);
+}
+
+}  // namespace
+}  // namespace shared_tensor::json_rpc

@@ -1,0 +1,125 @@
+#include "protocol/json_rpc/parse.hpp"
+
+#include <catch2/catch_test_macros.hpp>
+#include <string>
+
+namespace shared_tensor::json_rpc {
+namespace {
+
+Request request_of(std::string_view text) {
+    const auto message = std::get<Message>(parse(text));
+    REQUIRE(message.items.size() == 1);
+    return std::get<Request>(message.items.front());
+}
+
+std::string batch_of(std::size_t count) {
+    std::string text = "[";
+    for (std::size_t i = 0; i < count; ++i)
+        text += i == 0 ? "1" : ",1";
+    return text + "]";
+}
+
+const Error& error_of(const std::variant<Message, Response>& parsed) { return *std::get<Response>(parsed).error(); }
+
+TEST_CASE("parse: a call keeps method, parameters, id and meta", "[json_rpc]") {
+    const auto request =
+        request_of(R"({"jsonrpc":"2.0","id":"a","method":"scale","params":{"x":[1,2]},"meta":{"timeout_ms":5}})");
+    CHECK(request.method == "scale");
+    CHECK(request.params == Json({{"x", {1, 2}}}));
+    CHECK(request.id == Json("a"));
+    CHECK(request.meta == Json({{"timeout_ms", 5}}));
+    CHECK_FALSE(request.is_notification());
+}
+
+TEST_CASE("parse: what is left out is null", "[json_rpc]") {
+    const auto request = request_of(R"({"jsonrpc":"2.0","id":1,"method":"f"})");
+    CHECK(request.params.is_null());
+    CHECK(request.meta.is_null());
+}
+
+TEST_CASE("parse: without an id it is a notification, with id null it is not", "[json_rpc]") {
+    CHECK(request_of(R"({"jsonrpc":"2.0","method":"f"})").is_notification());
+    const auto asked = request_of(R"({"jsonrpc":"2.0","method":"f","id":null})");
+    CHECK_FALSE(asked.is_notification());
+    CHECK(asked.id->is_null());
+}
+
+TEST_CASE("parse: an id keeps its kind", "[json_rpc]") {
+    CHECK(request_of(R"({"jsonrpc":"2.0","method":"f","id":1})").id->is_number_unsigned());
+    CHECK(request_of(R"({"jsonrpc":"2.0","method":"f","id":1.0})").id->is_number_float());
+    CHECK(request_of(R"({"jsonrpc":"2.0","method":"f","id":"1"})").id->is_string());
+}
+
+TEST_CASE("parse: a single call is no batch, a batch of one is", "[json_rpc]") {
+    CHECK_FALSE(std::get<Message>(parse(R"({"jsonrpc":"2.0","method":"f"})")).is_batch);
+    CHECK(std::get<Message>(parse(R"([{"jsonrpc":"2.0","method":"f"}])")).is_batch);
+}
+
+TEST_CASE("parse: items of a batch stay in their order, the invalid in their place", "[json_rpc]") {
+    const auto message = std::get<Message>(
+        parse(R"([{"jsonrpc":"2.0","method":"a","id":1},{"method":"b","id":2},{"jsonrpc":"2.0","method":"c"}])"));
+    REQUIRE(message.items.size() == 3);
+    CHECK(std::get<Request>(message.items[0]).method == "a");
+    CHECK(std::get<Response>(message.items[1]).id == 2);
+    CHECK(std::get<Response>(message.items[1]).error()->is(ErrorCode::invalid_request));
+    CHECK(std::get<Request>(message.items[2]).method == "c");
+}
+
+TEST_CASE("parse: the rejection says which member is wrong", "[json_rpc]") {
+    struct Row {
+        const char* text;
+        const char* member;
+    };
+    for (const auto& row : {
+             Row{R"({"method":"f","id":1})", "jsonrpc"},
+             Row{R"({"jsonrpc":"2.0","id":1})", "method"},
+             Row{R"({"jsonrpc":"2.0","method":"f","params":1,"id":1})", "params"},
+             Row{R"({"jsonrpc":"2.0","method":"f","id":false})", "id"},
+             Row{R"({"jsonrpc":"2.0","method":"f","id":1,"meta":1})", "meta"},
+         }) {
+        const auto message = std::get<Message>(parse(row.text));
+        const auto* error = std::get<Response>(message.items.front()).error();
+        INFO(row.member);
+        CHECK(error->data["detail"].get<std::string>().find('"' + std::string(row.member) + '"') != std::string::npos);
+    }
+}
+
+TEST_CASE("parse: allows exactly the items of the limit", "[json_rpc]") {
+    const ParseLimits limits{.json = {}, .max_batch_items = 3};
+    CHECK(std::get<Message>(parse(batch_of(3), limits)).items.size() == 3);
+    const auto rejected = parse(batch_of(4), limits);
+    CHECK(error_of(rejected).is(ErrorCode::invalid_request));
+    CHECK(std::get<Response>(rejected).id.is_null());
+}
+
+TEST_CASE("parse: the rejection of a long batch says the limit", "[json_rpc]") {
+    const auto rejected = parse(batch_of(1001));
+    CHECK(error_of(rejected).data["detail"].get<std::string>().find("limit is 1000") != std::string::npos);
+}
+
+TEST_CASE("parse: allows a batch of 1000 by default", "[json_rpc]") {
+    CHECK(std::get<Message>(parse(batch_of(1000))).items.size() == 1000);
+}
+
+TEST_CASE("parse: the limits of the text are the caller's", "[json_rpc]") {
+    const ParseLimits limits{.json = {.max_depth = 2, .max_bytes = 60}, .max_batch_items = 1};
+    CHECK(std::holds_alternative<Message>(parse(R"({"jsonrpc":"2.0","method":"f","params":[1]})", limits)));
+    CHECK(error_of(parse(R"({"jsonrpc":"2.0","method":"f","params":[[1]]})", limits)).is(ErrorCode::parse_error));
+    CHECK(error_of(parse(std::string(61, ' '), limits)).is(ErrorCode::parse_error));
+}
+
+TEST_CASE("parse: equal keys reject the whole text, since any reading of it may be the wrong one", "[json_rpc]") {
+    const auto rejected =
+        parse(R"([{"jsonrpc":"2.0","method":"f","id":1},{"jsonrpc":"2.0","method":"f","id":2,"id":3}])");
+    CHECK(error_of(rejected).is(ErrorCode::invalid_request));
+    CHECK(error_of(rejected).data["detail"].get<std::string>().find("\"id\"") != std::string::npos);
+}
+
+TEST_CASE("parse_value: reads a value as parse reads its text", "[json_rpc]") {
+    auto message = std::get<Message>(parse_value({{"jsonrpc", "2.0"}, {"method", "f"}, {"id", 4}}));
+    CHECK(std::get<Request>(message.items.front()).id == Json(4));
+    CHECK(error_of(parse_value(Json::array())).is(ErrorCode::invalid_request));
+}
+
+}  // namespace
+}  // namespace shared_tensor::json_rpc

@@ -1,0 +1,285 @@
+#include "runtime/calls/dispatcher.hpp"
+
+#include <atomic>
+#include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <thread>
+
+#include "unit/runtime/service/call_helpers.hpp"
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+using namespace std::chrono_literals;
+using json_rpc::Error;
+
+namespace {
+
+constexpr int kBusy = -32001, kDeadline = -32002, kCancelled = -32004, kStopping = -32009;
+
+/// Functions that count their runs and wait for a word.
+struct Functions {
+    Event started, go, cancelled;
+    std::atomic<int> count{0};
+    Registry registry;
+
+    Functions() {
+        const auto held = [this](Context& context, int) {
+            const int before = count++;
+            started.set();
+            while (go.count() == 0 && context.sleep_for(1ms)) {
+            }
+            if (context.cancelled()) cancelled.set();
+            context.check_cancelled();
+            return before;
+        };
+        registry.add("hold", held, arg("x"));
+        registry.add("cached", held, arg("x"), cached(10s));
+        registry.add("one", held, arg("x"), concurrency(1));
+        registry.add("task", held, arg("x"), execution::task);
+        registry.add(
+            "add", [](int a, int b) { return a + b; }, arg("a"), arg("b") = 1);
+        registry.add(
+            "inline", [] { return std::this_thread::get_id() == std::thread::id(); }, execution::inline_);
+        registry.add("fails", []() -> int { throw std::runtime_error("no"); });
+    }
+    /// Waits while the holds end.
+    ~Functions() { go.set(); }
+};
+
+runtime::DispatcherOptions workers(std::size_t count, std::size_t queue = 1024) {
+    runtime::DispatcherOptions options;
+    options.pool.workers = count;
+    options.pool.queue_limit = queue;
+    return options;
+}
+
+}  // namespace
+
+TEST_CASE("a call is answered with its result or its error", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry);
+    CHECK(calls.run("add", {1, 2}) == 3);
+    CHECK(calls.run("add", {{"a", 5}}) == 6);
+    CHECK(calls.run("add", {"x"}) == -32602);
+    CHECK(calls.run("nowhere", nullptr) == -32601);
+    CHECK(calls.run("fails", nullptr) == -32000);
+    CHECK(calls.run("inline", nullptr) == false);
+    CHECK(calls.run("task", {1}) == -32600);
+}
+
+TEST_CASE("a full queue rejects, and what was rejected leaves nothing behind", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry, workers(1, 1));
+    const auto running = calls.started("hold", {1});
+    REQUIRE(functions.started.wait());
+    const auto queued = calls.started("hold", {1});
+    CHECK(calls.run("hold", {1}) == kBusy);
+    CHECK(calls.run("cached", {1}) == kBusy);
+    CHECK(calls.run("hold", {1}, "key") == kBusy);
+    CHECK(std::get<Error>(calls.submit("hold", {1}, "key")).code == kBusy);
+    CHECK(calls.dispatcher.tasks().list({}).tasks.empty());
+    functions.go.set();
+    Calls::end_of(*running.waiter);
+    Calls::end_of(*queued.waiter);
+    CHECK(calls.run("hold", {1}, "key") == 2);
+    CHECK(calls.run("cached", {1}) == 3);
+    CHECK(std::holds_alternative<std::string>(calls.submit("hold", {1}, "key")));
+}
+
+TEST_CASE("a call left by its caller is cancelled, waiting or running", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry, workers(1));
+    auto running = calls.started("hold", {1});
+    REQUIRE(functions.started.wait());
+    auto waiting = calls.started("hold", {2});
+    waiting.waiter.reset();
+    CHECK(calls.dispatcher.pool().stats().queued == 0);
+    running.waiter.reset();
+    CHECK(functions.cancelled.wait());
+    CHECK(functions.count == 1);
+}
+
+TEST_CASE("a notification goes on without a reader, up to its deadline", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry);
+    calls.timeout = 100ms;
+    calls.dispatcher.detach(calls.started("hold", {1}));
+    REQUIRE(functions.started.wait());
+    calls.dispatcher.sweep();
+    CHECK(functions.cancelled.count() == 0);
+    calls.clock.advance(100ms);
+    calls.dispatcher.sweep();
+    CHECK(functions.cancelled.wait());
+}
+
+TEST_CASE("equal calls at the same moment run once", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry, workers(4));
+    std::atomic<int> answers{0};
+    {
+        std::vector<std::jthread> callers;
+        for (int i = 0; i < 8; ++i) {
+            callers.emplace_back([&] {
+                FakePort port;
+                const Json params{7};
+                auto started = calls.dispatcher.call({"cached", params, {"uid:1", {}, {}}, std::nullopt, {}, port});
+                if (Calls::end_of(*std::get<runtime::StartedCall>(started).waiter) == 0) ++answers;
+            });
+        }
+        functions.started.wait();
+        while (calls.dispatcher.cache().stats().misses < 8)
+            std::this_thread::yield();
+        functions.go.set();
+    }
+    CHECK(answers == 8);
+    CHECK(functions.count == 1);
+    while (calls.dispatcher.pool().stats().finished < 1)
+        std::this_thread::yield();  // the result is kept after it is told
+    CHECK(calls.run("cached", {7}) == 0);
+    calls.clock.advance(10s);
+    CHECK(calls.run("cached", {7}) == 1);
+}
+
+TEST_CASE("principals share no cached results", "[service]") {
+    Functions functions;
+    functions.go.set();
+    Calls calls(functions.registry);
+    CHECK(calls.run("cached", {1}) == 0);
+    CHECK(calls.run("cached", {1}, "", "uid:2") == 1);
+    CHECK(calls.run("cached", {2}) == 2);
+}
+
+TEST_CASE("a cancelled run of a cached function is not joined: the next call runs anew", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry);
+    auto first = calls.started("cached", {1});
+    REQUIRE(functions.started.wait());
+    first.waiter.reset();
+    const auto second = calls.started("cached", {1});
+    REQUIRE(functions.started.wait(2));
+    functions.go.set();
+    CHECK(Calls::end_of(*second.waiter) == 1);
+    CHECK(calls.run("cached", {1}) == 1);
+}
+
+TEST_CASE("a key runs once, for its principal, method and arguments", "[service]") {
+    Functions functions;
+    functions.go.set();
+    Calls calls(functions.registry);
+    CHECK(calls.run("hold", {1}, "k") == 0);
+    CHECK(calls.run("hold", {1}, "k") == 0);
+    CHECK(calls.run("hold", {2}, "k") == -32602);
+    CHECK(calls.run("one", {1}, "k") == 1);
+    CHECK(calls.run("hold", {1}, "k", "uid:2") == 2);
+    CHECK(calls.run("hold", {1}, std::string(256, 'k')) == -32602);
+    calls.clock.advance(600s);
+    CHECK(calls.run("hold", {1}, "k") == 3);
+}
+
+TEST_CASE("a keyed call outlives its caller, but not its deadline", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry);
+    calls.timeout = 1s;
+    auto first = calls.started("hold", {1}, "k");
+    REQUIRE(functions.started.wait());
+    first.waiter.reset();
+    SECTION("the caller comes back") {
+        const auto again = calls.started("hold", {1}, "k");
+        functions.go.set();
+        CHECK(Calls::end_of(*again.waiter) == 0);
+    }
+    SECTION("it does not") {
+        calls.clock.advance(1s);
+        calls.dispatcher.sweep();
+        CHECK(functions.cancelled.wait());
+        CHECK(calls.run("hold", {1}, "k") == kCancelled);
+    }
+    CHECK(functions.count == 1);
+}
+
+TEST_CASE("a task ends with the outcome of its run", "[service]") {
+    Functions functions;
+    functions.go.set();
+    Calls calls(functions.registry);
+    const auto info = calls.ended(std::get<std::string>(calls.submit("task", {1})));
+    CHECK(info.state == tasks::TaskState::completed);
+    CHECK(std::static_pointer_cast<const runtime::CallOutcome>(info.outcome)->value()->json == 0);
+    CHECK(calls.ended(std::get<std::string>(calls.submit("fails", nullptr))).state == tasks::TaskState::failed);
+}
+
+TEST_CASE("a cancelled task cancels its run", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry);
+    const auto id = std::get<std::string>(calls.submit("hold", {1}));
+    REQUIRE(functions.started.wait());
+    CHECK(calls.dispatcher.tasks().cancel(id, std::nullopt)->state == tasks::TaskState::cancelled);
+    CHECK(functions.cancelled.wait());
+}
+
+TEST_CASE("a task's deadline ends the task, and the run only when nobody else waits", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry);
+    const auto id = std::get<std::string>(calls.submit("cached", {1}, {}, {std::nullopt, 100ms}));
+    REQUIRE(functions.started.wait());
+    std::optional<runtime::StartedCall> equal;
+    const bool shared = GENERATE(false, true);
+    if (shared) equal = calls.started("cached", {1});
+    calls.clock.advance(100ms);
+    calls.dispatcher.sweep();
+    const auto info = calls.ended(id);
+    CHECK(info.state == tasks::TaskState::failed);
+    CHECK(static_cast<const runtime::CallOutcome&>(*info.outcome).error()->code == kDeadline);
+    if (!shared) {
+        CHECK(functions.cancelled.wait());
+        return;
+    }
+    functions.go.set();
+    CHECK(Calls::end_of(*equal->waiter) == 0);
+}
+
+TEST_CASE("tasks leave one worker for calls", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry, workers(2));
+    for (int i = 0; i < 3; ++i)
+        calls.submit("hold", {i});
+    REQUIRE(functions.started.wait());
+    CHECK(calls.run("add", {1, 2}) == 3);
+    CHECK(functions.count == 1);
+}
+
+TEST_CASE("drain lets calls end, rejects new ones, and answers what is left with -32009", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry, workers(1));
+    const auto running = calls.started("hold", {1});
+    REQUIRE(functions.started.wait());
+    SECTION("in time") {
+        calls.dispatcher.reject_new();
+        functions.go.set();
+        CHECK(calls.dispatcher.drain(patience()));
+        CHECK(Calls::end_of(*running.waiter) == 0);
+    }
+    SECTION("not in time") {
+        const auto queued = calls.started("hold", {1});
+        const auto id = std::get<std::string>(calls.submit("hold", {1}));
+        CHECK_FALSE(calls.dispatcher.drain(real_clock().now()));
+        CHECK(Calls::end_of(*running.waiter) == kStopping);
+        CHECK(Calls::end_of(*queued.waiter) == kStopping);
+        CHECK(calls.ended(id).state == tasks::TaskState::failed);
+        CHECK(functions.cancelled.wait());
+        CHECK(functions.count == 1);
+    }
+    CHECK(calls.run("add", {1, 2}) == kStopping);
+    CHECK(std::get<Error>(calls.submit("add", {1, 2})).code == kStopping);
+}
+
+TEST_CASE("a dispatcher that goes ends its tasks and waiting calls", "[service]") {
+    Functions functions;
+    Calls calls(functions.registry, workers(1));
+    std::vector<runtime::StartedCall> started;
+    started.push_back(calls.started("hold", {1}));
+    REQUIRE(functions.started.wait());
+    started.push_back(calls.started("cached", {1}));
+    calls.submit("hold", {1}, "key");
+    calls.dispatcher.detach(calls.started("hold", {2}));
+    CHECK(functions.count == 1);
+}
