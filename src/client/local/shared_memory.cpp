@@ -119,7 +119,7 @@ std::string SharedMemory::open_session(bool keeps_state) {
     const auto session = answer.result.is_object() ? answer.result.find("session") : answer.result.end();
     if (session == answer.result.end() || !session->is_string())
         throw ChannelGone("the process on the local channel is not a shared-tensor-server");
-    if (const auto offered_transports = answer.result.find("offered_transports");
+    if (const auto offered_transports = answer.result.find("transports");
         offered_transports_.is_null() && offered_transports != answer.result.end())
         offered_transports_ = *offered_transports;
     devices_.connected(channel_->peer().pid, texts_of(answer.result, "devices"));
