@@ -9,7 +9,7 @@
 namespace shared_tensor::test {
 
 inline constexpr std::string_view kLocalChannelExamples[] = {
-    R"({"jsonrpc":"2.0","method":"session.open","params":{"boot_id":"b","devices":["SIM-1"],"accept":["shm"]},"id":1}
+    R"({"jsonrpc":"2.0","method":"session.open","params":{"protocol":"0.2","boot_id":"b","devices":["SIM-1"],"accept":["shm"]},"id":1}
 +{"jsonrpc":"2.0","method":"segment.offer","params":{"segment":"a","size":4096},"id":2}
 ={"dtype":"float32","shape":[2,2],"strides":[1,2],"lease":"l-1","shm":{"segment":"a","offset":8,"size":16}}
 {"jsonrpc":"2.0","method":"segment.recycle","params":{"segments":["a","b"]},"id":3})",

@@ -12,6 +12,7 @@
 #include "net/message/text.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/error.hpp"
+#include "protocol/version.hpp"
 
 namespace shared_tensor::client {
 
@@ -210,6 +211,7 @@ net::ClientRequest Core::try_of(const Outgoing& request, const CallOptions& opti
 
 net::Headers Core::headers_of(const CallOptions& options, const std::string& shared) const {
     net::Headers headers = headers_;
+    headers.add(kProtocolHeader, std::string(kNewestProtocol));
     headers.add("Shared-Tensor-Accept", shared.empty() ? options_.accept : ports().accepted() + ", " + options_.accept);
     if (shared.empty() && compression_) headers.add("Shared-Tensor-Coding", "zstd");
     if (!options.require.empty()) headers.add("Shared-Tensor-Require", options.require);

@@ -14,6 +14,7 @@
 #include "base/system/host_identity.hpp"
 #include "base/system/of_this_process.hpp"
 #include "protocol/json_rpc/json_text.hpp"
+#include "protocol/version.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/memory.hpp"
 
@@ -110,7 +111,8 @@ std::string SharedMemory::open_session(bool keeps_state) {
     Json devices = Json::array();
     for (const tensor::DeviceInfo& device : tensor::Devices::of_process().list())
         devices.push_back(device.uuid);
-    Json params{{"keeps_state", keeps_state},
+    Json params{{"protocol", kNewestProtocol},
+                {"keeps_state", keeps_state},
                 {"boot_id", boot_id()},
                 {"pid_namespace", pid_namespace()},
                 {"devices", std::move(devices)}};
@@ -119,6 +121,11 @@ std::string SharedMemory::open_session(bool keeps_state) {
     const auto session = answer.result.is_object() ? answer.result.find("session") : answer.result.end();
     if (session == answer.result.end() || !session->is_string())
         throw ChannelGone("the process on the local channel is not a shared-tensor-server");
+    const auto protocol = answer.result.find("protocol");
+    const std::string version =
+        protocol == answer.result.end() || !protocol->is_string() ? "0.1" : protocol->get<std::string>();
+    if (const std::string mismatch = protocol_mismatch(version, "this client", "the server"); !mismatch.empty())
+        throw ChannelGone(mismatch);
     if (const auto offered_transports = answer.result.find("transports");
         offered_transports_.is_null() && offered_transports != answer.result.end())
         offered_transports_ = *offered_transports;

@@ -9,6 +9,7 @@
 #include "base/log/log.hpp"
 #include "protocol/json_rpc/parse.hpp"
 #include "protocol/json_rpc/print.hpp"
+#include "protocol/version.hpp"
 #include "server/methods/parameters.hpp"
 #include "tensor/device/devices.hpp"
 
@@ -207,9 +208,14 @@ LocalClients::Answer LocalClients::answer(Question& question) {
 LocalClients::Answer LocalClients::open_session(Question& question) {
     using Text = std::optional<std::string>;
     using List = std::optional<ClientFacts::List>;
-    auto [shown, keeps_state, boot_id, pid_namespace, devices, accept] =
-        question.params<Text, std::optional<bool>, Text, Text, List, List>(
-            {"token", "keeps_state", "boot_id", "pid_namespace", "devices", "accept"});
+    auto [shown, keeps_state, boot_id, pid_namespace, devices, accept, protocol] =
+        question.params<Text, std::optional<bool>, Text, Text, List, List, Text>(
+            {"token", "keeps_state", "boot_id", "pid_namespace", "devices", "accept", "protocol"});
+    if (boot_id && !protocol) protocol = "0.1";  // that version's clients describe themselves, but name no protocol
+    if (protocol) {
+        const std::string mismatch = protocol_mismatch(*protocol, "this server", "the client");
+        if (!mismatch.empty()) return json_rpc::invalid_request(mismatch);
+    }
     const ClientFacts facts{std::move(boot_id), std::move(pid_namespace), devices, std::move(accept), true};
     const auto checked = parts_.access.check_local(question.who.peer.uid, shown.value_or(""));
     if (const auto* rejection = std::get_if<Rejection>(&checked)) return json_rpc::not_authorised(rejection->reason);
@@ -251,6 +257,7 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         own_devices.push_back(device.uuid);
     return Json{{"session", *token},
                 {"epoch", parts_.epoch},
+                {"protocol", kNewestProtocol},
                 {"devices", std::move(own_devices)},
                 {"transports", describe_transports(parts_.transport_facts(), &facts)}};
 }

@@ -4,6 +4,7 @@
 
 #include <shared_tensor/version.hpp>
 
+#include "protocol/version.hpp"
 #include "server/option_table.hpp"
 #include "tensor/device/devices.hpp"
 
@@ -143,6 +144,7 @@ Json server_info(const InfoSources& sources) {
     const auto uptime = std::chrono::duration_cast<milliseconds>(real_clock().now() - sources.started);
     Json info{{"name", "shared-tensor-server"},
               {"version", SHARED_TENSOR_VERSION},
+              {"protocol", {{"oldest", kOldestProtocol}, {"newest", kNewestProtocol}}},
               {"epoch", sources.epoch},
               {"uptime_ms", uptime.count()},
               {"service", service(sources)},

@@ -66,6 +66,7 @@ void add_server_methods(Builtins& builtins, const ServerMethodParts& parts) {
     builtins.add({"server.info", "Name, version, epoch, transports, limits and totals.",
                   object({{"name", "string"},
                           {"version", "string"},
+                          {"protocol", object({{"oldest", "string"}, {"newest", "string"}})},
                           {"epoch", "string"},
                           {"uptime_ms", "integer"},
                           {"functions", "integer"},

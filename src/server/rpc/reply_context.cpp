@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "protocol/codec/frame.hpp"
+#include "protocol/version.hpp"
 
 namespace shared_tensor::server {
 
@@ -81,6 +82,10 @@ std::string id_text(const std::optional<json_rpc::Json>& id) {
 
 CallDefaults read_headers(const net::Headers& headers) {
     CallMeta meta;
+    if (const auto version = headers.find(kProtocolHeader)) {
+        const std::string mismatch = protocol_mismatch(*version, "this server", "the client");
+        if (!mismatch.empty()) return json_rpc::invalid_request(mismatch);
+    }
     if (const auto accept = headers.find("Shared-Tensor-Accept")) {
         meta.policy.accept = tensor::parse_transports(*accept).transports;
     } else if (const auto types = headers.find("Accept");

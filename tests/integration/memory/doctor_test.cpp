@@ -6,6 +6,7 @@
 
 #include "integration/cli/run_client.hpp"
 #include "integration/client/example_daemon.hpp"
+#include "integration/memory/raw_channel.hpp"
 #include "support/rpc.hpp"
 
 using namespace shared_tensor;
@@ -57,6 +58,25 @@ TEST_CASE("session.open judges the transports by what the client says of itself"
     CHECK(reason({{"accept", {"data"}}}, "data").empty());
     CHECK(call_code(server.daemon.port(), "session.open", {{"boot_id", 5}}) == -32602);
     CHECK(call_code(server.daemon.port(), "session.open", {{"accept", "shm"}}) == -32602);
+}
+
+TEST_CASE("A client of another version of the protocol gets one error that says what to do", "[memory][doctor]") {
+    const ExampleDaemon server;
+    const int port = server.daemon.port();
+    const auto has_reason = [](const Json& response, const char* theirs) {
+        const std::string detail = response["error"]["data"]["detail"];
+        return response["error"]["code"] == -32600 && has(detail, "this server speaks protocol 0.2") &&
+               has(detail, std::string("the client speaks ") + theirs) && has(detail, "install the same version");
+    };
+    const Json range = call(port, "server.info")["protocol"];
+    CHECK(range == Json{{"oldest", "0.2"}, {"newest", "0.2"}});
+    CHECK(has_reason(respond(port, "add", {1, 2}, {{"Shared-Tensor-Protocol", "0.1"}}), "0.1"));
+    CHECK(has_reason(respond(port, "add", {1, 2}, {{"Shared-Tensor-Protocol", "0.3"}}), "0.3"));
+    CHECK(call(port, "add", {1, 2}, {{"Shared-Tensor-Protocol", "0.2"}}) == 3);
+    CHECK(has_reason(RawChannel(port).ask("session.open", {{"boot_id", "b"}}), "0.1"));
+    CHECK(has_reason(RawChannel(port).ask("session.open", {{"protocol", "0.3"}}), "0.3"));
+    const Json opened = RawChannel(port).ask("session.open", {{"protocol", "0.2"}, {"boot_id", "b"}});
+    CHECK(opened["result"]["protocol"] == "0.2");
 }
 
 TEST_CASE("shared-tensor doctor prints the table, for a URL too", "[memory][doctor][cli]") {
