@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "base/bytes/ids.hpp"
-#include "base/concurrency/background_executor.hpp"
+#include "base/concurrency/background.hpp"
 #include "base/concurrency/maintenance.hpp"
 #include "base/log/log.hpp"
 #include "base/memory/heap_trimmer.hpp"

@@ -1,6 +1,6 @@
 #include "tensor/handle.hpp"
 
-#include "base/bytes/sha256.hpp"
+#include "base/bytes/digest.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/transports/shared_allocation.hpp"

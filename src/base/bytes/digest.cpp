@@ -1,5 +1,7 @@
 #include "base/bytes/digest.hpp"
 
+#include <openssl/evp.h>
+
 #include <new>
 
 #include "base/bytes/digest_kernel.hpp"
@@ -40,6 +42,13 @@ Digest::Value Digest::of(std::span<const std::byte> bytes) {
     Value value;
     kernel().of(bytes.data(), bytes.size(), bytes_of(value));
     return value;
+}
+
+Sha256 sha256_of(std::span<const std::byte> bytes) {
+    Sha256 digest;
+    auto* out = reinterpret_cast<unsigned char*>(digest.data());
+    if (EVP_Digest(bytes.data(), bytes.size(), out, nullptr, EVP_sha256(), nullptr) != 1) throw std::bad_alloc();
+    return digest;
 }
 
 }  // namespace shared_tensor

@@ -3,8 +3,11 @@
 #include <pthread.h>
 
 #include <future>
+#include <memory>
 #include <new>
 #include <utility>
+
+#include "base/system/of_this_process.hpp"
 
 namespace shared_tensor {
 
@@ -73,6 +76,21 @@ std::function<void()> Background::next() {
 void Background::serve() {
     while (const auto work = next())
         work();
+}
+
+namespace {
+
+using Thread = NeverDestroyed<OfThisProcess<Background>>;
+constinit Thread closing, telling;
+
+}  // namespace
+
+Background& background_executor() {
+    return closing.value.get([] { return std::make_unique<Background>("st-executor"); });
+}
+
+Background& request_executor() {
+    return telling.value.get([] { return std::make_unique<Background>("st-requests"); });
 }
 
 }  // namespace shared_tensor

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/bytes/check.hpp"
-#include "base/concurrency/background_executor.hpp"
+#include "base/concurrency/background.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/memory/size_class.hpp"

@@ -9,7 +9,7 @@
 #include <shared_tensor/error.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "base/concurrency/background_executor.hpp"
+#include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
 #include "base/system/host_identity.hpp"
 #include "base/system/of_this_process.hpp"

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -20,6 +21,10 @@ enum class State {
     shared,  ///< attributes only: a replaced tensor is the session's own, a tensor changed in place is shared
     none,    ///< nothing: the model has no state; calls of all sessions run at once on one instance
 };
+
+/// Parses "yes", "deep", "shared" or "no", the values of the option `stateful`; nullopt for other words.
+std::optional<State> parse_state(std::string_view word);
+std::string_view word_of(State state);
 
 struct LoadOptions {
     State state = State::copied;

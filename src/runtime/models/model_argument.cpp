@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "runtime/models/model.hpp"
-#include "runtime/models/state_word.hpp"
 
 namespace shared_tensor::models {
 

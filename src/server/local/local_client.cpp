@@ -7,7 +7,7 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "base/concurrency/background_executor.hpp"
+#include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
 
 namespace shared_tensor::server {

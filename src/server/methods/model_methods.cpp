@@ -1,7 +1,7 @@
 #include <array>
 
 #include "base/log/time_text.hpp"
-#include "runtime/models/state_word.hpp"
+#include "runtime/models/model.hpp"
 #include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <system_error>
 
-#include "base/bytes/sha256.hpp"
+#include "base/bytes/digest.hpp"
 #include "local/segments/mapping.hpp"
 
 namespace shared_tensor::tensor::simulated {

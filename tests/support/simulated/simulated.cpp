@@ -5,8 +5,8 @@
 #include <span>
 #include <stdexcept>
 
+#include "base/bytes/digest.hpp"
 #include "base/bytes/hex.hpp"
-#include "base/bytes/sha256.hpp"
 #include "support/simulated/device.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/memory.hpp"

@@ -1,4 +1,4 @@
-#include "base/bytes/sha256.hpp"
+#include "base/bytes/digest.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <span>
