@@ -47,7 +47,7 @@ void add_tensor_functions(st::Registry& registry) {
 }
 
 at::Tensor ones(std::int64_t size) {
-    at::Tensor tensor = st::empty_shared({size / 8}, at::kLong);
+    at::Tensor tensor = st::empty_in_shared_memory({size / 8}, at::kLong);
     std::fill_n(tensor.mutable_data_ptr<std::int64_t>(), size / 8, 1);
     return tensor;
 }
@@ -71,7 +71,7 @@ at::Tensor fresh(std::int64_t size) {
 /// The function itself copies the tensor into shared memory.
 at::Tensor born(std::int64_t size) {
     static const at::Tensor source = at::ones({size / 8}, at::kLong);
-    at::Tensor tensor = st::empty_shared({size / 8}, at::kLong);
+    at::Tensor tensor = st::empty_in_shared_memory({size / 8}, at::kLong);
     std::memcpy(tensor.mutable_data_ptr(), source.const_data_ptr(), static_cast<std::size_t>(size));
     return tensor;
 }

@@ -52,14 +52,14 @@ at::Tensor scale(const at::Tensor& x, double factor) { return at::mul(x, factor)
 
 /// The tensor is made in shared memory, so returning it copies nothing.
 at::Tensor ramp(std::int64_t count) {
-    at::Tensor numbers = shared_tensor::empty_shared({count}, at::kFloat);
+    at::Tensor numbers = shared_tensor::empty_in_shared_memory({count}, at::kFloat);
     return at::arange_out(numbers, count);
 }
 
 /// at::mul allocates its own result; the scope makes it allocate in shared memory.
 at::Tensor scaled_ramp(std::int64_t count, double factor) {
     const at::Tensor numbers = at::arange(count, at::kFloat);
-    const shared_tensor::SharedAllocationScope scope;
+    const shared_tensor::SharedMemoryScope scope;
     return at::mul(numbers, factor);
 }
 
@@ -79,7 +79,7 @@ at::Tensor board(std::int64_t count) {
     static std::map<std::int64_t, at::Tensor> boards;
     const std::lock_guard lock(mutex);
     at::Tensor& numbers = boards[count];
-    if (!numbers.defined()) numbers = shared_tensor::empty_shared_writable({count}, at::kFloat).zero_();
+    if (!numbers.defined()) numbers = shared_tensor::empty_in_writable_shared_memory({count}, at::kFloat).zero_();
     return numbers;
 }
 

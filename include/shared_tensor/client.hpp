@@ -146,12 +146,12 @@ public:
     /// channel) the tensor lies in ordinary memory. A function that takes it as an argument sees writes until the call
     /// is answered, and no later writes.
     template <class T>
-    typename DTypeAdapter<T>::Tensor empty_shared(std::span<const std::int64_t> shape, T dtype) const {
+    typename DTypeAdapter<T>::Tensor empty_in_shared_memory(std::span<const std::int64_t> shape, T dtype) const {
         return make_tensor(shape, DTypeAdapter<T>::to_dtype(dtype));
     }
     template <class T>
-    typename DTypeAdapter<T>::Tensor empty_shared(std::initializer_list<std::int64_t> shape, T dtype) const {
-        return empty_shared(std::span(shape.begin(), shape.size()), dtype);
+    typename DTypeAdapter<T>::Tensor empty_in_shared_memory(std::initializer_list<std::int64_t> shape, T dtype) const {
+        return empty_in_shared_memory(std::span(shape.begin(), shape.size()), dtype);
     }
 
     /// The transports between this process and the server; for each unusable transport, the reason.

@@ -1,6 +1,6 @@
 #pragma once
 
-// SharedFunction is the interface between user code (a plugin, an executable, a model) and the dispatcher. No exception
+// FunctionRecord is the interface between user code (a plugin, an executable, a model) and the dispatcher. No exception
 // crosses it in either direction.
 
 #include <memory>
@@ -48,9 +48,9 @@ struct ParameterInfo {
 };
 
 /// A shared function. Immutable after construction. Thread safety: any thread may call any method.
-class SharedFunction {
+class FunctionRecord {
 public:
-    virtual ~SharedFunction() = default;
+    virtual ~FunctionRecord() = default;
 
     virtual std::string_view name() const = 0;
     virtual const FunctionOptions& options() const = 0;

@@ -102,7 +102,7 @@ public:
     NamedTensor pull(const std::string& url, std::string_view name, const PullOptions& options = {}) const;
 
     /// Sends a tensor to the inbox of the node at `url`, and returns when it is in the inbox. After that, a tensor of
-    /// empty_shared() may be overwritten. Tries again while the inbox is full, until push_timeout.
+    /// empty_in_shared_memory() may be overwritten. Tries again while the inbox is full, until push_timeout.
     void push(const std::string& url, std::string_view name, const TensorRef& tensor) const;
 
     /// Takes the oldest message out of the inbox. Returns nullopt after the timeout, or after shutdown(). Each message

@@ -51,9 +51,9 @@ public:
     template <class F, class... Options>
     void add(detail::PlacedName name, F callable, const Options&... options) {
         use(detail::framework);
-        add(detail::make_shared_function(std::move(name.text), std::move(name.where), std::move(callable), options...));
+        add(detail::make_function_record(std::move(name.text), std::move(name.where), std::move(callable), options...));
     }
-    void add(std::shared_ptr<const SharedFunction> function);
+    void add(std::shared_ptr<const FunctionRecord> function);
     /// `module`: the plugin that the records come from, for error texts; empty: this program.
     void add_records(const detail::ShareRecord* records, const std::string& module = {});
 
@@ -62,10 +62,10 @@ public:
     const std::vector<const detail::Framework*>& frameworks() const { return frameworks_; }
 
     /// Returns nullptr if no function has that name.
-    const SharedFunction* find(std::string_view name) const;
+    const FunctionRecord* find(std::string_view name) const;
 
     /// All functions, sorted by name.
-    std::vector<std::shared_ptr<const SharedFunction>> functions() const;
+    std::vector<std::shared_ptr<const FunctionRecord>> functions() const;
     std::size_t size() const { return functions_.size(); }
 
 private:
@@ -74,7 +74,7 @@ private:
         std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
     };
     struct Entry {
-        std::shared_ptr<const SharedFunction> function;
+        std::shared_ptr<const FunctionRecord> function;
         std::string module;
     };
     void add(Entry entry);

@@ -33,7 +33,7 @@ namespace shared_tensor::detail {
 
 /// A shared function in the write-once list of its module (executable or plugin).
 struct ShareRecord {
-    const SharedFunction* function;
+    const FunctionRecord* function;
     const ShareRecord* next;
 };
 
@@ -74,9 +74,9 @@ inline std::string qualified_name(std::string_view written, const std::type_info
 /// still run at exit.
 template <class F, class Options>
 const ShareRecord* share(const std::string& name, const char* file, int line, F callable, Options options) {
-    const SharedFunction* function =
+    const FunctionRecord* function =
         options([&](const auto&... option) {
-            return make_shared_function(wire_name(name), std::string(file) + ':' + std::to_string(line),
+            return make_function_record(wire_name(name), std::string(file) + ':' + std::to_string(line),
                                         std::move(callable), option...);
         }).release();
     share_records = new ShareRecord{function, share_records};

@@ -3,7 +3,7 @@
 // Makes tensors in memory that callers can map, so that a function can return them without a copy.
 //
 //     at::Tensor table(std::int64_t n) {  // with <shared_tensor/torch.hpp>
-//         at::Tensor result = shared_tensor::empty_shared({n, n}, at::kFloat);
+//         at::Tensor result = shared_tensor::empty_in_shared_memory({n, n}, at::kFloat);
 //         return result.fill_(1);
 //     }
 
@@ -80,26 +80,26 @@ private:
 /// --max-shared-bytes is reached), the tensor lies in ordinary memory, and the result is copied or sent. Throws
 /// std::bad_alloc if there is no ordinary memory either, std::invalid_argument for an invalid shape.
 template <class T>
-typename DTypeAdapter<T>::Tensor empty_shared(std::span<const std::int64_t> shape, T dtype) {
+typename DTypeAdapter<T>::Tensor empty_in_shared_memory(std::span<const std::int64_t> shape, T dtype) {
     return detail::SharedMemory::of_call().tensor(shape, DTypeAdapter<T>::to_dtype(dtype),
                                                   detail::CallMemory::Writers::function);
 }
 template <class T>
-typename DTypeAdapter<T>::Tensor empty_shared(std::initializer_list<std::int64_t> shape, T dtype) {
-    return empty_shared(std::span(shape.begin(), shape.size()), dtype);
+typename DTypeAdapter<T>::Tensor empty_in_shared_memory(std::initializer_list<std::int64_t> shape, T dtype) {
+    return empty_in_shared_memory(std::span(shape.begin(), shape.size()), dtype);
 }
 
-/// As empty_shared(), but the function and all clients of the same principal that get the result can write to the same
-/// memory. Nothing orders their writes: a process surely sees the writes of another process only after a call between
-/// them. Readers of a kept result (of a cached function, of a task, under an idempotency key) get a copy.
+/// As empty_in_shared_memory(), but the function and all clients of the same principal that get the result can write to
+/// the same memory. Nothing orders their writes: a process surely sees the writes of another process only after a call
+/// between them. Readers of a kept result (of a cached function, of a task, under an idempotency key) get a copy.
 template <class T>
-typename DTypeAdapter<T>::Tensor empty_shared_writable(std::span<const std::int64_t> shape, T dtype) {
+typename DTypeAdapter<T>::Tensor empty_in_writable_shared_memory(std::span<const std::int64_t> shape, T dtype) {
     return detail::SharedMemory::of_call().tensor(shape, DTypeAdapter<T>::to_dtype(dtype),
                                                   detail::CallMemory::Writers::clients_too);
 }
 template <class T>
-typename DTypeAdapter<T>::Tensor empty_shared_writable(std::initializer_list<std::int64_t> shape, T dtype) {
-    return empty_shared_writable(std::span(shape.begin(), shape.size()), dtype);
+typename DTypeAdapter<T>::Tensor empty_in_writable_shared_memory(std::initializer_list<std::int64_t> shape, T dtype) {
+    return empty_in_writable_shared_memory(std::span(shape.begin(), shape.size()), dtype);
 }
 
 }  // namespace shared_tensor

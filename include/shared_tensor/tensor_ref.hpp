@@ -230,8 +230,8 @@ inline TensorRef unmoved_tensor(const ValueReader& reader) {
 
 }  // namespace detail
 
-/// Converts a framework's dtypes to DType. With it, functions like empty_shared() take the framework's dtypes and
-/// return its tensors.
+/// Converts a framework's dtypes to DType. With it, functions like empty_in_shared_memory() take the framework's dtypes
+/// and return its tensors.
 ///
 ///     using Tensor = ...;                   // with a TensorAdapter
 ///     static DType to_dtype(T);             // throws InvalidValue for a dtype that can't cross

@@ -274,7 +274,7 @@ namespace detail {
 inline void end_of_shared_block(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }
 
 /// Takes memory from libtorch's CPU allocator, or from the call's shared memory on a thread with a
-/// SharedAllocationScope.
+/// SharedMemoryScope.
 class [[gnu::visibility("hidden")]] ScopedAllocator final : public c10::Allocator {
 public:
     /// Makes this allocator libtorch's CPU allocator. It is never destroyed, because any tensor's storage may point to
@@ -331,17 +331,17 @@ inline constexpr Framework kTorch {
 /// While it lives, operators on this thread allocate CPU tensors of 32 KiB and more in memory that is shared with the
 /// caller of the running shared function. Use it for results of operators that take no `out` argument.
 ///
-///     shared_tensor::SharedAllocationScope scope;
+///     shared_tensor::SharedMemoryScope scope;
 ///     return at::matmul(x, weights);
 ///
 /// Scopes nest. Destroy a scope on the thread that made it, before the function returns. Temporary tensors are
 /// allocated in shared memory too, so put only the last operators into the scope.
-class [[gnu::visibility("hidden")]] SharedAllocationScope {
+class [[gnu::visibility("hidden")]] SharedMemoryScope {
 public:
-    SharedAllocationScope() { detail::allocation_scopes.push_back(detail::SharedMemory::of_call()); }
-    ~SharedAllocationScope() { detail::allocation_scopes.pop_back(); }
-    SharedAllocationScope(const SharedAllocationScope&) = delete;
-    SharedAllocationScope& operator=(const SharedAllocationScope&) = delete;
+    SharedMemoryScope() { detail::allocation_scopes.push_back(detail::SharedMemory::of_call()); }
+    ~SharedMemoryScope() { detail::allocation_scopes.pop_back(); }
+    SharedMemoryScope(const SharedMemoryScope&) = delete;
+    SharedMemoryScope& operator=(const SharedMemoryScope&) = delete;
 };
 
 }  // namespace shared_tensor

@@ -272,7 +272,7 @@ private:
     /// A function that needs a device which does not exist makes start() fail, and not its first call.
     void check_placements() const {
         for (const auto& entry : dispatcher_.functions().all()) {
-            const SharedFunction& function = *entry->shared;
+            const FunctionRecord& function = *entry->shared;
             const FunctionOptions& wanted = function.options();
             if (const auto rejection = tensor::rejection_of_placement(wanted.device, wanted.dtype); !rejection.empty())
                 throw std::invalid_argument(std::string(function.name()) + " (" + function.where() + "): " + rejection);

@@ -58,7 +58,7 @@ struct Package {
 
 /// The function NAME.forward. The compiled code has one set of buffers, so calls run one after another; later ones wait
 /// in the queue.
-class CompiledFunction final : public SharedFunction {
+class CompiledFunction final : public FunctionRecord {
 public:
     CompiledFunction(const std::string& model, std::shared_ptr<Package> package, const LoadOptions& load)
         : name_(model + ".forward"),
@@ -134,7 +134,7 @@ public:
     CompiledModel(const std::string& name, std::shared_ptr<Package> package, const LoadOptions& options)
         : functions_{std::make_shared<CompiledFunction>(name, std::move(package), options)} {}
 
-    const std::vector<std::shared_ptr<const SharedFunction>>& functions() const override { return functions_; }
+    const std::vector<std::shared_ptr<const FunctionRecord>>& functions() const override { return functions_; }
     ObjectPointer create() const override { return nullptr; }
     const std::vector<std::string>& left_out() const override { return left_out_; }
     ModelSize size() const override { return {}; }
@@ -142,7 +142,7 @@ public:
     std::size_t instances() const override { return 0; }
 
 private:
-    const std::vector<std::shared_ptr<const SharedFunction>> functions_;
+    const std::vector<std::shared_ptr<const FunctionRecord>> functions_;
     const std::vector<std::string> left_out_;
 };
 

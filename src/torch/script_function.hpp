@@ -20,7 +20,7 @@ std::string rejection(const c10::FunctionSchema& schema);
 
 /// One method of a model; rejection() of its schema must be empty. Has an additional optional last parameter
 /// `instance`, unless the method itself has a parameter of that name.
-class ScriptFunction final : public SharedFunction {
+class ScriptFunction final : public FunctionRecord {
 public:
     ScriptFunction(const std::string& model, torch::jit::Function& method, std::shared_ptr<Instances> instances);
 

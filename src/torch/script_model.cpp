@@ -55,7 +55,7 @@ public:
             add(method);
     }
 
-    const std::vector<std::shared_ptr<const SharedFunction>>& functions() const override { return functions_; }
+    const std::vector<std::shared_ptr<const FunctionRecord>>& functions() const override { return functions_; }
     const std::vector<std::string>& left_out() const override { return left_out_; }
     ObjectPointer create() const override { return as_object(name_, *instances_); }
     void session_closed(std::string_view session) override { instances_->erase(session); }
@@ -75,7 +75,7 @@ private:
     const std::string name_;
     const ModelSize size_;
     const std::shared_ptr<Instances> instances_;
-    std::vector<std::shared_ptr<const SharedFunction>> functions_;
+    std::vector<std::shared_ptr<const FunctionRecord>> functions_;
     std::vector<std::string> left_out_;
 };
 

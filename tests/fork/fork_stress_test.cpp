@@ -70,7 +70,7 @@ void expect_all(const at::Tensor& tensor, float value) {
 
 void scale(const Client& client) {
     const auto value = static_cast<float>(own_number());
-    at::Tensor mine = client.empty_shared({kElements}, at::kFloat);
+    at::Tensor mine = client.empty_in_shared_memory({kElements}, at::kFloat);
     std::fill_n(mine.mutable_data_ptr<float>(), kElements, value);
     const auto result = client.call<at::Tensor>("scale", mine, 2.0);
     const auto again = client.call<at::Tensor>("scale", result, 0.5);
@@ -116,7 +116,7 @@ void publish(const Client& client) {
     const NamedTensors names(client);
     const std::string name = "n" + std::to_string(static_cast<std::int64_t>(own_number()));
     const auto value = static_cast<float>(own_number());
-    at::Tensor mine = client.empty_shared({kElements}, at::kFloat);
+    at::Tensor mine = client.empty_in_shared_memory({kElements}, at::kFloat);
     std::fill_n(mine.mutable_data_ptr<float>(), kElements, value);
     names.put(name, mine);
     expect_all(names.get(name).tensor(), value);

@@ -283,7 +283,7 @@ TEST_CASE("a child reads its parent's results, and gives none of them back", "[f
     const auto leases = [&] { return totals(watcher)["shared_memory"]["leases"]; };
     auto lent = std::make_unique<at::Tensor>(client.call<at::Tensor>("ramp", 1 << 16));
     auto as_bytes = std::make_unique<at::Tensor>(watcher.call<at::Tensor>("ramp", 1 << 10));
-    auto filled = std::make_unique<at::Tensor>(client.empty_shared({1 << 16}, at::kFloat));
+    auto filled = std::make_unique<at::Tensor>(client.empty_in_shared_memory({1 << 16}, at::kFloat));
     filled->fill_(1);
     std::vector<ForkedChild> children;
     for (int i = 0; i < 4; ++i)
@@ -299,7 +299,7 @@ TEST_CASE("a child reads its parent's results, and gives none of them back", "[f
             as_bytes.reset();
             filled.reset();
             for (int round = 0; round < 20; ++round) {
-                at::Tensor own = client.empty_shared({1 << 16}, at::kFloat);
+                at::Tensor own = client.empty_in_shared_memory({1 << 16}, at::kFloat);
                 own.fill_(i * 100 + round);
                 const auto result = client.call<at::Tensor>("scale", own, 2.0);
                 expect(at::equal(result, at::full({1 << 16}, 2.0F * static_cast<float>(i * 100 + round))), "its own");
@@ -320,7 +320,7 @@ TEST_CASE("a child's copies of its parent's tensors stay as they are when the pa
     const ExampleDaemon server;
     const Client client = server.client();
     at::Tensor large = client.call<at::Tensor>("ramp", kElements), small = client.call<at::Tensor>("ramp", 100);
-    at::Tensor filled = client.empty_shared({kElements}, at::kFloat);
+    at::Tensor filled = client.empty_in_shared_memory({kElements}, at::kFloat);
     filled.fill_(1);
     CHECK(client.call<at::Tensor>("scale", filled, 3.0)[5].item<float>() == 3);
     Pipe let_go, looked;
@@ -337,7 +337,7 @@ TEST_CASE("a child's copies of its parent's tensors stay as they are when the pa
         one->reset();
     std::vector<at::Tensor> kept;
     for (int round = 0; round < 20; ++round) {  // a lease is given back a moment later
-        kept.push_back(client.empty_shared({kElements}, at::kFloat));
+        kept.push_back(client.empty_in_shared_memory({kElements}, at::kFloat));
         kept.back().fill_(7);
         kept.push_back(client.call<at::Tensor>("scale", kept.back(), 1.0));
         for (int i = 0; i < 20; ++i)

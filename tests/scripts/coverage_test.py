@@ -7,12 +7,12 @@ from planted import PlantedTree
 class Coverage(PlantedTree):
     def setUp(self):
         super().setUp()
-        self.plant("src/util/a.cpp", "int f(int x) {\n  if (x > 0) {\n    return 1;\n  }\n  return 2;\n}\nint main() { return f(0) - 2; }\n")
+        self.plant("src/base/a.cpp", "int f(int x) {\n  if (x > 0) {\n    return 1;\n  }\n  return 2;\n}\nint main() { return f(0) - 2; }\n")
         self.build = self.root / "build"
         self.build.mkdir()
 
     def compile_and_run(self):
-        subprocess.run(["g++", "--coverage", "-O0", "-o", "a", "../src/util/a.cpp"], cwd=self.build, check=True)
+        subprocess.run(["g++", "--coverage", "-O0", "-o", "a", "../src/base/a.cpp"], cwd=self.build, check=True)
         subprocess.run(["./a"], cwd=self.build, check=True)
 
     def report(self, *arguments):
@@ -22,8 +22,8 @@ class Coverage(PlantedTree):
         self.compile_and_run()
         code, text = self.report("--missed")
         self.assertEqual(code, 0, text)
-        self.assertRegex(text, r"util +5 +4 +80\.0%")
-        self.assertIn("src/util/a.cpp: 3", text)
+        self.assertRegex(text, r"base +5 +4 +80\.0%")
+        self.assertIn("src/base/a.cpp: 3", text)
 
     def test_coverage_below_the_mark_fails(self):
         self.compile_and_run()

@@ -13,7 +13,7 @@ class Tidy(PlantedTree):
         shutil.copy(SCRIPTS.parent / ".clang-tidy", self.root)
 
     def tidy(self, text):
-        file = self.plant("src/util/a.cpp", text)
+        file = self.plant("src/base/a.cpp", text)
         command = {"directory": str(self.root), "file": str(file), "command": f"g++ -std=c++20 -c {file}"}
         self.plant("build/compile_commands.json", json.dumps([command]))
         return self.script("tidy", "--build", self.root / "build", file)

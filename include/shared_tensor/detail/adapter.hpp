@@ -1,6 +1,6 @@
 #pragma once
 
-// Turns a callable into a SharedFunction: it reads the arguments with Codec, calls the callable, and writes the result.
+// Turns a callable into a FunctionRecord: it reads the arguments with Codec, calls the callable, and writes the result.
 
 #include <array>
 #include <optional>
@@ -53,7 +53,7 @@ template <class T>
 void apply_option(FunctionOptions&, const option::Default<T>&) {}
 
 template <class F, bool kTakesContext, class R, class... P>
-class Adapter final : public SharedFunction {
+class Adapter final : public FunctionRecord {
     using Arguments = std::tuple<typename Parameter<P>::Stored...>;
     using Defaults = std::tuple<std::optional<typename Parameter<P>::Stored>...>;
     using Rules = ResultRules<R>;
@@ -277,7 +277,7 @@ struct AdapterFor {
 };
 
 template <class F, class... Options>
-std::unique_ptr<SharedFunction> make_shared_function(std::string name, std::string where, F callable,
+std::unique_ptr<FunctionRecord> make_function_record(std::string name, std::string where, F callable,
                                                      const Options&... options) {
     return std::make_unique<typename AdapterFor<F>::Type>(std::move(name), std::move(where), std::move(callable),
                                                           options...);

@@ -41,7 +41,7 @@ using OwnResult = std::uint64_t (*)(codec::Value& result, const codec::LentForCa
 class Execution final : public std::enable_shared_from_this<Execution>, private Context {
 public:
     struct Setup {
-        std::shared_ptr<const SharedFunction> function;
+        std::shared_ptr<const FunctionRecord> function;
         std::unique_ptr<BoundCall> call;
         CallOwner owner;
         SteadyTime deadline = SteadyTime::max();
@@ -143,7 +143,7 @@ private:
     struct Ended {
         Observers observers;
         std::unique_ptr<BoundCall> call;                 ///< of a run that never began; destroyed without the lock
-        std::shared_ptr<const SharedFunction> function;  ///< the same
+        std::shared_ptr<const FunctionRecord> function;  ///< the same
     };
     Ended end(State& state, OutcomePointer outcome);
     static void tell(const Ended& ended, const OutcomePointer& outcome);

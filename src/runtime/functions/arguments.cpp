@@ -15,7 +15,7 @@ namespace {
 using codec::Json;
 using json_rpc::Error;
 
-std::string listed(const SharedFunction& function) {
+std::string listed(const FunctionRecord& function) {
     std::string text;
     for (const ParameterInfo& parameter : function.parameters()) {
         if (parameter.flow == Flow::value) text.append(text.empty() ? "" : ", ").append(parameter.name);
@@ -24,7 +24,7 @@ std::string listed(const SharedFunction& function) {
 }
 
 /// The indices of the parameters that are given with the call: all except streams.
-std::vector<std::size_t> value_places(const SharedFunction& function) {
+std::vector<std::size_t> value_places(const FunctionRecord& function) {
     const auto parameters = function.parameters();
     std::vector<std::size_t> places;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -33,20 +33,20 @@ std::vector<std::size_t> value_places(const SharedFunction& function) {
     return places;
 }
 
-std::size_t required_count(const SharedFunction& function) {
+std::size_t required_count(const FunctionRecord& function) {
     const auto parameters = function.parameters();
     return static_cast<std::size_t>(
         std::count_if(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.required; }));
 }
 
-std::string wanted_count(const SharedFunction& function) {
+std::string wanted_count(const FunctionRecord& function) {
     const std::size_t least = required_count(function);
     const std::size_t most = value_places(function).size();
     std::string text = least == most ? std::to_string(most) : std::to_string(least) + " to " + std::to_string(most);
     return text + (most == 1 ? " argument" : " arguments");
 }
 
-std::variant<ArgumentNodes, json_rpc::Error> by_position(const SharedFunction& function, const Json& params) {
+std::variant<ArgumentNodes, json_rpc::Error> by_position(const FunctionRecord& function, const Json& params) {
     const std::vector<std::size_t> places = value_places(function);
     if (params.size() > places.size()) {
         return json_rpc::invalid_params(std::to_string(places.size()), wanted_count(function),
@@ -58,7 +58,7 @@ std::variant<ArgumentNodes, json_rpc::Error> by_position(const SharedFunction& f
     return nodes;
 }
 
-std::variant<ArgumentNodes, json_rpc::Error> by_name(const SharedFunction& function, const Json& params) {
+std::variant<ArgumentNodes, json_rpc::Error> by_name(const FunctionRecord& function, const Json& params) {
     const auto parameters = function.parameters();
     ArgumentNodes nodes(parameters.size(), nullptr);
     std::size_t found = 0;
@@ -115,7 +115,7 @@ void append_key(const Json& given, const codec::JsonSource& source, Digests dige
 
 }  // namespace
 
-std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const SharedFunction& function, const Json& params) {
+std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const FunctionRecord& function, const Json& params) {
     auto matched = params.is_object() ? by_name(function, params) : by_position(function, params);
     const auto* nodes = std::get_if<ArgumentNodes>(&matched);
     if (nodes == nullptr) return matched;

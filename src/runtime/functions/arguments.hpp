@@ -15,8 +15,8 @@ namespace shared_tensor::runtime {
 using ArgumentNodes = std::vector<ValueSource::Node>;
 
 /// Matches `params` (array, object or null) with the parameters of the function. Too many, unknown and missing
-/// arguments are error -32602 with parameter, expected and got. SharedFunction::bind checks the types later.
-std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const SharedFunction& function, const codec::Json& params);
+/// arguments are error -32602 with parameter, expected and got. FunctionRecord::bind checks the types later.
+std::variant<ArgumentNodes, json_rpc::Error> match_arguments(const FunctionRecord& function, const codec::Json& params);
 
 /// A text that is equal only for equal arguments. It lists the arguments by position. A tensor is given by dtype, shape
 /// and bytes, a large tensor by a digest of its bytes.

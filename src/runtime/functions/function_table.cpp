@@ -6,7 +6,7 @@ namespace shared_tensor::runtime {
 
 namespace {
 
-bool takes_streams(const SharedFunction& function) {
+bool takes_streams(const FunctionRecord& function) {
     const auto parameters = function.parameters();
     return std::any_of(parameters.begin(), parameters.end(),
                        [](const ParameterInfo& parameter) { return parameter.flow != Flow::value; });

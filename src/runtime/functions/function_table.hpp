@@ -16,7 +16,7 @@
 
 namespace shared_tensor::runtime {
 
-using FunctionPointer = std::shared_ptr<const SharedFunction>;
+using FunctionPointer = std::shared_ptr<const FunctionRecord>;
 
 /// A function cannot be shared, because another function has its name.
 class NameTaken : public std::invalid_argument {

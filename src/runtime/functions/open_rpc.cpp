@@ -37,7 +37,7 @@ Json schema_of(Write write) {
     return unwrapped(written(write));
 }
 
-Json parameters_of(const SharedFunction& function) {
+Json parameters_of(const FunctionRecord& function) {
     auto list = Json::array();
     const auto parameters = function.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -53,7 +53,7 @@ Json parameters_of(const SharedFunction& function) {
 }
 
 /// OpenRPC has no field for streams.
-Json streams_of(const SharedFunction& function) {
+Json streams_of(const FunctionRecord& function) {
     auto list = Json::array();
     const auto parameters = function.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -87,7 +87,7 @@ std::string_view place(execution runs) {
     return "worker";
 }
 
-Json method_of(const SharedFunction& function) {
+Json method_of(const FunctionRecord& function) {
     const FunctionOptions& options = function.options();
     Json method{
         {"name", function.name()},

@@ -17,7 +17,7 @@ bool is_name_character(char c) {
            c == '-';
 }
 
-void check_name(const SharedFunction& function) {
+void check_name(const FunctionRecord& function) {
     const std::string_view name = function.name();
     const auto reject = [&](const std::string& why) {
         throw std::invalid_argument("cannot share \"" + std::string(name) + "\" (" + function.where() + "): " + why);
@@ -38,13 +38,13 @@ void check_name(const SharedFunction& function) {
 }
 
 /// Returns "file.cpp:12", followed by the plugin if the function is from one.
-std::string place_of(const SharedFunction& function, const std::string& module) {
+std::string place_of(const FunctionRecord& function, const std::string& module) {
     return function.where() + (module.empty() ? "" : " (" + module + ')');
 }
 
 }  // namespace
 
-void Registry::add(std::shared_ptr<const SharedFunction> function) { add(Entry{std::move(function), {}}); }
+void Registry::add(std::shared_ptr<const FunctionRecord> function) { add(Entry{std::move(function), {}}); }
 
 void Registry::add(Entry entry) {
     check_name(*entry.function);
@@ -60,7 +60,7 @@ void Registry::add(Entry entry) {
 void Registry::add_records(const detail::ShareRecord* records, const std::string& module) {
     for (const detail::ShareRecord* record = records; record != nullptr; record = record->next) {
         // Records live as long as the process: nothing to delete.
-        add({std::shared_ptr<const SharedFunction>(std::shared_ptr<void>(), record->function), module});
+        add({std::shared_ptr<const FunctionRecord>(std::shared_ptr<void>(), record->function), module});
     }
 }
 
@@ -69,13 +69,13 @@ void Registry::use(const detail::Framework* framework) {
     if (framework != nullptr && !known) frameworks_.push_back(framework);
 }
 
-const SharedFunction* Registry::find(std::string_view name) const {
+const FunctionRecord* Registry::find(std::string_view name) const {
     const auto found = functions_.find(name);
     return found == functions_.end() ? nullptr : found->second.function.get();
 }
 
-std::vector<std::shared_ptr<const SharedFunction>> Registry::functions() const {
-    std::vector<std::shared_ptr<const SharedFunction>> all;
+std::vector<std::shared_ptr<const FunctionRecord>> Registry::functions() const {
+    std::vector<std::shared_ptr<const FunctionRecord>> all;
     all.reserve(functions_.size());
     for (const auto& [name, entry] : functions_)
         all.push_back(entry.function);

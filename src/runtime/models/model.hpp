@@ -55,7 +55,7 @@ struct ModelSize {
 class Model {
 public:
     virtual ~Model() = default;
-    virtual const std::vector<std::shared_ptr<const SharedFunction>>& functions() const = 0;
+    virtual const std::vector<std::shared_ptr<const FunctionRecord>>& functions() const = 0;
     /// Makes an instance as an object of the server; its type is "model.NAME".
     virtual ObjectPointer create() const = 0;
 

@@ -8,7 +8,8 @@ constexpr const char* kMethods = "GET, HEAD, POST, PUT, DELETE";
 constexpr const char* kRequestHeaders =
     "Accept, Authorization, Content-Digest, Content-Encoding, Content-Range, Content-Type, Idempotency-Key, If-Match, "
     "If-None-Match, If-Range, Range, Request-Timeout, Shared-Tensor-Accept, Shared-Tensor-Coding, Shared-Tensor-Dtype, "
-    "Shared-Tensor-Protocol, Shared-Tensor-Require, Shared-Tensor-Session, Shared-Tensor-Shape, Want-Content-Digest, traceparent";
+    "Shared-Tensor-Protocol, Shared-Tensor-Require, Shared-Tensor-Session, Shared-Tensor-Shape, Want-Content-Digest, "
+    "traceparent";
 constexpr const char* kResponseHeaders =
     "Accept-Ranges, Content-Digest, Content-Range, ETag, Retry-After, Server-Timing, "
     "Shared-Tensor-Coding, "

@@ -14,7 +14,7 @@ namespace {
 
 net::BodyPart view_of(std::string_view text) { return {std::as_bytes(std::span(text)), nullptr}; }
 
-bool only_writes(const SharedFunction& function) {
+bool only_writes(const FunctionRecord& function) {
     for (const ParameterInfo& parameter : function.parameters()) {
         if (parameter.flow == Flow::reader) return false;
     }

@@ -44,7 +44,7 @@ class StreamCall final : public detail::CallStreams,
 public:
     struct Setup {
         json_rpc::Json id;
-        std::shared_ptr<const SharedFunction> function;
+        std::shared_ptr<const FunctionRecord> function;
         Principal principal;
         ReplyContext reply_context;
         const ReplyContexts& reply_contexts;

@@ -204,7 +204,7 @@ TEST_CASE("A stop ends a pull and a push, and nothing of the push stays in the s
     const ExampleDaemon server({"--allowed-host", proxy.authority()});
     proxy.pass_on_to(server.daemon.port());
     const Client near = server.client();
-    const TensorRef x = near.empty_shared({4 << 20}, DType::uint8);
+    const TensorRef x = near.empty_in_shared_memory({4 << 20}, DType::uint8);
     NamedTensors(near).put("x", x);
     std::stop_source stop;
     const NamedTensors far(far_client(proxy.url()).with(with_stop(stop)));

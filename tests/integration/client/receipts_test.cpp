@@ -26,7 +26,7 @@ TEST_CASE("A receipt shows that tensors in shared memory are not copied, and tha
     const ExampleDaemon server;
     const Client client = server.client();
     const std::uint64_t bytes = 4 * kElements;
-    at::Tensor shared = client.empty_shared({kElements}, at::kFloat);
+    at::Tensor shared = client.empty_in_shared_memory({kElements}, at::kFloat);
     shared.fill_(1);
     Receipt receipt;
     CHECK(client.call<double>(receipt, "slow_sum", shared, 0.0) == kElements);

@@ -102,7 +102,7 @@ TEST_CASE("A result that the function made writable is written to by all who hav
 TEST_CASE("Nothing is copied of an argument that was born in shared memory", "[client][memory]") {
     const ExampleDaemon server;
     const Client client = server.client();
-    at::Tensor x = client.empty_shared({kBig}, at::kFloat);
+    at::Tensor x = client.empty_in_shared_memory({kBig}, at::kFloat);
     for (int i = 0; i < 3; ++i) {
         x.fill_(i);
         CHECK(at::equal(client.call<at::Tensor>("scale", x.view({1024, -1}).t(), 2.0),
@@ -110,7 +110,7 @@ TEST_CASE("Nothing is copied of an argument that was born in shared memory", "[c
     }
     CHECK(shm_of(client)["copied_bytes"] == 3 * 4 * kBig);  // the results
     const Client other = without_memory(server);
-    CHECK(at::equal(other.call<at::Tensor>("scale", other.empty_shared({3}, at::kInt).fill_(1), 2.0),
+    CHECK(at::equal(other.call<at::Tensor>("scale", other.empty_in_shared_memory({3}, at::kInt).fill_(1), 2.0),
                     at::full({3}, 2.0)));
 }
 

@@ -118,7 +118,7 @@ TEST_CASE("Copies of arguments of calls that outlive their requests are bounded"
     const KeepingDaemon server({"--max-bytes-in-flight", "1000000"});
     const Client client = server.client();
     const at::Tensor x = lent(client, 1);
-    const at::Tensor big = client.empty_shared({kCount * 8}, at::kFloat).fill_(1);
+    const at::Tensor big = client.empty_in_shared_memory({kCount * 8}, at::kFloat).fill_(1);
     CHECK(at::equal(client.call<at::Tensor>("same", big), at::full({kCount * 8}, 1.0F, at::kFloat)));
     CHECK_THROWS_AS(client.submit<at::Tensor>("same", big), ServerOutOfMemory);
     CHECK(at::equal(client.submit<at::Tensor>("same", x).get(), all(1)));

@@ -54,7 +54,7 @@ constexpr float kLater = 666;             // what a client writes to its memory 
 inline at::Tensor all(float value, std::int64_t count = kCount) { return at::full({count}, value, at::kFloat); }
 /// In memory that the client shares with the daemon.
 inline at::Tensor lent(const Client& client, float value) {
-    return client.empty_shared({kCount}, at::kFloat).fill_(value);
+    return client.empty_in_shared_memory({kCount}, at::kFloat).fill_(value);
 }
 
 }  // namespace shared_tensor::test

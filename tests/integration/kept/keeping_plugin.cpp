@@ -86,7 +86,7 @@ struct Box {
 at::Tensor board(const std::string& name, std::int64_t count) {
     return with_known([&](Known& all) {
         at::Tensor& board = all.tensors[name];
-        if (!board.defined()) board = shared_tensor::empty_shared_writable({count}, at::kFloat).zero_();
+        if (!board.defined()) board = shared_tensor::empty_in_writable_shared_memory({count}, at::kFloat).zero_();
         return board;
     });
 }
@@ -94,12 +94,12 @@ at::Tensor board(const std::string& name, std::int64_t count) {
 at::Tensor buffer(const std::string& name, std::int64_t count, double value) {
     return with_known([&](Known& all) {
         at::Tensor& buffer = all.tensors[name];
-        if (!buffer.defined()) buffer = shared_tensor::empty_shared({count}, at::kFloat);
+        if (!buffer.defined()) buffer = shared_tensor::empty_in_shared_memory({count}, at::kFloat);
         return buffer.fill_(value);
     });
 }
 at::Tensor made(std::int64_t count, double value) {
-    return shared_tensor::empty_shared({count}, at::kFloat).fill_(value);
+    return shared_tensor::empty_in_shared_memory({count}, at::kFloat).fill_(value);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ SHARE_AS("layout", layout, arg("x"));
 shared_tensor::TensorRef twice(const shared_tensor::TensorRef& x) {
     if (x.dtype() != shared_tensor::DType::float32 || !x.is_contiguous())
         throw std::invalid_argument("a contiguous float32 tensor is expected");
-    const auto made = shared_tensor::empty_shared(x.shape(), x.dtype());
+    const auto made = shared_tensor::empty_in_shared_memory(x.shape(), x.dtype());
     const auto* from = reinterpret_cast<const float*>(x.data());
     auto* to = reinterpret_cast<float*>(made.mutable_data());
     for (std::uint64_t i = 0; i < x.elements(); ++i)

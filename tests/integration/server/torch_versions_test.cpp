@@ -67,7 +67,7 @@ TEST_CASE("A server that finds no libtorch for a model says where it looked, and
 TEST_CASE("Functions may take tensors without any framework", "[server][plugins]") {
     const Daemon daemon({"--load", plugin(1)});
     const Client client("http://127.0.0.1:" + std::to_string(daemon.port()));
-    const TensorRef x = client.empty_shared({300, 100}, DType::float32);
+    const TensorRef x = client.empty_in_shared_memory({300, 100}, DType::float32);
     auto* const numbers = reinterpret_cast<float*>(x.mutable_data());
     for (std::size_t i = 0; i < x.elements(); ++i)
         numbers[i] = static_cast<float>(i);

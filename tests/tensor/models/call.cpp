@@ -27,7 +27,7 @@ private:
 
 }  // namespace
 
-const SharedFunction& function(const models::Model& model, std::string_view method) {
+const FunctionRecord& function(const models::Model& model, std::string_view method) {
     for (const auto& each : model.functions()) {
         if (each->name().ends_with("." + std::string(method))) return *each;
     }
@@ -39,7 +39,7 @@ std::variant<codec::Json, CallFailure> try_call(const models::Model& model, std:
     return try_call(function(model, method), params, session);
 }
 
-std::variant<codec::Json, CallFailure> try_call(const SharedFunction& shared, const codec::Json& params,
+std::variant<codec::Json, CallFailure> try_call(const FunctionRecord& shared, const codec::Json& params,
                                                 std::string_view session, codec::References* references) {
     tensor::TensorTransfer port;
     const codec::JsonSource source(port, references);

@@ -21,9 +21,9 @@ codec::Json call(const models::Model& model, std::string_view method, const code
 CallFailure failure(const models::Model& model, std::string_view method, const codec::Json& params,
                     std::string_view session = {});
 
-const SharedFunction& function(const models::Model& model, std::string_view method);
+const FunctionRecord& function(const models::Model& model, std::string_view method);
 /// The same of a function that one has; `references` finds the objects that `params` name.
-std::variant<codec::Json, CallFailure> try_call(const SharedFunction& function, const codec::Json& params,
+std::variant<codec::Json, CallFailure> try_call(const FunctionRecord& function, const codec::Json& params,
                                                 std::string_view session = {}, codec::References* references = nullptr);
 
 /// What `make` writes.

@@ -68,7 +68,7 @@ private:
 };
 
 /// The result, or what was got in the place of what was expected.
-Json call_with(const SharedFunction& function, const ObjectPointer& instance) {
+Json call_with(const FunctionRecord& function, const ObjectPointer& instance) {
     OneObject references(instance);
     auto outcome = try_call(function, {{{"$object", {{"id", "o-1"}}}}}, {}, &references);
     const auto* failed = std::get_if<CallFailure>(&outcome);
@@ -249,7 +249,7 @@ TEST_CASE("What was unloaded is gone, and a table that is closed loads nothing",
     Table models;
     models.write("one.pt", 1);
     CHECK(models.load("m", "one.pt"));
-    const std::weak_ptr<const SharedFunction> function = models.functions.find("m.f")->shared;
+    const std::weak_ptr<const FunctionRecord> function = models.functions.find("m.f")->shared;
     CHECK_FALSE(models.table.unload("m").has_value());
     CHECK(function.expired());
     models.table.close();

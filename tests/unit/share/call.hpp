@@ -1,6 +1,6 @@
 #pragma once
 
-// Calls a SharedFunction the way the dispatcher does: bind all arguments, then run.
+// Calls a FunctionRecord the way the dispatcher does: bind all arguments, then run.
 
 #include <optional>
 #include <shared_tensor/detail/adapter.hpp>
@@ -50,7 +50,7 @@ struct Called {
 };
 
 /// `arguments` by position; a missing or discarded one is not given.
-inline Called call(const SharedFunction& function, std::vector<Json> arguments, Context& context) {
+inline Called call(const FunctionRecord& function, std::vector<Json> arguments, Context& context) {
     FakePort port;
     Binding binding;
     {
@@ -69,14 +69,14 @@ inline Called call(const SharedFunction& function, std::vector<Json> arguments, 
     return {std::move(failure), codec::encode(value, port)};
 }
 
-inline Called call(const SharedFunction& function, std::vector<Json> arguments = {}) {
+inline Called call(const FunctionRecord& function, std::vector<Json> arguments = {}) {
     FakeContext context;
     return call(function, std::move(arguments), context);
 }
 
 template <class F, class... Options>
-std::unique_ptr<SharedFunction> shared(F callable, const Options&... options) {
-    return detail::make_shared_function("test", "here:1", std::move(callable), options...);
+std::unique_ptr<FunctionRecord> shared(F callable, const Options&... options) {
+    return detail::make_function_record("test", "here:1", std::move(callable), options...);
 }
 
 /// Not given: {Json(1), kNone, Json(3)}.

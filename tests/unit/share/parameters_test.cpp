@@ -12,7 +12,7 @@ namespace {
 
 double scale(double x, double factor, std::optional<std::string> unit) { return unit ? x * factor * 1000 : x * factor; }
 
-Json default_of(const SharedFunction& function, std::size_t index) {
+Json default_of(const FunctionRecord& function, std::size_t index) {
     FakePort port;
     codec::Value value;
     codec::JsonSink sink(value, port);
@@ -20,7 +20,7 @@ Json default_of(const SharedFunction& function, std::size_t index) {
     return codec::encode(value, port);
 }
 
-Json schema_of(const SharedFunction& function, std::size_t index) {
+Json schema_of(const FunctionRecord& function, std::size_t index) {
     FakePort port;
     codec::Value value;
     codec::JsonSink sink(value, port);
@@ -106,7 +106,7 @@ TEST_CASE("each parameter and the result have a schema", "[share][parameters]") 
     const auto function = shared([](bool, std::string) { return true; });
     CHECK(schema_of(*function, 0) == Json{{"type", "boolean"}});
     CHECK(schema_of(*function, 1) == Json{{"type", "string"}});
-    const auto result = [](const SharedFunction& of) {
+    const auto result = [](const FunctionRecord& of) {
         FakePort port;
         codec::Value value;
         codec::JsonSink sink(value, port);

@@ -58,8 +58,8 @@ TEST_CASE("a name that is taken is rejected, and both places are named", "[share
 }
 
 TEST_CASE("of two plugins that share one name both are named", "[share][registry]") {
-    const auto function = [] { return detail::make_shared_function("same", "same.cpp:7", [] {}); };
-    const std::unique_ptr<SharedFunction> first = function(), second = function();
+    const auto function = [] { return detail::make_function_record("same", "same.cpp:7", [] {}); };
+    const std::unique_ptr<FunctionRecord> first = function(), second = function();
     const detail::ShareRecord one{first.get(), nullptr}, other{second.get(), nullptr};
     Registry registry;
     registry.add_records(&one, "/plugins/one.so");
@@ -102,7 +102,7 @@ TEST_CASE("two parameters of one name are rejected", "[share][registry]") {
 TEST_CASE("a registry can be moved, and its functions stay where they are", "[share][registry]") {
     Registry registry;
     registry.add("f", [] { return 5; });
-    const SharedFunction* function = registry.find("f");
+    const FunctionRecord* function = registry.find("f");
     const Registry moved = std::move(registry);
     CHECK(moved.find("f") == function);
     CHECK(call(*function).result == 5);

@@ -64,7 +64,7 @@ Registry shared_here() {
     Registry registry;
     for (const auto* record = detail::share_records; record != nullptr; record = record->next) {
         if (record->function->where().find("/share_test.cpp:") == std::string::npos) continue;
-        registry.add(std::shared_ptr<const SharedFunction>(std::shared_ptr<void>(), record->function));
+        registry.add(std::shared_ptr<const FunctionRecord>(std::shared_ptr<void>(), record->function));
     }
     return registry;
 }
@@ -85,7 +85,7 @@ TEST_CASE("SHARE takes the name with its namespaces, with dots for scopes", "[sh
 
 TEST_CASE("a shared function is called, with its options", "[share][macro]") {
     const Registry registry = shared_here();
-    const SharedFunction* add = registry.find("share_test.add");
+    const FunctionRecord* add = registry.find("share_test.add");
     REQUIRE(add != nullptr);
     CHECK(call(*add, {1}).result == 2.0);
     CHECK(call(*add, {1, 5}).result == 6.0);

@@ -10,7 +10,7 @@ using runtime::ArgumentNodes;
 
 namespace {
 
-const SharedFunction& function() {
+const FunctionRecord& function() {
     static Registry registry;
     if (registry.size() == 0) {
         registry.add(

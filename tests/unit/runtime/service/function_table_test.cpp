@@ -64,7 +64,7 @@ TEST_CASE("A function does not take the name of another one, and nothing of its 
 }
 
 TEST_CASE("Functions whose names are the daemon's own come into no table", "[service][functions]") {
-    class Reserved final : public SharedFunction {
+    class Reserved final : public FunctionRecord {
     public:
         std::string_view name() const override { return "model.f"; }
         const FunctionOptions& options() const override { return options_; }
@@ -125,7 +125,7 @@ TEST_CASE("Calls that ended keep no function, though their keys are known and th
     const auto model = functions({"m.f", "m.late"});
     Calls calls{Registry()};
     calls.dispatcher.functions().replace({}, model);
-    std::vector<std::weak_ptr<const SharedFunction>> gone(model.begin(), model.end());
+    std::vector<std::weak_ptr<const FunctionRecord>> gone(model.begin(), model.end());
     const auto held = calls.started("m.f", nullptr, "key");
     CHECK(Calls::end_of(*held.waiter) == 1);
     calls.dispatcher.functions().replace(model, {});
