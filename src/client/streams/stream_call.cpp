@@ -32,6 +32,7 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
     core->agree_on_coding(options);
     const Core::Times times = core->times_of(options);
     const auto attempt = [&]() -> std::shared_ptr<detail::CallerStreams> {
+        check_stop(options, method);
         Outgoing request = core->compose(Outgoing::Form::single, 1, options);
         request.call(method, arguments, meta_of(options, core->options()));
         request.finish();

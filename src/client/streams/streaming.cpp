@@ -56,7 +56,7 @@ void Streaming::open(const Outgoing& request, SteadyTime deadline) {
     setup_.socket->send(request.content_type() == codec::kFrameContentType, request.body());
     const auto answered = [](const State& now) { return now.ready || now.outcome; };
     if (!state_.lock().wait_until(deadline, answered)) throw_late(setup_.method, setup_.core->url());
-    request.answered();
+    if (state_.with([](const State& now) { return now.ready || now.answered; })) request.answered();
     if (!state_.with([](const State& now) { return now.ready; })) check();
 }
 
@@ -199,6 +199,7 @@ void Streaming::take_answer(json_rpc::Response answer, streams::Item item) {
         outcome.result = std::move(item);
         lent_.all_taken();
     }
+    state_.with([](State& now) { now.answered = true; });
     finish(std::move(outcome), true);
     setup_.socket->close(net::CloseCode::normal, "");
 }

@@ -82,6 +82,7 @@ public:
 private:
     struct State {
         bool ready = false;                       ///< the server is about to run the function
+        bool answered = false;                    ///< the server has read the request to its end
         std::vector<streams::Flow> flows{};       ///< known once `ready`
         std::unordered_set<std::string> given{};  ///< names of the streams that have a Reader or Writer
         std::optional<StreamOutcome> outcome{};

@@ -69,7 +69,13 @@ Downloaded Core::download(const std::string& path, const DownloadForm& form, con
 
 Uploaded Core::upload(const UploadFile& file, const UploadForm& form, const CallOptions& options) {
     const std::string id = random_hex(16);
-    return transfer(file.path, options, [&](const TransferPort& port) { return client::upload(port, file, id, form); });
+    check_stop(options, file.path);
+    try {
+        return transfer(file.path, options,
+                        [&](const TransferPort& port) { return client::upload(port, file, id, form); });
+    } catch (const Cancelled&) {
+        throw_cancelled(file.path, true);  // an earlier request of the upload may have arrived
+    }
 }
 
 /// Decides about the next try of a transfer. A try after progress costs nothing of the budget.

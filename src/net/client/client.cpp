@@ -1,5 +1,6 @@
 #include "net/client/client.hpp"
 
+#include <optional>
 #include <utility>
 
 #include "base/concurrency/at_end.hpp"
@@ -20,7 +21,10 @@ void Client::take_place(const ClientRequest& request, const std::stop_token& sto
     } else if (!pool.wait_until(request.deadline, ready)) {
         throw TransportError(Kind::timeout, false, "no connection became free in time");
     }
-    check_stops(request, false);
+    if (stop.stop_requested()) {
+        pool_.notify_one();  // this thread may have been woken for a place that it does not take
+        check_stops(request, false);
+    }
     ++pool->taken;
 }
 
@@ -80,8 +84,9 @@ ClientResponse Client::exchange(ClientConnection& connection, const ClientReques
 }
 
 ClientResponse Client::send(const ClientRequest& request) {
-    const EitherStop either(stop_.get_token(), request.stop);
-    const std::stop_token stop = either.token();
+    std::optional<EitherStop> either;
+    if (request.stop.stop_possible()) either.emplace(stop_.get_token(), request.stop);
+    const std::stop_token stop = either ? either->token() : stop_.get_token();
     take_place(request, stop);
     Connection connection;
     const AtEnd returned([&] {

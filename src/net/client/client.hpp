@@ -91,7 +91,10 @@ struct ClientResponse {
 /// A pool of kept-alive connections to one server. Follows no redirects. Thread safety: all methods from any thread.
 class Client {
 public:
-    explicit Client(ClientOptions options) : options_(std::move(options)) {}
+    /// Throws std::bad_alloc.
+    explicit Client(ClientOptions options) : options_(std::move(options)) {
+        pool_.with([this](Pool& pool) { pool.idle.reserve(options_.max_connections); });  // later pushes need no memory
+    }
     ~Client();
 
     /// Blocks until the answer is complete, the deadline is over or `request.stop` is requested. Throws TransportError.

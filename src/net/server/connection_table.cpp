@@ -30,10 +30,21 @@ std::size_t ConnectionTable::most_untrusted() const {
     return std::max<std::size_t>(1, options_.max_connections / 4);
 }
 
+/// Adds a connection, and its id to `ids` if that is not null. Adds nothing if there is no memory.
+void ConnectionTable::enter(Table& table, const std::shared_ptr<Connection>& connection, std::set<std::uint64_t>* ids) {
+    const auto entered = table.connections.emplace(connection->id, connection).first;
+    try {
+        if (ids != nullptr) ids->insert(connection->id);
+    } catch (...) {
+        table.connections.erase(entered);
+        throw;
+    }
+}
+
 /// So untrusted clients that send nothing never keep out a client that is about to send a request.
 ConnectionTable::Place ConnectionTable::add(const std::shared_ptr<Connection>& connection, bool loopback) {
-    const bool crowded =
-        !connection->trusted && table_.with([&](const Table& table) { return table.untrusted >= most_untrusted(); });
+    const bool crowded = !connection->trusted &&
+                         table_.with([&](const Table& table) { return table.untrusted.size() >= most_untrusted(); });
     if (crowded) {
         const auto oldest = take_oldest_silent(false);
         if (oldest == nullptr) return Place::none_for_client;  // all of them are being served
@@ -44,8 +55,7 @@ ConnectionTable::Place ConnectionTable::add(const std::shared_ptr<Connection>& c
         if (table.served >= options_.max_connections) return Place::none;
         std::size_t& of_source = table.of_source[connection->source];
         if (of_source >= most) return Place::none_for_client;
-        table.connections.emplace(connection->id, connection);
-        if (!connection->trusted) ++table.untrusted;
+        enter(table, connection, connection->trusted ? nullptr : &table.untrusted);
         ++table.served;
         ++of_source;
         return Place::taken;
@@ -53,22 +63,19 @@ ConnectionTable::Place ConnectionTable::add(const std::shared_ptr<Connection>& c
 }
 
 void ConnectionTable::add_rejected(const std::shared_ptr<Connection>& connection) {
-    table_.with([&](Table& table) {
-        table.connections.emplace(connection->id, connection);
-        ++table.rejected;
-    });
+    table_.with([&](Table& table) { enter(table, connection, &table.rejected); });
 }
 
 bool ConnectionTable::too_many_rejected() const {
     const std::size_t most = std::min(kMaxRejected, std::max<std::size_t>(4, options_.max_connections / 4));
-    return table_.with([&](const Table& table) { return table.rejected >= most; });
+    return table_.with([&](const Table& table) { return table.rejected.size() >= most; });
 }
 
 /// Takes the oldest connection that sends nothing: a rejected one, or an untrusted one.
 std::shared_ptr<Connection> ConnectionTable::take_oldest_silent(bool rejected) {
     return table_.with([&](const Table& table) -> std::shared_ptr<Connection> {
-        for (const auto& [id, connection] : table.connections) {
-            if (rejected ? !connection->rejected : connection->trusted) continue;
+        for (const std::uint64_t id : rejected ? table.rejected : table.untrusted) {
+            const auto& connection = table.connections.at(id);
             if (!connection->is_parked()) continue;
             if (connection->waiting.load() != Waiting::lingering_close && has_unread(*connection)) continue;
             if (connection->take()) return connection;
@@ -87,7 +94,7 @@ std::shared_ptr<Connection> ConnectionTable::find(std::uint64_t id) const {
 void ConnectionTable::trust(Connection& connection) {
     table_.with([&](Table& table) {
         connection.trusted = true;
-        --table.untrusted;
+        table.untrusted.erase(connection.id);
     });
 }
 
@@ -116,11 +123,11 @@ void ConnectionTable::drop(const std::shared_ptr<Connection>& connection) {
         const bool was_there = table.connections.erase(connection->id) > 0;
         if (!was_there) return table.connections.empty();
         if (connection->rejected) {
-            --table.rejected;
+            table.rejected.erase(connection->id);
             return table.connections.empty();
         }
         --table.served;
-        if (!connection->trusted) --table.untrusted;
+        table.untrusted.erase(connection->id);
         const auto found = table.of_source.find(connection->source);
         if (found != table.of_source.end() && --found->second == 0) table.of_source.erase(found);
         return table.connections.empty();

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -56,8 +57,10 @@ private:
     struct Table {
         std::map<std::uint64_t, std::shared_ptr<Connection>> connections;  ///< by id: the oldest one is first
         std::unordered_map<std::string, std::size_t> of_source;            ///< how many of each source are served
-        std::size_t served = 0, untrusted = 0, rejected = 0;               ///< untrusted ones are served, too
+        std::set<std::uint64_t> untrusted, rejected;  ///< ids; the oldest one is first; untrusted ones are served, too
+        std::size_t served = 0;
     };
+    static void enter(Table& table, const std::shared_ptr<Connection>& connection, std::set<std::uint64_t>* ids);
     std::size_t most_of_source(const Peer& peer, bool loopback) const;
     std::size_t most_untrusted() const;
     std::shared_ptr<Connection> take_oldest_silent(bool rejected);

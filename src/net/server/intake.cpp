@@ -1,6 +1,7 @@
 #include "net/server/intake.hpp"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +11,7 @@
 
 #include "base/bytes/check.hpp"
 #include "base/log/log.hpp"
+#include "net/message/head_parser.hpp"
 #include "net/server/response_writer.hpp"
 
 namespace shared_tensor::net {
@@ -171,13 +173,32 @@ std::unique_ptr<Stream> Intake::make_stream(ProcessFd fd, const Peer& peer) cons
     return tls->accept(std::move(fd), plain_);
 }
 
+/// Whether the client has sent a whole request that is not about the server's health. Reads nothing.
+bool Intake::has_sent_other_request(const Connection& connection) const {
+    if (connection.stream->is_tls()) return false;
+    std::array<char, 4096> bytes;
+    const ssize_t size = ::recv(connection.stream->fd(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+    if (size <= 0) return false;
+    const std::string_view sent(bytes.data(), static_cast<std::size_t>(size));
+    const auto scanned = HeadScan().advance(sent, HeadLimits());
+    const auto* head_bytes = std::get_if<std::size_t>(&scanned);
+    if (head_bytes == nullptr) return false;
+    const auto parsed = parse_request_head(sent.substr(0, *head_bytes));
+    const auto* request = std::get_if<RequestFrame>(&parsed);
+    if (request == nullptr || request->framing.chunked) return false;
+    const bool is_whole = request->framing.length.value_or(0) <= sent.size() - *head_bytes;
+    return is_whole && !context_.handler.is_about_health(request->head);
+}
+
 /// Trusted clients get a moment to read the answer. If the server is full (`may_ask`), they may send a request first:
 /// a request about the server's health is answered, any other gets 503. Without that, a TLS client gets no answer,
 /// since it would need a handshake first.
 void Intake::reject(const std::shared_ptr<Connection>& connection, bool may_ask) {
     connection->rejected = true;
     const bool may_linger = connection->trusted && (may_ask || !connection->stream->is_tls());
-    if (!may_linger || !make_room_among_rejected()) return reject(*connection->stream, too_many_);
+    // A client that has asked for something else is answered now, so it takes no place from a health check.
+    if (!may_linger || (may_ask && has_sent_other_request(*connection)) || !make_room_among_rejected())
+        return reject(*connection->stream, too_many_);
     Counters::add(context_.counters.rejected, 1);
     ConnectionTable& table = context_.connections;
     table.add_rejected(connection);

@@ -33,6 +33,7 @@ private:
     void welcome(Accepted accepted);
     void reject(const std::shared_ptr<Connection>& connection, bool may_ask);
     void reject(Stream& stream, const std::string& answer);
+    bool has_sent_other_request(const Connection& connection) const;
     bool make_room_among_rejected();
     void expire(const std::shared_ptr<Connection>& connection);
     std::unique_ptr<Stream> make_stream(ProcessFd fd, const Peer& peer) const;

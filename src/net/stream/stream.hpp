@@ -31,7 +31,7 @@ struct StreamResult {
 
 class TlsSession;
 
-/// The byte stream of one connection over a TCP or Unix socket, plain or with TLS (http/tls_session). One thread may
+/// The byte stream of one connection over a TCP or Unix socket, plain or with TLS (net/stream/tls_session). One thread may
 /// read while another thread writes. shutdown() and fd() may be called from any thread.
 class Stream {
 public:

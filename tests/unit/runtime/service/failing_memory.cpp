@@ -16,8 +16,12 @@ void* operator new(std::size_t bytes) {
         until_failure = kNever;
         throw std::bad_alloc();
     }
-    if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
-    throw std::bad_alloc();
+    while (true) {
+        if (void* const memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+        const std::new_handler handler = std::get_new_handler();  // as the operator that this one replaces
+        if (handler == nullptr) throw std::bad_alloc();
+        handler();
+    }
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
