@@ -31,7 +31,7 @@ std::string lease_line(const codec::Json& lease) {
     const std::string ends = lease.contains("expires_in_ms")
                                  ? show_duration(std::chrono::milliseconds(number("expires_in_ms")))
                                  : "with its client";
-    return column(lease.value("id", std::string()), 36) + column(lease.value("way", std::string()), 9) +
+    return column(lease.value("id", std::string()), 36) + column(lease.value("transport", std::string()), 11) +
            column(std::to_string(number("bytes")), 14) +
            column(show_duration(std::chrono::milliseconds(number("age_ms"))), 12) + column(ends, 18) +
            column(std::to_string(number("pid")), 9) + lease.value("owner", std::string());
@@ -76,8 +76,8 @@ int leases(const CommandLine& line) {
         return kOk;
     }
     std::string text = line.names ? ""
-                                  : column("ID", 36) + column("WAY", 9) + column("BYTES", 14) + column("AGE", 12) +
-                                        column("ENDS", 18) + column("PID", 9) + "OWNER";
+                                  : column("ID", 36) + column("TRANSPORT", 11) + column("BYTES", 14) +
+                                        column("AGE", 12) + column("ENDS", 18) + column("PID", 9) + "OWNER";
     for (const auto& lease : page.value("leases", codec::Json::array())) {
         if (!text.empty()) text += '\n';
         text += line.names ? lease.value("id", std::string()) : lease_line(lease);

@@ -31,7 +31,7 @@ struct SharedPlace {
 };
 
 /// A checked `$tensor` object: no count overflows, there is exactly one transport and no unknown member. The content of
-/// the transport's member is not checked yet: its Medium checks it against the memory that it names.
+/// the transport's member is not checked yet: its Transport checks it against the memory that it names.
 struct Descriptor {
     DType dtype = DType::float32;
     Shape shape;

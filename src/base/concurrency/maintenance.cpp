@@ -16,7 +16,7 @@ void sweep_once(const std::function<void()>& sweep) {
     try {
         sweep();
     } catch (const std::exception& error) {
-        log::error("housekeeping: ", error.what());
+        log::error("maintenance: ", error.what());
     }
 }
 

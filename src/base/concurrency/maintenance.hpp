@@ -7,7 +7,8 @@
 
 namespace shared_tensor {
 
-/// Calls `tend` every `period` on a thread of its own until destroyed. `tend` should not throw; exceptions are logged.
+/// Calls `sweep` every `period` on a thread of its own until destroyed. `sweep` should not throw; exceptions are
+/// logged.
 class Maintenance {
 public:
     Maintenance(const std::string& thread_name, std::chrono::milliseconds period, std::function<void()> sweep);

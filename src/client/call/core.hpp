@@ -52,7 +52,7 @@ SteadyTime later(SteadyTime now, std::chrono::milliseconds wait);
 /// The pause between tries as long as the server was never reached.
 inline constexpr std::chrono::milliseconds kStartPause{50};
 
-/// The method that asks for a result again, by another sender, if the client could not open it.
+/// The method that asks for a result again, by another transport, if the client could not open it.
 inline constexpr const char* kFetch = "lease.get";
 
 /// The implementation that all copies of a client share: sends requests, repeats them where that is safe, and counts
@@ -70,7 +70,7 @@ public:
 
     /// Sends a finished request and returns its answer. Blocks. Each try is one HTTP request (send_once); tries are
     /// repeated as the options allow (retried). If the server cannot open a tensor of the request, the request is sent
-    /// once more with another sender. `receipt` may be null. Throws subclasses of RpcError.
+    /// once more with another transport. `receipt` may be null. Throws subclasses of RpcError.
     Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
 
     /// Composes a call, sends it, and reads its result into `slot`.

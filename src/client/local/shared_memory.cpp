@@ -78,7 +78,7 @@ std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, con
 
 SharedMemory::SharedMemory(const std::string& path, std::string token)
     : token_(std::move(token)),
-      words_(
+      acknowledgements_(
           [this](std::chrono::milliseconds delay, std::function<void()> work) {
               background_executor().post_after(delay, [self = weak_from_this(), work = std::move(work)] {
                   if (const auto alive = self.lock()) work();
@@ -97,7 +97,8 @@ SharedMemory::SharedMemory(const std::string& path, std::string token)
     try {
         session_ = open_session(false);
     } catch (const json_rpc::Error& error) {
-        throw ChannelGone("the server rejected the local channel: " + error.message);
+        const std::string detail = error.data.is_object() ? error.data.value("detail", "") : "";
+        throw ChannelGone("the server rejected the local channel: " + (detail.empty() ? error.message : detail));
     }
 }
 
@@ -124,8 +125,10 @@ std::string SharedMemory::open_session(bool keeps_state) {
     const auto protocol = answer.result.find("protocol");
     const std::string version =
         protocol == answer.result.end() || !protocol->is_string() ? "0.1" : protocol->get<std::string>();
-    if (const std::string mismatch = protocol_mismatch(version, "this client", "the server"); !mismatch.empty())
+    if (const std::string mismatch = protocol_mismatch(version, "this client", "the server"); !mismatch.empty()) {
+        log::warn(mismatch);
         throw ChannelGone(mismatch);
+    }
     if (const auto offered_transports = answer.result.find("transports");
         offered_transports_.is_null() && offered_transports != answer.result.end())
         offered_transports_ = *offered_transports;
@@ -148,8 +151,8 @@ std::string SharedMemory::accepted() const {
 
 /// The lease messages for devices are sent together with those for segments.
 DeviceServer::Channel SharedMemory::device_channel() {
-    return {[this](const std::string& lease) { words_.confirm(lease); },
-            [this](const std::string& lease) { words_.release(lease); },
+    return {[this](const std::string& lease) { acknowledgements_.confirm(lease); },
+            [this](const std::string& lease) { acknowledgements_.release(lease); },
             [this](const std::vector<std::string>& leases, bool lost) { return recall(leases, lost); },
             [](std::function<void()> work) { background_executor().post(std::move(work)); },
             [this]() -> std::shared_ptr<const void> { return shared_from_this(); }};
@@ -162,12 +165,12 @@ std::vector<std::string> SharedMemory::recall(const std::vector<std::string>& le
 
 void SharedMemory::abandon(const std::vector<std::string>& leases) {
     for (const std::string& lease : leases)
-        words_.release(lease);
+        acknowledgements_.release(lease);
 }
 
 void SharedMemory::confirm(const std::vector<std::string>& leases) {
     for (const std::string& lease : leases)
-        words_.confirm(lease);
+        acknowledgements_.confirm(lease);
 }
 
 tensor::Viability SharedMemory::viable() const {
@@ -179,7 +182,7 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
     if (lease.empty()) throw InvalidValue("lease", "the id of a lease beside shm", "nothing");
     if (!process_.is_here()) throw expired(kOfParent);
     std::unique_ptr<local::Mapping> mapping = map(segment, lease);
-    words_.confirm(lease);
+    acknowledgements_.confirm(lease);
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
     std::shared_ptr<local::Mapping> owner(
@@ -192,8 +195,8 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
                 const std::unique_ptr<local::Mapping> ended(done);
                 return self->leave(segment, lease);
             }
-            // This costs less than a hand-over to the closer. But if `self` is the last owner, the channel would end
-            // here, which costs more.
+            // This costs less than a hand-over to the background executor. But if `self` is the last owner, the channel
+            // would end here, which costs more.
             if (self.use_count() > 1 && done->forget_writes_if_cheap())
                 return self->give_back(segment, lease, std::unique_ptr<local::Mapping>(done), true);
             auto shared = std::make_shared<std::unique_ptr<local::Mapping>>(done);
@@ -208,10 +211,10 @@ std::unique_ptr<local::Mapping> SharedMemory::map(const std::string& segment, co
     try {
         return mappings_.take(segment, [&] { return ask_for(segment); });
     } catch (const local::BadSegment& error) {
-        words_.release(lease);
+        acknowledgements_.release(lease);
         throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
     } catch (const std::bad_alloc&) {
-        words_.release(lease);
+        acknowledgements_.release(lease);
         throw RpcError(static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
                        "this process has no room to map the result: release other tensors, ask for less at a time, "
                        "or raise its limit (ulimit -v)");
@@ -252,7 +255,7 @@ void SharedMemory::give_back(const std::string& segment, const std::string& leas
     try {
         mappings_.put_back(segment, std::move(mapping), is_clean);
         if (!viable()) mappings_.forget(segment);
-        words_.release(lease);
+        acknowledgements_.release(lease);
     } catch (const std::exception& error) {
         log::debug("a lease could not be released, so it ends with its channel: ", error.what());
     }
@@ -262,7 +265,7 @@ void SharedMemory::give_back(const std::string& segment, const std::string& leas
 void SharedMemory::leave(const std::string& segment, const std::string& lease) noexcept {
     try {
         mappings_.forget(segment);
-        words_.retire(lease);
+        acknowledgements_.retire(lease);
     } catch (const std::exception& error) {
         log::debug("a lease could not be released, so it ends with its channel: ", error.what());
     }

@@ -93,7 +93,7 @@ private:
 
     const ProcessMark process_;
     const std::string token_;
-    LeaseAcknowledgements words_;
+    LeaseAcknowledgements acknowledgements_;
     DeviceServer devices_;
     const std::unique_ptr<tensor::Transport> cuda_ipc_, shm_;
     const tensor::Transports transports_;

@@ -35,7 +35,7 @@ public:
         std::unique_ptr<Stream> stream;
         std::string received;  ///< bytes after the answer
     };
-    /// After an answer 101: takes the wire for the other protocol.
+    /// After an answer 101: takes the stream for the other protocol.
     Upgraded take_upgraded();
     /// Ends a wait in send() with TransportError. Any thread.
     void shutdown() { stream_->shutdown(); }

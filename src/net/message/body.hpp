@@ -13,7 +13,7 @@
 #include "net/stream/input_buffer.hpp"
 #include "net/stream/stream.hpp"
 
-// Reads the body of a message: of requests and of responses. Blocks as long as the Pace allows.
+// Reads the body of a message: of requests and of responses. Blocks as long as the MinimumRate allows.
 
 namespace shared_tensor::net {
 

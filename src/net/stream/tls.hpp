@@ -29,7 +29,7 @@ public:
     static std::shared_ptr<const TlsServer> load(const TlsOptions& files);
 
     /// The first calls of read() do the handshake. A client that speaks plain HTTP gets `plain_answer`, which must
-    /// outlive the wire.
+    /// outlive the stream.
     std::unique_ptr<Stream> accept(ProcessFd fd, const std::string& plain_answer) const;
 
 private:

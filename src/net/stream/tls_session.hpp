@@ -16,7 +16,7 @@ struct FreeSsl {
 };
 using SslPointer = std::unique_ptr<SSL, FreeSsl>;
 
-/// TLS on a Wire: everything in which an encrypted connection differs from a plain one. One thread may read while
+/// TLS on a Stream: everything in which an encrypted connection differs from a plain one. One thread may read while
 /// another thread writes.
 ///
 /// Encrypted bytes that do not fit into the socket wait in `sealed`, up to a bound. Then write() does not count the
@@ -28,10 +28,10 @@ public:
     TlsSession(const TlsSession&) = delete;
     TlsSession& operator=(const TlsSession&) = delete;
     ~TlsSession();
-    /// The wire calls this once.
+    /// The stream calls this once.
     void attach(Stream& stream) { pipe_.stream = &stream; }
 
-    // As in Wire:
+    // As in Stream:
     StreamResult read(void* to, std::size_t size, Stream::Wait wait);
     StreamResult write(std::span<const iovec> parts);
     bool holds_bytes() const;

@@ -29,8 +29,8 @@ public:
     enum class Side { server, client };
     using TakeBuffer = WebSocketInbox::TakeBuffer;
     using Receive = std::function<void(WebSocketMessage)>;
-    /// `received`: bytes that came after the handshake. `wire` must outlive the socket. Throws std::system_error if the
-    /// process has no descriptor left.
+    /// `received`: bytes that came after the handshake. `stream` must outlive the socket. Throws std::system_error if
+    /// the process has no descriptor left.
     WebSocket(Stream& stream, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received = {});
 
     /// Reads until the end, and calls `receive` for each message, here or in read_inline(). Answers pings, and sends

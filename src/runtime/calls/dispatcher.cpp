@@ -154,8 +154,12 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
         waiter = execution->join();
         kept = execution->join();
     } catch (const std::bad_alloc&) {  // the call never runs, so its key must not stay
+        try {
+            execution->cancel();  // for callers that joined meanwhile; before forget(), which is the end of its key
+        } catch (const std::bad_alloc&) {
+            // They wait until their deadline.
+        }
         keys_.forget(key);
-        execution->cancel();  // for callers that joined meanwhile
         throw;
     }
     if (auto error = enqueue(execution, prepared, spec.owner, false)) {

@@ -71,7 +71,7 @@ public:
     std::optional<TaskInfo> get(std::string_view id, const std::optional<std::string>& owner) const;
     TaskPage list(const TaskFilter& filter) const;
     std::optional<TaskInfo> wait(std::string_view id, const std::optional<std::string>& owner, SteadyTime deadline,
-                                 const std::function<bool()>& abandon);
+                                 const std::function<bool()>& is_abandoned);
     std::optional<TaskInfo> cancel(std::string_view id, const std::optional<std::string>& owner);
     void forget(std::string_view id);
     void close();
@@ -302,7 +302,7 @@ TaskPage TaskTable::Impl::list(const TaskFilter& filter) const {
 }
 
 std::optional<TaskInfo> TaskTable::Impl::wait(std::string_view id, const std::optional<std::string>& owner,
-                                              SteadyTime deadline, const std::function<bool()>& abandon) {
+                                              SteadyTime deadline, const std::function<bool()>& is_abandoned) {
     std::shared_ptr<TaskEnd> end;
     const SteadyTime now = clock_.now();
     state_.with([&](State& state) {
@@ -313,12 +313,12 @@ std::optional<TaskInfo> TaskTable::Impl::wait(std::string_view id, const std::op
     });
     for (bool waits = end != nullptr; waits;) {
         const SteadyTime real_now = real_clock().now();
-        const SteadyTime pause = abandon ? std::min(deadline, real_now + kAskEvery) : deadline;
+        const SteadyTime pause = is_abandoned ? std::min(deadline, real_now + kAskEvery) : deadline;
         {
             auto told = end->lock();
             if (told.wait_until(pause, [](const auto& ended) { return ended.has_value(); })) return *told;
         }
-        waits = real_clock().now() < deadline && !(abandon && abandon());
+        waits = real_clock().now() < deadline && !(is_abandoned && is_abandoned());
     }
     return get(id, owner);
 }
@@ -411,8 +411,8 @@ std::optional<TaskInfo> TaskTable::get(std::string_view id, const std::optional<
 }
 TaskPage TaskTable::list(const TaskFilter& filter) const { return impl_->list(filter); }
 std::optional<TaskInfo> TaskTable::wait(std::string_view id, const std::optional<std::string>& owner,
-                                        SteadyTime deadline, const std::function<bool()>& abandon) const {
-    return impl_->wait(id, owner, deadline, abandon);
+                                        SteadyTime deadline, const std::function<bool()>& is_abandoned) const {
+    return impl_->wait(id, owner, deadline, is_abandoned);
 }
 std::optional<TaskInfo> TaskTable::cancel(std::string_view id, const std::optional<std::string>& owner) {
     auto info = impl_->cancel(id, owner);

@@ -94,11 +94,11 @@ public:
     std::optional<TaskInfo> get(std::string_view id, const std::optional<std::string>& owner) const;
     TaskPage list(const TaskFilter& filter) const;
 
-    /// Blocks until the task is in a terminal state, the deadline (real steady clock) is over, or abandon() returns
-    /// true. Calls abandon() twice a second, without a lock. Returns as get() does, but a thread that waited gets the
-    /// end of the task even if its ttl is 0.
+    /// Blocks until the task is in a terminal state, the deadline (real steady clock) is over, or is_abandoned()
+    /// returns true. Calls is_abandoned() twice a second, without a lock. Returns as get() does, but a thread that
+    /// waited gets the end of the task even if its ttl is 0.
     std::optional<TaskInfo> wait(std::string_view id, const std::optional<std::string>& owner, SteadyTime deadline,
-                                 const std::function<bool()>& abandon = {}) const;
+                                 const std::function<bool()>& is_abandoned = {}) const;
 
     /// Cancels the task at once and for good; a task that has ended does not change. Returns as get() does.
     std::optional<TaskInfo> cancel(std::string_view id, const std::optional<std::string>& owner);

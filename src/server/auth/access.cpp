@@ -72,7 +72,7 @@ Access::Access(const ServerOptions& options, std::vector<AccessToken> tokens, Cl
       port_(options.port) {
     if (!loopback_ && tokens.empty() && !wants_certificates_ && !insecure_) {
         throw std::invalid_argument(
-            "rejecting to listen on " + options.host +
+            "refusing to listen on " + options.host +
             " without a token: anyone who reaches it could run functions. Give a token file (--token-file), "
             "authorities for certificates of clients (--tls-client-ca), or --insecure if the network is trusted");
     }

@@ -35,8 +35,8 @@ public:
     /// Sets the port that Host must name. Called once the server is bound.
     void set_port(int port) { port_.store(port); }
 
-    /// Replaces the tokens. Revokes the Grant of each old token that is missing or changed; returns true if it revoked
-    /// any. Throws std::invalid_argument for invalid tokens, and then changes nothing.
+    /// Replaces the tokens. Revokes the Permissions of each old token that is missing or changed; returns true if it
+    /// revoked any. Throws std::invalid_argument for invalid tokens, and then changes nothing.
     bool use_tokens(std::vector<AccessToken> tokens);
 
     /// The principal of an HTTP request, or its rejection.

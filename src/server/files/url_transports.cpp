@@ -56,7 +56,7 @@ public:
         tensor::Exported exported;
         exported.lease = std::move(std::get<std::string>(granted));
         exported.content.append(TensorEndpoint::kPrefix).append(exported.lease);
-        exported.is_stream_message = true;
+        exported.is_string = true;
         return exported;
     }
 

@@ -5,7 +5,7 @@
 
 namespace shared_tensor::server {
 
-/// The media of one message, plus `url`: the tensor stays in the server under a lease of its own, and the reader
+/// The transports of one message, plus `url`: the tensor stays in the server under a lease of its own, and the reader
 /// fetches the bytes when it needs them (TensorEndpoint).
 class UrlTransports {
 public:

@@ -37,7 +37,7 @@ void ClientWatch::on_gone(std::function<void()> told) {
         if (!state.gone) state.told.swap(told);  // a replaced callback is destroyed outside the lock
         return state.gone;
     });
-    if (gone) told();
+    if (gone && told) told();
 }
 
 bool ClientWatch::gone() {

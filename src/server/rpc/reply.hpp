@@ -63,7 +63,7 @@ private:
     std::shared_ptr<Shares> shares_{};
 };
 
-/// Prints one answer. Tensors go through `transfer` by its policy; objects become handles of `grants`. If the value
+/// Prints one answer. Tensors go through `transfer` by its policy; objects become handles of `issued`. If the value
 /// cannot be printed, or memory that its tensors may lie in has failed (`memory`), prints an error that says why.
 /// Throws json_rpc::TextTooLong if the limit of `out` itself is too low.
 void print_outcome(const json_rpc::Json& id, const runtime::CallOutcome& outcome, tensor::TensorTransfer& transfer,

@@ -144,7 +144,7 @@ void IssuedHandles::take_back() {
 
 namespace {
 
-/// The media of a client without a local channel.
+/// The transports of a client without a local channel.
 const tensor::Transports& transports_without_memory() {
     static const auto kShm = tensor::make_absent_transport(
         tensor::TransportKind::shm, "the request names no session of a local channel, which carries the memory");

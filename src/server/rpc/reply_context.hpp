@@ -86,11 +86,11 @@ public:
     ReplyContexts(Sessions& sessions, const LocalClients& local, const ServerValues& values)
         : sessions_(&sessions), local_(&local), values_(&values) {}
 
-    /// Fills in `recipient`. `meta` is the "meta" member of the request. Returns an error if `meta` is invalid, or if
-    /// it names a session that the principal does not have.
+    /// Fills in `reply_context`. `meta` is the "meta" member of the request. Returns an error if `meta` is invalid, or
+    /// if it names a session that the principal does not have.
     std::optional<json_rpc::Error> find(const Principal& principal, const CallMeta& defaults,
                                         const json_rpc::Json& meta, ReplyContext& reply_context) const;
-    /// Makes the object that issues handles to the recipient for one message.
+    /// Makes the object that issues handles to the client for one message.
     IssuedHandles issued(const Principal& principal, const ReplyContext& reply_context) const;
 
 private:

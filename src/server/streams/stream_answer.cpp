@@ -31,7 +31,7 @@ public:
     bool send(ReplyText json, const tensor::OutgoingBody&) override { return send_event(json.take_parts()); }
     bool say(std::string json) override { return send_event({view_of(json)}); }
 
-    /// After the answer, code that the function left running can no longer use the response_stream.
+    /// After the answer, code that the function left running can no longer use the response stream.
     bool answer(ReplyText json, const tensor::TensorTransfer&) override {
         const bool sent = send_event(json.take_parts());
         const std::lock_guard turn(turn_);

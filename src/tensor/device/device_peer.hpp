@@ -47,9 +47,9 @@ public:
     virtual Lent lend(std::shared_ptr<const LentBlock> block) = 0;
 };
 
-/// Makes the medium that sends tensors on devices as IPC handles of their memory, without a copy. Imported tensors are
-/// used in the peer's memory (where_they_lie), or copied on the device first unless Incoming::borrow is set (copied:
-/// for the process that runs functions). `peer` must outlive the medium.
+/// Makes the transport that sends tensors on devices as IPC handles of their memory, without a copy. Imported tensors
+/// are used in the peer's memory (where_they_lie), or copied on the device first unless Incoming::borrow is set
+/// (copied: for the process that runs functions). `peer` must outlive the transport.
 enum class DeviceImports { where_they_lie, copied };
 std::unique_ptr<Transport> make_cuda_ipc_transport(DevicePeer& peer, DeviceImports imports);
 

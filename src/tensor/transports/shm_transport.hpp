@@ -49,8 +49,8 @@ public:
     virtual Lent lend(local::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) = 0;
 };
 
-/// Makes the medium for CPU tensors in sealed shared memory of one host. A tensor that is in a segment already is not
-/// copied; any other is copied once. `peer` must outlive the medium.
+/// Makes the transport for CPU tensors in sealed shared memory of one host. A tensor that is in a segment already is
+/// not copied; any other is copied once. `peer` must outlive the transport.
 std::unique_ptr<Transport> make_shm_transport(ShmPeer& peer);
 
 /// Reads the descriptor of a leased tensor in shared memory if it has exactly the form that TensorTransfer writes. It
@@ -58,7 +58,7 @@ std::unique_ptr<Transport> make_shm_transport(ShmPeer& peer);
 /// for any other text, valid or not: use parse_descriptor() then. Both check shape and strides by the same rules.
 std::optional<Descriptor> read_shm_descriptor(std::string_view text, const DescriptorLimits& limits = {});
 
-/// Makes a medium that is never viable(), with the reason: for messages whose sender has no local channel.
+/// Makes a transport that is never viable(), with the reason: for messages whose sender has no local channel.
 std::unique_ptr<Transport> make_absent_transport(TransportKind transport, std::string reason);
 
 }  // namespace shared_tensor::tensor

@@ -139,7 +139,7 @@ void TensorTransfer::describe(const codec::TensorPointer& handle, json_rpc::Long
     if (!exported.lease.empty()) json_rpc::print_json_string(exported.lease, out.append(R"(,"lease":)"));
     append_counts(tensor.shape(), out.append(R"(,"shape":)"));
     if (!exported.strides.empty()) append_counts(exported.strides, out.append(R"(,"strides":)"));
-    const char* const quote = exported.is_stream_message ? "\"" : "";
+    const char* const quote = exported.is_string ? "\"" : "";
     out.append(R"(,")").append(name_of(transport->kind())).append(R"(":)");
     if (exported.is_printed) {
         transport->print(handle, out);
@@ -167,7 +167,7 @@ const Transport& TensorTransfer::choose(const codec::TensorPointer& tensor,
     const auto tried = [&](TransportKind transport) {
         return std::any_of(reasons.begin(), reasons.end(), [&](const auto& one) { return one.first == transport; });
     };
-    const Transport* beyond = nullptr;  // the most compact medium whose limit is exceeded
+    const Transport* beyond = nullptr;  // the most compact transport whose limit is exceeded
     for (const TransportKind transport : requested) {
         if (tried(transport)) continue;
         const Viability general = judge(*transports_, transport, dtype);

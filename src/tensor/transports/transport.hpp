@@ -89,7 +89,7 @@ struct Exported {
     Shape strides = {};                   ///< empty: contiguous
     std::shared_ptr<Pin> held = nullptr;  ///< keep it until a request is answered, or until a reply is written
     std::string device = "cpu";           ///< the device of the bytes, for the reader
-    bool is_stream_message = false;       ///< `content` is a string without quotes that needs no escapes
+    bool is_string = false;               ///< `content` is a string without quotes that needs no escapes
     bool is_printed = false;              ///< `content` is empty: Transport::print() writes it piece by piece
 };
 

@@ -31,7 +31,7 @@ int revoke_all(const Client& client) {
     return client.call<Json>("lease.revoke", ids)["leases"];
 }
 
-bool quarantined_become(const Client& client, int count) {
+bool deferred_frees_become(const Client& client, int count) {
     return eventually([&] { return totals_of(client)["device_memory"]["deferred_frees"] == count; });
 }
 
@@ -45,7 +45,7 @@ void make_others(const Client& client, const char* place) {
 /// Nothing of the server's simulated devices is left, and nothing undefined was done to them.
 void check_all_freed(const Client& client) {
     CHECK(leases_become(client, 0));
-    CHECK(quarantined_become(client, 0));
+    CHECK(deferred_frees_become(client, 0));
     std::map<std::string, std::uint64_t> counts;
     CHECK(eventually([&] {
         counts = client.call<std::map<std::string, std::uint64_t>>("statistics");
@@ -80,7 +80,7 @@ TEST_CASE("A lease that is not confirmed in time ends, and its reader reads on",
     auto held = client.call<at::Tensor>("numbers", kMany);
     CHECK(leases_become(other, 0));
     CHECK(totals_of(other)["shared_memory"]["leases_expired"] == 1);
-    CHECK(quarantined_become(other, transport.on_device() ? 1 : 0));
+    CHECK(deferred_frees_become(other, transport.on_device() ? 1 : 0));
     make_others(other, transport.place);
     CHECK(same_values(held, at::arange(kMany, at::kFloat)));
     CHECK_THROWS_AS(client.call<double>("sum_later", ref(held), 0), RpcError);
@@ -100,10 +100,10 @@ TEST_CASE("Memory of revoked leases comes back with the process that read it", "
     HoldingClient holder(server, transport, 3);
     REQUIRE(holder.is_ready());
     CHECK(revoke_all(client) == 3);
-    CHECK(quarantined_become(client, transport.on_device() ? 3 : 0));
+    CHECK(deferred_frees_become(client, transport.on_device() ? 3 : 0));
     holder.child().signal(SIGKILL);
     holder.child().wait();
-    CHECK(quarantined_become(client, 0));
+    CHECK(deferred_frees_become(client, 0));
     CHECK(same_values(client.call<at::Tensor>("held"), at::arange(kMany, at::kFloat)));
 }
 

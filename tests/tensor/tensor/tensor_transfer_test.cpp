@@ -16,7 +16,7 @@ using namespace shared_tensor::test;
 
 namespace {
 
-/// The way that a tensor of so many bytes takes.
+/// The transport that a tensor of so many bytes takes.
 std::string transport_of(std::int64_t bytes, ExportPolicy policy) {
     TensorTransfer transfer({}, std::move(policy));
     const Json json = transfer.describe(transfer.wrap(at::zeros({bytes}, at::kByte)));
@@ -56,7 +56,7 @@ TEST_CASE("a reader that says nothing gets lists up to 64 elements, base64 of an
     CHECK(transport_of(1 << 20, {}) == "base64");
 }
 
-TEST_CASE("the first accepted way whose bound a tensor keeps is taken", "[tensor]") {
+TEST_CASE("the first accepted transport whose bound a tensor keeps is taken", "[tensor]") {
     CHECK(transport_of(10, accepting({TransportKind::body, TransportKind::data})) == "body");
     CHECK(transport_of(10, accepting({TransportKind::data, TransportKind::body})) == "data");
     CHECK(transport_of(100, accepting({TransportKind::data, TransportKind::base64, TransportKind::body})) == "base64");
@@ -64,7 +64,7 @@ TEST_CASE("the first accepted way whose bound a tensor keeps is taken", "[tensor
           "body");
 }
 
-TEST_CASE("beyond all bounds the most compact accepted way is taken, in whatever order", "[tensor]") {
+TEST_CASE("beyond all bounds the most compact accepted transport is taken, in whatever order", "[tensor]") {
     CHECK(transport_of(100'000, accepting({TransportKind::data, TransportKind::base64})) == "base64");
     CHECK(transport_of(100'000, accepting({TransportKind::base64, TransportKind::data})) == "base64");
     CHECK(transport_of(100'000, accepting({TransportKind::data})) == "data");
@@ -83,7 +83,7 @@ TEST_CASE("accepted transports that are not there are passed over", "[tensor]") 
     CHECK(transport_of(10, accepting({TransportKind::cuda_ipc, TransportKind::shm, TransportKind::body})) == "body");
 }
 
-TEST_CASE("a reader that accepts only what is not there gets the reason for each way", "[tensor]") {
+TEST_CASE("a reader that accepts only what is not there gets the reason for each transport", "[tensor]") {
     const auto why = reasons(accepting({TransportKind::cuda_ipc, TransportKind::shm}), at::zeros({1}));
     REQUIRE(why.size() == 2);
     CHECK(why[0].first == TransportKind::cuda_ipc);
@@ -91,12 +91,12 @@ TEST_CASE("a reader that accepts only what is not there gets the reason for each
     CHECK(why[1].first == TransportKind::shm);
 }
 
-TEST_CASE("a required way is taken even where another is accepted first", "[tensor]") {
+TEST_CASE("a required transport is taken even where another is accepted first", "[tensor]") {
     CHECK(transport_of(10, requiring({TransportKind::body}, {TransportKind::data, TransportKind::body})) == "body");
     CHECK(transport_of(10, requiring({TransportKind::shm, TransportKind::base64}, {TransportKind::data})) == "base64");
 }
 
-TEST_CASE("a required way that can't be had is an error although others could", "[tensor]") {
+TEST_CASE("a required transport that can't be had is an error although others could", "[tensor]") {
     const auto why = reasons(requiring({TransportKind::shm}, {TransportKind::body}), at::zeros({1}));
     REQUIRE(why.size() == 1);
     CHECK(why[0].first == TransportKind::shm);
@@ -110,12 +110,12 @@ TEST_CASE("packed values never go as lists", "[tensor]") {
     CHECK(why[0].second == "float4_e2m1fn_x2 has two values in a byte and no form as lists");
 }
 
-TEST_CASE("the text of a transport that is not possible names each way and reason", "[tensor]") {
+TEST_CASE("the text of a transport that is not possible names each transport and reason", "[tensor]") {
     const tensor::TransportNotPossible error({{TransportKind::shm, "no channel"}, {TransportKind::cuda_ipc, "no GPU"}});
     CHECK(error.what() == std::string("no transport can carry the tensor: shm: no channel; cuda_ipc: no GPU"));
 }
 
-TEST_CASE("the summary counts the tensors of both directions by way", "[tensor]") {
+TEST_CASE("the summary counts the tensors of both directions by transport", "[tensor]") {
     TensorTransfer transfer({}, accepting({TransportKind::body}));
     CHECK(transfer.summary().empty());
     const auto in = transfer.import(Json::parse(R"({"dtype":"float32","data":[1,2]})"));

@@ -4,7 +4,7 @@
 
 using namespace shared_tensor::tensor;
 
-TEST_CASE("every way is found by its name", "[tensor]") {
+TEST_CASE("every transport is found by its name", "[tensor]") {
     for (const TransportKind transport : kTransportKinds)
         CHECK(parse_transport(name_of(transport)) == transport);
     CHECK_FALSE(parse_transport("Body").has_value());

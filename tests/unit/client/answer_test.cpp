@@ -22,7 +22,7 @@ std::string failure_of(Reply reply) {
 
 }  // namespace
 
-TEST_CASE("What is no answer of this protocol is a failure of sender that shows what came", "[client]") {
+TEST_CASE("What is no answer of this protocol is a TransportFailure that shows what came", "[client]") {
     struct Case {
         int status;
         std::string body, shows;
@@ -46,7 +46,7 @@ TEST_CASE("What is no answer of this protocol is a failure of sender that shows 
     }
 }
 
-TEST_CASE("A frame that is cut off is a failure of sender", "[client]") {
+TEST_CASE("A frame that is cut off is a TransportFailure", "[client]") {
     const std::string type = "application/vnd.shared-tensor";
     for (const std::string& bytes : {std::string("abc"), std::string("\x40\0\0\0\0\0\0\0{}", 10)}) {
         CHECK_THAT(failure_of(says(200, bytes, type)), ContainsSubstring("its tensors are cut off"));
@@ -67,7 +67,7 @@ TEST_CASE("An error with id null is the answer: the server could not read the id
     CHECK_THROWS_AS(client.call("f"), NotAuthorised);
 }
 
-TEST_CASE("An error of sender is thrown for a notification too", "[client]") {
+TEST_CASE("An error of the sender is thrown for a notification too", "[client]") {
     ScriptedClient client(
         {says(413, R"({"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Invalid Request"}})")});
     CHECK_THROWS_AS(client.core.notify("f", detail::ArgumentsOf<>(), {}), RpcError);

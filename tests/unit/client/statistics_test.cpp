@@ -15,7 +15,7 @@ TEST_CASE("A call with all its tries is one request", "[client]") {
     CHECK(statistics.failures == 0);
 }
 
-TEST_CASE("Errors of the server and of sender are failures", "[client]") {
+TEST_CASE("Errors of the server and of the sender are failures", "[client]") {
     ScriptedClient client({rejects(-32000), breaks()});
     CHECK_THROWS(client.call("f"));
     CHECK_THROWS(client.call("f"));

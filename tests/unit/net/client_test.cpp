@@ -180,7 +180,7 @@ TEST_CASE("who finds no free connection in time is told that nothing was sent", 
     connection.close();
 }
 
-TEST_CASE("a rejected connection is an error that names the address, and nothing was sent", "[http]") {
+TEST_CASE("a refused connection is an error that names the address, and nothing was sent", "[http]") {
     int port = 0;
     { port = RawServer().port(); }
     net::Client client(options_for(port));

@@ -15,7 +15,7 @@ using net::CloseCode;
 using net::Endpoint;
 using std::chrono::milliseconds;
 
-TEST_CASE("client and server response_stream messages of every kind and size over TCP and a Unix socket", "[http]") {
+TEST_CASE("client and server exchange messages of every kind and size over TCP and a Unix socket", "[http]") {
     const auto path = std::filesystem::temp_directory_path() / (random_id("shared_tensor_test_") + ".sock");
     net::ServerOptions options;
     options.unix_socket = path.string();

@@ -82,7 +82,7 @@ TEST_CASE("LongText: can be cut back at every place, and written on", "[json_rpc
     }
 }
 
-TEST_CASE("LongText: what rejects memory for a piece ends the text there", "[json_rpc]") {
+TEST_CASE("LongText: what finds no memory for a piece ends the text there", "[json_rpc]") {
     Pieces text;
     text.may_ask = 1;
     CHECK_THROWS_AS(text += "abcdefghijklmnop", std::runtime_error);

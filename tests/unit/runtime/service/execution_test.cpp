@@ -214,7 +214,7 @@ TEST_CASE("a function knows who called", "[service]") {
     CHECK(seen == "uid:1 s-1 t-1");
 }
 
-TEST_CASE("an observer may hold the last wish for the run it watches", "[service]") {
+TEST_CASE("an observer may hold the last Waiter on the run it watches", "[service]") {
     OneFunction function([] {});
     auto execution = function.execution();
     std::weak_ptr<Execution> gone = execution;

@@ -9,7 +9,7 @@ using namespace shared_tensor::tasks;
 using namespace shared_tensor::test;
 using namespace std::chrono_literals;
 
-TEST_CASE("a finished task is gone when its ttl is over, before housekeeping came by", "[tasks][retention]") {
+TEST_CASE("a finished task is gone when its ttl is over, before maintenance came by", "[tasks][retention]") {
     ManualClock clock;
     TaskTable table({}, clock);
     const auto id = table.create({"work", "uid:1", 10s, {}}).value();
