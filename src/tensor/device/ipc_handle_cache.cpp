@@ -42,7 +42,7 @@ private:
 IpcHandleCache::IpcHandleCache(const IpcDevice& device, IpcHandleCacheLimits limits)
     : device_(&device), limits_(limits) {
     thread_ = std::jthread([this] { serve(); });
-    ::pthread_setname_np(thread_.native_handle(), "st-ipc-cache");
+    ::pthread_setname_np(thread_.native_handle(), "st-handles");
 }
 
 IpcHandleCache::~IpcHandleCache() {

@@ -197,11 +197,11 @@ TEST_CASE("a file that breaks a rule is rejected", "[safetensors]") {
         {file_of(
              R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})",
              "123"),
-         "in each other"},
+         "overlap"},
         {file_of(
              R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"y":{"dtype":"U8","shape":[2],"data_offsets":[0,2]}})",
              "12"),
-         "in each other"},
+         "overlap"},
         {file_of(
              R"({"x":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"y":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})",
              "123"),
