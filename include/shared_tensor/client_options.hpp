@@ -20,7 +20,7 @@ struct CallOptions {
     /// Cancels the call from another thread: the call throws Cancelled soon after the stop is requested. Its connection
     /// is closed, so the server learns that no client waits and cancels the function's Context. A stop before the call
     /// starts sends nothing. Other calls go on. For submit it cancels only the submission: use Task::cancel() for the
-    /// task.
+    /// task. After fork() a child must neither use nor request a token of its parent.
     std::stop_token stop{};
     /// The server runs calls with the same key, method and parameters once, and answers each repeat with that result.
     std::string idempotency_key{};
@@ -63,8 +63,8 @@ struct ClientOptions {
     std::size_t connections = 8;                       ///< connections at once; more calls wait for a connection
     std::chrono::milliseconds idle_limit{50'000};      ///< how long an unused connection is kept
     std::chrono::milliseconds connect_timeout{5'000};  ///< for one try to connect
-    std::chrono::milliseconds wait_for_server{
-        0};  ///< before the first connection: how long rejected tries are repeated
+    /// How long the first call repeats failed tries to connect, while the server starts.
+    std::chrono::milliseconds wait_for_server{0};
     std::chrono::milliseconds answer_limit{300'000};  ///< timeout of a call that does not set one
     std::size_t max_answer_bytes = std::size_t{2} << 30;
     /// The transports for results, in order of preference: the value of Shared-Tensor-Accept. If the server's local

@@ -95,7 +95,8 @@ class [[gnu::visibility("default")]] TensorExpired : public UnknownOrExpired {
     using UnknownOrExpired::UnknownOrExpired;
 };
 
-/// No answer came: the connection was refused or broke, or the answer does not follow the protocol. Code 0.
+/// No answer came: the connection was refused or broke, or the answer does not follow the protocol. Code 0. This is
+/// about the connection, not about the transports of tensors.
 class [[gnu::visibility("default")]] TransportFailure : public RpcError {
 public:
     TransportFailure(const std::string& message, bool sent) : RpcError(0, message), may_have_run_(sent) {}

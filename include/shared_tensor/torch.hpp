@@ -268,7 +268,7 @@ inline NamedReference ref(const at::Tensor& result) {
 
 namespace detail {
 
-/// The SharedAllocationScopes that live on this thread, innermost last.
+/// The SharedMemoryScopes that live on this thread, innermost last.
 [[gnu::visibility("hidden")]] inline thread_local std::vector<SharedMemory> allocation_scopes;
 
 inline void end_of_shared_block(void* owner) { delete static_cast<std::shared_ptr<const void>*>(owner); }

@@ -31,8 +31,8 @@ struct StreamResult {
 
 class TlsSession;
 
-/// The byte stream of one connection over a TCP or Unix socket, plain or with TLS (net/stream/tls_session). One thread may
-/// read while another thread writes. shutdown() and fd() may be called from any thread.
+/// The byte stream of one connection over a TCP or Unix socket, plain or with TLS (net/stream/tls_session). One thread
+/// may read while another thread writes. shutdown() and fd() may be called from any thread.
 class Stream {
 public:
     explicit Stream(ProcessFd fd);
