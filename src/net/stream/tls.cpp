@@ -69,7 +69,7 @@ void use_identity(SSL_CTX* context, const std::string& certificate, const std::s
     if (SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1)
         reject(certificate, "no certificate in PEM form (" + last_error() + ")");
     if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1)
-        reject(key, "no private key in PEM form without a pass phrase, or not that of " + certificate + " (" +
+        reject(key, "not a private key in PEM form without a pass phrase, or not the key of " + certificate + " (" +
                         last_error() + ")");
     if (SSL_CTX_check_private_key(context) != 1) reject(key, "is not the key of " + certificate);
 }

@@ -115,8 +115,8 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start(Prepared& prepa
 }
 
 /// Returns the equal call in flight. If there is none, returns null, and `mine` is in flight from now on. `rejected`
-/// could not be joined any more and is replaced. This is one step, so that of two equal calls at once one runs and one
-/// joins.
+/// could not be joined any more and is replaced. All of this is one step: if two equal calls come at once, one runs
+/// and the other joins it.
 std::shared_ptr<Execution> Dispatcher::claim(const std::string& key, const std::shared_ptr<Execution>& mine,
                                              const std::shared_ptr<Execution>& rejected) {
     return in_flight_.with([&](auto& runs) -> std::shared_ptr<Execution> {

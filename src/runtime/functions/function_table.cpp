@@ -35,10 +35,6 @@ FunctionTable::EntryPointer FunctionTable::find(std::string_view name) const {
     });
 }
 
-bool FunctionTable::has(std::string_view name) const {
-    return state_.with([&](const State& state) { return state.by_name.contains(name); });
-}
-
 std::vector<FunctionTable::EntryPointer> FunctionTable::all() const {
     std::vector<EntryPointer> all;
     state_.with([&](const State& state) {

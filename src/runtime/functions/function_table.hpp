@@ -45,7 +45,6 @@ public:
 
     /// Returns null if no function has that name.
     EntryPointer find(std::string_view name) const;
-    bool has(std::string_view name) const;
     /// Returns all functions, sorted by name.
     std::vector<EntryPointer> all() const;
     std::size_t size() const;

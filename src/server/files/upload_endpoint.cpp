@@ -64,7 +64,7 @@ void check_digest(const net::Headers& headers, std::span<const std::byte> body) 
     if (!field.is_there) return;
     if (!field.value) reject("Content-Digest", "xxh3-128=:BASE64 of 16 bytes:", "another value");
     if (const auto real = Digest::of(body); real != *field.value)
-        reject("Content-Digest", net::digest_field(real) + ", that of the bytes that came",
+        reject("Content-Digest", net::digest_field(real) + ", the digest of the bytes that came",
                net::digest_field(*field.value));
 }
 

@@ -19,7 +19,7 @@
 
 #include "support/daemon.hpp"
 #include "support/faulty_proxy.hpp"
-#include "support/stranger.hpp"
+#include "support/foreign_server.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -270,9 +270,9 @@ TEST_CASE("wrong addresses are told apart", "[node]") {
     const std::string plain = "http://127.0.0.1:" + std::to_string(daemon.port());
     CHECK_THROWS_AS(node.push("http://127.0.0.1:1", "x", numbers(1)), TransportFailure);
     CHECK_THROWS_AS(node.pull("http://127.0.0.1:1", "x"), TransportFailure);
-    const UntrustedClient stranger;
-    CHECK_THROWS_AS(node.push(stranger.url(), "x", numbers(1)), ProtocolFailure);
-    CHECK_THROWS_AS(node.pull(stranger.url(), "x"), ProtocolFailure);
+    const ForeignServer foreign;
+    CHECK_THROWS_AS(node.push(foreign.url(), "x", numbers(1)), ProtocolFailure);
+    CHECK_THROWS_AS(node.pull(foreign.url(), "x"), ProtocolFailure);
     CHECK_THROWS_AS(node.pull("ftp://x", "x"), std::invalid_argument);
     CHECK_THROWS_WITH(node.pull("", "x"), ContainsSubstring("url of the other node is empty"));
     CHECK_THROWS_AS(node.push("", "x", numbers(1)), std::invalid_argument);

@@ -39,7 +39,9 @@ Fields with(const std::string& name, const std::vector<std::string>& values) {
     return fields;
 }
 
-TEST_CASE("the accepted key is that of RFC 6455's own example", "[http]") { CHECK(net::accept_key(kKey) == kAccept); }
+TEST_CASE("the accepted key is the key of the example in RFC 6455", "[http]") {
+    CHECK(net::accept_key(kKey) == kAccept);
+}
 
 TEST_CASE("a handshake as RFC 6455 wants it has no fault", "[http]") {
     CHECK(net::rejection_of_handshake(head_of(kGood)).empty());

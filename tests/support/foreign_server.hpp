@@ -16,9 +16,9 @@
 namespace shared_tensor::test {
 
 /// Listens, and sends the greeting of a mail server to each client.
-class UntrustedClient {
+class ForeignServer {
 public:
-    UntrustedClient() {
+    ForeignServer() {
         listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         sockaddr_in address{};
         address.sin_family = AF_INET;
@@ -26,7 +26,7 @@ public:
         socklen_t size = sizeof address;
         if (::bind(listener_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
             ::listen(listener_, 16) != 0 || ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
-            throw std::runtime_error("the stranger cannot listen");
+            throw std::runtime_error("the foreign server cannot listen");
         port_ = ntohs(address.sin_port);
         greeting_ = std::jthread([this] {
             for (;;) {
@@ -40,9 +40,9 @@ public:
             }
         });
     }
-    UntrustedClient(const UntrustedClient&) = delete;
-    UntrustedClient& operator=(const UntrustedClient&) = delete;
-    ~UntrustedClient() {
+    ForeignServer(const ForeignServer&) = delete;
+    ForeignServer& operator=(const ForeignServer&) = delete;
+    ~ForeignServer() {
         ::shutdown(listener_, SHUT_RDWR);
         greeting_.join();
         ::close(listener_);
