@@ -13,7 +13,7 @@
 #include "base/log/log.hpp"
 #include "base/memory/memory_size.hpp"
 #include "base/system/host_identity.hpp"
-#include "local/channel/peer.hpp"
+#include "local/channel/packet.hpp"
 #include "local/segments/mapping.hpp"
 #include "local/segments/segment.hpp"
 #include "server/auth/credentials.hpp"

@@ -27,7 +27,6 @@
 #include "base/log/log.hpp"
 #include "base/system/unix_listener.hpp"
 #include "local/channel/packet.hpp"
-#include "local/segments/seals.hpp"
 #include "local/segments/segment.hpp"
 #include "protocol/json_rpc/parse.hpp"
 #include "protocol/json_rpc/parse_responses.hpp"

@@ -15,7 +15,7 @@
 #include "client/local/channel_client.hpp"
 #include "client/local/device_server.hpp"
 #include "client/local/lease_acknowledgements.hpp"
-#include "local/segments/mapping_cache.hpp"
+#include "local/segments/mapping.hpp"
 #include "tensor/transports/shm_transport.hpp"
 
 namespace shared_tensor::client {

@@ -10,7 +10,6 @@
 #include "base/system/process_fd.hpp"
 #include "base/system/process_mark.hpp"
 #include "local/channel/packet.hpp"
-#include "local/channel/peer.hpp"
 
 namespace shared_tensor::local {
 

@@ -3,11 +3,20 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "base/system/process_fd.hpp"
+#include "base/system/unix_listener.hpp"
 #include "local/channel/packet.hpp"
-#include "local/channel/peer.hpp"
 
 namespace shared_tensor::local {
 
@@ -45,23 +54,53 @@ class ChannelServer {
 public:
     /// Listens. `handler` must outlive it. Throws std::system_error with the path.
     ChannelServer(ChannelServerOptions options, ChannelHandler& handler);
-    ~ChannelServer();  ///< stop()
+    ~ChannelServer() { stop(); }
 
     void start();
     /// Closes all channels. No event is called after it returns. Must not be called from the handler.
     void stop();
     /// Never blocks. Returns false if the channel is closed.
-    bool send(ChannelId channel, OutgoingPacket packet);
+    bool send(ChannelId id, OutgoingPacket packet);
     /// Marks a channel as used: it is no longer new.
-    void settled(ChannelId channel);
+    void settled(ChannelId id);
     /// Closes a channel soon; ChannelHandler::closed() is called then.
-    void close(ChannelId channel);
+    void close(ChannelId id);
     std::size_t size() const;
-    const std::string& path() const;
+    const std::string& path() const { return listener_.path(); }
 
 private:
-    class Impl;
-    std::unique_ptr<Impl> impl_;
+    struct Connection;
+    using ConnectionPointer = std::shared_ptr<Connection>;  // shared by the loop and by running calls of send()
+
+    void watch(int operation, int fd, std::uint32_t events, std::uint64_t key) const;
+    void want_to_write(ChannelId id, const Connection& connection, bool wanted) const;
+    void wake() const;
+    ConnectionPointer find(ChannelId id) const;
+    void serve(const std::stop_token& stop);
+    int timeout() const;
+    std::optional<std::pair<ChannelId, SteadyTime>> oldest_new() const;
+    void close_overdue();
+    bool make_room();
+    void handle(std::uint64_t key, std::uint32_t events);
+    void serve_or_drop(ChannelId id, std::uint32_t events);
+    void serve_channel(ChannelId id, std::uint32_t events);
+    bool flush(ChannelId id, Connection& connection) const;
+    void accept_some();
+    void open(ProcessFd socket);
+    void close_doomed();
+    void drop(ChannelId id);
+    void forget(ChannelId id);
+
+    const ChannelServerOptions options_;
+    ChannelHandler& handler_;
+    const UnixListener listener_;
+    UniqueFd epoll_, wake_;
+    Guarded<std::unordered_map<ChannelId, ConnectionPointer>> channels_;
+    Guarded<std::map<ChannelId, SteadyTime>> new_;  // with the times until which they must be settled
+    Guarded<std::vector<ChannelId>> doomed_;
+    ChannelId next_id_ = 1;  // used only by the loop, like accepting_ and complained_
+    bool accepting_ = true, complained_ = false;
+    std::jthread thread_;
 };
 
 }  // namespace shared_tensor::local

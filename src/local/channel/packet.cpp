@@ -1,6 +1,8 @@
 #include "local/channel/packet.hpp"
 
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -8,12 +10,22 @@
 #include <stdexcept>
 #include <utility>
 
+#include "base/bytes/check.hpp"
+
 namespace shared_tensor::local {
 
 namespace {
 
 /// Room for the descriptors, and for credentials that a peer may add.
 constexpr std::size_t kControlBytes = CMSG_SPACE(sizeof(int) * kMaxPacketDescriptors) + 256;
+
+constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, since Linux 6.5; the headers of many machines are older
+
+/// A descriptor counts too, because it may keep a segment alive.
+std::size_t weight(const OutgoingPacket& packet) {
+    constexpr std::size_t kDescriptor = 1024;
+    return packet.text.size() + packet.descriptors.size() * kDescriptor;
+}
 
 /// Takes all descriptors, also of a rejected packet: the kernel has opened them in this process already.
 void take_descriptors(msghdr& message, std::vector<UniqueFd>& taken) {
@@ -89,6 +101,46 @@ Got receive_packet(int socket, Packet& packet) {
     packet.lost_descriptors = fewer;
     packet.text.assign(buffer.data(), static_cast<std::size_t>(got));
     return Got::packet;
+}
+
+// Packets are sent under the lock, which keeps their order. This is allowed because sending never blocks.
+
+Sent Outbox::send(int socket, OutgoingPacket packet) {
+    return waiting_.with([&](Waiting& waiting) {
+        waiting.bytes += weight(packet);
+        waiting.packets.push_back(std::move(packet));
+        const Sent sent = drain(waiting, socket);
+        return waiting.bytes > max_waiting_bytes_ ? Sent::gone : sent;
+    });
+}
+
+Sent Outbox::flush(int socket) {
+    return waiting_.with([&](Waiting& waiting) { return drain(waiting, socket); });
+}
+
+Sent Outbox::drain(Waiting& waiting, int socket) {
+    while (!waiting.packets.empty()) {
+        if (const Sent sent = send_packet(socket, waiting.packets.front()); sent != Sent::yes) return sent;
+        waiting.bytes -= weight(waiting.packets.front());
+        waiting.packets.pop_front();
+    }
+    return Sent::yes;
+}
+
+Peer peer_of(int socket) {
+    ucred credentials{};
+    socklen_t size = sizeof credentials;
+    SHARED_TENSOR_CHECK_ERRNO(::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size), "SO_PEERCRED");
+    return {credentials.pid, credentials.uid, credentials.gid};
+}
+
+UniqueFd process_of(int socket, const Peer& peer) {
+    int fd = -1;
+    socklen_t size = sizeof fd;
+    if (::getsockopt(socket, SOL_SOCKET, kPeerPidfd, &fd, &size) == 0) return UniqueFd(fd);
+    if (peer.pid <= 0) return {};
+    // The pid may have been reused by another process. Then the end of the socket still shows the end of the peer.
+    return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
 }  // namespace shared_tensor::local

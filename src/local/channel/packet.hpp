@@ -1,10 +1,14 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/concurrency/guarded.hpp"
 #include "base/system/unique_fd.hpp"
 
 namespace shared_tensor::local {
@@ -42,5 +46,41 @@ enum class Got {
 };
 /// Never blocks.
 Got receive_packet(int socket, Packet& packet);
+
+/// Sends packets through one socket in order, and queues packets while the peer does not read.
+/// Thread safety: any thread may call any method; none blocks.
+class Outbox {
+public:
+    explicit Outbox(std::size_t max_waiting_bytes) : max_waiting_bytes_(max_waiting_bytes) {}
+
+    /// Returns Sent::not_now if packets are queued: call flush() when the socket is writable. Returns Sent::gone if the
+    /// peer is gone or the queue has reached its limit: close the socket.
+    Sent send(int socket, OutgoingPacket packet);
+    Sent flush(int socket);
+
+private:
+    struct Waiting {
+        std::deque<OutgoingPacket> packets;
+        std::size_t bytes = 0;
+    };
+    static Sent drain(Waiting& waiting, int socket);
+
+    const std::size_t max_waiting_bytes_;
+    Guarded<Waiting> waiting_;
+};
+
+/// The process at the other end of a socket, as identified by the kernel. Ids are in this process's namespaces; pid 0:
+/// the peer is in a PID namespace that is not visible here.
+struct Peer {
+    pid_t pid = 0;
+    uid_t uid = 0;
+    gid_t gid = 0;
+};
+/// Reads SO_PEERCRED. Throws std::system_error.
+Peer peer_of(int socket);
+
+/// Returns a descriptor that becomes readable when the peer's process ends, even if another process holds the peer's
+/// end of the socket. Empty if the kernel provides none: then only the end of the socket shows the end of the process.
+UniqueFd process_of(int socket, const Peer& peer);
 
 }  // namespace shared_tensor::local

@@ -1,6 +1,5 @@
 #include "local/segments/mapping.hpp"
 
-#include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -13,8 +12,6 @@
 #include <new>
 #include <utility>
 
-#include "local/segments/seals.hpp"
-#include "local/segments/segment.hpp"
 #include "local/segments/written_pages.hpp"
 
 namespace shared_tensor::local {
@@ -114,6 +111,65 @@ bool Mapping::forget_writes_if_cheap() const {
 
 void Mapping::forget_writes() const {
     if (private_) drop_written_pages(data_, size_, best_page_table());
+}
+
+std::unique_ptr<Mapping> MappingCache::take(const std::string& segment, const std::function<Source()>& source) {
+    auto idle = state_.with([&](State& state) {
+        ++state.used[segment].count;
+        return state.idle.take(segment);
+    });
+    if (!idle.empty()) return std::move(idle.front().memory);
+    try {
+        const Source made = source();
+        return std::make_unique<Mapping>(*made.descriptor, made.bytes, made.sharing);
+    } catch (...) {
+        state_.with([&](State& state) { end_use(state, segment); });
+        throw;
+    }
+}
+
+void MappingCache::put_back(const std::string& segment, std::unique_ptr<Mapping> mapping, bool is_clean) {
+    const bool is_broken = mapping->is_broken();
+    IdleMappings::Entries gone;  // unmapped outside the lock: unmapping is slow
+    try {
+        if (!is_clean && !is_broken) mapping->forget_writes();
+        gone.push_back({segment, std::move(mapping)});
+    } catch (...) {
+        state_.with([&](State& state) { end_use(state, segment); });
+        throw;
+    }
+    state_.with([&](State& state) {
+        const bool forgotten = end_use(state, segment);
+        if (forgotten || is_broken) return;
+        state.idle.put(gone);
+        while (state.idle.size() > limits_.max_idle || state.idle.bytes() > limits_.max_idle_bytes)
+            state.idle.evict(gone);
+    });
+}
+
+/// Returns whether the segment was forgotten meanwhile.
+bool MappingCache::end_use(State& state, const std::string& segment) {
+    const auto found = state.used.find(segment);
+    const bool forgotten = found->second.forgotten;
+    if (--found->second.count == 0) state.used.erase(found);
+    return forgotten;
+}
+
+void MappingCache::forget(const std::string& segment) {
+    IdleMappings::Entries gone;
+    state_.with([&](State& state) {
+        state.idle.take_all(segment, gone);
+        if (const auto found = state.used.find(segment); found != state.used.end()) found->second.forgotten = true;
+    });
+}
+
+MappingCache::Use MappingCache::use() const {
+    return state_.with([](const State& state) {
+        Use use{0, state.idle.size(), state.idle.bytes()};
+        for (const auto& [segment, used] : state.used)
+            use.used += used.count;
+        return use;
+    });
 }
 
 }  // namespace shared_tensor::local

@@ -1,12 +1,17 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <unordered_map>
 
+#include "base/concurrency/guarded.hpp"
 #include "base/memory/memory_faults.hpp"
 #include "base/system/unique_fd.hpp"
+#include "local/segments/idle_list.hpp"
 #include "local/segments/segment.hpp"
 
 namespace shared_tensor::local {
@@ -54,6 +59,57 @@ private:
     std::size_t size_ = 0;
     bool private_ = true;
     std::unique_ptr<GuardedMemory> guard_;
+};
+
+struct MappingLimits {
+    std::uint64_t max_idle_bytes = std::uint64_t{8} << 30;  ///< mapped but unused; costs page tables, not memory
+    std::size_t max_idle = 4096;
+};
+
+/// Mappings of other processes' segments. Unused mappings are kept, because the first access to a mapped page costs
+/// more than reading it. Two living tensors in one segment each have a mapping of their own, so that writes to one are
+/// not visible in the other.
+///
+/// Thread safety: all methods from any thread.
+class MappingCache {
+public:
+    explicit MappingCache(MappingLimits limits = {}) : limits_(limits) {}
+
+    /// A segment as its maker sent it.
+    struct Source {
+        std::shared_ptr<const UniqueFd> descriptor;
+        std::size_t bytes = 0;
+        Sharing sharing = Sharing::read_only;
+    };
+    /// A mapping for one user: an idle mapping of the segment, or a new mapping of the result of `source()`, which may
+    /// block; its exceptions are passed on. Return the mapping with put_back().
+    std::unique_ptr<Mapping> take(const std::string& segment, const std::function<Source()>& source);
+    /// Drops the mapping's writes unless `is_clean`: call it on a background thread. A broken mapping is not kept.
+    void put_back(const std::string& segment, std::unique_ptr<Mapping> mapping, bool is_clean = false);
+
+    /// The maker has freed the segment: unmaps idle mappings now, and used mappings when they are put back.
+    void forget(const std::string& segment);
+
+    struct Use {
+        std::size_t used = 0, idle = 0;
+        std::uint64_t idle_bytes = 0;
+    };
+    Use use() const;
+
+private:
+    struct Used {
+        std::size_t count = 0;
+        bool forgotten = false;
+    };
+    using IdleMappings = IdleList<std::string, Mapping>;
+    struct State {
+        std::unordered_map<std::string, Used> used;
+        IdleMappings idle;
+    };
+    static bool end_use(State& state, const std::string& segment);
+
+    const MappingLimits limits_;
+    Guarded<State> state_;
 };
 
 }  // namespace shared_tensor::local

@@ -1,6 +1,5 @@
 #include "local/segments/segment.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include "base/bytes/check.hpp"
 #include "base/bytes/ids.hpp"
 #include "base/memory/memory_size.hpp"
-#include "local/segments/seals.hpp"
 
 namespace shared_tensor::local {
 

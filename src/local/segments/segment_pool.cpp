@@ -13,32 +13,31 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/memory/size_class.hpp"
 #include "base/system/process_mark.hpp"
+#include "local/segments/idle_list.hpp"
 
 namespace shared_tensor::local {
 
 namespace {
 
-using Idle = std::unique_ptr<Segment>;
+using Key = std::pair<std::string, std::size_t>;  // principal and size
+using IdleSegments = IdleList<Key, Segment>;
 
 /// Frees segments after the lock is released: unmapping is slow.
 class Doomed {
 public:
-    explicit Doomed(const SegmentPool::Gone& gone) : gone_(gone) {}
+    explicit Doomed(const SegmentPool::Gone& gone, IdleSegments::Entries doomed = {})
+        : segments(std::move(doomed)), gone_(gone) {}
     Doomed(const Doomed&) = delete;
     Doomed& operator=(const Doomed&) = delete;
     ~Doomed() {
-        for (Idle& one : segments_) {
-            const std::string id = one->id();
-            one.reset();
-            if (gone_) gone_(id);
+        for (const IdleSegments::Entry& one : segments) {
+            if (gone_) gone_(one.memory->id());
         }
     }
-    void reserve(std::size_t count) { segments_.reserve(count); }
-    void add(Idle segment) { segments_.push_back(std::move(segment)); }
+    IdleSegments::Entries segments;
 
 private:
     const SegmentPool::Gone& gone_;
-    std::vector<Idle> segments_;
 };
 
 constexpr std::size_t kSmallestPlace = 256;
@@ -86,24 +85,21 @@ public:
 }  // namespace
 
 struct SegmentPool::Shelf {
-    struct Entry {
-        Idle segment;
-        std::uint64_t stamp;  // order of return: the lowest is unused for longest and is freed first
-    };
-    using Key = std::pair<std::string, std::size_t>;  // principal and size
     struct State {
-        std::map<Key, std::vector<Entry>> idle;  // in the order of their return
+        IdleSegments idle;
         std::map<const std::byte*, std::pair<std::size_t, std::weak_ptr<PooledSegment>>> used;
         std::map<Key, std::vector<std::weak_ptr<Slab>>> with_room;  // keyed by principal and place size
-        PoolUse use;
-        std::uint64_t stamps = 0;
+        std::size_t used_segments = 0;
+        std::uint64_t used_bytes = 0;
+
+        PoolUse use() const { return {used_segments, used_bytes, idle.size(), idle.bytes()}; }
     };
 
     Shelf(PoolLimits the_limits, Gone the_gone) : limits(the_limits), gone(std::move(the_gone)) {}
 
     static PooledSegmentPointer take(const std::shared_ptr<Shelf>& shelf, std::size_t bytes, std::string_view principal,
                                      Sharing sharing);
-    Idle take_idle(const Key& key);
+    IdleSegments::Entries take_idle(const Key& key);
     /// Counts a segment before it is made. Throws std::bad_alloc.
     void reserve(std::size_t size);
     void release(std::size_t size);
@@ -112,8 +108,7 @@ struct SegmentPool::Shelf {
     bool find_room(const Key& key, const std::shared_ptr<SlabPlace>& place);
     void add(const Key& key, const std::shared_ptr<Slab>& slab);
     void give_back(const std::shared_ptr<Slab>& slab, std::byte* place) noexcept;
-    void put(Idle segment, const std::string& principal, bool reusable) noexcept;
-    static Idle evict_oldest(State& held);
+    void put(IdleSegments::Entries segment, bool reusable) noexcept;
 
     const PoolLimits limits;
     const Gone gone;
@@ -125,103 +120,79 @@ namespace {
 
 class Used final : public PooledSegment, public std::enable_shared_from_this<Used> {
 public:
-    Used(std::shared_ptr<SegmentPool::Shelf> shelf, Idle segment, std::string principal)
-        : shelf_(std::move(shelf)), segment_(std::move(segment)), principal_(std::move(principal)) {}
+    Used(std::shared_ptr<SegmentPool::Shelf> shelf, IdleSegments::Entries&& entry)
+        : shelf_(std::move(shelf)), entry_(std::move(entry)) {}
     Used(const Used&) = delete;
     Used& operator=(const Used&) = delete;
     /// A forked child only unmaps its copy: the pool and the later use of the segment belong to the parent.
     ~Used() override {
         if (!shelf_->process.is_here()) return;
-        const bool reusable = !retired_.load() && segment_->sharing() == Sharing::read_only && made_.is_alone();
-        shelf_->put(std::move(segment_), principal_, reusable);
+        const bool reusable = !retired_.load() && segment().sharing() == Sharing::read_only && made_.is_alone();
+        shelf_->put(std::move(entry_), reusable);
     }
 
-    const Segment& segment() const override { return *segment_; }
-    std::byte* data() const override { return segment_->data(); }
+    const Segment& segment() const override { return *entry_.front().memory; }
+    std::byte* data() const override { return segment().data(); }
     std::shared_ptr<PooledSegment> whole() override { return shared_from_this(); }
-    const std::string& principal() const override { return principal_; }
+    const std::string& principal() const override { return entry_.front().key.first; }
     void retire() override { retired_.store(true); }
     bool seal() override {
         retire();
-        return segment_->seal();
+        return entry_.front().memory->seal();
     }
 
 private:
     const std::shared_ptr<SegmentPool::Shelf> shelf_;
-    Idle segment_;
-    const std::string principal_;
+    IdleSegments::Entries entry_;  // one, as the pool keeps it: giving it back allocates no memory for it
     std::atomic<bool> retired_{false};
     const ForkMark made_;
 };
-
-}  // namespace
-
-namespace {
 
 std::string why_full(const SegmentPool::Shelf::State& held, const PoolLimits& limits, std::size_t size = 0) {
     if (size > limits.max_bytes) {
         return std::to_string(size) + " bytes are more than the limit of shared memory, " +
                std::to_string(limits.max_bytes) + " bytes: raise --max-shared-bytes";
     }
-    if (held.use.segments >= limits.max_segments) {
+    if (held.used_segments >= limits.max_segments) {
         return "all " + std::to_string(limits.max_segments) +
                " segments of shared memory are in use: release tensors, or raise --max-segments or the limit of open "
                "files (ulimit -n)";
     }
-    return "the shared memory is full, " + std::to_string(held.use.bytes) + " of " + std::to_string(limits.max_bytes) +
+    return "the shared memory is full, " + std::to_string(held.used_bytes) + " of " + std::to_string(limits.max_bytes) +
            " bytes: release tensors, or raise --max-shared-bytes";
 }
 
 }  // namespace
 
-Idle SegmentPool::Shelf::take_idle(const Key& key) {
-    return state.with([&](State& held) -> Idle {
-        const auto found = held.idle.find(key);
-        if (found == held.idle.end()) return nullptr;
-        Idle warmest = std::move(found->second.back().segment);
-        found->second.pop_back();
-        if (found->second.empty()) held.idle.erase(found);
-        --held.use.idle_segments;
-        held.use.idle_bytes -= key.second;
-        ++held.use.segments;
-        held.use.bytes += key.second;
+IdleSegments::Entries SegmentPool::Shelf::take_idle(const Key& key) {
+    return state.with([&](State& held) {
+        auto warmest = held.idle.take(key);
+        held.used_segments += warmest.size();
+        if (!warmest.empty()) held.used_bytes += key.second;
         return warmest;
     });
-}
-
-Idle SegmentPool::Shelf::evict_oldest(State& held) {
-    auto oldest = held.idle.begin();
-    for (auto it = held.idle.begin(); it != held.idle.end(); ++it) {
-        if (it->second.front().stamp < oldest->second.front().stamp) oldest = it;
-    }
-    Idle evicted = std::move(oldest->second.front().segment);
-    oldest->second.erase(oldest->second.begin());
-    if (oldest->second.empty()) held.idle.erase(oldest);
-    --held.use.idle_segments;
-    held.use.idle_bytes -= evicted->size();
-    return evicted;
 }
 
 void SegmentPool::Shelf::reserve(std::size_t size) {
     Doomed evicted(gone);
     state.with([&](State& held) {
         const auto fits = [&] {
-            const PoolUse& use = held.use;
+            const PoolUse use = held.use();
             return use.segments + use.idle_segments < limits.max_segments &&
                    size <= limits.max_bytes - std::min(limits.max_bytes, use.bytes + use.idle_bytes);
         };
-        while (!fits() && !held.idle.empty())
-            evicted.add(evict_oldest(held));
+        while (!fits() && held.idle.size() > 0)
+            held.idle.evict(evicted.segments);
         if (!fits()) throw PoolFull(why_full(held, limits, size));
-        ++held.use.segments;
-        held.use.bytes += size;
+        ++held.used_segments;
+        held.used_bytes += size;
     });
 }
 
 void SegmentPool::Shelf::release(std::size_t size) {
     state.with([&](State& held) {
-        --held.use.segments;
-        held.use.bytes -= size;
+        --held.used_segments;
+        held.used_bytes -= size;
     });
 }
 
@@ -289,23 +260,22 @@ Slab::~Slab() {
     }
 }
 
-void SegmentPool::Shelf::put(Idle segment, const std::string& principal, bool reusable) noexcept {
-    const std::size_t size = segment->size();
-    Doomed doomed(gone);
-    try {
-        state.with([&](State& held) {
-            held.used.erase(segment->data());
-            --held.use.segments;
-            held.use.bytes -= size;
-            if (!reusable || size > limits.max_idle_bytes) return doomed.add(std::move(segment));
-            held.idle[{principal, size}].push_back({std::move(segment), held.stamps++});
-            ++held.use.idle_segments;
-            held.use.idle_bytes += size;
-            while (held.use.idle_bytes > limits.max_idle_bytes)
-                doomed.add(evict_oldest(held));
-        });
-    } catch (const std::bad_alloc&) {  // then the segment is not kept
-    }
+void SegmentPool::Shelf::put(IdleSegments::Entries segment, bool reusable) noexcept {
+    Doomed doomed(gone, std::move(segment));
+    const Segment& returned = *doomed.segments.front().memory;
+    state.with([&](State& held) {
+        held.used.erase(returned.data());
+        --held.used_segments;
+        held.used_bytes -= returned.size();
+        if (!reusable || returned.size() > limits.max_idle_bytes) return;
+        try {
+            held.idle.put(doomed.segments);
+        } catch (const std::bad_alloc&) {  // then the segment is not kept
+            return;
+        }
+        while (held.idle.bytes() > limits.max_idle_bytes)
+            held.idle.evict(doomed.segments);
+    });
 }
 
 SegmentPool::SegmentPool(PoolLimits limits, Gone gone) : shelf_(std::make_shared<Shelf>(limits, std::move(gone))) {}
@@ -314,14 +284,15 @@ PooledSegmentPointer SegmentPool::Shelf::take(const std::shared_ptr<Shelf>& shel
                                               std::string_view principal, Sharing sharing) {
     if (!shelf->process.is_here()) throw std::bad_alloc();  // the parent could take the same segment
     const std::size_t size = size_class(bytes);
-    std::string owner(principal);
-    Idle segment = sharing == Sharing::read_only ? shelf->take_idle({owner, size}) : nullptr;
-    const bool reused = segment != nullptr;
+    Key key{std::string(principal), size};
+    Doomed entry(shelf->gone);  // until it is in use
+    if (sharing == Sharing::read_only) entry.segments = shelf->take_idle(key);
+    const bool reused = !entry.segments.empty();
     if (!reused) shelf->reserve(size);
     std::shared_ptr<Used> used;
     try {
-        if (segment == nullptr) segment = std::make_unique<Segment>(size, sharing);
-        used = std::make_shared<Used>(shelf, std::move(segment), std::move(owner));
+        if (!reused) entry.segments.push_back({std::move(key), std::make_unique<Segment>(size, sharing)});
+        used = std::make_shared<Used>(shelf, std::move(entry.segments));
     } catch (...) {
         shelf->release(size);
         throw;
@@ -339,7 +310,7 @@ PooledSegmentPointer SegmentPool::take(std::size_t bytes, std::string_view princ
 PooledSegmentPointer SegmentPool::take_place(std::size_t bytes, std::string_view principal) {
     if (bytes > shelf_->limits.max_together || !shelf_->process.is_here()) return take(bytes, principal);
     const std::size_t place_bytes = std::bit_ceil(std::max(bytes, kSmallestPlace));
-    const Shelf::Key key{std::string(principal), place_bytes};
+    const Key key{std::string(principal), place_bytes};
     const auto place = std::make_shared<SlabPlace>();
     std::shared_ptr<Slab> fresh;  // kept alive until a place is in it
     while (!shelf_->find_room(key, place)) {
@@ -358,7 +329,7 @@ PooledSegmentPointer SegmentPool::take_place(std::size_t bytes, std::string_view
 
 std::string SegmentPool::full() const {
     return shelf_->state.with([&](const Shelf::State& held) {
-        return held.use.segments < shelf_->limits.max_segments ? std::string() : why_full(held, shelf_->limits);
+        return held.used_segments < shelf_->limits.max_segments ? std::string() : why_full(held, shelf_->limits);
     });
 }
 
@@ -380,20 +351,14 @@ std::optional<SegmentPool::Place> SegmentPool::find(const void* address) const {
 const PoolLimits& SegmentPool::limits() const { return shelf_->limits; }
 
 PoolUse SegmentPool::use() const {
-    return shelf_->state.with([](const Shelf::State& held) { return held.use; });
+    return shelf_->state.with([](const Shelf::State& held) { return held.use(); });
 }
 
 void SegmentPool::trim() {
     Doomed doomed(shelf_->gone);
     shelf_->state.with([&](Shelf::State& held) {
-        doomed.reserve(held.use.idle_segments);
-        for (auto& [key, entries] : held.idle) {
-            for (Shelf::Entry& entry : entries)
-                doomed.add(std::move(entry.segment));
-        }
-        held.idle.clear();
-        held.use.idle_segments = 0;
-        held.use.idle_bytes = 0;
+        while (held.idle.size() > 0)
+            held.idle.evict(doomed.segments);
     });
 }
 

@@ -64,7 +64,8 @@ using PooledSegmentPointer = std::shared_ptr<PooledSegment>;
 /// Segments may outlive the pool. Thread safety: all methods from any thread.
 class SegmentPool {
 public:
-    /// Called with the id of a segment that was freed, on the thread that freed it and without a lock. Must not throw.
+    /// Called with the id of a segment that is being freed, on the thread that frees it and without a lock. Must not
+    /// throw.
     using Gone = std::function<void(const std::string& id)>;
     explicit SegmentPool(PoolLimits limits = {}, Gone gone = {});
 

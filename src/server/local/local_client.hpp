@@ -10,7 +10,7 @@
 #include "base/concurrency/budget.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "local/channel/channel_server.hpp"
-#include "local/segments/mapping_cache.hpp"
+#include "local/segments/mapping.hpp"
 #include "runtime/tables/lease_table.hpp"
 #include "server/auth/principal.hpp"
 #include "server/local/device_client.hpp"

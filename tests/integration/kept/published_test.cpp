@@ -14,7 +14,7 @@
 
 #include "integration/memory/raw_channel.hpp"
 #include "keeping_daemon.hpp"
-#include "local/segments/seals.hpp"
+#include "local/segments/segment.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

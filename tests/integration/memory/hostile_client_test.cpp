@@ -12,7 +12,6 @@
 
 #include "integration/client/example_daemon.hpp"
 #include "integration/memory/raw_channel.hpp"
-#include "local/segments/seals.hpp"
 #include "local/segments/segment.hpp"
 
 using namespace shared_tensor;

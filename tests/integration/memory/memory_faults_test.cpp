@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "integration/memory/raw_channel.hpp"
-#include "local/segments/seals.hpp"
 #include "local/segments/segment.hpp"
 #include "support/daemon.hpp"
 

@@ -1,4 +1,4 @@
-#include "local/segments/mapping_cache.hpp"
+#include "local/segments/mapping.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <deque>

@@ -9,7 +9,6 @@
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <cstring>
 
-#include "local/segments/seals.hpp"
 #include "local/segments/segment.hpp"
 
 using namespace shared_tensor;

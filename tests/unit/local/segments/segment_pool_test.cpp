@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "support/failing_memory.hpp"
+
 using namespace shared_tensor;
 using local::PooledSegmentPointer;
 using local::SegmentPool;
@@ -129,6 +131,20 @@ TEST_CASE("the pool tells which segments went back to the system", "[shm]") {
     CHECK(gone == std::vector{second, third});
     pool.trim();
     CHECK(gone == std::vector{second, third, first});
+}
+
+TEST_CASE("a segment that there is no memory to keep goes back to the system, and this is told", "[shm]") {
+    for (std::size_t number = 0; number < 4; ++number) {
+        std::size_t gone = 0;
+        SegmentPool pool({}, [&](const std::string&) { ++gone; });
+        auto segment = pool.take(kMiB, "a principal whose name is not short");
+        {
+            const test::FailingMemory failing(number);
+            segment.reset();
+        }
+        CHECK(gone + pool.use().idle_segments == 1);
+        CHECK(pool.use().segments == 0);
+    }
 }
 
 TEST_CASE("a segment that is used again shows no old bytes behind the new ones", "[shm]") {

@@ -9,8 +9,6 @@
 #include <cstring>
 #include <stdexcept>
 
-#include "local/segments/seals.hpp"
-
 using namespace shared_tensor;
 using local::Segment;
 
