@@ -8,9 +8,9 @@
 
 #include <shared_tensor/value.hpp>
 
+#include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
-#include "base/system/process_mark.hpp"
-#include "protocol/json_rpc/error.hpp"
+#include "client/local/shared_memory.hpp"
 #include "tensor/device/devices.hpp"
 
 namespace shared_tensor::client {
@@ -27,30 +27,12 @@ std::uint64_t next_owner() {
 
 }  // namespace
 
-/// A message that names a tensor of this client.
-class DeviceServer::InFlight final : public tensor::Pin {
-public:
-    InFlight(DeviceServer& server, std::string lease)
-        : server_(&server), channel_(server.channel_.keep()), lease_(std::move(lease)) {}
-    InFlight(const InFlight&) = delete;
-    InFlight& operator=(const InFlight&) = delete;
-    ~InFlight() override {
-        if (!process_.is_here()) return;  // a forked child's copy: the message belongs to the parent
-        server_->channel_.in_background([server = server_, channel = channel_, lease = lease_, answered = answered_] {
-            server->finished(lease, answered);
-        });
-    }
-    void answered() noexcept override { answered_ = true; }
+InFlight::~InFlight() {
+    if (!process_.is_here()) return;
+    background_executor().post([finished = std::move(finished_), answered = answered_] { finished(answered); });
+}
 
-private:
-    const ProcessMark process_;
-    DeviceServer* const server_;
-    const std::shared_ptr<const void> channel_;  // keeps `server_` alive
-    const std::string lease_;
-    bool answered_ = false;
-};
-
-DeviceServer::DeviceServer(Channel channel) : channel_(std::move(channel)), owner_(next_owner()) {}
+DeviceServer::DeviceServer(SharedMemory& memory) : memory_(memory), owner_(next_owner()) {}
 
 void DeviceServer::connected(pid_t process, const std::vector<std::string>& devices) {
     auto watched = tensor::watch_process(process);
@@ -96,36 +78,29 @@ bool DeviceServer::sees(const std::string& uuid) const {
 
 std::function<void()> DeviceServer::use(const std::string& lease) {
     if (lease.empty()) throw InvalidValue("lease", "the id of a lease beside cuda_ipc", "nothing");
-    channel_.confirm(lease);
-    return [this, channel = channel_.keep(), lease] { channel_.release(lease); };
+    memory_.confirm({lease});
+    return [memory = memory_.shared_from_this(), lease] { memory->abandon({lease}); };
 }
 
 tensor::DevicePeer::Lent DeviceServer::lend(std::shared_ptr<const tensor::LentBlock> block) {
     tensor::Devices::of_process().deferred_frees().sweep();
-    auto channel = channel_.keep();
+    auto memory = memory_.shared_from_this();
+    const std::weak_ptr<SharedMemory> weak = memory;
     const auto lease = state_.with([&](State& state) {
         if (state.ended) return std::string();
         std::string made = "a-" + std::to_string(state.next++);
-        state.lent.emplace(made, Lending{std::move(block), std::move(channel)});
+        state.lent.emplace(made, Lending{std::move(block), std::move(memory)});
         return made;
     });
     if (lease.empty()) throw tensor::CannotLend("the local channel is closed");
-    return {lease, std::make_shared<InFlight>(*this, lease)};
+    // If the server still uses the tensor when the message has ended, it reports the end of the use later.
+    return {lease, std::make_shared<InFlight>([weak, lease](bool answered) {
+                if (const auto alive = weak.lock())
+                    alive->devices().released(alive->ask_free(
+                        "lease.recall", {{"leases", json_rpc::Json::array({lease})}, {"lost", !answered}}));
+            })};
 }
 
-/// Called when the server has read the message, or when it is unknown whether it has. Asks whether the server still
-/// uses the tensor; if it does, the server reports the end later.
-void DeviceServer::finished(const std::string& lease, bool answered) {
-    try {
-        released(channel_.recall({lease}, !answered));
-    } catch (const std::exception& error) {
-        log::debug("could not ask the server for a tensor: ", error.what());
-    } catch (const json_rpc::Error& error) {
-        log::debug("could not ask the server for a tensor: ", error.message);
-    }
-}
-
-/// Runs on the background executor, because it may destroy the last owner of the channel.
 void DeviceServer::released(const std::vector<std::string>& leases) {
     std::vector<Lending> gone;  // destroyed outside the lock
     state_.with([&](State& state) {
@@ -151,7 +126,7 @@ void DeviceServer::ended() {
         devices.deferred_frees().keep(one.block, process);
     devices.forget(owner_);
     if (lent->empty()) return;
-    channel_.in_background([lent = std::move(lent), process = std::move(process)]() mutable {
+    background_executor().post([lent = std::move(lent), process = std::move(process)]() mutable {
         lent.reset();
         // The channel usually ends because the server's process ends. A moment later memory that it had open is free.
         pollfd end{process != nullptr ? process->get() : -1, POLLIN, 0};

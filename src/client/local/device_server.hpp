@@ -11,28 +11,38 @@
 #include <vector>
 
 #include "base/concurrency/guarded.hpp"
+#include "base/system/process_mark.hpp"
 #include "base/system/unique_fd.hpp"
 #include "tensor/device/device_peer.hpp"
 
 namespace shared_tensor::client {
+
+class SharedMemory;
+
+/// A message that names memory of this client. When the message has ended, `finished` runs on the background executor,
+/// with whether the server has read the message. In a forked child it does not run: the message belongs to the parent.
+class InFlight final : public tensor::Pin {
+public:
+    using Finished = std::function<void(bool answered)>;
+    explicit InFlight(Finished finished) : finished_(std::move(finished)) {}
+    InFlight(const InFlight&) = delete;
+    InFlight& operator=(const InFlight&) = delete;
+    ~InFlight() override;
+    void answered() noexcept override { answered_ = true; }
+
+private:
+    const ProcessMark process_;
+    Finished finished_;
+    bool answered_ = false;
+};
 
 /// The device memory shared with one server: blocks that this client lends to the server, and blocks of the server that
 /// this client reads.
 /// Thread safety: all methods from any thread, after connected().
 class DeviceServer final : public tensor::DevicePeer {
 public:
-    /// The functions that send messages to the server.
-    struct Channel {
-        std::function<void(const std::string&lease)> confirm, release;  ///< send soon; must not block
-        /// Asks which of `leases` the server no longer uses, and returns them; the server reports the others later.
-        /// `lost`: the message that named the leases was not answered, so the server must reject them from now on.
-        /// Blocks. Throws std::exception, json_rpc::Error.
-        std::function<std::vector<std::string>(const std::vector<std::string>& leases, bool lost)> recall;
-        std::function<void(std::function<void()>)> in_background;
-        /// The result keeps the channel and this object alive: tensors of the server live only as long as the channel.
-        std::function<std::shared_ptr<const void>()> keep;
-    };
-    explicit DeviceServer(Channel channel);
+    /// `memory` has this object as a member.
+    explicit DeviceServer(SharedMemory& memory);
 
     /// `process`: the server's process id. `devices`: the UUIDs of the devices that the server sees.
     void connected(pid_t process, const std::vector<std::string>& devices);
@@ -54,16 +64,16 @@ public:
     bool keeps_unopened() const override { return true; }
     Lent lend(std::shared_ptr<const tensor::LentBlock> block) override;
 
-    /// Called when the server has closed these tensors of the client.
+    /// Called on the background executor when the server has closed these tensors of the client.
     void released(const std::vector<std::string>& leases);
     /// Called when the channel has ended. Memory that the server had is kept until the server's process has ended too.
     void ended();
 
 private:
-    class InFlight;
     struct Lending {
         std::shared_ptr<const tensor::LentBlock> block;
-        std::shared_ptr<const void> channel;  ///< on which the server will report that it closed the block
+        /// Keeps the channel open on which the server will report that it closed the block.
+        std::shared_ptr<const SharedMemory> memory;
     };
     using LendingMap = std::unordered_map<std::string, Lending>;
     struct State {
@@ -74,9 +84,8 @@ private:
         std::shared_ptr<const UniqueFd> process;
         LendingMap lent;
     };
-    void finished(const std::string& lease, bool answered);
 
-    const Channel channel_;
+    SharedMemory& memory_;
     const std::uint64_t owner_;
     Guarded<State> state_;
 };

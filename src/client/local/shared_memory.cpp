@@ -21,6 +21,7 @@
 namespace shared_tensor::client {
 
 using json_rpc::Json;
+using local::ChannelGone;
 
 namespace {
 
@@ -37,43 +38,28 @@ std::vector<std::string> texts_of(const Json& object, const char* member) {
     return result;
 }
 
-Json list_of(std::span<const std::string> texts) {
-    Json list = Json::array();
-    for (const std::string& text : texts)
-        list.push_back(text);
-    return list;
+std::string detail_of(const json_rpc::Error& error) {
+    const auto detail = error.data.is_object() ? error.data.find("detail") : error.data.end();
+    const bool has_detail = detail != error.data.end() && detail->is_string();
+    return has_detail ? detail->get<std::string>() : error.message;
 }
 
 }  // namespace
 
-/// A message that names a segment of this client.
-class SharedMemory::Use final : public tensor::Pin {
-public:
-    Use(std::shared_ptr<SharedMemory> memory, std::string segment)
-        : memory_(std::move(memory)), segment_(std::move(segment)) {}
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-    ~Use() override {
-        if (memory_->process_.is_here()) memory_->finished(segment_, answered_);
-    }
-    void answered() noexcept override { answered_ = true; }
-
-private:
-    const std::shared_ptr<SharedMemory> memory_;
-    const std::string segment_;
-    bool answered_ = false;
-};
-
 std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, const std::string& token) {
     const auto made = shared_in_its_process(new SharedMemory(path, token));
-    made->pool_ = std::make_unique<local::SegmentPool>(local::PoolLimits{},
-                                                       [weak = std::weak_ptr(made)](const std::string& segment) {
-                                                           background_executor().post([weak, segment] {
-                                                               if (const auto alive = weak.lock())
-                                                                   alive->segment_gone(segment);
-                                                           });
-                                                       });
+    made->pool_ = std::make_unique<local::SegmentPool>(
+        local::PoolLimits{}, [weak = std::weak_ptr(made)](const std::string& segment) {
+            in_background(weak, [segment](SharedMemory& memory) { memory.segment_gone(segment); });
+        });
     return made;
+}
+
+/// Does nothing if the memory is gone by then.
+void SharedMemory::in_background(std::weak_ptr<SharedMemory> memory, std::function<void(SharedMemory&)> work) noexcept {
+    background_executor().post([memory = std::move(memory), work = std::move(work)] {
+        if (const auto alive = memory.lock()) work(*alive);
+    });
 }
 
 SharedMemory::SharedMemory(const std::string& path, std::string token)
@@ -85,20 +71,20 @@ SharedMemory::SharedMemory(const std::string& path, std::string token)
               });
           },
           [this](const char* method, std::span<const std::string> leases) {
-              channel_->tell(method, {{"leases", list_of(leases)}});
+              channel_->tell(method, "leases", leases);
           }),
-      devices_(device_channel()),
+      devices_(*this),
       cuda_ipc_(tensor::make_cuda_ipc_transport(devices_, tensor::DeviceImports::where_they_lie)),
       shm_(tensor::make_shm_transport(*this)),
       transports_({cuda_ipc_.get(), shm_.get(), &tensor::data_transport(), &tensor::base64_transport(),
                    &tensor::body_transport()}),
-      channel_(std::make_shared<ChannelClient>(
-          path, [this](const json_rpc::Request& request) { heard(request); }, [this] { ended(); })) {
+      channel_(std::make_unique<local::Channel>(
+          path, local::Channel::Events{[this](const json_rpc::Request& request) { notified(request); },
+                                       [this] { ended(); }})) {
     try {
         session_ = open_session(false);
     } catch (const json_rpc::Error& error) {
-        const std::string detail = error.data.is_object() ? error.data.value("detail", "") : "";
-        throw ChannelGone("the server rejected the local channel: " + (detail.empty() ? error.message : detail));
+        throw ChannelGone("the server rejected the local channel: " + detail_of(error));
     }
 }
 
@@ -136,8 +122,6 @@ std::string SharedMemory::open_session(bool keeps_state) {
     return session->get<std::string>();
 }
 
-std::string SharedMemory::open_stateful_session() { return open_session(true); }
-
 json_rpc::Json SharedMemory::offered_transports() const {
     Json offered_transports = offered_transports_;
     if (std::string reason = devices_.rejected(); !reason.empty() && offered_transports.is_object())
@@ -149,18 +133,15 @@ std::string SharedMemory::accepted() const {
     return transports_.viable(tensor::TransportKind::cuda_ipc) ? "cuda_ipc, shm" : "shm";
 }
 
-/// The lease messages for devices are sent together with those for segments.
-DeviceServer::Channel SharedMemory::device_channel() {
-    return {[this](const std::string& lease) { acknowledgements_.confirm(lease); },
-            [this](const std::string& lease) { acknowledgements_.release(lease); },
-            [this](const std::vector<std::string>& leases, bool lost) { return recall(leases, lost); },
-            [](std::function<void()> work) { background_executor().post(std::move(work)); },
-            [this]() -> std::shared_ptr<const void> { return shared_from_this(); }};
-}
-
-std::vector<std::string> SharedMemory::recall(const std::vector<std::string>& leases, bool lost) {
-    const auto answer = channel_->ask("lease.recall", {{"leases", list_of(leases)}, {"lost", lost}});
-    return texts_of(answer.result, "free");
+std::vector<std::string> SharedMemory::ask_free(const char* method, Json params) const noexcept {
+    try {
+        return texts_of(channel_->ask(method, std::move(params)).result, "free");
+    } catch (const std::exception& error) {
+        log::debug("could not ask the server (", method, "): ", error.what());
+    } catch (const json_rpc::Error& error) {
+        log::debug("could not ask the server (", method, "): ", error.message);
+    }
+    return {};
 }
 
 void SharedMemory::abandon(const std::vector<std::string>& leases) {
@@ -283,26 +264,17 @@ local::PooledSegmentPointer SharedMemory::take(std::uint64_t bytes) {
 
 /// When the last tensor in the memory ends, the server is asked whether it still uses the memory.
 TensorRef SharedMemory::make_tensor(std::span<const std::int64_t> shape, DType dtype) {
-    struct Born {
-        local::PooledSegmentPointer segment;
-        std::function<void()> gone;
-        ~Born() {
-            segment.reset();
-            gone();
-        }
-    };
-    const auto ask_later = [self = weak_from_this(), process = process_] {
-        if (!process.is_here()) return;
-        background_executor().post([self] {
-            if (const auto alive = self.lock()) alive->ask_back();
-        });
-    };
     const std::uint64_t bytes = TensorRef::count_bytes({shape.begin(), shape.end()}, dtype);
     if (bytes == 0) return tensor::allocate(dtype, shape);
     try {
         auto segment = pool_->take_place(static_cast<std::size_t>(bytes), "");
         std::byte* const data = segment->data();
-        return tensor::view_of(data, std::shared_ptr<Born>(new Born{std::move(segment), ask_later}), dtype, shape, {});
+        std::shared_ptr<const void> owner(
+            data, [segment = std::move(segment), self = weak_from_this(), process = process_](const void*) mutable {
+                segment.reset();
+                if (process.is_here()) in_background(self, [](SharedMemory& memory) { memory.ask_back(); });
+            });
+        return tensor::view_of(data, std::move(owner), dtype, shape, {});
     } catch (const std::bad_alloc&) {  // no more memory to share
     } catch (const std::system_error&) {
     }
@@ -327,10 +299,13 @@ tensor::ShmPeer::Lent SharedMemory::lend(local::PooledSegmentPointer segment, st
         return offered.known;
     });
     if (gone) throw tensor::CannotLend("the local channel is closed");
-    auto use = std::make_shared<Use>(shared_from_this(), id);
+    auto use = std::make_shared<InFlight>([self = weak_from_this(), id](bool answered) {
+        if (const auto alive = self.lock()) alive->finished(id, answered);
+    });
     if (first) {
         try {
-            offer(segment->segment());
+            const local::Segment& offered = segment->segment();
+            channel_->ask("segment.offer", {{"segment", id}, {"size", offered.size()}}, {offered.descriptor()});
             known.set_value();
         } catch (...) {
             known.set_exception(std::current_exception());
@@ -340,17 +315,11 @@ tensor::ShmPeer::Lent SharedMemory::lend(local::PooledSegmentPointer segment, st
     try {
         ready.get();
     } catch (const json_rpc::Error& error) {
-        const auto detail = error.data.is_object() ? error.data.find("detail") : error.data.end();
-        const bool has_detail = detail != error.data.end() && detail->is_string();
-        throw tensor::CannotLend(has_detail ? detail->get<std::string>() : error.message);
+        throw tensor::CannotLend(detail_of(error));
     } catch (const std::exception& error) {
         throw tensor::CannotLend(error.what());
     }
     return {{}, std::move(use)};
-}
-
-void SharedMemory::offer(const local::Segment& segment) {
-    channel_->ask("segment.offer", {{"segment", segment.id()}, {"size", segment.size()}}, {segment.descriptor()});
 }
 
 void SharedMemory::finished(const std::string& segment, bool answered) {
@@ -360,10 +329,7 @@ void SharedMemory::finished(const std::string& segment, bool answered) {
         found->second.uncertain |= !answered;
         return --found->second.in_flight == 0;
     });
-    if (last)
-        background_executor().post([self = weak_from_this()] {
-            if (const auto alive = self.lock()) alive->ask_back();
-        });
+    if (last) ask_back();
 }
 
 /// Asks for the segments that this process no longer uses. The server reports when it no longer uses them either.
@@ -383,15 +349,7 @@ void SharedMemory::ask_back() {
     for (const auto& one : lost)
         one->retire();  // the pool then reports to the server that the segment is gone
     lost.clear();
-    if (wanted.empty()) return;
-    try {
-        const auto answer = channel_->ask("segment.recycle", {{"segments", list_of(wanted)}});
-        came_back(texts_of(answer.result, "free"));
-    } catch (const std::exception& error) {
-        log::debug("could not ask the server for segments: ", error.what());
-    } catch (const json_rpc::Error& error) {
-        log::debug("could not ask the server for segments: ", error.message);
-    }
+    if (!wanted.empty()) came_back(ask_free("segment.recycle", {{"segments", wanted}}));
 }
 
 void SharedMemory::came_back(const std::vector<std::string>& segments) {
@@ -406,22 +364,20 @@ void SharedMemory::came_back(const std::vector<std::string>& segments) {
     });
 }
 
-void SharedMemory::heard(const json_rpc::Request& request) {
+void SharedMemory::notified(const json_rpc::Request& request) {
     auto segments = texts_of(request.params, "segments"), leases = texts_of(request.params, "leases");
-    background_executor().post([self = weak_from_this(), segments = std::move(segments), leases = std::move(leases),
-                                free = request.method == "segment.free"] {
-        const auto alive = self.lock();
-        if (alive == nullptr) return;
-        alive->devices_.released(leases);
-        if (free) return alive->came_back(segments);
+    in_background(weak_from_this(), [segments = std::move(segments), leases = std::move(leases),
+                                     free = request.method == "segment.free"](SharedMemory& memory) {
+        memory.devices_.released(leases);
+        if (free) return memory.came_back(segments);
         for (const std::string& segment : segments)
-            alive->mappings_.forget(segment);
+            memory.mappings_.forget(segment);
     });
 }
 
 void SharedMemory::segment_gone(const std::string& segment) {
     const bool known = state_.with([&](State& state) { return state.offered.erase(segment) > 0; });
-    if (known) channel_->tell("segment.gone", {{"segments", Json::array({segment})}});
+    if (known) channel_->tell("segment.gone", "segments", std::span(&segment, 1));
 }
 
 void SharedMemory::ended() {

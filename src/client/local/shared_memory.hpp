@@ -12,9 +12,9 @@
 
 #include "base/concurrency/guarded.hpp"
 #include "base/system/process_mark.hpp"
-#include "client/local/channel_client.hpp"
 #include "client/local/device_server.hpp"
 #include "client/local/lease_acknowledgements.hpp"
+#include "local/channel/channel.hpp"
 #include "local/segments/mapping.hpp"
 #include "tensor/transports/shm_transport.hpp"
 
@@ -26,15 +26,16 @@ namespace shared_tensor::client {
 /// Thread safety: all methods from any thread.
 class SharedMemory final : public tensor::ShmPeer, public std::enable_shared_from_this<SharedMemory> {
 public:
-    /// Connects to the server. Throws ChannelGone with the reason: no process listens at `path`, the process belongs to
-    /// another user, or it rejected the client.
+    /// Connects to the server. Throws local::ChannelGone with the reason: no process listens at `path`, the process
+    /// belongs to another user, or it rejected the client.
     static std::shared_ptr<SharedMemory> connect(const std::string& path, const std::string& token);
     ~SharedMemory() override;
 
     /// The session that names this client in HTTP requests. It keeps no state between calls.
     const std::string& session() const { return session_; }
-    /// Opens a session that keeps state, bound to the same channel. Blocks. Throws ChannelGone, json_rpc::Error.
-    std::string open_stateful_session();
+    /// Opens a session that keeps state, bound to the same channel. Blocks. Throws local::ChannelGone,
+    /// json_rpc::Error.
+    std::string open_stateful_session() { return open_session(true); }
     const tensor::Transports& transports() const { return transports_; }
     /// For each transport whether it is usable, else the reason: as the server listed it, updated by failures since
     /// then.
@@ -46,6 +47,9 @@ public:
     /// Releases leases whose tensors will not be read.
     void abandon(const std::vector<std::string>& leases);
     void confirm(const std::vector<std::string>& leases);
+    /// Asks which of its things the server does not use any more, by a request whose result has the list "free". Empty
+    /// if the server does not answer. Blocks: call it on the background executor.
+    std::vector<std::string> ask_free(const char* method, json_rpc::Json params) const noexcept;
     /// The error for a result in memory of a channel that has ended.
     static TensorExpired expired(std::string_view why);
     /// The transports that this memory offers, as Shared-Tensor-Accept lists them.
@@ -59,7 +63,6 @@ public:
     Lent lend(local::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) override;
 
 private:
-    class Use;
     /// A segment of this client that the server has or is about to get. It stays listed until it goes back to the
     /// system.
     struct Offered {
@@ -78,16 +81,14 @@ private:
     std::string open_session(bool keeps_state);
     std::unique_ptr<local::Mapping> map(const std::string& segment, const std::string& lease);
     local::MappingCache::Source ask_for(const std::string& segment);
-    void offer(const local::Segment& segment);
     void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<local::Mapping> mapping,
                    bool is_clean) noexcept;
     void leave(const std::string& segment, const std::string& lease) noexcept;
     void finished(const std::string& segment, bool answered);
     void ask_back();
     void came_back(const std::vector<std::string>& segments);
-    DeviceServer::Channel device_channel();
-    std::vector<std::string> recall(const std::vector<std::string>& leases, bool lost);
-    void heard(const json_rpc::Request& request);
+    static void in_background(std::weak_ptr<SharedMemory> memory, std::function<void(SharedMemory&)> work) noexcept;
+    void notified(const json_rpc::Request& request);
     void segment_gone(const std::string& segment);
     void ended();
 
@@ -99,7 +100,7 @@ private:
     const tensor::Transports transports_;
     local::MappingCache mappings_;
     Guarded<State> state_;
-    std::shared_ptr<ChannelClient> channel_;
+    std::unique_ptr<local::Channel> channel_;
     std::string session_;
     json_rpc::Json offered_transports_;
     std::unique_ptr<local::SegmentPool> pool_;

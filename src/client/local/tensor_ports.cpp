@@ -233,7 +233,7 @@ public:
         if (shared == nullptr) return std::nullopt;
         try {
             return shared->open_stateful_session();
-        } catch (const ChannelGone& gone) {
+        } catch (const local::ChannelGone& gone) {
             log::debug("a session is opened without the local channel: ", gone.what());
         } catch (const json_rpc::Error& error) {
             log::debug("a session is opened without the local channel: ", error.message);

@@ -1,48 +1,86 @@
 #pragma once
 
-#include <atomic>
-#include <chrono>
+#include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <unordered_map>
+#include <variant>
+#include <vector>
 
+#include "base/concurrency/guarded.hpp"
 #include "base/system/process_fd.hpp"
 #include "base/system/process_mark.hpp"
 #include "local/channel/packet.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::local {
 
-/// A client's end of a local channel. It has its own thread, which receives packets.
+/// Reads the request or notification in a packet. Returns the response that rejects the packet if it has none.
+std::variant<json_rpc::Request, json_rpc::Response> read_request(const Packet& packet);
+
+/// A notification with the parameters {"`list`": `ids`}.
+OutgoingPacket notification(const char* method, const char* list, std::span<const std::string> ids);
+
+/// The local channel could not be opened, or has ended. what() gives the reason.
+class ChannelGone : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+/// A client's end of a local channel: requests to the server, and notifications in both directions. It has its own
+/// thread, which receives packets.
 /// Thread safety: any thread may call any method, but not the destructor. In a forked child it sends and receives
 /// nothing, because the channel belongs to the parent.
 class Channel {
 public:
+    /// Called on the channel's thread. Must not block for long, nor call ask() or close().
     struct Events {
-        std::function<void(Packet)> received;  ///< called on the channel's thread; must not block for long
-        std::function<void()> ended;           ///< called there once, last, when the peer is gone; not after close()
+        std::function<void(const json_rpc::Request&)> notified;
+        std::function<void()> ended;  ///< called once, last, when the server is gone; not after close()
     };
-    /// Connects and starts to receive. Throws std::system_error with the path.
+    /// Connects and starts to receive. Throws ChannelGone with the path.
     Channel(const std::string& path, Events events);
     ~Channel();  ///< close()
 
-    /// Returns false if the peer is gone, or does not read for `patience`. Blocks for at most `patience`.
-    bool send(const OutgoingPacket& packet, std::chrono::milliseconds patience = std::chrono::seconds(2));
-    /// Closes the channel. No event is called after it returns. Must not be called from an event.
+    struct Answer {
+        json_rpc::Json result;
+        std::vector<UniqueFd> descriptors;
+    };
+    /// Sends a request and returns its answer. Blocks, for about 12 s at most. Throws ChannelGone if no answer came,
+    /// and the server's error as json_rpc::Error.
+    Answer ask(const std::string& method, json_rpc::Json params,
+               std::vector<std::shared_ptr<const UniqueFd>> descriptors = {});
+    /// Sends a notification. Returns false if the server is gone, or does not read for 2 s.
+    bool tell(const char* method, const char* list, std::span<const std::string> ids);
+    /// Closes the channel. No event is called after it returns.
     void close();
     /// The server's process.
     const Peer& peer() const { return peer_; }
 
 private:
+    using Promise = std::promise<std::variant<Answer, json_rpc::Error>>;
+    struct State {
+        std::uint64_t next_id = 1;
+        bool gone = false;
+        std::unordered_map<std::uint64_t, Promise> waiting;
+    };
+    bool send(const OutgoingPacket& packet) const;
     void receive();
+    void received(Packet packet);
+    void end();
 
     const Events events_;
     const ProcessMark process_;
     ProcessFd socket_;
     const Peer peer_;
     ProcessFd stop_;
-    std::atomic<bool> gone_{false};
-    std::unique_ptr<std::jthread> thread_;
+    Guarded<State> state_;
+    std::unique_ptr<std::jthread> thread_;  // last: it uses the other members
 };
 
 }  // namespace shared_tensor::local

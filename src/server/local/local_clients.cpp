@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/log/log.hpp"
-#include "protocol/json_rpc/parse.hpp"
+#include "local/channel/channel.hpp"
 #include "protocol/json_rpc/print.hpp"
 #include "protocol/version.hpp"
 #include "server/methods/parameters.hpp"
@@ -38,22 +38,6 @@ namespace {
 using SegmentBytes = Integer<1, std::int64_t{1} << 46>;
 using Ids = Texts<local::kMaxPacketBytes>;  // the size of the packet limits their number
 
-/// The request in a packet, or the error response if the packet contains none.
-std::variant<json_rpc::Request, json_rpc::Response> read_item(const std::string& text) {
-    if (text.empty()) {
-        return json_rpc::Response{
-            nullptr, json_rpc::invalid_request("a packet of the local channel has at most " +
-                                               std::to_string(local::kMaxPacketBytes) + " bytes and " +
-                                               std::to_string(local::kMaxPacketDescriptors) + " descriptors")};
-    }
-    auto parsed = json_rpc::parse(text, {{20, local::kMaxPacketBytes}, 1});
-    if (auto* rejected = std::get_if<json_rpc::Response>(&parsed)) return std::move(*rejected);
-    auto& message = std::get<json_rpc::Message>(parsed);
-    if (!message.is_batch) return std::move(message.items.front());
-    return json_rpc::Response{nullptr,
-                              json_rpc::invalid_request("the local channel takes no batches: a packet is one request")};
-}
-
 }  // namespace
 
 void LocalClients::Network::send(local::ChannelId channel, local::OutgoingPacket packet) {
@@ -68,9 +52,7 @@ void LocalClients::Network::send(local::ChannelId channel, local::OutgoingPacket
 
 void LocalClients::Network::notify(local::ChannelId channel, const char* method, const char* list,
                                    const std::string& id) {
-    std::string text;
-    json_rpc::print(json_rpc::Request{method, Json{{list, Json::array({id})}}, std::nullopt, nullptr}, text);
-    send(channel, {std::move(text), {}});
+    send(channel, local::notification(method, list, std::span(&id, 1)));
 }
 
 void LocalClients::Network::segment_gone(const std::string& segment) {
@@ -158,7 +140,7 @@ void LocalClients::closed(local::ChannelId channel) {
 void LocalClients::received(local::ChannelId channel, local::Packet packet) {
     std::string text;
     try {
-        auto item = read_item(packet.text);
+        auto item = local::read_request(packet);
         if (const auto* rejected = std::get_if<json_rpc::Response>(&item)) return send_away(channel, *rejected);
         Question question{channel, {}, std::get<json_rpc::Request>(std::move(item)), std::move(packet), {}};
         question.who = network_->clients.with([&](auto& clients) { return clients[channel]; });

@@ -92,12 +92,14 @@ struct ChannelUnderTest {
 /// A client that notes what it gets.
 struct ClientEnd {
     explicit ClientEnd(const std::string& path)
-        : channel(path, {[this](local::Packet packet) {
-                             got.with([&](auto& all) { all.push_back(std::move(packet)); });
+        : channel(path, {[this](const json_rpc::Request& request) {
+                             got.with([&](auto& all) { all.push_back(request.method); });
                              packets.set();
                          },
                          [this] { ended.set(); }}) {}
-    Guarded<std::vector<local::Packet>> got;
+    bool tell(const char* method) { return channel.tell(method, "list", {}); }
+
+    Guarded<std::vector<std::string>> got;  // methods
     Event packets, ended;
     local::Channel channel;  // last: the rest is there when its thread starts
 };

@@ -4,27 +4,36 @@
 #include <set>
 #include <thread>
 
+#include "protocol/json_rpc/print.hpp"
 #include "unit/local/channel/channel_helpers.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 using namespace std::chrono_literals;
 using Catch::Matchers::ContainsSubstring;
-using local::OutgoingPacket;
 using local::Packet;
 
 TEST_CASE("a channel carries descriptors both ways", "[local]") {
     ChannelUnderTest test;
     test.recorder.on_packet = [&](local::ChannelId id, const Packet& packet) {
-        test.server->send(id, {"seen " + packet.text, {memory_with("back: " + text_behind(packet.descriptors.at(0)))}});
+        const auto item = local::read_request(packet);
+        const auto& request = std::get<json_rpc::Request>(item);
+        std::string text;
+        json_rpc::print(json_rpc::Response{*request.id, json_rpc::Json("seen " + request.method)}, text);
+        test.server->send(id, {text, {memory_with("back: " + text_behind(packet.descriptors.at(0)))}});
     };
     ClientEnd client(test.options.path);
-    REQUIRE(client.channel.send({"request", {memory_with("forth")}}));
-    REQUIRE(client.packets.wait());
-    client.got.with([](const auto& got) {
-        CHECK(got.at(0).text == "seen request");
-        CHECK(text_behind(got.at(0).descriptors.at(0)) == "back: forth");
-    });
+    const auto answer = client.channel.ask("request", nullptr, {memory_with("forth")});
+    CHECK(answer.result == "seen request");
+    CHECK(text_behind(answer.descriptors.at(0)) == "back: forth");
+}
+
+TEST_CASE("who waits for an answer is told when the channel ends instead", "[local]") {
+    ChannelUnderTest test;
+    test.recorder.on_packet = [&](local::ChannelId id, const Packet&) { test.server->close(id); };
+    ClientEnd client(test.options.path);
+    CHECK_THROWS_AS(client.channel.ask("request", nullptr), local::ChannelGone);
+    CHECK_THROWS_AS(client.channel.ask("another", nullptr), local::ChannelGone);
 }
 
 TEST_CASE("both ends know each other from the kernel", "[local]") {
@@ -54,28 +63,25 @@ TEST_CASE("packets arrive whole and in order, however many wait", "[local]") {
     test.options.max_waiting_bytes = std::size_t{64} << 20;
     test.restart();
     Event go;
-    Guarded<std::vector<std::string>> got;
+    std::vector<std::string> got;
     Event all;
     constexpr int kCount = 3000;
-    local::Channel client(test.options.path, {[&](Packet packet) {
+    local::Channel client(test.options.path, {[&](const json_rpc::Request& request) {
                                                   go.wait();
-                                                  if (got.with([&](auto& texts) {
-                                                          texts.push_back(std::move(packet.text));
-                                                          return texts.size() == kCount;
-                                                      }))
-                                                      all.set();
+                                                  got.push_back(request.method);
+                                                  if (got.size() == kCount) all.set();
                                               },
                                               {}});
     REQUIRE(test.recorder.opens.wait());
     const std::string filling(1000, '.');
-    for (int i = 0; i < kCount; ++i)
-        REQUIRE(test.server->send(test.recorder.first(), {std::to_string(i) + filling, {}}));
+    for (int i = 0; i < kCount; ++i) {
+        const std::string method = std::to_string(i) + filling;
+        REQUIRE(test.server->send(test.recorder.first(), local::notification(method.c_str(), "list", {})));
+    }
     go.set();
     REQUIRE(all.wait());
-    got.with([&](const auto& texts) {
-        for (int i = 0; i < kCount; ++i)
-            if (texts[static_cast<std::size_t>(i)] != std::to_string(i) + filling) FAIL("packet " << i);
-    });
+    for (int i = 0; i < kCount; ++i)
+        if (got[static_cast<std::size_t>(i)] != std::to_string(i) + filling) FAIL("packet " << i);
 }
 
 TEST_CASE("many threads send through one channel at once", "[local]") {
@@ -88,8 +94,8 @@ TEST_CASE("many threads send through one channel at once", "[local]") {
             threads.emplace_back([&, thread] {
                 for (int i = 0; i < 250; ++i) {
                     const std::string text = std::to_string(thread) + ':' + std::to_string(i);
-                    (void)test.server->send(test.recorder.first(), {text, {}});
-                    (void)client.channel.send({text, {}});
+                    (void)test.server->send(test.recorder.first(), local::notification(text.c_str(), "list", {}));
+                    (void)client.tell(text.c_str());
                 }
             });
         }
@@ -120,7 +126,7 @@ TEST_CASE("a peer that does not read is closed, and the others go on", "[local]"
     REQUIRE(test.recorder.closes.wait());
     CHECK(test.recorder.state.with([](const Recorder::State& state) { return state.closed; }) ==
           std::vector{test.recorder.first()});
-    CHECK(other.channel.send({"still there", {}}));
+    CHECK(other.tell("still there"));
     CHECK(test.recorder.packets.wait());
     CHECK(test.server->size() == 1);
 }
@@ -134,7 +140,7 @@ TEST_CASE("a peer that breaks the form is closed, and the others go on", "[local
     char byte = 0;
     CHECK(::recv(rude.get(), &byte, 1, 0) == 0);
     ClientEnd other(test.options.path);
-    CHECK(other.channel.send({"hello", {}}));
+    CHECK(other.tell("hello"));
     CHECK(test.recorder.packets.wait());
 }
 
@@ -148,11 +154,11 @@ TEST_CASE("more channels than allowed are closed at once, and a free place is ta
         test.server->settled(id);
     ClientEnd three(test.options.path);
     CHECK(three.ended.wait());
-    CHECK_FALSE(three.channel.send({"x", {}}));
+    CHECK_FALSE(three.tell("x"));
     one.reset();
     REQUIRE(test.recorder.closes.wait());
     ClientEnd four(test.options.path);
-    CHECK(four.channel.send({"x", {}}));
+    CHECK(four.tell("x"));
     CHECK(test.recorder.packets.wait());
 }
 
@@ -192,7 +198,7 @@ TEST_CASE("either side may end a channel", "[local]") {
         CHECK(test.recorder.closes.count() == 2);
         test.restart();
         ClientEnd again(test.options.path);
-        CHECK(again.channel.send({"x", {}}));
+        CHECK(again.tell("x"));
         CHECK(test.recorder.packets.wait());
     }
 }
@@ -202,7 +208,7 @@ TEST_CASE("a channel that was closed tells nothing more", "[local]") {
     ClientEnd client(test.options.path);
     client.channel.close();
     client.channel.close();
-    CHECK_FALSE(client.channel.send({"x", {}}));
+    CHECK_FALSE(client.tell("x"));
     CHECK(test.recorder.closes.wait());
     CHECK(client.ended.count() == 0);
 }
@@ -235,7 +241,7 @@ TEST_CASE("a channel that is not settled in time is closed", "[local]") {
     CHECK(silent.ended.wait());
     CHECK(test.recorder.closes.wait());
     CHECK(test.server->size() == 1);
-    CHECK(settles.channel.send({"x", {}}));
+    CHECK(settles.tell("x"));
     CHECK(test.recorder.packets.wait());
 }
 
@@ -250,8 +256,8 @@ TEST_CASE("channels that are not settled have few places, and the oldest makes r
     CHECK(first.ended.wait());
     REQUIRE(test.recorder.opens.wait(4));
     CHECK(test.server->size() == 3);
-    CHECK(third.channel.send({"x", {}}));
+    CHECK(third.tell("x"));
     CHECK(test.recorder.packets.wait());
-    CHECK(settles.channel.send({"x", {}}));
+    CHECK(settles.tell("x"));
     CHECK(test.recorder.packets.wait(2));
 }
