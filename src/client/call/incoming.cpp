@@ -110,11 +110,11 @@ private:
 /// An answer that is a single tensor and was not parsed as JSON: every placeholder stands for this tensor.
 class Incoming::Whole final : public Port {
 public:
-    Whole(const TensorPorts& ports, std::string session, std::unique_ptr<const LeasedTensor> leased)
+    Whole(const TensorPorts& ports, std::string session, LeasedTensor leased)
         : Port(ports, std::move(session)), leased_(std::move(leased)) {}
 
     codec::TensorPointer import(const codec::Json&) override {
-        if (tensor_ == nullptr) tensor_ = leased_->import();
+        if (tensor_ == nullptr) tensor_ = leased_.import();
         return tensor_;
     }
     codec::TensorPointer wrap(const TensorRef& tensor) override { return make()->wrap(tensor); }
@@ -124,11 +124,11 @@ public:
 
     bool has_unread() const override { return tensor_ == nullptr; }
     void add_unread(const codec::Json&, std::vector<std::string>& leases) const override {
-        leases.push_back(leased_->lease());
+        leases.push_back(leased_.lease);
     }
 
 private:
-    const std::unique_ptr<const LeasedTensor> leased_;
+    const LeasedTensor leased_;
     codec::TensorPointer tensor_;
 };
 
@@ -156,13 +156,13 @@ std::optional<codec::Frame> split(const net::ClientResponse& response) {
 }
 
 /// Reads an answer that is a single tensor in shared memory without parsing its JSON, which would take longer than the
-/// hand-over. Returns null for any other answer.
-std::unique_ptr<const LeasedTensor> whole_tensor(std::string_view json, const Outgoing& request,
-                                                 const TensorPorts& ports, const std::string& session) {
+/// hand-over. Returns nothing for any other answer.
+std::optional<LeasedTensor> whole_tensor(std::string_view json, const Outgoing& request, const TensorPorts& ports,
+                                         const std::string& session) {
     constexpr std::string_view kStart = R"({"$tensor":)", kEnd = "}";
-    if (request.is_batch() || !request.wants_answer()) return nullptr;
+    if (request.is_batch() || !request.wants_answer()) return std::nullopt;
     const auto text = json_rpc::result_text(json, request.first_id());
-    if (!text || !text->starts_with(kStart) || !text->ends_with(kEnd)) return nullptr;
+    if (!text || !text->starts_with(kStart) || !text->ends_with(kEnd)) return std::nullopt;
     return ports.leased(text->substr(kStart.size(), text->size() - kStart.size() - kEnd.size()), session);
 }
 
@@ -241,7 +241,7 @@ Incoming Incoming::read(const net::ClientResponse& response, const Outgoing& req
     if (!frame) throw_foreign(url, response, "its tensors are cut off");
     incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(around.objects));
     if (auto whole = whole_tensor(frame->json, request, ports, around.session)) {
-        incoming.port_ = std::make_unique<Whole>(ports, std::move(around.session), std::move(whole));
+        incoming.port_ = std::make_unique<Whole>(ports, std::move(around.session), std::move(*whole));
         return incoming;
     }
     auto parsed = json_rpc::parse_responses(frame->json, limits_of(frame->json.size()));

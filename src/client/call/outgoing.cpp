@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/concurrency/at_end.hpp"
-#include "client/local/outgoing_port.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/codec/json_sink.hpp"
 #include "protocol/json_rpc/print.hpp"
@@ -88,7 +87,7 @@ void Outgoing::finish() {
 
 std::string Outgoing::memory() const {
     const OutgoingTensors* tensors = port_->used();
-    return tensors != nullptr && tensors->names_memory() ? tensors->session() : std::string();
+    return tensors != nullptr ? tensors->memory() : std::string();
 }
 
 std::uint64_t Outgoing::copied() const {

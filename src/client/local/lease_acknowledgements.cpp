@@ -20,49 +20,47 @@ constexpr std::chrono::milliseconds kReleaseWithin{2};
 
 }  // namespace
 
-void LeaseAcknowledgements::confirm(const std::string& lease) { add(&State::confirmed, lease, kConfirmWithin); }
+void LeaseAcknowledgements::confirm(const std::vector<std::string>& leases) { add(kConfirmed, leases, kConfirmWithin); }
 
-void LeaseAcknowledgements::release(const std::string& lease) { add(&State::released, lease, kReleaseWithin); }
+void LeaseAcknowledgements::release(const std::vector<std::string>& leases) { add(kReleased, leases, kReleaseWithin); }
 
-void LeaseAcknowledgements::retire(const std::string& lease) { add(&State::retired, lease, kReleaseWithin); }
+void LeaseAcknowledgements::retire(const std::string& lease) { add(kRetired, {lease}, kReleaseWithin); }
 
-void LeaseAcknowledgements::add(Waiting State::*to, const std::string& lease, std::chrono::milliseconds delay) {
+void LeaseAcknowledgements::add(Kind kind, const std::vector<std::string>& leases, std::chrono::milliseconds delay) {
     const bool first = state_.with([&](State& state) {
-        (state.*to).leases.push_back(lease);
-        return !std::exchange((state.*to).will_be_told, true);
+        Waiting& waiting = state.at(kind);
+        waiting.leases.insert(waiting.leases.end(), leases.begin(), leases.end());
+        return !std::exchange(waiting.will_be_told, true);
     });
     if (!first) return;
     try {
-        later_(delay, [this, to] { tell(to); });
+        later_(delay, [this, kind] { tell(kind); });
     } catch (...) {  // no memory or no thread: the next lease tries again
-        state_.with([&](State& state) { (state.*to).will_be_told = false; });
+        state_.with([&](State& state) { state.at(kind).will_be_told = false; });
         throw;
     }
 }
 
 /// Sends all waiting leases, not only the leases that are due.
-void LeaseAcknowledgements::tell(Waiting State::*due) noexcept {
-    std::vector<std::string> confirmed, released, retired;
+void LeaseAcknowledgements::tell(Kind due) noexcept {
+    std::array<std::vector<std::string>, kKinds> waiting;
     state_.with([&](State& state) {
-        (state.*due).will_be_told = false;
-        confirmed.swap(state.confirmed.leases);
-        released.swap(state.released.leases);
-        retired.swap(state.retired.leases);
+        state.at(due).will_be_told = false;
+        for (std::size_t i = 0; i < kKinds; ++i)
+            waiting.at(i).swap(state.at(i).leases);
     });
     try {
-        const std::unordered_set<std::string_view> done(released.begin(), released.end());
-        std::erase_if(confirmed, [&](const std::string& lease) { return done.contains(lease); });
-        send("lease.confirm", confirmed);
-        send("lease.release", released);
-        send("lease.retire", retired);
+        const std::unordered_set<std::string_view> done(waiting[kReleased].begin(), waiting[kReleased].end());
+        std::erase_if(waiting[kConfirmed], [&](const std::string& lease) { return done.contains(lease); });
+        constexpr std::array kMethods{"lease.confirm", "lease.release", "lease.retire"};
+        for (std::size_t i = 0; i < kKinds; ++i) {
+            const std::span<const std::string> leases = waiting.at(i);
+            for (std::size_t at = 0; at < leases.size(); at += kAtOnce)
+                tell_(kMethods.at(i), leases.subspan(at, std::min(leases.size() - at, kAtOnce)));
+        }
     } catch (const std::exception& error) {
         log::debug("leases were not confirmed or released, so they end with their channel: ", error.what());
     }
-}
-
-void LeaseAcknowledgements::send(const char* method, std::span<const std::string> leases) const {
-    for (; !leases.empty(); leases = leases.subspan(std::min(leases.size(), kAtOnce)))
-        tell_(method, leases.first(std::min(leases.size(), kAtOnce)));
 }
 
 }  // namespace shared_tensor::client

@@ -144,16 +144,6 @@ std::vector<std::string> SharedMemory::ask_free(const char* method, Json params)
     return {};
 }
 
-void SharedMemory::abandon(const std::vector<std::string>& leases) {
-    for (const std::string& lease : leases)
-        acknowledgements_.release(lease);
-}
-
-void SharedMemory::confirm(const std::vector<std::string>& leases) {
-    for (const std::string& lease : leases)
-        acknowledgements_.confirm(lease);
-}
-
 tensor::Viability SharedMemory::viable() const {
     if (!process_.is_here()) return {kOfParent};
     return {state_.with([](const State& state) { return state.gone; }) ? "the local channel is closed" : ""};
@@ -163,7 +153,7 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
     if (lease.empty()) throw InvalidValue("lease", "the id of a lease beside shm", "nothing");
     if (!process_.is_here()) throw expired(kOfParent);
     std::unique_ptr<local::Mapping> mapping = map(segment, lease);
-    acknowledgements_.confirm(lease);
+    acknowledgements_.confirm({lease});
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
     std::shared_ptr<local::Mapping> owner(
@@ -192,10 +182,10 @@ std::unique_ptr<local::Mapping> SharedMemory::map(const std::string& segment, co
     try {
         return mappings_.take(segment, [&] { return ask_for(segment); });
     } catch (const local::BadSegment& error) {
-        acknowledgements_.release(lease);
+        acknowledgements_.release({lease});
         throw InvalidValue("shm.segment", error.what(), "another kind of descriptor");
     } catch (const std::bad_alloc&) {
-        acknowledgements_.release(lease);
+        acknowledgements_.release({lease});
         throw RpcError(static_cast<int>(ErrorCode::response_too_large), "Response too large", {},
                        "this process has no room to map the result: release other tensors, ask for less at a time, "
                        "or raise its limit (ulimit -v)");
@@ -236,7 +226,7 @@ void SharedMemory::give_back(const std::string& segment, const std::string& leas
     try {
         mappings_.put_back(segment, std::move(mapping), is_clean);
         if (!viable()) mappings_.forget(segment);
-        acknowledgements_.release(lease);
+        acknowledgements_.release({lease});
     } catch (const std::exception& error) {
         log::debug("a lease could not be released, so it ends with its channel: ", error.what());
     }

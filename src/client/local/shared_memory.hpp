@@ -45,8 +45,8 @@ public:
     /// Returns an uninitialised tensor in memory that the server may map, or in ordinary memory if that is exhausted.
     TensorRef make_tensor(std::span<const std::int64_t> shape, DType dtype);
     /// Releases leases whose tensors will not be read.
-    void abandon(const std::vector<std::string>& leases);
-    void confirm(const std::vector<std::string>& leases);
+    void abandon(const std::vector<std::string>& leases) { acknowledgements_.release(leases); }
+    void confirm(const std::vector<std::string>& leases) { acknowledgements_.confirm(leases); }
     /// Asks which of its things the server does not use any more, by a request whose result has the list "free". Empty
     /// if the server does not answer. Blocks: call it on the background executor.
     std::vector<std::string> ask_free(const char* method, json_rpc::Json params) const noexcept;

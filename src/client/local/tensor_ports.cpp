@@ -62,8 +62,7 @@ public:
     }
 
     const std::vector<BodyPart>& parts() const override { return transfer_.body().parts(); }
-    bool names_memory() const override { return transfer_.holds_memory(); }
-    std::string session() const override { return memory_ != nullptr ? memory_->session() : std::string(); }
+    std::string memory() const override { return transfer_.holds_memory() ? memory_->session() : std::string(); }
     std::uint64_t copied() const override {
         std::uint64_t sum = 0;
         for (const auto& count : transfer_.counts())
@@ -147,18 +146,6 @@ private:
     tensor::TensorTransfer transfer_;
 };
 
-class LeasedInMemory final : public LeasedTensor {
-public:
-    LeasedInMemory(Memory memory, tensor::Descriptor descriptor)
-        : memory_(std::move(memory)), descriptor_(std::move(descriptor)) {}
-    const std::string& lease() const override { return descriptor_.lease; }
-    codec::TensorPointer import() const override { return Inbound(memory_, {}, nullptr).import(descriptor_); }
-
-private:
-    const Memory memory_;
-    const tensor::Descriptor descriptor_;
-};
-
 class RealPorts final : public TensorPorts {
 public:
     RealPorts(std::string local_socket, std::string token, tensor::UseCuda cuda, std::uint64_t min_shared_bytes)
@@ -182,11 +169,14 @@ public:
         return std::make_unique<Inbound>(std::move(shared), tensor::Incoming{bytes, std::move(owner)}, totals_, ended);
     }
 
-    std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor, const std::string& session) const override {
+    std::optional<LeasedTensor> leased(std::string_view descriptor, const std::string& session) const override {
         auto read = tensor::read_shm_descriptor(descriptor);
         Memory shared = read ? memory_of(session) : nullptr;
-        if (shared == nullptr) return nullptr;
-        return std::make_unique<LeasedInMemory>(std::move(shared), std::move(*read));
+        if (shared == nullptr) return std::nullopt;
+        std::string lease = read->lease;
+        return LeasedTensor{std::move(lease), [shared = std::move(shared), read = std::move(*read)] {
+                                return Inbound(shared, {}, nullptr).import(read);
+                            }};
     }
 
     bool uses_another_transport(std::string_view parameter, const std::string& reason) const override {

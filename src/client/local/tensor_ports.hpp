@@ -2,11 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/bytes/compression.hpp"
@@ -20,9 +23,8 @@ class OutgoingTensors : public codec::TensorPort {
 public:
     /// The bytes to send behind the JSON, at the offsets in the descriptors.
     virtual const std::vector<BodyPart>& parts() const = 0;
-    /// True if a tensor lies in memory that is shared with the server in the session `session()`.
-    virtual bool names_memory() const { return false; }
-    virtual std::string session() const { return {}; }
+    /// The session in whose memory, shared with the server, a tensor of the request lies; empty if no tensor does.
+    virtual std::string memory() const { return {}; }
     /// Bytes that were copied for the tensors described so far.
     virtual std::uint64_t copied() const { return 0; }
     /// Called when the server has read the request.
@@ -30,12 +32,9 @@ public:
 };
 
 /// A tensor of an answer in memory that is shared with the server. Its reader must import it or release its lease.
-class LeasedTensor {
-public:
-    virtual ~LeasedTensor() = default;
-    virtual const std::string& lease() const = 0;
-    /// Throws as codec::TensorPort::import does.
-    virtual codec::TensorPointer import() const = 0;
+struct LeasedTensor {
+    std::string lease;
+    std::function<codec::TensorPointer()> import;  ///< throws as codec::TensorPort::import does
 };
 
 /// Thrown if this process cannot open the memory of a tensor in an answer. The reader can request the tensor again by
@@ -72,43 +71,32 @@ public:
                                                         std::shared_ptr<const void> owner,
                                                         const std::string& session) const = 0;
 
-    /// Reads the value of "$tensor" from its text. Returns null if it must be read as JSON, with `incoming`.
-    virtual std::unique_ptr<const LeasedTensor> leased(std::string_view descriptor, const std::string& session) const {
-        (void)descriptor;
-        (void)session;
-        return nullptr;
+    /// Reads the value of "$tensor" from its text. Returns nothing if it must be read as JSON, with `incoming`.
+    virtual std::optional<LeasedTensor> leased(std::string_view /*descriptor*/, const std::string& /*session*/) const {
+        return std::nullopt;
     }
-
     /// Called after the server could not read `parameter` of a request. Returns true if the request can be sent again,
     /// because its tensor will now use another transport.
-    virtual bool uses_another_transport(std::string_view parameter, const std::string& reason) const {
-        (void)parameter;
-        (void)reason;
+    virtual bool uses_another_transport(std::string_view /*parameter*/, const std::string& /*reason*/) const {
         return false;
     }
-
     /// Releases leases whose tensors will not be read: the server may use their memory again.
-    virtual void abandon(const std::vector<std::string>& leases) const { (void)leases; }
-
+    virtual void abandon(const std::vector<std::string>& /*leases*/) const {}
     /// Confirms leases whose tensors will be read later, so that the leases do not expire.
-    virtual void confirm(const std::vector<std::string>& leases) const { (void)leases; }
-
+    virtual void confirm(const std::vector<std::string>& /*leases*/) const {}
     /// The token of the session whose memory requests and answers may name; empty if no memory is shared.
     virtual std::string session() const { return {}; }
     /// The transports that are accepted in addition to those of the options if memory is shared, the preferred
     /// transport first.
     virtual std::string accepted() const { return "shm"; }
     /// Called when the server does not know the session: it was restarted, or it is another server.
-    virtual void session_rejected(const std::string& session) const { (void)session; }
+    virtual void session_rejected(const std::string& /*session*/) const {}
     /// Memory for tensors that will be sent: they are sent without a copy. Throws tensor::CannotLend.
-    virtual SharedBytes take_shared(std::uint64_t bytes) const {
-        (void)bytes;
-        return {};
-    }
+    virtual SharedBytes take_shared(std::uint64_t /*bytes*/) const { return {}; }
     /// Opens a session that keeps state and can share memory. Returns nothing if no memory is shared. Blocks.
     virtual std::optional<std::string> open_stateful_session() const { return std::nullopt; }
     /// From now on, tensors that are sent as bytes are compressed with `how` if that makes them smaller.
-    virtual void compress(Compression how) const { (void)how; }
+    virtual void compress(Compression /*how*/) const {}
     /// Counts of the tensors in messages.
     virtual CompressionCounts compression() const { return {}; }
     /// The server's list of transports, as received on the local channel; null if there is no channel.
@@ -124,5 +112,45 @@ public:
 std::unique_ptr<TensorPorts> tensor_ports(std::string local_socket, std::string token,
                                           const std::string& devices = "auto",
                                           std::uint64_t min_shared_bytes = 32 << 10);
+
+/// The tensors of one message to the server. The real port is made for the first tensor, because most messages have
+/// none.
+class OutgoingPort final : public codec::TensorPort {
+public:
+    OutgoingPort(const TensorPorts& ports, std::string require) : ports_(&ports), require_(std::move(require)) {}
+
+    codec::TensorPointer import(const codec::Json& descriptor) override { return real().import(descriptor); }
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return real().wrap(tensor); }
+    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
+        real().describe(tensor, out);
+    }
+
+    std::unique_ptr<OutgoingPort> another() const { return std::make_unique<OutgoingPort>(*ports_, require_); }
+    /// Null if the message has no tensor.
+    const OutgoingTensors* used() const { return real_.get(); }
+    std::unique_ptr<OutgoingTensors> take() { return std::move(real_); }
+    void answered() noexcept {
+        if (real_) real_->answered();
+    }
+
+private:
+    OutgoingTensors& real() {
+        if (!real_) real_ = ports_->outgoing(require_);
+        return *real_;
+    }
+    const TensorPorts* ports_;
+    const std::string require_;
+    std::unique_ptr<OutgoingTensors> real_;
+};
+
+/// The handle of an object, as messages contain it. Throws std::invalid_argument if the object did not come from a
+/// server.
+inline codec::Json handle_of(const ObjectPointer& object) {
+    if (object->id.empty())
+        throw std::invalid_argument("an object that did not come from a server cannot be passed to one");
+    codec::Json handle{{"id", object->id}};
+    if (!object->type.empty()) handle["type"] = object->type;
+    return handle;
+}
 
 }  // namespace shared_tensor::client

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <variant>
 
-#include "client/local/outgoing_port.hpp"
+#include "client/local/tensor_ports.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/parse.hpp"
 #include "protocol/json_rpc/parse_responses.hpp"
@@ -250,7 +250,7 @@ void Streaming::send(const streams::Flow& flow, std::string text_before, const W
     std::uint64_t in_message = 0;
     for (const net::BodyPart& part : parts)
         in_message += part.bytes.size();
-    const bool names_memory = port.used() != nullptr && port.used()->names_memory();
+    const bool names_memory = port.used() != nullptr && !port.used()->memory().empty();
     const std::uint64_t elsewhere = names_memory ? streams::bytes_elsewhere(value, in_message) : 0;
     json += streams::item_end(elsewhere);
     if (names_memory) lent_.add(flow.info.name, flow.out->sent_items(), port.take());

@@ -39,8 +39,7 @@ public:
         out += codec::Json{{"name", name_in(tensor->tensor())}, {"copied", copied_}}.dump();
     }
     const std::vector<BodyPart>& parts() const override { return parts_; }
-    bool names_memory() const override { return !session_.empty(); }
-    std::string session() const override { return session_; }
+    std::string memory() const override { return session_; }
 
 private:
     const bool copied_;

@@ -48,10 +48,10 @@ struct Fixture {
 TEST_CASE("leases are confirmed and released many at once", "[lease]") {
     Fixture fixture;
     for (const char* lease : {"l-1", "l-2", "l-3"})
-        fixture.words.confirm(lease);
+        fixture.words.confirm({lease});
     REQUIRE(fixture.later.size() == 1);
     CHECK(fixture.later[0].delay == 2s);
-    fixture.words.release("l-2");
+    fixture.words.release({"l-2"});
     REQUIRE(fixture.later.size() == 2);
     CHECK(fixture.later[1].delay == 2ms);
     CHECK(fixture.told.empty());
@@ -63,17 +63,17 @@ TEST_CASE("leases are confirmed and released many at once", "[lease]") {
 
 TEST_CASE("a lease that is released before it was confirmed is not confirmed", "[lease]") {
     Fixture fixture;
-    fixture.words.confirm("l-1");
-    fixture.words.release("l-1");
+    fixture.words.confirm({"l-1"});
+    fixture.words.release({"l-1"});
     fixture.run_all();
     CHECK(fixture.told == std::vector<Fixture::Message>{{"lease.release", {"l-1"}}});
 }
 
 TEST_CASE("words that come after others were told are told later", "[lease]") {
     Fixture fixture;
-    fixture.words.release("l-1");
+    fixture.words.release({"l-1"});
     fixture.run_all();
-    fixture.words.release("l-2");
+    fixture.words.release({"l-2"});
     REQUIRE(fixture.later.size() == 1);
     fixture.run_all();
     CHECK(fixture.told == std::vector<Fixture::Message>{{"lease.release", {"l-1"}}, {"lease.release", {"l-2"}}});
@@ -82,7 +82,7 @@ TEST_CASE("words that come after others were told are told later", "[lease]") {
 TEST_CASE("more leases than a packet holds go in several messages", "[lease]") {
     Fixture fixture;
     for (int i = 0; i < 2'500; ++i)
-        fixture.words.release("l-" + std::to_string(i));
+        fixture.words.release({"l-" + std::to_string(i)});
     fixture.run_all();
     REQUIRE(fixture.told.size() == 3);
     CHECK(fixture.told[0].leases.size() == 1000);
@@ -94,11 +94,11 @@ TEST_CASE("more leases than a packet holds go in several messages", "[lease]") {
 TEST_CASE("a word for which there was no memory, or no thread, is told with the next", "[lease]") {
     Fixture fixture;
     fixture.fault = [] { throw std::bad_alloc(); };
-    CHECK_THROWS_AS(fixture.words.release("l-1"), std::bad_alloc);
+    CHECK_THROWS_AS(fixture.words.release({"l-1"}), std::bad_alloc);
     fixture.fault = [] { throw std::system_error(EAGAIN, std::generic_category()); };
-    CHECK_THROWS_AS(fixture.words.release("l-1"), std::system_error);
+    CHECK_THROWS_AS(fixture.words.release({"l-1"}), std::system_error);
     fixture.fault = [] {};
-    fixture.words.release("l-2");
+    fixture.words.release({"l-2"});
     fixture.run_all();
     CHECK(fixture.told == std::vector<Fixture::Message>{{"lease.release", {"l-1", "l-1", "l-2"}}});
 }
@@ -106,10 +106,10 @@ TEST_CASE("a word for which there was no memory, or no thread, is told with the 
 TEST_CASE("a channel that is gone costs its words only", "[lease]") {
     Fixture fixture;
     fixture.has_channel = false;
-    fixture.words.confirm("l-1");
+    fixture.words.confirm({"l-1"});
     CHECK_NOTHROW(fixture.run_all());
     fixture.has_channel = true;
-    fixture.words.confirm("l-2");
+    fixture.words.confirm({"l-2"});
     fixture.run_all();
     CHECK(fixture.told == std::vector<Fixture::Message>{{"lease.confirm", {"l-2"}}});
 }

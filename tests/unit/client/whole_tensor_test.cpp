@@ -17,21 +17,12 @@ struct Record {
     std::vector<std::string> seen, imported, given_up;
 };
 
-class OneLeased final : public client::LeasedTensor {
-public:
-    OneLeased(Record& record, std::string lease) : record_(&record), lease_(std::move(lease)) {}
-    const std::string& lease() const override { return lease_; }
-    codec::TensorPointer import() const override {
-        if (lease_ == "expired") throw TensorExpired(-32005, "Unknown or expired", "", "gone");
-        if (lease_ == "wrong") throw InvalidValue("shm.offset", "integer up to 1", "number 2");
-        record_->imported.push_back(lease_);
-        return std::make_shared<FakeTensor>(lease_);
-    }
-
-private:
-    Record* const record_;
-    const std::string lease_;
-};
+codec::TensorPointer import_leased(Record& record, const std::string& lease) {
+    if (lease == "expired") throw TensorExpired(-32005, "Unknown or expired", "", "gone");
+    if (lease == "wrong") throw InvalidValue("shm.offset", "integer up to 1", "number 2");
+    record.imported.push_back(lease);
+    return std::make_shared<FakeTensor>(lease);
+}
 
 /// Takes {"lease":"..."} for the descriptor of a leased tensor.
 class LeasingPorts final : public client::TensorPorts {
@@ -44,13 +35,14 @@ public:
                                                 const std::string&) const override {
         return std::make_unique<FakePort>();
     }
-    std::unique_ptr<const client::LeasedTensor> leased(std::string_view descriptor, const std::string&) const override {
+    std::optional<client::LeasedTensor> leased(std::string_view descriptor, const std::string&) const override {
         record_->seen.emplace_back(descriptor);
         constexpr std::string_view kStart = R"({"lease":")", kEnd = R"("})";
-        if (!descriptor.starts_with(kStart) || !descriptor.ends_with(kEnd)) return nullptr;
+        if (!descriptor.starts_with(kStart) || !descriptor.ends_with(kEnd)) return std::nullopt;
         descriptor.remove_prefix(kStart.size());
         descriptor.remove_suffix(kEnd.size());
-        return std::make_unique<OneLeased>(*record_, std::string(descriptor));
+        std::string lease(descriptor);
+        return client::LeasedTensor{lease, [record = record_, lease] { return import_leased(*record, lease); }};
     }
     void abandon(const std::vector<std::string>& leases) const override {
         record_->given_up.insert(record_->given_up.end(), leases.begin(), leases.end());
