@@ -13,8 +13,6 @@ namespace {
 
 constexpr std::size_t kMaxLost = 100'000;
 
-constexpr const char* kGone = "the client's local channel is gone";
-
 std::uint64_t next_owner() {
     static std::atomic<std::uint64_t> last{0};
     return ++last;
@@ -38,8 +36,21 @@ private:
 
 }  // namespace
 
+std::string lend_under_lease(runtime::LeaseTable& leases, const runtime::LeaseHolder& holder,
+                             tensor::TransportKind transport, std::uint64_t bytes,
+                             std::unique_ptr<runtime::LeasedBytes> memory,
+                             const std::function<bool(const std::string& lease)>& is_alive) {
+    auto granted = leases.grant(holder, tensor::name_of(transport), bytes, std::move(memory));
+    if (auto* rejected = std::get_if<runtime::LeaseTable::Rejected>(&granted))
+        throw tensor::CannotLend(std::move(rejected->reason));
+    auto lease = std::move(std::get<std::string>(granted));
+    if (is_alive(lease)) return lease;
+    leases.release(holder.client, std::span(&lease, 1), runtime::LeaseTable::After::retired);
+    throw tensor::CannotLend(kChannelGone);
+}
+
 DeviceClient::DeviceClient(runtime::LeaseTable& leases, runtime::LeaseHolder lease_holder,
-                           std::vector<std::string> devices, TellReleased tell_released)
+                           const std::vector<std::string>& devices, TellReleased tell_released)
     : leases_(&leases),
       lease_holder_(std::move(lease_holder)),
       devices_(devices.begin(), devices.end()),
@@ -51,7 +62,7 @@ tensor::Viability DeviceClient::viable() const {
     if (process_ == nullptr)
         return {"the client lives in another PID namespace: its end cannot be detected, nor its handles opened"};
     if (devices_.empty()) return {"the client named no device when it opened its session"};
-    return state_.with([](const State& state) { return tensor::Viability{state.ended ? kGone : ""}; });
+    return state_.with([](const State& state) { return tensor::Viability{state.ended ? kChannelGone : ""}; });
 }
 
 std::function<void()> DeviceClient::use(const std::string& lease) {
@@ -97,19 +108,14 @@ tensor::DevicePeer::Lent DeviceClient::lend(std::shared_ptr<const tensor::LentBl
     if (const auto can = viable(); !can) throw tensor::CannotLend(can.reason);
     const std::uint64_t bytes = block->bytes();
     const std::weak_ptr<const tensor::LentBlock> known = block;
-    auto granted = leases_->grant(lease_holder_, tensor::name_of(tensor::TransportKind::cuda_ipc), bytes,
-                                  std::make_unique<LeasedBlock>(std::move(block), process_));
-    if (auto* rejected = std::get_if<runtime::LeaseTable::Rejected>(&granted))
-        throw tensor::CannotLend(std::move(rejected->reason));
-    auto lease = std::move(std::get<std::string>(granted));
-    const bool alive = state_.with([&](State& state) {
-        if (!state.ended) state.lent.emplace(lease, known);
-        return !state.ended;
-    });
-    if (!alive) {  // client_ended() may have run before grant()
-        leases_->release(lease_holder_.client, std::span(&lease, 1), runtime::LeaseTable::After::retired);
-        throw tensor::CannotLend("the local channel is closed");
-    }
+    auto lease =
+        lend_under_lease(*leases_, lease_holder_, tensor::TransportKind::cuda_ipc, bytes,
+                         std::make_unique<LeasedBlock>(std::move(block), process_), [&](const std::string& granted) {
+                             return state_.with([&](State& state) {
+                                 if (!state.ended) state.lent.emplace(granted, known);
+                                 return !state.ended;
+                             });
+                         });
     return {std::move(lease), nullptr};
 }
 

@@ -14,6 +14,16 @@
 
 namespace shared_tensor::server {
 
+/// The reason why no memory can be lent to a client any more.
+inline constexpr const char* kChannelGone = "the client's local channel is gone";
+
+/// Grants `holder` a lease on `memory`, of `bytes` bytes, and returns it. Throws CannotLend if the table has no room,
+/// or if `is_alive(lease)` returns false: the client may have ended before the lease was granted.
+std::string lend_under_lease(runtime::LeaseTable& leases, const runtime::LeaseHolder& holder,
+                             tensor::TransportKind transport, std::uint64_t bytes,
+                             std::unique_ptr<runtime::LeasedBytes> memory,
+                             const std::function<bool(const std::string& lease)>& is_alive);
+
 /// The device memory shared with one client of the local channel: the blocks that the server lent to the client, under
 /// leases of the lease table, and the client's tensors that calls of the server use.
 /// Thread safety: all methods from any thread.
@@ -22,8 +32,8 @@ public:
     /// Tells the client on its channel that the server no longer uses the tensor. Must not block.
     using TellReleased = std::function<void(const std::string& lease)>;
     /// `devices`: the UUIDs of the devices that the client sees.
-    DeviceClient(runtime::LeaseTable& leases, runtime::LeaseHolder lease_holder, std::vector<std::string> devices,
-                 TellReleased tell_released);
+    DeviceClient(runtime::LeaseTable& leases, runtime::LeaseHolder lease_holder,
+                 const std::vector<std::string>& devices, TellReleased tell_released);
 
     // tensor::DevicePeer
     tensor::Viability viable() const override;

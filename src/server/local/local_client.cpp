@@ -14,8 +14,6 @@ namespace shared_tensor::server {
 
 namespace {
 
-constexpr const char* kGone = "the client's local channel is gone";
-
 /// The memory of a lease on a segment of the server.
 class LeasedSegment final : public runtime::LeasedBytes {
 public:
@@ -70,19 +68,21 @@ private:
     std::atomic<bool> ended_{false};
 };
 
-LocalClient::LocalClient(LocalMemory memory, runtime::LeaseHolder lease_holder, std::shared_ptr<DeviceClient> devices,
-                         TellFree tell_free)
-    : memory_(memory),
+LocalClient::LocalClient(LocalMemory memory, runtime::LeaseHolder lease_holder, const std::vector<std::string>& devices,
+                         const Tell& tell)
+    : memory_(std::move(memory)),
       lease_holder_(std::move(lease_holder)),
-      tell_free_(std::move(tell_free)),
-      devices_(std::move(devices)),
+      tell_(tell),
+      devices_(
+          std::make_shared<DeviceClient>(memory_.leases, lease_holder_, devices,
+                                         [tell](const std::string& lease) { tell("lease.release", "leases", lease); })),
       cuda_ipc_(tensor::make_cuda_ipc_transport(*devices_, tensor::DeviceImports::copied)),
       shm_(tensor::make_shm_transport(*this)),
       transports_({cuda_ipc_.get(), shm_.get(), &tensor::data_transport(), &tensor::base64_transport(),
                    &tensor::body_transport()}) {}
 
 tensor::Viability LocalClient::viable() const {
-    return state_.with([](const State& state) { return tensor::Viability{state.ended ? kGone : ""}; });
+    return state_.with([](const State& state) { return tensor::Viability{state.ended ? kChannelGone : ""}; });
 }
 
 tensor::ShmPeer::Borrowed LocalClient::borrow(const std::string& segment, const std::string&) {
@@ -133,7 +133,7 @@ void LocalClient::drop_use(const std::string& segment, const std::string& mapped
         return std::exchange(found->second.wanted_back, false) && !state.ended;
     });
     if (withdrawn) mappings_.forget(mapped_as);  // take() may have run after withdraw() called forget()
-    if (free) tell_free_(segment);
+    if (free) tell_("segment.free", "segments", segment);
 }
 
 local::PooledSegmentPointer LocalClient::take(std::uint64_t bytes) {
@@ -163,16 +163,10 @@ tensor::ShmPeer::Lent LocalClient::lend(local::PooledSegmentPointer segment, std
         if (!state.ended) state.lent[segment->segment().id()] = segment->whole();
         return !state.ended;
     });
-    if (!alive) throw tensor::CannotLend(kGone);
-    auto granted = memory_.leases.grant(lease_holder_, tensor::name_of(tensor::TransportKind::shm), bytes,
-                                        std::make_unique<LeasedSegment>(std::move(segment), tensor));
-    if (auto* rejected = std::get_if<runtime::LeaseTable::Rejected>(&granted))
-        throw tensor::CannotLend(std::move(rejected->reason));
-    auto& lease = std::get<std::string>(granted);
-    if (state_.with([](const State& state) { return state.ended; })) {  // client_ended() may have run before grant()
-        memory_.leases.release(lease_holder_.client, std::span(&lease, 1), runtime::LeaseTable::After::retired);
-        throw tensor::CannotLend(kGone);
-    }
+    if (!alive) throw tensor::CannotLend(kChannelGone);
+    auto lease = lend_under_lease(memory_.leases, lease_holder_, tensor::TransportKind::shm, bytes,
+                                  std::make_unique<LeasedSegment>(std::move(segment), tensor),
+                                  [&](const std::string&) { return static_cast<bool>(viable()); });
     return {std::move(lease), nullptr};
 }
 

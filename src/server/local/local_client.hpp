@@ -32,10 +32,11 @@ struct LocalMemory {
 /// Thread safety: all methods from any thread.
 class LocalClient final : public tensor::ShmPeer, public std::enable_shared_from_this<LocalClient> {
 public:
-    /// Tells the client that the server no longer reads a segment that the client asked back. Must not block.
-    using TellFree = std::function<void(const std::string& segment)>;
-    LocalClient(LocalMemory memory, runtime::LeaseHolder lease_holder, std::shared_ptr<DeviceClient> devices,
-                TellFree tell_free);
+    /// Sends the client a notification with the parameters {"`list`": [`id`]}. Must not block.
+    using Tell = std::function<void(const char* method, const char* list, const std::string& id)>;
+    /// `devices`: the UUIDs of the devices that the client sees.
+    LocalClient(LocalMemory memory, runtime::LeaseHolder lease_holder, const std::vector<std::string>& devices,
+                const Tell& tell);
 
     // tensor::ShmPeer
     tensor::Viability viable() const override;
@@ -61,7 +62,7 @@ public:
     /// reached.
     Offer offer(const std::string& segment, std::shared_ptr<const UniqueFd> descriptor, std::uint64_t bytes);
     /// The client wants to reuse its segment. Returns true if the server does not read it, or does not know it. Else
-    /// returns false, and calls TellFree when the server has done with it.
+    /// returns false, and tells the client (segment.free) when the server has done with it.
     bool recycle(const std::string& segment);
     /// The client has freed its segment. Tensors that use it keep their mappings.
     void withdraw(const std::string& segment);
@@ -100,7 +101,7 @@ private:
 
     const LocalMemory memory_;
     const runtime::LeaseHolder lease_holder_;
-    const TellFree tell_free_;
+    const Tell tell_;
     const std::shared_ptr<DeviceClient> devices_;  ///< shared with the client's tensors that calls use
     const std::unique_ptr<tensor::Transport> cuda_ipc_, shm_;
     const tensor::Transports transports_;

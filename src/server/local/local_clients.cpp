@@ -40,19 +40,24 @@ using Ids = Texts<local::kMaxPacketBytes>;  // the size of the packet limits the
 
 }  // namespace
 
-void LocalClients::Network::send(local::ChannelId channel, local::OutgoingPacket packet) {
-    const auto listening = server.with([](const auto& held) { return held; });
-    if (listening == nullptr) return;
-    if (packet.text.size() <= local::kMaxPacketBytes) {
-        listening->send(channel, std::move(packet));
-    } else {
-        listening->close(channel);  // the answer to the client's request does not fit into a packet
-    }
+std::shared_ptr<local::ChannelServer> LocalClients::Network::listening() const {
+    return server.with([](const auto& held) { return held; });
 }
 
-void LocalClients::Network::notify(local::ChannelId channel, const char* method, const char* list,
-                                   const std::string& id) {
-    send(channel, local::notification(method, list, std::span(&id, 1)));
+void LocalClients::Network::close(local::ChannelId channel) const {
+    if (const auto held = listening()) held->close(channel);
+}
+
+void LocalClients::Network::send(local::ChannelId channel, local::OutgoingPacket packet) const {
+    if (const auto held = listening()) held->send(channel, std::move(packet));
+}
+
+void LocalClients::Network::answer(local::ChannelId channel, const json_rpc::Response& response,
+                                   std::vector<std::shared_ptr<const UniqueFd>> descriptors) const {
+    std::string text;
+    json_rpc::print(response, text);
+    if (text.size() > local::kMaxPacketBytes) return close(channel);  // the answer does not fit into a packet
+    send(channel, {std::move(text), std::move(descriptors)});
 }
 
 void LocalClients::Network::segment_gone(const std::string& segment) {
@@ -63,7 +68,8 @@ void LocalClients::Network::segment_gone(const std::string& segment) {
         }
     });
     for (const auto& [channel, client] : all) {
-        if (client->forget_lent(segment)) notify(channel, "segment.gone", "segments", segment);
+        if (client->forget_lent(segment))
+            send(channel, local::notification("segment.gone", "segments", std::span(&segment, 1)));
     }
 }
 
@@ -98,14 +104,13 @@ void LocalClients::close_revoked() {
             if (who.grant != nullptr && who.grant->is_revoked()) revoked.push_back(channel);
         }
     });
-    const auto server = network_->server.with([](const auto& held) { return held; });
-    for (const local::ChannelId channel : revoked) {
-        if (server != nullptr) server->close(channel);
-    }
+    for (const local::ChannelId channel : revoked)
+        network_->close(channel);
 }
 
 std::string LocalClients::path() const {
-    return network_->server.with([](const auto& held) { return held != nullptr ? held->path() : std::string(); });
+    const auto server = network_->listening();
+    return server != nullptr ? server->path() : std::string();
 }
 
 std::shared_ptr<LocalClient> LocalClients::find(local::ChannelId channel) const {
@@ -138,28 +143,21 @@ void LocalClients::closed(local::ChannelId channel) {
 }
 
 void LocalClients::received(local::ChannelId channel, local::Packet packet) {
-    std::string text;
     try {
         auto item = local::read_request(packet);
-        if (const auto* rejected = std::get_if<json_rpc::Response>(&item)) return send_away(channel, *rejected);
+        if (const auto* rejected = std::get_if<json_rpc::Response>(&item)) {
+            log::warn("closes a local channel: the client sent a packet that is not a JSON-RPC request");
+            network_->answer(channel, *rejected);
+            return network_->close(channel);  // a client that sends an invalid packet may have other faults
+        }
         Question question{channel, {}, std::get<json_rpc::Request>(std::move(item)), std::move(packet), {}};
         question.who = network_->clients.with([&](auto& clients) { return clients[channel]; });
         Answer given = answer(question);
         if (question.request.is_notification()) return;
-        json_rpc::print(json_rpc::Response{*question.request.id, std::move(given)}, text);
-        network_->send(channel, {std::move(text), std::move(question.descriptors)});
+        network_->answer(channel, {*question.request.id, std::move(given)}, std::move(question.descriptors));
     } catch (const std::exception& error) {
         log::error("the local channel: ", error.what());
     }
-}
-
-/// Sends the error, then closes the channel: a client that sends an invalid packet may have other faults.
-void LocalClients::send_away(local::ChannelId channel, const json_rpc::Response& answer) const {
-    log::warn("closes a local channel: the client sent a packet that is not a JSON-RPC request");
-    std::string text;
-    json_rpc::print(answer, text);
-    network_->send(channel, {std::move(text), {}});
-    if (const auto server = network_->server.with([](const auto& held) { return held; })) server->close(channel);
 }
 
 LocalClients::Answer LocalClients::answer(Question& question) {
@@ -222,18 +220,22 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
         clients[question.channel].place = place;
     });
     if (grant != nullptr && grant->is_revoked()) {  // close_revoked() may have run before `grant` was stored
-        if (const auto server = network_->server.with([](const auto& held) { return held; }))
-            server->close(question.channel);
+        network_->close(question.channel);
         return json_rpc::not_authorised("the token is not valid any more");
     }
     if (question.who.client == nullptr) {
-        auto seen = devices ? std::move(devices->list) : std::vector<std::string>();
-        const auto client = make_client(question, std::get<Principal>(checked),
-                                        {principal, *token, question.who.peer.pid, true}, std::move(seen));
+        const auto tell = [network = std::weak_ptr(network_), channel = question.channel](
+                              const char* method, const char* list, const std::string& id) {
+            if (const auto alive = network.lock())
+                alive->send(channel, local::notification(method, list, std::span(&id, 1)));
+        };
+        const auto client =
+            std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, offered_, std::get<Principal>(checked).use},
+                                          runtime::LeaseHolder{principal, *token, question.who.peer.pid, true},
+                                          devices ? devices->list : std::vector<std::string>(), tell);
         network_->clients.with([&](auto& clients) { clients[question.channel].client = client; });
     }
-    if (const auto server = network_->server.with([](const auto& held) { return held; }))
-        server->settled(question.channel);
+    if (const auto server = network_->listening()) server->settled(question.channel);
     Json own_devices = Json::array();
     for (const tensor::DeviceInfo& device : tensor::Devices::of_process().list())
         own_devices.push_back(device.uuid);
@@ -242,22 +244,6 @@ LocalClients::Answer LocalClients::open_session(Question& question) {
                 {"protocol", kNewestProtocol},
                 {"devices", std::move(own_devices)},
                 {"transports", describe_transports(parts_.transport_facts(), &facts)}};
-}
-
-std::shared_ptr<LocalClient> LocalClients::make_client(const Question& question, const Principal& principal,
-                                                       runtime::LeaseHolder lease_holder,
-                                                       std::vector<std::string> devices) {
-    const auto tell = [network = std::weak_ptr(network_), channel = question.channel](const char* method,
-                                                                                      const char* list) {
-        return [network, channel, method, list](const std::string& id) {
-            if (const auto alive = network.lock()) alive->notify(channel, method, list, id);
-        };
-    };
-    auto device_client = std::make_shared<DeviceClient>(parts_.leases, lease_holder, std::move(devices),
-                                                        tell("lease.release", "leases"));
-    return std::make_shared<LocalClient>(LocalMemory{pool_, parts_.leases, offered_, principal.use},
-                                         std::move(lease_holder), std::move(device_client),
-                                         tell("segment.free", "segments"));
 }
 
 LocalClients::Answer LocalClients::get_segment(Question& question) const {

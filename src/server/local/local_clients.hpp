@@ -66,13 +66,15 @@ private:
         Guarded<std::unordered_map<local::ChannelId, Connected>> clients;
         Guarded<std::shared_ptr<local::ChannelServer>> server;
 
-        void send(local::ChannelId channel, local::OutgoingPacket packet);
-        /// Sends a notification with the parameters {"`list`": [`id`]}.
-        void notify(local::ChannelId channel, const char* method, const char* list, const std::string& id);
+        /// Null while the server does not listen.
+        std::shared_ptr<local::ChannelServer> listening() const;
+        void close(local::ChannelId channel) const;
+        void send(local::ChannelId channel, local::OutgoingPacket packet) const;
+        void answer(local::ChannelId channel, const json_rpc::Response& response,
+                    std::vector<std::shared_ptr<const UniqueFd>> descriptors = {}) const;
         void segment_gone(const std::string& segment);
     };
 
-    void send_away(local::ChannelId channel, const json_rpc::Response& answer) const;
     Answer answer(Question& question);
     Answer open_session(Question& question);
     Answer get_segment(Question& question) const;
@@ -80,8 +82,6 @@ private:
     static Answer recycle_segments(const Question& question);
     Answer end_leases(const Question& question);
     static Answer recall_leases(const Question& question);
-    std::shared_ptr<LocalClient> make_client(const Question& question, const Principal& principal,
-                                             runtime::LeaseHolder lease_holder, std::vector<std::string> devices);
 
     const Parts parts_;
     const std::shared_ptr<Network> network_;

@@ -48,10 +48,12 @@ struct Fixture {
     HookedClock clock;
     runtime::LeaseTable leases{{}, clock};
     Budget offered{100};
-    std::shared_ptr<LocalClient> client = std::make_shared<LocalClient>(
-        LocalMemory{pool, leases, offered}, lease_holder,
-        std::make_shared<DeviceClient>(leases, lease_holder, std::vector<std::string>(), [](const std::string&) {}),
-        [](const std::string&) {});
+    std::shared_ptr<LocalClient> client = make_client({pool, leases, offered});
+
+    std::shared_ptr<LocalClient> make_client(LocalMemory memory) const {
+        return std::make_shared<LocalClient>(std::move(memory), lease_holder, std::vector<std::string>(),
+                                             [](const char*, const char*, const std::string&) {});
+    }
 };
 
 }  // namespace
@@ -95,11 +97,7 @@ TEST_CASE("A segment may go while its client asks for it", "[server]") {
 TEST_CASE("Small results lie in one segment, which is the client's as long as one of them is", "[server]") {
     Fixture fixture;
     local::SegmentPool pool({.max_idle_bytes = 0, .max_together = 64 << 10});
-    const auto client = std::make_shared<LocalClient>(
-        LocalMemory{pool, fixture.leases, fixture.offered}, fixture.lease_holder,
-        std::make_shared<DeviceClient>(fixture.leases, fixture.lease_holder, std::vector<std::string>(),
-                                       [](const std::string&) {}),
-        [](const std::string&) {});
+    const auto client = fixture.make_client({pool, fixture.leases, fixture.offered});
     const auto lend = [&](std::string& id) {
         auto segment = client->take(1'000);
         id = segment->segment().id();
@@ -119,15 +117,9 @@ TEST_CASE("One principal's segments leave room for those of others", "[server]")
     Fixture fixture;
     const auto use = std::make_shared<ClientUse>(ClientUse::Limits{
         .requests_per_second = 0, .bytes = 0, .connections = 1, .sessions = 1, .channels = 1, .segments = 2});
-    const auto client = [&](std::shared_ptr<ClientUse> whose) {
-        return std::make_shared<LocalClient>(
-            LocalMemory{fixture.pool, fixture.leases, fixture.offered, std::move(whose)}, fixture.lease_holder,
-            std::make_shared<DeviceClient>(fixture.leases, fixture.lease_holder, std::vector<std::string>(),
-                                           [](const std::string&) {}),
-            [](const std::string&) {});
-    };
     const auto fd = std::make_shared<const UniqueFd>();
-    const auto one = client(use), another = client(use);
+    const LocalMemory memory{fixture.pool, fixture.leases, fixture.offered, use};
+    const auto one = fixture.make_client(memory), another = fixture.make_client(memory);
     CHECK(one->offer("a", fd, 4096) == LocalClient::Offer::taken);
     CHECK(another->offer("b", fd, 4096) == LocalClient::Offer::taken);
     CHECK(one->offer("c", fd, 4096) == LocalClient::Offer::full);
