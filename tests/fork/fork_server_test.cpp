@@ -6,7 +6,6 @@
 #include <ATen/ops/full.h>
 #include <sys/stat.h>
 
-#include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <memory>
 
@@ -15,8 +14,8 @@
 #include <shared_tensor/server.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "fork/forked_child.hpp"
 #include "support/daemon.hpp"
+#include "support/forked_child.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -70,21 +69,15 @@ TEST_CASE("a child keeps neither the port nor the clients of its parent's server
     own.retry = no_retry();
     const Client client(own);
     CHECK(client.call<double>("twice", 1) == 2);
-    std::array<int, 2> go{};
-    REQUIRE(::pipe2(go.data(), O_CLOEXEC) == 0);
-    ForkedChild child([&] {
-        ::close(go[1]);
-        char word = 0;
-        [[maybe_unused]] const auto got = ::read(go[0], &word, 1);
-    });
+    const Pipe go;
+    ForkedChild child([&] { go.wait(); });
     server.reset();
     CHECK_THROWS_AS(client.call<double>("twice", 1), TransportFailure);
     Server next(doubling(), options);
     next.start();
     CHECK(client.call<double>("twice", 2) == 4);
-    ::close(go[1]);
+    go.tell();
     CHECK(child.fault() == "");
-    ::close(go[0]);
 }
 
 TEST_CASE("a child makes a server of its own", "[fork][server]") {

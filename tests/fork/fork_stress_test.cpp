@@ -23,9 +23,9 @@
 #include <shared_tensor/tensors.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "fork/forked_child.hpp"
 #include "integration/client/example_daemon.hpp"
 #include "integration/security/tls_daemon.hpp"
+#include "support/forked_child.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

@@ -23,9 +23,9 @@
 #include <shared_tensor/tensors.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "fork/forked_child.hpp"
 #include "integration/client/example_daemon.hpp"
 #include "integration/security/tls_daemon.hpp"
+#include "support/forked_child.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -168,18 +168,12 @@ TEST_CASE("a child does not keep its parent's connections open", "[fork]") {
     auto client = std::make_unique<Client>(far(server.url()));
     expect_own_answers(*client, 1, 0);
     CHECK(connections() == before + 1);
-    std::array<int, 2> go{};
-    REQUIRE(::pipe2(go.data(), O_CLOEXEC) == 0);
-    ForkedChild child([&] {
-        ::close(go[1]);
-        char word = 0;
-        [[maybe_unused]] const auto got = ::read(go[0], &word, 1);
-    });
+    const Pipe go;
+    ForkedChild child([&] { go.wait(); });
     client.reset();
     CHECK(eventually([&] { return connections() == before; }));
-    ::close(go[1]);
+    go.tell();
     CHECK(child.fault() == "");
-    ::close(go[0]);
 }
 
 TEST_CASE("a child has a session of its own, and ends only that", "[fork]") {

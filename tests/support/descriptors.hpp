@@ -1,22 +1,33 @@
 #pragma once
 
-#include <dirent.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
+#include <string>
+#include <system_error>
 
 namespace shared_tensor::test {
 
-/// Counts the open file descriptors of this process. The count is a few too high: compare only two results.
-inline std::size_t open_descriptors() {
-    std::size_t count = 0;
-    DIR* folder = ::opendir("/proc/self/fd");
-    while (::readdir(folder) != nullptr)
-        ++count;
-    ::closedir(folder);
-    return count;
-}
+/// The open file descriptors of a process.
+struct Descriptors {
+    std::size_t memory = 0;  ///< of shared memory
+    std::size_t others = 0;
+
+    explicit Descriptors(pid_t pid) {
+        for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
+            std::error_code gone;  // closed since
+            const auto target = std::filesystem::read_symlink(entry.path(), gone).string();
+            if (!gone) ++(target.starts_with("/memfd:") ? memory : others);
+        }
+    }
+    std::size_t all() const { return memory + others; }
+};
+
+/// Counts the open file descriptors of this process. The count is one too high: compare only two results.
+inline std::size_t open_descriptors() { return Descriptors(::getpid()).all(); }
 
 /// Raises the limit of open descriptors of this process and of its children, for tests with a thousand connections or
 /// files. Many systems have a default of 1024.

@@ -57,20 +57,6 @@ TEST_CASE("A tensor and its result cross in shared memory, and the lease ends wi
     CHECK(client.statistics().bytes_out < kBig);
 }
 
-TEST_CASE("What a client writes to its result is nobody else's", "[client][memory]") {
-    const ExampleDaemon server;
-    const Client client = server.client();
-    const at::Tensor x = at::arange(kBig, at::kFloat);
-    for (int i = 0; i < 5; ++i) {
-        at::Tensor y = client.call<at::Tensor>("scale", x, 1.0);
-        REQUIRE(at::equal(y, x));
-        y.zero_();
-        const auto other = client.call<at::Tensor>("scale", x, 1.0);
-        REQUIRE(at::equal(other, x));
-    }
-    CHECK(leases_become(client, 0));
-}
-
 TEST_CASE("Nothing is copied of a result that was born in shared memory", "[client][memory]") {
     const ExampleDaemon server;
     const Client client = server.client();
@@ -175,41 +161,6 @@ TEST_CASE("Small tensors go as bytes, from what size on a client shares memory i
     CHECK(shared(100'000, 8'192) == 0);
     CHECK(shared(100'000, 25'000) == 1);
     CHECK(shared(0, 1) == 1);
-}
-
-TEST_CASE("A client without the local channel gets bytes", "[client][memory]") {
-    const ExampleDaemon server;
-    const at::Tensor x = at::arange(kBig, at::kFloat);
-    const Client client = without_memory(server);
-    CHECK(at::equal(client.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
-    CHECK(memory_of(client)["leases_granted"] == 0);
-    const ExampleDaemon alone({"--local-socket", "none"});
-    CHECK(at::equal(alone.client().call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
-    const Json transports = Json::parse(alone.client().info().json)["transports"];
-    CHECK(transports["shm"]["usable"] == false);
-    CHECK(transports["shm"]["reason"].get<std::string>().find("--local-socket none") != std::string::npos);
-}
-
-TEST_CASE("A result outlives its daemon, and the client goes on with the next one", "[client][memory]") {
-    auto server = std::make_unique<ExampleDaemon>();
-    const int port = server->daemon.port();
-    const Client client = server->client();
-    const at::Tensor x = at::arange(kBig, at::kFloat);
-    const auto y = client.call<at::Tensor>("scale", x, 2.0);
-    server->daemon.child().signal(SIGKILL);
-    server->daemon.child().wait();
-    CHECK_THROWS_AS(client.call<at::Tensor>("scale", x, 2.0), RpcError);
-    CHECK(at::equal(y, at::mul(x, 2)));
-    server.reset();
-    const ExampleDaemon next({"--port", std::to_string(port)});
-    CHECK(eventually([&] {
-        try {
-            return at::equal(client.call<at::Tensor>("scale", x, 3.0), at::mul(x, 3));
-        } catch (const RpcError&) {
-            return false;
-        }
-    }));
-    CHECK(at::equal(y, at::mul(x, 2)));
 }
 
 TEST_CASE("A stateful session of a client that shares memory keeps its memory", "[client][memory]") {

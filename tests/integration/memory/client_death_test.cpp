@@ -3,13 +3,10 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
-#include <filesystem>
-#include <numeric>
 #include <thread>
 
 #include <shared_tensor/json.hpp>
@@ -61,19 +58,6 @@ std::size_t settled(Number number) {
     return seen;
 }
 
-/// The descriptors that a process has open, shared memory apart.
-struct Descriptors {
-    std::size_t memory = 0, others = 0;
-
-    explicit Descriptors(pid_t pid) {
-        for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
-            std::error_code gone;  // closed since
-            const auto target = std::filesystem::read_symlink(entry.path(), gone).string();
-            if (!gone) ++(target.starts_with("/memfd:") ? memory : others);
-        }
-    }
-};
-
 }  // namespace
 
 TEST_CASE("The leases of a client that was killed end at once, all thousand of them", "[memory][death]") {
@@ -87,16 +71,6 @@ TEST_CASE("The leases of a client that was killed end at once, all thousand of t
     CHECK(watch.becomes_empty());
     // Its mappings may live on in a child of its own: nobody else gets that memory.
     CHECK(watch.memory()["idle_segments"] == 0);
-}
-
-TEST_CASE("The end of a process ends its leases though its child holds the channel open", "[memory][death]") {
-    const ExampleDaemon server;
-    const Watch watch(server);
-    Role client("hold a result beside a child that holds everything open", server);
-    REQUIRE(client.ready());
-    CHECK(watch.memory()["leases"] == 1);
-    client.kill();
-    CHECK(watch.becomes_empty());
 }
 
 TEST_CASE("A client that is killed in the middle of a call harms nobody, though its argument is in use",
@@ -180,56 +154,4 @@ TEST_CASE("Eight processes take and release ten thousand results each, and other
     CHECK(watch.becomes_empty());
     const Json granted = watch.memory()["leases_granted"];
     CHECK(granted >= 80'000);
-}
-
-TEST_CASE("Three clients let go of one result in every order", "[memory]") {
-    const ExampleDaemon server;
-    const Watch watch(server);
-    std::vector<Client> clients;
-    for (int i = 0; i < 3; ++i)
-        clients.push_back(server.client());
-    const at::Tensor ramp = at::arange(1 << 16, at::kFloat);
-    std::vector<std::size_t> order{0, 1, 2};
-    do {
-        std::vector<at::Tensor> results;
-        for (const Client& client : clients)
-            results.push_back(client.call<at::Tensor>("held_ramp", 1 << 16));
-        results[order[0]][0] = 7;  // its own alone
-        for (std::size_t done = 0; done < 3; ++done) {
-            for (std::size_t left = done + (done == 0 ? 1 : 0); left < 3; ++left)
-                REQUIRE(at::equal(results[order[left]], ramp));
-            results[order[done]] = at::Tensor();
-            REQUIRE(eventually([&] { return watch.memory()["leases"] == 2 - done; }));
-        }
-    } while (std::next_permutation(order.begin(), order.end()));
-    CHECK(watch.memory()["segments"] == 1);  // the daemon's own
-}
-
-TEST_CASE("A forked child neither takes nor ends what its parent holds", "[memory][death]") {
-    const ExampleDaemon server;
-    const Watch watch(server);
-    const Client client = server.client();
-    auto held = client.call<at::Tensor>("ramp", 1 << 16);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        const bool reads = held[100].item<float>() == 100;
-        held = at::Tensor();
-        bool calls = false;
-        try {
-            const Client own = server.client();
-            calls = own.call<at::Tensor>("ramp", 1 << 16)[5].item<float>() == 5 &&
-                    client.call<at::Tensor>("ramp", 1 << 16)[6].item<float>() == 6;
-        } catch (const std::exception&) {
-            calls = false;
-        }
-        ::_exit(reads && calls ? 0 : 1);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
-    CHECK(eventually([&] { return watch.memory()["leases"] == 1; }));
-    CHECK(held[100].item<float>() == 100);
-    held = at::Tensor();
-    CHECK(watch.becomes_empty());
 }

@@ -42,6 +42,9 @@ TEST_CASE("A client learns which transports can be used, and why not the others"
 
     const ExampleDaemon alone({"--local-socket", "none"});
     CHECK_FALSE(transport(alone.client(), "shm").usable);
+    const Json shm = Json::parse(alone.client().info().json)["transports"]["shm"];
+    CHECK(shm["usable"] == false);
+    CHECK(has(shm["reason"], "--local-socket none"));
 }
 
 TEST_CASE("session.open judges the transports by what the client says of itself", "[memory][doctor]") {

@@ -1,8 +1,4 @@
-// Memory of a client that fails while the daemon uses it, and files that the daemon must not map.
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
+// Memory of a client that fails while the daemon uses it.
 
 #include <algorithm>
 #include <catch2/catch_test_macros.hpp>
@@ -22,8 +18,6 @@ namespace {
 
 constexpr std::size_t kBytes = 1 << 16;
 
-using Descriptor = std::shared_ptr<const UniqueFd>;
-
 Json tensor_in(const std::string& segment) {
     return {{"$tensor",
              {{"dtype", "float32"},
@@ -37,10 +31,8 @@ struct Client {
         : daemon({"--load", SHARED_TENSOR_FAULT_PLUGIN}, variables), channel(daemon.port()), session(channel.open()) {
         auto* values = reinterpret_cast<float*>(good.data());
         std::fill_n(values, kBytes / 4, 1.0F);
-        REQUIRE(offer("good", good.descriptor()));
-    }
-    bool offer(const std::string& name, const Descriptor& descriptor) {
-        return channel.ask("segment.offer", {{"segment", name}, {"size", kBytes}}, {descriptor}).contains("result");
+        REQUIRE(channel.ask("segment.offer", {{"segment", "good"}, {"size", kBytes}}, {good.descriptor()})
+                    .contains("result"));
     }
     Json ask(const std::string& method, const Json& params, const std::string& accept = "data") {
         return respond(daemon.port(), method, params,
@@ -60,23 +52,6 @@ bool tells_of_fault(const Json& answer) {
     INFO(answer.dump().substr(0, 500));
     CHECK(code_of(answer) == -32000);
     return code_of(answer) == -32000 && answer["error"]["data"]["type"] == "MemoryFault";
-}
-
-Descriptor sealed(int fd, int seals = local::kSeals) {
-    REQUIRE(fd >= 0);
-    REQUIRE(::fcntl(fd, F_ADD_SEALS, seals) == 0);
-    return std::make_shared<const UniqueFd>(UniqueFd(fd));
-}
-
-int memory() { return ::memfd_create("hostile", MFD_CLOEXEC | MFD_ALLOW_SEALING); }
-
-/// The first page is a hole, and a page beyond the end makes up for it in st_blocks.
-Descriptor with_pages_beyond_the_end() {
-    const int fd = memory();
-    REQUIRE(::ftruncate(fd, kBytes) == 0);
-    REQUIRE(::fallocate(fd, 0, 4096, kBytes - 4096) == 0);
-    REQUIRE(::fallocate(fd, FALLOC_FL_KEEP_SIZE, kBytes, 4096) == 0);
-    return sealed(fd);
 }
 
 }  // namespace
@@ -171,48 +146,4 @@ TEST_CASE("SIGBUS that another process sends ends the daemon", "[memory][faults]
     client.daemon.child().signal(SIGBUS);
     CHECK(client.daemon.child().wait() == 128 + SIGBUS);
     CHECK(client.daemon.log().find("SIGBUS, which a process sent") != std::string::npos);
-}
-
-TEST_CASE("Memory of which a page could be missing later is rejected", "[memory][faults]") {
-    Client client;
-    const int sparse = memory();
-    REQUIRE(::ftruncate(sparse, kBytes) == 0);
-    const int punched = memory();
-    REQUIRE(::posix_fallocate(punched, 0, kBytes) == 0);
-    REQUIRE(::fallocate(punched, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 8192, 4096) == 0);
-    const std::vector<std::pair<std::string, Descriptor>> bad{
-        {"sparse", sealed(sparse)}, {"punched", sealed(punched)}, {"beyond the end", with_pages_beyond_the_end()}};
-    for (const auto& [name, descriptor] : bad) {
-        INFO(name);
-        REQUIRE(client.offer(name, descriptor));
-        const Json answer = client.ask("sum_of", tensor_in(name));
-        CHECK(code_of(answer) == -32602);
-        CHECK(answer["error"]["data"]["expected"].get<std::string>().find("all pages") != std::string::npos);
-        CHECK(client.serves());
-    }
-}
-
-TEST_CASE("Memory that was reserved and never touched is accepted", "[memory][faults]") {
-    Client client;
-    const int untouched = memory();
-    REQUIRE(::posix_fallocate(untouched, 0, kBytes) == 0);
-    REQUIRE(client.offer("untouched", sealed(untouched)));
-    CHECK(client.ask("sum_of", tensor_in("untouched"))["result"] == 0.0);
-}
-
-TEST_CASE("Memory in huge pages is rejected", "[memory][faults]") {
-    constexpr std::size_t kHuge = std::size_t{2} << 20;
-    const int huge = ::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB);
-    if (huge < 0) SKIP("this kernel has no huge pages");
-    REQUIRE(::ftruncate(huge, kHuge) == 0);
-    Client client;
-    REQUIRE(
-        client.channel.ask("segment.offer", {{"segment", "huge"}, {"size", kHuge}}, {sealed(huge)}).contains("result"));
-    const Json tensor{
-        {"$tensor",
-         {{"dtype", "uint8"}, {"shape", {4096}}, {"shm", {{"segment", "huge"}, {"offset", 0}, {"size", 4096}}}}}};
-    const Json answer = client.ask("sum_of", tensor);
-    CHECK(code_of(answer) == -32602);
-    CHECK(answer["error"]["data"]["expected"].get<std::string>().find("MFD_HUGETLB") != std::string::npos);
-    CHECK(client.serves());
 }

@@ -6,7 +6,6 @@
 #include <sys/resource.h>
 
 #include <catch2/catch_test_macros.hpp>
-#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +15,7 @@
 
 #include "integration/client/example_daemon.hpp"
 #include "integration/memory/raw_channel.hpp"
+#include "support/descriptors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -24,18 +24,18 @@ namespace {
 
 constexpr int kBig = 1 << 20;  // float32: 4 MiB
 
-/// The detail of -32001 for a result that must go by shm.
+/// The error of a result that must go by shm.
+Json error_of_shm(int port, const std::string& session) {
+    return respond(port, "ramp", {kBig},
+                   {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Require", "shm"}})["error"];
+}
 std::string busy(int port, const std::string& session) {
-    const Json error =
-        respond(port, "ramp", {kBig}, {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Require", "shm"}})["error"];
+    const Json error = error_of_shm(port, session);
     CHECK(error["code"] == -32001);
     return error["data"]["detail"];
 }
-
-/// The reasons of -32006 for a result that must go by shm.
 std::string rejected(int port, const std::string& session) {
-    const Json error =
-        respond(port, "ramp", {kBig}, {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Require", "shm"}})["error"];
+    const Json error = error_of_shm(port, session);
     CHECK(error["code"] == -32006);
     return error["data"]["reasons"]["shm"];
 }
@@ -81,19 +81,6 @@ TEST_CASE("A client with as many leases as it may have gets bytes", "[memory][li
     for (int i = 0; i < 3; ++i)
         (void)call(unused.daemon.port(), "ramp", {kBig}, headers);
     CHECK(rejected(unused.daemon.port(), session).find("this client holds 3 leases") != std::string::npos);
-}
-
-TEST_CASE("There are at most so many leases in all", "[memory][limits]") {
-    const ExampleDaemon server({"--max-leases", "3"});
-    const Client one = server.client(), two = server.client();
-    std::vector<at::Tensor> held;
-    for (int i = 0; i < 3; ++i) {
-        held.push_back(one.call<at::Tensor>("ramp", kBig));
-        held.push_back(two.call<at::Tensor>("ramp", kBig));
-    }
-    CHECK(shm_of(one)["tensors"] == 3);
-    RawChannel channel(server.daemon.port());
-    CHECK(busy(server.daemon.port(), channel.open()).find("all clients together hold 3 leases") != std::string::npos);
 }
 
 TEST_CASE("There are at most so many segments, and what there is too much of is named", "[memory][limits]") {
@@ -175,8 +162,7 @@ TEST_CASE("A daemon without a descriptor left sends bytes and goes on", "[memory
     const Client client = server.client();
     (void)client.call<at::Tensor>("ramp", kBig);
     const pid_t pid = server.daemon.child().pid();
-    const std::filesystem::directory_iterator open("/proc/" + std::to_string(pid) + "/fd");
-    const auto count = static_cast<rlim_t>(std::distance(begin(open), end(open)));
+    const auto count = static_cast<rlim_t>(Descriptors(pid).all());
     const rlimit few{count + 12, count + 12};  // the daemon has bounded nothing by it
     REQUIRE(::prlimit(pid, RLIMIT_NOFILE, &few, nullptr) == 0);
     const at::Tensor ramp = at::arange(kBig, at::kFloat);

@@ -43,18 +43,6 @@ TEST_CASE("role: hold a thousand results", "[.][role]") {
     stay();
 }
 
-TEST_CASE("role: hold a result beside a child that holds everything open", "[.][role]") {
-    const Client client = server();
-    const auto held = client.call<at::Tensor>("ramp", 100);
-    if (::fork() == 0) {
-        for (int i = 0; i < 600; ++i)
-            ::usleep(100'000);
-        ::_exit(0);
-    }
-    come_so_far();
-    stay();
-}
-
 TEST_CASE("role: call with a large argument", "[.][role]") {
     const Client client = server();
     come_so_far();

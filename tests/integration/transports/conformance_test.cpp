@@ -42,30 +42,24 @@ constexpr std::int64_t kMany = 1 << 18;  // enough for shared memory
 }  // namespace
 
 TEST_CASE("Every dtype crosses in both directions and stays where it was", "[media]") {
-    const TransportCase transport = any_transport();
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
+    const Connected here;
     for (std::size_t i = 0; i < tensor::kDTypes; ++i) {
         const auto dtype = static_cast<tensor::DType>(i);
         CAPTURE(tensor::name_of(dtype));
-        const at::Tensor x = put(pattern(dtype, {3, 5, 1024}), transport.place);
-        const auto y = client.call<at::Tensor>("echo", x);
+        const at::Tensor x = put(pattern(dtype, {3, 5, 1024}), here.transport.place);
+        const auto y = here.client.call<at::Tensor>("echo", x);
         CHECK(same_values(x, y));
-        CHECK(lies_at(y, transport.place));
+        CHECK(lies_at(y, here.transport.place));
     }
-    CHECK(leases_become(client, 0));
+    CHECK(leases_become(here.client, 0));
 }
 
 TEST_CASE("Scalars, empty tensors and views with gaps and offsets cross", "[media]") {
-    const TransportCase transport = any_transport();
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
-    const at::Tensor all = put(at::arange(kMany, at::kFloat), transport.place).view({256, 1024});
+    const Connected here;
+    const at::Tensor all = put(at::arange(kMany, at::kFloat), here.transport.place).view({256, 1024});
     const auto crosses = [&](const at::Tensor& x) {
-        const auto y = client.call<at::Tensor>("echo", x);
-        return y.sizes() == x.sizes() && same_values(x, y) && client.call<bool>("lies_here", x);
+        const auto y = here.client.call<at::Tensor>("echo", x);
+        return y.sizes() == x.sizes() && same_values(x, y) && here.client.call<bool>("lies_here", x);
     };
     CHECK(crosses(all[3][7]));
     CHECK(crosses(all.t()));
@@ -74,56 +68,47 @@ TEST_CASE("Scalars, empty tensors and views with gaps and offsets cross", "[medi
     CHECK(crosses(all.narrow(1, 0, 0)));
     CHECK(crosses(all.slice(0, 1, 2).expand({4, 1024})));
     CHECK(crosses(all.slice(0, 255, 256)));
-    CHECK(leases_become(client, 0));
+    CHECK(leases_become(here.client, 0));
 }
 
 TEST_CASE("Autograd's history stays behind, lazy conjugation and negation are carried out", "[media]") {
-    const TransportCase transport = any_transport({"simulated"});  // operators bring such tensors to host memory
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
-    const at::Tensor real = put(at::arange(kMany, at::kFloat), transport.place);
+    const Connected here({"simulated"});  // operators bring such tensors to host memory
+    const at::Tensor real = put(at::arange(kMany, at::kFloat), here.transport.place);
     at::Tensor grown = real.detach().clone();
     grown.set_requires_grad(true);
-    const auto y = client.call<at::Tensor>("echo", grown);
+    const auto y = here.client.call<at::Tensor>("echo", grown);
     CHECK(!y.requires_grad());
     CHECK(same_values(y, real));
     const at::Tensor z = at::complex(real, real);
-    CHECK(same_values(client.call<at::Tensor>("echo", z.conj()), z.conj().resolve_conj()));
-    CHECK(same_values(client.call<at::Tensor>("echo", at::imag(z.conj())), at::imag(z.conj()).resolve_neg()));
+    CHECK(same_values(here.client.call<at::Tensor>("echo", z.conj()), z.conj().resolve_conj()));
+    CHECK(same_values(here.client.call<at::Tensor>("echo", at::imag(z.conj())), at::imag(z.conj()).resolve_neg()));
 }
 
 TEST_CASE("Items of streams cross both ways and stay where they were", "[media][streams]") {
-    const TransportCase transport = any_transport();
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
-    auto call = client.stream("echo_each");
+    const Connected here;
+    auto call = here.client.stream("echo_each");
     auto items = call.writer<at::Tensor>();
     auto answers = call.reader<at::Tensor>();
     for (int i = 0; i < 50; ++i) {
-        const at::Tensor x = put(at::arange(i, kMany + i, at::kFloat), transport.place);
+        const at::Tensor x = put(at::arange(i, kMany + i, at::kFloat), here.transport.place);
         REQUIRE(items.write(x));
         const auto y = answers.next();
         REQUIRE(y);
         CHECK(same_values(*y, x));
-        CHECK(lies_at(*y, transport.place));
+        CHECK(lies_at(*y, here.transport.place));
     }
     items.end();
     CHECK_FALSE(answers.next());
     call.result();
-    CHECK(leases_become(client, 0));
+    CHECK(leases_become(here.client, 0));
 }
 
 TEST_CASE("Items of one tensor are read in any order and outlive their stream, and what nobody reads goes back",
           "[media][streams]") {
-    const TransportCase transport = any_transport();
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
+    const Connected here;
     const at::Tensor wanted = at::arange(kMany, at::kFloat);
     std::vector<at::Tensor> kept;
-    auto call = client.stream("held_each", 1'000);
+    auto call = here.client.stream("held_each", 1'000);
     {
         auto items = call.reader<at::Tensor>();
         for (int i = 0; i < 20; ++i) {
@@ -139,52 +124,43 @@ TEST_CASE("Items of one tensor are read in any order and outlive their stream, a
     kept.pop_back();
     CHECK(same_values(kept.front(), wanted));
     kept.clear();
-    CHECK(leases_become(client, 0));
-    CHECK(same_values(client.call<at::Tensor>("held"), wanted));
+    CHECK(leases_become(here.client, 0));
+    CHECK(same_values(here.client.call<at::Tensor>("held"), wanted));
 }
 
 TEST_CASE("The result of a call that streams is given back if nobody reads it, and is read once", "[media][streams]") {
-    const TransportCase transport = any_transport();
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
+    const Connected here;
     const at::Tensor wanted = at::arange(kMany, at::kFloat);
     {
-        auto call = client.stream<at::Tensor>("item_and_result");
+        auto call = here.client.stream<at::Tensor>("item_and_result");
         auto items = call.reader<at::Tensor>();
         CHECK(items.next());
         CHECK_FALSE(items.next());
     }
-    CHECK(leases_become(client, 0));
+    CHECK(leases_become(here.client, 0));
     {
-        auto call = client.stream<at::Tensor>("item_and_result");
+        auto call = here.client.stream<at::Tensor>("item_and_result");
         CHECK(same_values(call.result(), wanted));
         CHECK_THROWS_AS(call.result(), std::logic_error);
     }
-    CHECK(leases_become(client, 0));
+    CHECK(leases_become(here.client, 0));
 }
 
 TEST_CASE("A function may write to its argument, and the caller's stays as it was", "[media]") {
-    const TransportCase transport = any_transport();
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
+    const Connected here;
     const at::Tensor host = at::arange(kMany, at::kFloat);
-    const at::Tensor x = put(host, transport.place);
-    CHECK(same_values(client.call<at::Tensor>("doubled_in_place", x), at::mul(host, 2)));
+    const at::Tensor x = put(host, here.transport.place);
+    CHECK(same_values(here.client.call<at::Tensor>("doubled_in_place", x), at::mul(host, 2)));
     CHECK(same_values(x, host));
 }
 
 TEST_CASE("What a client writes to a result in host memory is nobody else's", "[media]") {
     // Device memory has no copy on write: what is written is seen by all, as CUDA has it.
-    const TransportCase transport = any_transport({"simulated", "cuda_ipc"});
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
-    auto first = client.call<at::Tensor>("held");
+    const Connected here({"simulated", "cuda_ipc"});
+    auto first = here.client.call<at::Tensor>("held");
     const at::Tensor wanted = first.clone();
     first.zero_();
-    CHECK(same_values(client.call<at::Tensor>("held"), wanted));
+    CHECK(same_values(here.client.call<at::Tensor>("held"), wanted));
 }
 
 TEST_CASE("One result of three clients is released in every order", "[media]") {
@@ -224,28 +200,22 @@ TEST_CASE("Views of a result outlive it, its client's object and each other", "[
 }
 
 TEST_CASE("A result that is not ready when its answer is, is waited for", "[media]") {
-    const TransportCase transport = any_transport();
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
+    const Connected here;
     for (int round = 0; round < 3; ++round)
-        CHECK(same_values(client.call<at::Tensor>("late", kMany, 300), at::arange(kMany, at::kFloat)));
+        CHECK(same_values(here.client.call<at::Tensor>("late", kMany, 300), at::arange(kMany, at::kFloat)));
 }
 
 TEST_CASE("An argument lives until its call is over, whatever its owner does", "[media]") {
-    const TransportCase transport = any_transport();
-    CAPTURE(transport.name);
+    const Connected here;
     const char* function = GENERATE("sum_later", "sum_borrowed");
-    const TransportServer server(transport);
-    const Client client = server.client();
     for (int round = 0; round < 3; ++round) {
         auto sum = std::async(std::launch::async, [&] {
-            return client.call<double>(function, put(at::ones({kMany}, at::kFloat), transport.place), 100);
+            return here.client.call<double>(function, put(at::ones({kMany}, at::kFloat), here.transport.place), 100);
         });
-        const at::Tensor other = put(at::zeros({kMany}, at::kFloat), transport.place);
+        const at::Tensor other = put(at::zeros({kMany}, at::kFloat), here.transport.place);
         CHECK(sum.get() == kMany);
     }
-    CHECK(leases_become(client, 0));
+    CHECK(leases_become(here.client, 0));
 }
 
 TEST_CASE("Results survive the death of their server, and the client finds the next one", "[media]") {
@@ -271,67 +241,58 @@ TEST_CASE("Results survive the death of their server, and the client finds the n
 }
 
 TEST_CASE("A leased tensor is got as a file from where it lies", "[media]") {
-    const TransportCase transport = any_transport({"body"});
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
+    const Connected here({"body"});
     const auto got = [&](const at::Tensor& leased, const HeaderList& headers) {
-        const Json leases = call(server.port(), "lease.list")["leases"];
+        const Json leases = call(here.server.port(), "lease.list")["leases"];
         REQUIRE(leases.size() == 1);
-        HttpPeer peer(server.port());
+        HttpPeer peer(here.server.port());
         peer.request("GET", "/tensors/" + leases[0]["id"].get<std::string>() + ".raw", {}, headers);
         const std::string body = peer.read().body;
-        const at::Tensor here = leased.cpu().contiguous();
-        const std::string_view wanted(static_cast<const char*>(here.const_data_ptr()), here.nbytes());
+        const at::Tensor read = leased.cpu().contiguous();
+        const std::string_view wanted(static_cast<const char*>(read.const_data_ptr()), read.nbytes());
         return headers.empty() ? body == wanted : body == wanted.substr(1'000'003, 2'000'000);
     };
     const HeaderList range{{"Range", "bytes=1000003-3000002"}};
     {
-        const auto x = client.call<at::Tensor>("numbers", 3'000'001);  // 11 MiB and a bit
-        CHECK(lies_at(x, transport.place));
+        const auto x = here.client.call<at::Tensor>("numbers", 3'000'001);  // 11 MiB and a bit
+        CHECK(lies_at(x, here.transport.place));
         CHECK(got(x, {}));
         CHECK(got(x, range));
     }
-    CHECK(leases_become(client, 0));
-    const auto strided = client.call<at::Tensor>("strided", 2048);
-    if (transport.on_device()) CHECK_FALSE(strided.is_contiguous());
+    CHECK(leases_become(here.client, 0));
+    const auto strided = here.client.call<at::Tensor>("strided", 2048);
+    if (here.transport.on_device()) CHECK_FALSE(strided.is_contiguous());
     CHECK(got(strided, {}));
     CHECK(got(strided, range));
 }
 
 TEST_CASE("A killed client's leases are gone at once, and its memory with its process", "[media]") {
-    const TransportCase transport = any_transport();
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
-    HoldingClient holder(server, transport, 50);
+    const Connected here;
+    HoldingClient holder(here.server, here.transport, 50);
     REQUIRE(holder.is_ready());
-    if (transport.channel) CHECK(totals_of(client)["shared_memory"]["leases"] == 50);
+    if (here.transport.channel) CHECK(totals_of(here.client)["shared_memory"]["leases"] == 50);
     holder.child().signal(SIGKILL);
     holder.child().wait();
-    CHECK(leases_become(client, 0));
-    CHECK(eventually([&] { return totals_of(client)["device_memory"]["deferred_frees"] == 0; }));
-    CHECK(same_values(client.call<at::Tensor>("held"), at::arange(kMany, at::kFloat)));
+    CHECK(leases_become(here.client, 0));
+    CHECK(eventually([&] { return totals_of(here.client)["device_memory"]["deferred_frees"] == 0; }));
+    CHECK(same_values(here.client.call<at::Tensor>("held"), at::arange(kMany, at::kFloat)));
 }
 
 TEST_CASE("A hundred rounds leave nothing behind", "[media]") {
-    const TransportCase transport = any_transport();
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
+    const Connected here;
     for (int round = 0; round < 100; ++round) {
-        const at::Tensor x = put(at::arange(round, round + 20'000, at::kFloat), transport.place);
-        REQUIRE(same_values(client.call<at::Tensor>("echo", x), x));
+        const at::Tensor x = put(at::arange(round, round + 20'000, at::kFloat), here.transport.place);
+        REQUIRE(same_values(here.client.call<at::Tensor>("echo", x), x));
     }
-    CHECK(leases_become(client, 0));
-    CHECK(eventually([&] { return totals_of(client)["device_memory"]["open"] == 0; }));
-    if (!(transport == "simulated")) return;
+    CHECK(leases_become(here.client, 0));
+    CHECK(eventually([&] { return totals_of(here.client)["device_memory"]["open"] == 0; }));
+    if (!(here.transport == "simulated")) return;
     CHECK(eventually([] { return simulated::statistics().open == 0 && simulated::statistics().allocations == 0; }));
-    const simulated::Statistics here = simulated::statistics();
-    CHECK(here.freed_while_open + here.opened_twice + here.closed_twice == 0);
+    const simulated::Statistics ours = simulated::statistics();
+    CHECK(ours.freed_while_open + ours.opened_twice + ours.closed_twice == 0);
     std::map<std::string, std::uint64_t> there;  // a lease has ended before what it kept is freed
     eventually([&] {
-        there = client.call<std::map<std::string, std::uint64_t>>("statistics");
+        there = here.client.call<std::map<std::string, std::uint64_t>>("statistics");
         return there.at("allocations") == 0 && there.at("events") == 0;
     });
     CHECK(there.at("undefined") == 0);

@@ -57,33 +57,29 @@ void check_all_freed(const Client& client) {
 }  // namespace
 
 TEST_CASE("The tensor of a revoked lease stays as it is until its reader lets it go", "[media][leases]") {
-    const TransportCase transport = any_transport({"body"});
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client(), other = server.client();
-    auto held = client.call<at::Tensor>("numbers", kMany);
+    const Connected here({"body"});
+    const Client other = here.server.client();
+    auto held = here.client.call<at::Tensor>("numbers", kMany);
     CHECK(revoke_all(other) == 1);
     CHECK(leases_of(other).empty());
-    CHECK(totals_of(other)["device_memory"]["deferred_frees"] == (transport.on_device() ? 1 : 0));
-    make_others(client, transport.place);
+    CHECK(totals_of(other)["device_memory"]["deferred_frees"] == (here.transport.on_device() ? 1 : 0));
+    make_others(here.client, here.transport.place);
     CHECK(same_values(held, at::arange(kMany, at::kFloat)));
     held = at::Tensor();
     check_all_freed(other);
-    CHECK(same_values(client.call<at::Tensor>("numbers", kMany), at::arange(kMany, at::kFloat)));
+    CHECK(same_values(here.client.call<at::Tensor>("numbers", kMany), at::arange(kMany, at::kFloat)));
 }
 
 TEST_CASE("A lease that is not confirmed in time ends, and its reader reads on", "[media][leases]") {
-    const TransportCase transport = any_transport({"body"});
-    CAPTURE(transport.name);
-    const TransportServer server(transport, kConfirmSoon);
-    const Client client = server.client(), other = server.client();
-    auto held = client.call<at::Tensor>("numbers", kMany);
+    const Connected here({"body"}, kConfirmSoon);
+    const Client other = here.server.client();
+    auto held = here.client.call<at::Tensor>("numbers", kMany);
     CHECK(leases_become(other, 0));
     CHECK(totals_of(other)["shared_memory"]["leases_expired"] == 1);
-    CHECK(deferred_frees_become(other, transport.on_device() ? 1 : 0));
-    make_others(other, transport.place);
+    CHECK(deferred_frees_become(other, here.transport.on_device() ? 1 : 0));
+    make_others(other, here.transport.place);
     CHECK(same_values(held, at::arange(kMany, at::kFloat)));
-    CHECK_THROWS_AS(client.call<double>("sum_later", ref(held), 0), RpcError);
+    CHECK_THROWS_AS(here.client.call<double>("sum_later", ref(held), 0), RpcError);
     // The client confirms it after all, in vain.
     std::this_thread::sleep_for(std::chrono::milliseconds(2'500));
     CHECK(leases_of(other).empty());
@@ -93,25 +89,20 @@ TEST_CASE("A lease that is not confirmed in time ends, and its reader reads on",
 }
 
 TEST_CASE("Memory of revoked leases comes back with the process that read it", "[media][leases]") {
-    const TransportCase transport = any_transport({"body"});
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client();
-    HoldingClient holder(server, transport, 3);
+    const Connected here({"body"});
+    HoldingClient holder(here.server, here.transport, 3);
     REQUIRE(holder.is_ready());
-    CHECK(revoke_all(client) == 3);
-    CHECK(deferred_frees_become(client, transport.on_device() ? 3 : 0));
+    CHECK(revoke_all(here.client) == 3);
+    CHECK(deferred_frees_become(here.client, here.transport.on_device() ? 3 : 0));
     holder.child().signal(SIGKILL);
     holder.child().wait();
-    CHECK(deferred_frees_become(client, 0));
-    CHECK(same_values(client.call<at::Tensor>("held"), at::arange(kMany, at::kFloat)));
+    CHECK(deferred_frees_become(here.client, 0));
+    CHECK(same_values(here.client.call<at::Tensor>("held"), at::arange(kMany, at::kFloat)));
 }
 
 TEST_CASE("Leases that are revoked while their readers let go leave nothing behind", "[media][leases]") {
-    const TransportCase transport = any_transport({"body"});
-    CAPTURE(transport.name);
-    const TransportServer server(transport);
-    const Client client = server.client(), other = server.client();
+    const Connected here({"body"});
+    const Client other = here.server.client();
     int revoked = 0;
     bool has_failed = false;
     std::jthread revoking([&](const std::stop_token& stop) {
@@ -126,7 +117,7 @@ TEST_CASE("Leases that are revoked while their readers let go leave nothing behi
     int wrong = 0;
     for (int round = 0; round < 500; ++round) {
         try {
-            if (!same_values(client.call<at::Tensor>("numbers", 20'000), at::arange(20'000, at::kFloat))) ++wrong;
+            if (!same_values(here.client.call<at::Tensor>("numbers", 20'000), at::arange(20'000, at::kFloat))) ++wrong;
         } catch (const TensorExpired&) {
             continue;  // revoked before it was mapped
         }

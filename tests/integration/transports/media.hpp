@@ -78,6 +78,20 @@ private:
     std::unique_ptr<Child> child_;
 };
 
+/// A server of a transport and a client of it.
+struct Connected {
+    /// `but`: as for any_transport().
+    explicit Connected(const std::vector<std::string>& but = {}, const Words& variables = {})
+        : transport(any_transport(but)),
+          name(Catch::MessageBuilder("transport", CATCH_INTERNAL_LINEINFO, Catch::ResultWas::Info) << transport.name),
+          server(transport, variables) {}
+
+    const TransportCase transport;
+    const Catch::ScopedMessage name;  ///< in the messages of failed checks
+    const TransportServer server;
+    const Client client = server.client();
+};
+
 Json totals_of(const Client& client);
 bool leases_become(const Client& client, int count);
 

@@ -1,7 +1,6 @@
 #include "base/system/of_this_process.hpp"
 
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -9,21 +8,12 @@
 #include <memory>
 
 #include "base/system/process_fd.hpp"
+#include "support/forked_child.hpp"
 
 using namespace shared_tensor;
+using test::in_child;
 
 namespace {
-
-/// Whether it is so in a forked child.
-template <class Question>
-bool in_child(Question question) {
-    const pid_t child = ::fork();
-    if (child == 0) ::_exit(question() ? 1 : 0);
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    REQUIRE(WIFEXITED(status));
-    return WEXITSTATUS(status) == 1;
-}
 
 struct Counted {
     explicit Counted(int& the_ends) : ends(the_ends) {}

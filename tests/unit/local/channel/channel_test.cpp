@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "protocol/json_rpc/print.hpp"
+#include "support/forked_child.hpp"
 #include "unit/local/channel/channel_helpers.hpp"
 
 using namespace shared_tensor;
@@ -260,4 +261,30 @@ TEST_CASE("channels that are not settled have few places, and the oldest makes r
     CHECK(test.recorder.packets.wait());
     CHECK(settles.tell("x"));
     CHECK(test.recorder.packets.wait(2));
+}
+
+TEST_CASE("the end of a process is told at once, though its child still holds the socket", "[local]") {
+    ChannelUnderTest test;
+    Pipe ended;
+    ForkedChild holder([&] {  // nothing but system calls: it is forked from a process with threads
+        const UniqueFd socket = raw_connect(test.options.path);
+        if (::fork() == 0) ended.wait();
+    });
+    REQUIRE(test.recorder.opens.wait());
+    CHECK(holder.fault() == "");
+    CHECK(test.recorder.closes.wait());
+    ended.tell();  // its child lived, and so did its copy of the socket
+}
+
+TEST_CASE("the channel of a forked process is its parent's", "[local]") {
+    ChannelUnderTest test;
+    ClientEnd client(test.options.path);
+    REQUIRE(test.recorder.opens.wait());
+    CHECK_FALSE(in_child([&] { return client.tell("from the child"); }));
+    CHECK(test.recorder.closes.count() == 0);
+    CHECK(client.tell("from the parent"));
+    REQUIRE(test.recorder.packets.wait());
+    test.recorder.state.with([](const Recorder::State& state) {
+        CHECK(state.packets.at(0).text.find("from the parent") != std::string::npos);
+    });
 }

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
@@ -76,6 +77,14 @@ private:
 template <class Work>
 std::string error_in_child(Work work) {
     return ForkedChild(std::move(work)).fault();
+}
+
+/// Whether `question` is true in a forked child.
+template <class Question>
+bool in_child(Question question) {
+    const std::string fault = error_in_child([&] { expect(question(), "it"); });
+    if (!fault.empty() && fault != "not so: it") throw std::runtime_error(fault);
+    return fault.empty();
 }
 
 /// Lets one process wait for a word of another one.
