@@ -41,114 +41,100 @@ private:
 };
 
 constexpr std::size_t kSmallestPlace = 256;
-constexpr std::size_t kSmallestSlab = 64 << 10;
-constexpr std::size_t kPlacesOfSlab = 16;  // minimum
-
-/// A segment that is divided into places of one size.
-struct Slab {
-    Slab(std::shared_ptr<SegmentPool::Shelf> the_shelf, PooledSegmentPointer segment, std::size_t bytes)
-        : shelf(std::move(the_shelf)), whole(std::move(segment)), place_bytes(bytes) {}
-    Slab(const Slab&) = delete;
-    Slab& operator=(const Slab&) = delete;
-    ~Slab();
-
-    const std::shared_ptr<SegmentPool::Shelf> shelf;
-    const PooledSegmentPointer whole;
-    const std::size_t place_bytes;
-    std::atomic<bool> retired{false};
-    const ForkMark made;           // a child forked since then may read all bytes that were here at the fork
-    std::vector<std::byte*> free;  // guarded by the shelf's state
-};
-
-/// One place of a slab.
-class SlabPlace final : public PooledSegment {
-public:
-    SlabPlace() = default;
-    SlabPlace(const SlabPlace&) = delete;
-    SlabPlace& operator=(const SlabPlace&) = delete;
-    ~SlabPlace() override;
-
-    const Segment& segment() const override { return slab->whole->segment(); }
-    std::byte* data() const override { return start; }
-    std::shared_ptr<PooledSegment> whole() override { return slab->whole; }
-    const std::string& principal() const override { return slab->whole->principal(); }
-    bool seal() override { return false; }  // other places of the segment are still written to
-    void retire() override {
-        slab->retired.store(true);
-        slab->whole->retire();
-    }
-
-    std::shared_ptr<Slab> slab;  // set once by find_room()
-    std::byte* start = nullptr;
-};
+constexpr std::size_t kSmallestDivided = 64 << 10;
+constexpr std::size_t kPlacesOfSegment = 16;  // minimum of a divided segment
 
 }  // namespace
 
-struct SegmentPool::Shelf {
+/// A segment, as one place or divided into many of one size.
+struct SegmentInUse : std::enable_shared_from_this<SegmentInUse> {
+    SegmentInUse(std::shared_ptr<SegmentShelf> the_shelf, IdleSegments::Entries&& the_entry, std::size_t bytes)
+        : shelf(std::move(the_shelf)), entry(std::move(the_entry)), place_bytes(bytes) {}
+    SegmentInUse(const SegmentInUse&) = delete;
+    SegmentInUse& operator=(const SegmentInUse&) = delete;
+    ~SegmentInUse();
+
+    Segment& segment() const { return *entry.front().memory; }
+    const std::string& principal() const { return entry.front().key.first; }
+    bool is_divided() const { return place_bytes < segment().size(); }
+    /// A child forked since it was made may read all bytes that were here at the fork.
+    bool can_be_reused() const { return !retired.load() && made.is_alone(); }
+
+    const std::shared_ptr<SegmentShelf> shelf;
+    IdleSegments::Entries entry;  // one, as the pool keeps it: giving it back allocates no memory for it
+    const std::size_t place_bytes;
+    std::atomic<bool> retired{false};
+    const ForkMark made;
+    std::vector<std::byte*> free;  // places; guarded by the shelf's state
+};
+using SegmentInUsePointer = std::shared_ptr<SegmentInUse>;
+
+/// The state of a pool.
+struct SegmentShelf : std::enable_shared_from_this<SegmentShelf> {
     struct State {
         IdleSegments idle;
-        std::map<const std::byte*, std::pair<std::size_t, std::weak_ptr<PooledSegment>>> used;
-        std::map<Key, std::vector<std::weak_ptr<Slab>>> with_room;  // keyed by principal and place size
+        std::map<const std::byte*, std::pair<std::size_t, std::weak_ptr<PooledSegment>>> used;  // places
+        std::map<Key, std::vector<std::weak_ptr<SegmentInUse>>> with_room;  // keyed by principal and place size
         std::size_t used_segments = 0;
         std::uint64_t used_bytes = 0;
 
         PoolUse use() const { return {used_segments, used_bytes, idle.size(), idle.bytes()}; }
     };
 
-    Shelf(PoolLimits the_limits, Gone the_gone) : limits(the_limits), gone(std::move(the_gone)) {}
+    SegmentShelf(PoolLimits the_limits, SegmentPool::Gone the_gone) : limits(the_limits), gone(std::move(the_gone)) {}
 
-    static PooledSegmentPointer take(const std::shared_ptr<Shelf>& shelf, std::size_t bytes, std::string_view principal,
-                                     Sharing sharing);
+    SegmentInUsePointer take(std::size_t bytes, std::string_view principal, Sharing sharing, std::size_t place_bytes);
     IdleSegments::Entries take_idle(const Key& key);
     /// Counts a segment before it is made. Throws std::bad_alloc.
     void reserve(std::size_t size);
     void release(std::size_t size);
-    void note_used(const PooledSegmentPointer& segment);
-    /// Puts `place` into a slab with a free place; false if there is none.
-    bool find_room(const Key& key, const std::shared_ptr<SlabPlace>& place);
-    void add(const Key& key, const std::shared_ptr<Slab>& slab);
-    void give_back(const std::shared_ptr<Slab>& slab, std::byte* place) noexcept;
+    /// Puts `place` into a segment with a free place; false if there is none.
+    bool find_room(const Key& key, const PooledSegmentPointer& place);
+    void add(const Key& key, const SegmentInUsePointer& segment);
+    void end(SegmentInUse& segment, std::byte* place) noexcept;
+    void forget_room(const SegmentInUse& ended) noexcept;
     void put(IdleSegments::Entries segment, bool reusable) noexcept;
 
+    /// Makes `place` known. Throws std::bad_alloc; then nothing has changed.
+    static void fill(State& held, const PooledSegmentPointer& place, const SegmentInUsePointer& in_use,
+                     std::byte* data) {
+        held.used[data] = {in_use->place_bytes, place};
+        place->in_use_ = in_use;
+        place->data_ = data;
+    }
+
     const PoolLimits limits;
-    const Gone gone;
+    const SegmentPool::Gone gone;
     const ProcessMark process;
     Guarded<State> state;
 };
 
+const Segment& PooledSegment::segment() const { return in_use_->segment(); }
+std::shared_ptr<const Segment> PooledSegment::whole() const { return {in_use_, &in_use_->segment()}; }
+const std::string& PooledSegment::principal() const { return in_use_->principal(); }
+void PooledSegment::retire() { in_use_->retired.store(true); }
+
+bool PooledSegment::seal() {
+    if (in_use_->is_divided()) return false;
+    retire();
+    return in_use_->segment().seal();
+}
+
+/// A forked child only unmaps its copy: the pool and the later use of the segment belong to the parent.
+PooledSegment::~PooledSegment() {
+    if (in_use_ != nullptr && in_use_->shelf->process.is_here()) in_use_->shelf->end(*in_use_, data_);
+}
+
+SegmentInUse::~SegmentInUse() {
+    if (!shelf->process.is_here()) return;
+    if (is_divided()) shelf->forget_room(*this);
+    const bool reusable = can_be_reused() && segment().sharing() == Sharing::read_only;
+    shelf->put(std::move(entry), reusable);
+}
+
 namespace {
 
-class Used final : public PooledSegment, public std::enable_shared_from_this<Used> {
-public:
-    Used(std::shared_ptr<SegmentPool::Shelf> shelf, IdleSegments::Entries&& entry)
-        : shelf_(std::move(shelf)), entry_(std::move(entry)) {}
-    Used(const Used&) = delete;
-    Used& operator=(const Used&) = delete;
-    /// A forked child only unmaps its copy: the pool and the later use of the segment belong to the parent.
-    ~Used() override {
-        if (!shelf_->process.is_here()) return;
-        const bool reusable = !retired_.load() && segment().sharing() == Sharing::read_only && made_.is_alone();
-        shelf_->put(std::move(entry_), reusable);
-    }
-
-    const Segment& segment() const override { return *entry_.front().memory; }
-    std::byte* data() const override { return segment().data(); }
-    std::shared_ptr<PooledSegment> whole() override { return shared_from_this(); }
-    const std::string& principal() const override { return entry_.front().key.first; }
-    void retire() override { retired_.store(true); }
-    bool seal() override {
-        retire();
-        return entry_.front().memory->seal();
-    }
-
-private:
-    const std::shared_ptr<SegmentPool::Shelf> shelf_;
-    IdleSegments::Entries entry_;  // one, as the pool keeps it: giving it back allocates no memory for it
-    std::atomic<bool> retired_{false};
-    const ForkMark made_;
-};
-
-std::string why_full(const SegmentPool::Shelf::State& held, const PoolLimits& limits, std::size_t size = 0) {
+std::string why_full(const SegmentShelf::State& held, const PoolLimits& limits, std::size_t size = 0) {
     if (size > limits.max_bytes) {
         return std::to_string(size) + " bytes are more than the limit of shared memory, " +
                std::to_string(limits.max_bytes) + " bytes: raise --max-shared-bytes";
@@ -164,7 +150,7 @@ std::string why_full(const SegmentPool::Shelf::State& held, const PoolLimits& li
 
 }  // namespace
 
-IdleSegments::Entries SegmentPool::Shelf::take_idle(const Key& key) {
+IdleSegments::Entries SegmentShelf::take_idle(const Key& key) {
     return state.with([&](State& held) {
         auto warmest = held.idle.take(key);
         held.used_segments += warmest.size();
@@ -173,7 +159,7 @@ IdleSegments::Entries SegmentPool::Shelf::take_idle(const Key& key) {
     });
 }
 
-void SegmentPool::Shelf::reserve(std::size_t size) {
+void SegmentShelf::reserve(std::size_t size) {
     Doomed evicted(gone);
     state.with([&](State& held) {
         const auto fits = [&] {
@@ -189,82 +175,69 @@ void SegmentPool::Shelf::reserve(std::size_t size) {
     });
 }
 
-void SegmentPool::Shelf::release(std::size_t size) {
+void SegmentShelf::release(std::size_t size) {
     state.with([&](State& held) {
         --held.used_segments;
         held.used_bytes -= size;
     });
 }
 
-void SegmentPool::Shelf::note_used(const PooledSegmentPointer& segment) {
-    state.with([&](State& held) { held.used[segment->segment().data()] = {segment->segment().size(), segment}; });
-}
-
-bool SegmentPool::Shelf::find_room(const Key& key, const std::shared_ptr<SlabPlace>& place) {
-    std::vector<std::shared_ptr<Slab>> passed;  // keeps slabs alive: a last owner must not be destroyed under the lock
+bool SegmentShelf::find_room(const Key& key, const PooledSegmentPointer& place) {
+    std::vector<SegmentInUsePointer> passed;  // a last owner must not be destroyed under the lock
     return state.with([&](State& held) {
         const auto found = held.with_room.find(key);
         if (found == held.with_room.end()) return false;
-        auto& slabs = found->second;
-        passed.reserve(slabs.size());
-        while (!slabs.empty()) {
-            passed.push_back(slabs.back().lock());
-            const std::shared_ptr<Slab>& slab = passed.back();
-            if (slab != nullptr && !slab->retired.load() && slab->made.is_alone() && !slab->free.empty()) {
-                held.used[slab->free.back()] = {slab->place_bytes, place};  // first: it may throw
-                place->start = slab->free.back();
-                place->slab = slab;
-                slab->free.pop_back();
-                if (slab->free.empty()) slabs.pop_back();
-                return true;
-            }
-            slabs.pop_back();
+        auto& segments = found->second;
+        passed.reserve(segments.size());
+        for (; !segments.empty(); segments.pop_back()) {
+            passed.push_back(segments.back().lock());
+            const SegmentInUsePointer& one = passed.back();
+            if (one == nullptr || !one->can_be_reused() || one->free.empty()) continue;
+            fill(held, place, one, one->free.back());
+            one->free.pop_back();
+            if (one->free.empty()) segments.pop_back();
+            return true;
         }
+        held.with_room.erase(found);
         return false;
     });
 }
 
-void SegmentPool::Shelf::add(const Key& key, const std::shared_ptr<Slab>& slab) {
-    const std::size_t count = slab->whole->segment().size() / slab->place_bytes;
-    slab->free.reserve(count);
-    for (std::size_t i = count; i > 0; --i)
-        slab->free.push_back(slab->whole->data() + (i - 1) * slab->place_bytes);
-    state.with([&](State& held) { held.with_room[key].push_back(slab); });
+void SegmentShelf::add(const Key& key, const SegmentInUsePointer& segment) {
+    for (std::size_t end = segment->segment().size(); end > 0; end -= segment->place_bytes)
+        segment->free.push_back(segment->segment().data() + end - segment->place_bytes);
+    state.with([&](State& held) { held.with_room[key].push_back(segment); });
 }
 
-void SegmentPool::Shelf::give_back(const std::shared_ptr<Slab>& slab, std::byte* place) noexcept {
+void SegmentShelf::end(SegmentInUse& segment, std::byte* place) noexcept {
     try {
         state.with([&](State& held) {
             held.used.erase(place);
-            slab->free.push_back(place);  // does not allocate: add() reserved the room
-            if (slab->free.size() == 1) held.with_room[{slab->whole->principal(), slab->place_bytes}].push_back(slab);
+            if (!segment.is_divided()) return;
+            segment.free.push_back(place);  // does not allocate: add() has made the room
+            if (segment.free.size() == 1)
+                held.with_room[{segment.principal(), segment.place_bytes}].push_back(segment.weak_from_this());
         });
     } catch (const std::bad_alloc&) {  // then its free places are not used again
     }
 }
 
-SlabPlace::~SlabPlace() {
-    if (slab != nullptr && slab->shelf->process.is_here()) slab->shelf->give_back(slab, start);
-}
-
-Slab::~Slab() {
-    if (!shelf->process.is_here()) return;
+void SegmentShelf::forget_room(const SegmentInUse& ended) noexcept {
     try {
-        shelf->state.with([this](SegmentPool::Shelf::State& held) {
-            const auto found = held.with_room.find({whole->principal(), place_bytes});
+        state.with([&](State& held) {
+            const auto found = held.with_room.find({ended.principal(), ended.place_bytes});
             if (found == held.with_room.end()) return;
-            std::erase_if(found->second, [](const auto& slab) { return slab.expired(); });
+            std::erase_if(found->second, [](const auto& one) { return one.expired(); });
             if (found->second.empty()) held.with_room.erase(found);
         });
-    } catch (const std::bad_alloc&) {  // find_room() skips expired slabs
+    } catch (const std::bad_alloc&) {  // find_room() skips expired ones
     }
 }
 
-void SegmentPool::Shelf::put(IdleSegments::Entries segment, bool reusable) noexcept {
+void SegmentShelf::put(IdleSegments::Entries segment, bool reusable) noexcept {
     Doomed doomed(gone, std::move(segment));
     const Segment& returned = *doomed.segments.front().memory;
     state.with([&](State& held) {
-        held.used.erase(returned.data());
         --held.used_segments;
         held.used_bytes -= returned.size();
         if (!reusable || returned.size() > limits.max_idle_bytes) return;
@@ -278,57 +251,61 @@ void SegmentPool::Shelf::put(IdleSegments::Entries segment, bool reusable) noexc
     });
 }
 
-SegmentPool::SegmentPool(PoolLimits limits, Gone gone) : shelf_(std::make_shared<Shelf>(limits, std::move(gone))) {}
-
-PooledSegmentPointer SegmentPool::Shelf::take(const std::shared_ptr<Shelf>& shelf, std::size_t bytes,
-                                              std::string_view principal, Sharing sharing) {
-    if (!shelf->process.is_here()) throw std::bad_alloc();  // the parent could take the same segment
+SegmentInUsePointer SegmentShelf::take(std::size_t bytes, std::string_view principal, Sharing sharing,
+                                       std::size_t place_bytes) {
+    if (!process.is_here()) throw std::bad_alloc();  // the parent could take the same segment
     const std::size_t size = size_class(bytes);
     Key key{std::string(principal), size};
-    Doomed entry(shelf->gone);  // until it is in use
-    if (sharing == Sharing::read_only) entry.segments = shelf->take_idle(key);
+    Doomed entry(gone);  // until it is in use
+    if (sharing == Sharing::read_only) entry.segments = take_idle(key);
     const bool reused = !entry.segments.empty();
-    if (!reused) shelf->reserve(size);
-    std::shared_ptr<Used> used;
+    if (!reused) reserve(size);
+    SegmentInUsePointer used;
     try {
         if (!reused) entry.segments.push_back({std::move(key), std::make_unique<Segment>(size, sharing)});
-        used = std::make_shared<Used>(shelf, std::move(entry.segments));
+        used = std::make_shared<SegmentInUse>(shared_from_this(), std::move(entry.segments),
+                                              place_bytes > 0 ? place_bytes : size);
     } catch (...) {
-        shelf->release(size);
+        release(size);
         throw;
     }
-    if (reused) std::memset(used->data() + bytes, 0, size - bytes);  // every process that maps it sees these bytes
+    // Every process that maps it sees these bytes.
+    if (reused) std::memset(used->segment().data() + bytes, 0, size - bytes);
     return used;
 }
 
+SegmentPool::SegmentPool(PoolLimits limits, Gone gone)
+    : shelf_(std::make_shared<SegmentShelf>(limits, std::move(gone))) {}
+
 PooledSegmentPointer SegmentPool::take(std::size_t bytes, std::string_view principal, Sharing sharing) {
-    PooledSegmentPointer used = Shelf::take(shelf_, bytes, principal, sharing);
-    shelf_->note_used(used);
-    return used;
+    auto place = std::make_shared<PooledSegment>();
+    const auto whole = shelf_->take(bytes, principal, sharing, 0);
+    shelf_->state.with(
+        [&](SegmentShelf::State& held) { SegmentShelf::fill(held, place, whole, whole->segment().data()); });
+    return place;
 }
 
 PooledSegmentPointer SegmentPool::take_place(std::size_t bytes, std::string_view principal) {
     if (bytes > shelf_->limits.max_together || !shelf_->process.is_here()) return take(bytes, principal);
     const std::size_t place_bytes = std::bit_ceil(std::max(bytes, kSmallestPlace));
     const Key key{std::string(principal), place_bytes};
-    const auto place = std::make_shared<SlabPlace>();
-    std::shared_ptr<Slab> fresh;  // kept alive until a place is in it
+    const auto place = std::make_shared<PooledSegment>();
+    SegmentInUsePointer fresh;  // kept alive until a place is in it
     while (!shelf_->find_room(key, place)) {
         try {
-            const std::size_t size = std::max(kSmallestSlab, kPlacesOfSlab * place_bytes);
-            auto whole = Shelf::take(shelf_, size, principal, Sharing::read_only);
-            fresh = std::make_shared<Slab>(shelf_, std::move(whole), place_bytes);
+            const std::size_t size = std::max(kSmallestDivided, kPlacesOfSegment * place_bytes);
+            fresh = shelf_->take(size, principal, Sharing::read_only, place_bytes);
             shelf_->add(key, fresh);
         } catch (const PoolFull&) {
             return take(bytes, principal);  // a segment for this tensor alone is smaller
         }
     }
-    std::memset(place->start + bytes, 0, place_bytes - bytes);
+    std::memset(place->data() + bytes, 0, place_bytes - bytes);
     return place;
 }
 
 std::string SegmentPool::full() const {
-    return shelf_->state.with([&](const Shelf::State& held) {
+    return shelf_->state.with([&](const SegmentShelf::State& held) {
         return held.used_segments < shelf_->limits.max_segments ? std::string() : why_full(held, shelf_->limits);
     });
 }
@@ -336,7 +313,7 @@ std::string SegmentPool::full() const {
 std::optional<SegmentPool::Place> SegmentPool::find(const void* address) const {
     if (!shelf_->process.is_here()) return std::nullopt;
     const auto* wanted = static_cast<const std::byte*>(address);
-    return shelf_->state.with([&](Shelf::State& held) -> std::optional<Place> {
+    return shelf_->state.with([&](SegmentShelf::State& held) -> std::optional<Place> {
         auto after = held.used.upper_bound(wanted);
         if (after == held.used.begin()) return std::nullopt;
         const auto& [start, entry] = *--after;
@@ -351,12 +328,12 @@ std::optional<SegmentPool::Place> SegmentPool::find(const void* address) const {
 const PoolLimits& SegmentPool::limits() const { return shelf_->limits; }
 
 PoolUse SegmentPool::use() const {
-    return shelf_->state.with([](const Shelf::State& held) { return held.use(); });
+    return shelf_->state.with([](const SegmentShelf::State& held) { return held.use(); });
 }
 
 void SegmentPool::trim() {
     Doomed doomed(shelf_->gone);
-    shelf_->state.with([&](Shelf::State& held) {
+    shelf_->state.with([&](SegmentShelf::State& held) {
         while (held.idle.size() > 0)
             held.idle.evict(doomed.segments);
     });

@@ -14,6 +14,9 @@
 
 namespace shared_tensor::local {
 
+struct SegmentInUse;
+struct SegmentShelf;
+
 struct PoolLimits {
     std::uint64_t max_bytes = std::uint64_t{8} << 30;       ///< of all segments, in use and idle
     std::uint64_t max_idle_bytes = std::uint64_t{1} << 30;  ///< of idle segments; the longest unused are freed first
@@ -38,23 +41,33 @@ struct PoolUse {
     std::uint64_t idle_bytes = 0;
 };
 
-/// A segment in use, or a place in one, shared by its tensors and the leases on it. When the last holder releases it,
-/// it returns to its pool, or is freed if it was retired.
+/// A place in a segment in use, or all of it, shared by its tensors and the leases on it. When the last place of a
+/// segment ends, the segment returns to its pool, or is freed if it was retired.
 class PooledSegment {
 public:
-    virtual ~PooledSegment() = default;
-    virtual const Segment& segment() const = 0;
-    /// The first byte of the segment or of the place.
-    virtual std::byte* data() const = 0;
-    std::uint64_t offset() const { return static_cast<std::uint64_t>(data() - segment().data()); }
-    /// The whole segment: this object, or the segment that contains this place.
-    virtual std::shared_ptr<PooledSegment> whole() = 0;
+    PooledSegment() = default;  ///< empty: the pool fills it
+    PooledSegment(const PooledSegment&) = delete;
+    PooledSegment& operator=(const PooledSegment&) = delete;
+    ~PooledSegment();
+
+    const Segment& segment() const;
+    /// The first byte of the place.
+    std::byte* data() const { return data_; }
+    std::uint64_t offset() const { return static_cast<std::uint64_t>(data_ - segment().data()); }
+    /// The segment. The result keeps all of it in use.
+    std::shared_ptr<const Segment> whole() const;
     /// The owner of the bytes: after its first use a segment is only ever reused for the same principal.
-    virtual const std::string& principal() const = 0;
+    const std::string& principal() const;
     /// Call this if a process may go on reading the bytes without telling when it is done: they are never reused.
-    virtual void retire() = 0;
-    /// Calls Segment::seal(). The segment is never reused, whether that succeeds or not.
-    virtual bool seal() = 0;
+    void retire();
+    /// Calls Segment::seal(). The segment is never reused, whether that succeeds or not. False for one of several
+    /// places: the others are still written to.
+    bool seal();
+
+private:
+    friend struct SegmentShelf;
+    std::shared_ptr<SegmentInUse> in_use_;
+    std::byte* data_ = nullptr;
 };
 using PooledSegmentPointer = std::shared_ptr<PooledSegment>;
 
@@ -91,10 +104,8 @@ public:
     /// Frees all idle segments.
     void trim();
 
-    struct Shelf;  // owned jointly by the pool and its segments, which return to it
-
 private:
-    std::shared_ptr<Shelf> shelf_;
+    const std::shared_ptr<SegmentShelf> shelf_;  // shared with the segments in use, which return to it
 };
 
 }  // namespace shared_tensor::local

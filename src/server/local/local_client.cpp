@@ -212,13 +212,12 @@ void LocalClient::withdraw(const std::string& segment) {
 
 /// `lent` is released outside the lock: if it is the last reference, the segment's end calls forget_lent().
 std::optional<local::MappingCache::Source> LocalClient::lent_segment(const std::string& segment) const {
-    const local::PooledSegmentPointer lent = state_.with([&](const State& state) -> local::PooledSegmentPointer {
+    const auto lent = state_.with([&](const State& state) -> std::shared_ptr<const local::Segment> {
         const auto found = state.lent.find(segment);
         return found == state.lent.end() ? nullptr : found->second.lock();
     });
     if (lent == nullptr) return std::nullopt;
-    const local::Segment& there = lent->segment();
-    return local::MappingCache::Source{there.descriptor(), there.size(), there.sharing()};
+    return local::MappingCache::Source{lent->descriptor(), lent->size(), lent->sharing()};
 }
 
 bool LocalClient::forget_lent(const std::string& segment) {

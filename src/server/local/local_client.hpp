@@ -94,7 +94,7 @@ private:
         std::vector<std::weak_ptr<const Act>> at_end;
         std::uint64_t offers = 0;
         std::unordered_map<std::string, Offered> offered;
-        std::unordered_map<std::string, std::weak_ptr<local::PooledSegment>> lent;
+        std::unordered_map<std::string, std::weak_ptr<const local::Segment>> lent;
     };
     class Loan;
     void drop_use(const std::string& segment, const std::string& mapped_as);
