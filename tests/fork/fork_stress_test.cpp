@@ -24,6 +24,7 @@
 #include <shared_tensor/torch.hpp>
 
 #include "integration/client/example_daemon.hpp"
+#include "integration/client/far_client.hpp"
 #include "integration/security/tls_daemon.hpp"
 #include "support/forked_child.hpp"
 
@@ -171,12 +172,9 @@ TEST_CASE("parents and children of many threads get their own answers", "[fork][
     at::set_num_threads(1);
     const ExampleDaemon server({"--max-sessions", "1000"});
     TlsDaemon tls;
-    ClientOptions far;
-    far.url = server.url();
-    far.local_socket = "none";
     AsyncClient async(server.url());
     const Client near = server.client();
-    const Clients clients{near, Client(far), tls.far_client(), near.new_session(), async};
+    const Clients clients{near, far_client(server.url()), tls.far_client(), near.new_session(), async};
     const at::Tensor lent = near.call<at::Tensor>("ramp", kElements);
 
     const auto end = std::chrono::steady_clock::now() + duration();

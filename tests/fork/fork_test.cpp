@@ -24,6 +24,7 @@
 #include <shared_tensor/torch.hpp>
 
 #include "integration/client/example_daemon.hpp"
+#include "integration/client/far_client.hpp"
 #include "integration/security/tls_daemon.hpp"
 #include "support/forked_child.hpp"
 
@@ -51,41 +52,10 @@ void expect_own_answers(const Client& client, int calls, int who) {
 
 json totals(const Client& client) { return json::parse(client.info().json)["totals"]; }
 
-/// Threads of the parent that call meanwhile.
-class Meanwhile {
-public:
-    Meanwhile(const Client& client, int threads) {
-        for (int i = 0; i < threads; ++i)
-            threads_.emplace_back([this, client, i](const std::stop_token& stop) {
-                try {
-                    while (!stop.stop_requested())
-                        expect_own_answers(client, 10, i);
-                } catch (const std::exception&) {
-                    ++faults_;
-                }
-            });
-    }
-    int faults() {
-        threads_.clear();
-        return faults_;
-    }
-
-private:
-    std::atomic<int> faults_{0};
-    std::vector<std::jthread> threads_;
-};
-
 struct Door {
     std::string name;
     std::function<Client()> client;
 };
-
-ClientOptions far(std::string url) {
-    ClientOptions options;
-    options.url = std::move(url);
-    options.local_socket = "none";
-    return options;
-}
 
 /// A client for each way to a server.
 class Doors {
@@ -93,9 +63,9 @@ public:
     std::vector<Door> all() {
         const std::string socket = "unix:" + folder_.file("s");
         unix_.emplace(Words{"--unix-socket", socket.substr(5)});
-        return {{"TCP", [this] { return Client(far(plain_.url())); }},
+        return {{"TCP", [this] { return far_client(plain_.url()); }},
                 {"TCP and shared memory", [this] { return plain_.client(); }},
-                {"Unix socket", [socket] { return Client(far(socket)); }},
+                {"Unix socket", [socket] { return far_client(socket); }},
                 {"TLS", [this] { return tls_.far_client(); }}};
     }
 
@@ -107,38 +77,6 @@ private:
 };
 
 }  // namespace
-
-TEST_CASE("calls of forked children are answered beside those of their parent", "[fork]") {
-    Doors doors;
-    for (const Door& door : doors.all()) {
-        INFO(door.name);
-        const Client client = door.client();
-        expect_own_answers(client, 1, 0);
-        Meanwhile parent(client, 3);
-        for (int round = 0; round < 5; ++round) {
-            std::vector<ForkedChild> children;
-            for (int i = 0; i < 4; ++i)
-                children.emplace_back([&client] {
-                    std::vector<std::jthread> threads;
-                    std::atomic<int> faults{0};
-                    for (int who = 0; who < 2; ++who)
-                        threads.emplace_back([&, who] {
-                            try {
-                                expect_own_answers(client, 50, who);
-                            } catch (const std::exception&) {
-                                ++faults;
-                            }
-                        });
-                    threads.clear();
-                    expect(faults == 0, "all threads of the child got their own answers");
-                });
-            for (ForkedChild& child : children)
-                CHECK(child.fault() == "");
-        }
-        CHECK(parent.faults() == 0);
-        CHECK(client.statistics().failures == 0);
-    }
-}
 
 TEST_CASE("the end of a child's copies leaves its parent's connections open", "[fork]") {
     Doors doors;
@@ -162,10 +100,10 @@ TEST_CASE("the end of a child's copies leaves its parent's connections open", "[
 
 TEST_CASE("a child does not keep its parent's connections open", "[fork]") {
     const ExampleDaemon server;
-    const Client watcher(far(server.url()));
+    const Client watcher = far_client(server.url());
     const auto connections = [&] { return totals(watcher)["connections"].get<std::size_t>(); };
     const std::size_t before = connections();
-    auto client = std::make_unique<Client>(far(server.url()));
+    auto client = std::make_unique<Client>(far_client(server.url()));
     expect_own_answers(*client, 1, 0);
     CHECK(connections() == before + 1);
     const Pipe go;
@@ -178,7 +116,7 @@ TEST_CASE("a child does not keep its parent's connections open", "[fork]") {
 
 TEST_CASE("a child has a session of its own, and ends only that", "[fork]") {
     const ExampleDaemon server;
-    for (const Client& client : {server.client(), Client(far(server.url()))}) {
+    for (const Client& client : {server.client(), far_client(server.url())}) {
         auto session = std::make_unique<Client>(client.new_session());
         const std::string token = session->session();
         CHECK(session->call<double>("add", 1, 2) == 3);
@@ -273,7 +211,7 @@ TEST_CASE("a stream stays its parent's; a child may open another one", "[fork]")
 
 TEST_CASE("a child reads its parent's results, and gives none of them back", "[fork]") {
     const ExampleDaemon server;
-    const Client client = server.client(), watcher(far(server.url()));
+    const Client client = server.client(), watcher = far_client(server.url());
     const auto leases = [&] { return totals(watcher)["shared_memory"]["leases"]; };
     auto lent = std::make_unique<at::Tensor>(client.call<at::Tensor>("ramp", 1 << 16));
     auto as_bytes = std::make_unique<at::Tensor>(watcher.call<at::Tensor>("ramp", 1 << 10));
@@ -369,7 +307,7 @@ TEST_CASE("a child reads its parent's result when the parent is gone", "[fork]")
 
 TEST_CASE("a child publishes and reads named tensors, in parts and in shared memory", "[fork]") {
     const ExampleDaemon server;
-    for (const Client& client : {server.client(), Client(far(server.url()))}) {
+    for (const Client& client : {server.client(), far_client(server.url())}) {
         const NamedTensors names(client);
         names.put("x", at::arange(1 << 16, at::kFloat));
         auto held = std::make_unique<NamedTensor>(names.get("x"));
@@ -390,7 +328,7 @@ TEST_CASE("a child publishes and reads named tensors, in parts and in shared mem
 
 TEST_CASE("a child's copy of an object's handle releases nothing", "[fork]") {
     const ExampleDaemon server;
-    for (const Client& client : {server.client(), Client(far(server.url()))}) {
+    for (const Client& client : {server.client(), far_client(server.url())}) {
         const std::vector<std::string> words{"one", "two"};
         auto object = std::make_unique<Object>(client.call<Object>("vocabulary.make", words));
         CHECK(error_in_child([&] {

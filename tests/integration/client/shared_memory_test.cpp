@@ -13,6 +13,7 @@
 #include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
+#include "far_client.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -26,13 +27,6 @@ Json shm_of(const Client& client) { return Json::parse(client.info().json)["tota
 
 bool leases_become(const Client& client, int count) {
     return eventually([&] { return memory_of(client)["leases"] == count; });
-}
-
-Client without_memory(const ExampleDaemon& server) {
-    ClientOptions options;
-    options.url = server.url();
-    options.local_socket = "none";
-    return Client(options);
 }
 
 const auto kBig = 1 << 20;  // elements
@@ -78,7 +72,7 @@ TEST_CASE("A result that the function made writable is written to by all who hav
     const at::Tensor theirs = two.call<at::Tensor>("board", kBig);
     mine[5] = 7;
     CHECK(theirs[5].item<float>() == 7);
-    CHECK(without_memory(server).call<at::Tensor>("board", kBig)[5].item<float>() == 7);
+    CHECK(far_client(server.url()).call<at::Tensor>("board", kBig)[5].item<float>() == 7);
     mine = at::Tensor();
     CHECK(leases_become(one, 1));
     CHECK(one.call<at::Tensor>("board", kBig)[5].item<float>() == 7);
@@ -95,7 +89,7 @@ TEST_CASE("Nothing is copied of an argument that was born in shared memory", "[c
                         at::mul(x.view({1024, -1}).t(), 2)));
     }
     CHECK(shm_of(client)["copied_bytes"] == 3 * 4 * kBig);  // the results
-    const Client other = without_memory(server);
+    const Client other = far_client(server.url());
     CHECK(at::equal(other.call<at::Tensor>("scale", other.empty_in_shared_memory({3}, at::kInt).fill_(1), 2.0),
                     at::full({3}, 2.0)));
 }

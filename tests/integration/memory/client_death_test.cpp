@@ -12,6 +12,7 @@
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/torch.hpp>
 
+#include "integration/client/far_client.hpp"
 #include "integration/memory/role.hpp"
 #include "support/descriptors.hpp"
 
@@ -24,7 +25,7 @@ namespace {
 /// Asked by a client that shares no memory: what is there is the others'.
 class Watch {
 public:
-    explicit Watch(const ExampleDaemon& server) : client_(options(server)) {}
+    explicit Watch(const ExampleDaemon& server) : client_(far_client(server.url())) {}
 
     Json totals() const { return Json::parse(client_.info().json)["totals"]; }
     Json memory() const { return totals()["shared_memory"]; }
@@ -36,12 +37,6 @@ public:
     }
 
 private:
-    static ClientOptions options(const ExampleDaemon& server) {
-        ClientOptions options;
-        options.url = server.url();
-        options.local_socket = "none";
-        return options;
-    }
     const Client client_;
 };
 
@@ -99,59 +94,44 @@ TEST_CASE("The task of a client that was killed while it waited goes on, with it
     CHECK(watch.becomes_empty());
 }
 
-TEST_CASE("Clients that are killed at any moment leave nothing behind", "[memory][death]") {
-    ExampleDaemon server;
-    const Watch watch(server);
-    const at::Tensor x = at::arange(1 << 14, at::kFloat);
-    const auto rounds = [&](std::initializer_list<int> calls_until_kill) {
-        const Client other = server.client();
-        for (const int calls : calls_until_kill) {
-            Role client("call and let go until killed", server);
-            REQUIRE(client.ready());
-            for (int i = 0; i <= calls; ++i)
-                REQUIRE(at::equal(other.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
-            client.kill();
-        }
-    };
-    const auto descriptors = [&] { return Descriptors(server.daemon.child().pid()); };
-    // Only what the daemon keeps warm of its own may be left, and its number differs from run to run.
-    const auto only_warm = [&] { return descriptors().memory == watch.memory()["idle_segments"]; };
-    rounds({100});
-    REQUIRE(watch.becomes_empty());
-    REQUIRE(eventually(only_warm));
-    const std::size_t others = settled([&] { return descriptors().others; });
-    rounds({0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 33, 36, 39, 42, 45, 48, 51, 54, 57});
-    CHECK(watch.becomes_empty());
-    CHECK(eventually(only_warm));
-    CHECK(eventually([&] { return descriptors().others == others; }));
-    CHECK(at::equal(server.client().call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
-}
-
-// Lease and segment counts have to come back to nothing.
+// What is counted has to come back to nothing.
 TEST_CASE("Eight processes take and release ten thousand results each, and others are killed meanwhile",
           "[memory][death][soak]") {
-    const ExampleDaemon server;
+    ExampleDaemon server;
     const Watch watch(server);
-    std::vector<std::unique_ptr<Role>> clients;
-    for (int i = 0; i < 8; ++i)
-        clients.push_back(std::make_unique<Role>("ten thousand results come and go", server));
-    int killed = 0;
-    const auto all_done = [&] {
-        return std::all_of(clients.begin(), clients.end(), [](const auto& one) { return one->child().has_ended(); });
-    };
-    while (!all_done()) {
+    const auto kill_one = [&] {
         Role dying("call and let go until killed", server);
         REQUIRE(dying.ready());
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         dying.kill();
-        ++killed;
+    };
+    const auto descriptors = [&] { return Descriptors(server.daemon.child().pid()); };
+    // Only what the daemon keeps warm of its own may be left, and its number differs from run to run.
+    const auto only_warm = [&] { return descriptors().memory == watch.memory()["idle_segments"]; };
+    kill_one();
+    REQUIRE(watch.becomes_empty());
+    REQUIRE(eventually(only_warm));
+    const std::size_t others = settled([&] { return descriptors().others; });
+    {
+        std::vector<std::unique_ptr<Role>> clients;
+        for (int i = 0; i < 8; ++i)
+            clients.push_back(std::make_unique<Role>("ten thousand results come and go", server));
+        const auto all_done = [&] {
+            return std::all_of(clients.begin(), clients.end(),
+                               [](const auto& one) { return one->child().has_ended(); });
+        };
+        do {
+            kill_one();
+        } while (!all_done());
+        for (const auto& one : clients) {
+            INFO(one->out());
+            CHECK(one->child().wait() == 0);
+        }
     }
-    for (const auto& one : clients) {
-        INFO(one->out());
-        CHECK(one->child().wait() == 0);
-    }
-    CHECK(killed > 0);
     CHECK(watch.becomes_empty());
-    const Json granted = watch.memory()["leases_granted"];
-    CHECK(granted >= 80'000);
+    CHECK(watch.memory()["leases_granted"] >= 80'000);
+    CHECK(eventually(only_warm));
+    CHECK(eventually([&] { return descriptors().others == others; }));
+    const at::Tensor x = at::arange(1 << 14, at::kFloat);
+    CHECK(at::equal(server.client().call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
 }

@@ -6,6 +6,7 @@
 
 #include "integration/cli/run_client.hpp"
 #include "integration/client/example_daemon.hpp"
+#include "integration/client/far_client.hpp"
 #include "integration/memory/raw_channel.hpp"
 #include "support/rpc.hpp"
 
@@ -32,11 +33,11 @@ TEST_CASE("A client learns which transports can be used, and why not the others"
     CHECK_FALSE(transport(server.client(), "cuda_ipc").usable);
     CHECK(transport(server.client(), "cuda_ipc").reason.size() > 20);
 
+    const TransportInfo far = transport(far_client(server.url()), "shm");
+    CHECK_FALSE(far.usable);
+    CHECK(has(far.reason, "ClientOptions::local_socket"));
     ClientOptions options;
     options.url = server.url();
-    options.local_socket = "none";
-    CHECK_FALSE(transport(Client(options), "shm").usable);
-    CHECK(has(transport(Client(options), "shm").reason, "ClientOptions::local_socket"));
     options.local_socket = "/nonexistent/socket";
     CHECK(has(transport(Client(options), "shm").reason, "/nonexistent/socket"));
 

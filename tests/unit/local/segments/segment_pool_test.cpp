@@ -72,12 +72,9 @@ TEST_CASE("an address leads to its segment while that is in use", "[shm]") {
     const auto kept = place->segment;
     two.reset();
     CHECK(pool.find(data));
-}
-
-TEST_CASE("an idle segment is not found", "[shm]") {
-    SegmentPool pool;
-    const auto* data = pool.take(kMiB, "uid:1")->segment().data();
-    CHECK_FALSE(pool.find(data));
+    const auto* returned = one->segment().data();
+    one.reset();
+    CHECK_FALSE(pool.find(returned));
 }
 
 TEST_CASE("idle segments are kept up to their bound, those unused for longest go first", "[shm]") {
@@ -167,26 +164,6 @@ TEST_CASE("a segment outlives its pool", "[shm]") {
     CHECK(segment->segment().size() == kMiB);
 }
 
-TEST_CASE("threads take and return at once, and all is counted back", "[shm]") {
-    SegmentPool pool;
-    {
-        std::vector<std::jthread> threads;
-        for (int thread = 0; thread < 4; ++thread) {
-            threads.emplace_back([&] {
-                for (int i = 0; i < 300; ++i) {
-                    const auto segment = pool.take(4096U << (i % 3), i % 2 == 0 ? "a" : "b");
-                    segment->segment().data()[0] = std::byte{1};
-                    if (!pool.find(segment->segment().data())) throw std::logic_error("not found");
-                    if (i % 7 == 0) segment->retire();
-                }
-            });
-        }
-    }
-    CHECK(pool.use().segments == 0);
-    CHECK(pool.use().bytes == 0);
-    CHECK(pool.use().idle_segments > 0);
-}
-
 TEST_CASE("a segment that others may write to is never used again", "[shm]") {
     local::SegmentPool pool;
     std::string id;
@@ -259,14 +236,6 @@ TEST_CASE("when a place is retired, its segment is never used again", "[shm]") {
     CHECK(gone.empty());
     two.reset();
     CHECK(gone == std::vector{id});
-}
-
-TEST_CASE("a hundred thousand small tensors need fewer segments than there may be", "[shm]") {
-    SegmentPool pool({.max_together = 64 << 10});
-    std::vector<PooledSegmentPointer> places;
-    for (int i = 0; i < 100'000; ++i)
-        places.push_back(pool.take_place(256, "uid:1"));
-    CHECK(pool.use().segments < 1000);
 }
 
 TEST_CASE("threads take and return places at once, and all is counted back", "[shm]") {
