@@ -11,7 +11,7 @@
 
 #include "cli/command_line.hpp"
 #include "tensor/files/npy.hpp"
-#include "tensor/files/safetensors.hpp"
+#include "tensor/files/tensor_file.hpp"
 #include "tensor/handle.hpp"
 
 namespace shared_tensor::cli {
@@ -53,7 +53,8 @@ Dynamic read_tensor(const std::string& path) {
 
 void write_tensor(const std::string& path, const codec::TensorPointer& tensor) {
     try {
-        write_file(path, [&](std::ostream& out) { tensor::write_npy(out, tensor->tensor()); });
+        const tensor::TensorFile npy = tensor::file_of(tensor, tensor::FileForm::npy, {}, {});
+        write_file(path, [&](std::ostream& out) { tensor::write(out, npy); });
     } catch (const tensor::NpyError& error) {
         reject(path, std::string(error.what()) + "; FILE.json can hold any tensor");
     }

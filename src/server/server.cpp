@@ -27,8 +27,6 @@
 #include "tensor/device/cuda/cuda_device.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/own_result.hpp"
-#include "tensor/placement.hpp"
 #include "tensor/transports/shared_allocation.hpp"
 
 #include <shared_tensor/version.hpp>

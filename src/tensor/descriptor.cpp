@@ -7,17 +7,27 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <shared_tensor/value.hpp>
 
-#include "tensor/transports/data_shape.hpp"
-#include "tensor/transports/shm_transport.hpp"
+#include "tensor/element.hpp"
+#include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
 
 namespace {
 
 constexpr std::array<std::string_view, 5> kPlainMembers{"dtype", "shape", "strides", "device", "lease"};
+
+std::string shortened(std::string text) {
+    constexpr std::size_t kShown = 40;
+    if (text.size() <= kShown) return text;
+    std::size_t end = kShown;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+        --end;  // do not cut a UTF-8 character
+    return text.substr(0, end) + "...";
+}
 
 [[noreturn]] void fail(std::string path, std::string expected, const Json* got) {
     throw InvalidValue(std::move(path), std::move(expected), got != nullptr ? described(*got) : "nothing");
@@ -79,10 +89,11 @@ Shape read_counts(const Json& json, std::string_view name) {
     return counts;
 }
 
+bool is_alphanumeric(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
 bool is_uuid(std::string_view text) {
-    return !text.empty() && text.size() <= 64 && std::all_of(text.begin(), text.end(), [](char c) {
-        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
-    });
+    return !text.empty() && text.size() <= 64 &&
+           std::all_of(text.begin(), text.end(), [](char c) { return is_alphanumeric(c) || c == '-'; });
 }
 
 std::string read_device(const Json& json) {
@@ -107,115 +118,82 @@ void read_type_and_shape(const Json& json, Descriptor& descriptor) {
     descriptor.dtype = named ? *named : dtype_of_data(*descriptor.content, descriptor.shape.size());
 }
 
-/// Sets descriptor.extent, and checks it. `shown`: the JSON to show in an error text; null if there is none.
-void measure(Descriptor& descriptor, const DescriptorLimits& limits, const Json* shown) {
-    const auto extent = extent_of(descriptor.shape, descriptor.strides, size_of(descriptor.dtype));
-    if (!extent) fail("shape", "sizes whose product is less than 2^63 bytes", shown);
-    descriptor.extent = *extent;
+/// Sets strides and extent. `shown`: the JSON of shape and strides for error texts; null if there is none.
+void set_layout(Descriptor& descriptor, std::optional<Shape> strides, const DescriptorLimits& limits,
+                const Json* shown_shape, const Json* shown_strides) {
+    const std::size_t rank = descriptor.shape.size(), item = size_of(descriptor.dtype);
+    const auto dense = extent_of(descriptor.shape, {}, item);
+    if (!dense) fail("shape", "sizes whose product is less than 2^63 bytes", shown_shape);
+    descriptor.extent = *dense;
+    if (!strides) return;
+    if (strides->size() != rank)
+        fail("strides", "array of " + std::to_string(rank) + " integers, as many as shape has", shown_strides);
+    const auto extent = extent_of(descriptor.shape, *strides, item);
+    if (!extent) fail("strides", "strides that reach less than 2^63 bytes", shown_strides);
+    if (is_contiguous(descriptor.shape, *strides)) return;
+    if (descriptor.transport == TransportKind::data || descriptor.transport == TransportKind::base64) {
+        fail("strides",
+             "those of a contiguous tensor, or none: " + std::string(name_of(descriptor.transport)) +
+                 " holds the elements in order",
+             shown_strides);
+    }
     if (extent->bytes > extent->reach && extent->bytes > limits.max_expanded_bytes) {
         throw InvalidValue("strides",
                            "at most " + std::to_string(limits.max_expanded_bytes) + " bytes of repeated elements",
                            std::to_string(extent->bytes) + " bytes");
     }
+    descriptor.strides = std::move(*strides);
+    descriptor.extent = *extent;
 }
 
-void set_strides(Descriptor& descriptor, Shape strides, const Json* shown) {
-    if (strides.size() != descriptor.shape.size()) {
-        fail("strides", "array of " + std::to_string(descriptor.shape.size()) + " integers, as many as shape has",
-             shown);
+/// Reads a text from left to right. `fits` becomes false when the text does not continue as expected.
+struct Scanner {
+    std::string_view rest;
+    bool fits = true;
+
+    bool sees(std::string_view expected) const { return rest.starts_with(expected); }
+    void take(std::string_view expected) {
+        fits = fits && sees(expected);
+        if (fits) rest.remove_prefix(expected.size());
     }
-    if (!extent_of(descriptor.shape, strides, size_of(descriptor.dtype)))
-        fail("strides", "strides that reach less than 2^63 bytes", shown);
-    if (is_contiguous(descriptor.shape, strides)) return;
-    if (descriptor.transport == TransportKind::data || descriptor.transport == TransportKind::base64) {
-        fail("strides",
-             "those of a contiguous tensor, or none: " + std::string(name_of(descriptor.transport)) +
-                 " holds the elements in order",
-             shown);
-    }
-    descriptor.strides = std::move(strides);
-}
-
-void check_size(const Descriptor& descriptor, const Region& region) {
-    const Extent& extent = descriptor.extent;
-    const bool right = descriptor.strides.empty() ? region.size == extent.bytes : region.size >= extent.reach;
-    if (right) return;
-    throw InvalidValue(std::string(name_of(descriptor.transport)) + ".size",
-                       descriptor.strides.empty()
-                           ? std::to_string(extent.bytes) + " (shape x item size)"
-                           : "at least " + std::to_string(extent.reach) + " (what the strides reach)",
-                       std::to_string(region.size));
-}
-
-bool is_plain(char byte) {
-    return (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
-           byte == '-' || byte == '_' || byte == '.';
-}
-
-/// Reads a text from left to right. Each method returns false if the text does not continue as it expects.
-class Scanner {
-public:
-    explicit Scanner(std::string_view rest) : rest_(rest) {}
-
-    bool take(std::string_view expected) {
-        if (!rest_.starts_with(expected)) return false;
-        rest_.remove_prefix(expected.size());
-        return true;
-    }
-
     /// Reads the text before the next quote, if it needs no escapes.
-    bool word(std::string_view& word) {
-        const auto end = std::find_if_not(rest_.begin(), rest_.end(), is_plain);
-        word = rest_.substr(0, static_cast<std::size_t>(end - rest_.begin()));
-        rest_.remove_prefix(word.size());
-        return !word.empty() && take("\"");
+    std::string_view word() {
+        const auto end = std::find_if_not(
+            rest.begin(), rest.end(), [](char c) { return is_alphanumeric(c) || c == '-' || c == '_' || c == '.'; });
+        const auto word = rest.substr(0, static_cast<std::size_t>(end - rest.begin()));
+        rest.remove_prefix(word.size());
+        fits = fits && !word.empty();
+        return word;
     }
-
-    bool natural(std::int64_t& value) {
-        if (rest_.empty() || rest_[0] < '0' || rest_[0] > '9') return false;
-        if (rest_[0] == '0' && rest_.size() > 1 && rest_[1] >= '0' && rest_[1] <= '9') return false;
-        const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-        if (error != std::errc()) return false;
-        rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-        return true;
+    std::int64_t natural() {
+        std::int64_t value = -1;
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+        const bool leading_zero = sees("0") && value != 0;
+        fits = fits && error == std::errc() && value >= 0 && !sees("-") && !leading_zero && !sees("00");
+        if (fits) rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+        return value;
     }
-
-    bool counts(Shape& counts) {
-        if (take("[]")) return true;
-        char before = '[';
-        while (take(std::string_view(&before, 1))) {
-            if (counts.size() == kMaxRank || !natural(counts.emplace_back())) return false;
-            before = ',';
+    Shape counts() {
+        Shape counts;
+        take("[");
+        while (fits && !sees("]") && counts.size() < kMaxRank) {
+            if (!counts.empty()) take(",");
+            counts.push_back(natural());
         }
-        return !counts.empty() && take("]");
+        take("]");
+        return counts;
     }
-
-    bool at_end() const { return rest_.empty(); }
-
-private:
-    std::string_view rest_;
 };
 
-/// Reads the members of a descriptor's text without checking shape and strides.
-bool scan(Scanner text, Descriptor& descriptor, std::optional<Shape>& strides) {
-    std::string_view dtype, lease, segment;
-    std::int64_t offset = 0, size = 0;
-    if (!text.take(R"({"device":"cpu","dtype":")") || !text.word(dtype)) return false;
-    if (!text.take(R"(,"lease":")") || !text.word(lease)) return false;
-    if (!text.take(R"(,"shape":)") || !text.counts(descriptor.shape)) return false;
-    if (text.take(R"(,"strides":)") && !text.counts(strides.emplace())) return false;
-    if (!text.take(R"(,"shm":{"segment":")") || !text.word(segment)) return false;
-    if (!text.take(R"(,"offset":)") || !text.natural(offset)) return false;
-    if (!text.take(R"(,"size":)") || !text.natural(size) || !text.take("}}") || !text.at_end()) return false;
-    const auto known = parse_dtype(dtype);
-    if (!known) return false;
-    descriptor.dtype = *known;
-    descriptor.lease = lease;
-    descriptor.place = {std::string(segment), {static_cast<std::uint64_t>(offset), static_cast<std::uint64_t>(size)}};
-    return true;
-}
-
 }  // namespace
+
+std::string described(const Json& json) {
+    const auto text = [&] { return shortened(json.dump(-1, ' ', false, Json::error_handler_t::replace)); };
+    if (json.is_array()) return "array of " + std::to_string(json.size());
+    if (json.is_object()) return "object";
+    if (json.is_string()) return "string " + text();
+    return json.is_number() ? "number " + text() : text();
+}
 
 Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
     if (!json.is_object()) fail({}, "tensor descriptor (an object)", &json);
@@ -228,12 +206,9 @@ Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {
         descriptor.lease = lease->get<std::string>();
     }
     read_type_and_shape(json, descriptor);
-    const Json* shape = find(json, "shape");
-    measure(descriptor, limits, shape != nullptr ? shape : descriptor.content);
-    if (const Json* strides = find(json, "strides")) {
-        set_strides(descriptor, read_counts(*strides, "strides"), strides);
-        measure(descriptor, limits, shape);
-    }
+    const Json *shape = find(json, "shape"), *strides = find(json, "strides");
+    set_layout(descriptor, strides != nullptr ? std::optional(read_counts(*strides, "strides")) : std::nullopt, limits,
+               shape != nullptr ? shape : descriptor.content, strides);
     return descriptor;
 }
 
@@ -241,11 +216,29 @@ std::optional<Descriptor> read_shm_descriptor(std::string_view text, const Descr
     Descriptor descriptor;
     descriptor.transport = TransportKind::shm;
     std::optional<Shape> strides;
-    if (!scan(Scanner(text), descriptor, strides)) return std::nullopt;
+    Scanner scanner{text};
+    scanner.take(R"({"device":"cpu","dtype":")");
+    const auto dtype = parse_dtype(scanner.word());
+    scanner.take(R"(","lease":")");
+    descriptor.lease = scanner.word();
+    scanner.take(R"(","shape":)");
+    descriptor.shape = scanner.counts();
+    constexpr std::string_view kStrides = R"(,"strides":)";
+    if (scanner.sees(kStrides)) {
+        scanner.take(kStrides);
+        strides = scanner.counts();
+    }
+    scanner.take(R"(,"shm":{"segment":")");
+    descriptor.place.segment = scanner.word();
+    scanner.take(R"(","offset":)");
+    descriptor.place.region.offset = static_cast<std::uint64_t>(scanner.natural());
+    scanner.take(R"(,"size":)");
+    descriptor.place.region.size = static_cast<std::uint64_t>(scanner.natural());
+    scanner.take("}}");
+    if (!scanner.fits || !scanner.rest.empty() || !dtype) return std::nullopt;
+    descriptor.dtype = *dtype;
     try {
-        measure(descriptor, limits, nullptr);
-        if (strides) set_strides(descriptor, std::move(*strides), nullptr);
-        if (!descriptor.strides.empty()) measure(descriptor, limits, nullptr);
+        set_layout(descriptor, std::move(strides), limits, nullptr, nullptr);
     } catch (const InvalidValue&) {
         return std::nullopt;
     }
@@ -294,16 +287,30 @@ Region parse_region(const Descriptor& descriptor, std::uint64_t available,
 }
 
 void check_region(const Descriptor& descriptor, const Region& region, std::uint64_t available) {
-    const auto fail = [&](const char* member, std::uint64_t most, std::uint64_t got) {
+    const std::string name(name_of(descriptor.transport));
+    const auto too_large = [&](const char* member, std::uint64_t most, std::uint64_t got) {
         throw InvalidValue(
-            std::string(name_of(descriptor.transport)).append(member),
+            name + member,
             "integer up to " + std::to_string(most) + " (there are " + std::to_string(available) + " bytes)",
-            described(Json(got)));
+            "number " + std::to_string(got));
     };
-    if (region.offset > available) fail(".offset", available, region.offset);
+    if (region.offset > available) too_large(".offset", available, region.offset);
     // Compares without offset + size, which may overflow.
-    if (region.size > available - region.offset) fail(".size", available - region.offset, region.size);
-    check_size(descriptor, region);
+    if (region.size > available - region.offset) too_large(".size", available - region.offset, region.size);
+    const Extent& extent = descriptor.extent;
+    const bool right = descriptor.strides.empty() ? region.size == extent.bytes : region.size >= extent.reach;
+    if (!right) {
+        throw InvalidValue(name + ".size",
+                           descriptor.strides.empty()
+                               ? std::to_string(extent.bytes) + " (shape x item size)"
+                               : "at least " + std::to_string(extent.reach) + " (what the strides reach)",
+                           std::to_string(region.size));
+    }
+}
+
+void check_bools(const Descriptor& descriptor, const std::byte* data) {
+    if (!has_odd_bools(descriptor.dtype, descriptor.shape, descriptor.strides, data)) return;
+    throw InvalidValue(std::string(name_of(descriptor.transport)), "bytes 0 and 1 for dtype bool", "other bytes");
 }
 
 }  // namespace shared_tensor::tensor

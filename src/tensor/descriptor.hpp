@@ -2,15 +2,21 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
-#include "tensor/describe.hpp"
+#include "protocol/codec/value.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/layout.hpp"
 #include "tensor/transports/transport_kind.hpp"
 
 namespace shared_tensor::tensor {
+
+using codec::Json;
+
+/// Describes a JSON value for error messages, in a short text: "number -1", "string \"abc\"", "array of 3".
+std::string described(const Json& json);
 
 struct DescriptorLimits {
     /// Limit of elements x item size for a tensor whose strides repeat elements (stride 0), so that it is larger than
@@ -41,7 +47,7 @@ struct Descriptor {
     std::string lease;           ///< id of the lease that keeps the bytes; empty: none
     TransportKind transport = TransportKind::data;
     const Json* content = nullptr;  ///< the transport's member, inside the JSON that was parsed
-    SharedPlace place;              ///< set instead of `content` by read_shm_descriptor(), which makes no JSON tree
+    SharedPlace place;              ///< set instead of `content` by read_shm_descriptor()
 };
 
 /// Whether the bytes of a descriptor with transport `body` are compressed.
@@ -50,6 +56,11 @@ bool is_compressed(const Descriptor& descriptor);
 /// Parses and checks the value of "$tensor". The result refers to `json`. Throws InvalidValue, whose path names the
 /// member.
 Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits = {});
+
+/// Reads the descriptor of a leased tensor in shared memory if it has exactly the form that TensorTransfer writes. It
+/// makes no JSON tree, which would cost a client more than all else of a tensor that is handed over. Returns nullopt
+/// for any other text, valid or not: use parse_descriptor() then. Both check shape and strides by the same code.
+std::optional<Descriptor> read_shm_descriptor(std::string_view text, const DescriptorLimits& limits = {});
 
 /// Returns the region's members as JSON text: "offset":0,"size":4096
 std::string region_members(const Region& region);
@@ -64,5 +75,8 @@ void check_region(const Descriptor& descriptor, const Region& region, std::uint6
 /// Return a string or an integer >= 0 from the transport's member. Throw InvalidValue.
 const std::string& region_text(const Descriptor& descriptor, std::string_view name);
 std::uint64_t region_natural(const Descriptor& descriptor, std::string_view name);
+
+/// Throws InvalidValue if has_odd_bools(). `data` is the first element of a tensor with the layout of `descriptor`.
+void check_bools(const Descriptor& descriptor, const std::byte* data);
 
 }  // namespace shared_tensor::tensor

@@ -14,6 +14,11 @@ using shared_tensor::parse_dtype;
 using shared_tensor::size_of;
 
 /// Returns the names of all dtypes, for error messages: "bool, uint8, ...".
-std::string dtype_names();
+inline std::string dtype_names() {
+    std::string names;
+    for (const auto& row : shared_tensor::detail::kDTypeTable)
+        names.append(names.empty() ? "" : ", ").append(row.name);
+    return names;
+}
 
 }  // namespace shared_tensor::tensor

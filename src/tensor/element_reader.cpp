@@ -1,121 +1,41 @@
 #include "tensor/element_reader.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <utility>
 
 #include "tensor/device/devices.hpp"
-#include "tensor/handle.hpp"
-#include "tensor/layout.hpp"
+#include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
 
 namespace {
 
-/// The place of an element in a strided tensor, which can advance in C order.
-class Cursor {
-public:
-    Cursor(const TensorRef& tensor, std::size_t item_size)
-        : sizes_(tensor.shape().begin(), tensor.shape().end()),
-          strides_(tensor.strides().begin(), tensor.strides().end()),
-          item_(item_size),
-          first_(tensor.data()),
-          index_(sizes_.size(), 0) {}
+/// Copies all elements of a tensor in C order.
+using Copy = std::function<void(const TensorRef& tensor, std::byte* out)>;
 
-    void go_to(std::uint64_t element) {
-        auto rest = static_cast<std::int64_t>(element);
-        for (std::size_t i = sizes_.size(); i-- > 0;) {
-            index_[i] = rest % sizes_[i];
-            rest /= sizes_[i];
-        }
+/// Copies a range of the bytes of a tensor's elements. Of a strided tensor, whole rows are copied at once, so that a
+/// device needs no more memory for them than `out` has.
+void copy_range(const TensorRef& tensor, std::uint64_t offset, std::span<std::byte> out, const Copy& copy) {
+    if (out.empty()) return;
+    if (tensor.is_contiguous()) {
+        const auto count = static_cast<std::int64_t>(out.size());
+        return copy(tensor.view(tensor.mutable_data() + offset, DType::uint8, {count}, {}), out.data());
     }
-    const std::byte* here() const {
-        std::int64_t offset = 0;
-        for (std::size_t i = 0; i < index_.size(); ++i)
-            offset += index_[i] * strides_[i];
-        return first_ + offset * static_cast<std::int64_t>(item_);
-    }
-    /// The number of elements from here to the end of the innermost dimension, and the stride between them.
-    std::uint64_t run() const { return sizes_.empty() ? 1 : static_cast<std::uint64_t>(sizes_.back() - index_.back()); }
-    std::int64_t stride() const { return sizes_.empty() ? 1 : strides_.back(); }
-
-    /// Advances by at most run() elements.
-    void advance(std::uint64_t elements) {
-        if (sizes_.empty()) return;
-        index_.back() += static_cast<std::int64_t>(elements);
-        for (std::size_t i = sizes_.size(); i-- > 1 && index_[i] == sizes_[i];) {
-            index_[i] = 0;
-            ++index_[i - 1];
-        }
-    }
-
-private:
-    const Shape sizes_, strides_;
-    const std::size_t item_;
-    const std::byte* const first_;
-    Shape index_;
-};
-
-void read_strided(const TensorRef& tensor, std::uint64_t offset, std::span<std::byte> out) {
-    const std::size_t item = size_of(tensor.dtype());
-    Cursor cursor(tensor, item);
-    cursor.go_to(offset / item);
-    if (const std::size_t within = offset % item; within > 0) {
-        const std::size_t count = std::min(item - within, out.size());
-        std::memcpy(out.data(), cursor.here() + within, count);
-        out = out.subspan(count);
-        cursor.advance(1);
-    }
-    while (out.size() >= item) {
-        const std::uint64_t count = std::min<std::uint64_t>(cursor.run(), out.size() / item);
-        const std::byte* from = cursor.here();
-        const std::int64_t step = cursor.stride() * static_cast<std::int64_t>(item);
-        if (cursor.stride() == 1) {
-            std::memcpy(out.data(), from, count * item);
-        } else {
-            for (std::uint64_t i = 0; i < count; ++i, from += step)
-                std::memcpy(out.data() + i * item, from, item);
-        }
-        out = out.subspan(count * item);
-        cursor.advance(count);
-    }
-    if (!out.empty()) std::memcpy(out.data(), cursor.here(), out.size());
-}
-
-/// Reads a contiguous tensor on a device to host memory.
-using ReadDense = std::function<void(const TensorRef& dense, std::byte* out)>;
-
-TensorRef made_dense(const TensorRef& tensor) { return device_of(tensor).copy(tensor); }
-
-/// Returns a view of `count` bytes of a contiguous tensor, from `offset` on.
-TensorRef bytes_of(const TensorRef& dense, std::uint64_t offset, std::size_t count) {
-    return {dense.mutable_data() + offset,
-            DType::uint8,
-            {static_cast<std::int64_t>(count)},
-            {},
-            dense.device(),
-            dense.owner()};
-}
-
-/// Reads a range of bytes. A strided tensor is gathered on the device piece by piece: this needs as much device memory
-/// as `out` has, and one more row at each end.
-void read_device(const TensorRef& tensor, std::uint64_t offset, std::span<std::byte> out, const ReadDense& read) {
-    const std::uint64_t bytes = tensor.bytes();
-    if (tensor.is_contiguous()) return read(bytes_of(tensor, offset, out.size()), out.data());
-    if (bytes <= out.size()) return read(bytes_of(made_dense(tensor), offset, out.size()), out.data());
-    const std::uint64_t row = bytes / static_cast<std::uint64_t>(tensor.shape()[0]);
-    const std::uint64_t first = offset / row, last = (offset + out.size() - 1) / row;
-    if (row <= out.size()) {
-        const TensorRef rows = tensor.slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last + 1));
-        return read_device(rows.is_contiguous() ? rows : made_dense(rows), offset - first * row, out, read);
-    }
-    for (std::uint64_t i = first; i <= last; ++i) {
-        const std::uint64_t skip = i == first ? offset - first * row : 0;
-        const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(row - skip, out.size()));
-        read_device(tensor.select(static_cast<std::int64_t>(i)), skip, out.first(count), read);
+    const std::uint64_t row = tensor.bytes() / static_cast<std::uint64_t>(tensor.shape()[0]);
+    auto index = static_cast<std::int64_t>(offset / row);
+    if (const std::uint64_t within = offset % row; within > 0) {
+        const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(row - within, out.size()));
+        copy_range(tensor.select(index++), within, out.first(count), copy);
         out = out.subspan(count);
     }
+    if (const std::uint64_t rows = out.size() / row; rows > 0) {
+        const std::int64_t end = index + static_cast<std::int64_t>(rows);
+        copy(tensor.slice(index, end), out.data());
+        index = end;
+        out = out.subspan(static_cast<std::size_t>(rows * row));
+    }
+    if (!out.empty()) copy_range(tensor.select(index), 0, out, copy);
 }
 
 }  // namespace
@@ -127,15 +47,7 @@ ElementReader::ElementReader(codec::TensorPointer tensor) : tensor_(std::move(te
 }
 
 void ElementReader::read(std::uint64_t offset, std::span<std::byte> out) const {
-    if (out.empty()) return;
-    const TensorRef& elements = tensor_->tensor();
-    if (data_ != nullptr) {
-        std::memcpy(out.data(), data_ + offset, out.size());
-    } else if (is_on_device(elements)) {
-        read_device(elements, offset, out, &read_from_device);
-    } else {
-        read_strided(elements, offset, out);
-    }
+    copy_range(tensor_->tensor(), offset, out, &copy_elements);
 }
 
 const IpcDevice* ElementReader::device() const {
@@ -146,10 +58,9 @@ const IpcDevice* ElementReader::device() const {
 
 ElementReader::Reads ElementReader::start(std::uint64_t offset, std::span<std::byte> out) const {
     Reads started;
-    if (out.empty()) return started;
     const IpcDevice& there = *device();
-    read_device(tensor_->tensor(), offset, out,
-                [&](const TensorRef& dense, std::byte* to) { started.push_back(there.start_read(dense, to)); });
+    copy_range(tensor_->tensor(), offset, out,
+               [&](const TensorRef& part, std::byte* to) { started.push_back(there.start_read(part, to)); });
     return started;
 }
 

@@ -99,8 +99,8 @@ bool is_contiguous(ShapeView shape, ShapeView strides) {
 
 void gather(const std::byte* in, ShapeView shape, ShapeView strides, std::size_t item_size, std::byte* out) {
     if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return;
-    if (shape.empty()) {
-        std::memcpy(out, in, item_size);
+    if (is_contiguous(shape, strides)) {
+        std::memcpy(out, in, static_cast<std::size_t>(extent_of(shape, {}, item_size)->bytes));
     } else {
         gather_into(in, shape, strides, item_size, out);
     }

@@ -31,7 +31,8 @@ Shape contiguous_strides(ShapeView shape);
 /// Whether the elements are contiguous in C order. Strides of dimensions of size 1 are ignored.
 bool is_contiguous(ShapeView shape, ShapeView strides);
 
-/// Copies the elements in C order, without gaps, to `out` (shape x item_size bytes).
+/// Copies the elements in C order, without gaps, to `out` (shape x item_size bytes). `strides` must not be empty,
+/// except for a tensor without dimensions.
 void gather(const std::byte* in, ShapeView shape, ShapeView strides, std::size_t item_size, std::byte* out);
 
 }  // namespace shared_tensor::tensor

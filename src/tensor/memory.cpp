@@ -2,11 +2,22 @@
 
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "tensor/device/devices.hpp"
-#include "tensor/files/manifest.hpp"
 
 namespace shared_tensor::tensor {
+
+namespace {
+
+bool all_bools(std::span<const std::byte> bytes) {
+    std::byte seen{0};
+    for (const std::byte byte : bytes)
+        seen |= byte;  // no early exit, so that the compiler vectorizes the loop
+    return seen <= std::byte{1};
+}
+
+}  // namespace
 
 MemoryBlock plain_block(std::uint64_t bytes) {
     constexpr auto kAlignment = std::align_val_t{kMemberAlignment};
@@ -35,7 +46,13 @@ TensorRef view_of(const std::byte* data, std::shared_ptr<const void> owner, DTyp
             [](const void*) { return true; }};
 }
 
-void gather(const TensorRef& tensor, std::byte* out) {
+bool is_aligned(const std::byte* data, DType dtype) {
+    return reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) == 0;
+}
+
+void copy_elements(const TensorRef& tensor, std::byte* out) {
+    if (tensor.elements() == 0) return;
+    if (is_on_device(tensor)) return device_of(tensor).read(tensor, out);
     gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), out);
 }
 
@@ -44,13 +61,22 @@ std::span<std::byte> mutable_bytes(const TensorRef& tensor) {
 }
 
 Dense dense(const TensorRef& tensor) {
-    const bool far = is_on_device(tensor);
-    if (!far && tensor.is_contiguous()) return {tensor, mutable_bytes(tensor)};
+    if (!is_on_device(tensor) && tensor.is_contiguous()) return {tensor, mutable_bytes(tensor)};
     const TensorRef made = allocate(tensor.dtype(), tensor.shape());
     const std::span<std::byte> bytes = mutable_bytes(made);
-    if (far && !bytes.empty()) read_from_device(tensor, bytes.data());
-    if (!far) gather(tensor, bytes.data());
+    copy_elements(tensor, bytes.data());
     return {made, bytes, bytes.size()};
+}
+
+bool has_odd_bools(DType dtype, ShapeView shape, ShapeView strides, const std::byte* data) {
+    const auto extent = extent_of(shape, strides, 1);
+    if (dtype != DType::bool_ || !extent || extent->elements == 0) return false;
+    if (all_bools({data, static_cast<std::size_t>(extent->reach)})) return false;
+    if (strides.empty()) return true;
+    // The other bytes may be in gaps between the elements.
+    std::vector<std::byte> elements(static_cast<std::size_t>(extent->elements));
+    gather(data, shape, strides, 1, elements.data());
+    return !all_bools(elements);
 }
 
 }  // namespace shared_tensor::tensor

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 
@@ -12,7 +13,10 @@
 
 namespace shared_tensor::tensor {
 
-/// Allocates ordinary memory, aligned to 64 bytes. Throws std::bad_alloc.
+/// Alignment in bytes of plain_block(), and of the members of a set in an allocation that this process makes.
+inline constexpr std::uint64_t kMemberAlignment = 64;
+
+/// Allocates ordinary memory. Throws std::bad_alloc.
 MemoryBlock plain_block(std::uint64_t bytes);
 
 /// Allocates a contiguous tensor in host memory; its elements are uninitialized. Throws std::bad_alloc.
@@ -23,8 +27,13 @@ TensorRef allocate(DType dtype, ShapeView shape);
 TensorRef view_of(const std::byte* data, std::shared_ptr<const void> owner, DType dtype, ShapeView shape,
                   ShapeView strides);
 
-/// Copies the elements of a tensor in host memory to `out`, in C order, without gaps.
-void gather(const TensorRef& tensor, std::byte* out);
+/// Whether elements of this dtype can be used at `data`. Item sizes are powers of two, so alignment to the item size is
+/// enough for complex numbers too.
+bool is_aligned(const std::byte* data, DType dtype);
+
+/// Copies the elements of a tensor, wherever it is, to `out`, in C order, without gaps. Blocks for a tensor on a
+/// device. Throws DeviceRejected, std::bad_alloc.
+void copy_elements(const TensorRef& tensor, std::byte* out);
 
 /// The bytes of a contiguous tensor in host memory, for writing.
 std::span<std::byte> mutable_bytes(const TensorRef& tensor);
@@ -35,7 +44,11 @@ struct Dense {
     std::span<const std::byte> bytes;
     std::uint64_t copied = 0;
 };
-/// Returns `tensor` itself if it is contiguous in host memory, else a copy. Throws std::bad_alloc.
+/// Returns `tensor` itself if it is contiguous in host memory, else a copy. Throws what copy_elements() throws.
 Dense dense(const TensorRef& tensor);
+
+/// Returns whether a tensor of dtype bool has elements other than the bytes 0 and 1: to read another byte as a C++ bool
+/// is undefined behaviour. Returns false for other dtypes. `data` is the first element. Empty `strides`: contiguous.
+bool has_odd_bools(DType dtype, ShapeView shape, ShapeView strides, const std::byte* data);
 
 }  // namespace shared_tensor::tensor

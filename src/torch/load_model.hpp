@@ -11,4 +11,9 @@ namespace shared_tensor::models {
 std::shared_ptr<Model> load_model(const std::string& name, const std::string& path, const LoadOptions& options = {},
                                   const SessionIsOpen& is_open = {});
 
+/// Loads an AOTInductor package (a .pt2 file by torch._inductor.aoti_compile_and_package); it is shared as
+/// NAME.forward. It holds native code, which runs in this process.
+std::shared_ptr<Model> load_compiled_model(const std::string& name, const std::string& path,
+                                           const LoadOptions& options);
+
 }  // namespace shared_tensor::models

@@ -13,7 +13,6 @@
 #include <shared_tensor/detail/failure.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "torch/compiled_model.hpp"
 #include "torch/instances.hpp"
 #include "torch/script_function.hpp"
 

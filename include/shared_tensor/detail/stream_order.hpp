@@ -4,6 +4,8 @@
 
 #include <dlfcn.h>
 
+#include <map>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -62,10 +64,20 @@ inline void order_streams(int device, void* before, void* after) {
         if (error != 0) throw std::runtime_error(std::string(what) + " failed with " + std::to_string(error));
     };
     const StreamDriver& driver = StreamDriver::of_process();
-    int handle = 0;
+    // Each context is retained once, and never released: the tensors' libraries use it.
+    static std::mutex mutex;
+    static auto* const contexts = new std::map<int, void*>;  // may be used until the process ends
     void *context = nullptr, *event = nullptr, *popped = nullptr;
-    check(driver.device_get(&handle, device), "cuDeviceGet");
-    check(driver.retain(&context, handle), "cuDevicePrimaryCtxRetain");  // not released: others use it
+    {
+        const std::lock_guard lock(mutex);
+        void*& known = (*contexts)[device];
+        int handle = 0;
+        if (known == nullptr) {
+            check(driver.device_get(&handle, device), "cuDeviceGet");
+            check(driver.retain(&known, handle), "cuDevicePrimaryCtxRetain");
+        }
+        context = known;
+    }
     check(driver.push(context), "cuCtxPushCurrent");
     constexpr unsigned kNoTiming = 2;
     int error = driver.create(&event, kNoTiming);

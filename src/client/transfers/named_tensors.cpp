@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client/call/core.hpp"
+#include "tensor/files/tensor_file.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/transports/transport.hpp"
 

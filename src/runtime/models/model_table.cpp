@@ -5,7 +5,7 @@
 
 #include "base/log/log.hpp"
 #include "base/system/trusted_file.hpp"
-#include "tensor/placement.hpp"
+#include "tensor/device/devices.hpp"
 
 namespace shared_tensor::models {
 

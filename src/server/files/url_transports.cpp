@@ -2,7 +2,6 @@
 
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include <shared_tensor/value.hpp>
 
@@ -23,14 +22,6 @@ private:
     const codec::TensorPointer tensor_;
 };
 
-std::vector<const tensor::Transport*> with(const tensor::Transports& others, const tensor::Transport& one) {
-    std::vector<const tensor::Transport*> all{&one};
-    for (const tensor::TransportKind transport : tensor::kTransportKinds) {
-        if (const tensor::Transport* other = others.find(transport); other != nullptr) all.push_back(other);
-    }
-    return all;
-}
-
 }  // namespace
 
 class UrlTransports::Url final : public tensor::Transport {
@@ -39,8 +30,6 @@ public:
         : leases_(&leases), lease_holder_(std::move(lease_holder)) {}
 
     tensor::TransportKind kind() const override { return tensor::TransportKind::url; }
-    tensor::Viability viable() const override { return {}; }
-    tensor::Viability carries(tensor::DType) const override { return {}; }
     /// Device memory is scarce: it is not kept for a client that may never fetch it.
     tensor::Viability fits(const codec::TensorHandle& tensor) const override {
         return {tensor.on_device() ? "the tensor lies in device memory, which is not kept for later" : ""};
@@ -55,8 +44,7 @@ public:
             throw tensor::CannotLend(std::move(rejected->reason));
         tensor::Exported exported;
         exported.lease = std::move(std::get<std::string>(granted));
-        exported.content.append(TensorEndpoint::kPrefix).append(exported.lease);
-        exported.is_string = true;
+        exported.content.append("\"").append(TensorEndpoint::kPrefix).append(exported.lease).append("\"");
         return exported;
     }
 
@@ -67,7 +55,7 @@ private:
 
 UrlTransports::UrlTransports(const tensor::Transports& others, runtime::LeaseTable& leases,
                              runtime::LeaseHolder lease_holder)
-    : url_(std::make_unique<Url>(leases, std::move(lease_holder))), transports_(with(others, *url_)) {}
+    : url_(std::make_unique<Url>(leases, std::move(lease_holder))), transports_(others.with(*url_)) {}
 
 std::string url_lease_holder(std::string_view principal, std::string_view session) {
     return std::string("@").append(session.empty() ? principal : session);

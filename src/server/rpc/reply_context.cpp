@@ -146,13 +146,11 @@ namespace {
 
 /// The transports of a client without a local channel.
 const tensor::Transports& transports_without_memory() {
-    static const auto kShm = tensor::make_absent_transport(
-        tensor::TransportKind::shm, "the request names no session of a local channel, which carries the memory");
-    static const auto kCudaIpc = tensor::make_absent_transport(
-        tensor::TransportKind::cuda_ipc,
-        "the request names no session of a local channel, on which device memory is lent");
-    static const tensor::Transports kTransports({kCudaIpc.get(), kShm.get(), &tensor::data_transport(),
-                                                 &tensor::base64_transport(), &tensor::body_transport()});
+    static const tensor::Transports kTransports(
+        {&tensor::data_transport(), &tensor::base64_transport(), &tensor::body_transport()},
+        {{tensor::TransportKind::shm, "the request names no session of a local channel, which carries the memory"},
+         {tensor::TransportKind::cuda_ipc,
+          "the request names no session of a local channel, on which device memory is lent"}});
     return kTransports;
 }
 

@@ -7,7 +7,7 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "tensor/device/lent_block.hpp"
+#include "tensor/device/lent_blocks.hpp"
 #include "tensor/transports/transport.hpp"
 
 namespace shared_tensor::tensor {

@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "base/concurrency/background.hpp"
-#include "tensor/device/deferred_frees.hpp"
 #include "tensor/device/ipc_device.hpp"
 #include "tensor/device/ipc_handle_cache.hpp"
-#include "tensor/device/lent_block.hpp"
+#include "tensor/device/lent_blocks.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -94,8 +93,9 @@ private:
 const IpcDevice& device_of(const TensorRef& tensor);
 /// Whether the tensor is not in host memory.
 bool is_on_device(const TensorRef& tensor) noexcept;
-/// Copies the elements of a tensor on a device to `out` (tensor.bytes() bytes), in C order. Blocks. Throws
-/// DeviceRejected.
-void read_from_device(const TensorRef& tensor, std::byte* out);
+
+/// Returns why a function cannot have its tensors on `device` ("cpu", "cuda", "cuda:1") and in `dtype`. Empty if it
+/// can.
+std::string rejection_of_placement(std::string_view device, std::string_view dtype);
 
 }  // namespace shared_tensor::tensor

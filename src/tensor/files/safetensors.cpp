@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <limits>
 #include <optional>
-#include <ostream>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "protocol/json_rpc/json_text.hpp"
-#include "tensor/handle.hpp"
-#include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -217,21 +214,6 @@ SafetensorsPlan plan_safetensors(const Manifest& manifest, const Metadata& metad
         plan.header.push_back(static_cast<char>(size >> (8 * i) & 0xFF));
     plan.header += json;
     return plan;
-}
-
-void write_safetensors(std::ostream& out, const TensorMap& tensors, const Metadata& metadata) {
-    Manifest manifest;
-    for (const auto& [name, handle] : tensors)
-        manifest.emplace_hint(manifest.end(), name,
-                              Member{handle->tensor().dtype(), tensor::shape_of(handle), 0, handle->bytes()});
-    const SafetensorsPlan plan = plan_safetensors(manifest, metadata);
-    out.write(plan.header.data(), static_cast<std::streamsize>(plan.header.size()));
-    for (const std::string& name : plan.order) {
-        const auto& handle = tensors.find(name)->second;
-        const Dense values = dense(handle->tensor());
-        out.write(reinterpret_cast<const char*>(values.bytes.data()),
-                  static_cast<std::streamsize>(values.bytes.size()));
-    }
 }
 
 }  // namespace shared_tensor::tensor

@@ -2,14 +2,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iosfwd>
 #include <map>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "tensor/files/manifest.hpp"
 #include "tensor/files/tensor_set.hpp"
 
 namespace shared_tensor::tensor {
@@ -49,14 +48,6 @@ struct SafetensorsPlan {
 /// first, then by name, and the header's size is a multiple of 8: so all members are aligned. Throws SafetensorsError
 /// for a dtype that the format does not have.
 SafetensorsPlan plan_safetensors(const Manifest& manifest, const Metadata& metadata);
-
-/// Writes a safetensors file. The stream's state shows whether this succeeded. Throws SafetensorsError, std::bad_alloc.
-void write_safetensors(std::ostream& out, const TensorMap& tensors, const Metadata& metadata);
-
-/// Writes a file beside `path` (`path`.part- and a random number) and renames it to `path`: an error leaves no partial
-/// file, and of several writers the last one wins. Throws SafetensorsError, std::bad_alloc, and std::system_error that
-/// names the file.
-void write_safetensors_file(const std::string& path, const TensorMap& tensors, const Metadata& metadata);
 
 /// The tensors and the metadata of a file.
 struct SafetensorsContent {

@@ -5,14 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdio>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
-#include "base/bytes/ids.hpp"
 #include "base/system/unique_fd.hpp"
-#include "tensor/bool_check.hpp"
 #include "tensor/files/safetensors.hpp"
 
 namespace shared_tensor::tensor {
@@ -92,26 +88,6 @@ SafetensorsContent view_safetensors(std::span<std::byte> file, std::shared_ptr<c
     }
     return {set_in({data.data(), std::move(owner)}, data.size(), std::move(header.manifest)),
             std::move(header.metadata)};
-}
-
-void write_safetensors_file(const std::string& path, const TensorMap& tensors, const Metadata& metadata) {
-    const std::string part = path + ".part-" + random_hex(8);  // unique: another writer may write the same file
-    const auto fail = [&] {
-        const int error = errno != 0 ? errno : EIO;
-        ::unlink(part.c_str());
-        throw std::system_error(error, std::generic_category(), path);
-    };
-    errno = 0;
-    std::ofstream file(part, std::ios::binary | std::ios::trunc);
-    if (!file) fail();
-    try {
-        write_safetensors(file, tensors, metadata);
-    } catch (...) {
-        ::unlink(part.c_str());
-        throw;
-    }
-    file.close();
-    if (!file || ::rename(part.c_str(), path.c_str()) != 0) fail();
 }
 
 }  // namespace shared_tensor::tensor

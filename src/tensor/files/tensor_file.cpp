@@ -1,15 +1,20 @@
 #include "tensor/files/tensor_file.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 #include <shared_tensor/value.hpp>
 
-#include "tensor/bool_check.hpp"
+#include "base/bytes/ids.hpp"
 #include "tensor/files/npy.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -22,18 +27,24 @@ struct Suffix {
 constexpr std::array<Suffix, 3> kSuffixes{
     {{FileForm::safetensors, ".safetensors"}, {FileForm::npy, ".npy"}, {FileForm::raw, ".raw"}}};
 
-Member member_like(const TensorRef& tensor) {
-    Member member{tensor.dtype(), {tensor.shape().begin(), tensor.shape().end()}};
-    member.bytes = tensor.elements() * size_of(member.dtype);
-    return member;
-}
-
 TensorFile file_with(std::string head, std::vector<ElementReader> elements) {
     TensorFile file{std::move(head), std::move(elements)};
     file.size = file.head.size();
     for (const ElementReader& one : file.elements)
         file.size += one.size();
     return file;
+}
+
+codec::TensorPointer view_raw(const Block& block, std::uint64_t size, const RawForm& raw) {
+    const auto extent = extent_of(raw.shape, {}, size_of(raw.dtype));
+    if (!extent) throw InvalidValue("shape", "a tensor whose size can be counted", "a larger one");
+    if (extent->bytes != size)
+        throw InvalidValue("shape", "one of " + std::to_string(size) + " bytes, as the file has",
+                           std::to_string(extent->bytes) + " bytes");
+    if (size == 0) return make_handle(allocate(raw.dtype, raw.shape));
+    if (has_odd_bools(raw.dtype, raw.shape, {}, block.data))
+        throw InvalidValue("body", "bytes 0 and 1 for dtype bool", "other bytes");
+    return make_handle(view_of(block.data, block.owner, raw.dtype, raw.shape, {}));
 }
 
 }  // namespace
@@ -49,39 +60,66 @@ std::string_view suffix_of(FileForm form) {
     return std::find_if(kSuffixes.begin(), kSuffixes.end(), [&](const Suffix& one) { return one.form == form; })->text;
 }
 
-TensorFile file_of(const codec::TensorPointer& tensor, FileForm form, const std::string& name,
-                   const Metadata& metadata) {
-    const Member member = member_like(tensor->tensor());
-    std::string head;
-    if (form == FileForm::safetensors) head = plan_safetensors(Manifest{{name, member}}, metadata).header;
-    if (form == FileForm::npy) head = npy_header(member.dtype, member.shape);
-    return file_with(std::move(head), {ElementReader(tensor)});
-}
-
-TensorFile file_of(const TensorSet& set, const Metadata& metadata) {
-    SafetensorsPlan plan = plan_safetensors(set.manifest, metadata);
+TensorFile file_of(const TensorMap& tensors, const Metadata& metadata) {
+    SafetensorsPlan plan = plan_safetensors(manifest_of(tensors), metadata);
     std::vector<ElementReader> elements;
     elements.reserve(plan.order.size());
     for (const std::string& name : plan.order)
-        elements.emplace_back(member_of(set, set.manifest.at(name)));
+        elements.emplace_back(tensors.find(name)->second);
     return file_with(std::move(plan.header), std::move(elements));
 }
 
-namespace {
-
-codec::TensorPointer view_raw(const Block& block, std::uint64_t size, const RawForm& raw) {
-    const auto extent = extent_of(raw.shape, {}, size_of(raw.dtype));
-    if (!extent) throw InvalidValue("shape", "a tensor whose size can be counted", "a larger one");
-    if (extent->bytes != size)
-        throw InvalidValue("shape", "one of " + std::to_string(size) + " bytes, as the file has",
-                           std::to_string(extent->bytes) + " bytes");
-    if (size == 0) return make_handle(allocate(raw.dtype, raw.shape));
-    if (has_odd_bools(raw.dtype, raw.shape, {}, block.data))
-        throw InvalidValue("body", "bytes 0 and 1 for dtype bool", "other bytes");
-    return make_handle(view_of(block.data, block.owner, raw.dtype, raw.shape, {}));
+TensorFile file_of(const TensorSet& set, const Metadata& metadata) {
+    TensorMap tensors;
+    for (const auto& [name, member] : set.manifest)
+        tensors.emplace_hint(tensors.end(), name, member_of(set, member));
+    return file_of(tensors, metadata);
 }
 
-}  // namespace
+TensorFile file_of(const codec::TensorPointer& tensor, FileForm form, const std::string& name,
+                   const Metadata& metadata) {
+    if (form == FileForm::safetensors) return file_of(TensorMap{{name, tensor}}, metadata);
+    const bool has_header = form == FileForm::npy;
+    return file_with(has_header ? npy_header(tensor->tensor().dtype(), tensor->tensor().shape()) : std::string(),
+                     {ElementReader(tensor)});
+}
+
+void write(std::ostream& out, const TensorFile& file) {
+    const auto put = [&](const void* data, std::size_t size) {
+        out.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
+    };
+    put(file.head.data(), file.head.size());
+    for (const ElementReader& elements : file.elements) {
+        if (elements.data() != nullptr) {
+            put(elements.data(), static_cast<std::size_t>(elements.size()));
+            continue;
+        }
+        ElementPieces pieces(elements, 0, elements.size());
+        for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next())
+            put(piece.data(), piece.size());
+    }
+}
+
+void write_safetensors_file(const std::string& path, const TensorMap& tensors, const Metadata& metadata) {
+    const TensorFile content = file_of(tensors, metadata);
+    const std::string part = path + ".part-" + random_hex(8);  // unique: another writer may write the same file
+    const auto fail = [&] {
+        const int error = errno != 0 ? errno : EIO;
+        ::unlink(part.c_str());
+        throw std::system_error(error, std::generic_category(), path);
+    };
+    errno = 0;
+    std::ofstream file(part, std::ios::binary | std::ios::trunc);
+    if (!file) fail();
+    try {
+        write(file, content);
+    } catch (...) {
+        ::unlink(part.c_str());
+        throw;
+    }
+    file.close();
+    if (!file || ::rename(part.c_str(), path.c_str()) != 0) fail();
+}
 
 FileContent view_file(const Block& block, std::uint64_t size, FileForm form, const RawForm& raw) {
     const std::span<std::byte> file(block.data, static_cast<std::size_t>(size));

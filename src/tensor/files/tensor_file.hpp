@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,8 +31,16 @@ struct TensorFile {
 /// dtype that the format does not have.
 TensorFile file_of(const codec::TensorPointer& tensor, FileForm form, const std::string& name,
                    const Metadata& metadata);
-/// Makes a safetensors file of a set. Throws SafetensorsError.
+/// Make a safetensors file of several tensors. Throw SafetensorsError.
+TensorFile file_of(const TensorMap& tensors, const Metadata& metadata);
 TensorFile file_of(const TensorSet& set, const Metadata& metadata);
+
+/// Writes the bytes of a file. The stream's state shows whether this succeeded. Throws DeviceRejected, std::bad_alloc.
+void write(std::ostream& out, const TensorFile& file);
+/// Writes a safetensors file beside `path` (`path`.part- and a random number) and renames it to `path`: an error leaves
+/// no partial file, and of several writers the last one wins. Throws SafetensorsError, std::bad_alloc, and
+/// std::system_error that names the file.
+void write_safetensors_file(const std::string& path, const TensorMap& tensors, const Metadata& metadata);
 
 /// The content of a file: one tensor, or a set.
 struct FileContent {

@@ -5,7 +5,6 @@
 #include <shared_tensor/bytes.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "tensor/bool_check.hpp"
 #include "tensor/element_reader.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
@@ -49,8 +48,6 @@ private:
 class Base64Transport final : public Transport {
 public:
     TransportKind kind() const override { return TransportKind::base64; }
-    Viability viable() const override { return {}; }
-    Viability carries(DType) const override { return {}; }
 
     Imported import(const Descriptor& descriptor, const Incoming&) const override {
         const std::uint64_t bytes = descriptor.extent.bytes;

@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <new>
 
-#include "tensor/bool_check.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/transports/transport.hpp"
@@ -14,15 +12,11 @@ namespace {
 
 constexpr std::uint64_t kMostCompressed = DescriptorLimits().max_expanded_bytes;  // uncompressed, per message
 
-bool is_aligned(const std::byte* data, std::size_t size) { return reinterpret_cast<std::uintptr_t>(data) % size == 0; }
-
 /// Tensors as bytes after the JSON of the same message. An aligned tensor is read in place, and a contiguous tensor is
 /// written from its own memory, without a copy.
 class BodyTransport final : public Transport {
 public:
     TransportKind kind() const override { return TransportKind::body; }
-    Viability viable() const override { return {}; }
-    Viability carries(DType) const override { return {}; }
 
     Imported import(const Descriptor& descriptor, const Incoming& incoming) const override {
         if (is_compressed(descriptor)) return decompressed(descriptor, incoming);
@@ -30,8 +24,7 @@ public:
         if (descriptor.extent.elements == 0) return {make_handle(allocate(descriptor.dtype, descriptor.shape)), 0};
         const std::byte* data = incoming.body.data() + region.offset;
         check_bools(descriptor, data);
-        // Item sizes are powers of two, so alignment to the item size is enough for complex numbers too.
-        if (!is_aligned(data, size_of(descriptor.dtype))) return copied(descriptor, data);
+        if (!is_aligned(data, descriptor.dtype)) return copied(descriptor, data);
         return {make_handle(view_of(data, incoming.owner, descriptor.dtype, descriptor.shape, descriptor.strides)), 0};
     }
 
@@ -89,12 +82,8 @@ private:
 
     static Imported copied(const Descriptor& descriptor, const std::byte* data) {
         TensorRef tensor = allocate(descriptor.dtype, descriptor.shape);
-        std::byte* out = mutable_bytes(tensor).data();
-        if (descriptor.strides.empty()) {
-            std::memcpy(out, data, static_cast<std::size_t>(descriptor.extent.bytes));
-        } else {
-            gather(data, descriptor.shape, descriptor.strides, size_of(descriptor.dtype), out);
-        }
+        const Shape strides = descriptor.strides.empty() ? contiguous_strides(descriptor.shape) : descriptor.strides;
+        gather(data, descriptor.shape, strides, size_of(descriptor.dtype), mutable_bytes(tensor).data());
         return {make_handle(tensor), descriptor.extent.bytes};
     }
 };

@@ -41,8 +41,7 @@ Wanted parse(const Descriptor& descriptor, std::uint64_t device_bytes) {
     wanted.region = parse_region(descriptor, device_bytes, {"handle", "event", "generation"});
     if (wanted.region.offset % size_of(descriptor.dtype) != 0)
         throw InvalidValue("cuda_ipc.offset", "a multiple of the item size", std::to_string(wanted.region.offset));
-    const auto generation = region_natural(descriptor, "generation");
-    wanted.generation = generation;
+    wanted.generation = region_natural(descriptor, "generation");
     if (descriptor.extent.elements == 0) return wanted;
     wanted.handle = from_text(descriptor, "handle");
     if (!region_text(descriptor, "event").empty()) wanted.event = from_text(descriptor, "event");
@@ -58,7 +57,6 @@ public:
         Viability here = Devices::of_process().viable();
         return here ? peer_->viable() : here;
     }
-    Viability carries(DType) const override { return {}; }
     Viability fits(const codec::TensorHandle& handle) const override {
         return {handle.on_device() ? "" : "the tensor lies in host memory"};
     }
@@ -181,13 +179,11 @@ private:
     Exported lent(const Devices::Kind& kind, const TensorRef& tensor, const DevicePlace& place, const std::string& uuid,
                   std::uint64_t copied) const {
         if (!place.rejection.empty()) throw CannotLend(place.rejection);
-        const DType dtype = tensor.dtype();
+        const bool plain = tensor.is_contiguous();
         Shape strides(tensor.strides().begin(), tensor.strides().end());
-        const auto extent = extent_of(tensor.shape(), strides, size_of(dtype));
-        const bool plain = is_contiguous(tensor.shape(), strides);
         const IpcBytes handle = kind.device->export_block(place);
         auto event = kind.device->record(place.device);
-        std::string content = content_of(to_text(handle), {place.offset, plain ? extent->bytes : extent->reach},
+        std::string content = content_of(to_text(handle), {place.offset, plain ? tensor.bytes() : tensor.reach()},
                                          event != nullptr ? to_text(event->bytes()) : std::string(), place.generation);
         DevicePeer::Lent lent = peer_->lend(std::make_shared<const LentBlock>(tensor, handle, place, std::move(event),
                                                                               Devices::of_process().exports()));

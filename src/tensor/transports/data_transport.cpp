@@ -98,7 +98,6 @@ private:
 class DataTransport final : public Transport {
 public:
     TransportKind kind() const override { return TransportKind::data; }
-    Viability viable() const override { return {}; }
     Viability carries(DType dtype) const override {
         if (element_codec(dtype) != nullptr) return {};
         return {std::string(name_of(dtype)) + " has two values in a byte and no form as lists"};

@@ -1,6 +1,5 @@
 #include "tensor/transports/shm_transport.hpp"
 
-#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -9,7 +8,6 @@
 #include "base/concurrency/guarded.hpp"
 #include "local/segments/written_pages.hpp"
 #include "protocol/json_rpc/json_text.hpp"
-#include "tensor/bool_check.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/files/tensor_set.hpp"
 #include "tensor/handle.hpp"
@@ -79,7 +77,6 @@ public:
 
     TransportKind kind() const override { return TransportKind::shm; }
     Viability viable() const override { return peer_->viable(); }
-    Viability carries(DType) const override { return {}; }
 
     bool holds(const codec::TensorHandle& handle) const override {
         const TensorRef& tensor = handle.tensor();
@@ -117,8 +114,9 @@ public:
         SharedCopy* copy = peer_->keeps_copies() ? shared_copy_of(*handle) : nullptr;
         local::PooledSegmentPointer segment = copy != nullptr ? copy->get() : nullptr;
         if (segment != nullptr && peer_->find(segment->data())) return lent_copy(handle, std::move(segment), 0);
-        segment = peer_->take(bytes_of(tensor));
-        Exported result = copied(handle, segment);
+        segment = peer_->take(tensor.bytes());
+        copy_elements(tensor, segment->data());
+        Exported result = lent_copy(handle, segment, tensor.bytes());
         if (copy != nullptr) copy->set(std::move(segment));
         return result;
     }
@@ -126,35 +124,17 @@ public:
 private:
     Exported lent(const codec::TensorPointer& handle, local::SegmentPool::Place place) const {
         const TensorRef& tensor = handle->tensor();
-        const DType dtype = tensor.dtype();
+        const bool plain = tensor.is_contiguous();
+        const Region region{place.offset, plain ? tensor.bytes() : tensor.reach()};
         const Shape strides(tensor.strides().begin(), tensor.strides().end());
-        const auto extent = extent_of(tensor.shape(), strides, size_of(dtype));
-        const bool plain = is_contiguous(tensor.shape(), strides);
-        const Region region{place.offset, plain ? extent->bytes : extent->reach};
         return exported(std::move(place.segment), region, 0, plain ? Shape() : strides, handle);
-    }
-
-    static std::uint64_t bytes_of(const TensorRef& tensor) { return tensor.elements() * size_of(tensor.dtype()); }
-
-    Exported copied(const codec::TensorPointer& handle, local::PooledSegmentPointer segment) const {
-        const TensorRef& tensor = handle->tensor();
-        const std::uint64_t bytes = bytes_of(tensor);
-        std::byte* to = segment->data();
-        if (is_on_device(tensor)) {
-            read_from_device(tensor, to);
-        } else if (tensor.is_contiguous()) {
-            std::memcpy(to, tensor.data(), bytes);
-        } else {
-            gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), to);
-        }
-        return lent_copy(handle, std::move(segment), bytes);
     }
 
     /// Lends a copy under a handle of its own, so that the lease does not keep the original tensor alive.
     Exported lent_copy(const codec::TensorPointer& handle, local::PooledSegmentPointer segment,
                        std::uint64_t copied) const {
         const TensorRef& tensor = handle->tensor();
-        const Region region{segment->offset(), bytes_of(tensor)};
+        const Region region{segment->offset(), tensor.bytes()};
         if (is_on_device(tensor)) return exported(std::move(segment), region, copied, {}, handle);
         const std::byte* data = segment->data();
         const codec::TensorPointer copy = make_handle(view_of(data, segment, tensor.dtype(), tensor.shape(), {}));
@@ -171,26 +151,8 @@ private:
     ShmPeer* peer_;
 };
 
-class AbsentTransport final : public Transport {
-public:
-    AbsentTransport(TransportKind transport, std::string reason) : transport_(transport), reason_(std::move(reason)) {}
-    TransportKind kind() const override { return transport_; }
-    Viability viable() const override { return {reason_}; }
-    Viability carries(DType) const override { return {reason_}; }
-    Imported import(const Descriptor&, const Incoming&) const override { throw std::logic_error(reason_); }
-    Exported export_to(const codec::TensorPointer&, OutgoingBody&) const override { throw std::logic_error(reason_); }
-
-private:
-    const TransportKind transport_;
-    const std::string reason_;
-};
-
 }  // namespace
 
 std::unique_ptr<Transport> make_shm_transport(ShmPeer& peer) { return std::make_unique<ShmTransport>(peer); }
-
-std::unique_ptr<Transport> make_absent_transport(TransportKind transport, std::string reason) {
-    return std::make_unique<AbsentTransport>(transport, std::move(reason));
-}
 
 }  // namespace shared_tensor::tensor

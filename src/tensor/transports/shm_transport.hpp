@@ -53,12 +53,4 @@ public:
 /// not copied; any other is copied once. `peer` must outlive the transport.
 std::unique_ptr<Transport> make_shm_transport(ShmPeer& peer);
 
-/// Reads the descriptor of a leased tensor in shared memory if it has exactly the form that TensorTransfer writes. It
-/// makes no JSON tree, which would be the largest cost of a result that is handed over without a copy. Returns nullopt
-/// for any other text, valid or not: use parse_descriptor() then. Both check shape and strides by the same rules.
-std::optional<Descriptor> read_shm_descriptor(std::string_view text, const DescriptorLimits& limits = {});
-
-/// Makes a transport that is never viable(), with the reason: for messages whose sender has no local channel.
-std::unique_ptr<Transport> make_absent_transport(TransportKind transport, std::string reason);
-
 }  // namespace shared_tensor::tensor

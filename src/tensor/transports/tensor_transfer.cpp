@@ -111,7 +111,7 @@ codec::TensorPointer TensorTransfer::wrap(const TensorRef& tensor) { return make
 TensorRef TensorTransfer::in_host_memory(const TensorRef& tensor) {
     if (tensor.device().kind == Device::Kind::cpu) return tensor;
     TensorRef copy = allocate(tensor.dtype(), tensor.shape());
-    if (tensor.elements() > 0) read_from_device(tensor, mutable_bytes(copy).data());
+    copy_elements(tensor, copy.mutable_data());
     counts_[static_cast<std::size_t>(TransportKind::cuda_ipc)].copied += tensor.bytes();
     return copy;
 }
@@ -139,12 +139,11 @@ void TensorTransfer::describe(const codec::TensorPointer& handle, json_rpc::Long
     if (!exported.lease.empty()) json_rpc::print_json_string(exported.lease, out.append(R"(,"lease":)"));
     append_counts(tensor.shape(), out.append(R"(,"shape":)"));
     if (!exported.strides.empty()) append_counts(exported.strides, out.append(R"(,"strides":)"));
-    const char* const quote = exported.is_string ? "\"" : "";
     out.append(R"(,")").append(name_of(transport->kind())).append(R"(":)");
     if (exported.is_printed) {
         transport->print(handle, out);
     } else {
-        out.append(quote).append(exported.content).append(quote);
+        out.append(exported.content);
     }
     out += '}';
     count(transport->kind(), exported.copied);

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -89,7 +90,6 @@ struct Exported {
     Shape strides = {};                   ///< empty: contiguous
     std::shared_ptr<Pin> held = nullptr;  ///< keep it until a request is answered, or until a reply is written
     std::string device = "cpu";           ///< the device of the bytes, for the reader
-    bool is_string = false;               ///< `content` is a string without quotes that needs no escapes
     bool is_printed = false;              ///< `content` is empty: Transport::print() writes it piece by piece
 };
 
@@ -106,9 +106,12 @@ class Transport {
 public:
     virtual ~Transport() = default;
     virtual TransportKind kind() const = 0;
-    virtual Viability viable() const = 0;
+    virtual Viability viable() const { return {}; }
     /// Whether it carries tensors of that dtype. Call it only if viable().
-    virtual Viability carries(DType dtype) const = 0;
+    virtual Viability carries(DType dtype) const {
+        (void)dtype;
+        return {};
+    }
     /// Whether it carries this tensor. Call it only if carries() its dtype.
     virtual Viability fits(const codec::TensorHandle& tensor) const {
         (void)tensor;
@@ -127,17 +130,22 @@ public:
     virtual Exported export_to(const codec::TensorPointer& tensor, OutgoingBody& body) const = 0;
     /// Appends the content of a tensor if its export has is_printed, piece by piece. Throws what `out` throws.
     virtual void print(const codec::TensorPointer& tensor, json_rpc::LongText& out) const {
-        static_cast<void>(tensor);
-        static_cast<void>(out);
+        (void)tensor;
+        (void)out;
     }
 };
 
-/// A list of media, looked up by transport. The listed media must outlive it.
+/// A list of transports, looked up by kind. The listed transports must outlive it.
 class Transports {
 public:
-    explicit Transports(std::vector<const Transport*> transports) : transports_(std::move(transports)) {}
-    /// Returns nullptr for a transport that is not among these media.
+    using Reasons = std::map<TransportKind, std::string>;
+    /// `absent`: why a transport is not in the list; the default is that it is not built in.
+    explicit Transports(std::vector<const Transport*> transports, Reasons absent = {})
+        : transports_(std::move(transports)), absent_(std::move(absent)) {}
+    /// Returns nullptr for a transport that is not in the list.
     const Transport* find(TransportKind kind) const;
+    /// Returns this list with one more transport.
+    Transports with(const Transport& one) const;
     /// Whether the transport can be used here.
     Viability viable(TransportKind kind) const;
     /// The transports that can be used, for error messages: "data, base64, body".
@@ -145,6 +153,7 @@ public:
 
 private:
     std::vector<const Transport*> transports_;
+    Reasons absent_;
 };
 
 /// The transports that need only the message: data, base64 and body.

@@ -13,7 +13,6 @@
 
 #include "base/memory/memory_size.hpp"
 #include "base/system/of_this_process.hpp"
-#include "tensor/bool_check.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 

@@ -84,12 +84,7 @@ TensorRef empty(const std::vector<std::int64_t>& shape, DType dtype, std::size_t
 
 TensorRef to_device(const TensorRef& tensor, std::size_t device) {
     TensorRef made = all().empty(checked(device), tensor.dtype(), tensor.shape());
-    if (tensor.elements() == 0) return made;
-    if (tensor::is_on_device(tensor)) {
-        tensor::read_from_device(tensor, made.mutable_data());
-    } else {
-        tensor::gather(tensor, made.mutable_data());
-    }
+    tensor::copy_elements(tensor, made.mutable_data());
     return made;
 }
 

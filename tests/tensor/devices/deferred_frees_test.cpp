@@ -1,4 +1,4 @@
-#include "tensor/device/deferred_frees.hpp"
+#include "tensor/device/lent_blocks.hpp"
 
 #include <ATen/ops/ones.h>
 
@@ -6,7 +6,6 @@
 #include <shared_tensor/torch.hpp>
 
 #include "support/daemon.hpp"
-#include "tensor/device/lent_block.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;

@@ -9,6 +9,8 @@
 #include <shared_tensor/torch.hpp>
 #include <sstream>
 
+#include "tensor/files/tensor_file.hpp"
+#include "tensor/handle.hpp"
 #include "wire.hpp"
 
 using namespace shared_tensor;
@@ -26,7 +28,7 @@ at::Tensor read(const std::string& file) {
 
 std::string write(const at::Tensor& tensor) {
     std::ostringstream out;
-    write_npy(out, tensor);
+    write(out, file_of(make_handle(tensor), FileForm::npy, {}, {}));
     return out.str();
 }
 

@@ -1,4 +1,4 @@
-#include "tensor/files/safetensors.hpp"
+#include "tensor/files/tensor_file.hpp"
 
 #include <ATen/ATen.h>
 #include <unistd.h>
@@ -81,7 +81,7 @@ std::string rejection(const std::string& bytes) {
 
 std::string written(const TensorMap& tensors, const Metadata& metadata = {}) {
     std::ostringstream out;
-    write_safetensors(out, tensors, metadata);
+    write(out, tensor::file_of(tensors, metadata));
     return out.str();
 }
 

@@ -15,7 +15,6 @@
 #include <shared_tensor/simulated.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "tensor/files/npy.hpp"
 #include "tensor/handle.hpp"
 
 using namespace shared_tensor;
@@ -164,8 +163,8 @@ TEST_CASE("A tensor as a file is what is written to one", "[tensor][file]") {
     const at::Tensor tensor = at::arange(12, at::kFloat).view({3, 4}).t();
     const auto handle = make_handle(tensor);
     std::ostringstream npy, safetensors;
-    write_npy(npy, tensor);
-    write_safetensors(safetensors, {{"x", handle}}, {{"step", "3"}});
+    write(npy, file_of(handle, FileForm::npy, "x", {}));
+    write(safetensors, file_of(TensorMap{{"x", handle}}, {{"step", "3"}}));
     CHECK(whole(file_of(handle, FileForm::npy, "x", {})) == npy.str());
     CHECK(whole(file_of(handle, FileForm::safetensors, "x", {{"step", "3"}})) == safetensors.str());
     CHECK(whole(file_of(handle, FileForm::raw, "x", {})) == bytes_of(tensor));
@@ -178,7 +177,7 @@ TEST_CASE("A set as a file is what is written to one", "[tensor][file]") {
                             {"c", make_handle(at::empty({0, 4}, at::kFloat))}};
     const TensorSet set = gather_set(tensors, &plain_block);
     std::ostringstream written;
-    write_safetensors(written, tensors, {});
+    write(written, file_of(tensors, {}));
     CHECK(whole(file_of(set, {})) == written.str());
     CHECK(file_of(set, {}).size == written.str().size());
 }

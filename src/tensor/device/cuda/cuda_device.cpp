@@ -15,26 +15,12 @@
 #include <vector>
 
 #include "base/concurrency/guarded.hpp"
-#include "tensor/bool_check.hpp"
-#include "tensor/device/cuda/cuda_call.hpp"
-#include "tensor/device/cuda/cuda_cards.hpp"
+#include "tensor/device/cuda/cuda_driver.hpp"
 #include "tensor/device/cuda/cuda_events.hpp"
 #include "tensor/device/cuda/cuda_memory.hpp"
+#include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
-
-CUcontext primary_context(int ordinal) {
-    static auto* const kContexts = new Guarded<std::map<int, CUcontext>>;
-    return kContexts->with([&](auto& contexts) {
-        CUcontext& context = contexts[ordinal];
-        CUdevice device = 0;
-        if (context == nullptr) {
-            check(driver().cuDeviceGet(&device, ordinal), "the device is not there");
-            check(driver().cuDevicePrimaryCtxRetain(&context, device), "CUDA does not start on the device");
-        }
-        return context;
-    });
-}
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/concurrency/guarded.hpp"
-#include "tensor/device/cuda/cuda_call.hpp"
+#include "tensor/device/cuda/cuda_driver.hpp"
 #include "tensor/device/ipc_device.hpp"
 
 // Events between processes, and the events that mark the end of the work on an imported tensor.

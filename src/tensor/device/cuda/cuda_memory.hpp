@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/concurrency/guarded.hpp"
-#include "tensor/device/cuda/cuda_call.hpp"
 #include "tensor/device/cuda/cuda_device.hpp"
+#include "tensor/device/cuda/cuda_driver.hpp"
 
 namespace shared_tensor::tensor {
 
