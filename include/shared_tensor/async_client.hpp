@@ -21,6 +21,7 @@
 #include <shared_tensor/client_options.hpp>
 #include <shared_tensor/detail/call.hpp>
 #include <shared_tensor/error.hpp>
+#include <shared_tensor/receipt.hpp>
 #include <shared_tensor/task.hpp>
 
 namespace shared_tensor {
@@ -123,6 +124,16 @@ public:
         return result;
     }
 
+    /// As call(), and fills in `receipt` before the future becomes ready: see Client::call(). `receipt` must live until
+    /// then.
+    template <class R = void, class... Args>
+    std::future<R> call(Receipt& receipt, std::string_view method, const Args&... args) const {
+        auto slot = std::make_unique<detail::AsyncSlotOf<R>>();
+        auto result = slot->future();
+        start(method, detail::ArgumentsOf<Args...>(args...), std::move(slot), &receipt);
+        return result;
+    }
+
     /// `then` gets a ready future, on a thread of the client. It may start more calls; it should not wait for them, and
     /// must not throw.
     template <class R = void, class... Args>
@@ -146,7 +157,8 @@ public:
 protected:
     AsyncCaller(std::shared_ptr<client::AsyncCore> core, CallOptions options)
         : core_(std::move(core)), options_(std::move(options)) {}
-    void start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot) const;
+    void start(std::string_view method, const CallArguments& arguments, std::unique_ptr<detail::AsyncSlot> slot,
+               Receipt* receipt = nullptr) const;
     std::shared_ptr<client::WatchedTask> start_task(std::string_view method, const CallArguments& arguments,
                                                     std::unique_ptr<detail::AsyncSlot> slot) const;
 

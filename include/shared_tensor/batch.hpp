@@ -8,6 +8,7 @@
 
 #include <shared_tensor/client_options.hpp>
 #include <shared_tensor/detail/call.hpp>
+#include <shared_tensor/receipt.hpp>
 
 namespace shared_tensor {
 
@@ -88,6 +89,8 @@ public:
     /// DeadlineExceeded, or the server's error for the whole batch. get() throws the errors of single items. Call it at
     /// most once.
     void send();
+    /// As send(), and fills in `receipt` for the request, with the sums of all items.
+    void send(Receipt& receipt);
 
 private:
     friend class Client;

@@ -5,8 +5,10 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <shared_tensor/detail/call.hpp>
+#include <shared_tensor/receipt.hpp>
 
 namespace shared_tensor {
 
@@ -53,9 +55,11 @@ public:
     void on_progress(std::function<void(const TaskStatus&)> report) { report_ = std::move(report); }
 
 protected:
-    void read_result(detail::ResultSlot& result) const;
+    void read_result(detail::ResultSlot& result, Receipt* receipt = nullptr) const;
 
 private:
+    TaskStatus ask(std::string_view method, const CallArguments& arguments,
+                   std::chrono::milliseconds waits = std::chrono::milliseconds(0)) const;
     TaskStatus wait(std::chrono::milliseconds time) const;
     std::optional<TaskStatus> hear(std::chrono::steady_clock::time_point until) const;
 
@@ -75,6 +79,12 @@ public:
     R get() const {
         detail::ResultOf<R> result;
         read_result(result);
+        return result.take();
+    }
+    /// As get(), and fills in `receipt` for the request that reads the result of the ended task.
+    R get(Receipt& receipt) const {
+        detail::ResultOf<R> result;
+        read_result(result, &receipt);
         return result.take();
     }
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <mutex>
 #include <thread>
 
@@ -9,15 +10,90 @@
 
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
 #include "base/system/of_this_process.hpp"
 #include "client/call/failure.hpp"
-#include "node/inbox.hpp"
 #include "node/peers.hpp"
 #include "tensor/handle.hpp"
 
 namespace shared_tensor {
 
+struct NodeMessage::Content {
+    std::string name;
+    codec::TensorPointer tensor;
+};
+
 namespace {
+
+/// A bounded queue of messages. Thread safety: all methods from any thread; only take() blocks.
+class Inbox {
+public:
+    Inbox(std::size_t max_messages, std::uint64_t max_bytes) : max_messages_(max_messages), max_bytes_(max_bytes) {}
+
+    /// False if the inbox is full or closed. An empty inbox accepts one message of any size.
+    bool put(std::shared_ptr<const NodeMessage::Content> message) {
+        const std::uint64_t bytes = message->tensor->bytes();
+        const bool taken = state_.with([&](State& state) {
+            if (!has_room(state, bytes)) {
+                ++state.rejected;
+                return false;
+            }
+            state.waiting.push_back(std::move(message));
+            state.bytes += bytes;
+            return true;
+        });
+        if (taken) state_.notify_one();
+        return taken;
+    }
+    /// Whether put() would accept a message of `bytes` bytes now.
+    bool has_room(std::uint64_t bytes) const {
+        return state_.with([&](const State& state) { return has_room(state, bytes); });
+    }
+    /// Null if no message came in time.
+    std::shared_ptr<const NodeMessage::Content> take(std::chrono::milliseconds timeout) {
+        constexpr std::chrono::hours kLongest(24 * 365);  // longer times would overflow the clock
+        const SteadyTime deadline = real_clock().now() + std::clamp<SteadyTime::duration>(timeout, {}, kLongest);
+        auto state = state_.lock();
+        (void)state.wait_until(deadline, [](const State& now) { return now.closed || !now.waiting.empty(); });
+        if (state->waiting.empty()) return nullptr;
+        auto message = std::move(state->waiting.front());
+        state->waiting.pop_front();
+        state->bytes -= message->tensor->bytes();
+        return message;
+    }
+    /// Wakes all threads in take(), drops all messages and rejects new ones.
+    void close() {
+        decltype(State::waiting) dropped;  // destroyed without the lock
+        state_.with([&](State& state) {
+            state.closed = true;
+            state.bytes = 0;
+            dropped.swap(state.waiting);
+        });
+        state_.notify_all();
+    }
+
+    std::size_t size() const {
+        return state_.with([](const State& state) { return state.waiting.size(); });
+    }
+    std::uint64_t rejected() const {
+        return state_.with([](const State& state) { return state.rejected; });
+    }
+
+private:
+    struct State {
+        std::deque<std::shared_ptr<const NodeMessage::Content>> waiting;
+        std::uint64_t bytes = 0, rejected = 0;
+        bool closed = false;
+    };
+    bool has_room(const State& state, std::uint64_t bytes) const {
+        const bool fits = state.waiting.empty() || (bytes <= max_bytes_ && state.bytes <= max_bytes_ - bytes);
+        return !state.closed && state.waiting.size() < max_messages_ && fits;
+    }
+
+    const std::size_t max_messages_;
+    const std::uint64_t max_bytes_;
+    Guarded<State> state_;
+};
 
 constexpr const char *kDeliver = "node.deliver", *kHasRoom = "node.has_room";
 constexpr std::size_t kLongestName = 255;
@@ -98,7 +174,7 @@ public:
 
     const ProcessMark process;
     const NodeOptions options;
-    node::Inbox inbox;
+    Inbox inbox;
     Server server;
     std::atomic<bool> stopped{false};
     std::once_flag stopping;
@@ -112,7 +188,8 @@ private:
             [this](const std::string& name, const TensorRef& tensor) {
                 if (name.size() > kLongestName)
                     throw InvalidValue("name", "at most 255 bytes", std::to_string(name.size()));
-                return inbox.put({name, tensor::make_handle(tensor)});
+                return inbox.put(std::make_shared<const NodeMessage::Content>(
+                    NodeMessage::Content{name, tensor::make_handle(tensor)}));
             },
             arg("name"), arg("tensor"), execution::inline_,
             doc("Puts a tensor into the inbox of this node; false: the inbox is full."));
@@ -178,8 +255,9 @@ void Node::push(const std::string& url, std::string_view name, const TensorRef& 
 std::optional<NodeMessage> Node::receive(std::chrono::milliseconds timeout) const {
     if (!impl_->process.is_here()) client::throw_of_parent("the inbox of this node", "make another Node here");
     auto message = impl_->inbox.take(timeout);
-    if (message) ++impl_->received;
-    return message;
+    if (message == nullptr) return std::nullopt;
+    ++impl_->received;
+    return NodeMessage(std::move(message));
 }
 
 void Node::shutdown() { impl_->stop(); }

@@ -11,9 +11,8 @@
 #include "net/web_socket/web_socket.hpp"
 #include "protocol/codec/json_sink.hpp"
 #include "protocol/json_rpc/long_text.hpp"
-#include "streams/receive_queue.hpp"
-#include "streams/send_window.hpp"
 #include "streams/stream_message.hpp"
+#include "streams/windows.hpp"
 
 // The ends of a call's streams. Each stream has two: the function's end in the server, and the caller's in the client.
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "protocol/json_rpc/message.hpp"
-#include "streams/window.hpp"
+#include "streams/windows.hpp"
 
 // The messages of a call with streams, beside its request and its answer: JSON-RPC notifications (docs/protocol.md,
 // "Streams"). Pure functions.
@@ -57,5 +57,26 @@ std::string end(const Json& call, std::string_view stream);
 std::string taken(const Json& call, std::string_view stream, std::uint64_t items);
 std::string stop(const Json& call, std::string_view stream);
 std::string cancel(const Json& call);
+
+/// The last item received on a connection. Messages with tensors of one shape have equal texts (the tensor's bytes
+/// follow the text), so an equal text is not parsed again. One thread at a time.
+class LastItem {
+public:
+    /// The parsed message if `text` equals the text of the last item; else null.
+    const StreamMessage* find(std::string_view text) const {
+        return !text_.empty() && text == text_ ? &message_ : nullptr;
+    }
+    /// Remembers `message`, which was parsed from `text`. Long items are not remembered.
+    void keep(std::string_view text, const StreamMessage& message) {
+        constexpr std::size_t kMostBytes = 1024;
+        if (message.kind != StreamMessage::Kind::item || text.size() > kMostBytes) return;
+        text_ = text;
+        message_ = message;
+    }
+
+private:
+    std::string text_;
+    StreamMessage message_{StreamMessage::Kind::item, {}};
+};
 
 }  // namespace shared_tensor::streams

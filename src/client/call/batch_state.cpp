@@ -54,12 +54,13 @@ void BatchState::require_open() const {
     if (sent_) throw std::logic_error("Batch: it was sent already; make another one by Client::batch()");
 }
 
-void BatchState::send() {
+void BatchState::send(Receipt* receipt) {
     require_open();
     sent_ = true;
+    if (receipt != nullptr) *receipt = {};
     if (request_.size() == 0) return;  // the protocol has no empty batch
     request_.finish();
-    answer_ = core_->send(request_, options_);
+    answer_ = core_->send(request_, options_, receipt);
 }
 
 void BatchState::result(std::size_t index, detail::ResultSlot& slot) const {
@@ -77,14 +78,12 @@ namespace shared_tensor {
 
 namespace client {
 void read_item(const BatchState& state, std::size_t index, detail::ResultSlot& result) { state.result(index, result); }
-}  // namespace client
-
-namespace client {
 std::uint64_t item_id(const BatchState& state, std::size_t index) { return state.id(index); }
 }  // namespace client
 
 std::size_t Batch::size() const { return state_->size(); }
 void Batch::send() { state_->send(); }
+void Batch::send(Receipt& receipt) { state_->send(&receipt); }
 std::size_t Batch::append(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
     return state_->append(method, arguments, options);
 }

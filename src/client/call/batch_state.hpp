@@ -24,7 +24,8 @@ public:
 
     std::uint64_t id(std::size_t index) const { return items_.at(index).id; }
 
-    void send();
+    /// `receipt` may be null.
+    void send(Receipt* receipt = nullptr);
     void result(std::size_t index, detail::ResultSlot& slot) const;
 
 private:

@@ -4,17 +4,73 @@
 
 #include <shared_tensor/json.hpp>
 
+#include "base/log/log.hpp"
 #include "base/system/host_identity.hpp"
 #include "base/system/of_this_process.hpp"
 #include "client/call/batch_state.hpp"
 #include "client/call/core.hpp"
-#include "client/call/default_url.hpp"
-#include "client/call/session.hpp"
-#include "client/streams/stream_call.hpp"
+#include "client/streams/streaming.hpp"
 #include "client/tasks/submission.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor {
+
+namespace client {
+
+/// A session in the server; the destructor closes it. The copies of a Client share it. A forked child opens its own
+/// session when it first needs one, and closes only that session.
+/// Thread safety: token() from any thread.
+class Session {
+public:
+    /// Opens the session. Blocks. Throws as calls do.
+    explicit Session(std::shared_ptr<Core> core) : core_(std::move(core)) { token(); }
+
+    /// The token of this process's session. In a forked child the first call opens the child's session: it blocks, and
+    /// throws as calls do.
+    const std::string& token() const {
+        return opened_.get([this] { return std::make_unique<Opened>(*core_); }).token;
+    }
+
+private:
+    /// The session of one process.
+    struct Opened {
+        explicit Opened(Core& owner) : core(owner), token(open(owner)) {}
+        Opened(const Opened&) = delete;
+        Opened& operator=(const Opened&) = delete;
+        /// Blocks for 2 s at most. If the server is not reached, it ends the session by itself some minutes later.
+        ~Opened() {
+            CallOptions options;
+            options.timeout = std::chrono::seconds(2);
+            options.session = token;
+            try {
+                core.notify("session.close", detail::ArgumentsOf<>(), options);
+            } catch (const std::exception& error) {
+                log::debug("a session could not be closed, so it ends after the server's time limit: ", error.what());
+            }
+        }
+
+        Core& core;
+        const std::string token;
+    };
+
+    static std::string open(Core& core) {
+        if (auto shared = core.ports().open_stateful_session()) return std::move(*shared);
+        CallOptions repeatable;
+        repeatable.idempotent = true;
+        detail::ResultOf<nlohmann::json> answer;
+        core.call("session.open", detail::ArgumentsOf<>(), answer, repeatable);
+        const auto opened = answer.take();
+        const auto token = opened.is_object() ? opened.find("session") : opened.end();
+        if (token == opened.end() || !token->is_string())
+            throw ResultMismatch("session", "the token of a session", "an answer of session.open without it");
+        return token->get<std::string>();
+    }
+
+    const std::shared_ptr<Core> core_;
+    mutable OfThisProcess<Opened> opened_;
+};
+
+}  // namespace client
 
 namespace {
 
@@ -38,31 +94,17 @@ CallOptions repeatable(CallOptions options) {
 
 /// Calls one of the server's own methods, without parameters.
 client::Incoming ask(client::Core& core, std::string_view method, const CallOptions& options) {
-    auto request = core.compose(client::Outgoing::Form::single);
-    request.call(method, detail::ArgumentsOf<>());
-    request.finish();
-    return core.send(request, options);
+    return core.send(core.request(method, detail::ArgumentsOf<>()), options);
 }
 
-/// The options of a call in this process: in a forked child, a client with a session uses the child's session.
-class Here {
-public:
-    Here(const CallOptions& options, const client::Session* session) : options_(&options) {
-        if (session == nullptr) return;
-        const std::string& token = session->token();
-        if (token == options.session) return;
-        changed_ = options;
-        changed_.session = token;
-        options_ = &changed_;
-    }
-    Here(const Here&) = delete;
-    Here& operator=(const Here&) = delete;
-    const CallOptions& operator*() const { return *options_; }
-
-private:
-    const CallOptions* options_;
-    CallOptions changed_;
-};
+/// The options of a call in this process: in a forked child, a client with a session uses the child's session. Writes
+/// them to `changed` if they differ from `options`.
+const CallOptions& here(const CallOptions& options, const client::Session* session, CallOptions&& changed = {}) {
+    if (session == nullptr || session->token() == options.session) return options;
+    changed = options;
+    changed.session = session->token();
+    return changed;
+}
 
 std::string text_member(const nlohmann::json& object, const char* name) {
     const auto member = object.find(name);
@@ -79,27 +121,27 @@ Client::Client(std::shared_ptr<client::Core> core, std::shared_ptr<client::Sessi
 
 void Client::call_into(std::string_view method, const CallArguments& arguments, detail::ResultSlot& result,
                        Receipt* receipt) const {
-    core_->call(method, arguments, result, *Here(options_, session_.get()), receipt);
+    core_->call(method, arguments, result, here(options_, session_.get()), receipt);
 }
 
 void Client::send_notification(std::string_view method, const CallArguments& arguments) const {
-    core_->notify(method, arguments, *Here(options_, session_.get()));
+    core_->notify(method, arguments, here(options_, session_.get()));
 }
 
 std::string Client::submit_task(std::string_view method, const CallArguments& arguments) const {
-    const CallOptions keyed = client::with_key(*Here(options_, session_.get()));
-    client::StatusSlot slot;
+    const CallOptions keyed = client::with_key(here(options_, session_.get()));
+    client::SlotOf<client::task_status> slot;
     core_->call("task.submit", client::SubmitArguments(method, arguments, keyed), slot, client::of_submission(keyed));
-    return std::move(slot.status.id);
+    return std::move(slot.value.id);
 }
 
 std::shared_ptr<detail::CallerStreams> Client::open_stream(std::string_view method,
                                                            const CallArguments& arguments) const {
-    return client::open_stream(core_, session_, method, arguments, *Here(options_, session_.get()));
+    return client::open_stream(core_, session_, method, arguments, here(options_, session_.get()));
 }
 
 Batch Client::batch() const {
-    return Batch(shared_in_its_process(new client::BatchState(core_, *Here(options_, session_.get()))));
+    return Batch(shared_in_its_process(new client::BatchState(core_, here(options_, session_.get()))));
 }
 
 const std::string& Client::session() const { return session_ != nullptr ? session_->token() : options_.session; }
@@ -119,7 +161,7 @@ Client Client::new_session() const {
 }
 
 ServerInfo Client::info() const {
-    const auto answer = ask(*core_, "server.info", repeatable(*Here(options_, session_.get())));
+    const auto answer = ask(*core_, "server.info", repeatable(here(options_, session_.get())));
     const auto& json = answer.raw_result();
     if (!json.is_object()) throw ResultMismatch("", "object", json.type_name());
     ServerInfo info;
@@ -158,7 +200,7 @@ std::vector<TransportInfo> Client::transports() const {
 
 std::string Client::discover() const {
     std::string text;
-    json_rpc::print_json(ask(*core_, "rpc.discover", repeatable(*Here(options_, session_.get()))).raw_result(), text);
+    json_rpc::print_json(ask(*core_, "rpc.discover", repeatable(here(options_, session_.get()))).raw_result(), text);
     return text;
 }
 

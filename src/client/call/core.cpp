@@ -6,7 +6,6 @@
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/at_end.hpp"
 #include "base/log/log.hpp"
-#include "client/call/default_url.hpp"
 #include "client/call/failure.hpp"
 #include "client/call/receipts.hpp"
 #include "net/message/text.hpp"
@@ -24,11 +23,6 @@ constexpr milliseconds kLongestTimeout{std::chrono::hours(24)};  // servers reje
 constexpr milliseconds kLongestPing{5'000};
 
 }  // namespace
-
-/// The server rejected the request, which names memory of a session that has ended. No part of it ran.
-struct Core::MemoryGone {
-    json_rpc::Error rejection;
-};
 
 SteadyTime later(SteadyTime now, milliseconds wait) {
     return now + std::clamp(wait, milliseconds(0), milliseconds(std::chrono::hours(24 * 365)));
@@ -56,15 +50,24 @@ Outgoing Core::compose(Outgoing::Form form, std::size_t calls, const CallOptions
     return {form, here().next_id.fetch_add(calls, std::memory_order_relaxed), ports(), options.require};
 }
 
+Outgoing Core::request(std::string_view method, const CallArguments& arguments, const CallOptions& options) {
+    Outgoing request = compose(Outgoing::Form::single, 1, options);
+    request.call(method, arguments);
+    request.finish();
+    return request;
+}
+
 Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt* receipt) {
     Times times = times_of(options);
-    times.receipt = receipt;
-    if (receipt != nullptr) receipt->request_id = std::to_string(request.first_id());
+    if (receipt != nullptr) {
+        *receipt = {};
+        receipt->request_id = std::to_string(request.first_id());
+    }
     const AtEnd timed([&] {
         if (receipt != nullptr) receipt->total = clock().now() - times.start;
     });
     const auto send_as = [&](const Outgoing& form) {
-        return retried(options, times, [&] { return send_once(form, options, times); });
+        return retried(options, times, [&] { return send_once(form, options, times, receipt); });
     };
     return counted(times.start, [&] {
         std::optional<json_rpc::Error> gone;
@@ -72,14 +75,14 @@ Incoming Core::send(const Outgoing& request, const CallOptions& options, Receipt
             return send_as(request);
         } catch (const InvalidParams& error) {  // nothing ran: the server could not open a tensor
             if (!request.has_tensors() || !uses_another_transport(error, request)) throw;
-        } catch (const MemoryGone& memory) {
-            gone = memory.rejection;
+        } catch (const SessionRejected& rejected) {  // the request names memory of a session that has ended
+            gone = rejected.error;
             if (!request.has_tensors()) throw_error(*gone, request.method());
         }
         try {
             return send_as(request.again());
-        } catch (const MemoryGone& memory) {
-            if (!gone) gone = memory.rejection;
+        } catch (const SessionRejected& rejected) {
+            if (!gone) gone = rejected.error;
         } catch (const TransportNotPossible&) {  // without new memory, `require` may forbid all transports
             if (!gone) throw;
         }
@@ -105,7 +108,7 @@ std::optional<SteadyTime> Core::next_try(const RpcError& error, const CallOption
 Core::Times Core::times_of(const CallOptions& options) const {
     const SteadyTime start = clock().now();
     return {start, later(start, options.timeout.value_or(options_.answer_limit)),
-            later(start, options_.wait_for_server), nullptr};
+            later(start, options_.wait_for_server)};
 }
 
 /// True if the server was never reached, and the options allow more time for its start.
@@ -122,12 +125,12 @@ std::optional<milliseconds> Core::pause_after(const RpcError& error, const CallO
     return *pause + details_of(error).retry_after;
 }
 
-Incoming Core::send_once(const Outgoing& request, const CallOptions& options, const Times& times) {
+Incoming Core::send_once(const Outgoing& request, const CallOptions& options, const Times& times, Receipt* receipt) {
     check_stop(options, request.method());
     const SteadyTime now = clock().now();
     if (now >= times.deadline) throw_late(request.method(), url());
     const std::string shared = session_for(request);
-    if (times.receipt != nullptr) ++times.receipt->tries;
+    if (receipt != nullptr) ++receipt->tries;
     net::ClientResponse response;
     try {
         response = here().dependencies.sender->send(try_of(request, options, shared, now, times));
@@ -140,22 +143,21 @@ Incoming Core::send_once(const Outgoing& request, const CallOptions& options, co
     request.answered();
     if (shared.empty()) note_coding(response);
     note_times(response.headers, now);
-    if (times.receipt != nullptr) note_answer(*times.receipt, response.headers, request.copied());
+    if (receipt != nullptr) note_answer(*receipt, response.headers, request.copied());
     const bool own_session = options.session.empty() && !shared.empty();
     try {
         return Incoming::read(response, request, ports(), url(),
                               {shared, own_session, objects_of_answers(),
                                [&]() -> Fetch { return request.method() == kFetch ? Fetch() : fetches(options); }});
-    } catch (const SessionRejected& rejected) {
-        forget_session(shared, request, rejected);
+    } catch (const SessionRejected&) {  // a request that names memory of the session cannot be sent again unchanged
+        if (request.memory().empty()) forget_session(shared);
+        ports().session_rejected(shared);
+        throw;
     }
 }
 
-/// The server does not know the session: it was restarted, or the local channel belongs to another server. Nothing ran.
-/// A request that names memory of the session cannot be sent again unchanged.
-void Core::forget_session(const std::string& session, const Outgoing& request, const SessionRejected& rejected) const {
+void Core::forget_session(const std::string& session) const {
     ports().session_rejected(session);
-    if (!request.memory().empty()) throw MemoryGone{rejected.error};
     throw TransportFailure(url() + " does not know this client's memory any more: it was started anew", false);
 }
 
@@ -231,7 +233,7 @@ std::shared_ptr<net::WebSocket> Core::connect_web_socket(std::string_view method
         auto connected = here().dependencies.sender->connect_web_socket(std::move(request));
         here().reached.store(true, std::memory_order_relaxed);
         if (auto* socket = std::get_if<std::shared_ptr<net::WebSocket>>(&connected)) return std::move(*socket);
-        throw_rejection(std::get<net::ClientResponse>(connected), method, url());
+        throw_rejection(std::get<net::ClientResponse>(connected), method, std::string(method) + ": " + url(), false);
     } catch (const net::TransportError& error) {
         throw_failure({error.kind, false, error.what()}, method, url());  // not sent: a handshake has no effect
     }
@@ -283,10 +285,7 @@ void Core::call(std::string_view method, const CallArguments& arguments, detail:
                 const CallOptions& options, Receipt* receipt) {
     if (receipt != nullptr) *receipt = {};
     check_stop(options, method);
-    Outgoing request = compose(Outgoing::Form::single, 1, options);
-    request.call(method, arguments);
-    request.finish();
-    send(request, options, receipt).result(slot);
+    send(request(method, arguments, options), options, receipt).result(slot);
 }
 
 /// True if the server could not open memory that an argument named, and the request will not name that memory when it

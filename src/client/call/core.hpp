@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <shared_tensor/client_options.hpp>
@@ -19,32 +20,12 @@
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/system/of_this_process.hpp"
-#include "client/call/budget.hpp"
+#include "client/call/dependencies.hpp"
 #include "client/call/incoming.hpp"
 #include "client/call/objects.hpp"
 #include "client/call/outgoing.hpp"
-#include "client/call/request_sender.hpp"
-#include "client/local/tensor_ports.hpp"
-#include "client/transfers/download.hpp"
-#include "client/transfers/upload.hpp"
 
 namespace shared_tensor::client {
-
-/// The dependencies of a client. Tests replace them.
-struct Dependencies {
-    std::unique_ptr<RequestSender> sender;
-    std::unique_ptr<TensorPorts> ports;
-    const Clock* clock = &real_clock();
-    /// Blocks until the given time. Empty: the core waits by itself, and shutdown() or the stop of the call ends the
-    /// wait.
-    std::function<void(SteadyTime)> sleep_until;
-    /// Makes equal dependencies for a forked child. Empty: a forked child cannot use the client.
-    std::function<Dependencies()> anew{};
-};
-
-/// The dependencies of a client outside tests. Throws std::invalid_argument for an invalid url, other invalid options,
-/// or an unusable TLS file.
-Dependencies real_dependencies(const ClientOptions& options);
 
 /// Returns `now` + `wait`, with `wait` limited to 0 to 365 days: a longer wait could overflow the clock.
 SteadyTime later(SteadyTime now, std::chrono::milliseconds wait);
@@ -54,6 +35,40 @@ inline constexpr std::chrono::milliseconds kStartPause{50};
 
 /// The method that asks for a result again, by another transport, if the client could not open it.
 inline constexpr const char* kFetch = "lease.get";
+
+/// Counts the retries that a RetryBudget allows. Thread safety: all methods from any thread.
+class Budget {
+public:
+    explicit Budget(RetryBudget limits) : limits_(limits), saved_(limits.saved) {
+        if (limits.per_call < 0 || limits.saved < 0) {
+            throw std::invalid_argument("RetryBudget: per_call and saved can't be negative");
+        }
+    }
+
+    void earn() {
+        saved_.with([&](double& saved) { saved = std::min(limits_.saved, saved + limits_.per_call); });
+    }
+    /// Takes one retry from the budget. Returns false if the budget is exhausted.
+    bool spend() {
+        return saved_.with([](double& saved) {
+            if (saved < 1) return false;
+            saved -= 1;
+            return true;
+        });
+    }
+
+private:
+    const RetryBudget limits_;
+    Guarded<double> saved_;
+};
+
+/// Reads a result with the function `Read`.
+template <auto Read>
+class SlotOf final : public detail::ResultSlot {
+public:
+    void read(const ValueReader& reader) override { value = Read(reader); }
+    std::invoke_result_t<decltype(Read), const ValueReader&> value{};
+};
 
 /// The implementation that all copies of a client share: sends requests, repeats them where that is safe, and counts
 /// them.
@@ -68,21 +83,19 @@ public:
     /// Returns an empty request with `calls` unused ids.
     Outgoing compose(Outgoing::Form form, std::size_t calls = 1, const CallOptions& options = {});
 
+    /// Returns a finished request for one call.
+    Outgoing request(std::string_view method, const CallArguments& arguments, const CallOptions& options = {});
+
     /// Sends a finished request and returns its answer. Blocks. Each try is one HTTP request (send_once); tries are
     /// repeated as the options allow (retried). If the server cannot open a tensor of the request, the request is sent
-    /// once more with another transport. `receipt` may be null. Throws subclasses of RpcError.
+    /// once more with another transport. `receipt` may be null; its old content is replaced. Throws subclasses of
+    /// RpcError.
     Incoming send(const Outgoing& request, const CallOptions& options, Receipt* receipt = nullptr);
 
     /// Composes a call, sends it, and reads its result into `slot`.
     void call(std::string_view method, const CallArguments& arguments, detail::ResultSlot& slot,
               const CallOptions& options, Receipt* receipt = nullptr);
     void notify(std::string_view method, const CallArguments& arguments, const CallOptions& options);
-
-    /// Downloads a file from the server, see client::download(). Uses only the timeout and the session of `options`: a
-    /// download may always be repeated.
-    Downloaded download(const std::string& path, const DownloadForm& form, const CallOptions& options);
-    /// Uploads a file to the server, see client::upload(). Uses the same members of `options`.
-    Uploaded upload(const UploadFile& file, const UploadForm& form, const CallOptions& options);
 
     /// Returns the session on the local channel with which to send `request`; empty if there is none.
     std::string session_for(const Outgoing& request) const;
@@ -113,11 +126,9 @@ public:
     /// for one call, at most 5 s. Uses the timeout and the stop of `of_call`.
     void agree_on_coding(const CallOptions& of_call);
 
-    /// Opens a session that keeps state on the local channel. Returns nothing if there is no channel. Blocks.
-    std::optional<std::string> open_stateful_session() const { return ports().open_stateful_session(); }
-
-    /// See TensorPorts::take_shared().
-    SharedBytes take_shared(std::uint64_t bytes) const { return ports().take_shared(bytes); }
+    /// Called when the server does not know `session`, which the client chose: the server was started anew, or the
+    /// local channel belongs to another server. Nothing ran. Throws TransportFailure.
+    [[noreturn]] void forget_session(const std::string& session) const;
 
     const std::string& url() const { return options_.url; }
     ClientStatistics statistics() const;
@@ -126,28 +137,23 @@ public:
     /// The times of one request.
     struct Times {
         SteadyTime start, deadline, start_of_server;
-        Receipt* receipt = nullptr;  ///< counts the tries; may be null
+        bool may_have_run = false;  ///< an earlier try may have run
     };
     Times times_of(const CallOptions& options) const;
     /// Calls `attempt()` until it does not throw RpcError, as often as the options and `times` allow. Blocks between
     /// tries.
     template <class Attempt>
-    auto retried(const CallOptions& options, const Times& times, Attempt attempt);
+    auto retried(const CallOptions& options, Times& times, Attempt attempt);
 
 private:
-    struct MemoryGone;
+    friend class Transfer;
     std::optional<SteadyTime> next_try(const RpcError& error, const CallOptions& options, const Times& times,
                                        int& tries);
-    Incoming send_once(const Outgoing& request, const CallOptions& options, const Times& times);
+    Incoming send_once(const Outgoing& request, const CallOptions& options, const Times& times, Receipt* receipt);
     net::ClientRequest try_of(const Outgoing& request, const CallOptions& options, const std::string& shared,
                               SteadyTime now, const Times& times) const;
-    [[noreturn]] void forget_session(const std::string& session, const Outgoing& request,
-                                     const SessionRejected& rejected) const;
     bool is_start(const RpcError& error, const Times& times) const;
     std::optional<std::chrono::milliseconds> pause_after(const RpcError& error, const CallOptions& options, int tries);
-    template <class Transfer>
-    auto transfer(const std::string& path, const CallOptions& options, Transfer run);
-    bool tries_again(const RpcError& error, int number, const CallOptions& options, const Times& times);
     void sleep_until(SteadyTime time, const std::stop_token& stop);
     void note_coding(const net::ClientResponse& response);
     void note_times(const net::Headers& headers, SteadyTime sent);
@@ -189,14 +195,13 @@ private:
 };
 
 template <class Attempt>
-auto Core::retried(const CallOptions& options, const Times& times, Attempt attempt) {
-    bool may_have_run = false;  // by an earlier try
+auto Core::retried(const CallOptions& options, Times& times, Attempt attempt) {
     for (int tries = 1;;) {
         SteadyTime again;
         try {
             return attempt();
         } catch (const Cancelled& error) {
-            if (error.may_have_run() || !may_have_run) throw;
+            if (error.may_have_run() || !times.may_have_run) throw;
             throw Cancelled(error.code(), error.message(), error.data(),
                             std::string(error.what()) + " in this try, but an earlier one may have run");
         } catch (const RpcError& error) {
@@ -204,7 +209,7 @@ auto Core::retried(const CallOptions& options, const Times& times, Attempt attem
             if (!next) throw;
             again = *next;
             const auto* failure = dynamic_cast<const TransportFailure*>(&error);
-            may_have_run |= failure != nullptr && failure->may_have_run();
+            times.may_have_run |= failure != nullptr && failure->may_have_run();
         }
         sleep_until(again, options.stop);
         here().retries.fetch_add(1, std::memory_order_relaxed);

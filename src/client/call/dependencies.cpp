@@ -1,12 +1,63 @@
-#include "base/system/default_local_socket.hpp"
-#include "client/call/core.hpp"
-#include "client/call/default_url.hpp"
+#include "client/call/dependencies.hpp"
 
-// Separate from core.cpp, so that a test of the core links neither sockets nor shared memory.
+#include <cstdlib>
+#include <stdexcept>
+#include <stop_token>
+#include <utility>
+
+#include "base/concurrency/either_stop.hpp"
+#include "base/system/default_local_socket.hpp"
+#include "net/web_socket/web_socket_handshake.hpp"
 
 namespace shared_tensor::client {
 
 namespace {
+
+class HttpRequestSender final : public RequestSender {
+public:
+    explicit HttpRequestSender(net::ClientOptions options) : options_(options), client_(std::move(options)) {}
+
+    net::ClientResponse send(const net::ClientRequest& request) override { return client_.send(request); }
+    std::variant<std::shared_ptr<net::WebSocket>, net::ClientResponse> connect_web_socket(
+        net::ClientRequest request) override {
+        net::WebSocketLimits limits;
+        limits.max_text_bytes = limits.max_binary_bytes = options_.max_response_bytes;
+        const std::stop_token of_call = request.stop;
+        const EitherStop either(stop_.get_token(), of_call);
+        request.stop = either.token();
+        try {
+            return net::connect_web_socket(options_.endpoint, std::move(request), options_.connect_timeout, limits,
+                                           buffers_);
+        } catch (const net::TransportError&) {
+            if (!of_call.stop_requested()) throw;
+            throw net::TransportError(net::TransportError::Kind::cancelled, false, "its caller cancelled it");
+        }
+    }
+    std::shared_ptr<PooledBuffer> take_buffer(std::size_t bytes) override { return client_.take_buffer(bytes); }
+    void shutdown() override {
+        client_.shutdown();
+        stop_.request_stop();
+    }
+    net::Client::Stats stats() const override { return client_.stats(); }
+
+private:
+    const net::ClientOptions options_;
+    net::Client client_;
+    BufferPool buffers_;     // for messages of WebSockets
+    std::stop_source stop_;  // ends handshakes of WebSockets
+};
+
+/// Reads the TLS files.
+net::ClientOptions http_options(const ClientOptions& options) {
+    net::ClientOptions http;
+    http.endpoint = net::Endpoint::parse(options.url);
+    if (http.endpoint.tls) http.endpoint.tls_client = net::TlsClient::load(options.tls);
+    http.max_connections = options.connections;
+    http.idle_limit = options.idle_limit;
+    http.connect_timeout = options.connect_timeout;
+    http.max_response_bytes = options.max_answer_bytes;
+    return http;
+}
 
 /// The path of the server's local channel; empty if the server is not on this host, or if the options exclude the
 /// channel.
@@ -21,7 +72,7 @@ std::string local_socket_of(const ClientOptions& options) {
 
 /// `http` holds the content of the TLS files, because a forked child may not be able to read the files.
 Dependencies made_of(const ClientOptions& options, const net::ClientOptions& http) {
-    Dependencies made{http_request_sender(http),
+    Dependencies made{std::make_unique<HttpRequestSender>(http),
                       tensor_ports(local_socket_of(options), options.token, options.devices, options.min_shared_bytes),
                       &real_clock(),
                       {}};
@@ -34,6 +85,36 @@ Dependencies made_of(const ClientOptions& options, const net::ClientOptions& htt
 Dependencies real_dependencies(const ClientOptions& options) {
     const ClientOptions whole = completed(options);
     return made_of(whole, http_options(whole));
+}
+
+std::string default_url(const Environment& environment) {
+    const char* url = environment("SHARED_TENSOR_URL");
+    if (url != nullptr && *url != '\0') return url;
+    return "http://127.0.0.1:" + std::to_string(default_port(environment));
+}
+
+std::string checked_url(std::string url) {
+    if (url.empty()) {
+        throw std::invalid_argument(
+            "the url of a server is empty: use http://host:port, https://host:port or unix:/path/to/socket, or no url "
+            "at all for the server of SHARED_TENSOR_URL, else of 127.0.0.1:2537");
+    }
+    return url;
+}
+
+ClientOptions completed(ClientOptions options) {
+    if (options.url.empty()) {
+        options.url = default_url([](const char* name) { return std::getenv(name); });
+        const auto fill_in = [](std::string& option, const char* name) {
+            if (const char* value = std::getenv(name); value != nullptr && option.empty()) option = value;
+        };
+        fill_in(options.token, "SHARED_TENSOR_TOKEN");
+        fill_in(options.tls.authorities, "SHARED_TENSOR_CA");
+    }
+    if (options.tls.certificate.empty() != options.tls.key.empty())
+        throw std::invalid_argument("ClientOptions: a certificate goes with its key: give both");
+    if (options.connections == 0) throw std::invalid_argument("ClientOptions: connections must be at least 1");
+    return options;
 }
 
 }  // namespace shared_tensor::client

@@ -166,12 +166,13 @@ void throw_failure(const net::TransportError& error, std::string_view method, st
     throw TransportFailure(text, error.sent);
 }
 
-void throw_rejection(const net::ClientResponse& response, std::string_view method, std::string_view url) {
+void throw_rejection(const net::ClientResponse& response, std::string_view method, std::string_view who,
+                     bool may_have_run) {
     auto parsed = json_rpc::parse_responses(response.text());
     if (const auto* answers = std::get_if<std::vector<json_rpc::Response>>(&parsed)) {
         if (answers->size() == 1 && answers->front().error() != nullptr) throw_error(*answers->front().error(), method);
     }
-    throw_foreign(prefix(method) + std::string(url), response.status, "without a reason", false);
+    throw_foreign(who, response.status, "without a reason", may_have_run);
 }
 
 void throw_foreign(std::string_view who, int status, const std::string& why, bool may_have_run) {

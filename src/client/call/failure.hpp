@@ -34,8 +34,9 @@ const ErrorDetails& details_of(const RpcError& error);
 [[noreturn]] void throw_failure(const net::TransportError& error, std::string_view method, std::string_view url);
 
 /// Throws the error in the body of a rejection (an HTTP answer that does not answer the call itself). If there is no
-/// error in the body, throws as throw_foreign() does.
-[[noreturn]] void throw_rejection(const net::ClientResponse& response, std::string_view method, std::string_view url);
+/// error in the body, throws as throw_foreign() does, with `who` and `may_have_run`.
+[[noreturn]] void throw_rejection(const net::ClientResponse& response, std::string_view method, std::string_view who,
+                                  bool may_have_run);
 
 /// Throws for an HTTP answer that no shared-tensor-server gives. Throws TransportFailure for 502, 503 and 504, because
 /// they come from a proxy that did not reach the server, else ProtocolFailure with the reason `why`. The text starts

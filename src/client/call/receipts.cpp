@@ -1,24 +1,11 @@
 #include "client/call/receipts.hpp"
 
-#include <algorithm>
 #include <charconv>
 #include <utility>
-
-#include "net/message/text.hpp"
 
 namespace shared_tensor::client {
 
 namespace {
-
-/// Calls `use` with each part between separators, without the blanks around it.
-template <class Use>
-void for_each_part(std::string_view text, char separator, Use use) {
-    while (!text.empty()) {
-        const std::size_t end = std::min(text.find(separator), text.size());
-        use(net::trim(text.substr(0, end)));
-        text.remove_prefix(std::min(end + 1, text.size()));
-    }
-}
 
 template <class Number>
 std::optional<Number> number_in(std::string_view text) {

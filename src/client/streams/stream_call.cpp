@@ -1,4 +1,4 @@
-#include "client/streams/stream_call.hpp"
+// Opens a call that streams.
 
 #include <algorithm>
 #include <chrono>
@@ -18,19 +18,13 @@ Json meta_of(const CallOptions& call, const ClientOptions& client) {
     return meta;
 }
 
-/// True if the client chose the session itself, and the server does not know it any more.
-bool is_own_session_lost(const RpcError& error, const std::string& shared, const CallOptions& options) {
-    if (!options.session.empty() || shared.empty()) return false;
-    return error.is(ErrorCode::unknown_or_expired) && details_of(error).kind == "session";
-}
-
 }  // namespace
 
-std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& core, std::shared_ptr<Session> session,
-                                                   std::string_view method, const CallArguments& arguments,
-                                                   const CallOptions& options) {
+std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& core,
+                                                   std::shared_ptr<const void> session, std::string_view method,
+                                                   const CallArguments& arguments, const CallOptions& options) {
     core->agree_on_coding(options);
-    const Core::Times times = core->times_of(options);
+    Core::Times times = core->times_of(options);
     const auto attempt = [&]() -> std::shared_ptr<detail::CallerStreams> {
         check_stop(options, method);
         Outgoing request = core->compose(Outgoing::Form::single, 1, options);
@@ -45,10 +39,10 @@ std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& 
         try {
             call->open(request, times.deadline);
         } catch (const RpcError& error) {
-            if (!is_own_session_lost(error, shared, options)) throw;
-            core->ports().session_rejected(shared);
-            throw TransportFailure(core->url() + " does not know this client's memory any more: it was started anew",
-                                   false);
+            const bool own_session = options.session.empty() && !shared.empty();
+            const bool unknown = error.is(ErrorCode::unknown_or_expired) && details_of(error).kind == "session";
+            if (!own_session || !unknown) throw;
+            core->forget_session(shared);
         }
         return call;
     };

@@ -8,7 +8,7 @@
 
 #include "base/concurrency/guarded.hpp"
 #include "client/call/core.hpp"
-#include "streams/receive_queue.hpp"
+#include "streams/windows.hpp"
 
 namespace shared_tensor::client {
 

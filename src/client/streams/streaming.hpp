@@ -21,12 +21,10 @@
 #include "base/system/process_mark.hpp"
 #include "client/call/core.hpp"
 #include "client/call/failure.hpp"
-#include "client/call/session.hpp"
 #include "client/streams/stream_items.hpp"
 #include "net/web_socket/web_socket.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "streams/ends.hpp"
-#include "streams/last_item.hpp"
 
 namespace shared_tensor::client {
 
@@ -44,7 +42,7 @@ class Streaming final : public detail::CallerStreams,
 public:
     struct Setup {
         std::shared_ptr<Core> core;
-        std::shared_ptr<Session> session;
+        std::shared_ptr<const void> session;  ///< kept for the time of the call
         CallOptions options;
         json_rpc::Json id;
         std::string method;
@@ -125,5 +123,11 @@ private:
     streams::LastItem last_item_;  ///< used only by the thread that reads
     std::jthread thread_;          // last: it uses the other members
 };
+
+/// Starts a call that streams, on its own WebSocket. Blocks until the server is about to run the function. The call
+/// keeps `session`. Throws as calls do.
+std::shared_ptr<detail::CallerStreams> open_stream(const std::shared_ptr<Core>& core,
+                                                   std::shared_ptr<const void> session, std::string_view method,
+                                                   const CallArguments& arguments, const CallOptions& options);
 
 }  // namespace shared_tensor::client

@@ -38,10 +38,4 @@ TaskStatus task_status(const ValueReader& reader);
 /// True if the state or the progress differs.
 bool is_news(const TaskStatus& before, const TaskStatus& now);
 
-class StatusSlot final : public detail::ResultSlot {
-public:
-    void read(const ValueReader& reader) override { status = task_status(reader); }
-    TaskStatus status;
-};
-
 }  // namespace shared_tensor::client

@@ -1,15 +1,19 @@
 #include <shared_tensor/task.hpp>
 
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <utility>
 
 #include <shared_tensor/client.hpp>
+#include <shared_tensor/json.hpp>
 
+#include "base/bytes/ids.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "client/call/core.hpp"
 #include "client/tasks/submission.hpp"
-#include "client/tasks/task_subscription.hpp"
+#include "client/tasks/task_watcher.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor {
 
@@ -35,68 +39,117 @@ CallOptions question(const Client& client, milliseconds waits = milliseconds(0))
     return options;
 }
 
-struct Status {
-    TaskStatus value;
-};
+constexpr std::array kStates{"pending", "running", "completed", "failed", "cancelled"};
+
+TaskState read_state(const ValueReader& reader) {
+    reader.require(Kind::string, "state of a task");
+    for (std::size_t i = 0; i < kStates.size(); ++i) {
+        if (reader.string() == kStates[i]) return static_cast<TaskState>(i);
+    }
+    reader.fail("state of a task");
+}
+
+void read_progress(const ValueReader& reader, TaskStatus& status) {
+    if (reader.kind() != Kind::object) return;
+    if (reader.has("fraction")) status.fraction = Codec<std::optional<double>>::read(reader.member("fraction"));
+    if (reader.has("message")) {
+        status.message = Codec<std::optional<std::string>>::read(reader.member("message")).value_or(std::string());
+    }
+}
+
+std::string text_of(const ValueReader& reader) {
+    std::string text;
+    json_rpc::print_json(Codec<nlohmann::json>::read(reader), text);
+    return text;
+}
 
 }  // namespace
 
-template <>
-struct Codec<Status> {
-    static Status read(const ValueReader& reader) { return {client::task_status(reader)}; }
-    static void write(ValueWriter writer, const Status&) { writer.null(); }
-    static void schema(ValueWriter writer) { writer.object(); }
-};
+const char* to_string(TaskState state) { return kStates.at(static_cast<std::size_t>(state)); }
+
+namespace client {
+
+void SubmitArguments::write(ValueWriter params) const {
+    params.object();
+    params.member("method").string(method_);
+    if (!inner_->empty()) inner_->write(params.member("params"));
+    if (options_->task_ttl) params.member("ttl_ms").integer(options_->task_ttl->count());
+    if (options_->task_deadline) params.member("deadline_ms").integer(options_->task_deadline->count());
+    if (!options_->idempotency_key.empty()) params.member("idempotency_key").string(options_->idempotency_key);
+}
+
+CallOptions with_key(CallOptions options) {
+    if (options.idempotency_key.empty()) options.idempotency_key = random_hex(16);
+    return options;
+}
+
+CallOptions of_submission(CallOptions options) {
+    options.idempotent = !options.idempotency_key.empty();
+    options.idempotency_key.clear();
+    return options;
+}
+
+TaskStatus task_status(const ValueReader& reader) {
+    reader.require(Kind::object, "task");
+    TaskStatus status;
+    status.id = Codec<std::string>::read(reader.member("id"));
+    status.state = read_state(reader.member("state"));
+    reader.each_member([&](std::string_view key, const ValueReader& member) {
+        if (key == "method") status.method = Codec<std::string>::read(member);
+        if (key == "created_at") status.created_at = Codec<std::string>::read(member);
+        if (key == "updated_at") status.updated_at = Codec<std::string>::read(member);
+        if (key == "poll_interval_ms")
+            status.poll_interval = std::chrono::milliseconds(Codec<std::int64_t>::read(member));
+        if (key == "progress") read_progress(member, status);
+        if (key == "error" && member.kind() != Kind::null) status.error = text_of(member);
+    });
+    return status;
+}
+
+bool is_news(const TaskStatus& before, const TaskStatus& now) {
+    return before.state != now.state || before.fraction != now.fraction || before.message != now.message;
+}
+
+}  // namespace client
 
 TaskHandle::TaskHandle(const Client& client, std::string id)
     : client_(std::make_shared<Client>(client)), id_(std::move(id)) {}
 
-TaskStatus TaskHandle::status() const {
-    return client_->with(question(*client_)).call<Status>("task.get", named("id", id_)).value;
+TaskStatus TaskHandle::ask(std::string_view method, const CallArguments& arguments, milliseconds waits) const {
+    client::SlotOf<client::task_status> slot;
+    client_->with(question(*client_, waits)).call_into(method, arguments, slot);
+    return std::move(slot.value);
 }
 
-TaskStatus TaskHandle::cancel() const {
-    return client_->with(question(*client_)).call<Status>("task.cancel", named("id", id_)).value;
-}
-
+TaskStatus TaskHandle::status() const { return ask("task.get", detail::ArgumentsOf(named("id", id_))); }
+TaskStatus TaskHandle::cancel() const { return ask("task.cancel", detail::ArgumentsOf(named("id", id_))); }
 bool TaskHandle::wait_for(milliseconds time) const { return wait(time).ended(); }
 
 /// Reports the states that the server sends, until the task has ended or the time is over. Returns the last state;
 /// nothing if the server does not report the task or the connection has ended.
 std::optional<TaskStatus> TaskHandle::hear(Steady::time_point until) const {
-    struct Heard {
-        std::deque<TaskStatus> news;
-        bool broken = false;
-    };
-    Guarded<Heard> heard;
-    const auto tell = [&](TaskStatus status) {
-        heard.with([&](Heard& now) { now.news.push_back(std::move(status)); });
+    Guarded<std::deque<client::TaskReport>> heard;
+    const auto line = client::TaskSubscription::open(*client_->core_, [&](client::TaskReport report) {
+        heard.with([&](auto& reports) { reports.push_back(std::move(report)); });
         heard.notify_all();
-    };
-    const auto end = [&] {
-        heard.with([](Heard& now) { now.broken = true; });
-        heard.notify_all();
-    };
-    const auto line = client::TaskSubscription::open(*client_->core_, {tell, [&](const std::string&) { end(); }, end});
+    });
     if (line == nullptr || !line->watch(id_)) return std::nullopt;
     std::optional<TaskStatus> last;
     while (true) {
-        std::deque<TaskStatus> news;
-        bool broken = false;
+        std::deque<client::TaskReport> news;
         {
             auto access = heard.lock();
             access.wait_until(std::min(until, Steady::now() + kAskAllTheSame),
-                              [](const Heard& now) { return now.broken || !now.news.empty(); });
-            news.swap(access->news);
-            broken = access->broken;
+                              [](const auto& reports) { return !reports.empty(); });
+            news.swap(*access);
         }
-        if (news.empty() && !broken) news.push_back(this->status());  // the report of its end may be lost
-        for (TaskStatus& told : news) {
-            if (!last || client::is_news(*last, told)) report_(told);
-            last = std::move(told);
-            if (last->ended()) return last;
+        if (news.empty()) news.push_back({{}, status()});  // the report of its end may be lost
+        for (client::TaskReport& told : news) {
+            if (!told.status) return std::nullopt;
+            if (!last || client::is_news(*last, *told.status)) report_(*told.status);
+            if (told.status->ended()) return std::move(told.status);
+            last = std::move(told.status);
         }
-        if (broken) return std::nullopt;
         if (Steady::now() >= until) return last;
     }
 }
@@ -110,18 +163,17 @@ TaskStatus TaskHandle::wait(milliseconds time) const {
     for (;;) {
         const auto rest = std::chrono::ceil<milliseconds>(deadline - Steady::now());
         const auto step = std::clamp(rest, milliseconds(0), report_ ? kReportInterval : kLongestWait);
-        TaskStatus now = client_->with(question(*client_, step))
-                             .call<Status>("task.wait", named("id", id_), named("timeout_ms", step.count()))
-                             .value;
+        TaskStatus now =
+            ask("task.wait", detail::ArgumentsOf(named("id", id_), named("timeout_ms", step.count())), step);
         if (report_ && (!last || client::is_news(*last, now))) report_(now);
         if (now.ended() || Steady::now() >= deadline) return now;
         last = std::move(now);
     }
 }
 
-void TaskHandle::read_result(detail::ResultSlot& result) const {
+void TaskHandle::read_result(detail::ResultSlot& result, Receipt* receipt) const {
     wait(kForEver);
-    client_->with(question(*client_)).call_into("task.result", detail::ArgumentsOf(named("id", id_)), result);
+    client_->with(question(*client_)).call_into("task.result", detail::ArgumentsOf(named("id", id_)), result, receipt);
 }
 
 }  // namespace shared_tensor

@@ -5,6 +5,7 @@
 
 #include "base/log/log.hpp"
 #include "client/tasks/submission.hpp"
+#include "protocol/json_rpc/print.hpp"
 
 namespace shared_tensor::client {
 
@@ -12,6 +13,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr std::chrono::seconds kConnectWithin{5};
 constexpr std::size_t kMostAtOnce = 200;  // tasks polled in one request
 constexpr milliseconds kShortest{5}, kLongest{250};
 constexpr std::chrono::seconds kToldOf{5};     // between polls of a task that the server reports
@@ -45,6 +47,69 @@ void report(WatchedTask& task, const TaskStatus& status) {
 
 }  // namespace
 
+std::unique_ptr<TaskSubscription> TaskSubscription::open(Core& core, Told told) {
+    try {
+        const SteadyTime deadline = real_clock().now() + kConnectWithin;
+        auto socket = core.connect_web_socket("task.watch", {}, {}, deadline);
+        return std::unique_ptr<TaskSubscription>(new TaskSubscription(core, std::move(socket), std::move(told)));
+    } catch (const std::exception& error) {
+        log::debug("tasks are polled, because the server cannot report them: ", error.what());
+        return nullptr;
+    }
+}
+
+TaskSubscription::TaskSubscription(Core& core, std::shared_ptr<net::WebSocket> socket, Told told)
+    : core_(&core),
+      socket_(std::move(socket)),
+      told_(std::move(told)),
+      end_of_client_(core.on_shutdown([weak = std::weak_ptr(socket_)] {
+          if (const auto held = weak.lock()) held->abort();
+      })),
+      thread_([this] { run(); }) {}
+
+TaskSubscription::~TaskSubscription() { socket_->abort(); }
+
+/// The request uses the task's id as its own id, so that an error names the task.
+bool TaskSubscription::watch(const std::string& id) {
+    std::string text;
+    json_rpc::print({"task.watch", {{"id", id}}, id, nullptr}, text);
+    const auto kept = std::make_shared<const std::string>(std::move(text));
+    return socket_->send(false, {{std::as_bytes(std::span(*kept)), kept}});
+}
+
+void TaskSubscription::run() {
+    try {
+        socket_->run([this](const net::WebSocketMessage& message) { receive(message); });
+    } catch (const std::exception& error) {
+        log::warn("the connection on which the server reports tasks failed: ", error.what());
+    }
+    told_({});
+}
+
+/// Reads a task from the answer to task.watch or from task.changed. Other messages are ignored, because polling still
+/// finds the state of the task.
+void TaskSubscription::receive(const net::WebSocketMessage& message) {
+    auto parsed = json_rpc::parse_json(message.text());
+    auto* json = std::get_if<json_rpc::Json>(&parsed);
+    if (json == nullptr || !json->is_object()) return;
+    if (json->contains("error")) {
+        const auto id = json->value("id", json_rpc::Json());
+        return id.is_string() ? told_({id.get<std::string>(), {}}) : void();
+    }
+    const bool changed = json->value("method", json_rpc::Json()) == "task.changed";
+    const auto task = json->find(changed ? "params" : "result");
+    if (task == json->end()) return;
+    SlotOf<task_status> slot;
+    try {
+        Incoming::of_value(std::make_shared<const json_rpc::Json>(std::move(*task)), {}, nullptr, core_->ports(), {})
+            .result(slot);
+    } catch (const ResultMismatch& error) {
+        log::debug("the server reported a task in an unknown form: ", error.what());
+        return;
+    }
+    told_({{}, std::move(slot.value)});
+}
+
 bool TaskWatcher::add(WatchedPointer task) {
     task->id = task->seen.with([](const WatchedTask::Seen& seen) { return seen.id; });
     schedule(*task, core_->clock().now());
@@ -72,9 +137,8 @@ void TaskWatcher::watch() {
         announce();
         Due due = wait_for_due();
         if (due.over) break;
-        if (due.line_broken) lose_line();
-        if (!due.news.empty()) hear(due.news);
-        if (!due.rejected.empty()) ask_for(due.rejected);
+        for (const TaskReport& report : due.reports)
+            hear(report);
         if (!due.tasks.empty()) look(std::move(due.tasks));
     }
     line_.reset();
@@ -90,19 +154,10 @@ void TaskWatcher::announce() {
     if (!wanted || (line_ == nullptr && now < no_line_before_)) return;
     if (line_ == nullptr) {
         no_line_before_ = now + kNextLine;
-        const auto told = [this](TaskStatus status) {
-            state_.with([&](State& state) { state.news.push_back(std::move(status)); });
+        line_ = TaskSubscription::open(*core_, [this](TaskReport report) {
+            state_.with([&](State& state) { state.reports.push_back(std::move(report)); });
             state_.notify_all();
-        };
-        const auto ended = [this] {
-            state_.with([](State& state) { state.line_broken = true; });
-            state_.notify_all();
-        };
-        const auto rejected = [this](const std::string& id) {
-            state_.with([&](State& state) { state.rejected.push_back(id); });
-            state_.notify_all();
-        };
-        line_ = TaskSubscription::open(*core_, {told, rejected, ended});
+        });
         if (line_ == nullptr) return;
     }
     std::vector<WatchedPointer> fresh;
@@ -117,46 +172,33 @@ void TaskWatcher::announce() {
     }
 }
 
-void TaskWatcher::hear(const std::vector<TaskStatus>& news) {
-    for (const TaskStatus& status : news) {
+void TaskWatcher::hear(const TaskReport& report) {
+    if (report.status) {
         const WatchedPointer task = state_.with([&](State& state) -> WatchedPointer {
             const auto found = std::find_if(state.tasks.begin(), state.tasks.end(),
-                                            [&](const auto& one) { return one->id == status.id; });
+                                            [&](const auto& one) { return one->id == report.status->id; });
             if (found == state.tasks.end()) return nullptr;  // it has ended
             WatchedPointer taken = std::move(*found);
             state.tasks.erase(found);
             return taken;
         });
-        if (task != nullptr && take(task, status)) keep({task});
+        if (task != nullptr && take(task, *report.status)) keep({task});
+        return;
     }
-}
-
-void TaskWatcher::ask_for(const std::vector<std::string>& ids) {
     const SteadyTime now = core_->clock().now();
-    state_.with([&](State& state) {
+    const bool line_broken = report.rejected.empty();
+    if (line_broken) {
+        line_.reset();
+        no_line_before_ = now + kNextLine;
+    }
+    state_.with([&](State& state) {  // these tasks are polled from now on
         for (const auto& task : state.tasks) {
-            if (std::find(ids.begin(), ids.end(), task->id) == ids.end()) continue;
+            if (!line_broken && task->id != report.rejected) continue;
+            task->announced &= !line_broken;
             task->told_of = false;
             task->next_look = now;
         }
     });
-}
-
-void TaskWatcher::lose_line() {
-    line_.reset();
-    const SteadyTime now = core_->clock().now();
-    no_line_before_ = now + kNextLine;
-    state_.with([&](State& state) {
-        state.line_broken = false;
-        for (const auto& task : state.tasks) {
-            task->announced = task->told_of = false;
-            task->next_look = now;
-        }
-    });
-}
-
-bool TaskWatcher::is_stirred(const State& state) {
-    return state.line_broken || !state.news.empty() || !state.rejected.empty();
 }
 
 /// Blocks until there is work. Takes due tasks out of the list. At the end returns only `over`.
@@ -164,16 +206,10 @@ TaskWatcher::Due TaskWatcher::wait_for_due() {
     auto state = state_.lock();
     for (;;) {
         if (state->stopped) return {.over = true};
-        if (is_stirred(*state)) {
-            return {{},
-                    std::exchange(state->news, {}),
-                    std::exchange(state->rejected, {}),
-                    std::exchange(state->line_broken, false),
-                    false};
-        }
+        if (!state->reports.empty()) return {.reports = std::exchange(state->reports, {})};
         const std::size_t known = state->tasks.size();
         const auto stirred = [known](const State& now) {
-            return now.stopped || is_stirred(now) || now.tasks.size() != known;
+            return now.stopped || !now.reports.empty() || now.tasks.size() != known;
         };
         if (known == 0) {
             state.wait(stirred);
@@ -192,7 +228,7 @@ TaskWatcher::Due TaskWatcher::wait_for_due() {
     while (end != state->tasks.end() && (*end)->next_look <= soon)
         ++end;
     end = state->tasks.begin() + std::min<std::ptrdiff_t>(end - state->tasks.begin(), kMostAtOnce);
-    Due due{{state->tasks.begin(), end}, {}, {}, false, false};
+    Due due{.tasks = {state->tasks.begin(), end}};
     state->tasks.erase(state->tasks.begin(), end);
     return due;
 }
@@ -217,14 +253,14 @@ void TaskWatcher::look(std::vector<WatchedPointer> due) {
     }
     std::vector<WatchedPointer> going_on;
     for (std::size_t i = 0; i < due.size(); ++i) {
-        StatusSlot slot;
+        SlotOf<task_status> slot;
         try {
             answer->result(request.first_id() + i, "task.get", slot);
         } catch (...) {
             end_(std::move(due[i]), std::current_exception());
             continue;
         }
-        if (take(due[i], slot.status)) going_on.push_back(std::move(due[i]));
+        if (take(due[i], slot.value)) going_on.push_back(std::move(due[i]));
     }
     keep(std::move(going_on));
 }

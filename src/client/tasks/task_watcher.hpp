@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <thread>
-#include <variant>
 #include <vector>
 
 #include <shared_tensor/async_client.hpp>
@@ -17,11 +16,47 @@
 #include "base/system/process_mark.hpp"
 #include "client/call/core.hpp"
 #include "client/call/failure.hpp"
-#include "client/tasks/task_subscription.hpp"
+#include "net/web_socket/web_socket.hpp"
 
 namespace shared_tensor::client {
 
 class AsyncCore;
+
+/// A report of the server: the state of a task, or the id of a task that it does not report; if both are empty, the
+/// connection has ended.
+struct TaskReport {
+    std::string rejected{};
+    std::optional<TaskStatus> status{};
+};
+
+/// A task subscription: a WebSocket on which the server reports the states of tasks, so that no client has to poll.
+/// Thread-safe.
+class TaskSubscription {
+public:
+    /// Called after watch(), after each change of the task, and at its end; the end of the connection is the last call.
+    /// Called on the subscription's own thread; must neither block nor throw.
+    using Told = std::function<void(TaskReport report)>;
+    /// Connects. Returns null if the server has no free WebSocket or does not support them. `core` must outlive the
+    /// result.
+    static std::unique_ptr<TaskSubscription> open(Core& core, Told told);
+    TaskSubscription(const TaskSubscription&) = delete;
+    TaskSubscription& operator=(const TaskSubscription&) = delete;
+    ~TaskSubscription();
+
+    /// Subscribes to a task. Returns false if the connection has ended.
+    bool watch(const std::string& id);
+
+private:
+    TaskSubscription(Core& core, std::shared_ptr<net::WebSocket> socket, Told told);
+    void run();
+    void receive(const net::WebSocketMessage& message);
+
+    Core* const core_;
+    const std::shared_ptr<net::WebSocket> socket_;
+    const Told told_;
+    const std::shared_ptr<const void> end_of_client_;
+    std::jthread thread_;  // last: it uses the other members
+};
 
 /// A task of an AsyncClient. The user's handle shares it with the job or thread that works on it (one at a time).
 struct WatchedTask {
@@ -71,25 +106,19 @@ public:
 private:
     struct State {
         std::vector<WatchedPointer> tasks;
-        std::vector<TaskStatus> news;       ///< reported by the server
-        std::vector<std::string> rejected;  ///< ids of tasks that the server does not report
-        bool line_broken = false;
+        std::vector<TaskReport> reports;
         bool stopped = false;
     };
     /// The work that is due. Empty if a task was added meanwhile.
     struct Due {
         std::vector<WatchedPointer> tasks{};
-        std::vector<TaskStatus> news{};
-        std::vector<std::string> rejected{};
-        bool line_broken = false, over = false;
+        std::vector<TaskReport> reports{};
+        bool over = false;
     };
     void watch();
-    static bool is_stirred(const State& state);
     Due wait_for_due();
     void announce();
-    void hear(const std::vector<TaskStatus>& news);
-    void ask_for(const std::vector<std::string>& ids);
-    void lose_line();
+    void hear(const TaskReport& report);
     void look(std::vector<WatchedPointer> due);
     /// Reports the status to the user, and an end to `end_`. Returns false if the task has ended.
     bool take(const WatchedPointer& task, const TaskStatus& status);

@@ -1,4 +1,4 @@
-#include "client/transfers/download.hpp"
+#include "client/transfers/transfer.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -33,11 +34,11 @@ struct Changed {};
 class Download {
 public:
     /// The first request asks for `first_bytes` bytes.
-    Download(const TransferPort& port, const std::string& path, const DownloadForm& form, std::size_t first_bytes)
-        : port_(port), path_(path), form_(form), first_bytes_(first_bytes) {}
+    Download(const Transfer& transfer, const std::string& path, const PullOptions& options, std::size_t first_bytes)
+        : transfer_(transfer), path_(path), options_(options), first_bytes_(first_bytes) {}
 
     Downloaded run() {
-        if (!port_.compression || !fetch_compressed()) {
+        if (!transfer_.compression() || !fetch_compressed()) {
             fetch_first();
             if (size_ > first_.body->size()) fetch_rest();
         }
@@ -49,7 +50,7 @@ private:
         net::ClientRequest request;
         request.method = "GET";
         request.path = path_;
-        if (form_.verify) request.headers.add("Want-Content-Digest", std::string(net::kWantDigest));
+        if (options_.verify) request.headers.add("Want-Content-Digest", std::string(net::kWantDigest));
         if (!etag_.empty() && !etag_.starts_with("W/")) request.headers.add("If-Match", etag_);
         return request;
     }
@@ -65,11 +66,11 @@ private:
     /// the connection broke or the bytes are damaged: a compressed answer cannot be resumed, ranges can.
     bool fetch_compressed() {
         bool is_whole = true;
-        until_it_holds(port_, path_, [&](int) {
+        transfer_.until_it_holds(path_, [&](int) {
             net::ClientRequest whole = request();
             whole.headers.add("Accept-Encoding", "zstd");
             try {
-                first_ = port_.send(std::move(whole));
+                first_ = transfer_.send(std::move(whole));
             } catch (const net::TransportError& error) {
                 if (!error.sent || error.kind != net::TransportError::Kind::broken) throw;
                 is_whole = false;
@@ -88,7 +89,7 @@ private:
         const std::span<const std::byte> bytes = first_.body->bytes();
         const auto size = size_before_zstd(bytes);
         if (!size) return false;
-        auto plain = port_.take(*size);
+        auto plain = transfer_.take(*size);
         plain->resize(static_cast<std::size_t>(*size));
         try {
             decompress_zstd(bytes, {plain->data(), plain->size()});
@@ -96,16 +97,16 @@ private:
             log::debug(path_, ": ", error.what());
             return false;
         }
-        if (port_.totals != nullptr) port_.totals->add({bytes.size(), plain->size(), 0, 0});
+        transfer_.count({bytes.size(), plain->size(), 0, 0});
         first_.body = std::move(plain);
         return true;
     }
 
     void fetch_first() {
         std::size_t wanted = first_bytes_;
-        until_it_holds(port_, path_, [&](int) {
+        transfer_.until_it_holds(path_, [&](int) {
             try {
-                first_ = port_.send(request_of({0, wanted}));
+                first_ = transfer_.send(request_of({0, wanted}));
             } catch (const net::TransportError& error) {
                 // No byte of the answer was kept. A smaller range may succeed.
                 if (error.sent && error.kind == net::TransportError::Kind::broken)
@@ -131,14 +132,14 @@ private:
 
     void fetch_rest() {
         const std::size_t there = first_.body->size();
-        std::shared_ptr<PooledBuffer> whole = port_.take(size_);
+        std::shared_ptr<PooledBuffer> whole = transfer_.take(size_);
         whole->resize(static_cast<std::size_t>(size_));
         std::memcpy(whole->data(), first_.body->data(), there);
         first_.body = std::move(whole);
-        const std::uint64_t step = std::min<std::uint64_t>(form_.range_bytes, size_ - there);
+        const std::uint64_t step = std::min<std::uint64_t>(options_.range_bytes, size_ - there);
         const std::uint64_t ranges = (size_ - there + step - 1) / step;
         std::atomic<std::uint64_t> next{0};
-        on_threads(static_cast<std::size_t>(std::min<std::uint64_t>(form_.connections, ranges)),
+        on_threads(static_cast<std::size_t>(std::min<std::uint64_t>(options_.connections, ranges)),
                    [&](const std::function<bool()>& stop) {
                        for (std::uint64_t i = next++; i < ranges && !stop(); i = next++) {
                            const std::uint64_t first = there + i * step;
@@ -153,7 +154,7 @@ private:
         const std::span<std::byte> memory(first_.body->data() + range.first, static_cast<std::size_t>(range.count));
         std::size_t done = 0;
         net::Headers head;
-        until_it_holds(port_, path_, [&](int& number) {
+        transfer_.until_it_holds(path_, [&](int& number) {
             net::BodyPlace place{memory.subspan(done)};
             const net::ByteRange rest{range.first + done, place.memory.size()};
             net::ClientRequest request = request_of(rest);
@@ -164,7 +165,7 @@ private:
                 done += place.filled;
             };
             try {
-                const net::ClientResponse response = port_.send(std::move(request));
+                const net::ClientResponse response = transfer_.send(std::move(request));
                 if (response.status == 404 || response.status == 412) throw Changed();
                 if (response.status / 100 != 2) throw_rejection(response, path_);
             } catch (const net::TransportError&) {
@@ -188,7 +189,7 @@ private:
     }
 
     void check(const net::Headers& head, std::span<const std::byte> bytes) const {
-        if (!form_.verify) return;
+        if (!options_.verify) return;
         const auto digest = net::parse_digest_field(head.find("Content-Digest"));
         if (!digest.is_there) {
             log::debug(path_, ": the answer has no digest, its bytes are not verified");
@@ -197,9 +198,9 @@ private:
         }
     }
 
-    const TransferPort& port_;
+    const Transfer& transfer_;
     const std::string& path_;
-    const DownloadForm& form_;
+    const PullOptions& options_;
     const std::size_t first_bytes_;
     net::ClientResponse first_;  // its body becomes the body of the whole file
     std::string etag_;
@@ -208,19 +209,25 @@ private:
 
 }  // namespace
 
-Downloaded download(const TransferPort& port, const std::string& path, const DownloadForm& form) {
-    for (int tries = 0; tries < kMostTries; ++tries) {
-        try {
-            // One answer contains one version, even if new versions are published meanwhile.
-            const bool in_ranges = tries < kTriesInRanges;
-            return Download(port, path, form, in_ranges ? std::min(kFirstRange, form.range_bytes) : kAll).run();
-        } catch (const Changed&) {
-            log::debug(path, " changed during the download, which starts again");
+Downloaded download(Core& core, const std::string& path, const PullOptions& options, const CallOptions& call) {
+    if (options.connections == 0 || options.range_bytes == 0)
+        throw std::invalid_argument("PullOptions: connections and range_bytes must be at least 1");
+    const Transfer transfer(core, path, call);
+    return core.counted(transfer.start(), [&] {
+        for (int tries = 0; tries < kMostTries; ++tries) {
+            try {
+                // One answer contains one version, even if new versions are published meanwhile.
+                const bool in_ranges = tries < kTriesInRanges;
+                return Download(transfer, path, options, in_ranges ? std::min(kFirstRange, options.range_bytes) : kAll)
+                    .run();
+            } catch (const Changed&) {
+                log::debug(path, " changed during the download, which starts again");
+            }
         }
-    }
-    throw TensorExpired(static_cast<int>(json_rpc::ErrorCode::unknown_or_expired), "Unknown or expired", {},
-                        path + ": a new version took its place each of the " + std::to_string(kMostTries) +
-                            " times that it was fetched; pull it again, or publish it less often");
+        throw TensorExpired(static_cast<int>(json_rpc::ErrorCode::unknown_or_expired), "Unknown or expired", {},
+                            path + ": a new version took its place each of the " + std::to_string(kMostTries) +
+                                " times that it was fetched; pull it again, or publish it less often");
+    });
 }
 
 }  // namespace shared_tensor::client

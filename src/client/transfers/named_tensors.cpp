@@ -23,50 +23,28 @@ constexpr milliseconds kForEver{std::chrono::hours(24 * 365)};
 
 using Metadata = std::map<std::string, std::string>;
 
-/// The parameters that all forms of tensor.put have.
-class PutArguments : public CallArguments {
+/// The parameters of tensor.put: of a tensor, or of a set.
+class PutArguments final : public CallArguments {
 public:
-    PutArguments(std::string_view name, const PutOptions& options) : name_(name), options_(&options) {}
+    PutArguments(std::string_view name, const PutOptions& options, const TensorRef* tensor,
+                 const tensor::TensorSet* set = nullptr)
+        : name_(name), options_(&options), tensor_(tensor), set_(set) {}
 
-    bool empty() const final { return false; }
-    void write(ValueWriter params) const final {
+    bool empty() const override { return false; }
+    void write(ValueWriter params) const override {
         params.object();
         params.member("name").string(name_);
         if (options_->if_version) params.member("if_version").unsigned_integer(*options_->if_version);
         if (!options_->metadata.empty()) Codec<Metadata>::write(params.member("metadata"), options_->metadata);
-        write_tensors(params);
-    }
-
-protected:
-    ~PutArguments() = default;
-
-private:
-    virtual void write_tensors(ValueWriter params) const = 0;
-
-    std::string_view name_;
-    const PutOptions* options_;
-};
-
-class PutTensor final : public PutArguments {
-public:
-    PutTensor(std::string_view name, const PutOptions& options, const TensorRef& tensor)
-        : PutArguments(name, options), tensor_(&tensor) {}
-
-private:
-    void write_tensors(ValueWriter params) const override { params.member("tensor").tensor(*tensor_); }
-    const TensorRef* tensor_;
-};
-
-class PutSet final : public PutArguments {
-public:
-    PutSet(std::string_view name, const PutOptions& options, const tensor::TensorSet& set)
-        : PutArguments(name, options), set_(&set) {}
-
-private:
-    void write_tensors(ValueWriter params) const override {
+        if (tensor_ != nullptr) return params.member("tensor").tensor(*tensor_);
         tensor::write_manifest(params.member("manifest"), set_->manifest);
         params.member("data").tensor(set_->data->tensor());
     }
+
+private:
+    std::string_view name_;
+    const PutOptions* options_;
+    const TensorRef* tensor_;
     const tensor::TensorSet* set_;
 };
 
@@ -79,45 +57,37 @@ std::string text_in(const ValueReader& object, std::string_view name) {
     return object.has(name) ? Codec<std::string>::read(object.member(name)) : std::string();
 }
 
-class PutResult final : public detail::ResultSlot {
-public:
-    void read(const ValueReader& reader) override {
-        published = {text_in(reader, "name"), number_in(reader, "version"), number_in(reader, "bytes")};
-    }
-    Published published;
-};
+Published published(const ValueReader& reader) {
+    return {text_in(reader, "name"), number_in(reader, "version"), number_in(reader, "bytes")};
+}
 
-class GetResult final : public detail::ResultSlot {
-public:
-    void read(const ValueReader& reader) override {
-        content->name = text_in(reader, "name");
-        content->version = number_in(reader, "version");
-        if (reader.has("metadata")) content->metadata = Codec<Metadata>::read(reader.member("metadata"));
-        if (reader.has("tensor")) {
-            content->tensor = handle_in(reader, "tensor");
-        } else {
-            read_set(reader);
-        }
-    }
-    std::shared_ptr<NamedTensor::Content> content = std::make_shared<NamedTensor::Content>();
+std::uint64_t version_in(const ValueReader& reader) { return number_in(reader, "version"); }
 
-private:
-    static codec::TensorPointer handle_in(const ValueReader& reader, std::string_view name) {
-        const ValueReader member = reader.member(name);
-        member.require(Kind::tensor, "tensor");
-        return tensor::make_handle(member.tensor());
+codec::TensorPointer handle_in(const ValueReader& reader, std::string_view name) {
+    const ValueReader member = reader.member(name);
+    member.require(Kind::tensor, "tensor");
+    return tensor::make_handle(member.tensor());
+}
+
+std::shared_ptr<NamedTensor::Content> content_of(const ValueReader& reader) {
+    auto content = std::make_shared<NamedTensor::Content>();
+    content->name = text_in(reader, "name");
+    content->version = version_in(reader);
+    if (reader.has("metadata")) content->metadata = Codec<Metadata>::read(reader.member("metadata"));
+    if (reader.has("tensor")) {
+        content->tensor = handle_in(reader, "tensor");
+        return content;
     }
-    void read_set(const ValueReader& reader) {
-        if (!reader.has("manifest") || !reader.has("data")) reader.fail("object with tensor, or manifest and data");
-        tensor::TensorSet set;
-        set.data = handle_in(reader, "data");
-        if (!tensor::is_bytes(set.data)) reader.member("data").fail("uint8 tensor of one dimension");
-        set.manifest = tensor::read_manifest(reader.member("manifest"), set.data->bytes(),
-                                             std::numeric_limits<std::size_t>::max());
-        for (const auto& [name, member] : set.manifest)
-            content->members.emplace_hint(content->members.end(), name, tensor::member_of(set, member));
-    }
-};
+    if (!reader.has("manifest") || !reader.has("data")) reader.fail("object with tensor, or manifest and data");
+    tensor::TensorSet set;
+    set.data = handle_in(reader, "data");
+    if (!tensor::is_bytes(set.data)) reader.member("data").fail("uint8 tensor of one dimension");
+    set.manifest =
+        tensor::read_manifest(reader.member("manifest"), set.data->bytes(), std::numeric_limits<std::size_t>::max());
+    for (const auto& [name, member] : set.manifest)
+        content->members.emplace_hint(content->members.end(), name, tensor::member_of(set, member));
+    return content;
+}
 
 NamedTensorInfo info_of(const ValueReader& reader) {
     NamedTensorInfo info{text_in(reader, "name"),        text_in(reader, "owner"),
@@ -130,24 +100,20 @@ NamedTensorInfo info_of(const ValueReader& reader) {
     return info;
 }
 
-class ListResult final : public detail::ResultSlot {
-public:
-    void read(const ValueReader& reader) override {
-        const ValueReader tensors = reader.member("tensors");
-        tensors.require(Kind::array, "array");
-        for (std::size_t i = 0; i < tensors.size(); ++i)
-            list.push_back(info_of(tensors.element(i)));
-        cursor = text_in(reader, "next_cursor");
-    }
+struct Page {
     std::vector<NamedTensorInfo> list;
     std::string cursor;
 };
 
-class VersionResult final : public detail::ResultSlot {
-public:
-    void read(const ValueReader& reader) override { version = number_in(reader, "version"); }
-    std::uint64_t version = 0;
-};
+Page page_of(const ValueReader& reader) {
+    Page page;
+    const ValueReader tensors = reader.member("tensors");
+    tensors.require(Kind::array, "array");
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+        page.list.push_back(info_of(tensors.element(i)));
+    page.cursor = text_in(reader, "next_cursor");
+    return page;
+}
 
 [[noreturn]] void no_member(const NamedTensor::Content& content, std::string_view member) {
     throw std::out_of_range("\"" + content.name + "\" has no member \"" + std::string(member) + '"');
@@ -197,9 +163,9 @@ Client NamedTensors::repeating() const {
 }
 
 Published NamedTensors::put(std::string_view name, const TensorRef& tensor, const PutOptions& options) const {
-    PutResult result;
-    client_.call_into("tensor.put", PutTensor(name, options, tensor), result);
-    return std::move(result.published);
+    client::SlotOf<published> result;
+    client_.call_into("tensor.put", PutArguments(name, options, &tensor), result);
+    return std::move(result.value);
 }
 
 namespace {
@@ -208,7 +174,7 @@ namespace {
 tensor::TakeBlock block_from(const client::Core& core) {
     return [&core](std::uint64_t bytes) {
         try {
-            client::SharedBytes shared = core.take_shared(bytes);
+            client::SharedBytes shared = core.ports().take_shared(bytes);
             if (shared.data != nullptr) return tensor::Block{shared.data, std::move(shared.owner)};
         } catch (const tensor::CannotLend&) {  // more than this process shares at once
         }
@@ -220,54 +186,53 @@ tensor::TakeBlock block_from(const client::Core& core) {
 
 Published NamedTensors::put_set(std::string_view name, const Members& members, const PutOptions& options) const {
     const tensor::TensorMap tensors = by_name(members);
-    PutResult result;
+    client::SlotOf<published> result;
     const auto set = tensor::gather_set(tensors, block_from(*client_.core_));
-    client_.call_into("tensor.put", PutSet(name, options, set), result);
-    return std::move(result.published);
+    client_.call_into("tensor.put", PutArguments(name, options, nullptr, &set), result);
+    return std::move(result.value);
 }
 
 Published NamedTensors::put_file(std::string_view name, const std::string& path, const PutOptions& options) const {
     const auto file = tensor::read_safetensors_file(path, block_from(*client_.core_));
     PutOptions all = options;
     all.metadata.insert(file.metadata.begin(), file.metadata.end());
-    PutResult result;
-    client_.call_into("tensor.put", PutSet(name, all, file.set), result);
-    return std::move(result.published);
+    client::SlotOf<published> result;
+    client_.call_into("tensor.put", PutArguments(name, all, nullptr, &file.set), result);
+    return std::move(result.value);
 }
 
 NamedTensor NamedTensors::get(std::string_view name, std::optional<std::uint64_t> version) const {
-    GetResult result;
+    client::SlotOf<content_of> result;
     repeating().call_into(
         "tensor.get", detail::ArgumentsOf(named("name", name), named("version", version), named("form", "manifest")),
         result);
-    return NamedTensor(std::move(result.content));
+    return NamedTensor(std::move(result.value));
 }
 
 NamedTensor NamedTensors::get(std::string_view name, const std::vector<std::string>& members) const {
-    GetResult result;
+    client::SlotOf<content_of> result;
     repeating().call_into(
         "tensor.get", detail::ArgumentsOf(named("name", name), named("members", members), named("form", "manifest")),
         result);
-    return NamedTensor(std::move(result.content));
+    return NamedTensor(std::move(result.value));
 }
 
 std::vector<NamedTensorInfo> NamedTensors::list(std::string_view prefix) const {
     std::vector<NamedTensorInfo> all;
-    ListResult page;
+    client::SlotOf<page_of> page;
     do {
-        const std::string cursor = std::exchange(page.cursor, {});
-        page.list.clear();
+        const std::string cursor = page.value.cursor;
         repeating().call_into(
             "tensor.list", detail::ArgumentsOf(named("prefix", prefix), named("cursor", cursor), named("limit", 1000)),
             page);
-        std::move(page.list.begin(), page.list.end(), std::back_inserter(all));
-    } while (!page.cursor.empty());
+        std::move(page.value.list.begin(), page.value.list.end(), std::back_inserter(all));
+    } while (!page.value.cursor.empty());
     return all;
 }
 
 bool NamedTensors::remove(std::string_view name) const {
     try {
-        VersionResult result;
+        client::SlotOf<version_in> result;
         client_.call_into("tensor.delete", detail::ArgumentsOf(named("name", name)), result);
         return true;
     } catch (const UnknownOrExpired&) {
@@ -283,12 +248,12 @@ std::optional<std::uint64_t> NamedTensors::watch(std::string_view name, std::uin
         const auto step = std::clamp(rest, milliseconds(0), kLongestWait);
         CallOptions options = repeating().options_;
         options.timeout = step + kAnswerTime;
-        VersionResult result;
+        client::SlotOf<version_in> result;
         client_.with(options).call_into(
             "tensor.watch",
             detail::ArgumentsOf(named("name", name), named("after_version", after), named("timeout_ms", step.count())),
             result);
-        if (result.version != after) return result.version;
+        if (result.value != after) return result.value;
         if (Steady::now() >= deadline) return std::nullopt;
     }
 }

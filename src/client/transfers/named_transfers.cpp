@@ -2,15 +2,13 @@
 
 #include <memory>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include <nlohmann/json.hpp>
 
-#include "client/call/core.hpp"
-#include "client/call/failure.hpp"
 #include "client/transfers/named_tensors.hpp"
+#include "client/transfers/transfer.hpp"
 #include "net/message/text.hpp"
 #include "tensor/files/tensor_file.hpp"
 #include "tensor/handle.hpp"
@@ -42,12 +40,6 @@ std::string path_of(std::string_view name, std::string_view suffix, const PullOp
     return path;
 }
 
-client::DownloadForm form_of(const PullOptions& options) {
-    if (options.connections == 0 || options.range_bytes == 0)
-        throw std::invalid_argument("PullOptions: connections and range_bytes must be at least 1");
-    return {options.connections, options.range_bytes, options.verify};
-}
-
 /// Reads a raw file. Its header fields contain the shape ("[2,3]") and the dtype ("float32").
 void read_raw(const client::Downloaded& file, const client::TensorPorts& ports, NamedTensor::Content& content) {
     const auto dtype = file.headers.find("Shared-Tensor-Dtype"), shape = file.headers.find("Shared-Tensor-Shape");
@@ -72,13 +64,12 @@ void read_safetensors(const client::Downloaded& file, NamedTensor::Content& cont
 }  // namespace
 
 NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options) const {
-    const client::DownloadForm form = form_of(options);
     auto content = std::make_shared<NamedTensor::Content>();
     content->name = std::string(name);
     client::Core& core = *client_.core_;
     client::Downloaded file;
     const auto fetch = [&](std::string_view suffix) {
-        file = core.download(path_of(name, suffix, options), form, client_.options_);
+        file = client::download(core, path_of(name, suffix, options), options, client_.options_);
         content->version = net::parse_decimal(file.headers.find("Shared-Tensor-Version").value_or("")).value_or(0);
     };
     bool is_raw = false;
@@ -100,12 +91,6 @@ NamedTensor NamedTensors::pull(std::string_view name, const PullOptions& options
 }
 
 namespace {
-
-client::UploadForm form_of(const PushOptions& options) {
-    if (options.connections == 0 || options.part_bytes == 0)
-        throw std::invalid_argument("PushOptions: connections and part_bytes must be at least 1");
-    return {options.connections, options.part_bytes, options.verify, options.resume && !options.put.if_version};
-}
 
 /// `file` must outlive the result.
 client::UploadFile to_send(std::string_view name, const tensor::TensorFile& file, tensor::FileForm form,
@@ -138,7 +123,6 @@ tensor::Metadata metadata_of(const PushOptions& options) {
 }  // namespace
 
 Published NamedTensors::push(std::string_view name, const TensorRef& tensor, const PushOptions& options) const {
-    const client::UploadForm form = form_of(options);
     codec::TensorPointer handle = tensor::make_handle(tensor);
     if (tensor::ElementReader(handle).data() == nullptr) handle = tensor::copy_tensor(handle, tensor::plain_block);
     // Only safetensors has metadata, but it lacks some dtypes.
@@ -151,8 +135,7 @@ Published NamedTensors::push(std::string_view name, const TensorRef& tensor, con
         sent.headers.add("Shared-Tensor-Dtype", std::string(name_of(handle->tensor().dtype())));
         sent.headers.add("Shared-Tensor-Shape", nlohmann::json(tensor::shape_of(handle)).dump());
     }
-    const auto done = client_.core_->upload(sent, form, client_.options_);
-    return {std::string(name), done.version, handle->bytes()};
+    return {std::string(name), client::upload(*client_.core_, sent, options, client_.options_), handle->bytes()};
 }
 
 namespace {
@@ -161,8 +144,7 @@ Published push_as_file(client::Core& core, std::string_view name, const tensor::
                        const PushOptions& options, const CallOptions& call) {
     const auto file = as_file([&] { return tensor::file_of(set, metadata_of(options)); });
     const auto sent = to_send(name, file, tensor::FileForm::safetensors, options);
-    const auto done = core.upload(sent, form_of(options), call);
-    return {std::string(name), done.version, done.bytes};
+    return {std::string(name), client::upload(core, sent, options, call), sent.size};
 }
 
 }  // namespace

@@ -4,33 +4,65 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include <shared_tensor/error.hpp>
+#include <shared_tensor/tensors.hpp>
 
 #include "base/bytes/compression.hpp"
-#include "base/concurrency/clock.hpp"
+#include "client/call/core.hpp"
 #include "client/call/failure.hpp"
 #include "net/client/client.hpp"
 
-// The common part of downloads and uploads.
+// Downloads and uploads of files.
 
 namespace shared_tensor::client {
 
-/// The functions with which a transfer sends requests and waits. The client provides them, tests replace them. They are
-/// called from several threads at once.
-struct TransferPort {
+/// One download or upload: its requests, its tries and its limits. Thread safety: all methods from any thread.
+class Transfer {
+public:
+    /// `core` and `call` must outlive it. Uses only the timeout, the stop and the session of `call`: a transfer may
+    /// always be repeated. Throws Cancelled if the stop was requested already.
+    Transfer(Core& core, std::string path, const CallOptions& call);
+
     /// Sends one request, with the client's own header fields added. Throws net::TransportError.
-    std::function<net::ClientResponse(net::ClientRequest)> send;
-    /// Called after a failed try. Returns true if the transfer is to try again; blocks for the pause before it.
-    /// `number` counts the tries without progress; 0: this try made progress.
-    std::function<bool(const RpcError&, int number)> again;
-    /// Returns a buffer of at least the given size. Throws std::bad_alloc, and RpcError for a size above the client's
-    /// limit.
-    std::function<std::shared_ptr<PooledBuffer>(std::uint64_t)> take;
-    const Clock* clock = &real_clock();
-    SteadyTime deadline = SteadyTime::max();  ///< of the whole transfer
-    Compression compression{};                ///< how files are compressed on their way
-    CompressionTotals* totals = nullptr;      ///< counts the compressed bytes; may be null
+    net::ClientResponse send(net::ClientRequest request) const;
+    /// Returns a buffer of at least `bytes`. Throws std::bad_alloc, and RpcError for a size above the client's limit.
+    std::shared_ptr<PooledBuffer> take(std::uint64_t bytes) const;
+
+    /// Calls `attempt(number)` until it succeeds, as often as the client repeats a call that is idempotent. `number`
+    /// counts the tries without progress: `attempt` sets it to 0 if it made progress, and the next try then follows
+    /// at once. `path` is for error texts.
+    template <class Attempt>
+    void until_it_holds(const std::string& path, Attempt attempt) const {
+        for (int number = 1;; ++number) {
+            try {
+                try {
+                    return attempt(number);
+                } catch (const net::TransportError& error) {
+                    throw_failure(error, {}, path);
+                }
+            } catch (const RpcError& error) {
+                if (!tries_again(error, number)) throw;
+            }
+        }
+    }
+    /// Counts the bytes of compressed files in the statistics.
+    void count(const CompressionCounts& bytes) const;
+
+    const Clock& clock() const { return core_->clock(); }
+    SteadyTime start() const { return times_.start; }
+    SteadyTime deadline() const { return times_.deadline; }
+    /// How files are compressed on their way.
+    const Compression& compression() const { return compression_; }
+
+private:
+    bool tries_again(const RpcError& error, int number) const;
+
+    Core* const core_;
+    const std::string path_;
+    const CallOptions* const call_;
+    Core::Times times_;
+    Compression compression_{};
 };
 
 /// Throws the error in the body of a rejection, as a subclass of RpcError. If there is no error in the body, throws as
@@ -41,30 +73,40 @@ struct TransferPort {
 
 std::string field_of(const net::Headers& headers, std::string_view name);
 
-/// Calls `attempt(number)` until it succeeds. After a TransportFailure, ServerBusy or ShuttingDown, port.again()
-/// decides about a further try; other errors are thrown. `attempt` sets `number` to 0 if it made progress.
-template <class Attempt>
-void until_it_holds(const TransferPort& port, const std::string& path, Attempt attempt) {
-    for (int number = 1;; ++number) {
-        try {
-            try {
-                return attempt(number);
-            } catch (const net::TransportError& error) {
-                throw_failure(error, {}, path);
-            }
-        } catch (const TransportFailure& error) {
-            if (!port.again(error, number)) throw;
-        } catch (const ServerBusy& error) {
-            if (!port.again(error, number)) throw;
-        } catch (const ShuttingDown& error) {
-            if (!port.again(error, number)) throw;
-        }
-    }
-}
-
 /// Runs `work` on `threads` threads, including the calling thread, or on fewer if the system starts no more. Blocks
 /// until all have returned. After an exception in one thread, `stop` returns true in the others; the first exception is
 /// rethrown.
 void on_threads(std::size_t threads, const std::function<void(const std::function<bool()>& stop)>& work);
+
+/// A file of the server; all its bytes belong to one version.
+struct Downloaded {
+    std::shared_ptr<PooledBuffer> bytes;
+    net::Headers headers;  ///< of the first answer
+};
+
+/// Downloads `path`. Blocks. Uses the connections, the size of a range and `verify` of `options`.
+/// If the client compresses, one request asks for the whole file, compressed. Otherwise, or if the compressed answer
+/// was cut off or damaged, the file comes in uncompressed ranges, several at a time on separate threads; the first
+/// request tells the size. Bytes that arrived before a connection broke are kept, and only the rest is requested again.
+/// If the file changes meanwhile, the download starts again; the last tries ask for the whole file in one request.
+/// Throws TensorExpired if the file changed in every try, the server's error as a subclass of RpcError
+/// (UnknownOrExpired for 404), TransportFailure if bytes were damaged on the way in every try, and
+/// std::invalid_argument for invalid options.
+Downloaded download(Core& core, const std::string& path, const PullOptions& options, const CallOptions& call);
+
+/// A file in memory, sent without a copy.
+struct UploadFile {
+    std::string path;                    ///< without the id of the upload
+    net::Headers headers{};              ///< describe the form of the file
+    std::vector<net::BodyPart> parts{};  ///< the file's bytes, in order; no part may have a `source`
+    std::uint64_t size = 0;
+};
+
+/// Uploads a file in parts, several at a time on separate threads; a small file in one request. Returns the version of
+/// the named tensor. Blocks. Parts that were lost or damaged on the way are sent again. At the end the server is asked
+/// for parts that it lost, and these are sent again, three times at most.
+/// Throws the server's error as a subclass of RpcError, TransportFailure, and std::invalid_argument for invalid
+/// options. After an exception the server is told to drop the received parts, unless the upload may be resumed later.
+std::uint64_t upload(Core& core, const UploadFile& file, const PushOptions& options, const CallOptions& call);
 
 }  // namespace shared_tensor::client

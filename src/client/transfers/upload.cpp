@@ -1,4 +1,4 @@
-#include "client/transfers/upload.hpp"
+#include "client/transfers/transfer.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,8 +14,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes/hex.hpp"
+#include "base/bytes/ids.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/log/log.hpp"
+#include "client/call/receipts.hpp"
 #include "net/message/byte_range.hpp"
 #include "net/message/digest_field.hpp"
 #include "net/message/text.hpp"
@@ -31,25 +34,27 @@ constexpr std::chrono::milliseconds kFarewell{2'000}, kShortFarewell{100};
 /// Parses the missing ranges of an upload: "0-99, 200-299".
 std::vector<ByteRange> parse_gaps(std::string_view text, std::uint64_t size) {
     std::vector<ByteRange> gaps;
-    while (!text.empty()) {
-        const std::string_view one = net::trim(text.substr(0, text.find(',')));
-        text.remove_prefix(
-            std::min(text.size(), text.find(',') == std::string_view::npos ? text.size() : text.find(',') + 1));
+    for_each_part(text, ',', [&](std::string_view one) {
         const auto gap = net::parse_content_range("bytes " + std::string(one) + "/" + std::to_string(size));
         if (gap) gaps.push_back(gap->part);
-    }
+    });
     return gaps;
 }
 
 class Upload {
 public:
-    Upload(const TransferPort& port, const UploadFile& file, const std::string& id, const UploadForm& form)
-        : port_(port), file_(file), form_(form), path_(path_of(id)) {}
+    Upload(const Transfer& transfer, const UploadFile& file, const PushOptions& options)
+        : transfer_(transfer),
+          file_(file),
+          options_(options),
+          resumes_(options.resume && !options.put.if_version),
+          path_(path_of(random_hex(16))) {}
 
-    Uploaded run() {
+    /// Returns the version.
+    std::uint64_t run() {
         std::vector<ByteRange> missing{{0, file_.size}};
         try {
-            if (form_.resume) missing = find_begun();
+            if (resumes_) missing = find_begun();
             for (int round = 0; round < kMostRounds; ++round) {
                 send(missing);
                 if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
@@ -58,7 +63,7 @@ public:
             }
             throw_odd(path_, "the server loses parts that it has taken");
         } catch (const RpcError& error) {
-            if (!form_.resume || !may_go_well_later(error)) drop();
+            if (!resumes_ || !may_go_well_later(error)) drop();
             throw;
         } catch (...) {
             drop();
@@ -104,15 +109,16 @@ private:
         for (const ByteRange& range : wanted) {
             std::uint64_t at = 0;
             do {
-                parts.push_back({range.first + at, std::min<std::uint64_t>(form_.part_bytes, range.count - at)});
-                at += form_.part_bytes;
+                parts.push_back({range.first + at, std::min<std::uint64_t>(options_.part_bytes, range.count - at)});
+                at += options_.part_bytes;
             } while (at < range.count);
         }
         std::atomic<std::size_t> next{0};
-        on_threads(std::clamp<std::size_t>(parts.size(), 1, form_.connections), [&](const std::function<bool()>& stop) {
-            for (std::size_t i = next++; i < parts.size() && !stop(); i = next++)
-                until_it_holds(port_, path_, [&](int) { send(parts[i]); });
-        });
+        on_threads(std::clamp<std::size_t>(parts.size(), 1, options_.connections),
+                   [&](const std::function<bool()>& stop) {
+                       for (std::size_t i = next++; i < parts.size() && !stop(); i = next++)
+                           transfer_.until_it_holds(path_, [&](int) { send(parts[i]); });
+                   });
     }
 
     void send(const ByteRange& part) {
@@ -125,19 +131,19 @@ private:
         const std::uint64_t compressed = compress(request);
         if (part.count < file_.size) request.headers.add("Content-Range", net::content_range(part, file_.size));
         // A resumed upload relies on the parts that were sent before.
-        if (form_.verify || form_.resume) request.headers.add("Content-Digest", digest_of(request.parts));
-        const net::ClientResponse response = port_.send(std::move(request));
+        if (options_.verify || resumes_) request.headers.add("Content-Digest", digest_of(request.parts));
+        const net::ClientResponse response = transfer_.send(std::move(request));
         if (compressed > 0 && response.status == 415) {  // the server does not support compression
             compresses_ = false;
             return send(part);
         }
-        if (compressed > 0 && port_.totals != nullptr) port_.totals->add({0, 0, compressed, part.count});
+        if (compressed > 0) transfer_.count({0, 0, compressed, part.count});
         read(response);
     }
 
     /// Compresses the parts of `request`. Returns their new size; 0 if they stay uncompressed.
     std::uint64_t compress(net::ClientRequest& request) const {
-        if (!compresses_ || !port_.compression) return 0;
+        if (!compresses_ || !transfer_.compression()) return 0;
         std::vector<std::byte> gathered;
         std::span<const std::byte> bytes;
         if (request.parts.size() == 1) {
@@ -147,9 +153,9 @@ private:
                 gathered.insert(gathered.end(), part.bytes.begin(), part.bytes.end());
             bytes = gathered;
         }
-        const auto smaller = compress_if_smaller(bytes, port_.compression);
+        const auto smaller = compress_if_smaller(bytes, transfer_.compression());
         if (!smaller) return 0;
-        request.headers.add("Content-Encoding", std::string(name_of(port_.compression.coding)));
+        request.headers.add("Content-Encoding", std::string(name_of(transfer_.compression().coding)));
         request.parts = {{smaller->bytes(), smaller->owner}};
         return smaller->size;
     }
@@ -168,7 +174,7 @@ private:
         const auto json = nlohmann::json::parse(response.text(), nullptr, false);
         if (!json.is_object() || !json.contains("version") || !json["version"].is_number_unsigned())
             throw_odd(path_, "the server's answer has no version");
-        done_.with([&](auto& known) { known = Uploaded{json["version"].get<std::uint64_t>(), file_.size}; });
+        done_.with([&](auto& known) { known = json["version"].get<std::uint64_t>(); });
     }
 
     /// Throws for a rejected part. Damage on the way becomes a ProtocolFailure, after which the part is sent again.
@@ -186,8 +192,8 @@ private:
     /// rejects the HEAD request (only the answer to a PUT contains the reason).
     std::optional<std::vector<ByteRange>> ask() {
         std::optional<std::vector<ByteRange>> missing;
-        until_it_holds(port_, path_, [&](int) {
-            const net::ClientResponse response = port_.send(request("HEAD"));
+        transfer_.until_it_holds(path_, [&](int) {
+            const net::ClientResponse response = transfer_.send(request("HEAD"));
             missing.reset();
             if (response.status == 503)
                 throw ServerBusy(static_cast<int>(ErrorCode::busy), "Busy", {},
@@ -196,7 +202,7 @@ private:
                 throw_foreign(path_ + ": the server", response.status, "without a reason", true);
             if (response.status != 200) return;
             if (const auto version = net::parse_decimal(field_of(response.headers, "Shared-Tensor-Version"))) {
-                done_.with([&](auto& known) { known = Uploaded{*version, file_.size}; });
+                done_.with([&](auto& known) { known = *version; });
                 missing.emplace();
             } else {
                 missing = parse_gaps(field_of(response.headers, "Shared-Tensor-Missing"), file_.size);
@@ -208,9 +214,9 @@ private:
     void drop() noexcept {
         try {
             net::ClientRequest farewell = request("DELETE");
-            const SteadyTime now = port_.clock->now();
-            farewell.deadline = std::min(now + kFarewell, std::max(port_.deadline, now + kShortFarewell));
-            port_.send(std::move(farewell));
+            const SteadyTime now = transfer_.clock().now();
+            farewell.deadline = std::min(now + kFarewell, std::max(transfer_.deadline(), now + kShortFarewell));
+            transfer_.send(std::move(farewell));
         } catch (const std::exception& error) {
             log::debug("the server could not be told to drop a failed upload, which ends after its time limit: ",
                        error.what());
@@ -224,18 +230,26 @@ private:
         return request;
     }
 
-    const TransferPort& port_;
+    const Transfer& transfer_;
     const UploadFile& file_;
-    const UploadForm& form_;
+    const PushOptions& options_;
+    const bool resumes_;
     std::string path_;
-    Guarded<std::optional<Uploaded>> done_;
+    Guarded<std::optional<std::uint64_t>> done_;
     std::atomic<bool> compresses_{true};
 };
 
 }  // namespace
 
-Uploaded upload(const TransferPort& port, const UploadFile& file, const std::string& id, const UploadForm& form) {
-    return Upload(port, file, id, form).run();
+std::uint64_t upload(Core& core, const UploadFile& file, const PushOptions& options, const CallOptions& call) {
+    if (options.connections == 0 || options.part_bytes == 0)
+        throw std::invalid_argument("PushOptions: connections and part_bytes must be at least 1");
+    const Transfer transfer(core, file.path, call);
+    try {
+        return core.counted(transfer.start(), [&] { return Upload(transfer, file, options).run(); });
+    } catch (const Cancelled&) {
+        throw_cancelled(file.path, true);  // an earlier request of the upload may have arrived
+    }
 }
 
 }  // namespace shared_tensor::client

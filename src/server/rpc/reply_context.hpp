@@ -17,7 +17,7 @@
 #include "server/local/local_clients.hpp"
 #include "server/local/sessions.hpp"
 #include "server/rpc/message_references.hpp"
-#include "streams/window.hpp"
+#include "streams/windows.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::server {

@@ -13,7 +13,7 @@
 #include "server/rpc/socket_out.hpp"
 #include "server/rpc/task_watches.hpp"
 #include "server/streams/stream_opener.hpp"
-#include "streams/last_item.hpp"
+#include "streams/stream_message.hpp"
 
 namespace shared_tensor::server {
 

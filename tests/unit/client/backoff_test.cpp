@@ -4,7 +4,7 @@
 
 #include <shared_tensor/retry.hpp>
 
-#include "client/call/budget.hpp"
+#include "client/call/core.hpp"
 
 using namespace shared_tensor;
 using std::chrono::milliseconds;

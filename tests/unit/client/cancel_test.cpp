@@ -5,6 +5,7 @@
 #include <stop_token>
 
 #include "client/call/batch_state.hpp"
+#include "client/transfers/transfer.hpp"
 #include "scripted.hpp"
 
 using namespace shared_tensor;
@@ -48,7 +49,7 @@ TEST_CASE("A stop before the call sends nothing", "[client]") {
     CHECK(error.is(ErrorCode::cancelled));
     CHECK(std::string(error.what()) == "f: cancelled by its caller (CallOptions::stop); nothing was sent");
     CHECK_THROWS_AS(client.core.notify("f", detail::ArgumentsOf<>(), options), Cancelled);
-    CHECK_THROWS_AS(client.core.download("/tensors/x.raw", {}, options), Cancelled);
+    CHECK_THROWS_AS(client::download(client.core, "/tensors/x.raw", {}, options), Cancelled);
     CHECK(client.tries() == 0);
 }
 

@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 
+#include "client/transfers/transfer.hpp"
 #include "scripted.hpp"
 
 using namespace shared_tensor;
@@ -73,7 +74,7 @@ TEST_CASE("The request that drops a failed upload has a deadline by the client's
     const std::string text = "x";
     client::UploadFile file{.path = "/tensors/x.raw", .size = text.size()};
     file.parts.push_back({std::as_bytes(std::span(text)), nullptr});
-    CHECK_THROWS_AS(client.core.upload(file, {}, {}), RpcError);
+    CHECK_THROWS_AS(client::upload(client.core, file, {}, {}), RpcError);
     const auto drop = client.sender->requests().at(1);
     CHECK(drop.method == "DELETE");
     CHECK(drop.deadline == client.clock.now() + milliseconds(2000));

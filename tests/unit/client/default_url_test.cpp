@@ -1,4 +1,4 @@
-#include "client/call/default_url.hpp"
+#include "client/call/dependencies.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

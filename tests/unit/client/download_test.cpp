@@ -1,4 +1,4 @@
-#include "client/transfers/download.hpp"
+#include "client/transfers/transfer.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -15,10 +15,10 @@
 #include "net/message/digest_field.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "protocol/json_rpc/print.hpp"
+#include "scripted.hpp"
 
 using namespace shared_tensor;
-using client::download;
-using client::DownloadForm;
+using namespace shared_tensor::test;
 
 namespace {
 
@@ -49,19 +49,6 @@ public:
     void change() { bytes_ = content(bytes_.size(), static_cast<unsigned>(++version_)); }
     const std::vector<std::byte>& bytes() const { return bytes_; }
 
-    client::TransferPort port() {
-        return {[this](net::ClientRequest request) { return send(request); },
-                [this](const RpcError&, int number) {
-                    ++retries;
-                    return number < 4;
-                },
-                [this](std::uint64_t size) { return pool_.take(size); }};
-    }
-
-    std::atomic<int> requests{0}, retries{0}, at_once{0}, most_at_once{0};
-    std::atomic<std::uint64_t> sent{0};
-
-private:
     net::ClientResponse send(const net::ClientRequest& request) {
         const int now = ++at_once;
         for (int most = most_at_once; most < now && !most_at_once.compare_exchange_weak(most, now);) {
@@ -83,6 +70,10 @@ private:
         return answer(request, etag, number);
     }
 
+    std::atomic<int> requests{0}, retries{0}, at_once{0}, most_at_once{0};
+    std::atomic<std::uint64_t> sent{0};
+
+private:
     net::ClientResponse reject(int code, const json_rpc::Error& error) {
         net::ClientResponse response;
         response.status = code;
@@ -137,6 +128,29 @@ private:
     int version_ = 1;
 };
 
+PullOptions ranges(std::size_t connections, std::size_t bytes, bool verify = true) {
+    PullOptions options;
+    options.connections = connections;
+    options.range_bytes = bytes;
+    options.verify = verify;
+    return options;
+}
+
+/// Downloads with four tries and no pauses between them.
+client::Downloaded download(const Reply& reply, const PullOptions& options, std::atomic<int>* retries = nullptr) {
+    ClientOptions of_client = options_for_tests();
+    of_client.retry_budget.saved = 1000;
+    client::Core core(of_client, {std::make_unique<ScriptedRequests>(std::vector{reply}), std::make_unique<NoPorts>(),
+                                  &real_clock(), [](SteadyTime) {}});
+    auto file = client::download(core, "/f", options, {});
+    if (retries != nullptr) *retries += static_cast<int>(core.statistics().retries);
+    return file;
+}
+
+client::Downloaded download(FileServer& server, const PullOptions& options = {}) {
+    return download([&](const net::ClientRequest& request) { return server.send(request); }, options, &server.retries);
+}
+
 bool is_whole(const client::Downloaded& file, const FileServer& server) {
     return std::ranges::equal(file.bytes->bytes(), server.bytes());
 }
@@ -147,11 +161,11 @@ constexpr std::size_t kFirst = (std::size_t{1} << 20) + (std::size_t{64} << 10);
 
 TEST_CASE("A file comes whole, in ranges of any size over any number of connections", "[client][download]") {
     for (const std::size_t size : {std::size_t(1), std::size_t(1000), kFirst, kFirst + 1, 3 * kFirst + 12'345}) {
-        for (const DownloadForm form : {DownloadForm{1, kFirst}, {4, kFirst}, {8, 100'000}, {3, 64 * kFirst}}) {
+        for (const PullOptions& form :
+             {ranges(1, kFirst), ranges(4, kFirst), ranges(8, 100'000), ranges(3, 64 * kFirst)}) {
             INFO(size << " bytes, ranges of " << form.range_bytes << " over " << form.connections);
             FileServer server(size);
-            const auto port = server.port();
-            CHECK(is_whole(download(port, "/f", form), server));
+            CHECK(is_whole(download(server, form), server));
             const std::size_t first = std::min({size, kFirst, form.range_bytes});
             CHECK(server.requests == 1 + static_cast<int>((size - first + form.range_bytes - 1) / form.range_bytes));
             CHECK(server.most_at_once <= static_cast<int>(form.connections));
@@ -163,8 +177,7 @@ TEST_CASE("A file comes whole, in ranges of any size over any number of connecti
 TEST_CASE("A tensor of 1 MiB comes with the header of its file in one request", "[client][download]") {
     for (const auto& [size, requests] : {std::pair{1'048'576 + 65'536, 1}, {1'048'576 + 65'537, 2}}) {
         FileServer server(static_cast<std::size_t>(size));
-        const auto port = server.port();
-        CHECK(is_whole(download(port, "/f", {}), server));
+        CHECK(is_whole(download(server), server));
         CHECK(server.requests == requests);
     }
 }
@@ -172,16 +185,15 @@ TEST_CASE("A tensor of 1 MiB comes with the header of its file in one request", 
 TEST_CASE("Ranges are fetched at once", "[client][download]") {
     FileServer server(9 * kFirst);
     server.wait_for = 4;
-    const auto port = server.port();
-    CHECK(is_whole(download(port, "/f", {4, kFirst}), server));
+    CHECK(is_whole(download(server, ranges(4, kFirst)), server));
     CHECK(server.most_at_once == 4);
 }
 
 TEST_CASE("An empty file is fetched, and one of a server without ranges", "[client][download]") {
     FileServer empty(0), plain(3 * kFirst);
     plain.ranges = false;
-    CHECK(download(empty.port(), "/f", {}).bytes->size() == 0);
-    CHECK(is_whole(download(plain.port(), "/f", {}), plain));
+    CHECK(download(empty).bytes->size() == 0);
+    CHECK(is_whole(download(plain), plain));
     CHECK(plain.requests == 1);
 }
 
@@ -191,7 +203,7 @@ TEST_CASE("What a broken connection brought is kept", "[client][download]") {
         const std::size_t size = kFirst + 300'000;
         FileServer server(size);
         server.cut = [piece](int request) { return request == 1 ? std::size_t(-1) : piece; };
-        CHECK(is_whole(download(server.port(), "/f", {2, 100'000}), server));
+        CHECK(is_whole(download(server, ranges(2, 100'000)), server));
         CHECK(server.sent == size);  // nothing twice
     }
 }
@@ -199,7 +211,7 @@ TEST_CASE("What a broken connection brought is kept", "[client][download]") {
 TEST_CASE("A server that says a byte for each connection is given up", "[client][download]") {
     FileServer server(2 * kFirst);
     server.cut = [](int request) { return request == 1 ? std::size_t(-1) : std::size_t(1); };
-    CHECK_THROWS_AS(download(server.port(), "/f", {1, kFirst}), TransportFailure);
+    CHECK_THROWS_AS(download(server, ranges(1, kFirst)), TransportFailure);
     CHECK(server.requests == 5);
 }
 
@@ -210,60 +222,60 @@ TEST_CASE("What a broken answer brought is not kept when it is of another file",
         if (request == 2) server.change();
     };
     server.cut = [](int request) { return request == 2 ? kFirst / 2 : std::size_t(-1); };
-    const auto file = download(server.port(), "/f", {1, kFirst, false});
+    const auto file = download(server, ranges(1, kFirst, false));
     CHECK(is_whole(file, server));
     CHECK(file.headers.find("ETag") == "\"v2\"");
 }
 
 TEST_CASE("One range may be as large as can be", "[client][download]") {
     FileServer server(3 * kFirst);
-    CHECK(is_whole(download(server.port(), "/f", {4, std::numeric_limits<std::size_t>::max()}), server));
+    CHECK(is_whole(download(server, ranges(4, std::numeric_limits<std::size_t>::max())), server));
     CHECK(server.requests == 2);
 }
 
 TEST_CASE("A first request that breaks off is made smaller", "[client][download]") {
     FileServer server(3 * kFirst);
     server.cut = [](int request) { return request < 20 ? std::size_t(5000) : std::size_t(-1); };
-    CHECK(is_whole(download(server.port(), "/f", {2, kFirst}), server));
+    CHECK(is_whole(download(server, ranges(2, kFirst)), server));
 }
 
 TEST_CASE("A connection that breaks before its first byte is tried again, and not for ever", "[client][download]") {
     FileServer twice(2 * kFirst), always(2 * kFirst);
     twice.cut = [](int request) { return request % 3 == 0 ? std::size_t(-1) : std::size_t(0); };
-    CHECK(is_whole(download(twice.port(), "/f", {1, kFirst}), twice));
+    CHECK(is_whole(download(twice, ranges(1, kFirst)), twice));
     always.cut = [](int) { return std::size_t(0); };
-    CHECK_THROWS_AS(download(always.port(), "/f", {}), TransportFailure);
+    CHECK_THROWS_AS(download(always), TransportFailure);
     CHECK(always.requests == 4);
     always.cut = [](int request) { return request == 5 ? std::size_t(-1) : std::size_t(0); };
-    CHECK_THROWS_AS(download(always.port(), "/f", {4, 100'000}), TransportFailure);
+    CHECK_THROWS_AS(download(always, ranges(4, 100'000)), TransportFailure);
 }
 
 TEST_CASE("Bytes that were damaged on the way are fetched once more, resumed ones too", "[client][download]") {
     FileServer server(3 * kFirst);
     server.damage = [](int request) { return request == 1 || request == 3; };
-    CHECK(is_whole(download(server.port(), "/f", {1, kFirst}), server));
+    CHECK(is_whole(download(server, ranges(1, kFirst)), server));
     CHECK(server.requests == 5);
     CHECK(server.retries == 2);
 
     FileServer resumed(2 * kFirst);
     resumed.cut = [](int request) { return request == 2 ? kFirst / 2 : std::size_t(-1); };
     resumed.damage = [](int request) { return request == 3; };  // of the rest
-    CHECK(is_whole(download(resumed.port(), "/f", {1, kFirst}), resumed));
+    CHECK(is_whole(download(resumed, ranges(1, kFirst)), resumed));
     CHECK(resumed.requests == 4);
 
     FileServer always(3 * kFirst);
     always.damage = [](int request) { return request > 1; };
-    CHECK_THROWS_AS(download(always.port(), "/f", {2, kFirst}), TransportFailure);
+    CHECK_THROWS_AS(download(always, ranges(2, kFirst)), TransportFailure);
 }
 
 TEST_CASE("Who does not verify asks for no digest, and who gets none goes on", "[client][download]") {
     FileServer server(2 * kFirst);
     server.damage = [](int request) { return request == 2; };
-    const auto file = download(server.port(), "/f", {1, kFirst, false});
+    const auto file = download(server, ranges(1, kFirst, false));
     CHECK_FALSE(is_whole(file, server));
     FileServer silent(2 * kFirst);
     silent.digests = false;
-    CHECK(is_whole(download(silent.port(), "/f", {}), silent));
+    CHECK(is_whole(download(silent), silent));
 }
 
 TEST_CASE("A file that changes meanwhile is of one version all the same", "[client][download]") {
@@ -271,7 +283,7 @@ TEST_CASE("A file that changes meanwhile is of one version all the same", "[clie
     server.before = [&](int request) {
         if (request == 3) server.change();
     };
-    const auto file = download(server.port(), "/f", {2, kFirst});
+    const auto file = download(server, ranges(2, kFirst));
     CHECK(is_whole(file, server));
     CHECK(file.headers.find("ETag") == "\"v2\"");
 }
@@ -279,57 +291,57 @@ TEST_CASE("A file that changes meanwhile is of one version all the same", "[clie
 TEST_CASE("A file that changes with each request comes by one request", "[client][download]") {
     FileServer server(5 * kFirst);
     server.before = [&](int) { server.change(); };
-    CHECK(is_whole(download(server.port(), "/f", {2, kFirst}), server));
+    CHECK(is_whole(download(server, ranges(2, kFirst)), server));
 }
 
 TEST_CASE("A file that changes each time that its connection breaks has expired", "[client][download]") {
     FileServer server(5 * kFirst);
     server.before = [&](int) { server.change(); };
     server.cut = [](int) { return 2 * kFirst; };
-    CHECK_THROWS_AS(download(server.port(), "/f", {2, kFirst}), TensorExpired);
+    CHECK_THROWS_AS(download(server, ranges(2, kFirst)), TensorExpired);
 }
 
 TEST_CASE("What the server answers is thrown as its error", "[client][download]") {
     FileServer server(2 * kFirst);
     server.status = 404;
     server.rejection = json_rpc::unknown_or_expired("tensor", "e");
-    CHECK_THROWS_AS(download(server.port(), "/f", {}), UnknownOrExpired);
+    CHECK_THROWS_AS(download(server), UnknownOrExpired);
     server.status = 406;
     server.rejection = json_rpc::invalid_params("form", "another", "this");
-    CHECK_THROWS_AS(download(server.port(), "/f", {}), InvalidParams);
+    CHECK_THROWS_AS(download(server), InvalidParams);
     CHECK(server.requests == 2);
     server.status = 0;
     server.before = [&](int request) { server.status = request >= 4 ? 404 : 0; };  // gone in the middle
     server.rejection = json_rpc::unknown_or_expired("tensor", "e");
-    CHECK_THROWS_AS(download(server.port(), "/f", {1, kFirst / 2}), UnknownOrExpired);
+    CHECK_THROWS_AS(download(server, ranges(1, kFirst / 2)), UnknownOrExpired);
 }
 
 TEST_CASE("A server that is busy is asked again", "[client][download]") {
     FileServer server(2 * kFirst);
     server.rejection = json_rpc::busy(std::chrono::milliseconds(1));
     server.before = [&](int request) { server.status = request == 1 || request == 3 ? 503 : 0; };
-    CHECK(is_whole(download(server.port(), "/f", {1, kFirst}), server));
+    CHECK(is_whole(download(server, ranges(1, kFirst)), server));
     CHECK(server.requests == 4);
 }
 
 TEST_CASE("An answer that is not what was asked for is rejected", "[client][download]") {
     BufferPool pool;
-    const auto answering = [&](int status, const char* range) {
-        return client::TransferPort{[&pool, status, range](const net::ClientRequest&) {
-                                        net::ClientResponse response;
-                                        response.status = status;
-                                        response.headers.add("Content-Range", range);
-                                        response.body = pool.take(10);
-                                        response.body->resize(10);
-                                        return response;
-                                    },
-                                    [](const RpcError&, int) { return false; },
-                                    [&pool](std::uint64_t size) { return pool.take(size); }};
+    const auto answered = [&](int status, const char* range) {
+        return download(
+            [&](const net::ClientRequest&) {
+                net::ClientResponse response;
+                response.status = status;
+                response.headers.add("Content-Range", range);
+                response.body = pool.take(10);
+                response.body->resize(10);
+                return response;
+            },
+            {});
     };
     for (const auto* range : {"", "bytes 0-9/*", "bytes 1-10/20", "bytes 0-10/20", "bytes */20", "nonsense"}) {
         INFO(range);
-        CHECK_THROWS_AS(download(answering(206, range), "/f", {}), TransportFailure);
+        CHECK_THROWS_AS(answered(206, range), TransportFailure);
     }
-    CHECK_THROWS_AS(download(answering(302, ""), "/f", {}), TransportFailure);
-    CHECK_THROWS_AS(download(answering(500, ""), "/f", {}), TransportFailure);
+    CHECK_THROWS_AS(answered(302, ""), TransportFailure);
+    CHECK_THROWS_AS(answered(500, ""), TransportFailure);
 }

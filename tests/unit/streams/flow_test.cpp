@@ -1,8 +1,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
-#include "streams/receive_queue.hpp"
-#include "streams/send_window.hpp"
+#include "streams/windows.hpp"
 #include "support/event.hpp"
 
 namespace shared_tensor::test {

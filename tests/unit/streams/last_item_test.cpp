@@ -1,4 +1,4 @@
-#include "streams/last_item.hpp"
+#include "streams/stream_message.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

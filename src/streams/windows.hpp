@@ -7,12 +7,25 @@
 #include <optional>
 #include <span>
 
-#include "base/concurrency/clock.hpp"
+#include <shared_tensor/limits.hpp>
+
 #include "base/concurrency/guarded.hpp"
+#include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/message.hpp"
-#include "streams/window.hpp"
+
+// How much of a stream may be on its way: the queue of its reader, and the window of its writer.
 
 namespace shared_tensor::streams {
+
+/// An item may be sent while both its numbers are below their limits. So the last item may exceed the bytes.
+using Window = StreamWindow;
+
+/// The size of a message: its JSON, or a frame if tensors follow (protocol/codec/frame.hpp). An item's cost is the size
+/// of its message plus the bytes of its tensors that are not in the message.
+inline std::uint64_t message_bytes(std::size_t json_bytes, std::uint64_t tensor_bytes) {
+    if (tensor_bytes == 0) return json_bytes;
+    return codec::frame_aligned(sizeof(std::uint64_t) + json_bytes) + tensor_bytes;
+}
 
 /// A received item. Its tensors are imported only when the item is read.
 struct Item {
@@ -63,6 +76,48 @@ private:
         std::uint64_t cost = 0;  ///< of all `items`
         std::uint64_t added = 0, taken = 0, told = 0, cost_untold = 0;
         bool ended = false, closed = false;
+    };
+    Guarded<State> state_;
+};
+
+/// The send window of a stream. The writing thread waits in it; other threads report the reader's messages to it.
+/// Thread safety: one thread calls wait() and sent(); any thread may call the other methods.
+class SendWindow {
+public:
+    explicit SendWindow(Window window) : state_(window) {}
+
+    enum class Room {
+        free,     ///< an item may be sent
+        stopped,  ///< the reader wants no more items
+        over,     ///< close() was called
+    };
+    /// Blocks until an item may be sent, or until stop() or close().
+    Room wait();
+    /// Whether wait() would block.
+    bool is_full() const;
+    /// Counts an item that was sent.
+    void sent(std::uint64_t cost);
+
+    /// The reader has taken `items` items since the start. Returns false if that is more than were sent, or less than
+    /// before.
+    bool taken(std::uint64_t items);
+    /// The reader wants no more items.
+    void stop();
+    /// The call is over.
+    void close();
+    std::uint64_t sent_items() const;
+
+private:
+    struct State {
+        explicit State(Window limits) : window(limits) {}
+        Window window;
+        std::deque<std::uint64_t> on_the_way;  ///< costs of the items that are not taken, in order
+        std::uint64_t cost = 0, taken = 0;     ///< the sum of these costs; the number of taken items
+        bool stopped = false, closed = false;
+        bool is_full() const {
+            const bool room = on_the_way.size() < window.items && cost < window.bytes;
+            return !room && !closed && !stopped;
+        }
     };
     Guarded<State> state_;
 };
