@@ -8,7 +8,7 @@
 #include "net/web_socket/web_socket_handshake.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/json_text.hpp"
-#include "server/auth/cors.hpp"
+#include "server/auth/access.hpp"
 #include "server/files/upload_request.hpp"
 #include "server/methods/rejected.hpp"
 #include "server/rpc/content_coding.hpp"
@@ -115,18 +115,16 @@ bool is_json(std::string_view media_type) {
 
 }  // namespace
 
-Router::Router(Parts parts) : parts_(std::move(parts)) {}
-
 std::variant<net::BodyPlan, net::Response> Router::admit(const net::RequestHead& head) {
-    if (auto preflight = answer_preflight(head, parts_.access)) return std::move(*preflight);
+    if (auto preflight = answer_preflight(head, all_.access)) return std::move(*preflight);
     auto verdict = plan(head);
-    if (auto* rejection = std::get_if<net::Response>(&verdict)) let_page_read(head, parts_.access, *rejection);
+    if (auto* rejection = std::get_if<net::Response>(&verdict)) let_page_read(head, all_.access, *rejection);
     return verdict;
 }
 
 std::variant<net::BodyPlan, net::Response> Router::plan(const net::RequestHead& head) {
     using Path = Admission::Path;
-    auto checked = parts_.access.check(head);
+    auto checked = all_.access.check(head);
     if (const auto* rejected = std::get_if<Rejection>(&checked)) return access_rejected(*rejected);
     const Path path = head.path == kRpcPath                ? Path::rpc
                       : is_tensor_path(head.path)          ? Path::tensor
@@ -143,14 +141,14 @@ std::variant<net::BodyPlan, net::Response> Router::plan(const net::RequestHead& 
     if (path == Path::tensor) {
         plan.takes_long = true;
         if (head.method != "PUT") return plan;
-        if (auto rejection = parts_.uploads.reject_head(head, who)) return std::move(*rejection);
-        plan.max_bytes = parts_.max_body_bytes;
+        if (auto rejection = uploads_.reject_head(head, who)) return std::move(*rejection);
+        plan.max_bytes = all_.options.http.max_body_bytes;
         plan.binary = true;
         return plan;
     }
     const std::string_view type = media_type_in(head.headers);
     admission->is_frame = plan.binary = net::same_token(type, codec::kFrameContentType);
-    plan.max_bytes = plan.binary ? parts_.max_body_bytes : parts_.max_json_bytes;
+    plan.max_bytes = plan.binary ? all_.options.http.max_body_bytes : all_.options.requests.json.max_bytes;
     if (plan.binary || is_json(type)) return plan;
     return error_response(
         415, json_rpc::invalid_request("Content-Type must be application/json or application/vnd.shared-tensor"));
@@ -183,10 +181,10 @@ std::optional<net::Response> Router::reject(const net::RequestHead& head, const 
 
 std::optional<net::WebSocketPlan> Router::upgrade(const net::RequestHead& head) {
     if (head.path != SocketEndpoint::kPath) return std::nullopt;
-    const auto checked = parts_.access.check(head);
+    const auto checked = all_.access.check(head);
     if (std::holds_alternative<Rejection>(checked)) return std::nullopt;
     const Principal& who = std::get<Principal>(checked);
-    return parts_.sockets.plan(head, who);
+    return sockets_.plan(head, who);
 }
 
 /// Adds the headers for web pages to the answers that streams begin themselves.
@@ -211,11 +209,11 @@ private:
 };
 
 net::Response Router::handle(net::Request request, net::ResponseStream& response_stream) {
-    if (!parts_.access.allows_origins()) return answer(std::move(request), response_stream);
+    if (!all_.access.allows_origins()) return answer(std::move(request), response_stream);
     const net::RequestHead head = request.head;
-    PageResponseStream to_page(response_stream, head, parts_.access);
+    PageResponseStream to_page(response_stream, head, all_.access);
     net::Response response = answer(std::move(request), to_page);
-    let_page_read(head, parts_.access, response);
+    let_page_read(head, all_.access, response);
     return response;
 }
 
@@ -234,14 +232,14 @@ net::Response Router::answer(net::Request request, net::ResponseStream& response
 net::Response Router::rpc(net::Request request, const Admission& admission, net::ResponseStream& response_stream) const
     try {
     decode(request, admission);
-    net::Response response = parts_.rpc.answer(request, admission.is_frame, admission.who, response_stream);
-    const CodingOffer& offer = parts_.values.compression;
+    net::Response response = rpc_.answer(request, admission.is_frame, admission.who, response_stream);
+    const CodingOffer& offer = all_.compression;
     const bool tells = request.head.headers.find("Shared-Tensor-Coding").has_value();
     if (tells && offer.for_tensors()) response.headers.add("Shared-Tensor-Coding", "zstd");
     if (!request.head.headers.find("Accept-Encoding")) return response;
     response.headers.add("Vary", "Accept-Encoding");
     if (response.content_type == "application/json")
-        compress_text(request.head, offer, parts_.compression, response, response_stream);
+        compress_text(request.head, offer, all_.transports.compression(), response, response_stream);
     return response;
 } catch (const Rejected& rejected) {
     return coding_rejection(rejected);
@@ -253,9 +251,9 @@ net::Response Router::rpc(net::Request request, const Admission& admission, net:
 void Router::decode(net::Request& request, const Admission& admission) const {
     const Coding coding = known_coding(request.head.headers);
     if (coding == Coding::none) return;
-    const Decoded plain =
-        decoded(request, coding, admission.is_frame ? parts_.max_body_bytes : parts_.max_json_bytes, parts_.compression,
-                [&](std::size_t bytes) { return parts_.values.hold(admission.who, bytes); });
+    const Decoded plain = decoded(
+        request, coding, admission.is_frame ? all_.options.http.max_body_bytes : all_.options.requests.json.max_bytes,
+        all_.transports.compression(), [&](std::size_t bytes) { return all_.hold(admission.who, bytes); });
     struct Held {
         std::shared_ptr<PooledBuffer> buffer;
         std::shared_ptr<const void> share;
@@ -269,15 +267,15 @@ void Router::decode(net::Request& request, const Admission& admission) const {
 net::Response Router::tensor(const net::Request& request, const Principal& who,
                              net::ResponseStream& response_stream) const {
     const net::RequestHead& head = request.head;
-    if (head.method == "PUT") return parts_.uploads.put(request, who);
-    if (head.method == "DELETE") return parts_.uploads.abandon(head, who);
-    if (head.method == "HEAD" && is_about_upload(head)) return parts_.uploads.state(head, who);
-    return parts_.tensors.get(head, who, response_stream);
+    if (head.method == "PUT") return uploads_.put(request, who);
+    if (head.method == "DELETE") return uploads_.abandon(head, who);
+    if (head.method == "HEAD" && is_about_upload(head)) return uploads_.state(head, who);
+    return tensors_.get(head, who, response_stream);
 }
 
 net::Response Router::get(const std::string& path) const {
-    if (path == "/openrpc.json") return net::Response::json(200, parts_.open_rpc.document()->text);
-    if (path == "/healthz" || parts_.ready()) return net::Response::json(200, R"({"status":"ok"})");
+    if (path == "/openrpc.json") return net::Response::json(200, all_.open_rpc.document()->text);
+    if (path == "/healthz" || ready_()) return net::Response::json(200, R"({"status":"ok"})");
     net::Response response = net::Response::json(503, R"({"status":"not ready"})");
     response.headers.add("Retry-After", "1");
     return response;
@@ -285,7 +283,7 @@ net::Response Router::get(const std::string& path) const {
 
 net::Response Router::rejection(int status, std::string_view reason, const net::RequestHead* head) {
     net::Response response = status == 503 ? busy(reason) : error_response(status, json_rpc::invalid_request(reason));
-    if (head != nullptr) let_page_read(*head, parts_.access, response);
+    if (head != nullptr) let_page_read(*head, all_.access, response);
     return response;
 }
 

@@ -5,12 +5,11 @@
 #include <string>
 
 #include "net/server/server.hpp"
-#include "runtime/functions/open_rpc.hpp"
-#include "server/auth/access.hpp"
 #include "server/files/tensor_endpoint.hpp"
 #include "server/files/upload_endpoint.hpp"
 #include "server/rpc/rpc_endpoint.hpp"
 #include "server/rpc/socket_endpoint.hpp"
+#include "server/services.hpp"
 
 namespace shared_tensor::server {
 
@@ -18,20 +17,9 @@ namespace shared_tensor::server {
 /// Thread-safe.
 class Router final : public net::Handler {
 public:
-    struct Parts {
-        const Access& access;
-        const RpcEndpoint& rpc;
-        TensorEndpoint tensors;
-        UploadEndpoint uploads;
-        SocketEndpoint& sockets;
-        const runtime::OpenRpc& open_rpc;
-        const ServerValues& values;
-        CompressionTotals& compression;
-        std::function<bool()> ready;
-        std::size_t max_json_bytes;
-        std::size_t max_body_bytes;
-    };
-    explicit Router(Parts parts);
+    /// Endpoints of one server; the arguments must outlive it. `ready` answers /readyz.
+    Router(Services& all, const RpcEndpoint& rpc, SocketEndpoint& sockets, std::function<bool()> ready)
+        : all_(all), rpc_(rpc), sockets_(sockets), ready_(std::move(ready)), tensors_(all), uploads_(all) {}
 
     std::variant<net::BodyPlan, net::Response> admit(const net::RequestHead& head) override;
     net::Response handle(net::Request request, net::ResponseStream& response_stream) override;
@@ -39,7 +27,7 @@ public:
     bool is_about_health(const net::RequestHead& head) override {
         return head.path == "/healthz" || head.path == "/readyz";
     }
-    bool trusts(const net::Peer& peer) override { return parts_.access.is_own_user(peer); }
+    bool trusts(const net::Peer& peer) override { return all_.access.is_own_user(peer); }
     net::Response rejection(int status, std::string_view reason, const net::RequestHead* head) override;
 
 private:
@@ -53,7 +41,12 @@ private:
     net::Response rpc(net::Request request, const Admission& admission, net::ResponseStream& response_stream) const;
     void decode(net::Request& request, const Admission& admission) const;
 
-    Parts parts_;
+    Services& all_;
+    const RpcEndpoint& rpc_;
+    SocketEndpoint& sockets_;
+    const std::function<bool()> ready_;
+    const TensorEndpoint tensors_;
+    const UploadEndpoint uploads_;
     mutable BufferPool buffers_;  ///< for decompressed bodies
 };
 

@@ -12,22 +12,17 @@
 #include "base/memory/heap_trimmer.hpp"
 #include "base/system/default_local_socket.hpp"
 #include "base/system/process_mark.hpp"
-#include "runtime/functions/open_rpc.hpp"
-#include "runtime/models/torch_library.hpp"
 #include "server/auth/credentials.hpp"
-#include "server/files/named_tensors.hpp"
 #include "server/files/url_transports.hpp"
-#include "server/local/local_clients.hpp"
 #include "server/local/local_socket.hpp"
 #include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
-#include "server/methods/server_info.hpp"
 #include "server/option_table.hpp"
 #include "server/router.hpp"
+#include "server/services.hpp"
 #include "tensor/device/cuda/cuda_device.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/handle.hpp"
-#include "tensor/transports/shared_allocation.hpp"
 
 #include <shared_tensor/version.hpp>
 
@@ -114,113 +109,105 @@ void warn_of_plain_tokens(const ServerOptions& options) {
             "with TLS in front of it");
 }
 
-/// A WebSocket ends if its peer sends nothing for this time, not even the answer to a ping. Proxies wait as long.
-constexpr std::chrono::milliseconds kSocketIdle{60'000};
+}  // namespace
 
-net::WebSocketLimits web_socket_limits(const ServerOptions& options) {
-    return {options.requests.json.max_bytes, options.http.max_body_bytes, kSocketIdle, options.http.write_timeout,
-            options.http.min_bytes_per_second};
+namespace server {
+
+Services::Services(const Registry& registry, ServerOptions wanted)
+    : options(in_force(std::move(wanted))),
+      torch(torch_for_models(options)),
+      epoch(random_hex(8)),
+      compression(CodingOffer::parse(options.compression.codings, options.compression.level)),
+      credentials(options),
+      clients(client_limits(options)),
+      access(options, Credentials::tokens_of(options), clients),
+      sessions(options.sessions),
+      objects(options.objects, options.sessions.idle),
+      leases(options.leases),
+      local({access, sessions, leases, epoch, pool_limits(options.shared_memory),
+             options.shared_memory.max_segments / 2, options.shared_memory.max_channels, options.http.header_timeout,
+             [this] { return transport_facts(); }}),
+      allocation(local.pool()),
+      names(options.names, options.local_socket == "none" ? nullptr : &local.pool()),
+      uploads(options.uploads),
+      watches([this](const auto& id, const auto& owner) { return dispatcher.tasks().get(id, owner); }),
+      dispatcher(registry, dispatcher_options(options, allocation), &tensor::make_handle),
+      models(dispatcher.functions(), torch != nullptr ? models::LoadModel(torch->load) : nullptr, options.model_folders,
+             models::ModelTable::kMaxLoaded, [this](const std::string& session) { return sessions.is_open(session); }),
+      open_rpc(dispatcher.functions(), SHARED_TENSOR_VERSION, {{}, {{"Tensor", schema::tensor_component()}}}) {
+    dispatcher.tasks().on_changed([this](std::string_view id) { watches.changed(id); });
 }
 
-}  // namespace
+TransportFacts Services::transport_facts() const {
+    const auto& devices = tensor::Devices::of_process();
+    TransportFacts facts{local.path(), local_reason, devices.viable().reason, {}};
+    for (const tensor::DeviceInfo& device : devices.list())
+        facts.devices.push_back(device.uuid);
+    return facts;
+}
+
+}  // namespace server
 
 class Server::Impl {
 public:
     Impl(const Registry& registry, ServerOptions wanted)
-        : options_(in_force(std::move(wanted))),
-          torch_(torch_for_models(options_)),
-          epoch_(random_hex(8)),
-          credentials_(options_),
-          clients_(client_limits(options_)),
-          access_(options_, Credentials::tokens_of(options_), clients_),
-          sessions_(options_.sessions),
-          objects_(options_.objects, options_.sessions.idle),
-          leases_(options_.leases),
-          local_({access_, sessions_, leases_, epoch_, pool_limits(options_.shared_memory),
-                  options_.shared_memory.max_segments / 2, options_.shared_memory.max_channels,
-                  options_.http.header_timeout, [this] { return transport_facts(); }}),
-          allocation_(local_.pool()),
-          names_(options_.names, options_.local_socket == "none" ? nullptr : &local_.pool()),
-          uploads_(options_.uploads),
-          watches_([this](const auto& id, const auto& owner) { return dispatcher_.tasks().get(id, owner); }),
-          dispatcher_(registry, dispatcher_options(options_, allocation_), &tensor::make_handle),
-          models_(dispatcher_.functions(), torch_ != nullptr ? models::LoadModel(torch_->load) : nullptr,
-                  options_.model_folders, models::ModelTable::kMaxLoaded,
-                  [this](const std::string& session) { return sessions_.is_open(session); }),
-          open_rpc_(dispatcher_.functions(), SHARED_TENSOR_VERSION, {{}, {{"Tensor", schema::tensor_component()}}}),
-          values_{objects_,
-                  leases_,
-                  named_values(),
-                  epoch_,
-                  CodingOffer::parse(options_.compression.codings, options_.compression.level),
-                  [this](const Principal& who, std::size_t bytes) {
-                      Budget* const own = who.use != nullptr ? who.use->bytes_in_flight.get() : nullptr;
-                      return transport_.hold_bytes(own, bytes);
-                  },
-                  options_.replies.max_data_elements},
-          reply_contexts_(sessions_, local_, values_),
-          builtins_(options_.max_wait),
-          streams_{dispatcher_, reply_contexts_, values_, transports_, StreamWindow(), options_.replies.max_json_bytes},
-          rpc_(dispatcher_, builtins_, reply_contexts_, values_, transports_, streams_, options_.requests,
-               options_.replies),
-          sockets_({rpc_, streams_, watches_, epoch_, options_.replies, options_.sockets, web_socket_limits(options_)}),
-          router_({access_,
-                   rpc_,
-                   {names_, leases_, epoch_, values_.compression, transports_.compression()},
-                   {names_, uploads_, epoch_, values_, transports_.compression(), options_.http.max_body_bytes},
-                   sockets_,
-                   open_rpc_,
-                   values_,
-                   transports_.compression(),
-                   [this] { return ready(); },
-                   options_.requests.json.max_bytes,
-                   options_.http.max_body_bytes}),
-          transport_(http_options(options_), router_) {
-        const Frameworks frameworks = frameworks_of(registry, torch_);
+        : all_(registry, std::move(wanted)),
+          rpc_(all_, builtins_),
+          sockets_(all_, rpc_),
+          router_(all_, rpc_, sockets_, [this] { return running_.load() && all_.dispatcher.pool().healthy(); }),
+          transport_(http_options(all_.options), router_) {
+        all_.hold = [this](const Principal& who, std::size_t bytes) {
+            return transport_.hold_bytes(who.use != nullptr ? who.use->bytes_in_flight.get() : nullptr, bytes);
+        };
+        const Frameworks frameworks = frameworks_of(registry, all_.torch);
         for (const detail::Framework* framework : frameworks)
-            framework->prepare(options_.torch_threads);
-        switch_on_devices(options_, frameworks);
-        dispatcher_.tasks().on_changed([this](std::string_view id) { watches_.changed(id); });
-        add_methods();
-        for (const std::string& model : options_.models)
-            models_.load_argument(model);
-        sessions_.on_closed([this](std::string_view session) {
-            models_.session_closed(session);
-            objects_.session_ended(session);
-            leases_.session_ended(url_lease_holder("", session));
+            framework->prepare(all_.options.torch_threads);
+        switch_on_devices(all_.options, frameworks);
+        add_server_methods(builtins_, all_,
+                           [this] { return server_info(all_, started_, transport_.stats(), sockets_.sockets()); });
+        for (const auto add :
+             {add_task_methods, add_object_methods, add_model_methods, add_tensor_methods, add_lease_methods})
+            add(builtins_, all_);
+        all_.open_rpc.set_methods(builtins_.descriptions());
+        for (const std::string& model : all_.options.models)
+            all_.models.load_argument(model);
+        all_.sessions.on_closed([this](std::string_view session) {
+            all_.models.session_closed(session);
+            all_.objects.session_ended(session);
+            all_.leases.session_ended(url_lease_holder("", session));
             if (session_closed_) session_closed_(session);
         });
     }
 
     ~Impl() {
         stop(std::chrono::milliseconds(0));
-        local_.stop();  // also if start() failed: it ends sessions, and their callback uses other members
+        all_.local.stop();  // also if start() failed: it ends sessions, and their callback uses other members
     }
 
     bool is_here() const { return process_.is_here(); }
 
     void start() {
         if (!is_here()) throw std::logic_error("this server belongs to the process that this one was forked from");
-        warn_of_plain_tokens(options_);
+        warn_of_plain_tokens(all_.options);
         check_placements();
         background_executor();  // its thread starts now: later no thread may be left
         transport_.start();
-        access_.set_port(transport_.port());
+        all_.access.set_port(transport_.port());
         start_local();
         maintenance_.emplace("st-maintenance", kSweepEvery, [this] {
-            dispatcher_.sweep();
-            clients_.sweep();
-            if (credentials_.sweep(real_clock().now(), access_,
-                                   [this](auto tls) { transport_.use_tls(std::move(tls)); })) {
+            all_.dispatcher.sweep();
+            all_.clients.sweep();
+            if (all_.credentials.sweep(real_clock().now(), all_.access,
+                                       [this](auto tls) { transport_.use_tls(std::move(tls)); })) {
                 sockets_.close_revoked();
-                local_.close_revoked();
+                all_.local.close_revoked();
             }
-            watches_.sweep();
-            sessions_.expire();
-            leases_.expire();
-            uploads_.expire();
+            all_.watches.sweep();
+            all_.sessions.expire();
+            all_.leases.expire();
+            all_.uploads.expire();
             tensor::Devices::of_process().deferred_frees().sweep();
-            objects_.expire();
+            all_.objects.expire();
             const net::ServerStats now = transport_.stats();
             heap_.sweep({now.requests, now.threads}, real_clock().now());
         });
@@ -230,46 +217,35 @@ public:
 
     bool stop(std::chrono::milliseconds drain_time) {
         if (!is_here() || !running_.exchange(false)) return true;
-        names_.store().close();
-        dispatcher_.reject_new();
-        models_.close();
+        all_.names.store().close();
+        all_.dispatcher.reject_new();
+        all_.models.close();
         sockets_.drain();
         const SteadyTime deadline = real_clock().now() + drain_time;
-        bool done = dispatcher_.drain(deadline);
-        done = models_.wait_for_loads(deadline) && done;
+        bool done = all_.dispatcher.drain(deadline);
+        done = all_.models.wait_for_loads(deadline) && done;
         sockets_.close();
         done = transport_.stop(kFlushTime) && done;
         alias_ = {};
-        local_.stop();
+        all_.local.stop();
         maintenance_.reset();
         return done;
     }
 
     int port() const { return transport_.port(); }
     std::string url() const {
-        if (options_.host.empty()) return "unix:" + options_.unix_socket;
+        if (all_.options.host.empty()) return "unix:" + all_.options.unix_socket;
         const std::string host =
-            options_.host.find(':') == std::string::npos ? options_.host : '[' + options_.host + ']';
-        return (options_.tls.certificate.empty() ? "http://" : "https://") + host + ':' + std::to_string(port());
+            all_.options.host.find(':') == std::string::npos ? all_.options.host : '[' + all_.options.host + ']';
+        return (all_.options.tls.certificate.empty() ? "http://" : "https://") + host + ':' + std::to_string(port());
     }
-    std::size_t functions() const { return dispatcher_.functions().size(); }
+    std::size_t functions() const { return all_.dispatcher.functions().size(); }
     void on_session_closed(std::function<void(std::string_view)> closed) { session_closed_ = std::move(closed); }
 
 private:
-    void add_methods() {
-        add_server_methods(builtins_, {dispatcher_, sessions_, [this] { return info(); },
-                                       [this] { return transport_facts(); }, open_rpc_, epoch_});
-        add_task_methods(builtins_, dispatcher_, epoch_);
-        add_object_methods(builtins_, objects_, epoch_);
-        add_model_methods(builtins_, models_);
-        add_tensor_methods(builtins_, names_, epoch_);
-        add_lease_methods(builtins_, {leases_, sessions_, local_, epoch_});
-        open_rpc_.set_methods(builtins_.descriptions());
-    }
-
     /// A function that needs a device which does not exist makes start() fail, and not its first call.
     void check_placements() const {
-        for (const auto& entry : dispatcher_.functions().all()) {
+        for (const auto& entry : all_.dispatcher.functions().all()) {
             const FunctionRecord& function = *entry->shared;
             const FunctionOptions& wanted = function.options();
             if (const auto rejection = tensor::rejection_of_placement(wanted.device, wanted.dtype); !rejection.empty())
@@ -280,61 +256,23 @@ private:
     /// Without a local channel the server works over HTTP only.
     void start_local() {
         try {
-            const std::string path = local_socket_path(options_, options_.host.empty() ? 0 : port());
-            if (!path.empty()) local_.start(path);
-            if (!path.empty() && !options_.unix_socket.empty())
-                alias_ = LocalSocketAlias(default_local_socket(options_.unix_socket), path);
-            local_reason_ = path.empty() ? "this server was started without a local channel (--local-socket none)" : "";
+            const std::string path = local_socket_path(all_.options, all_.options.host.empty() ? 0 : port());
+            if (!path.empty()) all_.local.start(path);
+            if (!path.empty() && !all_.options.unix_socket.empty())
+                alias_ = LocalSocketAlias(default_local_socket(all_.options.unix_socket), path);
+            all_.local_reason =
+                path.empty() ? "this server was started without a local channel (--local-socket none)" : "";
         } catch (const std::exception& error) {
-            if (options_.local_socket != "auto") throw;
+            if (all_.options.local_socket != "auto") throw;
             log::warn("no memory is shared with other processes: ", error.what());
-            local_reason_ = "the server could not open its local channel; its log says why";
+            all_.local_reason = "the server could not open its local channel; its log says why";
         }
     }
 
-    /// Finds the value of {"$ref": "name"}.
-    NamedValues named_values() const {
-        return [this](std::string_view name, const Principal& who) { return names_.value(who.name, name); };
-    }
-
-    bool ready() const { return running_.load() && dispatcher_.pool().healthy(); }
-    TransportFacts transport_facts() const {
-        const auto& devices = tensor::Devices::of_process();
-        TransportFacts facts{local_.path(), local_reason_, devices.viable().reason, {}};
-        for (const tensor::DeviceInfo& device : devices.list())
-            facts.devices.push_back(device.uuid);
-        return facts;
-    }
-    json_rpc::Json info() {
-        const TransportFacts facts = transport_facts();
-        return server_info({options_, epoch_, started_, dispatcher_, sessions_, transport_, leases_, objects_, local_,
-                            transports_, names_.store(), uploads_, sockets_, facts});
-    }
-
     const ProcessMark process_;
-    const ServerOptions options_;
-    const models::TorchModels* const torch_;
-    const std::string epoch_;
-    Credentials credentials_;
-    Clients clients_;
-    server::Access access_;
-    Sessions sessions_;
+    Services all_;
     std::function<void(std::string_view)> session_closed_;
-    runtime::ObjectTable objects_;
-    runtime::LeaseTable leases_;
-    LocalClients local_;
-    tensor::SharedAllocation allocation_;
-    NamedTensors names_;
-    runtime::UploadTable uploads_;
-    TransportTotals transports_;
-    TaskWatches watches_;  ///< before the dispatcher, whose tasks report changes until they end
-    runtime::Dispatcher dispatcher_;
-    models::ModelTable models_;
-    runtime::OpenRpc open_rpc_;
-    const ServerValues values_;
-    const ReplyContexts reply_contexts_;
     Builtins builtins_;
-    const StreamOpener streams_;
     RpcEndpoint rpc_;
     SocketEndpoint sockets_;
     Router router_;
@@ -343,7 +281,6 @@ private:
     HeapTrimmer heap_;  ///< used by the maintenance thread
     std::optional<Maintenance> maintenance_;
     SteadyTime started_{};
-    std::string local_reason_;  ///< why there is no local channel; empty: there is one
     std::atomic<bool> running_{false};
 };
 

@@ -14,6 +14,7 @@
 
 #include "base/concurrency/guarded.hpp"
 #include "net/message/message.hpp"
+#include "net/server/server.hpp"
 #include "server/auth/principal.hpp"
 
 namespace shared_tensor::server {
@@ -82,5 +83,14 @@ private:
 
 /// Whether `host` is "localhost", ::1, or an IPv4 address 127.a.b.c. False for all other names.
 bool is_loopback_host(std::string_view host);
+
+// Headers that let a browser's page of another origin read a response (the Fetch standard, "CORS protocol"). Only
+// responses to origins that the operator named have these headers.
+
+/// The response to a preflight request of an allowed origin; nullopt for any other request.
+std::optional<net::Response> answer_preflight(const net::RequestHead& head, const Access& access);
+
+/// Adds the headers that let a page of the request's origin read the response, if that origin is allowed.
+void let_page_read(const net::RequestHead& head, const Access& access, net::Response& response);
 
 }  // namespace shared_tensor::server

@@ -1,9 +1,15 @@
 #include "server/auth/credentials.hpp"
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
 #include <stdexcept>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "base/log/log.hpp"
-#include "server/auth/token_file.hpp"
 
 namespace shared_tensor::server {
 
@@ -53,6 +59,87 @@ bool Credentials::sweep(SteadyTime now, Access& access, const UseTls& use_tls) {
     if (tokens_.changed()) reload("token file", [&] { revoked = access.use_tokens(tokens_of(options_)); });
     if (tls_.changed()) reload("TLS certificate", [&] { use_tls(tls_of(options_)); });
     return revoked;
+}
+
+namespace {
+
+constexpr std::string_view kAdmin = "admin", kAllow = "allow=";
+
+[[noreturn]] void reject(const std::string& path, const std::string& why) {
+    throw std::invalid_argument(path + ": " + why);
+}
+
+/// Splits a list such as "add,tensor.*". Returns nothing if an entry is invalid.
+std::vector<std::string> split_methods(std::string_view list) {
+    std::vector<std::string> methods;
+    for (std::size_t at = 0; at <= list.size();) {
+        const std::size_t comma = std::min(list.find(',', at), list.size());
+        const std::string_view method = list.substr(at, comma - at);
+        const std::size_t star = method.find('*');
+        if (method.empty() || (star != std::string_view::npos && star + 1 != method.size())) return {};
+        methods.emplace_back(method);
+        at = comma + 1;
+    }
+    return methods;
+}
+
+/// Reads "admin" or "allow=METHOD,PREFIX.*". Errors show nothing of the line: it may be a part of a secret.
+void add_attribute(AccessToken& token, std::string_view attribute, const std::string& where) {
+    if (attribute == kAdmin) {
+        if (token.admin) reject(where, "admin is there twice");
+        token.admin = true;
+    } else if (attribute.starts_with(kAllow)) {
+        if (!token.allow.empty()) reject(where, "allow= is there twice: write all methods behind one");
+        token.allow = split_methods(attribute.substr(kAllow.size()));
+        if (token.allow.empty())
+            reject(where, "allow= takes methods separated by commas; a * may only end one: allow=add,tensor.*");
+    } else {
+        reject(where, "only :admin and :allow=METHOD,PREFIX.* may follow NAME:SECRET, and a secret holds no colon");
+    }
+}
+
+/// Reads "NAME:SECRET" and then attributes, each after a colon.
+AccessToken read_line(const std::string& text, const std::string& where) {
+    std::vector<std::string> parts;
+    for (std::size_t at = 0; at <= text.size();) {
+        const std::size_t colon = std::min(text.find(':', at), text.size());
+        parts.push_back(text.substr(at, colon - at));
+        at = colon + 1;
+    }
+    if (parts.size() < 2 || parts.front().empty())
+        reject(where, "each line must be NAME:SECRET, then :admin or :allow=METHOD,PREFIX.*");
+    AccessToken token{parts[0], parts[1], false};
+    for (std::size_t i = 2; i < parts.size(); ++i)
+        add_attribute(token, parts[i], where);
+    return token;
+}
+
+}  // namespace
+
+std::vector<AccessToken> read_token_file(const std::string& path) {
+    struct stat status {};
+    std::ifstream file(path);
+    if (!file || ::stat(path.c_str(), &status) != 0) reject(path, "the token file cannot be read");
+    if ((status.st_mode & 077) != 0) reject(path, "the token file is readable by others: chmod 600 it");
+    std::vector<AccessToken> tokens;
+    std::unordered_set<std::string> names;
+    std::unordered_map<std::string, std::string> secrets;  // with the name of the token
+    std::size_t line = 0;
+    for (std::string text; std::getline(file, text);) {
+        ++line;
+        if (text.ends_with('\r')) text.pop_back();
+        if (text.empty() || text.front() == '#') continue;
+        const std::string where = path + ", line " + std::to_string(line);
+        AccessToken token = read_line(text, where);
+        if (!names.insert(token.name).second) reject(where, "there is a token \"" + token.name + "\" already");
+        const auto [same, is_new] = secrets.try_emplace(token.secret, token.name);
+        if (!is_new)
+            reject(where, '"' + token.name + "\" has the secret of \"" + same->second + "\": give each its own");
+        tokens.push_back(std::move(token));
+    }
+    if (file.bad()) reject(path, "the token file could not be read to its end");
+    if (tokens.empty()) reject(path, "the token file holds no token");
+    return tokens;
 }
 
 }  // namespace shared_tensor::server

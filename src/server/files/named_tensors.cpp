@@ -5,27 +5,20 @@
 #include <utility>
 
 #include "protocol/codec/json_sink.hpp"
+#include "protocol/codec/no_tensor_port.hpp"
 
 namespace shared_tensor::server {
+
+codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor) {
+    value.tensors.push_back(std::move(tensor));
+    return codec::Json{{"$tensor", value.tensors.size() - 1}};
+}
 
 namespace {
 
 constexpr std::uint64_t kMemberOverhead = 256;  // memory of one entry of the manifest
 /// A segment costs a descriptor and at least a page. A smaller tensor is sent as cheaply as it is lent.
 constexpr std::uint64_t kSmallest = 4096;
-
-/// Wraps no tensors: they are handles already.
-class HandlePort final : public codec::TensorPort {
-public:
-    codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("HandlePort::import"); }
-    codec::TensorPointer wrap(const TensorRef&) override { throw std::logic_error("HandlePort::wrap"); }
-    void describe(const codec::TensorPointer&, json_rpc::LongText& out) override { out += "null"; }
-};
-
-codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor) {
-    value.tensors.push_back(std::move(tensor));
-    return codec::Json{{"$tensor", value.tensors.size() - 1}};
-}
 
 codec::Value value_of_tensor(codec::TensorPointer tensor) {
     codec::Value value;
@@ -35,7 +28,7 @@ codec::Value value_of_tensor(codec::TensorPointer tensor) {
 
 codec::Value value_of_set(const tensor::TensorSet& set) {
     codec::Value value;
-    HandlePort port;
+    codec::NoTensorPort port;  // they are handles already
     codec::JsonSink sink(value, port);
     sink.object(sink.root());
     for (const auto& [name, member] : set.manifest) {

@@ -17,6 +17,9 @@
 
 namespace shared_tensor::server {
 
+/// Adds a tensor to `value`. Returns the JSON that stands for it in `value.json`.
+codec::Json placeholder(codec::Value& value, codec::TensorPointer tensor);
+
 /// The metadata that a client publishes with a tensor or set: short texts by key.
 using NamedMetadata = std::map<std::string, std::string, std::less<>>;
 

@@ -185,21 +185,23 @@ TensorEndpoint::Wanted TensorEndpoint::parse(const net::RequestHead& head, const
 }
 
 TensorEndpoint::Found TensorEndpoint::find(const Wanted& wanted) const {
-    const auto unknown = [&](const char* kind) { return Rejected{404, json_rpc::unknown_or_expired(kind, epoch_)}; };
+    const auto unknown = [&](const char* kind) {
+        return Rejected{404, json_rpc::unknown_or_expired(kind, all_->epoch)};
+    };
     Found found;
     if (wanted.is_lease) {
-        found.tensor = wanted.member.empty() ? leases_->tensor(wanted.name, wanted.owner) : nullptr;
+        found.tensor = wanted.member.empty() ? all_->leases.tensor(wanted.name, wanted.owner) : nullptr;
         if (found.tensor == nullptr) throw unknown("lease");
         found.identity = wanted.name;
         return found;
     }
-    const auto named = names_->store().find(wanted.owner, wanted.name);
+    const auto named = all_->names.store().find(wanted.owner, wanted.name);
     if (named == nullptr || (wanted.version && *wanted.version != named->version)) throw unknown("tensor");
     found.value = {named, &NamedTensors::value_of(*named)};
     found.version = named->version;
     // Each owner has its own version numbers.
-    found.identity =
-        epoch_ + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" + std::to_string(named->version);
+    found.identity = all_->epoch + "-" + std::to_string(std::hash<std::string>()(named->owner)) + "-" +
+                     std::to_string(named->version);
     if (wanted.member.empty()) {
         found.tensor = found.value->tensor;
         return found;
@@ -281,7 +283,7 @@ net::Response TensorEndpoint::get(const net::RequestHead& head, const Principal&
     }
     response.parts = parts_of(file);
     if (requested.kind == net::RangeRequest::Kind::whole &&
-        send_compressed(head, *offer_, *totals_, response, response_stream))
+        send_compressed(head, all_->compression, all_->transports.compression(), response, response_stream))
         return response;
     std::string range;
     if (requested.kind == net::RangeRequest::Kind::part) {

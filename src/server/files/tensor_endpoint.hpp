@@ -2,11 +2,8 @@
 
 #include <string>
 
-#include "base/bytes/compression.hpp"
 #include "net/server/server.hpp"
-#include "runtime/tables/lease_table.hpp"
-#include "server/auth/principal.hpp"
-#include "server/files/named_tensors.hpp"
+#include "server/services.hpp"
 #include "tensor/files/tensor_file.hpp"
 
 namespace shared_tensor::server {
@@ -21,10 +18,7 @@ class TensorEndpoint {
 public:
     static constexpr std::string_view kPrefix = "/tensors/";
 
-    /// The arguments must outlive it.
-    TensorEndpoint(const NamedTensors& names, runtime::LeaseTable& leases, std::string epoch, const CodingOffer& offer,
-                   CompressionTotals& totals)
-        : names_(&names), leases_(&leases), epoch_(std::move(epoch)), offer_(&offer), totals_(&totals) {}
+    explicit TensorEndpoint(Services& all) : all_(&all) {}
 
     /// The path must begin with kPrefix. An error response has a JSON-RPC error as its body. A whole file that is
     /// compressed is written to `response_stream` while it is compressed.
@@ -37,11 +31,7 @@ private:
     Wanted parse(const net::RequestHead& head, const Principal& principal) const;
     Found find(const Wanted& wanted) const;
 
-    const NamedTensors* const names_;
-    runtime::LeaseTable* const leases_;
-    const std::string epoch_;
-    const CodingOffer* const offer_;
-    CompressionTotals* const totals_;
+    Services* const all_;
 };
 
 }  // namespace shared_tensor::server

@@ -91,7 +91,7 @@ void single_out(tensor::FileContent& content, const std::string& name) {
 }  // namespace
 
 net::Response UploadEndpoint::unknown() const {
-    return error_response(404, json_rpc::unknown_or_expired("upload", epoch_));
+    return error_response(404, json_rpc::unknown_or_expired("upload", all_->epoch));
 }
 
 namespace {
@@ -110,12 +110,12 @@ net::Response answer_done(const std::string& name, std::uint64_t size, std::uint
 
 /// Returns the error for a PUT that must be rejected whatever its body holds; nothing if it may go on.
 std::optional<net::Response> UploadEndpoint::rejection(const UploadRequest& wanted) const {
-    if (const auto known = wanted.key.id.empty() ? nullptr : uploads_->find(wanted.key);
+    if (const auto known = wanted.key.id.empty() ? nullptr : all_->uploads.find(wanted.key);
         known != nullptr && known->is_published() && known->form() == wanted.form)
         return std::nullopt;  // a repeated part of a published upload changes nothing, whatever happened to the name
-    if (names_->store().closed()) return error_response(503, json_rpc::shutting_down());
+    if (all_->names.store().closed()) return error_response(503, json_rpc::shutting_down());
     if (auto rejected =
-            names_->store().rejection(wanted.key.owner, wanted.key.name, wanted.form.size, wanted.if_version))
+            all_->names.store().rejection(wanted.key.owner, wanted.key.name, wanted.form.size, wanted.if_version))
         return store_rejection(*rejected, wanted.if_version);
     return std::nullopt;
 }
@@ -139,14 +139,14 @@ net::Response UploadEndpoint::put(const net::Request& request, const Principal& 
     check_digest(request.head.headers, bytes);
     if (const Coding coding = known_coding(request.head.headers); coding != Coding::none) {
         const auto range = net::parse_content_range(request.head.headers.find("Content-Range").value_or(""));
-        const std::uint64_t most =
-            range ? std::min<std::uint64_t>(range->part.count, max_body_bytes_) : max_body_bytes_;
+        const std::uint64_t most = range ? std::min<std::uint64_t>(range->part.count, all_->options.http.max_body_bytes)
+                                         : all_->options.http.max_body_bytes;
         if (range) {  // rejected before it is decompressed
             if (auto rejected = rejection(parse_put(request.head, principal, range->part.count)))
                 return std::move(*rejected);
         }
-        const Decoded plain = decoded(request, coding, static_cast<std::size_t>(most), *totals_,
-                                      [&](std::size_t count) { return values_->hold(principal, count); });
+        const Decoded plain = decoded(request, coding, static_cast<std::size_t>(most), all_->transports.compression(),
+                                      [&](std::size_t count) { return all_->hold(principal, count); });
         return put_bytes(request.head, principal, plain.bytes);
     }
     return put_bytes(request.head, principal, bytes);
@@ -180,9 +180,9 @@ net::Response UploadEndpoint::put_bytes(const net::RequestHead& head, const Prin
 
 net::Response UploadEndpoint::put(const UploadRequest& wanted, std::span<const std::byte> bytes) const {
     const bool stands_alone = wanted.is_whole && wanted.key.id.empty();
-    const auto memory = names_->block_for(wanted.key.owner);
-    auto opened = stands_alone ? uploads_->make(wanted.form, wanted.payer, memory)
-                               : uploads_->open(wanted.key, wanted.form, wanted.payer, memory);
+    const auto memory = all_->names.block_for(wanted.key.owner);
+    auto opened = stands_alone ? all_->uploads.make(wanted.form, wanted.payer, memory)
+                               : all_->uploads.open(wanted.key, wanted.form, wanted.payer, memory);
     if (const auto* full = std::get_if<UploadTable::Full>(&opened)) {
         if (!full->for_ever) return busy(full->reason);
         return error_response(413, json_rpc::invalid_params("size", full->reason, std::to_string(wanted.form.size)));
@@ -197,11 +197,11 @@ net::Response UploadEndpoint::put(const UploadRequest& wanted, std::span<const s
     if (auto answer = settle(wanted, *upload)) return std::move(*answer);
     auto taken = Upload::Taken::more;
     try {
-        taken = upload->take(wanted.part.first, bytes, uploads_->now());
+        taken = upload->take(wanted.part.first, bytes, all_->uploads.now());
         if (taken == Upload::Taken::all) return publish(wanted, upload);
     } catch (...) {
         if (taken == Upload::Taken::all) upload->drop();
-        uploads_->remove(wanted.key, upload);
+        all_->uploads.remove(wanted.key, upload);
         throw;
     }
     if (taken == Upload::Taken::more) return answer_part(wanted, *upload);
@@ -239,22 +239,22 @@ net::Response UploadEndpoint::publish(const UploadRequest& wanted, const UploadT
     tensor::FileContent content = tensor::view_file(block, size, *wanted.file_form, wanted.raw);
     check_content(content, NamedTensors::kMaxMembers);
     single_out(content, wanted.key.name);
-    auto placed = names_->adopt(wanted.key.owner, std::move(content), size);
-    auto& store = names_->store();
+    auto placed = all_->names.adopt(wanted.key.owner, std::move(content), size);
+    auto& store = all_->names.store();
     const bool is_new = store.find(wanted.key.owner, wanted.key.name) == nullptr;
     auto made = store.put(wanted.key.owner, wanted.key.name, std::move(placed.value), wanted.if_version);
     if (const auto* rejected = std::get_if<TensorStore::Rejected>(&made)) {
         upload->drop();
-        uploads_->remove(wanted.key, upload);
+        all_->uploads.remove(wanted.key, upload);
         return store_rejection(*rejected, wanted.if_version);
     }
     const std::uint64_t version = std::get<runtime::NamedPointer>(made)->version;
-    uploads_->published(wanted.key, upload, version);
+    all_->uploads.published(wanted.key, upload, version);
     return answer_done(wanted.key.name, size, version, is_new);
 }
 
 net::Response UploadEndpoint::state(const net::RequestHead& head, const Principal& principal) const try {
-    const auto upload = uploads_->find(parse_upload_request(head, principal).key);
+    const auto upload = all_->uploads.find(parse_upload_request(head, principal).key);
     if (upload == nullptr) return unknown();
     const auto phase = upload->settled(real_clock().now() + kPatience);
     if (phase == Upload::Phase::dropped) return unknown();
@@ -275,9 +275,9 @@ net::Response UploadEndpoint::state(const net::RequestHead& head, const Principa
 
 net::Response UploadEndpoint::abandon(const net::RequestHead& head, const Principal& principal) const try {
     const UploadRequest wanted = parse_upload_request(head, principal);
-    const auto upload = uploads_->find(wanted.key);
+    const auto upload = all_->uploads.find(wanted.key);
     if (upload == nullptr) return unknown();
-    if (settle(wanted, *upload) || !uploads_->remove(wanted.key, upload)) return unknown();  // it has already ended
+    if (settle(wanted, *upload) || !all_->uploads.remove(wanted.key, upload)) return unknown();  // it has already ended
     net::Response response;
     response.status = 204;
     return response;

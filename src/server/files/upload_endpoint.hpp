@@ -5,13 +5,9 @@
 #include <span>
 #include <string>
 
-#include "base/bytes/compression.hpp"
 #include "net/server/server.hpp"
-#include "runtime/tables/upload_table.hpp"
-#include "server/auth/principal.hpp"
-#include "server/files/named_tensors.hpp"
 #include "server/files/upload_request.hpp"
-#include "server/rpc/message_references.hpp"
+#include "server/services.hpp"
 
 namespace shared_tensor::server {
 
@@ -21,15 +17,7 @@ namespace shared_tensor::server {
 /// Thread safety: all methods from any thread. They block while a part is copied and its digest is computed.
 class UploadEndpoint {
 public:
-    /// The arguments must outlive it. `max_body_bytes` limits a compressed body after decompression.
-    UploadEndpoint(NamedTensors& names, runtime::UploadTable& uploads, std::string epoch, const ServerValues& values,
-                   CompressionTotals& totals, std::size_t max_body_bytes)
-        : names_(&names),
-          uploads_(&uploads),
-          epoch_(std::move(epoch)),
-          values_(&values),
-          totals_(&totals),
-          max_body_bytes_(max_body_bytes) {}
+    explicit UploadEndpoint(Services& all) : all_(&all) {}
 
     /// Returns the error for a PUT that must be rejected whatever its body holds. Called before the body is read.
     std::optional<net::Response> reject_head(const net::RequestHead& head, const Principal& principal) const;
@@ -48,12 +36,7 @@ private:
     net::Response publish(const UploadRequest& wanted, const runtime::UploadTable::UploadPointer& upload) const;
     net::Response unknown() const;
 
-    NamedTensors* const names_;
-    runtime::UploadTable* const uploads_;
-    const std::string epoch_;
-    const ServerValues* const values_;
-    CompressionTotals* const totals_;
-    const std::size_t max_body_bytes_;
+    Services* const all_;
 };
 
 }  // namespace shared_tensor::server

@@ -20,14 +20,12 @@ namespace shared_tensor::server {
 /// One call of a method of the daemon. All references outlive the call.
 struct BuiltinCall {
     const json_rpc::Json& params;  ///< array, object or null
-    const CallMeta& meta;
+    const ReplyContext& to;        ///< options and session of the call; watches the memory of tensors in params
     const Principal& principal;
     ClientWatch& client;
-    codec::TensorPort& port;           ///< reads the tensors in params
-    SteadyTime wait_end;               ///< the call may wait until then; the same for all items of a batch
-    const std::string& state_session;  ///< whose state a task's stateful function uses; empty: none
-    codec::References& references;     ///< resolves references in params
-    const FaultWatch& memory;          ///< watches the memory that tensors in params may use
+    codec::TensorPort& port;        ///< reads the tensors in params
+    SteadyTime wait_end;            ///< the call may wait until then; the same for all items of a batch
+    codec::References& references;  ///< resolves references in params
 };
 
 using Outcome = runtime::OutcomePointer;
@@ -48,9 +46,6 @@ class Builtins {
     using TypesOf = typename detail::Signature<Run>::template Apply<Types>;
 
 public:
-    /// `max_wait`: the longest time that the methods of one message wait.
-    explicit Builtins(std::chrono::milliseconds max_wait) : max_wait_(max_wait) {}
-
     /// The description of a method in rpc.discover, without its parameters.
     struct Description {
         std::string_view name;  ///< a string literal
@@ -82,14 +77,12 @@ public:
     /// Method objects of OpenRPC for all methods, each with "x-builtin": true, in the order in which they were added.
     /// docs/protocol.md has the same list for people.
     const json_rpc::Json& descriptions() const { return descriptions_; }
-    std::chrono::milliseconds max_wait() const { return max_wait_; }
 
 private:
     static Outcome answer(json_rpc::Json json) { return runtime::make_outcome(codec::Value{std::move(json), {}, {}}); }
     static Outcome answer(Outcome outcome) { return outcome; }
     void insert(Description description, json_rpc::Json parameters, Method method);
 
-    const std::chrono::milliseconds max_wait_;
     std::unordered_map<std::string_view, Method> methods_;  // the keys are string literals
     json_rpc::Json descriptions_ = json_rpc::Json::array();
 };

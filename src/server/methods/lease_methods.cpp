@@ -46,12 +46,12 @@ Json lease_schema() {
 
 class LeaseMethods {
 public:
-    explicit LeaseMethods(const LeaseMethodParts& parts) : parts_(parts) {}
+    explicit LeaseMethods(Services& all) : all_(all) {}
 
     Json list(const BuiltinCall& call, const std::optional<std::string>& cursor,
               const std::optional<PageSize>& limit) const {
         const auto most = static_cast<std::size_t>(limit.value_or(PageSize{100}).value);
-        const auto all = parts_.leases.list(owner_filter(call.principal));
+        const auto all = all_.leases.list(owner_filter(call.principal));
         auto next = std::upper_bound(all.begin(), all.end(), cursor.value_or(""),
                                      [](const std::string& id, const LeaseInfo& info) { return id < info.id; });
         const auto callers = clients_of(call);
@@ -64,8 +64,8 @@ public:
     }
 
     Outcome get(const BuiltinCall& call, const std::string& lease) const {
-        codec::TensorPointer tensor = parts_.leases.tensor(lease, call.principal.name);
-        if (tensor == nullptr) throw MethodError(json_rpc::unknown_or_expired("lease", parts_.epoch));
+        codec::TensorPointer tensor = all_.leases.tensor(lease, call.principal.name);
+        if (tensor == nullptr) throw MethodError(json_rpc::unknown_or_expired("lease", all_.epoch));
         return make_outcome(codec::Value{Json{{"$tensor", 0}}, {std::move(tensor)}});
     }
 
@@ -79,7 +79,7 @@ public:
         if (ttl_ms) ttl.emplace(ttl_ms->value);
         const auto callers = clients_of(call);
         return each(leases, [&](const std::string& id) {
-            return any(callers, [&](const auto& caller) { return parts_.leases.renew(caller, {&id, 1}, ttl) == 1; });
+            return any(callers, [&](const auto& caller) { return all_.leases.renew(caller, {&id, 1}, ttl) == 1; });
         });
     }
 
@@ -88,15 +88,15 @@ public:
         const auto process = process_of(call);
         return each(leases, [&](const std::string& id) {
             if (process != nullptr) process->devices().closed({id});
-            return any(callers, [&](const auto& caller) { return parts_.leases.release(caller, {&id, 1}) == 1; });
+            return any(callers, [&](const auto& caller) { return all_.leases.release(caller, {&id, 1}) == 1; });
         });
     }
 
     Json revoke(const BuiltinCall& call, const Ids& leases) const {
         return each(leases, [&](const std::string& id) {
-            const auto info = parts_.leases.find(id);
+            const auto info = all_.leases.find(id);
             if (!info || (info->principal != call.principal.name && !call.principal.admin)) return false;
-            return parts_.leases.revoke({&id, 1}) == 1;
+            return all_.leases.revoke({&id, 1}) == 1;
         });
     }
 
@@ -109,15 +109,15 @@ private:
     /// The ids of the caller as a lease holder. A lease of a tensor got by `url` belongs to the session, or to the
     /// principal if the request names no session. Other leases belong to the client of the session's local channel.
     Clients clients_of(const BuiltinCall& call) const {
-        const std::string& session = call.meta.session;
-        if (!session.empty() && !parts_.sessions.touch(session, call.principal.name)) return {};
+        const std::string& session = call.to.meta.session;
+        if (!session.empty() && !all_.sessions.touch(session, call.principal.name)) return {};
         Clients clients{url_lease_holder(call.principal.name, session)};
         if (const auto process = process_of(call)) clients.push_back(process->lease_holder().client);
         return clients;
     }
     std::shared_ptr<LocalClient> process_of(const BuiltinCall& call) const {
-        const auto session = parts_.sessions.touch(call.meta.session, call.principal.name);
-        return session && session->channel != 0 ? parts_.local.find(session->channel) : nullptr;
+        const auto session = all_.sessions.touch(call.to.meta.session, call.principal.name);
+        return session && session->channel != 0 ? all_.local.find(session->channel) : nullptr;
     }
 
     /// Calls `act` for each id. Returns how many succeeded, and the ids that failed. Throws MethodError if all failed.
@@ -128,19 +128,19 @@ private:
             if (!act(id)) unknown.push_back(id);
         }
         if (!ids.list.empty() && unknown.size() == ids.list.size())
-            throw MethodError(json_rpc::unknown_or_expired("lease", parts_.epoch));
+            throw MethodError(json_rpc::unknown_or_expired("lease", all_.epoch));
         Json json{{"leases", ids.list.size() - unknown.size()}};
         if (!unknown.empty()) json["unknown"] = std::move(unknown);
         return json;
     }
 
-    const LeaseMethodParts parts_;
+    Services& all_;
 };
 
 }  // namespace
 
-void add_lease_methods(Builtins& builtins, const LeaseMethodParts& parts) {
-    const auto methods = std::make_shared<const LeaseMethods>(parts);
+void add_lease_methods(Builtins& builtins, Services& all) {
+    const auto methods = std::make_shared<const LeaseMethods>(all);
     const Json done = object({{"leases", "integer"}, {"unknown?", list_of("string")}});
     builtins.add({"lease.list", "Leases of tensors' memory, by id.",
                   object({{"leases", list_of(lease_schema())}, {"next_cursor?", "string"}})},
@@ -153,6 +153,55 @@ void add_lease_methods(Builtins& builtins, const LeaseMethodParts& parts) {
                  member(methods, &LeaseMethods::release));
     builtins.add({"lease.revoke", "Ends leases of the caller's principal; an admin ends any lease.", done}, {"leases"},
                  member(methods, &LeaseMethods::revoke));
+}
+
+namespace {
+
+/// The session is left out, because its token is a secret.
+Json to_json(const runtime::HandleInfo& info) {
+    Json json{{"id", info.id},           {"type", info.type}, {"owner", info.principal},
+              {"handles", info.handles}, {"uses", info.uses}, {"age_ms", info.age.count()}};
+    if (info.pid > 0) json["pid"] = info.pid;
+    if (info.expires_in) json["expires_in_ms"] = info.expires_in->count();
+    return json;
+}
+
+Json handle_schema() {
+    return object({{"id", "string"},
+                   {"type", "string"},
+                   {"owner", "string"},
+                   {"handles", "integer"},
+                   {"uses", "integer"},
+                   {"age_ms", "integer"},
+                   {"pid?", "integer"},
+                   {"expires_in_ms?", "integer"}});
+}
+
+}  // namespace
+
+void add_object_methods(Builtins& builtins, Services& all) {
+    builtins.add(
+        {"object.list", "Handles of objects in the server.", object({{"objects", schema::list_of(handle_schema())}})},
+        {}, [&all](const BuiltinCall& call) {
+            Json list = Json::array();
+            for (const auto& info : all.objects.list(owner_filter(call.principal)))
+                list.push_back(to_json(info));
+            return Json{{"objects", std::move(list)}};
+        });
+    builtins.add({"object.info", "One handle.", handle_schema()}, {"id"},
+                 [&all](const BuiltinCall& call, const std::string& id) {
+                     const auto info = all.objects.info(id, owner_filter(call.principal));
+                     if (!info) throw MethodError(json_rpc::unknown_or_expired("object", all.epoch));
+                     return to_json(*info);
+                 });
+    builtins.add({"object.release", "Ends handles: ids, or one id.", object({{"released", "integer"}})}, {"ids", "id"},
+                 [&all](const BuiltinCall& call, std::optional<std::vector<std::string>> ids,
+                        const std::optional<std::string>& id) {
+                     if (!ids && !id) throw MethodError(json_rpc::invalid_params("ids", "array of ids", "nothing"));
+                     if (!ids) ids.emplace();
+                     if (id) ids->push_back(*id);
+                     return Json{{"released", all.objects.release(*ids, owner_filter(call.principal))}};
+                 });
 }
 
 }  // namespace shared_tensor::server

@@ -68,14 +68,15 @@ void check_may_change(const BuiltinCall& call, const ModelTable& models) {
 
 }  // namespace
 
-void add_model_methods(Builtins& builtins, models::ModelTable& models) {
+void add_model_methods(Builtins& builtins, Services& all) {
+    ModelTable& models = all.models;
     builtins.add(
         {"model.list", "TorchScript models that are loaded.", object({{"models", schema::list_of(model_schema())}})},
         {}, [&models](const BuiltinCall&) {
-            Json all = Json::array();
+            Json list = Json::array();
             for (const auto& info : models.list())
-                all.push_back(to_json(info));
-            return Json{{"models", std::move(all)}};
+                list.push_back(to_json(info));
+            return Json{{"models", std::move(list)}};
         });
     builtins.add({"model.create", "A handle of a new instance that has its own state.",
                   object({{"$object", object({{"id", "string"}, {"type?", "string"}})}})},

@@ -1,8 +1,13 @@
+#include <algorithm>
 #include <utility>
 
-#include "base/concurrency/budget.hpp"
+#include <shared_tensor/version.hpp>
+
+#include "protocol/version.hpp"
 #include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
+#include "server/option_table.hpp"
+#include "tensor/device/devices.hpp"
 
 namespace shared_tensor::server {
 
@@ -10,7 +15,151 @@ using json_rpc::Json;
 
 namespace {
 
-using schema::list_of;
+Json devices() {
+    Json list = Json::array();
+    for (const tensor::DeviceInfo& one : tensor::Devices::of_process().list())
+        list.push_back({{"uuid", one.uuid}, {"name", one.name}, {"memory_bytes", one.memory_bytes}});
+    return list;
+}
+
+Json device_memory() {
+    const auto& all = tensor::Devices::of_process();
+    const tensor::IpcHandleCacheStats handles = all.handles();
+    const tensor::DeferredFreesUse deferred_frees = all.deferred_frees().use();
+    return {{"open", handles.open},
+            {"idle", handles.idle},
+            {"opened", handles.opened},
+            {"closed", handles.closed},
+            {"deferred_frees", deferred_frees.blocks},
+            {"deferred_free_bytes", deferred_frees.bytes}};
+}
+
+Json memory(const runtime::LeaseStats& leases, const local::PoolUse& pool) {
+    return {{"leases", leases.leases},
+            {"leased_bytes", leases.bytes},
+            {"leases_granted", leases.granted},
+            {"leases_expired", leases.expired},
+            {"segments", pool.segments},
+            {"segment_bytes", pool.bytes},
+            {"idle_segments", pool.idle_segments},
+            {"idle_segment_bytes", pool.idle_bytes}};
+}
+
+Json named(const runtime::TensorStoreStats& names) {
+    return {{"names", names.names}, {"bytes", names.bytes}, {"published", names.published}, {"removed", names.removed}};
+}
+
+Json functions(const runtime::Dispatcher& dispatcher) {
+    const auto ms = [](std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1e6; };
+    Json all = Json::object();
+    for (const auto& function : dispatcher.function_stats()) {
+        const auto calls = static_cast<double>(function.compute.count);
+        all[std::string(function.name)] = {{"calls", function.compute.count},
+                                           {"failures", function.failures},
+                                           {"success_rate", 1 - static_cast<double>(function.failures) / calls},
+                                           {"compute_ms",
+                                            {{"p50", ms(function.compute.p50)},
+                                             {"p90", ms(function.compute.p90)},
+                                             {"p99", ms(function.compute.p99)},
+                                             {"max", ms(function.compute.max)}}}};
+    }
+    return all;
+}
+
+Json service(Services& all, std::uint64_t requests) {
+    Json used = Json::array();
+    for (const auto& function : all.dispatcher.functions().all()) {
+        const std::string device(function->shared->options().device);
+        if (!device.empty() && std::find(used.begin(), used.end(), device) == used.end()) used.push_back(device);
+    }
+    if (used.empty()) used.push_back("cpu");
+    return {{"name", all.options.service_name},
+            {"version", all.options.service_version},
+            {"devices", std::move(used)},
+            {"requests", requests}};
+}
+
+Json compression(const CompressionCounts& counts) {
+    const auto ratio = [](std::uint64_t uncompressed, std::uint64_t compressed) {
+        return compressed > 0 ? Json(static_cast<double>(uncompressed) / static_cast<double>(compressed)) : Json();
+    };
+    return {{"in",
+             {{"compressed_bytes", counts.compressed_in},
+              {"uncompressed_bytes", counts.uncompressed_in},
+              {"ratio", ratio(counts.uncompressed_in, counts.compressed_in)}}},
+            {"out",
+             {{"compressed_bytes", counts.compressed_out},
+              {"uncompressed_bytes", counts.uncompressed_out},
+              {"ratio", ratio(counts.uncompressed_out, counts.compressed_out)}}}};
+}
+
+Json objects(const runtime::ObjectStats& stats) {
+    return {{"handles", stats.handles},
+            {"objects", stats.objects},
+            {"granted", stats.granted},
+            {"released", stats.released},
+            {"expired", stats.expired}};
+}
+
+Json totals(Services& all, const net::ServerStats& http, std::size_t web_sockets) {
+    const tasks::PoolStats pool = all.dispatcher.pool().stats();
+    const tasks::TaskStats tasks = all.dispatcher.tasks().stats();
+    const runtime::CacheStats cache = all.dispatcher.cache().stats();
+    return {
+        {"connections", http.connections},
+        {"accepted", http.accepted},
+        {"requests", http.requests},
+        {"bytes_in", http.bytes_in},
+        {"bytes_out", http.bytes_out},
+        {"workers",
+         {{"count", pool.workers},
+          {"busy", pool.busy},
+          {"queued", pool.queued},
+          {"replaced", pool.replaced},
+          {"finished", pool.finished},
+          {"rejected", pool.rejected}}},
+        {"tasks",
+         {{"pending", tasks.pending},
+          {"running", tasks.running},
+          {"finished", tasks.finished},
+          {"host_bytes", tasks.host_bytes},
+          {"device_bytes", tasks.device_bytes}}},
+        {"functions", functions(all.dispatcher)},
+        {"cache", {{"entries", cache.entries}, {"bytes", cache.bytes}, {"hits", cache.hits}, {"misses", cache.misses}}},
+        {"sessions", all.sessions.size()},
+        {"tensors", all.transports.to_json()},
+        {"compression", compression(all.transports.compression().counts())},
+        {"named_tensors", named(all.names.store().stats())},
+        {"streams", {{"web_sockets", web_sockets}, {"running", all.dispatcher.running_streams()}}},
+        {"uploads", {{"open", all.uploads.stats().uploads}, {"bytes", all.uploads.stats().bytes}}},
+        {"objects", objects(all.objects.stats())},
+        {"shared_memory", memory(all.leases.stats(), all.local.pool().use())},
+        {"device_memory", device_memory()}};
+}
+
+}  // namespace
+
+Json server_info(Services& all, SteadyTime started, const net::ServerStats& http, std::size_t web_sockets) {
+    const TransportFacts facts = all.transport_facts();
+    using std::chrono::milliseconds;
+    const auto uptime = std::chrono::duration_cast<milliseconds>(real_clock().now() - started);
+    Json info{{"name", "shared-tensor-server"},
+              {"version", SHARED_TENSOR_VERSION},
+              {"protocol", {{"oldest", kOldestProtocol}, {"newest", kNewestProtocol}}},
+              {"epoch", all.epoch},
+              {"uptime_ms", uptime.count()},
+              {"service", service(all, http.requests)},
+              {"functions", all.dispatcher.functions().size()},
+              {"devices", devices()},
+              {"transports", describe_transports(facts)},
+              {"limits", limits_json(all.options)},
+              {"totals", totals(all, http, web_sockets)}};
+    if (!facts.local_socket.empty()) info["local_socket"] = facts.local_socket;
+    return info;
+}
+
+namespace {
+
 using schema::map_of;
 using schema::object;
 
@@ -19,25 +168,25 @@ using Facts = std::optional<ClientFacts::List>;
 
 Json transports() { return map_of(object({{"usable", "boolean"}, {"reason?", "string"}})); }
 
-Json open_session(const ServerMethodParts& parts, const BuiltinCall& call, const ClientFacts& client) {
-    parts.sessions.expire();  // frees the places of expired sessions
+Json open_session(Services& all, const BuiltinCall& call, const ClientFacts& client) {
+    all.sessions.expire();  // frees the places of expired sessions
     auto place = call.principal.use != nullptr ? call.principal.use->sessions.take(1) : Budget::Share();
-    const auto token = place ? parts.sessions.open(call.principal.name, {0, true}, std::move(*place)) : std::nullopt;
+    const auto token = place ? all.sessions.open(call.principal.name, {0, true}, std::move(*place)) : std::nullopt;
     if (!token) {
         throw MethodError(json_rpc::busy(std::chrono::seconds(1),
                                          "this client, or all clients together, have as many sessions as allowed: "
                                          "close some, or raise --max-sessions"));
     }
-    const TransportFacts facts = parts.transport_facts();
+    const TransportFacts facts = all.transport_facts();
     Json opened{{"session", *token},
-                {"epoch", parts.epoch},
-                {"idle_timeout_ms", parts.sessions.limits().idle.count()},
+                {"epoch", all.epoch},
+                {"idle_timeout_ms", all.sessions.limits().idle.count()},
                 {"transports", describe_transports(facts, &client)}};
     if (!facts.local_socket.empty()) opened["local_socket"] = facts.local_socket;
     return opened;
 }
 
-void add_session_methods(Builtins& builtins, const ServerMethodParts& parts) {
+void add_session_methods(Builtins& builtins, Services& all) {
     builtins.add(
         {"session.open", "Opens a session: state that calls share.",
          object({{"session", "string"},
@@ -46,23 +195,23 @@ void add_session_methods(Builtins& builtins, const ServerMethodParts& parts) {
                  {"transports", transports()},
                  {"local_socket?", "string"}})},
         {"boot_id", "pid_namespace", "devices", "accept"},
-        [parts](const BuiltinCall& call, Text boot_id, Text pid_namespace, const Facts& devices, const Facts& accept) {
-            return open_session(parts, call, {std::move(boot_id), std::move(pid_namespace), devices, accept});
+        [&all](const BuiltinCall& call, Text boot_id, Text pid_namespace, const Facts& devices, const Facts& accept) {
+            return open_session(all, call, {std::move(boot_id), std::move(pid_namespace), devices, accept});
         });
     builtins.add(
         {"session.close", "Ends a session: the named one, else the call's own.", object({{"closed", "boolean"}})},
-        {"session"}, [parts](const BuiltinCall& call, const Text& session) {
-            if (!parts.sessions.close(session.value_or(call.meta.session), call.principal.name))
-                throw MethodError(json_rpc::unknown_or_expired("session", parts.epoch));
+        {"session"}, [&all](const BuiltinCall& call, const Text& session) {
+            if (!all.sessions.close(session.value_or(call.to.meta.session), call.principal.name))
+                throw MethodError(json_rpc::unknown_or_expired("session", all.epoch));
             return Json{{"closed", true}};
         });
 }
 
 }  // namespace
 
-void add_server_methods(Builtins& builtins, const ServerMethodParts& parts) {
+void add_server_methods(Builtins& builtins, Services& all, std::function<Json()> info) {
     builtins.add({"rpc.discover", "This document.", Json{{"type", "object"}}}, {},
-                 [parts](const BuiltinCall&) { return parts.open_rpc.document()->json; });
+                 [&all](const BuiltinCall&) { return all.open_rpc.document()->json; });
     builtins.add({"server.info", "Name, version, epoch, transports, limits and totals.",
                   object({{"name", "string"},
                           {"version", "string"},
@@ -74,20 +223,20 @@ void add_server_methods(Builtins& builtins, const ServerMethodParts& parts) {
                           {"limits", map_of("integer")},
                           {"totals", "object"},
                           {"local_socket?", "string"}})},
-                 {}, [parts](const BuiltinCall&) { return parts.server_info(); });
+                 {}, [info = std::move(info)](const BuiltinCall&) { return info(); });
     builtins.add(
         {"server.ping", "Answers at once; the epoch is another one after every start.", object({{"epoch", "string"}})},
-        {}, [parts](const BuiltinCall&) {
-            return Json{{"epoch", parts.epoch}};
+        {}, [&all](const BuiltinCall&) {
+            return Json{{"epoch", all.epoch}};
         });
     builtins.add({"cache.clear", "Forgets kept results, of one function or of all. Needs an admin.",
                   object({{"cleared", "integer"}})},
-                 {"function"}, [parts](const BuiltinCall& call, const Text& function) {
+                 {"function"}, [&all](const BuiltinCall& call, const Text& function) {
                      if (!call.principal.admin)
                          throw MethodError(json_rpc::not_authorised("cache.clear needs an admin"));
-                     return Json{{"cleared", parts.dispatcher.cache().clear(function.value_or(""))}};
+                     return Json{{"cleared", all.dispatcher.cache().clear(function.value_or(""))}};
                  });
-    add_session_methods(builtins, parts);
+    add_session_methods(builtins, all);
 }
 
 }  // namespace shared_tensor::server

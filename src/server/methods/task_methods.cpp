@@ -46,8 +46,7 @@ Json task_schema() {
 
 class TaskMethods {
 public:
-    TaskMethods(runtime::Dispatcher& dispatcher, const std::string& epoch, std::chrono::milliseconds max_wait)
-        : dispatcher_(&dispatcher), epoch_(&epoch), max_wait_(max_wait) {}
+    explicit TaskMethods(Services& all) : all_(all) {}
 
     Json submit(const BuiltinCall& call, const std::string& method, const std::optional<Unread>& params,
                 const Time& ttl, const Time& deadline, const Text& idempotency_key) const {
@@ -58,19 +57,19 @@ public:
         if (!call.principal.may_call(method)) throw MethodError(json_rpc::not_authorised(reason_against(method)));
         const runtime::CallSpec spec{method,
                                      arguments,
-                                     {call.principal.name, call.state_session, {}},
+                                     {call.principal.name, call.to.state_session, {}},
                                      std::nullopt,
-                                     idempotency_key.value_or(call.meta.idempotency_key),
+                                     idempotency_key.value_or(call.to.meta.idempotency_key),
                                      call.port,
                                      &call.references,
-                                     call.memory};
-        auto submitted = dispatcher_->submit(spec, {duration(ttl), duration(deadline)});
+                                     call.to.memory};
+        auto submitted = all_.dispatcher.submit(spec, {duration(ttl), duration(deadline)});
         if (auto* error = std::get_if<json_rpc::Error>(&submitted)) throw MethodError(std::move(*error));
         return known(std::get<std::optional<tasks::TaskInfo>>(submitted));
     }
 
     Json get(const BuiltinCall& call, const std::string& id) const {
-        return known(dispatcher_->tasks().get(id, owner_filter(call.principal)));
+        return known(all_.dispatcher.tasks().get(id, owner_filter(call.principal)));
     }
 
     Json list(const BuiltinCall& call, const std::optional<State>& state, const Text& cursor,
@@ -78,7 +77,7 @@ public:
         tasks::TaskFilter filter{owner_filter(call.principal), std::nullopt, cursor.value_or(""), 100};
         if (state) filter.state = tasks::parse_task_state(state->text);
         if (limit) filter.limit = static_cast<std::size_t>(limit->value);
-        const tasks::TaskPage page = dispatcher_->tasks().list(filter);
+        const tasks::TaskPage page = all_.dispatcher.tasks().list(filter);
         Json list = Json::array();
         for (const tasks::TaskInfo& info : page.tasks)
             list.push_back(to_json(info));
@@ -88,7 +87,7 @@ public:
     }
 
     Json wait(const BuiltinCall& call, const std::string& id, const Time& timeout) const {
-        return known(wait_for(call, id, duration(timeout).value_or(max_wait_)));
+        return known(wait_for(call, id, duration(timeout).value_or(all_.options.max_wait)));
     }
 
     Outcome result(const BuiltinCall& call, const std::string& id, const Time& timeout) const {
@@ -102,11 +101,11 @@ public:
     }
 
     Json cancel(const BuiltinCall& call, const std::string& id) const {
-        return known(dispatcher_->tasks().cancel(id, owner_filter(call.principal)));
+        return known(all_.dispatcher.tasks().cancel(id, owner_filter(call.principal)));
     }
 
 private:
-    json_rpc::Error unknown() const { return json_rpc::unknown_or_expired("task", *epoch_); }
+    json_rpc::Error unknown() const { return json_rpc::unknown_or_expired("task", all_.epoch); }
     Json known(const std::optional<tasks::TaskInfo>& info) const {
         if (!info) throw MethodError(unknown());
         return to_json(*info);
@@ -116,13 +115,11 @@ private:
                                             std::chrono::milliseconds timeout) const {
         const SteadyTime now = real_clock().now();
         const SteadyTime deadline = call.client.known_gone() ? now : std::min(now + timeout, call.wait_end);
-        return dispatcher_->tasks().wait(id, owner_filter(call.principal), deadline,
-                                         [&] { return call.client.gone(); });
+        return all_.dispatcher.tasks().wait(id, owner_filter(call.principal), deadline,
+                                            [&] { return call.client.gone(); });
     }
 
-    runtime::Dispatcher* dispatcher_;
-    const std::string* epoch_;
-    std::chrono::milliseconds max_wait_;
+    Services& all_;
 };
 
 Json not_over_http(const BuiltinCall&, const std::string&) {
@@ -149,8 +146,8 @@ Json to_json(const tasks::TaskInfo& info) {
     return json;
 }
 
-void add_task_methods(Builtins& builtins, runtime::Dispatcher& dispatcher, const std::string& epoch) {
-    const auto methods = std::make_shared<const TaskMethods>(dispatcher, epoch, builtins.max_wait());
+void add_task_methods(Builtins& builtins, Services& all) {
+    const auto methods = std::make_shared<const TaskMethods>(all);
     const Json task = task_schema();
     builtins.add({"task.submit", "Starts a call whose result the daemon keeps.", task},
                  {"method", "params", "ttl_ms", "deadline_ms", "idempotency_key"},

@@ -108,11 +108,6 @@ tensor::Manifest chosen(const Members& members, const tensor::Manifest& all) {
     return some;
 }
 
-Json placeholder(codec::Value& value, codec::TensorPointer tensor) {
-    value.tensors.push_back(std::move(tensor));
-    return Json{{"$tensor", value.tensors.size() - 1}};
-}
-
 /// Writes a result into a Value. Tensors are handles already.
 class Answer {
 public:
@@ -169,7 +164,7 @@ Json named_schema() {
 
 class TensorMethods {
 public:
-    TensorMethods(NamedTensors& names, const std::string& epoch) : names_(&names), epoch_(&epoch) {}
+    explicit TensorMethods(Services& all) : all_(all) {}
 
     Json put(const BuiltinCall& call, const std::string& name, OneTensor tensor, SeveralTensors tensors,
              const std::optional<Unread>& manifest, OneTensor data, Metadata metadata,
@@ -177,14 +172,14 @@ public:
         check_name(name);
         const auto version = number_of(if_version);
         const std::string& owner = call.principal.name;
-        TensorStore& store = names_->store();
+        TensorStore& store = all_.names.store();
         if (store.closed()) throw MethodError(json_rpc::shutting_down());
         try {
             Sent sent = checked(std::move(tensor), std::move(tensors), manifest, std::move(data), std::move(metadata));
             if (auto rejected = store.rejection(owner, name, sent.bytes(), version))
                 throw MethodError(error_of(*rejected, version));
             NamedTensors::Placed placed = place(owner, sent);
-            if (call.memory.failed()) throw MethodError(runtime::memory_failed());
+            if (call.to.memory.failed()) throw MethodError(runtime::memory_failed());
             const std::uint64_t bytes = placed.value->memory()->bytes();
             auto made = store.put(owner, name, std::move(placed.value), version);
             if (auto* rejected = std::get_if<TensorStore::Rejected>(&made))
@@ -206,7 +201,7 @@ public:
     Outcome get(const BuiltinCall& call, const std::string& name, const MaybeVersion& version, const Members& members,
                 const std::optional<Form>& form, const Text& owner) const {
         const auto address = NamedTensors::parse_address(name);
-        const auto named = names_->store().find(owner_of(call, owner), address.name);
+        const auto named = all_.names.store().find(owner_of(call, owner), address.name);
         if (named == nullptr) throw unknown();
         if (version && number_of(version) != named->version) throw unknown(named);
         const NamedValue& value = NamedTensors::value_of(*named);
@@ -240,7 +235,7 @@ public:
         filter.prefix = prefix.value_or("");
         filter.cursor = cursor.value_or("");
         if (limit) filter.limit = static_cast<std::size_t>(limit->value);
-        const runtime::NamedPage page = names_->store().list(filter);
+        const runtime::NamedPage page = all_.names.store().list(filter);
         Json list = Json::array();
         for (const NamedPointer& named : page.list)
             list.push_back(to_json(*named));
@@ -252,7 +247,7 @@ public:
     Json remove(const BuiltinCall& call, const std::string& name, const MaybeVersion& if_version,
                 const Text& owner) const {
         const auto version = number_of(if_version);
-        auto removed = names_->store().remove(owner_of(call, owner), name, version);
+        auto removed = all_.names.store().remove(owner_of(call, owner), name, version);
         if (const auto* rejected = std::get_if<TensorStore::Rejected>(&removed))
             throw MethodError(error_of(*rejected, version));
         const auto& gone = std::get<NamedPointer>(removed);
@@ -269,10 +264,10 @@ public:
         SteadyTime deadline = call.client.known_gone() ? now : call.wait_end;
         if (timeout_ms) deadline = std::min(deadline, now + std::chrono::milliseconds(timeout_ms->value));
         const auto named =
-            names_->store().wait(owner_of(call, owner), name, after, deadline, [&] { return call.client.gone(); });
+            all_.names.store().wait(owner_of(call, owner), name, after, deadline, [&] { return call.client.gone(); });
         if (named == nullptr && after > 0) throw unknown();
         const std::uint64_t version = named != nullptr ? named->version : 0;
-        if (version == after && names_->store().closed()) throw MethodError(json_rpc::shutting_down());
+        if (version == after && all_.names.store().closed()) throw MethodError(json_rpc::shutting_down());
         return {{"name", name}, {"version", version}, {"changed", version != after}};
     }
 
@@ -312,28 +307,27 @@ private:
     }
 
     NamedTensors::Placed place(const std::string& owner, Sent& sent) const {
-        NamedTensors::Placed placed = sent.tensor != nullptr ? names_->place(owner, sent.tensor)
-                                      : sent.tensors         ? names_->place(owner, *sent.tensors)
-                                                     : names_->place(owner, std::move(*sent.manifest), sent.data);
+        NamedTensors::Placed placed = sent.tensor != nullptr ? all_.names.place(owner, sent.tensor)
+                                      : sent.tensors         ? all_.names.place(owner, *sent.tensors)
+                                                     : all_.names.place(owner, std::move(*sent.manifest), sent.data);
         placed.value->metadata = std::move(sent.metadata);
         return placed;
     }
 
     MethodError unknown(const NamedPointer& now = nullptr) const {
-        json_rpc::Error error = json_rpc::unknown_or_expired("tensor", *epoch_);
+        json_rpc::Error error = json_rpc::unknown_or_expired("tensor", all_.epoch);
         if (now != nullptr) error.data["version"] = now->version;
         return MethodError(std::move(error));
     }
 
-    NamedTensors* names_;
-    const std::string* epoch_;
+    Services& all_;
 };
 
 }  // namespace
 
-void add_tensor_methods(Builtins& builtins, NamedTensors& names, const std::string& epoch) {
+void add_tensor_methods(Builtins& builtins, Services& all) {
     using schema::object;
-    const auto methods = std::make_shared<const TensorMethods>(names, epoch);
+    const auto methods = std::make_shared<const TensorMethods>(all);
     builtins.add({"tensor.put", "Publishes a tensor, or a set of them, under a name.",
                   object({{"name", "string"}, {"version", "integer"}, {"bytes", "integer"}, {"copied", "integer"}})},
                  {"name", "tensor", "tensors", "manifest", "data", "metadata", "if_version"},

@@ -28,8 +28,7 @@ void ReplyText::make_room(std::size_t bytes) {
         log::debug("an answer is not written to its end: its client is gone");
         throw ReplyStopped(json_rpc::cancelled("the client has gone"));
     }
-    if (!values_->hold) return;
-    auto share = values_->hold(*principal_, bytes);
+    auto share = all_->hold(*principal_, bytes);
     if (share == nullptr) {
         throw ReplyStopped(json_rpc::out_of_memory(
             "the answer needs more bytes in flight than are left (--max-bytes-in-flight, of one client half of it): "

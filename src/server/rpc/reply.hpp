@@ -15,7 +15,6 @@
 #include "protocol/json_rpc/long_text.hpp"
 #include "runtime/calls/outcome.hpp"
 #include "server/rpc/client_watch.hpp"
-#include "server/rpc/message_references.hpp"
 #include "server/rpc/reply_context.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
 
@@ -40,8 +39,8 @@ public:
     static constexpr std::size_t kFirstPiece = std::size_t{64} << 10, kPiece = std::size_t{1} << 20;
 
     /// The arguments must outlive it. `client` is null if the connection cannot be checked.
-    ReplyText(const ServerValues& values, const Principal& principal, ClientWatch* client = nullptr)
-        : LongText(kFirstPiece, kPiece), values_(&values), principal_(&principal), client_(client) {}
+    ReplyText(const Services& all, const Principal& principal, ClientWatch* client = nullptr)
+        : LongText(kFirstPiece, kPiece), all_(&all), principal_(&principal), client_(client) {}
 
     /// Moves the text out. Each part keeps the reservation of its bytes alive.
     std::vector<net::BodyPart> take_parts();
@@ -57,7 +56,7 @@ protected:
 private:
     using Shares = std::vector<std::shared_ptr<const void>>;
 
-    const ServerValues* values_;
+    const Services* all_;
     const Principal* principal_;
     ClientWatch* client_;
     std::shared_ptr<Shares> shares_{};

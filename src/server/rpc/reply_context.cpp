@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
+
+#include <shared_tensor/value.hpp>
 
 #include "protocol/codec/frame.hpp"
 #include "protocol/version.hpp"
@@ -127,18 +130,18 @@ std::optional<Error> read_meta(const Json& meta, CallMeta& result) {
 }
 
 codec::Json IssuedHandles::describe(const ObjectPointer& object) {
-    auto granted = objects_->grant(owner_, object);
+    auto granted = all_->objects.grant(owner_, object);
     if (auto* rejected = std::get_if<runtime::ObjectTable::Rejected>(&granted))
         throw TooManyHandles(std::move(rejected->reason));
     granted_.push_back(std::move(std::get<std::string>(granted)));
     // If the session ended while the call ran, its handles were ended before this one was granted. So they are ended
     // once more.
-    if (!owner_.session.empty() && !sessions_->is_open(owner_.session)) objects_->session_ended(owner_.session);
+    if (!owner_.session.empty() && !all_->sessions.is_open(owner_.session)) all_->objects.session_ended(owner_.session);
     return {{"id", granted_.back()}, {"type", object->type}};
 }
 
 void IssuedHandles::take_back() {
-    objects_->release(granted_, std::nullopt);
+    all_->objects.release(granted_, std::nullopt);
     granted_.clear();
 }
 
@@ -176,44 +179,91 @@ const tensor::Transports& ReplyContext::transports() const {
     return url != nullptr ? url->transports() : transports_of(client);
 }
 
-std::optional<json_rpc::Error> ReplyContexts::find(const Principal& principal, const CallMeta& defaults,
-                                                   const json_rpc::Json& meta, ReplyContext& reply_context) const {
-    reply_context.meta = defaults;
-    if (auto error = read_meta(meta, reply_context.meta)) return error;
-    if (!enter_session(principal, reply_context)) return json_rpc::unknown_or_expired("session", values_->epoch);
-    if (reply_context.client != nullptr) reply_context.memory = reply_context.client->watch_memory();
-    offer_url(principal, reply_context);
-    tensor::ExportPolicy& policy = reply_context.meta.policy;
-    policy.most_data_elements = values_->most_data_elements;
-    if (accepts(policy.codings, Coding::zstd)) policy.compression = values_->compression.for_tensors();
-    return std::nullopt;
-}
+namespace {
 
 /// Returns false if the session does not exist or is not the caller's.
-bool ReplyContexts::enter_session(const Principal& principal, ReplyContext& reply_context) const {
+bool enter_session(Services& all, const Principal& principal, ReplyContext& reply_context) {
     const std::string& token = reply_context.meta.session;
     if (token.empty()) return true;
-    const auto session = sessions_->touch(token, principal.name);
+    const auto session = all.sessions.touch(token, principal.name);
     if (!session) return false;
     if (session->keeps_state) reply_context.state_session = token;
     if (session->channel == 0) return true;
-    reply_context.client = local_->find(session->channel);
+    reply_context.client = all.local.find(session->channel);
     return reply_context.client != nullptr;  // null: the channel was closed, and the session is about to end
 }
 
 /// Offers `url` only to clients that ask for it: others would not know that they must fetch the tensor.
-void ReplyContexts::offer_url(const Principal& principal, ReplyContext& reply_context) const {
+void offer_url(Services& all, const Principal& principal, ReplyContext& reply_context) {
     const tensor::ExportPolicy& policy = reply_context.meta.policy;
     if (!has_url(policy.require.empty() ? policy.accept : policy.require)) return;
     runtime::LeaseHolder lease_holder{principal.name, url_lease_holder(principal.name, reply_context.meta.session), 0,
                                       false};
-    reply_context.url = std::make_unique<const UrlTransports>(transports_of(reply_context.client), values_->leases,
-                                                              std::move(lease_holder));
+    reply_context.url =
+        std::make_unique<const UrlTransports>(transports_of(reply_context.client), all.leases, std::move(lease_holder));
 }
 
-IssuedHandles ReplyContexts::issued(const Principal& principal, const ReplyContext& reply_context) const {
-    const auto pid = reply_context.client != nullptr ? reply_context.client->lease_holder().pid : 0;
-    return {values_->objects, *sessions_, {principal.name, reply_context.meta.session, pid}};
+}  // namespace
+
+std::optional<Error> find_context(Services& all, const Principal& principal, const CallMeta& defaults, const Json& meta,
+                                  ReplyContext& reply_context) {
+    reply_context.meta = defaults;
+    if (auto error = read_meta(meta, reply_context.meta)) return error;
+    if (!enter_session(all, principal, reply_context)) return json_rpc::unknown_or_expired("session", all.epoch);
+    if (reply_context.client != nullptr) reply_context.memory = reply_context.client->watch_memory();
+    offer_url(all, principal, reply_context);
+    tensor::ExportPolicy& policy = reply_context.meta.policy;
+    policy.most_data_elements = all.options.replies.max_data_elements;
+    if (accepts(policy.codings, Coding::zstd)) policy.compression = all.compression.for_tensors();
+    return std::nullopt;
+}
+
+IssuedHandles::IssuedHandles(Services& all, const Principal& principal, const ReplyContext& reply_context)
+    : all_(&all),
+      owner_{principal.name, reply_context.meta.session,
+             reply_context.client != nullptr ? reply_context.client->lease_holder().pid : 0} {}
+
+using codec::Unresolved;
+using json_rpc::unknown_or_expired;
+
+namespace {
+
+const std::string* text_member(const Json& object, const char* name) {
+    const auto found = object.is_object() ? object.find(name) : object.end();
+    return object.is_object() && found != object.end() ? found->get_ptr<const std::string*>() : nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<const codec::Value> MessageReferences::value(const Json& name) {
+    if (const Json* id = codec::item_in(name)) {
+        const auto found = items_.find(*id);
+        if (found != items_.end()) return {found->second, found->second->value()};
+        throw InvalidValue({}, "the id of an earlier item of the same batch behind $ref.item", id->dump());
+    }
+    const auto* text = name.get_ptr<const std::string*>();
+    if (text == nullptr || text->empty())
+        throw InvalidValue({}, R"("l-...", a name or {"item": id} behind $ref)", "something else");
+    if (text->starts_with("l-")) return lease(*text);
+    auto named = all_->names.value(principal_->name, *text);
+    if (named == nullptr) throw Unresolved(unknown_or_expired("tensor", all_->epoch));
+    return named;
+}
+
+std::shared_ptr<const codec::Value> MessageReferences::lease(const std::string& id) const {
+    codec::TensorPointer tensor = all_->leases.tensor(id, principal_->name);
+    if (tensor == nullptr) throw Unresolved(unknown_or_expired("lease", all_->epoch));
+    return std::make_shared<const codec::Value>(codec::Value{{{"$tensor", 0}}, {std::move(tensor)}});
+}
+
+ObjectPointer MessageReferences::object(const Json& handle) {
+    const std::string* id = text_member(handle, "id");
+    if (id == nullptr) throw InvalidValue({}, R"({"id": "o-..."} behind $object)", "something else");
+    ObjectPointer object = all_->objects.find(*id, principal_->name);
+    if (object == nullptr) throw Unresolved(unknown_or_expired("object", all_->epoch));
+    if (const std::string* type = text_member(handle, "type"); type != nullptr && *type != object->type)
+        throw InvalidValue({}, "a handle that names its object's type, " + object->type, *type);
+    return object;
 }
 
 }  // namespace shared_tensor::server

@@ -1,22 +1,22 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "net/message/message.hpp"
+#include "protocol/codec/references.hpp"
 #include "protocol/json_rpc/message.hpp"
-#include "runtime/tables/object_table.hpp"
-#include "server/auth/principal.hpp"
+#include "runtime/calls/outcome.hpp"
 #include "server/files/url_transports.hpp"
-#include "server/local/local_clients.hpp"
-#include "server/local/sessions.hpp"
-#include "server/rpc/message_references.hpp"
+#include "server/services.hpp"
 #include "streams/windows.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
 
@@ -48,24 +48,6 @@ public:
     using std::runtime_error::runtime_error;
 };
 
-/// The handles that one answer issues to its reader. Not thread-safe.
-class IssuedHandles {
-public:
-    IssuedHandles(runtime::ObjectTable& objects, Sessions& sessions, runtime::HandleOwner owner)
-        : objects_(&objects), sessions_(&sessions), owner_(std::move(owner)) {}
-
-    /// Issues a handle of `object`. Returns the JSON for "$object" in the answer. Throws TooManyHandles.
-    codec::Json describe(const ObjectPointer& object);
-    /// Ends all handles issued so far. Call it when the answer is not sent, because its reader never learns their ids.
-    void take_back();
-
-private:
-    runtime::ObjectTable* objects_;
-    Sessions* sessions_;
-    runtime::HandleOwner owner_;
-    std::vector<std::string> granted_;
-};
-
 /// The reply context of a request: its options, its session, and the transports between its client and the server.
 struct ReplyContext {
     CallMeta meta{};
@@ -80,26 +62,46 @@ struct ReplyContext {
     std::string busy() const;
 };
 
-/// Makes the reply contexts of requests. Thread-safe. All arguments of the constructor must outlive it.
-class ReplyContexts {
-public:
-    ReplyContexts(Sessions& sessions, const LocalClients& local, const ServerValues& values)
-        : sessions_(&sessions), local_(&local), values_(&values) {}
+/// Fills in `reply_context`. `meta` is the "meta" member of the request. Returns an error if `meta` is invalid, or if
+/// it names a session that the principal does not have.
+std::optional<json_rpc::Error> find_context(Services& all, const Principal& principal, const CallMeta& defaults,
+                                            const json_rpc::Json& meta, ReplyContext& reply_context);
 
-    /// Fills in `reply_context`. `meta` is the "meta" member of the request. Returns an error if `meta` is invalid, or
-    /// if it names a session that the principal does not have.
-    std::optional<json_rpc::Error> find(const Principal& principal, const CallMeta& defaults,
-                                        const json_rpc::Json& meta, ReplyContext& reply_context) const;
-    /// Makes the object that issues handles to the client for one message.
-    IssuedHandles issued(const Principal& principal, const ReplyContext& reply_context) const;
+/// The handles that one answer issues to its reader. Not thread-safe.
+class IssuedHandles {
+public:
+    IssuedHandles(Services& all, const Principal& principal, const ReplyContext& reply_context);
+
+    /// Issues a handle of `object`. Returns the JSON for "$object" in the answer. Throws TooManyHandles.
+    codec::Json describe(const ObjectPointer& object);
+    /// Ends all handles issued so far. Call it when the answer is not sent, because its reader never learns their ids.
+    void take_back();
 
 private:
-    bool enter_session(const Principal& principal, ReplyContext& reply_context) const;
-    void offer_url(const Principal& principal, ReplyContext& reply_context) const;
+    Services* all_;
+    runtime::HandleOwner owner_;
+    std::vector<std::string> granted_;
+};
 
-    Sessions* sessions_;
-    const LocalClients* local_;
-    const ServerValues* values_;
+/// Resolves the references of one message: to results of earlier items of its batch, and to the principal's leases,
+/// objects and named values. Copies nothing. Not thread-safe.
+class MessageReferences final : public codec::References {
+public:
+    MessageReferences(Services& all, const Principal& principal) : all_(&all), principal_(&principal) {}
+
+    /// Adds the result of an item, for later items that refer to it. The item must not have failed.
+    void set_item(const codec::Json& id, runtime::OutcomePointer outcome) { items_[id] = std::move(outcome); }
+
+    // codec::References. Both throw InvalidValue for a malformed reference.
+    std::shared_ptr<const codec::Value> value(const codec::Json& name) override;
+    ObjectPointer object(const codec::Json& handle) override;
+
+private:
+    std::shared_ptr<const codec::Value> lease(const std::string& id) const;
+
+    Services* all_;
+    const Principal* principal_;
+    std::map<codec::Json, runtime::OutcomePointer> items_;
 };
 
 }  // namespace shared_tensor::server

@@ -47,23 +47,18 @@ std::variant<codec::Frame, Error> split(const net::Request& request, bool is_fra
         "the body is no frame: 8 bytes little endian N, N bytes of JSON with 8 + N a multiple of 64, tensors");
 }
 
-/// Returns the request of a message; null for a batch or an invalid request.
-const json_rpc::Request* only_request(const json_rpc::Message& message) {
-    return message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
-}
-
 }  // namespace
 
 RpcEndpoint::Target RpcEndpoint::find(std::string_view method) const {
     if (const Builtins::Method* builtin = builtins_->find(method)) return {builtin, nullptr};
-    return {nullptr, dispatcher_->find(method)};
+    return {nullptr, all_->dispatcher.find(method)};
 }
 
 std::variant<json_rpc::Message, json_rpc::Response> RpcEndpoint::parse(std::string_view json) const {
-    if (json.size() <= parsing_.json.max_bytes) return json_rpc::parse(json, parsing_);
-    return json_rpc::Response{
-        nullptr, json_rpc::parse_error("the JSON is longer than " + std::to_string(parsing_.json.max_bytes) +
-                                       " bytes: send tensors as application/vnd.shared-tensor")};
+    if (json.size() <= all_->options.requests.json.max_bytes) return json_rpc::parse(json, all_->options.requests);
+    return json_rpc::Response{nullptr, json_rpc::parse_error("the JSON is longer than " +
+                                                             std::to_string(all_->options.requests.json.max_bytes) +
+                                                             " bytes: send tensors as application/vnd.shared-tensor")};
 }
 
 net::Response RpcEndpoint::answer(const net::Request& request, bool is_frame, const Principal& principal,
@@ -78,9 +73,9 @@ net::Response RpcEndpoint::answer(const net::Request& request, bool is_frame, co
     const CallDefaults defaults = read_headers(request.head.headers);
     const json_rpc::Request* only = only_request(received.message);
     if (only != nullptr) received.target = find(only->method);
-    if (only != nullptr && received.target->streams() && StreamAnswer::is_accepted(request.head.headers)) {
-        auto rejected = streaming_.run(*only, received.target->function, std::move(received.tensors), defaults,
-                                       principal, response_stream);
+    if (only != nullptr && received.target->streams() && accepts_events(request.head.headers)) {
+        auto rejected = answer_by_events(*all_, *only, received.target->function, std::move(received.tensors), defaults,
+                                         principal, response_stream);
         return rejected ? std::move(*rejected) : net::Response();
     }
     return answer(std::move(received), defaults, principal, response_stream);
@@ -93,13 +88,13 @@ net::Response RpcEndpoint::answer(Received received, const CallDefaults& default
         return error_reply(only != nullptr ? only->id.value_or(nullptr) : nullptr, *error);
     }
     const SteadyTime now = real_clock().now();
-    received.tensors.hold = values_->holder(principal);
+    received.tensors.hold = all_->holder(principal);
     Message message{principal,
                     ClientWatch(response_stream),
                     tensor::TensorTransfer(std::move(received.tensors)),
-                    MessageReferences(*values_, principal),
+                    MessageReferences(*all_, principal),
                     now,
-                    now + builtins_->max_wait()};
+                    now + all_->options.max_wait};
     return answer_items(message, std::move(received), std::get<CallMeta>(defaults));
 }
 
@@ -131,7 +126,7 @@ net::Response RpcEndpoint::answer_items(Message& message, Received received, con
         if (items.front().outcome == nullptr) start(message, items.front(), defaults);
         response = answer_one(message, items.front());
     }
-    transports_->add(message.transfer);
+    all_->transports.add(message.transfer);
     return response;
 }
 
@@ -140,7 +135,7 @@ void RpcEndpoint::start(Message& message, Item& item, const CallMeta& defaults) 
         item.outcome = make_outcome(json_rpc::not_authorised(reason_against(item.request.method)));
         return;
     }
-    if (auto error = reply_contexts_->find(message.principal, defaults, item.request.meta, item.to)) {
+    if (auto error = find_context(*all_, message.principal, defaults, item.request.meta, item.to)) {
         item.outcome = make_outcome(std::move(*error));
         return;
     }
@@ -178,23 +173,23 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
         *timeout -= std::chrono::duration_cast<std::chrono::milliseconds>(real_clock().now() - message.begun);
         timeout = std::max(*timeout, std::chrono::milliseconds(0));
     }
-    auto started = dispatcher_->call({item.request.method,
-                                      item.request.params,
-                                      {message.principal.name, item.to.state_session, {}, id_text(item.request.id)},
-                                      timeout,
-                                      item.to.meta.idempotency_key,
-                                      message.transfer,
-                                      &message.references,
-                                      item.to.memory,
-                                      {},
-                                      item.request.is_notification(),
-                                      function});
+    auto started = all_->dispatcher.call({item.request.method,
+                                          item.request.params,
+                                          {message.principal.name, item.to.state_session, {}, id_text(item.request.id)},
+                                          timeout,
+                                          item.to.meta.idempotency_key,
+                                          message.transfer,
+                                          &message.references,
+                                          item.to.memory,
+                                          {},
+                                          item.request.is_notification(),
+                                          function});
     if (auto* error = std::get_if<Error>(&started)) {
         item.outcome = make_outcome(std::move(*error));
         return;
     }
     auto& call = std::get<runtime::StartedCall>(started);
-    if (item.request.is_notification()) return dispatcher_->detach(std::move(call));
+    if (item.request.is_notification()) return all_->dispatcher.detach(std::move(call));
     item.waiter = std::move(call.waiter);
     item.deadline = call.deadline;
 }
@@ -202,8 +197,8 @@ void RpcEndpoint::start_call(Message& message, Item& item) const {
 runtime::OutcomePointer RpcEndpoint::run_builtin(Message& message, Item& item, const Builtins::Method& method) const {
     message.transfer.set_transports(item.to.transports());
     try {
-        return method({item.request.params, item.to.meta, message.principal, message.client, message.transfer,
-                       message.wait_end, item.to.state_session, message.references, item.to.memory});
+        return method({item.request.params, item.to, message.principal, message.client, message.transfer,
+                       message.wait_end, message.references});
     } catch (const MethodError& bad) {
         return make_outcome(bad.error());
     } catch (const std::bad_alloc&) {
@@ -242,8 +237,8 @@ void RpcEndpoint::finish(Message& message, Item& item) const {
 void RpcEndpoint::print(Message& message, Item& item, json_rpc::LongText& json) const {
     message.transfer.set_policy(item.to.meta.policy);
     message.transfer.set_transports(item.to.transports());
-    IssuedHandles issued = reply_contexts_->issued(message.principal, item.to);
-    print_outcome(item.id(), *item.outcome, message.transfer, issued, item.to.memory, replies_, json);
+    IssuedHandles issued(*all_, message.principal, item.to);
+    print_outcome(item.id(), *item.outcome, message.transfer, issued, item.to.memory, all_->options.replies, json);
 }
 
 net::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
@@ -253,7 +248,7 @@ net::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
         nothing.status = 204;
         return nothing;
     }
-    ReplyText json(*values_, message.principal, &message.client);
+    ReplyText json(*all_, message.principal, &message.client);
     print(message, item, json);
     net::Response response = finish_reply(std::move(json), message.transfer);
     if (item.outcome->failed()) set_status(response, *item.outcome->error());
@@ -262,7 +257,7 @@ net::Response RpcEndpoint::answer_one(Message& message, Item& item) const {
 }
 
 net::Response RpcEndpoint::answer_batch(Message& message, std::vector<Item>& items) const {
-    ReplyText json(*values_, message.principal, &message.client);
+    ReplyText json(*all_, message.principal, &message.client);
     json_rpc::BatchWriter writer(json);
     for (const Item& item : items) {
         if (!item.request.is_notification()) writer.expect(item.id());

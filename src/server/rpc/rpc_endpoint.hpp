@@ -3,7 +3,6 @@
 #include "net/server/server.hpp"
 #include "protocol/json_rpc/parse.hpp"
 #include "server/methods/builtins.hpp"
-#include "server/rpc/message_references.hpp"
 #include "server/rpc/reply.hpp"
 #include "server/rpc/reply_context.hpp"
 #include "server/streams/stream_answer.hpp"
@@ -15,17 +14,8 @@ namespace shared_tensor::server {
 /// the message have ended, their deadline is over, or the client is gone.
 class RpcEndpoint {
 public:
-    RpcEndpoint(runtime::Dispatcher& dispatcher, const Builtins& builtins, const ReplyContexts& reply_contexts,
-                const ServerValues& values, TransportTotals& transports, const StreamOpener& opener,
-                json_rpc::ParseLimits parsing, ReplyLimits replies)
-        : dispatcher_(&dispatcher),
-          builtins_(&builtins),
-          reply_contexts_(&reply_contexts),
-          values_(&values),
-          transports_(&transports),
-          streaming_(opener, replies),
-          parsing_(parsing),
-          replies_(replies) {}
+    /// The arguments must outlive it.
+    RpcEndpoint(Services& all, const Builtins& builtins) : all_(&all), builtins_(&builtins) {}
 
     /// `is_frame`: the body is JSON followed by tensors; else it is only JSON.
     net::Response answer(const net::Request& request, bool is_frame, const Principal& principal,
@@ -45,6 +35,10 @@ public:
         tensor::Incoming tensors;
         std::optional<Target> target{};  ///< of its only request, if the caller looked it up
     };
+    /// Returns the request of a message; null for a batch or an invalid request.
+    static const json_rpc::Request* only_request(const json_rpc::Message& message) {
+        return message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
+    }
     std::variant<json_rpc::Message, json_rpc::Response> parse(std::string_view json) const;
     /// Answers a message of a WebSocket. The status of the answer means nothing there, except 204: there is no answer.
     net::Response answer(Received received, const CallDefaults& defaults, const Principal& principal,
@@ -66,14 +60,8 @@ private:
     void finish(Message& message, Item& item) const;
     void print(Message& message, Item& item, json_rpc::LongText& json) const;
 
-    runtime::Dispatcher* dispatcher_;
+    Services* all_;
     const Builtins* builtins_;
-    const ReplyContexts* reply_contexts_;
-    const ServerValues* values_;
-    TransportTotals* transports_;
-    const StreamAnswer streaming_;
-    json_rpc::ParseLimits parsing_;
-    ReplyLimits replies_;
 };
 
 }  // namespace shared_tensor::server

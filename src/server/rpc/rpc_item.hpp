@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "server/rpc/client_watch.hpp"
-#include "server/rpc/message_references.hpp"
+#include "server/rpc/reply_context.hpp"
 #include "server/rpc/rpc_endpoint.hpp"
 
 namespace shared_tensor::server {

@@ -22,11 +22,6 @@ std::string text_of(const Json& id) {
 
 constexpr std::uint64_t kMostUnread = 64 << 20;  // unsent bytes, for a peer that sends further requests
 
-/// Returns the request of a message; null for a batch or an invalid request.
-const json_rpc::Request* only_request(const json_rpc::Message& message) {
-    return message.is_batch ? nullptr : std::get_if<json_rpc::Request>(&message.items.front());
-}
-
 }  // namespace
 
 struct RpcSocket::Message {
@@ -72,9 +67,10 @@ private:
     bool held_ = false;
 };
 
-RpcSocket::RpcSocket(const SocketParts& parts, Threads& threads, std::shared_ptr<net::WebSocket> socket,
+RpcSocket::RpcSocket(Services& all, const RpcEndpoint& rpc, Threads& threads, std::shared_ptr<net::WebSocket> socket,
                      const net::Headers& headers, Principal principal)
-    : parts_(parts),
+    : all_(all),
+      rpc_(rpc),
       threads_(threads),
       socket_(std::move(socket)),
       out_(std::make_shared<SocketOut>(socket_)),
@@ -88,17 +84,17 @@ void RpcSocket::run() {
 }
 
 void RpcSocket::all_gone() {
-    std::unordered_map<std::string, std::weak_ptr<runtime::Execution>> executions;
+    std::unordered_map<std::string, Stream> streams;
     std::unordered_map<const void*, std::shared_ptr<net::GoneWatch>> watches;
     std::unordered_map<std::string, std::shared_ptr<TaskWatches::Watch>> watched;
     calls_.with([&](Calls& calls) {
         calls.gone = true;
         watched.swap(calls.tasks);
-        executions.swap(calls.executions);
+        streams.swap(calls.streams);
         watches.swap(calls.watches);
     });
-    for (const auto& [id, weak] : executions) {
-        if (const auto execution = weak.lock()) execution->cancel();
+    for (const auto& [id, stream] : streams) {
+        if (const auto execution = stream.execution.lock()) execution->cancel();
     }
     for (const auto& [response_stream, watch] : watches)
         watch->report();
@@ -146,13 +142,13 @@ void RpcSocket::receive(net::WebSocketMessage received) {
         const std::uint64_t cost = received.bytes->size() + known->elsewhere_bytes;
         return hear(*known, {known->value, frame.tensors, std::move(received.bytes), cost});
     }
-    auto parsed = parts_.rpc.parse(frame.json);
+    auto parsed = rpc_.parse(frame.json);
     if (const auto* rejected = std::get_if<json_rpc::Response>(&parsed))
         return answer_with(rejected->id, *rejected->error());
     Message message{std::move(std::get<json_rpc::Message>(parsed)), frame.tensors, std::move(received.bytes),
                     frame.json};
     if (principal_.is_revoked()) return leave_revoked();
-    const json_rpc::Request* request = only_request(message.parsed);
+    const json_rpc::Request* request = RpcEndpoint::only_request(message.parsed);
     const bool is_stream_message = request != nullptr && streams::is_stream_message(request->method);
     if (!is_stream_message && principal_.use != nullptr) {
         if (const auto wait = principal_.use->requests.take()) return reject(request, too_many_requests(*wait));
@@ -178,22 +174,22 @@ void RpcSocket::take_stream_message(json_rpc::Request request, Message message) 
 
 /// Messages for a finished call are ignored: they were on their way. Before stream.ready a call can only be cancelled.
 void RpcSocket::hear(const streams::StreamMessage& stream_message, streams::Item item) {
-    const std::string key = text_of(stream_message.call);
+    const bool cancels = stream_message.kind == streams::StreamMessage::Kind::cancel;
     std::shared_ptr<StreamCall> call;
     std::shared_ptr<runtime::Execution> execution;
     bool too_early = false;
     calls_.with([&](Calls& calls) {
-        if (const auto found = calls.streams.find(key); found != calls.streams.end()) call = found->second.lock();
-        if (const auto found = calls.executions.find(key); found != calls.executions.end())
-            execution = found->second.lock();
-        const auto found = calls.opening.find(key);
-        too_early = found != calls.opening.end();
-        if (too_early) found->second |= stream_message.kind == streams::StreamMessage::Kind::cancel;
+        const auto found = calls.streams.find(text_of(stream_message.call));
+        if (found == calls.streams.end()) return;
+        Stream& stream = found->second;
+        stream.cancelled |= cancels;
+        too_early = !stream.is_ready && !cancels;
+        call = stream.call.lock();
+        execution = stream.execution.lock();
     });
-    if (too_early && stream_message.kind != streams::StreamMessage::Kind::cancel)
-        return break_off("messages of a call must not be sent before stream.ready");
+    if (too_early) return break_off("messages of a call must not be sent before stream.ready");
     if (call == nullptr) return;
-    if (stream_message.kind == streams::StreamMessage::Kind::cancel) {
+    if (cancels) {
         if (execution != nullptr) execution->cancel();
         return;
     }
@@ -207,23 +203,32 @@ void RpcSocket::start(Message message) {
     enum class Verdict { go, busy, draining };
     const Verdict verdict = calls_.with([&](Calls& calls) {
         if (calls.draining) return Verdict::draining;
-        if (calls.running >= parts_.limits.max_calls) return Verdict::busy;
+        if (calls.running >= all_.options.sockets.max_calls) return Verdict::busy;
         ++calls.running;
         return Verdict::go;
     });
-    const json_rpc::Request* request = only_request(message.parsed);
+    const json_rpc::Request* request = RpcEndpoint::only_request(message.parsed);
     const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
     const bool is_silent = request != nullptr && request->is_notification();
     if (verdict == Verdict::draining) return reject(request, json_rpc::shutting_down());
     if (verdict == Verdict::busy) return reject(request, json_rpc::busy(std::chrono::milliseconds(100)));
-    if (request != nullptr) message.target = parts_.rpc.find(request->method);
+    if (request != nullptr) message.target = rpc_.find(request->method);
     const bool streams = message.target.streams();
-    if (streams) calls_.with([&](Calls& calls) { calls.opening.emplace(text_of(id), false); });
+    if (streams) {
+        const auto enter = [&](Calls& calls) { return calls.streams.try_emplace(text_of(id)).second; };
+        const char* const rejection = id.is_null()         ? "a call that streams needs an id: its items name it"
+                                      : calls_.with(enter) ? nullptr
+                                                           : "a call with that id streams already";
+        if (rejection != nullptr) {
+            answer_with(id, json_rpc::invalid_request(rejection));
+            return call_ended();
+        }
+    }
     const auto shared = std::make_shared<Message>(std::move(message));
     const bool taken = threads_.submit([self = shared_from_this(), shared] { self->answer(std::move(*shared)); });
     if (taken) return;
+    if (streams) leave(text_of(id));
     if (!is_silent) answer_with(id, json_rpc::busy(std::chrono::milliseconds(100)));
-    if (streams) calls_.with([&](Calls& calls) { calls.opening.erase(text_of(id)); });
     call_ended();
 }
 
@@ -234,7 +239,7 @@ void RpcSocket::call_ended() {
 
 void RpcSocket::answer(Message message) {
     const AtEnd ended([this] { call_ended(); });
-    const json_rpc::Request* request = only_request(message.parsed);
+    const json_rpc::Request* request = RpcEndpoint::only_request(message.parsed);
     const Json id = request != nullptr ? request->id.value_or(nullptr) : Json();
     try {
         if (message.target.streams()) {
@@ -243,7 +248,7 @@ void RpcSocket::answer(Message message) {
             ResponseStream response_stream(shared_from_this());
             RpcEndpoint::Received received{std::move(message.parsed), {message.tensors, message.bytes}, {}};
             if (request != nullptr) received.target.emplace(std::move(message.target));
-            out_->answer_whole(parts_.rpc.answer(std::move(received), defaults_, principal_, response_stream));
+            out_->answer_whole(rpc_.answer(std::move(received), defaults_, principal_, response_stream));
         }
     } catch (const std::bad_alloc&) {
         answer_with(id, json_rpc::out_of_memory("the call needed more memory than there is"));
@@ -255,34 +260,31 @@ void RpcSocket::answer(Message message) {
 
 /// Runs the call to its end on this thread.
 void RpcSocket::open_stream(const json_rpc::Request& request, const Message& message) {
-    const Json id = request.id.value_or(nullptr);
+    const Json& id = *request.id;
     const std::string key = text_of(id);
-    bool entered = false;
-    const AtEnd left([&] {
-        calls_.with([&](Calls& calls) { calls.opening.erase(key); });
-        if (entered) leave(key);
-    });
-    if (id.is_null())
-        return answer_with(id, json_rpc::invalid_request("a call that streams needs an id: its items name it"));
-    if (const auto* error = std::get_if<Error>(&defaults_)) return answer_with(id, *error);
-    auto made = parts_.opener.make(request, message.target.function, std::get<CallMeta>(defaults_), principal_, out_);
-    if (const auto* error = std::get_if<Error>(&made)) return answer_with(id, *error);
+    bool entered = true;
+    const auto left = [&] {
+        if (std::exchange(entered, false)) leave(key);
+    };
+    const AtEnd at_end(left);
+    const auto fail = [&](const Error& error) {
+        left();  // first: the client may use the id again once it has the answer
+        answer_with(id, error);
+    };
+    auto made = StreamCall::make(all_, request, message.target.function, defaults_, principal_, out_);
+    if (const auto* error = std::get_if<Error>(&made)) return fail(*error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
-    if (!threads_.hold()) return answer_with(id, no_thread());
+    if (!threads_.hold()) return fail(no_thread());
     const AtEnd released([&] { threads_.release_hold(); });
-    entered = enter(call);
-    if (!entered) return answer_with(id, json_rpc::invalid_request("a call with that id streams already"));
-    auto opened = parts_.opener.open(call, request, message.target.function, {message.tensors, message.bytes});
-    if (const auto* error = std::get_if<Error>(&opened)) return answer_with(id, *error);
+    auto opened = call->open(request, {message.tensors, message.bytes});
+    if (const auto* error = std::get_if<Error>(&opened)) return fail(*error);
     auto& run = std::get<runtime::StreamRun>(opened);
-    const bool gone = calls_.with([&](Calls& calls) {
-        if (!calls.gone) calls.executions.emplace(key, run.execution());
-        const auto opening = calls.opening.find(key);
-        const bool cancelled = opening != calls.opening.end() && opening->second;
-        if (opening != calls.opening.end()) calls.opening.erase(opening);
-        return calls.gone || cancelled;
+    const bool is_over = calls_.with([&](Calls& calls) {
+        Stream& stream = calls.streams[key];
+        stream = {true, stream.cancelled, call, run.execution()};
+        return calls.gone || stream.cancelled;
     });
-    if (gone) run.execution()->cancel();
+    if (is_over) run.execution()->cancel();
     out_->say(streams::ready(id, call->infos(), call->window()));
     run.execution()->observe({{}, {}, [self = shared_from_this(), call](const runtime::OutcomePointer& outcome) {
                                   self->finish_stream(*call, *outcome);
@@ -291,24 +293,15 @@ void RpcSocket::open_stream(const json_rpc::Request& request, const Message& mes
     run.run();
 }
 
-/// Returns false if the id of the call is in use.
-bool RpcSocket::enter(const std::shared_ptr<StreamCall>& call) {
-    const std::string key = text_of(call->id());
-    return calls_.with([&](Calls& calls) { return calls.streams.emplace(key, call).second; });
-}
-
 void RpcSocket::leave(const std::string& key) {
-    calls_.with([&](Calls& calls) {
-        calls.streams.erase(key);
-        calls.executions.erase(key);
-    });
+    calls_.with([&](Calls& calls) { calls.streams.erase(key); });
 }
 
 /// Ends the streams of a call and sends its answer. Later messages of its function are dropped.
 void RpcSocket::finish_stream(StreamCall& call, const runtime::CallOutcome& outcome) {
     leave(text_of(call.id()));
     try {
-        call.finish(outcome, parts_.replies);
+        call.finish(outcome);
     } catch (const std::exception& error) {
         log::error("an answer could not be made: ", error.what());
         out_->abandon();  // closes the connection, so that the client does not wait for an answer

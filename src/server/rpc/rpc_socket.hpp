@@ -3,29 +3,64 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/concurrency/elastic_pool.hpp"
 #include "net/server/gone_watch.hpp"
 #include "net/server/server.hpp"
+#include "net/web_socket/web_socket.hpp"
+#include "protocol/codec/frame.hpp"
 #include "server/rpc/rpc_endpoint.hpp"
-#include "server/rpc/socket_out.hpp"
 #include "server/rpc/task_watches.hpp"
-#include "server/streams/stream_opener.hpp"
+#include "server/streams/stream_call.hpp"
 #include "streams/stream_message.hpp"
 
 namespace shared_tensor::server {
 
-/// The parts that all WebSockets of a server share. They must outlive the WebSockets.
-struct SocketParts {
-    const RpcEndpoint& rpc;
-    const StreamOpener& opener;
-    TaskWatches& watches;
-    std::string epoch;
-    ReplyLimits replies;
-    SocketLimits limits;
-    net::WebSocketLimits transport;
+/// Sends messages of calls on a WebSocket. Thread-safe.
+class SocketOut final : public MessageOut {
+public:
+    explicit SocketOut(std::shared_ptr<net::WebSocket> socket) : socket_(std::move(socket)) {}
+
+    bool send(ReplyText json, const tensor::OutgoingBody& tensors) override {
+        if (tensors.parts().empty()) return socket_->send(false, json.take_parts());
+        std::string head;
+        std::vector<net::BodyPart> parts;
+        if (json.is_one_piece()) {
+            head = codec::frame_head(json.take_whole());
+        } else {
+            parts = json.take_frame();
+        }
+        parts.insert(parts.end(), tensors.parts().begin(), tensors.parts().end());
+        return socket_->send_from(std::move(head), std::move(parts));
+    }
+    bool say(std::string json) override { return socket_->send(false, {net::text_part(std::move(json))}); }
+    bool answer(ReplyText json, const tensor::TensorTransfer& tensors) override {
+        net::Response response = finish_reply(std::move(json), tensors);
+        const bool is_frame = response.content_type == codec::kFrameContentType;
+        return socket_->send(is_frame, parts_of(response));
+    }
+    void abandon() noexcept override { socket_->abort(); }
+    std::shared_ptr<net::WebSocket> socket() const override { return socket_; }
+
+    /// Sends the answer that POST would have got; nothing for a notification. Blocks until the peer's system has taken
+    /// it: until then the call counts as running, so a peer that reads no answers cannot start calls without end.
+    void answer_whole(net::Response response) {
+        const bool is_frame = response.content_type == codec::kFrameContentType;
+        if (auto parts = parts_of(response); !parts.empty()) socket_->send_whole(is_frame, std::move(parts));
+    }
+
+private:
+    static std::vector<net::BodyPart> parts_of(net::Response& response) {
+        if (response.parts.empty() && !response.text.empty()) return {net::text_part(std::move(response.text))};
+        return std::move(response.parts);
+    }
+
+    const std::shared_ptr<net::WebSocket> socket_;
 };
 
 /// One WebSocket: JSON-RPC messages in both directions, and the items of calls that stream. Each message is answered
@@ -36,8 +71,8 @@ class RpcSocket final : public std::enable_shared_from_this<RpcSocket> {
 public:
     using Work = std::function<void()>;
     using Threads = ElasticPool<Work>;
-    /// `headers` are the headers of the handshake.
-    RpcSocket(const SocketParts& parts, Threads& threads, std::shared_ptr<net::WebSocket> socket,
+    /// `headers` are the headers of the handshake. `all`, `rpc` and `threads` must outlive it.
+    RpcSocket(Services& all, const RpcEndpoint& rpc, Threads& threads, std::shared_ptr<net::WebSocket> socket,
               const net::Headers& headers, Principal principal);
 
     /// Reads messages until the socket ends, then cancels all of its calls.
@@ -52,16 +87,20 @@ public:
 private:
     class ResponseStream;
     struct Message;  // a received message
+    /// A call that streams, from its request to its answer.
+    struct Stream {
+        bool is_ready = false;   ///< stream.ready was sent
+        bool cancelled = false;  ///< perhaps before it was ready
+        std::weak_ptr<StreamCall> call{};
+        std::weak_ptr<runtime::Execution> execution{};
+    };
     struct Calls {
         std::size_t running = 0;
         bool draining = false;
-        /// Calls that stream, by the text of their ids.
-        std::unordered_map<std::string, std::weak_ptr<StreamCall>> streams;
-        std::unordered_map<std::string, std::weak_ptr<runtime::Execution>> executions;
+        std::unordered_map<std::string, Stream> streams;  ///< by the text of the call's id
         std::unordered_map<const void*, std::shared_ptr<net::GoneWatch>>
             watches;  ///< calls that wait, by ResponseStream
         std::unordered_map<std::string, std::shared_ptr<TaskWatches::Watch>> tasks;  ///< by task id
-        std::unordered_map<std::string, bool> opening;  ///< those that stream, before stream.ready; true: cancelled
         bool gone = false;
     };
 
@@ -78,13 +117,13 @@ private:
     void forget_watch(const std::string& task);
     void unwatch_task(const json_rpc::Request& request);
     void open_stream(const json_rpc::Request& request, const Message& message);
-    bool enter(const std::shared_ptr<StreamCall>& call);
     void leave(const std::string& key);
     void finish_stream(StreamCall& call, const runtime::CallOutcome& outcome);
     void all_gone();
     void break_off(const std::string& reason);
 
-    const SocketParts& parts_;
+    Services& all_;
+    const RpcEndpoint& rpc_;
     Threads& threads_;
     const std::shared_ptr<net::WebSocket> socket_;
     const std::shared_ptr<SocketOut> out_;

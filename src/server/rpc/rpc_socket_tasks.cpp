@@ -24,7 +24,7 @@ void RpcSocket::watch_task(const json_rpc::Request& request) {
         const std::string task = std::get<0>(Parameters<std::string>({"id"}).read(request.params));
         const auto owner = owner_filter(principal_);
         const auto watch =
-            parts_.watches.watch(task, owner, [weak = weak_from_this(), out = out_, task](const tasks::TaskInfo* info) {
+            all_.watches.watch(task, owner, [weak = weak_from_this(), out = out_, task](const tasks::TaskInfo* info) {
                 const auto self = weak.lock();
                 const bool over = info == nullptr || tasks::is_terminal(info->state);
                 if (self != nullptr && over) self->forget_watch(task);  // first: the client may now watch the next task
@@ -39,9 +39,9 @@ void RpcSocket::watch_task(const json_rpc::Request& request) {
             return true;
         });
         if (!taken) return answer_with(id, json_rpc::busy(std::chrono::seconds(1)));
-        const auto info = parts_.opener.dispatcher.tasks().get(task, owner);
+        const auto info = all_.dispatcher.tasks().get(task, owner);
         if (!info || tasks::is_terminal(info->state)) forget_watch(task);
-        if (!info) return answer_with(id, json_rpc::unknown_or_expired("task", parts_.epoch));
+        if (!info) return answer_with(id, json_rpc::unknown_or_expired("task", all_.epoch));
         std::string text;
         json_rpc::print_result(id, to_json(*info), text);
         out_->say(std::move(text));

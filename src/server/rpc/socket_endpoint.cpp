@@ -9,6 +9,8 @@ namespace shared_tensor::server {
 namespace {
 
 constexpr std::chrono::milliseconds kThreadIdleLimit{10'000};
+/// A WebSocket ends if its peer sends nothing for this time, not even the answer to a ping. Proxies wait as long.
+constexpr std::chrono::milliseconds kSocketIdle{60'000};
 constexpr std::size_t kReserved = 2;  // threads for calls that do not wait, such as task.cancel
 
 class Runner final : public RpcSocket::Threads::Worker {
@@ -38,10 +40,11 @@ private:
     const std::shared_ptr<Guarded<State>> state_;
 };
 
-SocketEndpoint::SocketEndpoint(SocketParts parts)
-    : parts_(std::move(parts)),
-      threads_("st-socket", parts_.limits.max_sockets * parts_.limits.max_calls + kReserved, kThreadIdleLimit,
-               [] { return std::make_unique<Runner>(); }) {
+SocketEndpoint::SocketEndpoint(Services& all, const RpcEndpoint& rpc)
+    : all_(all),
+      rpc_(rpc),
+      threads_("st-socket", all.options.sockets.max_sockets * all.options.sockets.max_calls + kReserved,
+               kThreadIdleLimit, [] { return std::make_unique<Runner>(); }) {
     threads_.start(kReserved);
 }
 
@@ -49,20 +52,21 @@ SocketEndpoint::~SocketEndpoint() { threads_.stop(); }
 
 std::optional<net::WebSocketPlan> SocketEndpoint::plan(const net::RequestHead& head, const Principal& principal) {
     const bool room = state_->with([&](State& state) {
-        if (state.draining || state.places >= parts_.limits.max_sockets) return false;
+        if (state.draining || state.places >= all_.options.sockets.max_sockets) return false;
         ++state.places;
         return true;
     });
     if (!room) return std::nullopt;
     const auto place = std::make_shared<Place>(state_);
     net::WebSocketPlan plan;
-    plan.limits = parts_.transport;
+    plan.limits = {all_.options.requests.json.max_bytes, all_.options.http.max_body_bytes, kSocketIdle,
+                   all_.options.http.write_timeout, all_.options.http.min_bytes_per_second};
     if (principal.use != nullptr) {
         plan.client_budget = principal.use->bytes_in_flight;
         plan.client_connections = principal.use->connections;
     }
     plan.serve = [this, place, headers = head.headers, principal](const std::shared_ptr<net::WebSocket>& socket) {
-        serve(std::make_shared<RpcSocket>(parts_, threads_, socket, headers, principal));
+        serve(std::make_shared<RpcSocket>(all_, rpc_, threads_, socket, headers, principal));
     };
     return plan;
 }

@@ -13,7 +13,7 @@ class SocketEndpoint {
 public:
     static constexpr std::string_view kPath = "/ws";
 
-    explicit SocketEndpoint(SocketParts parts);
+    SocketEndpoint(Services& all, const RpcEndpoint& rpc);
     ~SocketEndpoint();  ///< waits for functions that stream; all sockets must have ended before
 
     /// Returns the plan of one more WebSocket; nothing if the limit is reached or the server is draining.
@@ -38,7 +38,8 @@ private:
     void serve(const std::shared_ptr<RpcSocket>& socket);
     std::unordered_set<std::shared_ptr<RpcSocket>> stop_taking();
 
-    const SocketParts parts_;
+    Services& all_;
+    const RpcEndpoint& rpc_;
     const std::shared_ptr<Guarded<State>> state_ = std::make_shared<Guarded<State>>();
     RpcSocket::Threads threads_;
 };

@@ -12,6 +12,8 @@ using json_rpc::Error;
 
 namespace {
 
+constexpr std::string_view kContentType = "text/event-stream";
+
 net::BodyPart view_of(std::string_view text) { return {std::as_bytes(std::span(text)), nullptr}; }
 
 bool only_writes(const FunctionRecord& function) {
@@ -21,13 +23,11 @@ bool only_writes(const FunctionRecord& function) {
     return true;
 }
 
-}  // namespace
-
-class StreamAnswer::Out final : public MessageOut {
+class EventOut final : public MessageOut {
 public:
-    explicit Out(net::ResponseStream& response_stream) : response_stream_(&response_stream) {}
+    explicit EventOut(net::ResponseStream& response_stream) : response_stream_(&response_stream) {}
 
-    /// No tensors follow the JSON: StreamOpener leaves out the transport `body`.
+    /// No tensors follow the JSON: StreamCall leaves out the transport `body`.
     bool send(ReplyText json, const tensor::OutgoingBody&) override { return send_event(json.take_parts()); }
     bool say(std::string json) override { return send_event({view_of(json)}); }
 
@@ -53,7 +53,9 @@ private:
     net::ResponseStream* response_stream_;
 };
 
-bool StreamAnswer::is_accepted(const net::Headers& headers) {
+}  // namespace
+
+bool accepts_events(const net::Headers& headers) {
     for (const auto& [name, value] : headers) {
         if (!net::same_token(name, "Accept")) continue;
         for (std::string_view list = value; !list.empty();) {
@@ -66,22 +68,22 @@ bool StreamAnswer::is_accepted(const net::Headers& headers) {
     return false;
 }
 
-std::optional<net::Response> StreamAnswer::run(const json_rpc::Request& request, const StreamOpener::Function& function,
-                                               tensor::Incoming tensors, const CallDefaults& defaults,
-                                               const Principal& principal, net::ResponseStream& response_stream) const {
+std::optional<net::Response> answer_by_events(Services& all, const json_rpc::Request& request,
+                                              const StreamCall::Function& function, tensor::Incoming tensors,
+                                              const CallDefaults& defaults, const Principal& principal,
+                                              net::ResponseStream& response_stream) {
     const json_rpc::Json id = request.id.value_or(nullptr);
     if (!only_writes(*function->shared)) {
         return error_reply(
             id, json_rpc::invalid_request("this function reads a stream: call it over a WebSocket (GET /ws)"));
     }
     if (id.is_null()) return error_reply(id, json_rpc::invalid_request("a call that streams needs an id"));
-    if (const auto* error = std::get_if<Error>(&defaults)) return error_reply(id, *error);
-    const auto out = std::make_shared<Out>(response_stream);
-    auto made = opener_->make(request, function, std::get<CallMeta>(defaults), principal, out);
+    auto made =
+        StreamCall::make(all, request, function, defaults, principal, std::make_shared<EventOut>(response_stream));
     if (const auto* error = std::get_if<Error>(&made)) return error_reply(id, *error);
     const auto& call = std::get<std::shared_ptr<StreamCall>>(made);
     if (!response_stream.may_take_long()) return error_reply(id, no_thread());
-    auto opened = opener_->open(call, request, function, std::move(tensors));
+    auto opened = call->open(request, std::move(tensors));
     if (const auto* error = std::get_if<Error>(&opened)) return error_reply(id, *error);
     auto& run = std::get<runtime::StreamRun>(opened);
 
@@ -93,7 +95,7 @@ std::optional<net::Response> StreamAnswer::run(const json_rpc::Request& request,
     response_stream.on_client_gone([execution] { execution->cancel(); });
     if (!response_stream.begin(head)) execution->cancel();
     run.run();
-    call->finish(*execution->outcome(), replies_);
+    call->finish(*execution->outcome());
     return std::nullopt;
 }
 

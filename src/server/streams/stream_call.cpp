@@ -1,6 +1,7 @@
 #include "server/streams/stream_call.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
 #include <typeinfo>
 #include <utility>
@@ -11,6 +12,9 @@
 #include "protocol/codec/json_source.hpp"
 
 namespace shared_tensor::server {
+
+using json_rpc::Error;
+using json_rpc::Json;
 
 namespace {
 
@@ -26,15 +30,81 @@ bool names_memory(const tensor::TensorTransfer& transfer) {
     return false;
 }
 
+/// For events: the client's connection slows the function down.
+constexpr streams::Window kNoWindow{streams::Window::kUnbounded, streams::Window::kUnbounded};
+
+/// Limits the window of a client, because items that the client does not read stay in the server's memory.
+streams::Window bounded(streams::Window wanted) {
+    constexpr std::size_t kMostItems = 65'536, kMostBytes = std::size_t{64} << 20;
+    return {std::min(wanted.items, kMostItems), std::min(wanted.bytes, kMostBytes)};
+}
+
+/// Leaves out the transport `body`: events are text, so no tensors can follow them as bytes.
+std::optional<json_rpc::Error> leave_out_bodies(tensor::ExportPolicy& policy) {
+    std::erase(policy.accept, tensor::TransportKind::body);
+    if (policy.require.empty()) return std::nullopt;
+    std::erase(policy.require, tensor::TransportKind::body);
+    if (!policy.require.empty()) return std::nullopt;
+    return json_rpc::transport_not_possible({{"body", "events are text: call it over a WebSocket (GET /ws)"}});
+}
+
 }  // namespace
 
-StreamCall::StreamCall(Setup setup, streams::Window client_window) : setup_(std::move(setup)) {
-    const auto parameters = setup_.function->parameters();
+std::variant<std::shared_ptr<StreamCall>, Error> StreamCall::make(Services& all, const json_rpc::Request& request,
+                                                                  const Function& function,
+                                                                  const CallDefaults& defaults,
+                                                                  const Principal& principal,
+                                                                  std::shared_ptr<MessageOut> out) {
+    if (const auto* error = std::get_if<Error>(&defaults)) return *error;
+    if (!principal.may_call(request.method)) return json_rpc::not_authorised(reason_against(request.method));
+    ReplyContext to;
+    if (auto error = find_context(all, principal, std::get<CallMeta>(defaults), request.meta, to))
+        return std::move(*error);
+    const bool events = out->socket() == nullptr;
+    const streams::Window client_window = events ? kNoWindow : bounded(to.meta.stream_window);
+    if (events) {
+        if (auto error = leave_out_bodies(to.meta.policy)) return std::move(*error);
+    }
+    return std::shared_ptr<StreamCall>(new StreamCall(all, request.id.value_or(nullptr), function, principal,
+                                                      std::move(to), std::move(out), client_window));
+}
+
+std::variant<runtime::StreamRun, Error> StreamCall::open(const json_rpc::Request& request, tensor::Incoming tensors) {
+    tensors.hold = all_.holder(principal_);
+    tensor::TensorTransfer arguments(std::move(tensors));
+    arguments.set_transports(to_.transports());
+    MessageReferences references(all_, principal_);
+    const runtime::CallOwner owner{principal_.name, to_.state_session, {}, id_text(request.id)};
+    auto opened = all_.dispatcher.open_stream({request.method,
+                                               request.params,
+                                               owner,
+                                               to_.meta.timeout,
+                                               {},
+                                               arguments,
+                                               &references,
+                                               to_.memory,
+                                               lent_,
+                                               false,
+                                               function_},
+                                              shared_from_this(), [call = shared_from_this()] { call->cancelled(); });
+    all_.transports.add(arguments);
+    return opened;
+}
+
+StreamCall::StreamCall(Services& all, Json id, Function function, Principal principal, ReplyContext reply_context,
+                       std::shared_ptr<MessageOut> out, streams::Window client_window)
+    : all_(all),
+      id_(std::move(id)),
+      function_(std::move(function)),
+      principal_(std::move(principal)),
+      to_(std::move(reply_context)),
+      out_(std::move(out)) {
+    const auto parameters = function_->shared->parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
         if (parameters[i].flow == Flow::value) continue;
         const bool reads = parameters[i].flow == Flow::reader;
         parameters_.push_back(i);
-        flows_.push_back(streams::Flow::make({parameters[i].name, reads}, reads, setup_.window, client_window));
+        flows_.push_back(streams::Flow::make({parameters[i].name, reads}, reads, window_, client_window));
     }
 }
 
@@ -67,11 +137,11 @@ std::string StreamCall::take(const streams::StreamMessage& message, streams::Ite
 
 void StreamCall::read(const streams::Flow& flow, streams::Item item, const Read& read) {
     tensor::Incoming tensors{item.tensors, item.owner};
-    tensors.hold = setup_.values.holder(principal());
+    tensors.hold = all_.holder(principal_);
     tensor::TensorTransfer transfer(std::move(tensors));
-    transfer.set_transports(setup_.reply_context.transports());
-    MessageReferences references(setup_.values, principal());
-    const FunctionOptions& options = setup_.function->options();
+    transfer.set_transports(to_.transports());
+    MessageReferences references(all_, principal_);
+    const FunctionOptions& options = function_->shared->options();
     const codec::JsonSource source(transfer, &references, Placement{options.device, options.dtype});
     try {
         read(ValueReader(source, codec::JsonSource::node(*item.value)));
@@ -81,14 +151,13 @@ void StreamCall::read(const streams::Flow& flow, streams::Item item, const Read&
     } catch (const InvalidValue& error) {
         throw BadItem(streams::place_of(flow, item.number, error.path), error.expected, error.got);
     }
-    setup_.transports.add(transfer);
+    all_.transports.add(transfer);
 }
 
 void StreamCall::send(const streams::Flow& flow, std::string text_before, const Write& write) {
-    const ReplyContext& to = setup_.reply_context;
-    tensor::TensorTransfer transfer({}, to.meta.policy, {}, to.transports());
-    IssuedHandles issued = setup_.reply_contexts.issued(principal(), to);
-    ReplyText json(setup_.values, principal());
+    tensor::TensorTransfer transfer({}, to_.meta.policy, {}, to_.transports());
+    IssuedHandles issued(all_, principal_, to_);
+    ReplyText json(all_, principal_);
     std::uint64_t elsewhere = 0;
     try {
         json += text_before;
@@ -99,8 +168,8 @@ void StreamCall::send(const streams::Flow& flow, std::string text_before, const 
         throw;
     }
     flow.out->sent(streams::message_bytes(json.size(), transfer.body().size()) + elsewhere);
-    setup_.transports.add(transfer);
-    if (setup_.out->send(std::move(json), transfer.body())) return;
+    all_.transports.add(transfer);
+    if (out_->send(std::move(json), transfer.body())) return;
     issued.take_back();
     throw CancelledError();
 }
@@ -108,12 +177,11 @@ void StreamCall::send(const streams::Flow& flow, std::string text_before, const 
 /// Prints an item. Returns the bytes of its tensors that are not in the message.
 std::uint64_t StreamCall::print(const Write& write, tensor::TensorTransfer& transfer, IssuedHandles& issued,
                                 ReplyText& json) const {
-    json.set_limit(setup_.max_item_json);
+    json.set_limit(all_.options.replies.max_json_bytes);
     const codec::Value value = streams::print_item(
         write, transfer, codec::JsonSink::References::reject,
         [&](const ObjectPointer& object) { return issued.describe(object); }, json);
-    if (reply_context().memory.failed())
-        throw std::runtime_error("shared memory of the caller failed: the item is not sent");
+    if (to_.memory.failed()) throw std::runtime_error("shared memory of the caller failed: the item is not sent");
     const std::uint64_t elsewhere =
         names_memory(transfer) ? streams::bytes_elsewhere(value, transfer.body().size()) : 0;
     json += streams::item_end(elsewhere);
@@ -130,7 +198,7 @@ void StreamCall::note_unsent() {
     } catch (const tensor::TransportNotPossible& error) {
         note(error, json_rpc::transport_not_possible(error.reasons_json()));
     } catch (const json_rpc::TextTooLong& error) {
-        note(error, too_long(setup_.max_item_json));
+        note(error, too_long(all_.options.replies.max_json_bytes));
     } catch (const tensor::TooManyElements& error) {
         note(error, too_many_elements(error));
     } catch (const TooManyHandles& error) {
@@ -153,16 +221,15 @@ void StreamCall::cancelled() {
         flow.close(false);
 }
 
-void StreamCall::finish(const runtime::CallOutcome& outcome, const ReplyLimits& limits) {
+void StreamCall::finish(const runtime::CallOutcome& outcome) {
     cancelled();  // for Readers and Writers that the function left behind
-    const ReplyContext& to = setup_.reply_context;
-    tensor::TensorTransfer transfer({}, to.meta.policy, {}, to.transports());
-    IssuedHandles issued = setup_.reply_contexts.issued(principal(), to);
-    ReplyText json(setup_.values, principal());
+    tensor::TensorTransfer transfer({}, to_.meta.policy, {}, to_.transports());
+    IssuedHandles issued(all_, principal_, to_);
+    ReplyText json(all_, principal_);
     const auto failed = outcome.failed() ? runtime::make_outcome(explained(*outcome.error())) : nullptr;
-    print_outcome(id(), failed != nullptr ? *failed : outcome, transfer, issued, to.memory, limits, json);
-    setup_.transports.add(transfer);
-    if (!setup_.out->answer(std::move(json), transfer)) issued.take_back();
+    print_outcome(id_, failed != nullptr ? *failed : outcome, transfer, issued, to_.memory, all_.options.replies, json);
+    all_.transports.add(transfer);
+    if (!out_->answer(std::move(json), transfer)) issued.take_back();
 }
 
 }  // namespace shared_tensor::server

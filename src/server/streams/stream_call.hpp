@@ -4,12 +4,15 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include <shared_tensor/stream.hpp>
 
 #include "net/web_socket/web_socket.hpp"
+#include "runtime/calls/dispatcher.hpp"
 #include "runtime/calls/execution.hpp"
 #include "server/rpc/reply.hpp"
 #include "server/rpc/reply_context.hpp"
@@ -42,32 +45,22 @@ class StreamCall final : public detail::CallStreams,
                          public streams::Call,
                          public std::enable_shared_from_this<StreamCall> {
 public:
-    struct Setup {
-        json_rpc::Json id;
-        std::shared_ptr<const FunctionRecord> function;
-        Principal principal;
-        ReplyContext reply_context;
-        const ReplyContexts& reply_contexts;
-        const ServerValues& values;
-        TransportTotals& transports;
-        std::size_t max_item_json;  ///< limit of an item that the function writes
-        streams::Window window;     ///< for the streams that the function reads
-        std::shared_ptr<MessageOut> out;
-    };
-    /// `client_window`: for the streams that the client reads.
-    StreamCall(Setup setup, streams::Window client_window);
+    using Function = runtime::FunctionTable::EntryPointer;
+    /// Makes a call of `function`, which takes streams. The call sends its messages through `out`. Returns an error if
+    /// the client may not call it, if its options are invalid, or if no transport that it accepts can carry the result.
+    static std::variant<std::shared_ptr<StreamCall>, json_rpc::Error> make(
+        Services& all, const json_rpc::Request& request, const Function& function, const CallDefaults& defaults,
+        const Principal& principal, std::shared_ptr<MessageOut> out);
+    /// Reads the arguments of the call and makes the call ready to run.
+    std::variant<runtime::StreamRun, json_rpc::Error> open(const json_rpc::Request& request, tensor::Incoming tensors);
 
     // detail::CallStreams
     std::shared_ptr<detail::ItemSource> source(std::size_t parameter) override;
     std::shared_ptr<detail::ItemSink> sink(std::size_t parameter) override;
 
-    const json_rpc::Json& id() const override { return setup_.id; }
-    const Principal& principal() const { return setup_.principal; }
-    const ReplyContext& reply_context() const { return setup_.reply_context; }
+    const json_rpc::Json& id() const override { return id_; }
     std::vector<streams::StreamInfo> infos() const;
-    const streams::Window& window() const { return setup_.window; }
-    /// The client's memory that holds its arguments and items.
-    const std::shared_ptr<codec::LentForCall>& lent() const { return lent_; }
+    const streams::Window& window() const { return window_; }
 
     /// Takes a message of the client about one of the call's streams; `item` is set if the message is an item. Returns
     /// which rule the message breaks; empty if it breaks none. Does not block.
@@ -75,14 +68,18 @@ public:
     /// Call it when the call has ended or is to end: from now on every read and write throws CancelledError.
     void cancelled();
     /// Ends the streams of a call that has ended, and sends the answer. Throws if the answer cannot be made.
-    void finish(const runtime::CallOutcome& outcome, const ReplyLimits& limits);
+    void finish(const runtime::CallOutcome& outcome);
 
 private:
+    /// `client_window`: for the streams that the client reads.
+    StreamCall(Services& all, json_rpc::Json id, Function function, Principal principal, ReplyContext reply_context,
+               std::shared_ptr<MessageOut> out, streams::Window client_window);
+
     // streams::Call
-    std::shared_ptr<net::WebSocket> socket() const override { return setup_.out->socket(); }
+    std::shared_ptr<net::WebSocket> socket() const override { return out_->socket(); }
     void check() const override { throw CancelledError(); }
-    void say(std::string json) override { setup_.out->say(std::move(json)); }
-    void abandon() noexcept override { setup_.out->abandon(); }
+    void say(std::string json) override { out_->say(std::move(json)); }
+    void abandon() noexcept override { out_->abandon(); }
     void read(const streams::Flow& flow, streams::Item item, const Read& read) override;
     void send(const streams::Flow& flow, std::string text_before, const Write& write) override;
     void abandon(const std::deque<streams::Item>&) noexcept override {
@@ -95,7 +92,14 @@ private:
     void note_unsent();
     json_rpc::Error explained(const json_rpc::Error& error) const;
 
-    const Setup setup_;
+    Services& all_;
+    const json_rpc::Json id_;
+    const Function function_;
+    const Principal principal_;
+    const ReplyContext to_;
+    const std::shared_ptr<MessageOut> out_;
+    const streams::Window window_{};  ///< for the streams that the function reads
+    /// The client's memory that holds its arguments and items.
     const std::shared_ptr<codec::LentForCall> lent_ = std::make_shared<codec::LentForCall>();
     std::vector<std::size_t> parameters_;  ///< indices of the parameters that are streams
     std::vector<streams::Flow> flows_;

@@ -1,4 +1,4 @@
-#include "server/auth/token_file.hpp"
+#include "server/auth/credentials.hpp"
 
 #include <sys/stat.h>
 

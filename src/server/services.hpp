@@ -1,0 +1,63 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include <shared_tensor/server.hpp>
+
+#include "base/bytes/compression.hpp"
+#include "runtime/calls/dispatcher.hpp"
+#include "runtime/functions/open_rpc.hpp"
+#include "runtime/models/model_table.hpp"
+#include "runtime/models/torch_library.hpp"
+#include "runtime/tables/lease_table.hpp"
+#include "runtime/tables/object_table.hpp"
+#include "runtime/tables/upload_table.hpp"
+#include "server/auth/credentials.hpp"
+#include "server/files/named_tensors.hpp"
+#include "server/local/local_clients.hpp"
+#include "server/local/sessions.hpp"
+#include "server/rpc/task_watches.hpp"
+#include "server/transport_totals.hpp"
+#include "tensor/transports/shared_allocation.hpp"
+
+namespace shared_tensor::server {
+
+/// What the endpoints and methods of one server share: its options, its functions, and the tables of what its clients
+/// hold. It outlives the endpoints, the methods and all requests. Its members are thread-safe.
+struct Services {
+    /// Throws std::invalid_argument for options that cannot be used.
+    Services(const Registry& registry, ServerOptions wanted);
+
+    /// The facts that decide which transports can be used.
+    TransportFacts transport_facts() const;
+    /// Reserves `bytes` for `principal`, as HoldBytes does. The principal must outlive the result.
+    std::function<std::shared_ptr<const void>(std::uint64_t bytes)> holder(const Principal& principal) const {
+        return [this, &principal](std::uint64_t bytes) { return hold(principal, static_cast<std::size_t>(bytes)); };
+    }
+
+    const ServerOptions options;             ///< as they are in force
+    const models::TorchModels* const torch;  ///< null: no models
+    const std::string epoch;
+    const CodingOffer compression;  ///< for clients that accept one of its codings
+    HoldBytes hold;                 ///< counts what requests make the server hold; set before the first request
+    std::string local_reason;  ///< why there is no local channel; empty: there is one; set before the first request
+    Credentials credentials;   ///< used by the maintenance thread
+    Clients clients;
+    server::Access access;
+    Sessions sessions;
+    runtime::ObjectTable objects;
+    runtime::LeaseTable leases;
+    LocalClients local;
+    tensor::SharedAllocation allocation;
+    NamedTensors names;
+    runtime::UploadTable uploads;
+    TransportTotals transports;
+    TaskWatches watches;  ///< before the dispatcher, whose tasks report changes until they end
+    runtime::Dispatcher dispatcher;
+    models::ModelTable models;
+    runtime::OpenRpc open_rpc;
+};
+
+}  // namespace shared_tensor::server
