@@ -9,7 +9,7 @@
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "server/auth/access.hpp"
-#include "server/files/upload_request.hpp"
+#include "server/files/upload_endpoint.hpp"
 #include "server/methods/rejected.hpp"
 #include "server/rpc/content_coding.hpp"
 #include "server/rpc/reply.hpp"
@@ -27,8 +27,6 @@ bool is_get_path(std::string_view path) {
     return std::find(kGetPaths.begin(), kGetPaths.end(), path) != kGetPaths.end();
 }
 
-json_rpc::Error not_permitted(std::string_view reason) { return json_rpc::not_authorised(reason); }
-
 net::Response not_found() {
     return error_response(
         404,
@@ -42,16 +40,10 @@ net::Response wrong_method(std::string allowed) {
     return response;
 }
 
-net::Response busy(std::string_view reason) {
-    net::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1), reason));
-    response.headers.add("Retry-After", "1");
-    return response;
-}
-
 /// RFC 9110, 11.6.1: a 401 response names the authentication scheme.
 net::Response access_rejected(const Rejection& rejected) {
-    if (rejected.status == 503) return busy(rejected.reason);
-    net::Response response = error_response(rejected.status, not_permitted(rejected.reason));
+    if (rejected.status == 503) return busy_response(rejected.reason);
+    net::Response response = error_response(rejected.status, json_rpc::not_authorised(rejected.reason));
     if (rejected.status == 401) response.headers.add("WWW-Authenticate", "Bearer");
     return response;
 }
@@ -75,11 +67,7 @@ std::string_view method_of_path(const net::RequestHead& head) {
 net::Response not_upgraded(const net::RequestHead& head) {
     if (head.method != "GET") return wrong_method("GET");
     const std::string_view rejection = net::rejection_of_handshake(head);
-    if (rejection.empty()) {
-        net::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1)));
-        response.headers.add("Retry-After", "1");
-        return response;
-    }
+    if (rejection.empty()) return busy_response();
     net::Response response =
         error_response(net::asks_for_web_socket(head) ? 400 : 426, json_rpc::invalid_request(rejection));
     response.headers.add("Upgrade", "websocket");
@@ -158,7 +146,7 @@ std::optional<net::Response> Router::reject(const net::RequestHead& head, const 
     const Principal& who = admission.who;
     if (admission.path == Admission::Path::tensor) {
         if (const std::string_view method = method_of_path(head); !method.empty() && !who.may_call(method))
-            return error_response(403, not_permitted(reason_against(method)));
+            return error_response(403, json_rpc::not_authorised(reason_against(method)));
     }
     if (!is_about_health(head)) {
         if (const auto wait = who.use != nullptr ? who.use->requests.take() : std::nullopt) return too_many(*wait);
@@ -265,12 +253,14 @@ void Router::decode(net::Request& request, const Admission& admission) const {
 }
 
 net::Response Router::tensor(const net::Request& request, const Principal& who,
-                             net::ResponseStream& response_stream) const {
+                             net::ResponseStream& response_stream) const try {
     const net::RequestHead& head = request.head;
     if (head.method == "PUT") return uploads_.put(request, who);
     if (head.method == "DELETE") return uploads_.abandon(head, who);
     if (head.method == "HEAD" && is_about_upload(head)) return uploads_.state(head, who);
     return tensors_.get(head, who, response_stream);
+} catch (const Rejected& rejected) {
+    return coding_rejection(rejected);
 }
 
 net::Response Router::get(const std::string& path) const {
@@ -282,7 +272,8 @@ net::Response Router::get(const std::string& path) const {
 }
 
 net::Response Router::rejection(int status, std::string_view reason, const net::RequestHead* head) {
-    net::Response response = status == 503 ? busy(reason) : error_response(status, json_rpc::invalid_request(reason));
+    net::Response response =
+        status == 503 ? busy_response(reason) : error_response(status, json_rpc::invalid_request(reason));
     if (head != nullptr) let_page_read(*head, all_.access, response);
     return response;
 }

@@ -299,8 +299,6 @@ net::Response TensorEndpoint::get(const net::RequestHead& head, const Principal&
         response.headers.add("Content-Digest", digest);
     }
     return response;
-} catch (const Rejected& rejected) {
-    return error_response(rejected.status, rejected.error);
 } catch (const tensor::SafetensorsError& error) {
     return error_response(
         406, json_rpc::invalid_params("form", "one that holds this tensor (.raw holds all)", error.what()));

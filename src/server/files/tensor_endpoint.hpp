@@ -20,7 +20,8 @@ public:
 
     explicit TensorEndpoint(Services& all) : all_(&all) {}
 
-    /// The path must begin with kPrefix. An error response has a JSON-RPC error as its body. A whole file that is
+    /// The path must begin with kPrefix. An error response has a JSON-RPC error as its body; throws
+    /// Rejected. A whole file that is
     /// compressed is written to `response_stream` while it is compressed.
     net::Response get(const net::RequestHead& head, const Principal& principal,
                       net::ResponseStream& response_stream) const;

@@ -88,25 +88,15 @@ void single_out(tensor::FileContent& content, const std::string& name) {
     if (member == name) content.tensor = tensor::member_of(content.set, place);
 }
 
-}  // namespace
-
-net::Response UploadEndpoint::unknown() const {
-    return error_response(404, json_rpc::unknown_or_expired("upload", all_->epoch));
-}
-
-namespace {
-
-net::Response busy(std::string_view reason = {}) {
-    net::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1), reason));
-    response.headers.add("Retry-After", "1");
-    return response;
-}
-
 net::Response answer_done(const std::string& name, std::uint64_t size, std::uint64_t version, bool is_new = false) {
     return json_answer(is_new ? 201 : 200, {{"name", name}, {"version", version}, {"bytes", size}});
 }
 
 }  // namespace
+
+net::Response UploadEndpoint::unknown() const {
+    return error_response(404, json_rpc::unknown_or_expired("upload", all_->epoch));
+}
 
 /// Returns the error for a PUT that must be rejected whatever its body holds; nothing if it may go on.
 std::optional<net::Response> UploadEndpoint::rejection(const UploadRequest& wanted) const {
@@ -135,35 +125,20 @@ std::optional<net::Response> UploadEndpoint::reject_head(const net::RequestHead&
 }
 
 net::Response UploadEndpoint::put(const net::Request& request, const Principal& principal) const try {
+    const net::RequestHead& head = request.head;
     const auto bytes = request.body != nullptr ? request.body->bytes() : std::span<const std::byte>();
-    check_digest(request.head.headers, bytes);
-    if (const Coding coding = known_coding(request.head.headers); coding != Coding::none) {
-        const auto range = net::parse_content_range(request.head.headers.find("Content-Range").value_or(""));
-        const std::uint64_t most = range ? std::min<std::uint64_t>(range->part.count, all_->options.http.max_body_bytes)
-                                         : all_->options.http.max_body_bytes;
-        if (range) {  // rejected before it is decompressed
-            if (auto rejected = rejection(parse_put(request.head, principal, range->part.count)))
-                return std::move(*rejected);
-        }
-        const Decoded plain = decoded(request, coding, static_cast<std::size_t>(most), all_->transports.compression(),
-                                      [&](std::size_t count) { return all_->hold(principal, count); });
-        return put_bytes(request.head, principal, plain.bytes);
+    check_digest(head.headers, bytes);
+    const Coding coding = known_coding(head.headers);
+    if (coding == Coding::none) return put_bytes(head, principal, bytes);
+    const std::size_t max_bytes = all_->options.http.max_body_bytes;
+    const auto range = net::parse_content_range(head.headers.find("Content-Range").value_or(""));
+    const std::uint64_t most = range ? std::min<std::uint64_t>(range->part.count, max_bytes) : max_bytes;
+    if (range) {  // rejected before it is decompressed
+        if (auto rejected = rejection(parse_put(head, principal, range->part.count))) return std::move(*rejected);
     }
-    return put_bytes(request.head, principal, bytes);
-} catch (const Rejected& rejected) {
-    return coding_rejection(rejected);
-} catch (const std::bad_alloc&) {
-    return error_response(
-        507, json_rpc::out_of_memory("there is no memory for the file: remove tensors, or come back later"));
-}
-
-net::Response UploadEndpoint::put_bytes(const net::RequestHead& head, const Principal& principal,
-                                        std::span<const std::byte> bytes) const try {
-    const UploadRequest wanted = parse_put(head, principal, bytes.size());
-    if (auto rejected = rejection(wanted)) return std::move(*rejected);
-    return put(wanted, bytes);
-} catch (const Rejected& rejected) {
-    return error_response(rejected.status, rejected.error);
+    const Decoded plain = decoded(request, coding, static_cast<std::size_t>(most), all_->transports.compression(),
+                                  [&](std::size_t count) { return all_->hold(principal, count); });
+    return put_bytes(head, principal, plain.bytes);
 } catch (const tensor::SafetensorsError& error) {
     return error_response(400, json_rpc::invalid_params("body", "a safetensors file", error.what()));
 } catch (const tensor::NpyError& error) {
@@ -178,13 +153,20 @@ net::Response UploadEndpoint::put_bytes(const net::RequestHead& head, const Prin
         507, json_rpc::out_of_memory(std::string("there is no shared memory for the file: ") + error.what()));
 }
 
+net::Response UploadEndpoint::put_bytes(const net::RequestHead& head, const Principal& principal,
+                                        std::span<const std::byte> bytes) const {
+    const UploadRequest wanted = parse_put(head, principal, bytes.size());
+    if (auto rejected = rejection(wanted)) return std::move(*rejected);
+    return put(wanted, bytes);
+}
+
 net::Response UploadEndpoint::put(const UploadRequest& wanted, std::span<const std::byte> bytes) const {
     const bool stands_alone = wanted.is_whole && wanted.key.id.empty();
     const auto memory = all_->names.block_for(wanted.key.owner);
     auto opened = stands_alone ? all_->uploads.make(wanted.form, wanted.payer, memory)
                                : all_->uploads.open(wanted.key, wanted.form, wanted.payer, memory);
     if (const auto* full = std::get_if<UploadTable::Full>(&opened)) {
-        if (!full->for_ever) return busy(full->reason);
+        if (!full->for_ever) return busy_response(full->reason);
         return error_response(413, json_rpc::invalid_params("size", full->reason, std::to_string(wanted.form.size)));
     }
     const auto upload = std::get<UploadTable::UploadPointer>(opened);
@@ -219,7 +201,7 @@ std::optional<net::Response> UploadEndpoint::settle(const UploadRequest& wanted,
         case Upload::Phase::publishing:
         case Upload::Phase::dropped: break;
     }
-    return busy();
+    return busy_response();
 }
 
 net::Response UploadEndpoint::answer_part(const UploadRequest& wanted, const Upload& upload) const {
@@ -253,12 +235,12 @@ net::Response UploadEndpoint::publish(const UploadRequest& wanted, const UploadT
     return answer_done(wanted.key.name, size, version, is_new);
 }
 
-net::Response UploadEndpoint::state(const net::RequestHead& head, const Principal& principal) const try {
+net::Response UploadEndpoint::state(const net::RequestHead& head, const Principal& principal) const {
     const auto upload = all_->uploads.find(parse_upload_request(head, principal).key);
     if (upload == nullptr) return unknown();
     const auto phase = upload->settled(real_clock().now() + kPatience);
     if (phase == Upload::Phase::dropped) return unknown();
-    if (phase != Upload::Phase::open && phase != Upload::Phase::published) return busy();
+    if (phase != Upload::Phase::open && phase != Upload::Phase::published) return busy_response();
     const auto progress = upload->progress();
     net::Response response;
     response.headers.add("Shared-Tensor-Upload",
@@ -269,11 +251,9 @@ net::Response UploadEndpoint::state(const net::RequestHead& head, const Principa
         response.headers.add("Shared-Tensor-Missing", gaps_text(progress.missing));
     }
     return response;
-} catch (const Rejected& rejected) {
-    return error_response(rejected.status, rejected.error);
 }
 
-net::Response UploadEndpoint::abandon(const net::RequestHead& head, const Principal& principal) const try {
+net::Response UploadEndpoint::abandon(const net::RequestHead& head, const Principal& principal) const {
     const UploadRequest wanted = parse_upload_request(head, principal);
     const auto upload = all_->uploads.find(wanted.key);
     if (upload == nullptr) return unknown();
@@ -281,8 +261,6 @@ net::Response UploadEndpoint::abandon(const net::RequestHead& head, const Princi
     net::Response response;
     response.status = 204;
     return response;
-} catch (const Rejected& rejected) {
-    return error_response(rejected.status, rejected.error);
 }
 
 }  // namespace shared_tensor::server

@@ -1,4 +1,4 @@
-#include "server/files/upload_request.hpp"
+#include "server/files/upload_endpoint.hpp"
 
 #include <string>
 #include <string_view>

@@ -176,6 +176,12 @@ net::Response error_response(int status, const Error& error) {
     return net::Response::json(status, std::move(text));
 }
 
+net::Response busy_response(std::string_view reason) {
+    net::Response response = error_response(503, json_rpc::busy(std::chrono::seconds(1), reason));
+    response.headers.add("Retry-After", "1");
+    return response;
+}
+
 json_rpc::Error too_many_requests(std::chrono::milliseconds wait) {
     Error error = json_rpc::busy(wait);
     error.data["detail"] = "this client sends more requests a second than --max-client-requests allows";

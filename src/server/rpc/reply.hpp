@@ -77,6 +77,8 @@ net::Response finish_reply(ReplyText json, const tensor::TensorTransfer& transfe
 
 /// An HTTP error status with `error` as its body, for failures below JSON-RPC.
 net::Response error_response(int status, const json_rpc::Error& error);
+/// 503, for a request that may be sent again a second later.
+net::Response busy_response(std::string_view reason = {});
 /// -32001 for a client that sends more requests than it may.
 json_rpc::Error too_many_requests(std::chrono::milliseconds wait);
 /// -32001 for a request that waits, if no thread can be spared (net::ResponseStream::may_take_long).

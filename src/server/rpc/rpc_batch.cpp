@@ -4,7 +4,7 @@
 #include <array>
 
 #include "runtime/functions/batch_inputs.hpp"
-#include "server/rpc/rpc_item.hpp"
+#include "server/rpc/rpc_endpoint.hpp"
 
 namespace shared_tensor::server {
 

@@ -6,7 +6,6 @@
 #include "base/log/log.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/json_rpc/print.hpp"
-#include "server/rpc/rpc_item.hpp"
 
 namespace shared_tensor::server {
 

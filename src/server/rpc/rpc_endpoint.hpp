@@ -3,9 +3,10 @@
 #include "net/server/server.hpp"
 #include "protocol/json_rpc/parse.hpp"
 #include "server/methods/builtins.hpp"
+#include "server/rpc/client_watch.hpp"
 #include "server/rpc/reply.hpp"
 #include "server/rpc/reply_context.hpp"
-#include "server/streams/stream_answer.hpp"
+#include "server/streams/stream_call.hpp"
 #include "server/transport_totals.hpp"
 
 namespace shared_tensor::server {
@@ -45,9 +46,33 @@ public:
                          net::ResponseStream& response_stream) const;
 
 private:
-    struct Item;     // one request of the message, from its start to its outcome
-    struct Message;  // the state that its items share
-    class Flow;      // runs a batch whose items use results of other items
+    class Flow;  // runs a batch whose items use results of other items
+    /// The state that the items of one message share.
+    struct Message {
+        const Principal& principal;
+        ClientWatch client;
+        tensor::TensorTransfer transfer;
+        MessageReferences references;
+        SteadyTime begun;
+        SteadyTime wait_end;
+    };
+
+    /// One request of a message, from its start to its outcome.
+    struct Item {
+        json_rpc::Request request{};
+        ReplyContext to{};
+        std::optional<Target> target{};                        // none until it is looked up
+        std::shared_ptr<runtime::Execution::Waiter> waiter{};  // shared with the ClientWatch
+        SteadyTime deadline{};
+        runtime::OutcomePointer outcome{};
+        std::vector<std::size_t> inputs{};  // the items of the batch whose results it uses
+        bool wanted = false;                // other items use its result
+        bool started = false;
+        std::chrono::nanoseconds queue{0}, compute{0};  // how long it waited to run, and how long its function ran
+
+        const Builtins::Method* builtin() const { return target ? target->builtin : nullptr; }
+        json_rpc::Json id() const { return request.id.value_or(nullptr); }
+    };
 
     net::Response answer_items(Message& message, Received received, const CallMeta& defaults) const;
     net::Response answer_one(Message& message, Item& item) const;

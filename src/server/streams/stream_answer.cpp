@@ -1,10 +1,9 @@
-#include "server/streams/stream_answer.hpp"
-
 #include <mutex>
 #include <utility>
 
 #include "net/message/text.hpp"
 #include "protocol/json_rpc/print.hpp"
+#include "server/streams/stream_call.hpp"
 
 namespace shared_tensor::server {
 

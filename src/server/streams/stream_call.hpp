@@ -11,6 +11,7 @@
 
 #include <shared_tensor/stream.hpp>
 
+#include "net/server/server.hpp"
 #include "net/web_socket/web_socket.hpp"
 #include "runtime/calls/dispatcher.hpp"
 #include "runtime/calls/execution.hpp"
@@ -109,5 +110,14 @@ private:
     };
     Guarded<std::optional<Unsent>> unsent_;
 };
+
+/// Whether the client accepts events.
+bool accepts_events(const net::Headers& headers);
+/// Runs a call that only writes over plain HTTP: items and result become Server-Sent Events of one answer. Runs the
+/// call to its end on this thread. Returns an error if the answer was not begun; else nothing.
+std::optional<net::Response> answer_by_events(Services& all, const json_rpc::Request& request,
+                                              const StreamCall::Function& function, tensor::Incoming tensors,
+                                              const CallDefaults& defaults, const Principal& principal,
+                                              net::ResponseStream& response_stream);
 
 }  // namespace shared_tensor::server
