@@ -3,13 +3,53 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
-#include "runtime/tasks/worker_pool.hpp"
+#include "base/concurrency/clock.hpp"
 
 namespace shared_tensor::tasks {
+
+/// Limits how many jobs of the group run at once (a function's concurrency, the share of tasks, the state of a
+/// session). Shared by its jobs and its maker. Its counter is guarded by one pool: use it with that pool only.
+class Group;
+/// `limit` is at least 1, else throws std::logic_error.
+std::shared_ptr<Group> make_group(std::size_t limit);
+
+/// How many places of a group a job takes while it runs: usually one, or all.
+struct Claim {
+    static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
+    Claim(std::shared_ptr<Group> of, std::size_t so_many = 1)  // NOLINT(google-explicit-constructor): mostly one place
+        : group(std::move(of)), places(so_many) {}
+    Group* get() const { return group.get(); }
+    Group* operator->() const { return group.get(); }
+
+    std::shared_ptr<Group> group;
+    std::size_t places;  ///< if there are fewer places, all of them
+};
+using Groups = std::vector<Claim>;
+
+/// A piece of work, submitted once. `run` must not throw; exceptions are logged and dropped. The worker destroys `run`
+/// right after it ran, so it may own the call that owns the job.
+struct Job {
+    Groups groups;  ///< the pool sorts them
+    std::function<void()> run;
+    bool is_task = false;  ///< leaves WorkerLimits::kept_for_calls() places in the queue free
+
+    /// Used by the pool, guarded by its lock.
+    struct Notes {
+        std::uint64_t sequence = 0;  ///< 0 before submit()
+        bool waits = false;
+        Group* parked_at = nullptr;  ///< the full group that it waits for; null if it is ready
+        std::size_t held = 0;        ///< its places in the first `held` groups are taken
+        std::size_t passed_over = 0;
+        std::optional<SteadyTime> abandoned_at;
+    } notes{};
+};
 
 /// Jobs by their sequence number, which is the order of submission.
 using JobMap = std::map<std::uint64_t, std::shared_ptr<Job>>;

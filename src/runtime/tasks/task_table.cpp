@@ -5,14 +5,12 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
-#include <set>
-#include <unordered_map>
+#include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/bytes/check.hpp"
 #include "base/bytes/ids.hpp"
-#include "base/concurrency/guarded.hpp"
-#include "runtime/tasks/task_shelf.hpp"
 
 namespace shared_tensor::tasks {
 
@@ -22,13 +20,6 @@ constexpr std::array<std::string_view, 5> kStateNames = {"pending", "running", "
 constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxPage = 1000;
 constexpr std::chrono::milliseconds kAskEvery{500};
-
-struct Hash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-};
-template <class T>
-using ByText = std::unordered_map<std::string, T, Hash, std::equal_to<>>;
 
 /// At most kMaxMessageBytes bytes, without cutting a UTF-8 character in two.
 std::string_view shortened(std::string_view message) {
@@ -47,6 +38,42 @@ std::uint64_t parse_cursor(std::string_view text) {
     return error == std::errc() && end == text.data() + text.size() ? number : 0;
 }
 
+/// The end of a task, empty before it ended. Threads that wait for the task wait on this.
+using TaskEnd = Guarded<std::optional<TaskInfo>>;
+
+struct Task {
+    TaskInfo info;
+    std::uint64_t number = 0;  ///< order of creation
+    std::function<void()> cancel;
+    std::shared_ptr<TaskEnd> end;                                     ///< made by the first waiter and shared with it
+    std::uint64_t ended = std::numeric_limits<std::uint64_t>::max();  ///< order of endings
+    SteadyTime expires_at = SteadyTime::max();
+    std::uint64_t host_bytes = 0, device_bytes = 0;
+};
+
+/// Gives an entry another key. Does not allocate, so a task can end when there is no memory.
+template <class Map>
+void change_key(Map& map, const typename Map::key_type& from, const typename Map::key_type& to) {
+    auto node = map.extract(from);
+    node.key() = to;
+    map.insert(std::move(node));
+}
+
+/// The effects of a change that must happen without the lock: waiters are notified, callbacks called, tasks destroyed.
+struct Aftermath {
+    std::vector<std::unique_ptr<Task>> gone;
+    std::function<void()> cancel, unused;  ///< `unused` is only destroyed
+    std::shared_ptr<TaskEnd> end;
+    std::optional<TaskInfo> ended;
+    void settle() {
+        if (end) {
+            end->with([&](std::optional<TaskInfo>& told) { told = std::move(ended); });
+            end->notify_all();
+        }
+        if (cancel) cancel();
+    }
+};
+
 }  // namespace
 
 std::string_view to_string(TaskState state) { return kStateNames.at(static_cast<std::size_t>(state)); }
@@ -57,148 +84,141 @@ std::optional<TaskState> parse_task_state(std::string_view name) {
     return static_cast<TaskState>(found - kStateNames.begin());
 }
 
-class TaskTable::Impl {
-public:
-    Impl(TaskLimits limits, const Clock& clock) : limits_(limits), clock_(clock) {
-        constexpr std::size_t kMostReserved = 100'000;  // a table that grows when it is large would block all threads
-        state_.with([&](State& state) { state.tasks.reserve(std::min(limits.max_tasks, kMostReserved)); });
+struct TaskTable::State {
+    std::map<std::string, std::unique_ptr<Task>, std::less<>> tasks;
+    /// The tasks of each owner, and of all owners (nullopt), by state and number: a page of a list is made without
+    /// looking at tasks that are not on it. The owners' names are in the tasks.
+    std::map<std::tuple<std::optional<std::string_view>, TaskState, std::uint64_t>, Task*> lists;
+    std::map<std::pair<std::uint64_t, std::uint64_t>, Task*> by_end;  ///< by order of ending, and number
+    std::map<std::pair<SteadyTime, std::uint64_t>, Task*> by_expiry;
+    std::array<std::size_t, kStateNames.size()> counts{};  ///< of the tasks in each state
+    std::uint64_t numbers = 0, endings = 0, newest_outcome = 0;
+    std::uint64_t host_bytes = 0, device_bytes = 0, evicted = 0;
+    bool closed = false;
+
+    Task* find(std::string_view id) const {
+        const auto found = tasks.find(id);
+        return found == tasks.end() ? nullptr : found->second.get();
     }
-
-    std::optional<std::string> create(NewTask wanted);
-    void started(std::string_view id);
-    void progress(std::string_view id, double fraction, std::string_view message);
-    void finish(std::string_view id, OutcomePointer outcome);
-    std::optional<TaskInfo> get(std::string_view id, const std::optional<std::string>& owner) const;
-    TaskPage list(const TaskFilter& filter) const;
-    std::optional<TaskInfo> wait(std::string_view id, const std::optional<std::string>& owner, SteadyTime deadline,
-                                 const std::function<bool()>& is_abandoned);
-    std::optional<TaskInfo> cancel(std::string_view id, const std::optional<std::string>& owner);
-    void forget(std::string_view id);
-    void close();
-    void expire();
-    TaskStats stats() const;
-
-private:
-    struct State;
-    /// The effects of a change that must happen without the lock: waiters are notified, callbacks called, tasks
-    /// destroyed.
-    struct Aftermath {
-        std::vector<std::unique_ptr<Task>> gone;
-        std::function<void()> cancel;
-        std::shared_ptr<TaskEnd> end;
-        std::optional<TaskInfo> ended;
-        void settle();
-    };
-    template <class Use>
-    auto change(Use use) {
-        Aftermath after;
-        auto result = state_.with([&](State& state) { return use(state, after); });
-        after.settle();
-        return result;
+    Task* find(std::string_view id, const std::optional<std::string>& owner, SteadyTime now) const {
+        Task* task = find(id);
+        if (task == nullptr || task->expires_at <= now || (owner && task->info.owner != *owner)) return nullptr;
+        return task;
     }
+    std::size_t& count(TaskState state) { return counts.at(static_cast<std::size_t>(state)); }
+    std::size_t count(TaskState state) const { return counts.at(static_cast<std::size_t>(state)); }
+    std::size_t unfinished() const { return count(TaskState::pending) + count(TaskState::running); }
 
-    struct State {
-        ByText<std::unique_ptr<Task>> tasks;
-        TaskShelf everybody;
-        ByText<TaskShelf> by_owner;
-        TasksByEnd by_end;
-        TasksByExpiry by_expiry;
-        std::uint64_t numbers = 0, endings = 0, newest_outcome = 0;
-        std::uint64_t host_bytes = 0, device_bytes = 0, evicted = 0;
-        bool closed = false;
-
-        Task* find(std::string_view id) const;
-        Task* find(std::string_view id, const std::optional<std::string>& owner, SteadyTime now) const;
-        std::size_t unfinished() const;
-        void insert(std::unique_ptr<Task> task);
-        void move(Task& task, TaskState to, SystemTime at);
-        void end(Task& task, TaskState to, SystemTime at, SteadyTime now, Aftermath& after);
-        void remove(Task& task, Aftermath& after);
-        void keep_bounds(const TaskLimits& limits, Aftermath& after);
-    };
-
-    const TaskLimits limits_;
-    const Clock& clock_;
-    Guarded<State> state_;
+    void insert(std::unique_ptr<Task> task);
+    void move(Task& task, TaskState to, SystemTime at);
+    void end(Task& task, TaskState to, SystemTime at, SteadyTime now, Aftermath& after);
+    void unlink(const Task& task);
+    void remove(Task& task, Aftermath& after);
+    void keep_bounds(const TaskLimits& limits, Aftermath& after);
+    const Task* older(std::optional<std::string_view> owner, std::optional<TaskState> wanted,
+                      std::uint64_t before) const;
 };
 
-void TaskTable::Impl::Aftermath::settle() {
-    if (end) {
-        end->with([&](std::optional<TaskInfo>& told) { told = std::move(ended); });
-        end->notify_all();
-    }
-    if (cancel) cancel();
-}
-
-Task* TaskTable::Impl::State::find(std::string_view id) const {
-    const auto found = tasks.find(id);
-    return found == tasks.end() ? nullptr : found->second.get();
-}
-
-Task* TaskTable::Impl::State::find(std::string_view id, const std::optional<std::string>& owner, SteadyTime now) const {
-    Task* task = find(id);
-    if (task == nullptr || task->expires_at <= now || (owner && task->info.owner != *owner)) return nullptr;
-    return task;
-}
-
-std::size_t TaskTable::Impl::State::unfinished() const {
-    return everybody.size(TaskState::pending) + everybody.size(TaskState::running);
-}
-
-void TaskTable::Impl::State::insert(std::unique_ptr<Task> task) {
+void TaskTable::State::insert(std::unique_ptr<Task> task) {
     Task& added = *task;
+    const TaskInfo& info = added.info;
     added.number = ++numbers;
-    added.shelf = &by_owner[added.info.owner];
-    tasks.emplace(added.info.id, std::move(task));
-    everybody.add(added);
-    added.shelf->add(added);
+    try {
+        lists.emplace(std::tuple(std::nullopt, info.state, added.number), &added);
+        lists.emplace(std::tuple(std::string_view(info.owner), info.state, added.number), &added);
+        by_end.emplace(std::pair(added.ended, added.number), &added);
+        by_expiry.emplace(std::pair(added.expires_at, added.number), &added);
+        tasks.emplace(info.id, std::move(task));
+    } catch (...) {
+        unlink(added);
+        throw;
+    }
+    ++count(info.state);
 }
 
-void TaskTable::Impl::State::move(Task& task, TaskState to, SystemTime at) {
-    everybody.move(task, to);
-    task.shelf->move(task, to);
-    task.info.state = to;
-    task.info.updated_at = at;
+void TaskTable::State::unlink(const Task& task) {
+    lists.erase({std::nullopt, task.info.state, task.number});
+    lists.erase({task.info.owner, task.info.state, task.number});
+    by_end.erase({task.ended, task.number});
+    by_expiry.erase({task.expires_at, task.number});
 }
 
-void TaskTable::Impl::State::end(Task& task, TaskState to, SystemTime at, SteadyTime now, Aftermath& after) {
+void TaskTable::State::move(Task& task, TaskState to, SystemTime at) {
+    TaskInfo& info = task.info;
+    change_key(lists, {std::nullopt, info.state, task.number}, {std::nullopt, to, task.number});
+    change_key(lists, {info.owner, info.state, task.number}, {info.owner, to, task.number});
+    --count(info.state);
+    ++count(to);
+    info.state = to;
+    info.updated_at = at;
+}
+
+void TaskTable::State::end(Task& task, TaskState to, SystemTime at, SteadyTime now, Aftermath& after) {
     move(task, to, at);
+    change_key(by_end, {task.ended, task.number}, {endings + 1, task.number});
     task.ended = ++endings;
+    change_key(by_expiry, {task.expires_at, task.number}, {now + task.info.ttl, task.number});
     task.expires_at = now + task.info.ttl;
-    task.end_node.key() = task.ended;
-    by_end.insert(by_end.end(), std::move(task.end_node));
-    task.expiry_node.key() = {task.expires_at, task.ended};
-    by_expiry.insert(std::move(task.expiry_node));
-    after.cancel = std::move(task.cancel);
+    (to == TaskState::cancelled ? after.cancel : after.unused) = std::move(task.cancel);
     after.end = std::move(task.end);
     if (after.end) after.ended = task.info;
 }
 
-void TaskTable::Impl::State::remove(Task& task, Aftermath& after) {
+void TaskTable::State::remove(Task& task, Aftermath& after) {
     after.gone.emplace_back();  // first, since it may run out of memory
-    by_end.erase(task.ended);
-    by_expiry.erase({task.expires_at, task.ended});
-    everybody.remove(task);
-    task.shelf->remove(task);
-    if (task.shelf->empty()) by_owner.erase(by_owner.find(task.info.owner));
+    unlink(task);
+    --count(task.info.state);
     host_bytes -= task.host_bytes;
     device_bytes -= task.device_bytes;
     after.gone.back() = std::move(tasks.extract(tasks.find(task.info.id)).mapped());
 }
 
-void TaskTable::Impl::State::keep_bounds(const TaskLimits& limits, Aftermath& after) {
+void TaskTable::State::keep_bounds(const TaskLimits& limits, Aftermath& after) {
     const auto too_many = [&] { return tasks.size() > limits.max_tasks; };
     const auto too_big = [&] {
         const bool over = host_bytes > limits.max_bytes || device_bytes > limits.max_bytes;
-        return over && by_end.begin()->first != newest_outcome;
+        return over && by_end.begin()->second->ended != newest_outcome;
     };
-    while (!by_end.empty() && (too_many() || too_big())) {
+    while (unfinished() < tasks.size() && (too_many() || too_big())) {
         remove(*by_end.begin()->second, after);
         ++evicted;
     }
 }
 
-std::optional<std::string> TaskTable::Impl::create(NewTask wanted) {
+/// The newest task before `before` of the owner (nullopt: of any owner) in the state (nullopt: in any); null for none.
+const Task* TaskTable::State::older(std::optional<std::string_view> owner, std::optional<TaskState> wanted,
+                                    std::uint64_t before) const {
+    const Task* newest = nullptr;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        const auto state = static_cast<TaskState>(i);
+        const auto behind = lists.lower_bound({owner, state, before});
+        if ((wanted && state != *wanted) || behind == lists.begin()) continue;
+        const auto& [key, task] = *std::prev(behind);
+        if (std::get<0>(key) != owner || std::get<1>(key) != state) continue;
+        if (newest == nullptr || task->number > newest->number) newest = task;
+    }
+    return newest;
+}
+
+template <class Use>
+auto TaskTable::change(Use use) {
+    Aftermath after;
+    auto result = state_->with([&](State& state) { return use(state, after); });
+    after.settle();
+    return result;
+}
+
+TaskTable::TaskTable(TaskLimits limits, const Clock& clock)
+    : limits_(limits), clock_(clock), state_(std::make_unique<Guarded<State>>()) {}
+TaskTable::~TaskTable() = default;
+
+void TaskTable::on_changed(std::function<void(std::string_view id)> changed) { changed_ = std::move(changed); }
+
+void TaskTable::tell(std::string_view id) const {
+    if (changed_) changed_(id);
+}
+
+std::optional<std::string> TaskTable::create(NewTask wanted) {
     using std::chrono::milliseconds;
     auto task = std::make_unique<Task>();
     TaskInfo& info = task->info;
@@ -208,10 +228,6 @@ std::optional<std::string> TaskTable::Impl::create(NewTask wanted) {
     info.ttl = std::clamp(wanted.ttl.value_or(limits_.default_ttl), milliseconds(0), TaskLimits::kMaxTtl);
     info.created_at = info.updated_at = clock_.wall_time();
     task->cancel = std::move(wanted.cancel);
-    TasksByEnd ends{{0, task.get()}};
-    task->end_node = ends.extract(ends.begin());
-    TasksByExpiry expiries{{{}, task.get()}};
-    task->expiry_node = expiries.extract(expiries.begin());
     std::string id = info.id;
     const bool taken = change([&](State& state, Aftermath& after) {
         if (state.closed || state.unfinished() >= limits_.max_tasks) return false;
@@ -223,33 +239,34 @@ std::optional<std::string> TaskTable::Impl::create(NewTask wanted) {
     return id;
 }
 
-void TaskTable::Impl::started(std::string_view id) {
+void TaskTable::started(std::string_view id) {
     const SystemTime at = clock_.wall_time();
-    state_.with([&](State& state) {
+    state_->with([&](State& state) {
         Task* task = state.find(id);
         if (task != nullptr && task->info.state == TaskState::pending) state.move(*task, TaskState::running, at);
     });
+    tell(id);
 }
 
-void TaskTable::Impl::progress(std::string_view id, double fraction, std::string_view message) {
+void TaskTable::progress(std::string_view id, double fraction, std::string_view message) {
     const SystemTime at = clock_.wall_time();
     std::string text(shortened(message));
-    state_.with([&](State& state) {
+    state_->with([&](State& state) {
         Task* task = state.find(id);
         if (task == nullptr || is_terminal(task->info.state)) return;
         if (!std::isnan(fraction)) task->info.fraction = std::clamp(fraction, 0.0, 1.0);
         task->info.message.swap(text);
         task->info.updated_at = at;
     });
+    tell(id);
 }
 
-void TaskTable::Impl::finish(std::string_view id, OutcomePointer outcome) {
+void TaskTable::finish(std::string_view id, OutcomePointer outcome) {
     SHARED_TENSOR_CHECK(outcome != nullptr, "a task that was not cancelled ends with an outcome");
     const SystemTime at = clock_.wall_time();
     const SteadyTime now = clock_.now();
     const TaskState to = outcome->failed() ? TaskState::failed : TaskState::completed;
     const std::uint64_t host_bytes = outcome->host_bytes(), device_bytes = outcome->device_bytes();
-    std::function<void()> unused;  // destroyed without the lock, never called
     change([&](State& state, Aftermath& after) {
         Task* task = state.find(id);
         if (task == nullptr || is_terminal(task->info.state)) return false;
@@ -258,37 +275,30 @@ void TaskTable::Impl::finish(std::string_view id, OutcomePointer outcome) {
         state.device_bytes += task->device_bytes = device_bytes;
         state.end(*task, to, at, now, after);
         state.newest_outcome = task->ended;
-        unused = std::move(after.cancel);
-        after.cancel = nullptr;
         state.keep_bounds(limits_, after);
         return true;
     });
+    tell(id);
 }
 
-std::optional<TaskInfo> TaskTable::Impl::get(std::string_view id, const std::optional<std::string>& owner) const {
+std::optional<TaskInfo> TaskTable::get(std::string_view id, const std::optional<std::string>& owner) const {
     const SteadyTime now = clock_.now();
-    return state_.with([&](const State& state) -> std::optional<TaskInfo> {
+    return state_->with([&](const State& state) -> std::optional<TaskInfo> {
         const Task* task = state.find(id, owner, now);
         if (task == nullptr) return std::nullopt;
         return task->info;
     });
 }
 
-TaskPage TaskTable::Impl::list(const TaskFilter& filter) const {
+TaskPage TaskTable::list(const TaskFilter& filter) const {
     const SteadyTime now = clock_.now();
     const std::size_t limit = std::clamp<std::size_t>(filter.limit, 1, kMaxPage);
     const std::uint64_t start = parse_cursor(filter.cursor);
-    return state_.with([&](const State& state) {
+    return state_->with([&](const State& state) {
         TaskPage page;
-        const TaskShelf* shelf = &state.everybody;
-        if (filter.owner) {
-            const auto found = state.by_owner.find(*filter.owner);
-            if (found == state.by_owner.end()) return page;
-            shelf = &found->second;
-        }
         std::uint64_t last = start;
-        for (const Task* task = shelf->older(start, filter.state); task != nullptr;
-             task = shelf->older(task->number, filter.state)) {
+        const auto older = [&](std::uint64_t before) { return state.older(filter.owner, filter.state, before); };
+        for (const Task* task = older(start); task != nullptr; task = older(task->number)) {
             if (task->expires_at <= now) continue;
             if (page.tasks.size() == limit) {
                 page.next_cursor = std::to_string(last);
@@ -301,11 +311,11 @@ TaskPage TaskTable::Impl::list(const TaskFilter& filter) const {
     });
 }
 
-std::optional<TaskInfo> TaskTable::Impl::wait(std::string_view id, const std::optional<std::string>& owner,
-                                              SteadyTime deadline, const std::function<bool()>& is_abandoned) {
+std::optional<TaskInfo> TaskTable::wait(std::string_view id, const std::optional<std::string>& owner,
+                                        SteadyTime deadline, const std::function<bool()>& is_abandoned) const {
     std::shared_ptr<TaskEnd> end;
     const SteadyTime now = clock_.now();
-    state_.with([&](State& state) {
+    state_->with([&](State& state) {
         Task* task = state.find(id, owner, now);
         if (task == nullptr || is_terminal(task->info.state)) return;
         if (!task->end) task->end = std::make_shared<TaskEnd>();
@@ -323,47 +333,46 @@ std::optional<TaskInfo> TaskTable::Impl::wait(std::string_view id, const std::op
     return get(id, owner);
 }
 
-std::optional<TaskInfo> TaskTable::Impl::cancel(std::string_view id, const std::optional<std::string>& owner) {
+std::optional<TaskInfo> TaskTable::cancel(std::string_view id, const std::optional<std::string>& owner) {
     const SystemTime at = clock_.wall_time();
     const SteadyTime now = clock_.now();
-    return change([&](State& state, Aftermath& after) -> std::optional<TaskInfo> {
+    auto info = change([&](State& state, Aftermath& after) -> std::optional<TaskInfo> {
         Task* task = state.find(id, owner, now);
         if (task == nullptr) return std::nullopt;
         if (!is_terminal(task->info.state)) state.end(*task, TaskState::cancelled, at, now, after);
         return task->info;
     });
+    if (info) tell(id);
+    return info;
 }
 
-void TaskTable::Impl::forget(std::string_view id) {
+void TaskTable::forget(std::string_view id) {
     const SystemTime at = clock_.wall_time();
     const SteadyTime now = clock_.now();
-    std::function<void()> unused;  // destroyed without the lock, never called
     change([&](State& state, Aftermath& after) {
         Task* task = state.find(id);
         if (task == nullptr || is_terminal(task->info.state)) return false;
         state.end(*task, TaskState::cancelled, at, now, after);
-        unused = std::move(after.cancel);
-        after.cancel = nullptr;
+        std::swap(after.cancel, after.unused);
         state.remove(*task, after);
         return true;
     });
 }
 
-void TaskTable::Impl::close() {
-    state_.with([](State& state) { state.closed = true; });
+void TaskTable::close() {
+    state_->with([](State& state) { state.closed = true; });
     const SystemTime at = clock_.wall_time();
     const SteadyTime now = clock_.now();
     const auto cancel_one = [&](State& state, Aftermath& after) {
-        Task* task = state.everybody.unfinished();
-        if (task == nullptr) return false;
-        state.end(*task, TaskState::cancelled, at, now, after);
+        if (state.unfinished() == 0) return false;
+        state.end(*state.lists.begin()->second, TaskState::cancelled, at, now, after);
         return true;
     };
     while (change(cancel_one))
         continue;
 }
 
-void TaskTable::Impl::expire() {
+void TaskTable::expire() {
     const SteadyTime now = clock_.now();
     constexpr std::size_t kBatch = 256;  // so that the lock is never held for long
     const auto remove_some = [&](State& state, Aftermath& after) {
@@ -377,51 +386,15 @@ void TaskTable::Impl::expire() {
         continue;
 }
 
-TaskStats TaskTable::Impl::stats() const {
-    return state_.with([](const State& state) {
-        const TaskShelf& all = state.everybody;
-        return TaskStats{all.size(TaskState::pending), all.size(TaskState::running),
-                         state.by_end.size(),          state.host_bytes,
-                         state.device_bytes,           state.evicted};
+TaskStats TaskTable::stats() const {
+    return state_->with([](const State& state) {
+        return TaskStats{state.count(TaskState::pending),
+                         state.count(TaskState::running),
+                         state.tasks.size() - state.unfinished(),
+                         state.host_bytes,
+                         state.device_bytes,
+                         state.evicted};
     });
 }
-
-TaskTable::TaskTable(TaskLimits limits, const Clock& clock) : impl_(std::make_unique<Impl>(limits, clock)) {}
-TaskTable::~TaskTable() = default;
-
-std::optional<std::string> TaskTable::create(NewTask task) { return impl_->create(std::move(task)); }
-void TaskTable::on_changed(std::function<void(std::string_view id)> changed) { changed_ = std::move(changed); }
-void TaskTable::tell(std::string_view id) const {
-    if (changed_) changed_(id);
-}
-void TaskTable::started(std::string_view id) {
-    impl_->started(id);
-    tell(id);
-}
-void TaskTable::progress(std::string_view id, double fraction, std::string_view message) {
-    impl_->progress(id, fraction, message);
-    tell(id);
-}
-void TaskTable::finish(std::string_view id, OutcomePointer outcome) {
-    impl_->finish(id, std::move(outcome));
-    tell(id);
-}
-std::optional<TaskInfo> TaskTable::get(std::string_view id, const std::optional<std::string>& owner) const {
-    return impl_->get(id, owner);
-}
-TaskPage TaskTable::list(const TaskFilter& filter) const { return impl_->list(filter); }
-std::optional<TaskInfo> TaskTable::wait(std::string_view id, const std::optional<std::string>& owner,
-                                        SteadyTime deadline, const std::function<bool()>& is_abandoned) const {
-    return impl_->wait(id, owner, deadline, is_abandoned);
-}
-std::optional<TaskInfo> TaskTable::cancel(std::string_view id, const std::optional<std::string>& owner) {
-    auto info = impl_->cancel(id, owner);
-    if (info) tell(id);
-    return info;
-}
-void TaskTable::forget(std::string_view id) { impl_->forget(id); }
-void TaskTable::close() { impl_->close(); }
-void TaskTable::expire() { impl_->expire(); }
-TaskStats TaskTable::stats() const { return impl_->stats(); }
 
 }  // namespace shared_tensor::tasks

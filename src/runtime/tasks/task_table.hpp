@@ -12,6 +12,7 @@
 #include <shared_tensor/limits.hpp>
 
 #include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
 
 namespace shared_tensor::tasks {
 
@@ -113,10 +114,14 @@ public:
     TaskStats stats() const;
 
 private:
-    class Impl;
+    struct State;
+    template <class Use>
+    auto change(Use use);
     void tell(std::string_view id) const;
 
-    std::unique_ptr<Impl> impl_;
+    const TaskLimits limits_;
+    const Clock& clock_;
+    const std::unique_ptr<Guarded<State>> state_;
     std::function<void(std::string_view id)> changed_;
 };
 

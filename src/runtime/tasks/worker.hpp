@@ -1,14 +1,20 @@
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
-#include "runtime/tasks/worker_pool.hpp"
+#include "base/concurrency/spin.hpp"
+#include "base/log/log.hpp"
+#include "runtime/tasks/job_queue.hpp"
 
 namespace shared_tensor::tasks {
 
@@ -23,15 +29,26 @@ public:
     using Finished = std::function<Next(Worker&, Job&)>;
 
     /// Throws std::system_error if the thread cannot be started.
-    Worker(const std::string& name, Finished finished);
+    Worker(const std::string& name, Finished finished) : finished_(std::move(finished)), thread_([this] { serve(); }) {
+        ::pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+    }
     Worker(const Worker&) = delete;
     Worker& operator=(const Worker&) = delete;
-    ~Worker();  ///< waits for a running job
+    ~Worker() { leave(); }  ///< waits for a running job
 
     /// Call it only for an idle worker, from the thread that removed it from the idle workers.
-    void post(std::shared_ptr<Job> job);
+    void post(std::shared_ptr<Job> job) {
+        mail_.with([&](Mail& mail) {
+            mail.job = std::move(job);
+            posted_.store(true, std::memory_order_release);
+        });
+        mail_.notify_one();
+    }
     /// Ends the thread when it is idle.
-    void leave();
+    void leave() {
+        mail_.with([](Mail& mail) { mail.leave = true; });
+        mail_.notify_one();
+    }
     void join() { thread_.join(); }
 
     // Used by the pool, guarded by its lock.
@@ -46,7 +63,32 @@ private:
         std::shared_ptr<Job> job;
         bool leave = false;
     };
-    void serve();
+    static void run_job(Job& job) noexcept {
+        try {
+            job.run();
+        } catch (const std::exception& error) {
+            log::error("a job threw, which it must not: ", error.what());
+        } catch (...) {
+            log::error("a job threw, which it must not");
+        }
+        job.run = nullptr;  // destroys what it owns before the pool counts the job as done
+    }
+
+    void serve() {
+        for (Next next; !next.leave;) {
+            spin_until([this] { return posted_.load(std::memory_order_acquire); });
+            auto mail = mail_.lock();
+            mail.wait([](const Mail& state) { return state.job != nullptr || state.leave; });
+            next = {std::move(mail->job), mail->leave};
+            posted_.store(false, std::memory_order_relaxed);
+            { const auto unlocked = std::move(mail); }
+            while (next.job != nullptr) {
+                run_job(*next.job);
+                const auto done = std::move(next.job);
+                next = finished_(*this, *done);
+            }
+        }
+    }
 
     const Finished finished_;
     Guarded<Mail> mail_;

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,45 +10,11 @@
 #include <shared_tensor/limits.hpp>
 
 #include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "runtime/tasks/job_queue.hpp"
+#include "runtime/tasks/worker.hpp"
 
 namespace shared_tensor::tasks {
-
-/// Limits how many jobs of the group run at once (a function's concurrency, the share of tasks, the state of a
-/// session). Shared by its jobs and its maker. Its counter is guarded by one pool: use it with that pool only.
-class Group;
-/// `limit` is at least 1, else throws std::logic_error.
-std::shared_ptr<Group> make_group(std::size_t limit);
-
-/// How many places of a group a job takes while it runs: usually one, or all.
-struct Claim {
-    static constexpr std::size_t kAll = static_cast<std::size_t>(-1);
-    Claim(std::shared_ptr<Group> of, std::size_t so_many = 1)  // NOLINT(google-explicit-constructor): mostly one place
-        : group(std::move(of)), places(so_many) {}
-    Group* get() const { return group.get(); }
-    Group* operator->() const { return group.get(); }
-
-    std::shared_ptr<Group> group;
-    std::size_t places;  ///< if there are fewer places, all of them
-};
-using Groups = std::vector<Claim>;
-
-/// A piece of work, submitted once. `run` must not throw; exceptions are logged and dropped. The worker destroys `run`
-/// right after it ran, so it may own the call that owns the job.
-struct Job {
-    Groups groups;  ///< the pool sorts them
-    std::function<void()> run;
-    bool is_task = false;  ///< leaves WorkerLimits::kept_for_calls() places in the queue free
-
-    /// Used by the pool, guarded by its lock.
-    struct Notes {
-        std::uint64_t sequence = 0;  ///< 0 before submit()
-        bool waits = false;
-        Group* parked_at = nullptr;  ///< the full group that it waits for; null if it is ready
-        std::size_t held = 0;        ///< its places in the first `held` groups are taken
-        std::size_t passed_over = 0;
-        std::optional<SteadyTime> abandoned_at;
-    } notes{};
-};
 
 using shared_tensor::WorkerLimits;
 
@@ -62,10 +26,10 @@ struct SpareWorkers {
 
 struct PoolStats {
     std::size_t workers = 0;  ///< as configured, without replacements and the workers they replace
-    std::size_t busy = 0;     ///< of `workers`: those that run a job or are taken by a Place
+    std::size_t busy = 0;     ///< of `workers`: those that run a job
     std::size_t queued = 0;
-    std::size_t replaced = 0;    ///< abandoned jobs that still run, with a replacement for their worker
-    std::uint64_t finished = 0;  ///< jobs and Places
+    std::size_t replaced = 0;  ///< abandoned jobs that still run, with a replacement for their worker
+    std::uint64_t finished = 0;
     std::uint64_t rejected = 0;  ///< calls of submit() that returned `full`
 };
 
@@ -93,24 +57,21 @@ public:
     /// Removes a job from the queue; false if it already runs or has ended.
     bool withdraw(const std::shared_ptr<Job>& job);
 
-    /// A worker's place, for work on the calling thread. The destructor frees it, on any thread.
+    /// Places in groups, held for a thread of another kind, which mostly waits. The destructor frees them, on any
+    /// thread.
     class Place {
     public:
-        Place(Place&& other) noexcept;
+        Place(Place&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), groups_(std::move(other.groups_)) {}
         Place& operator=(Place&&) = delete;
         ~Place();
 
     private:
         friend class WorkerPool;
-        Place(WorkerPool& pool, Groups groups, bool of_worker);
+        Place(WorkerPool& pool, Groups groups) : pool_(&pool), groups_(std::move(groups)) {}
         WorkerPool* pool_;
         Groups groups_;
-        bool of_worker_;
     };
-    /// Nullopt unless a worker is free and all groups have room, with no job waiting for one of them. Give each group
-    /// once.
-    std::optional<Place> try_enter(const Groups& groups);
-    /// Takes places in the groups, but no worker: for a thread that mostly waits. Nullopt if a group has no room.
+    /// Nullopt unless all groups have room, with no job waiting for one of them. Give each group once.
     std::optional<Place> try_hold(const Groups& groups);
 
     /// Nobody waits for this running job any more: once it has gone on for SpareWorkers::after, sweep() replaces its
@@ -132,8 +93,39 @@ public:
     PoolStats stats() const;
 
 private:
-    class Impl;
-    std::unique_ptr<Impl> impl_;
+    using Workers = std::vector<std::unique_ptr<Worker>>;
+    struct State {
+        JobQueue queue;
+        Workers workers;            // workers that may get jobs, and abandoned workers
+        Workers left;               // workers whose threads have ended or are about to end
+        std::vector<Worker*> idle;  // the last is used first: its caches and libtorch's thread-local pools are warm
+        std::size_t busy = 0;       // at most limits_.workers; while it is less, there is an idle worker
+        std::size_t replaced = 0, named = 0;
+        bool draining = false;  // rejects new jobs
+        bool closing = false;   // also drops waiting jobs
+        double mean_run_ns = 0;
+        std::uint64_t finished = 0, rejected = 0;
+
+        bool quiet() const { return busy == 0 && replaced == 0 && (closing || queue.size() == 0); }
+        /// Takes the next ready job for a worker, which is busy from now on.
+        std::shared_ptr<Job> next_job(Worker& worker, SteadyTime now);
+        void note_run(SteadyTime::duration run);
+        void drop_waiting(std::vector<std::shared_ptr<Job>>& dropped);
+        void retire(Worker& worker);
+    };
+    template <class Change>
+    auto change(Change use);
+    Worker::Next finished(Worker& worker, Job& job);
+    std::unique_ptr<Worker> make_worker(std::size_t number);
+    Worker* assign(State& state, SteadyTime now) const;
+    bool replace_one(std::unique_ptr<Worker>& fresh);
+    Worker* to_replace(const State& state, SteadyTime now) const;
+    bool overdue(const Worker& worker, SteadyTime now) const;
+
+    const WorkerLimits limits_;
+    const SpareWorkers spare_;
+    const Clock& clock_;
+    Guarded<State> state_;
 };
 
 }  // namespace shared_tensor::tasks

@@ -144,7 +144,7 @@ TEST_CASE("an abandoned job keeps its place in its group even when its worker is
     clock.advance(5s);
     pool.sweep();
     pool.submit(make_job([&] { ran.set(); }, {serial}));
-    CHECK_FALSE(pool.try_enter({serial}));
+    CHECK_FALSE(pool.try_hold({serial}));
     CHECK(pool.stats().queued == 1);
     hung.go.set();
     CHECK(ran.wait());

@@ -161,38 +161,20 @@ TEST_CASE("a job that throws costs nothing but a line in the log", "[tasks][pool
     log::set_level(log::Level::info);
 }
 
-TEST_CASE("a place is a worker's: while it is held one job less runs", "[tasks][pool][place]") {
+TEST_CASE("places in a group are held up to its limit, and given back once, moved or not", "[tasks][pool][place]") {
     WorkerPool pool({.workers = 1});
-    Event ran;
+    const auto group = make_group(2);
+    const auto first = pool.try_hold({group});
     {
-        const auto place = pool.try_enter({});
-        REQUIRE(place);
-        CHECK(pool.stats().busy == 1);
-        pool.submit(make_job([&] { ran.set(); }));
-        CHECK(pool.stats().queued == 1);
+        auto second = pool.try_hold({group});
+        REQUIRE(second);
+        CHECK_FALSE(pool.try_hold({group}));
+        const auto moved = std::move(*second);
     }
-    CHECK(ran.wait());
-}
-
-TEST_CASE("there is no place when all workers are busy", "[tasks][pool][place]") {
-    HeldJob running;
-    WorkerPool pool({.workers = 1});
-    pool.submit(running.job);
-    CHECK_FALSE(pool.try_enter({}));
-    running.go.set();
-}
-
-TEST_CASE("there is no place in a group at its limit, and one again when the other is given back",
-          "[tasks][pool][place]") {
-    WorkerPool pool({.workers = 4});
-    const auto group = make_group(1);
-    {
-        const auto place = pool.try_enter({group});
-        REQUIRE(place);
-        CHECK_FALSE(pool.try_enter({group}));
-        CHECK(pool.try_enter({}));
-    }
-    CHECK(pool.try_enter({group}));
+    const auto again = pool.try_hold({group});
+    CHECK(again);
+    CHECK_FALSE(pool.try_hold({group}));
+    CHECK(pool.stats().busy == 0);
 }
 
 TEST_CASE("a job of a group whose place is taken runs when the place is given back", "[tasks][pool][place]") {
@@ -200,24 +182,13 @@ TEST_CASE("a job of a group whose place is taken runs when the place is given ba
     const auto group = make_group(1);
     Event ran;
     {
-        const auto place = pool.try_enter({group});
+        const auto place = pool.try_hold({group});
         REQUIRE(place);
         pool.submit(make_job([&] { ran.set(); }, {group}));
         CHECK(pool.stats().queued == 1);
         CHECK(ran.count() == 0);
     }
     CHECK(ran.wait());
-}
-
-TEST_CASE("a place that was moved is given back once", "[tasks][pool][place]") {
-    WorkerPool pool({.workers = 1});
-    {
-        auto place = pool.try_enter({});
-        REQUIRE(place);
-        const auto moved = std::move(*place);
-    }
-    CHECK(pool.stats().busy == 0);
-    CHECK(pool.stats().finished == 1);
 }
 
 TEST_CASE("retry_after grows with the queue and the mean run time", "[tasks][pool]") {
