@@ -7,6 +7,7 @@
 
 #include "integration/server/shared_daemon.hpp"
 #include "support/process_memory.hpp"
+#include "support/web_socket_peer.hpp"
 
 using namespace shared_tensor::test;
 
@@ -140,22 +141,9 @@ TEST_CASE("long answers come whole on every way", "[server]") {
         CHECK(last == 9);
     }
     SECTION("on a WebSocket, as text") {
-        HttpPeer peer(port);
-        peer.request("GET", "/ws", {},
-                     {{"Connection", "Upgrade"},
-                      {"Upgrade", "websocket"},
-                      {"Sec-WebSocket-Version", "13"},
-                      {"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}});
-        REQUIRE(peer.read_head().status == 101);
-        const std::string request = call_object("text_of", {200'000}).dump();
-        REQUIRE(request.size() < 126);
-        const char head[] = {'\x81', static_cast<char>(0x80 | request.size()), 0, 0, 0, 0};  // a mask of zeros
-        peer.send(std::string(head, sizeof head) + request);
-        REQUIRE(peer.read_bytes(2) == "\x81\x7f");
-        std::uint64_t size = 0;
-        for (const char byte : peer.read_bytes(8))
-            size = size << 8 | static_cast<unsigned char>(byte);
-        CHECK(Json::parse(peer.read_bytes(size))["result"].get<std::string>().size() == 200'000);
+        WebSocketPeer peer(port);
+        peer.send(call_object("text_of", {200'000}));
+        CHECK(peer.read()["result"].get<std::string>().size() == 200'000);
     }
     SECTION("compressed while they are sent") {
         HttpPeer peer(port);

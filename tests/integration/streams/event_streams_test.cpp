@@ -1,9 +1,10 @@
-// Functions that only write, over plain HTTP: what curl sees.
+// Streams as clients see them that are not ours: events over plain HTTP, and the messages of a WebSocket.
 
 #include <catch2/catch_test_macros.hpp>
 
 #include "../client/example_daemon.hpp"
 #include "support/rpc.hpp"
+#include "support/web_socket_peer.hpp"
 
 using namespace shared_tensor::test;
 
@@ -161,4 +162,31 @@ TEST_CASE("what asks for a WebSocket and is none is told what is missing", "[str
     handshake[2].second = "13";
     handshake.emplace_back("Origin", "http://elsewhere.example");
     CHECK(get(handshake).status == 403);
+}
+
+TEST_CASE("a call with an id that is in use is rejected, and the call that uses it goes on", "[streams]") {
+    const ExampleDaemon server;
+    WebSocketPeer peer(server.daemon.port());
+    const Json call = call_object("sum_of", nullptr, 7);
+    const auto message = [](const char* method, Json params) {
+        params["call"] = 7;
+        params["stream"] = "numbers";
+        return WebSocketPeer::notification(method, params);
+    };
+    for (int round = 0; round < 2; ++round) {  // the id of a call that has ended may be used again
+        peer.send(call);
+        REQUIRE(peer.read()["method"] == "stream.ready");
+        constexpr int kRepeated = 20;
+        for (int i = 0; i < kRepeated; ++i)
+            peer.send_all({call, message("stream.item", {{"value", 1}})});
+        peer.send(message("stream.end", Json::object()));
+        int rejected = 0;
+        Json answer;
+        while (!answer.contains("result")) {
+            answer = peer.read();
+            if (answer.contains("error")) rejected += answer["error"]["code"] == -32600 ? 1 : 0;
+        }
+        CHECK(rejected == kRepeated);
+        CHECK(answer["result"] == kRepeated);
+    }
 }
