@@ -1,4 +1,4 @@
-#include "client/local/device_server.hpp"
+#include "client/local/shared_memory.hpp"
 
 #include <poll.h>
 
@@ -10,7 +10,6 @@
 
 #include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
-#include "client/local/shared_memory.hpp"
 #include "tensor/device/devices.hpp"
 
 namespace shared_tensor::client {

@@ -12,8 +12,6 @@
 #include <new>
 #include <utility>
 
-#include "local/segments/written_pages.hpp"
-
 namespace shared_tensor::local {
 
 namespace {

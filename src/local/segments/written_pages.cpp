@@ -1,4 +1,4 @@
-#include "local/segments/written_pages.hpp"
+#include "local/segments/mapping.hpp"
 
 #include <fcntl.h>
 #include <sys/ioctl.h>

@@ -1,4 +1,4 @@
-#include "server/local/device_client.hpp"
+#include "server/local/local_client.hpp"
 
 #include <atomic>
 #include <utility>

@@ -6,7 +6,7 @@
 #include <shared_tensor/value.hpp>
 
 #include "base/concurrency/guarded.hpp"
-#include "local/segments/written_pages.hpp"
+#include "local/segments/mapping.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/files/tensor_set.hpp"

@@ -1,4 +1,4 @@
-#include "client/local/device_server.hpp"
+#include "client/local/shared_memory.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,4 +1,4 @@
-#include "local/segments/written_pages.hpp"
+#include "local/segments/mapping.hpp"
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
@@ -7,7 +7,6 @@
 #include <thread>
 #include <vector>
 
-#include "local/segments/mapping.hpp"
 #include "local/segments/segment.hpp"
 
 using namespace shared_tensor;
