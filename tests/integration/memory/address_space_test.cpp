@@ -12,8 +12,8 @@
 #include <shared_tensor/torch.hpp>
 
 #include "integration/client/example_daemon.hpp"
-#include "integration/memory/role.hpp"
 #include "support/address_space.hpp"
+#include "support/role.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -67,7 +67,7 @@ TEST_CASE("A client without room for a tensor is told so, leaves no lease behind
     skip_where_it_cannot_be_limited();
     const ExampleDaemon server;
     const Client watching = server.client();
-    Role role("ask for a gigabyte without room for it", server);
+    Role role("ask for a gigabyte without room for it", {"TEST_URL=" + server.url()});
     const bool came_so_far = role.ready();
     INFO(role.out());
     REQUIRE(came_so_far);

@@ -12,9 +12,10 @@
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/torch.hpp>
 
+#include "integration/client/example_daemon.hpp"
 #include "integration/client/far_client.hpp"
-#include "integration/memory/role.hpp"
 #include "support/descriptors.hpp"
+#include "support/role.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -40,6 +41,8 @@ private:
     const Client client_;
 };
 
+Words url_of(const ExampleDaemon& server) { return {"TEST_URL=" + server.url()}; }
+
 /// What a number is once it stays the same for a while: what has ended is taken away some moments later.
 template <class Number>
 std::size_t settled(Number number) {
@@ -59,7 +62,7 @@ TEST_CASE("The leases of a client that was killed end at once, all thousand of t
     allow_many_descriptors();
     const ExampleDaemon server;
     const Watch watch(server);
-    Role client("hold a thousand results", server);
+    Role client("hold a thousand results", url_of(server));
     REQUIRE(client.ready());
     CHECK(watch.memory()["leases"] == 1000);
     client.kill();
@@ -72,7 +75,7 @@ TEST_CASE("A client that is killed in the middle of a call harms nobody, though 
           "[memory][death]") {
     const ExampleDaemon server;
     const Watch watch(server);
-    Role client("call with a large argument", server);
+    Role client("call with a large argument", url_of(server));
     REQUIRE(client.ready());
     REQUIRE(eventually([&] { return watch.totals()["workers"]["busy"] == 1; }));
     client.kill();
@@ -84,7 +87,7 @@ TEST_CASE("A client that is killed in the middle of a call harms nobody, though 
 TEST_CASE("The task of a client that was killed while it waited goes on, with its argument", "[memory][death]") {
     const ExampleDaemon server;
     const Watch watch(server);
-    Role client("wait for a task", server);
+    Role client("wait for a task", url_of(server));
     REQUIRE(client.ready());
     client.kill();
     const Client other = server.client();
@@ -100,7 +103,7 @@ TEST_CASE("Eight processes take and release ten thousand results each, and other
     ExampleDaemon server;
     const Watch watch(server);
     const auto kill_one = [&] {
-        Role dying("call and let go until killed", server);
+        Role dying("call and let go until killed", url_of(server));
         REQUIRE(dying.ready());
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
         dying.kill();
@@ -115,7 +118,7 @@ TEST_CASE("Eight processes take and release ten thousand results each, and other
     {
         std::vector<std::unique_ptr<Role>> clients;
         for (int i = 0; i < 8; ++i)
-            clients.push_back(std::make_unique<Role>("ten thousand results come and go", server));
+            clients.push_back(std::make_unique<Role>("ten thousand results come and go", url_of(server)));
         const auto all_done = [&] {
             return std::all_of(clients.begin(), clients.end(),
                                [](const auto& one) { return one->child().has_ended(); });

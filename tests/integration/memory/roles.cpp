@@ -20,12 +20,12 @@ using namespace shared_tensor;
 namespace {
 
 Client server() {
-    const char* url = std::getenv("SHARED_TENSOR_TEST_URL");
+    const char* url = std::getenv("TEST_URL");
     if (url == nullptr) SKIP("a role of a second process: the tests of this folder start it, with a daemon's address");
     return Client(std::string(url));
 }
 
-void come_so_far() { std::ofstream(std::getenv("SHARED_TENSOR_TEST_PROGRESS")) << "ready"; }
+void come_so_far() { std::ofstream(std::getenv("TEST_READY")) << "ready"; }
 
 [[noreturn]] void stay() {
     for (;;)

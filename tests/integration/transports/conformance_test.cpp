@@ -268,11 +268,10 @@ TEST_CASE("A leased tensor is got as a file from where it lies", "[media]") {
 
 TEST_CASE("A killed client's leases are gone at once, and its memory with its process", "[media]") {
     const Connected here;
-    HoldingClient holder(here.server, here.transport, 50);
-    REQUIRE(holder.is_ready());
+    Role holder = holding_client(here.server, here.transport, 50);
+    REQUIRE(holder.ready());
     if (here.transport.channel) CHECK(totals_of(here.client)["shared_memory"]["leases"] == 50);
-    holder.child().signal(SIGKILL);
-    holder.child().wait();
+    holder.kill();
     CHECK(leases_become(here.client, 0));
     CHECK(eventually([&] { return totals_of(here.client)["device_memory"]["deferred_frees"] == 0; }));
     CHECK(same_values(here.client.call<at::Tensor>("held"), at::arange(kMany, at::kFloat)));

@@ -39,12 +39,9 @@ std::map<std::string, std::uint64_t> counts_of(const Client& client) {
 }  // namespace
 
 TEST_CASE("Simulated devices of the environment are there before the first call", "[media][device]") {
-    TemporaryFolder folder;
-    const std::string out = folder.file("out");
-    Child child(Words{"/proc/self/exe", "role: simulated devices of the environment"},
-                Words{"SHARED_TENSOR_SIMULATED_DEVICES=2"}, out, folder.file("err"));
-    const int code = child.wait();
-    INFO(text_of_file(out));
+    Role role("simulated devices of the environment", {"SHARED_TENSOR_SIMULATED_DEVICES=2"});
+    const int code = role.child().wait();
+    INFO(role.out());
     CHECK(code == 0);
 }
 
@@ -202,7 +199,7 @@ TEST_CASE("A client that dies while it opens a result leaves no lease and no mem
     const TransportCase transport = on_simulated();
     const TransportServer server(transport);
     const Client client = server.client();
-    HoldingClient dying(server, transport, 1, {"SHARED_TENSOR_SIMULATED_FAULTS=crash_at_open"});
+    Role dying = holding_client(server, transport, 1, {"SHARED_TENSOR_SIMULATED_FAULTS=crash_at_open"});
     CHECK(dying.child().wait() == 128 + SIGKILL);
     CHECK(leases_become(client, 0));
     CHECK(eventually([&] { return totals_of(client)["device_memory"]["deferred_frees"] == 0; }));

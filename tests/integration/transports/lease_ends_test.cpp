@@ -90,12 +90,11 @@ TEST_CASE("A lease that is not confirmed in time ends, and its reader reads on",
 
 TEST_CASE("Memory of revoked leases comes back with the process that read it", "[media][leases]") {
     const Connected here({"body"});
-    HoldingClient holder(here.server, here.transport, 3);
-    REQUIRE(holder.is_ready());
+    Role holder = holding_client(here.server, here.transport, 3);
+    REQUIRE(holder.ready());
     CHECK(revoke_all(here.client) == 3);
     CHECK(deferred_frees_become(here.client, here.transport.on_device() ? 3 : 0));
-    holder.child().signal(SIGKILL);
-    holder.child().wait();
+    holder.kill();
     CHECK(deferred_frees_become(here.client, 0));
     CHECK(same_values(here.client.call<at::Tensor>("held"), at::arange(kMany, at::kFloat)));
 }

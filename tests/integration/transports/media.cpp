@@ -29,11 +29,15 @@ TransportCase usable(TransportCase transport) {
     return transport;
 }
 
-Words variables_of(const TransportCase& transport, const Words& more) {
-    Words words{std::string("TEST_PLACE=") + transport.place,
-                std::string("TEST_CHANNEL=") + (transport.channel ? "1" : "0")};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
+Words variables_of(const TransportCase& transport, Words variables) {
+    variables.push_back(std::string("TEST_PLACE=") + transport.place);
+    variables.push_back(std::string("TEST_CHANNEL=") + (transport.channel ? "1" : "0"));
+    return variables;
+}
+
+Words server_variables(const TransportCase& transport, Words variables, int port) {
+    variables.push_back("TEST_PORT=" + std::to_string(port));
+    return variables_of(transport, std::move(variables));
 }
 
 }  // namespace
@@ -64,21 +68,14 @@ bool same_values(const at::Tensor& a, const at::Tensor& b) {
 }
 
 TransportServer::TransportServer(const TransportCase& transport, const Words& variables, int port)
-    : transport_(transport), ready_(folder_.file("ready")), out_(folder_.file("out")), err_(folder_.file("err")) {
-    Words words = variables_of(transport, variables);
-    words.push_back("TEST_READY=" + ready_);
-    words.push_back("TEST_PORT=" + std::to_string(port));
-    child_ = std::make_unique<Child>(Words{"/proc/self/exe", "role: server"}, words, out_, err_);
-    if (!eventually([this] { return ::access(ready_.c_str(), R_OK) == 0 || child_->has_ended(); }) ||
-        child_->has_ended()) {
-        throw std::runtime_error("the server did not start: " + text_of_file(out_) + text_of_file(err_));
-    }
-    url_ = text_of_file(ready_);
+    : transport_(transport), role_("server", server_variables(transport, variables, port)) {
+    if (!role_.ready()) throw std::runtime_error("the server did not start: " + role_.out() + role_.log());
+    url_ = role_.text();
 }
 
 TransportServer::~TransportServer() {
-    child_->signal(SIGTERM);
-    child_->wait();
+    child().signal(SIGTERM);
+    child().wait();
 }
 
 ClientOptions TransportServer::client_options() const {
@@ -92,14 +89,10 @@ Client TransportServer::client() const { return Client(client_options()); }
 
 int TransportServer::port() const { return std::stoi(url_.substr(url_.rfind(':') + 1)); }
 
-HoldingClient::HoldingClient(const TransportServer& server, const TransportCase& transport, int tensors,
-                             const Words& more)
-    : ready_(folder_.file("ready")), out_(folder_.file("out")), err_(folder_.file("err")) {
-    Words words = variables_of(transport, more);
-    words.push_back("TEST_READY=" + ready_);
-    words.push_back("TEST_URL=" + server.url());
-    words.push_back("TEST_TENSORS=" + std::to_string(tensors));
-    child_ = std::make_unique<Child>(Words{"/proc/self/exe", "role: holding client"}, words, out_, err_);
+Role holding_client(const TransportServer& server, const TransportCase& transport, int tensors, Words variables) {
+    variables.push_back("TEST_URL=" + server.url());
+    variables.push_back("TEST_TENSORS=" + std::to_string(tensors));
+    return Role("holding client", variables_of(transport, std::move(variables)));
 }
 
 Json totals_of(const Client& client) { return Json::parse(client.info().json)["totals"]; }

@@ -10,7 +10,7 @@
 #include <shared_tensor/json.hpp>
 #include <shared_tensor/torch.hpp>
 
-#include "support/daemon.hpp"
+#include "support/role.hpp"
 
 namespace shared_tensor::test {
 
@@ -50,33 +50,18 @@ public:
 
     Client client() const;
     ClientOptions client_options() const;
-    Child& child() { return *child_; }
+    Child& child() { return role_.child(); }
     const std::string& url() const { return url_; }
     int port() const;
-    std::string log() const { return text_of_file(err_); }
 
 private:
     const TransportCase transport_;
-    TemporaryFolder folder_;
-    std::string ready_, out_, err_, url_;
-    std::unique_ptr<Child> child_;
+    Role role_;
+    std::string url_;
 };
 
 /// This binary again, as a client that fetches `held` so many times, holds them and waits to be killed.
-class HoldingClient {
-public:
-    HoldingClient(const TransportServer& server, const TransportCase& transport, int tensors,
-                  const Words& variables = {});
-    Child& child() { return *child_; }
-    bool is_ready() {
-        return eventually([this] { return ::access(ready_.c_str(), R_OK) == 0 || child_->has_ended(); });
-    }
-
-private:
-    TemporaryFolder folder_;
-    std::string ready_, out_, err_;
-    std::unique_ptr<Child> child_;
-};
+Role holding_client(const TransportServer& server, const TransportCase& transport, int tensors, Words variables = {});
 
 /// A server of a transport and a client of it.
 struct Connected {

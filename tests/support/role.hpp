@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+
+#include "support/daemon.hpp"
+
+namespace shared_tensor::test {
+
+/// This test program again, in a process of its own that runs the hidden test "role: NAME". When the role has come so
+/// far, it writes a text to the file that the variable TEST_READY names.
+class Role {
+public:
+    Role(const std::string& name, Words variables)
+        : child_({"/proc/self/exe", "role: " + name}, with(std::move(variables), "TEST_READY=" + ready_), out_, err_) {}
+
+    /// Waits until the role has come so far. False if it has ended instead.
+    bool ready() {
+        return eventually([this] { return ::access(ready_.c_str(), R_OK) == 0 || child_.has_ended(); }) &&
+               !child_.has_ended();
+    }
+    std::string text() const { return text_of_file(ready_); }
+    void kill() {
+        child_.signal(SIGKILL);
+        child_.wait();
+    }
+    Child& child() { return child_; }
+    std::string out() const { return text_of_file(out_); }
+    std::string log() const { return text_of_file(err_); }
+
+private:
+    static Words with(Words words, const std::string& more) {
+        words.push_back(more);
+        return words;
+    }
+
+    TemporaryFolder folder_;
+    const std::string ready_ = folder_.file("ready"), out_ = folder_.file("out"), err_ = folder_.file("err");
+    Child child_;
+};
+
+}  // namespace shared_tensor::test
