@@ -2,8 +2,6 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <future>
@@ -15,6 +13,7 @@
 #include <shared_tensor/value.hpp>
 
 #include "exporter.hpp"
+#include "support/forked_child.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
 
@@ -226,18 +225,13 @@ TEST_CASE("A forked child that destroys its copy of such a tensor does not relea
     policy.accept = {TransportKind::cuda_ipc};
     TensorTransfer transfer({}, policy, {}, reader.transports);
     at::Tensor y = reader.read(transfer.describe(transfer.wrap(x)));
-    const pid_t child = ::fork();
-    if (child == 0) {
+    CHECK(in_child([&] {
         y.reset();
         std::promise<void> flushed;  // what the end of a tensor does in the background comes before this
         Devices::of_process().in_background([&] { flushed.set_value(); });
         flushed.get_future().wait();
-        ::_exit(reader.peer.done);
-    }
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    REQUIRE(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
+        return reader.peer.done == 0;
+    }));
     y.reset();
     CHECK(eventually([&] { return reader.peer.done == 1; }));
 }

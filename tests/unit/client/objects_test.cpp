@@ -1,13 +1,13 @@
 #include "client/call/objects.hpp"
 
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
 
 #include "support/address_space.hpp"
+#include "support/forked_child.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -37,10 +37,5 @@ bool releases_both() {
 
 TEST_CASE("A handle that finds no thread to release it is released with the next handle", "[client][objects]") {
     if (!kAddressSpaceCanBeLimited) SKIP("a sanitizer needs address space of its own: it cannot be limited");
-    const pid_t child = ::fork();  // a new process has no thread that releases handles
-    if (child == 0) ::_exit(releases_both() ? 0 : 1);
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    REQUIRE(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(in_child(&releases_both));  // a new process has no thread that releases handles
 }
