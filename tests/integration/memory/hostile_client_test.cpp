@@ -143,7 +143,7 @@ TEST_CASE("Segments and leases of another client are nobody else's", "[memory][h
     Hostile client;
     RawChannel other(client.port());
     const std::string session = other.open();
-    const HeaderList headers{{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}};
+    const HeaderList headers = by_memory(session);
     CHECK(code_of(respond(client.port(), "scale", {{"x", tensor_in("good", 0, 8, {2})}}, headers)) == -32602);
 
     const Json lent = call(client.port(), "ramp", {100}, headers)["$tensor"];

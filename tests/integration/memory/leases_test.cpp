@@ -18,10 +18,6 @@ namespace {
 
 Json leases_of(int port) { return call(port, "lease.list")["leases"]; }
 
-HeaderList by_memory(const std::string& session) {
-    return {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}};
-}
-
 std::string lend(int port, const std::string& session) {
     return call(port, "ramp", {100}, by_memory(session))["$tensor"]["lease"];
 }

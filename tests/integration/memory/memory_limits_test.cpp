@@ -77,9 +77,8 @@ TEST_CASE("A client with as many leases as it may have gets bytes", "[memory][li
     const ExampleDaemon unused({"--max-leases", "6"});
     RawChannel channel(unused.daemon.port());
     const std::string session = channel.open();
-    const HeaderList headers{{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}};
     for (int i = 0; i < 3; ++i)
-        (void)call(unused.daemon.port(), "ramp", {kBig}, headers);
+        (void)call(unused.daemon.port(), "ramp", {kBig}, by_memory(session));
     CHECK(rejected(unused.daemon.port(), session).find("this client holds 3 leases") != std::string::npos);
 }
 
@@ -88,9 +87,8 @@ TEST_CASE("There are at most so many segments, and what there is too much of is 
     const int port = server.daemon.port();
     RawChannel channel(port);
     const std::string session = channel.open();
-    const HeaderList headers{{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}};
     for (int i = 0; i < 4; ++i)
-        (void)call(port, "ramp", {kBig}, headers);
+        (void)call(port, "ramp", {kBig}, by_memory(session));
     CHECK(busy(port, session).find("--max-segments") != std::string::npos);
     const Client client = server.client();
     CHECK(client.call<at::Tensor>("ramp", kBig)[7].item<float>() == 7);  // as bytes
@@ -100,7 +98,7 @@ TEST_CASE("Small tensors share segments: a client holds more of them than there 
     const ExampleDaemon server({"--max-segments", "64"});
     const int port = server.daemon.port();
     RawChannel channel(port);
-    const HeaderList headers{{"Shared-Tensor-Session", channel.open()}, {"Shared-Tensor-Accept", "shm"}};
+    const HeaderList headers = by_memory(channel.open());
     std::set<std::string> places;
     std::string segment;
     for (int i = 0; i < 1'100; ++i) {

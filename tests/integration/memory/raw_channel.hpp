@@ -16,6 +16,11 @@
 
 namespace shared_tensor::test {
 
+/// For results of a session that are to come in shared memory.
+inline HeaderList by_memory(const std::string& session) {
+    return {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}};
+}
+
 /// The local channel of a daemon, spoken by hand.
 class RawChannel {
 public:
