@@ -12,11 +12,6 @@ std::string keyed_name(const CallSpec& spec) {
     return spec.owner.principal + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
 }
 
-Error key_reused() {
-    return json_rpc::invalid_params("idempotency_key", "the arguments it was first used with, or a new key",
-                                    "other arguments");
-}
-
 /// Whether the call has ended and returned objects. No other caller may get these objects, although the call may be
 /// found in flight for a moment.
 bool has_made_objects(const Execution& execution) {
@@ -49,6 +44,11 @@ std::variant<StartedCall, Error> Dispatcher::call(const CallSpec& spec) {
                                                : start_keyed(ready, spec, deadline);
     if (auto* error = std::get_if<Error>(&waiter)) return std::move(*error);
     return StartedCall{std::move(std::get<WaiterPointer>(waiter)), deadline};
+}
+
+Error Dispatcher::key_reused() {
+    return json_rpc::invalid_params("idempotency_key", "the arguments it was first used with, or a new key",
+                                    "other arguments");
 }
 
 Error Dispatcher::busy() const { return json_rpc::busy(pool_.retry_after()); }
@@ -147,12 +147,14 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
         return json_rpc::cancelled("the call with this idempotency key was cancelled: use a new key to run it again");
     }
     WaiterPointer waiter, kept;
+    std::optional<Error> error;
     try {
         execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
                                 keys_.ended(key, outcome->host_bytes() + outcome->device_bytes());
                             }});
         waiter = execution->join();
         kept = execution->join();
+        error = enqueue(execution, prepared, spec.owner, false);
     } catch (const std::bad_alloc&) {  // the call never runs, so its key must not stay
         try {
             execution->cancel();  // for callers that joined meanwhile; before forget(), which is the end of its key
@@ -162,9 +164,9 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
         keys_.forget(key);
         throw;
     }
-    if (auto error = enqueue(execution, prepared, spec.owner, false)) {
+    if (error) {
+        execution->finish(make_outcome(*error));  // before forget(): the end of the run is noted at its own key only
         keys_.forget(key);
-        execution->finish(make_outcome(*error));
         return std::move(*error);
     }
     kept_calls_.keep(std::move(kept), deadline);
@@ -174,7 +176,7 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
 std::optional<Error> Dispatcher::enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
                                          const CallOwner& owner, bool as_task) {
     const FunctionOptions& options = prepared.function->shared->options();
-    tasks::Groups groups = groups_.of(*prepared.function, prepared.objects, owner.session);
+    tasks::Groups groups = groups_of(prepared, owner.session);
     if (options.runs == execution::inline_ && groups.empty() && !as_task) {
         execution->run();
         return std::nullopt;
@@ -245,7 +247,7 @@ void Dispatcher::sweep() {
     cache_.expire();
     keys_.expire();
     kept_calls_.end_overdue(clock_->now(), tasks_);
-    groups_.sweep();
+    groups_.with([](auto& groups) { std::erase_if(groups, [](const auto& group) { return group.second.expired(); }); });
 }
 
 void Dispatcher::detach(StartedCall started) { kept_calls_.keep(std::move(started.waiter), started.deadline); }

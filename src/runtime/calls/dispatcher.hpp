@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,7 +15,6 @@
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/lent_memory.hpp"
 #include "protocol/codec/references.hpp"
-#include "runtime/calls/call_groups.hpp"
 #include "runtime/calls/execution.hpp"
 #include "runtime/calls/idempotency.hpp"
 #include "runtime/calls/kept_calls.hpp"
@@ -167,10 +167,14 @@ private:
     std::shared_ptr<void> count_stream();
     std::optional<json_rpc::Error> enqueue(const std::shared_ptr<Execution>& execution, const Prepared& prepared,
                                            const CallOwner& owner, bool as_task);
+    static json_rpc::Error key_reused();
     json_rpc::Error busy() const;
     json_rpc::Error queue_full(bool for_task) const;
     void keep_result(Execution& execution, const Prepared& prepared);
     void follow_as_task(Execution& execution, const std::string& id);
+    using GroupKey = std::variant<std::string, const void*>;  ///< a session, or the address of an object
+    std::shared_ptr<tasks::Group> group_of(const GroupKey& key, std::size_t limit);
+    tasks::Groups groups_of(const Prepared& prepared, const std::string& session);
 
     DispatcherOptions options_;
     WrapTensor wrap_;
@@ -179,7 +183,7 @@ private:
     std::shared_ptr<tasks::Group> task_group_;
     std::atomic<bool> draining_{false};
 
-    CallGroups groups_;
+    Guarded<std::map<GroupKey, std::weak_ptr<tasks::Group>>> groups_;
     KeptCalls kept_calls_;
     Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;  ///< cached calls, by cache key
     std::shared_ptr<Guarded<std::size_t>> streams_ = std::make_shared<Guarded<std::size_t>>(0);  ///< how many run

@@ -32,10 +32,8 @@ void ResultCache::store(std::string key, std::string_view function, std::chrono:
         state.function_bytes[entry->function] += bytes;
         state.stats.bytes += bytes;
         evict_function(state, entry->function, function_bytes);
-        while (state.stats.bytes > max_bytes_) {
-            ++state.stats.evicted;
+        while (state.stats.bytes > max_bytes_)
             erase(state, std::prev(state.order.end()));
-        }
     });
 }
 
@@ -85,10 +83,7 @@ void ResultCache::erase(State& state, Order::iterator entry) {
 void ResultCache::evict_function(State& state, const std::string& function, std::uint64_t allowed) {
     for (auto entry = std::prev(state.order.end()); state.function_bytes[function] > allowed;) {
         const auto before = std::prev(entry);
-        if (entry->function == function) {
-            ++state.stats.evicted;
-            erase(state, entry);
-        }
+        if (entry->function == function) erase(state, entry);
         entry = before;
     }
 }

@@ -15,7 +15,7 @@ namespace shared_tensor::runtime {
 
 struct CacheStats {
     std::size_t entries = 0;
-    std::uint64_t bytes = 0, hits = 0, misses = 0, evicted = 0;
+    std::uint64_t bytes = 0, hits = 0, misses = 0;
 };
 
 /// The kept results of functions marked cached(). Their bytes are limited in total and for each function; the least

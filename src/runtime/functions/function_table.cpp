@@ -1,6 +1,7 @@
 #include "runtime/functions/function_table.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace shared_tensor::runtime {
 
@@ -90,3 +91,84 @@ void FunctionTable::replace(const std::vector<FunctionPointer>& gone, const std:
 }
 
 }  // namespace shared_tensor::runtime
+
+namespace shared_tensor {
+
+namespace {
+
+constexpr std::array<std::string_view, 10> kReservedPrefixes = {"rpc.",    "server.", "task.",  "lease.", "session.",
+                                                                "tensor.", "object.", "cache.", "model.", "stream."};
+constexpr std::size_t kMaxNameBytes = 200;
+
+bool is_name_character(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
+}
+
+void check_name(const FunctionRecord& function) {
+    const std::string_view name = function.name();
+    const auto reject = [&](const std::string& why) {
+        throw std::invalid_argument("cannot share \"" + std::string(name) + "\" (" + function.where() + "): " + why);
+    };
+    if (name.empty() || name.size() > kMaxNameBytes || !std::all_of(name.begin(), name.end(), is_name_character)) {
+        reject("a name has 1 to 200 of the characters a-z A-Z 0-9 _ . -; give one with SHARE_AS");
+    }
+    for (const std::string_view prefix : kReservedPrefixes) {
+        if (name.starts_with(prefix)) reject("names that begin with " + std::string(prefix) + " are the daemon's own");
+    }
+    const auto parameters = function.parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+        const auto same = [&](const ParameterInfo& other) { return other.name == parameters[i].name; };
+        if (std::any_of(parameters.begin(), parameters.begin() + static_cast<std::ptrdiff_t>(i), same)) {
+            reject("two parameters are called \"" + parameters[i].name + '"');
+        }
+    }
+}
+
+/// Returns "file.cpp:12", followed by the plugin if the function is from one.
+std::string place_of(const FunctionRecord& function, const std::string& module) {
+    return function.where() + (module.empty() ? "" : " (" + module + ')');
+}
+
+}  // namespace
+
+void Registry::add(std::shared_ptr<const FunctionRecord> function) { add(Entry{std::move(function), {}}); }
+
+void Registry::add(Entry entry) {
+    check_name(*entry.function);
+    const auto [place, added] = functions_.try_emplace(std::string(entry.function->name()), entry);
+    if (!added) {
+        throw std::invalid_argument("two functions are shared as \"" + place->first +
+                                    "\": " + place_of(*place->second.function, place->second.module) + " and " +
+                                    place_of(*entry.function, entry.module) +
+                                    "; give one of them another name with SHARE_AS");
+    }
+}
+
+void Registry::add_records(const detail::ShareRecord* records, const std::string& module) {
+    for (const detail::ShareRecord* record = records; record != nullptr; record = record->next) {
+        // Records live as long as the process: nothing to delete.
+        add({std::shared_ptr<const FunctionRecord>(std::shared_ptr<void>(), record->function), module});
+    }
+}
+
+void Registry::use(const detail::Framework* framework) {
+    const bool known = std::find(frameworks_.begin(), frameworks_.end(), framework) != frameworks_.end();
+    if (framework != nullptr && !known) frameworks_.push_back(framework);
+}
+
+const FunctionRecord* Registry::find(std::string_view name) const {
+    const auto found = functions_.find(name);
+    return found == functions_.end() ? nullptr : found->second.function.get();
+}
+
+std::vector<std::shared_ptr<const FunctionRecord>> Registry::functions() const {
+    std::vector<std::shared_ptr<const FunctionRecord>> all;
+    all.reserve(functions_.size());
+    for (const auto& [name, entry] : functions_)
+        all.push_back(entry.function);
+    std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a->name() < b->name(); });
+    return all;
+}
+
+}  // namespace shared_tensor

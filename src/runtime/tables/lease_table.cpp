@@ -81,7 +81,7 @@ std::size_t LeaseTable::for_each(std::string_view client, std::span<const std::s
 }
 
 template <class Choose>
-LeaseTable::Held LeaseTable::end(std::uint64_t LeaseStats::*counted, Choose choose) {
+LeaseTable::Held LeaseTable::end(bool counts_as_expired, Choose choose) {
     Held held;
     state_.with([&](State& state) {
         choose(state.leases, [&](Entry& entry) {
@@ -89,7 +89,7 @@ LeaseTable::Held LeaseTable::end(std::uint64_t LeaseStats::*counted, Choose choo
             if (!entry.value.lease_holder.watched) state.unwatched_bytes -= entry.bytes();
             held.back() = state.leases.take(entry).held;
         });
-        state.stats.*counted += held.size();
+        if (counts_as_expired) state.stats.expired += held.size();
     });
     return held;
 }
@@ -113,7 +113,7 @@ std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::st
 }
 
 std::size_t LeaseTable::release(std::string_view client, std::span<const std::string> ids, After after) {
-    const Held held = end(&LeaseStats::released, [&](Leases& leases, const auto& end_one) {
+    const Held held = end(false, [&](Leases& leases, const auto& end_one) {
         for (const std::string& id : ids) {
             if (Entry* const found = find(leases, client, id)) end_one(*found);
         }
@@ -133,7 +133,7 @@ std::size_t LeaseTable::renew(std::string_view client, std::span<const std::stri
 }
 
 std::size_t LeaseTable::revoke(std::span<const std::string> ids) {
-    const Held held = end(&LeaseStats::revoked, [&](Leases& leases, const auto& end_one) {
+    const Held held = end(false, [&](Leases& leases, const auto& end_one) {
         for (const std::string& id : ids) {
             if (Entry* const found = leases.find(id)) end_one(*found);
         }
@@ -143,7 +143,7 @@ std::size_t LeaseTable::revoke(std::span<const std::string> ids) {
 }
 
 std::size_t LeaseTable::client_ended(std::string_view client, bool process_is_gone) {
-    const Held held = end(&LeaseStats::expired, [&](Leases& leases, const auto& end_one) {
+    const Held held = end(true, [&](Leases& leases, const auto& end_one) {
         while (Entry* const found = leases.any_of(client))
             end_one(*found);
     });
@@ -161,7 +161,7 @@ std::size_t LeaseTable::session_ended(std::string_view session) {
 
 std::size_t LeaseTable::expire() {
     const SteadyTime now = clock_->now();
-    const Held held = end(&LeaseStats::expired, [&](Leases& leases, const auto& end_one) {
+    const Held held = end(true, [&](Leases& leases, const auto& end_one) {
         while (Entry* const found = leases.first_due(now))
             end_one(*found);
     });

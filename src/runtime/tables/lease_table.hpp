@@ -52,7 +52,7 @@ struct LeaseInfo {
 
 struct LeaseStats {
     std::size_t leases = 0;
-    std::uint64_t bytes = 0, granted = 0, released = 0, expired = 0, revoked = 0;
+    std::uint64_t bytes = 0, granted = 0, expired = 0;  ///< expired: ended without release
 };
 
 /// The leases of tensors to clients. A lease belongs to one client and one tensor. Its id ("l-" and 128 random bits)
@@ -125,9 +125,9 @@ private:
     /// Calls `use(leases, entry)` for each of `ids` that is a lease of the client. Returns how many there are.
     template <class Use>
     std::size_t for_each(std::string_view client, std::span<const std::string> ids, Use use);
-    /// Ends the leases for which `choose(leases, end)` calls `end`, and adds their number to `counted`.
+    /// Ends the leases for which `choose(leases, end)` calls `end`.
     template <class Choose>
-    Held end(std::uint64_t LeaseStats::*counted, Choose choose);
+    Held end(bool counts_as_expired, Choose choose);
     std::string too_many() const;
     std::optional<Rejected> rejection(const State& state, const LeaseHolder& lease_holder, std::uint64_t bytes) const;
     static LeaseInfo info(const Entry& entry, SteadyTime now);

@@ -1,0 +1,143 @@
+// Calls that no request waits for: tasks, streams, and what ends them at their deadlines.
+
+#include <utility>
+
+#include "runtime/calls/dispatcher.hpp"
+
+namespace shared_tensor::runtime {
+
+using json_rpc::Error;
+
+std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const CallSpec& spec,
+                                                                       const TaskOptions& options) {
+    auto prepared = prepare(spec, Kind::task);
+    if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
+    auto& ready = std::get<Prepared>(prepared);
+
+    const auto keeper = std::make_shared<KeptCalls::Keeper>();  // given up by task.cancel, and when the task ends
+    const auto id = tasks_.create(
+        {std::string(spec.method), spec.owner.principal, options.ttl, [keeper] { KeptCalls::abandon(*keeper); }});
+    if (!id) return draining_.load() ? json_rpc::shutting_down() : busy();
+    const auto created = tasks_.get(*id, std::nullopt);
+    const std::string key =
+        spec.owner.principal + '\0' + "task.submit" + '\0' + std::string(spec.method) + '\0' + spec.idempotency_key;
+    if (!spec.idempotency_key.empty()) {
+        if (const auto known = keys_.insert(key, ready.arguments, *id)) {
+            tasks_.forget(*id);
+            if (known->same_arguments) return tasks_.get(std::get<std::string>(known->run), std::nullopt);
+            return key_reused();
+        }
+    }
+    CallOwner owner = spec.owner;
+    owner.task = *id;
+    const SteadyTime deadline = options.deadline ? clock_->now() + *options.deadline : SteadyTime::max();
+    auto started = join_or_start(ready, owner, deadline, true);
+    if (auto* error = std::get_if<Error>(&started)) {
+        tasks_.forget(*id);
+        if (!spec.idempotency_key.empty()) keys_.forget(key);
+        return std::move(*error);
+    }
+    auto& waiter = std::get<WaiterPointer>(started);
+    const std::shared_ptr<Execution> execution = waiter->execution();
+    keeper->with([&](auto& held) { held = std::move(waiter); });
+    follow_as_task(*execution, *id);
+    if (!spec.idempotency_key.empty()) {
+        execution->observe({{}, {}, [this, key](const OutcomePointer&) { keys_.ended(key, 0); }});
+    }
+    const auto info = tasks_.get(*id, std::nullopt);
+    if (info && info->state == tasks::TaskState::cancelled)
+        KeptCalls::abandon(*keeper);  // cancelled before the keeper had a waiter
+    if (options.deadline) kept_calls_.end_task_at(deadline, keeper, *id);
+    return info ? info : created;  // with a ttl of 0 the task may already be removed
+}
+
+void Dispatcher::follow_as_task(Execution& execution, const std::string& id) {
+    execution.observe(
+        {[this, id] { tasks_.started(id); },
+         [this, id](double fraction, std::string_view message) { tasks_.progress(id, fraction, message); },
+         [this, id](const OutcomePointer& outcome) { tasks_.finish(id, outcome); }});
+}
+
+/// Counts one more call that streams while the result lives. Returns null if the limit is reached.
+std::shared_ptr<void> Dispatcher::count_stream() {
+    const bool counted = streams_->with([&](std::size_t& running) {
+        if (running >= options_.max_streams) return false;
+        ++running;
+        return true;
+    });
+    if (!counted) return nullptr;
+    const auto end = [](Guarded<std::size_t>* streams) {
+        streams->with([](std::size_t& running) { --running; });
+        streams->notify_all();
+    };
+    return {streams_.get(), [kept = streams_, end](void*) { end(kept.get()); }};
+}
+
+/// A call that streams mostly waits for its client. So it takes no worker, and has a limit of its own.
+std::variant<StreamRun, Error> Dispatcher::open_stream(const CallSpec& spec,
+                                                       std::shared_ptr<detail::CallStreams> streams,
+                                                       std::function<void()> cancelled) {
+    auto prepared = prepare(spec, Kind::stream);
+    if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
+    auto& ready = std::get<Prepared>(prepared);
+    std::shared_ptr<void> counted = count_stream();
+    if (counted == nullptr) return busy();
+    auto place = pool_.try_hold(groups_of(ready, spec.owner.session));
+    if (!place) return busy();
+    const bool bounded = spec.timeout || ready.function->shared->options().timeout.count() > 0;
+    const SteadyTime deadline = bounded ? clock_->now() + ready.timeout : SteadyTime::max();
+    const auto execution = make_execution(ready, spec.owner, deadline, std::move(streams));
+    execution->on_cancelled(std::move(cancelled));
+    StreamRun run(execution, execution->join(), std::move(*place), std::move(counted));
+    count_as_live(execution);
+    if (bounded) kept_calls_.end_stream_at(deadline, execution);
+    return run;
+}
+
+void KeptCalls::abandon(Keeper& keeper) {
+    WaiterPointer waiter;
+    keeper.with([&](WaiterPointer& held) { waiter.swap(held); });
+}  // destroys the waiter without the lock, because this may cancel the run
+
+void KeptCalls::keep(WaiterPointer waiter, SteadyTime deadline) {
+    const std::shared_ptr<Execution> execution = waiter->execution();
+    if (execution->outcome()) return;
+    const auto keeper = std::make_shared<Keeper>(std::move(waiter));
+    limits_.with([&](auto& limits) { limits.push_back({deadline, keeper}); });
+    execution->observe({{}, {}, [keeper](const OutcomePointer&) { abandon(*keeper); }});
+}
+
+void KeptCalls::end_task_at(SteadyTime deadline, const std::shared_ptr<Keeper>& keeper, std::string task) {
+    limits_.with([&](auto& limits) { limits.push_back({deadline, keeper, std::move(task)}); });
+}
+
+void KeptCalls::end_stream_at(SteadyTime deadline, const std::shared_ptr<Execution>& stream) {
+    limits_.with([&](auto& limits) { limits.push_back({deadline, {}, {}, stream}); });
+}
+
+/// Gives up only the keeper whose deadline is over. Other waiters keep the run going.
+void KeptCalls::end_overdue(SteadyTime now, tasks::TaskTable& tasks) {
+    std::vector<std::pair<std::shared_ptr<Keeper>, std::string>> overdue;
+    std::vector<std::shared_ptr<Execution>> streams;
+    limits_.with([&](auto& limits) {
+        std::erase_if(limits, [&](Limit& limit) {
+            if (limit.keeper.expired() && limit.stream.expired()) return true;
+            if (limit.deadline > now) return false;
+            if (auto stream = limit.stream.lock()) streams.push_back(std::move(stream));
+            if (auto keeper = limit.keeper.lock()) overdue.emplace_back(std::move(keeper), std::move(limit.task));
+            return true;
+        });
+    });
+    for (const auto& stream : streams) {
+        stream->own_arguments();
+        stream->cancel(
+            make_outcome(json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout")));
+    }
+    for (const auto& [keeper, task] : overdue) {
+        if (!task.empty())
+            tasks.finish(task, make_outcome(json_rpc::deadline_exceeded("the task's deadline_ms is over")));
+        abandon(*keeper);
+    }
+}
+
+}  // namespace shared_tensor::runtime
