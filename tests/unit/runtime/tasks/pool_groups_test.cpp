@@ -33,51 +33,6 @@ struct Bound {
 
 }  // namespace
 
-TEST_CASE("calls beyond concurrency wait in the queue while other functions run", "[tasks][pool][groups]") {
-    const auto serial = make_group(1);
-    HeldJob first({serial}), second({serial}), other;
-    WorkerPool pool({.workers = 2});
-    pool.submit(first.job);
-    pool.submit(second.job);
-    pool.submit(other.job);
-    CHECK(first.runs.wait());
-    CHECK(other.runs.wait());
-    CHECK(second.runs.count() == 0);
-    first.go.set();
-    CHECK(second.runs.wait());
-    second.go.set();
-    other.go.set();
-}
-
-TEST_CASE("one job that ends can free the way for two", "[tasks][pool][groups]") {
-    const auto left = make_group(1), right = make_group(1);
-    HeldJob both({left, right}), one({left}), two({right});
-    WorkerPool pool({.workers = 3});
-    pool.submit(both.job);
-    pool.submit(one.job);
-    pool.submit(two.job);
-    REQUIRE(both.runs.wait());
-    both.go.set();
-    CHECK(one.runs.wait());
-    CHECK(two.runs.wait());
-    one.go.set();
-    two.go.set();
-}
-
-TEST_CASE("withdrawing a job that is next in its group lets the one behind it run", "[tasks][pool][groups]") {
-    const auto group = make_group(1);
-    HeldJob busy;
-    Event ran;
-    WorkerPool pool({.workers = 1});
-    pool.submit(busy.job);
-    const auto next = make_job([] {}, {group});
-    pool.submit(next);
-    pool.submit(make_job([&] { ran.set(); }, {group}));
-    CHECK(pool.withdraw(next));
-    busy.go.set();
-    CHECK(ran.wait());
-}
-
 TEST_CASE("jobs of a serialised group run in the order of their submission", "[tasks][pool][groups]") {
     const auto serial = make_group(1);
     Guarded<std::vector<int>> order;

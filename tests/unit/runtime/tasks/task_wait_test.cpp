@@ -36,18 +36,13 @@ TEST_CASE("all who wait for a task wake when it ends, and see its outcome", "[ta
     CHECK(saw == 8);
 }
 
-TEST_CASE("cancel wakes those who wait", "[tasks][wait]") {
-    TaskTable table;
-    const auto id = table.create(task_of()).value();
-    std::jthread canceller([&] { table.cancel(id, std::nullopt); });
-    CHECK(table.wait(id, std::nullopt, patience())->state == TaskState::cancelled);
-}
-
-TEST_CASE("close wakes those who wait", "[tasks][wait]") {
-    TaskTable table;
-    const auto id = table.create(task_of()).value();
-    std::jthread background_executor([&] { table.close(); });
-    CHECK(table.wait(id, std::nullopt, patience())->state == TaskState::cancelled);
+TEST_CASE("cancel and close wake those who wait", "[tasks][wait]") {
+    for (const bool closes : {false, true}) {
+        TaskTable table;
+        const auto id = table.create(task_of()).value();
+        std::jthread other([&] { closes ? table.close() : static_cast<void>(table.cancel(id, std::nullopt)); });
+        CHECK(table.wait(id, std::nullopt, patience())->state == TaskState::cancelled);
+    }
 }
 
 TEST_CASE("at the deadline the task is shown as it is", "[tasks][wait]") {

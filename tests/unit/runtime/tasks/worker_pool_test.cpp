@@ -89,19 +89,6 @@ TEST_CASE("a full queue rejects at once and counts it", "[tasks][pool]") {
     running.go.set();
 }
 
-TEST_CASE("a job that was rejected may be submitted again", "[tasks][pool]") {
-    HeldJob running;
-    WorkerPool pool({.workers = 1, .queue_limit = 0});
-    pool.submit(running.job);
-    Event ran;
-    const auto job = make_job([&] { ran.set(); });
-    REQUIRE(pool.submit(job) == Submitted::full);
-    running.go.set();
-    while (pool.submit(job) == Submitted::full)
-        std::this_thread::yield();
-    CHECK(ran.wait());
-}
-
 TEST_CASE("a queue full of blocked jobs rejects no job that can run at once", "[tasks][pool]") {
     const auto group = make_group(1);
     HeldJob running({group});
@@ -127,17 +114,6 @@ TEST_CASE("a withdrawn job does not run", "[tasks][pool]") {
         CHECK(pool.drain(patience()));
     }
     CHECK(ran.count() == 0);
-}
-
-TEST_CASE("a running job and one that is done cannot be withdrawn", "[tasks][pool]") {
-    HeldJob running;
-    WorkerPool pool({.workers = 1});
-    pool.submit(running.job);
-    REQUIRE(running.runs.wait());
-    CHECK_FALSE(pool.withdraw(running.job));
-    running.go.set();
-    REQUIRE(pool.drain(patience()));
-    CHECK_FALSE(pool.withdraw(running.job));
 }
 
 TEST_CASE("what a job owns is gone when the pool is drained, whoever still holds the job", "[tasks][pool]") {
