@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <utility>
+#include <vector>
 
 namespace shared_tensor::streams {
 
@@ -75,25 +76,34 @@ SendWindow::Room SendWindow::wait() {
 
 bool SendWindow::is_full() const { return state_.with(std::mem_fn(&State::is_full)); }
 
-void SendWindow::sent(std::uint64_t cost) {
+void SendWindow::sent(std::uint64_t cost, std::function<void()> taken) {
     state_.with([&](State& state) {
-        if (state.window.items == Window::kUnbounded) return;
-        state.on_the_way.push_back(cost);
+        if (state.window.items == Window::kUnbounded && !taken) return;
+        state.on_the_way.push_back({cost, std::move(taken)});
         state.cost += cost;
     });
 }
 
 bool SendWindow::taken(std::uint64_t items) {
+    std::vector<std::function<void()>> reports;
     const bool valid = state_.with([&](State& state) {
         if (items < state.taken || items - state.taken > state.on_the_way.size()) return false;
         for (; state.taken < items; ++state.taken) {
-            state.cost -= state.on_the_way.front();
+            Sent& first = state.on_the_way.front();
+            state.cost -= first.cost;
+            if (first.taken) reports.push_back(std::move(first.taken));
             state.on_the_way.pop_front();
         }
         return true;
     });
     if (valid) state_.notify_all();
+    for (const auto& report : reports)
+        report();
     return valid;
+}
+
+void SendWindow::all_taken() {
+    taken(state_.with([](const State& state) { return state.taken + state.on_the_way.size(); }));
 }
 
 void SendWindow::stop() {
@@ -104,10 +114,6 @@ void SendWindow::stop() {
 void SendWindow::close() {
     state_.with([](State& state) { state.closed = true; });
     state_.notify_all();
-}
-
-std::uint64_t SendWindow::sent_items() const {
-    return state_.with([](const State& state) { return state.taken + state.on_the_way.size(); });
 }
 
 }  // namespace shared_tensor::streams

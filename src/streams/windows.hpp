@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -95,24 +96,29 @@ public:
     Room wait();
     /// Whether wait() would block.
     bool is_full() const;
-    /// Counts an item that was sent.
-    void sent(std::uint64_t cost);
+    /// Counts an item that was sent. `taken` is called once the reader has taken the item, without a lock.
+    void sent(std::uint64_t cost, std::function<void()> taken = {});
 
     /// The reader has taken `items` items since the start. Returns false if that is more than were sent, or less than
     /// before.
     bool taken(std::uint64_t items);
+    /// The reader has taken all items that were sent, or reads no more of them.
+    void all_taken();
     /// The reader wants no more items.
     void stop();
     /// The call is over.
     void close();
-    std::uint64_t sent_items() const;
 
 private:
+    struct Sent {
+        std::uint64_t cost;
+        std::function<void()> taken;
+    };
     struct State {
         explicit State(Window limits) : window(limits) {}
         Window window;
-        std::deque<std::uint64_t> on_the_way;  ///< costs of the items that are not taken, in order
-        std::uint64_t cost = 0, taken = 0;     ///< the sum of these costs; the number of taken items
+        std::deque<Sent> on_the_way;        ///< the items that are not taken, in order
+        std::uint64_t cost = 0, taken = 0;  ///< the sum of their costs; the number of taken items
         bool stopped = false, closed = false;
         bool is_full() const {
             const bool room = on_the_way.size() < window.items && cost < window.bytes;

@@ -24,7 +24,6 @@
 #include <shared_tensor/torch.hpp>
 
 #include "integration/client/example_daemon.hpp"
-#include "integration/client/far_client.hpp"
 #include "integration/security/tls_daemon.hpp"
 #include "support/forked_child.hpp"
 

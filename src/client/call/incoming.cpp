@@ -18,65 +18,45 @@
 
 namespace shared_tensor::client {
 
-/// The tensors of an answer, and their leases.
-class Incoming::Port : public codec::TensorPort {
+/// The tensors of an answer, and their leases. The answer was parsed as JSON, or it is a single tensor that was not
+/// parsed (`whole`), for which every placeholder stands. The real port is made for the first tensor that is read.
+class Incoming::Port final : public codec::TensorPort {
 public:
-    /// `session` is as in TensorPorts::incoming.
-    Port(const TensorPorts& ports, std::string session) : ports_(&ports), session_(std::move(session)) {}
-    virtual bool has_unread() const = 0;
-    /// Appends the leases of unread tensors in `result`, which is one of the answer's results, to `leases`.
-    virtual void add_unread(const codec::Json& result, std::vector<std::string>& leases) const = 0;
-    void abandon(const std::vector<std::string>& leases) const { ports_->abandon(leases); }
-
-protected:
-    std::unique_ptr<codec::TensorPort> make(std::span<const std::byte> bytes = {},
-                                            std::shared_ptr<const void> owner = nullptr) const {
-        return ports_->incoming(bytes, std::move(owner), session_);
-    }
-
-private:
-    const TensorPorts* const ports_;
-    const std::string session_;
-};
-
-/// The tensors of an answer that was parsed as JSON. The real port is made for the first tensor that is read.
-class Incoming::Parsed final : public Port {
-public:
-    /// `leased`: how many tensors came with a lease.
-    Parsed(const TensorPorts& ports, std::string session, std::span<const std::byte> bytes,
-           std::shared_ptr<const void> owner, std::size_t leased, Fetch fetch)
-        : Port(ports, std::move(session)),
+    /// `session` is as in TensorPorts::incoming. `leased`: how many tensors came with a lease.
+    Port(const TensorPorts& ports, std::string session, std::span<const std::byte> bytes,
+         std::shared_ptr<const void> owner, std::size_t leased, Fetch fetch)
+        : ports_(&ports),
+          session_(std::move(session)),
           bytes_(bytes),
           owner_(std::move(owner)),
           leased_(leased),
           fetch_(std::move(fetch)) {}
+    Port(const TensorPorts& ports, std::string session, LeasedTensor whole)
+        : ports_(&ports), session_(std::move(session)), leased_(1), whole_(std::move(whole)) {}
 
     /// A lease ends with the tensor that was read under it. So a second read must return the same tensor.
     codec::TensorPointer import(const codec::Json& descriptor) override {
         if (leased_ == 0) return opened_or_fetched(descriptor);
-        if (const auto known = read_.find(&descriptor); known != read_.end()) return known->second;
-        return read_.emplace(&descriptor, opened_or_fetched(descriptor)).first->second;
+        const codec::Json* const place = whole_ ? nullptr : &descriptor;
+        if (const auto known = read_.find(place); known != read_.end()) return known->second;
+        return read_.emplace(place, whole_ ? whole_->import() : opened_or_fetched(descriptor)).first->second;
     }
     codec::TensorPointer wrap(const TensorRef& tensor) override { return real().wrap(tensor); }
     void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
         real().describe(tensor, out);
     }
 
-    bool has_unread() const override { return read_.size() < leased_; }
-    void add_unread(const codec::Json& result, std::vector<std::string>& leases) const override {
-        codec::for_each_placeholder(result, [&](const codec::Json& place) {
-            const codec::Json& descriptor = place.begin().value();
-            if (const auto* lease = lease_in(descriptor); lease != nullptr && !read_.contains(&descriptor))
-                leases.push_back(*lease);
+    bool has_unread() const { return read_.size() < leased_; }
+    /// Appends the leases of unread tensors in `result`, which is one of the answer's results, to `leases`.
+    void add_unread(const codec::Json& result, std::vector<std::string>& leases) const {
+        if (whole_) return leases.push_back(whole_->lease);
+        for_each_lease(result, [&](const codec::Json& descriptor, const std::string& lease) {
+            if (!read_.contains(&descriptor)) leases.push_back(lease);
         });
     }
+    void abandon(const std::vector<std::string>& leases) const { ports_->abandon(leases); }
 
 private:
-    static const std::string* lease_in(const codec::Json& descriptor) {
-        if (!descriptor.is_object()) return nullptr;
-        const auto lease = descriptor.find("lease");
-        return lease != descriptor.end() ? lease->get_ptr<const std::string*>() : nullptr;
-    }
     codec::TensorPointer opened_or_fetched(const codec::Json& descriptor) {
         try {
             return real().import(descriptor);
@@ -94,53 +74,30 @@ private:
             return make(elements->bytes(), elements)->import(here);
         }
     }
+    std::unique_ptr<codec::TensorPort> make(std::span<const std::byte> bytes, std::shared_ptr<const void> owner) const {
+        return ports_->incoming(bytes, std::move(owner), session_);
+    }
     codec::TensorPort& real() {
         if (!real_) real_ = make(bytes_, owner_);
         return *real_;
     }
 
-    const std::span<const std::byte> bytes_;
+    const TensorPorts* const ports_;
+    const std::string session_;
+    const std::span<const std::byte> bytes_{};
     const std::shared_ptr<const void> owner_;
     const std::size_t leased_;
     const Fetch fetch_;
+    const std::optional<LeasedTensor> whole_;
     std::unique_ptr<codec::TensorPort> real_;
     std::unordered_map<const codec::Json*, codec::TensorPointer> read_;  // by their descriptors, which do not move
 };
 
-/// An answer that is a single tensor and was not parsed as JSON: every placeholder stands for this tensor.
-class Incoming::Whole final : public Port {
-public:
-    Whole(const TensorPorts& ports, std::string session, LeasedTensor leased)
-        : Port(ports, std::move(session)), leased_(std::move(leased)) {}
-
-    codec::TensorPointer import(const codec::Json&) override {
-        if (tensor_ == nullptr) tensor_ = leased_.import();
-        return tensor_;
-    }
-    codec::TensorPointer wrap(const TensorRef& tensor) override { return make()->wrap(tensor); }
-    void describe(const codec::TensorPointer& tensor, json_rpc::LongText& out) override {
-        make()->describe(tensor, out);
-    }
-
-    bool has_unread() const override { return tensor_ == nullptr; }
-    void add_unread(const codec::Json&, std::vector<std::string>& leases) const override {
-        leases.push_back(leased_.lease);
-    }
-
-private:
-    const LeasedTensor leased_;
-    codec::TensorPointer tensor_;
-};
-
 namespace {
 
-/// The number of tensors in a result that came with a lease.
 std::size_t leased_in(const json_rpc::Json& result) {
     std::size_t leased = 0;
-    codec::for_each_placeholder(result, [&](const codec::Json& place) {
-        const codec::Json& descriptor = place.begin().value();
-        leased += descriptor.is_object() && descriptor.contains("lease") ? 1 : 0;
-    });
+    for_each_lease(result, [&](const codec::Json&, const std::string&) { ++leased; });
     return leased;
 }
 
@@ -241,7 +198,7 @@ Incoming Incoming::read(const net::ClientResponse& response, const Outgoing& req
     if (!frame) throw_foreign(url, response, "its tensors are cut off");
     incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(around.objects));
     if (auto whole = whole_tensor(frame->json, request, ports, around.session)) {
-        incoming.port_ = std::make_unique<Whole>(ports, std::move(around.session), std::move(*whole));
+        incoming.port_ = std::make_unique<Port>(ports, std::move(around.session), std::move(*whole));
         return incoming;
     }
     auto parsed = json_rpc::parse_responses(frame->json, limits_of(frame->json.size()));
@@ -253,8 +210,8 @@ Incoming Incoming::read(const net::ClientResponse& response, const Outgoing& req
     std::size_t leased = 0;
     for (const json_rpc::Response& answer : incoming.responses_)
         leased += answer.result() != nullptr ? leased_in(*answer.result()) : 0;
-    incoming.port_ = std::make_unique<Parsed>(ports, std::move(around.session), frame->tensors, response.body, leased,
-                                              leased > 0 && around.fetch ? around.fetch() : Fetch());
+    incoming.port_ = std::make_unique<Port>(ports, std::move(around.session), frame->tensors, response.body, leased,
+                                            leased > 0 && around.fetch ? around.fetch() : Fetch());
     if (!request.is_batch() && request.wants_answer()) {
         const auto& answer = incoming.responses_.front();
         if (answer.id != request.first_id()) throw_foreign(url, response, "its id is that of another request");
@@ -268,8 +225,8 @@ Incoming Incoming::of_value(std::shared_ptr<const json_rpc::Json> value, std::sp
     Incoming incoming;
     const std::size_t leased = leased_in(*value);
     incoming.objects_ = std::make_unique<AnsweredObjects>(std::move(around.objects));
-    incoming.port_ = std::make_unique<Parsed>(ports, std::move(around.session), tensors, std::move(owner), leased,
-                                              leased > 0 && around.fetch ? around.fetch() : Fetch());
+    incoming.port_ = std::make_unique<Port>(ports, std::move(around.session), tensors, std::move(owner), leased,
+                                            leased > 0 && around.fetch ? around.fetch() : Fetch());
     incoming.value_ = std::move(value);
     return incoming;
 }

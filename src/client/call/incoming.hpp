@@ -44,6 +44,18 @@ struct Surrounding {
     std::function<Fetch()> fetch{};  ///< called if the answer has leases; empty: nothing can be fetched
 };
 
+/// Calls `use(descriptor, lease)` for each tensor of `result` that came with a lease.
+template <class Use>
+void for_each_lease(const codec::Json& result, Use use) {
+    codec::for_each_placeholder(result, [&](const codec::Json& place) {
+        const codec::Json& descriptor = place.begin().value();
+        if (!descriptor.is_object()) return;
+        const auto lease = descriptor.find("lease");
+        if (lease != descriptor.end() && lease->is_string())
+            use(descriptor, lease->template get_ref<const std::string&>());
+    });
+}
+
 /// The answer to one request. Belongs to one thread at a time; tensors that were read from it may live longer. Reading
 /// a tensor twice returns the same tensor. The destructor releases the leases of tensors that were not read.
 class Incoming {
@@ -73,8 +85,6 @@ public:
 
 private:
     class Port;
-    class Parsed;
-    class Whole;
     Incoming();
     void read_into(const json_rpc::Json& result, detail::ResultSlot& slot) const;
 

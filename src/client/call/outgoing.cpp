@@ -17,9 +17,7 @@ struct Outgoing::Written {
 };
 
 Outgoing::Outgoing(Form form, std::uint64_t first_id, const TensorPorts& ports, std::string require)
-    : Outgoing(form, first_id, std::make_unique<OutgoingPort>(ports, std::move(require))) {}
-Outgoing::Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<OutgoingPort> port)
-    : form_(form), first_id_(first_id), port_(std::move(port)) {}
+    : form_(form), first_id_(first_id), port_(std::make_unique<OutgoingPort>(ports, std::move(require))) {}
 Outgoing::Outgoing(Outgoing&&) noexcept = default;
 Outgoing::~Outgoing() = default;
 
@@ -70,7 +68,7 @@ void Outgoing::print(const Written& item) {
 }
 
 Outgoing Outgoing::again() const {
-    Outgoing next(form_, first_id_, port_->another());
+    Outgoing next(form_, first_id_, port_->ports(), port_->require());
     next.calls_ = calls_;
     next.method_ = method_;
     next.written_ = written_;

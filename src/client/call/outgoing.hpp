@@ -63,7 +63,6 @@ public:
 
 private:
     struct Written;
-    Outgoing(Form form, std::uint64_t first_id, std::unique_ptr<OutgoingPort> port);
     void print(const Written& item);
     void append(std::string_view method, const CallArguments& arguments, std::optional<json_rpc::Json> id,
                 json_rpc::Json meta);

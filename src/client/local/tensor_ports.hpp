@@ -125,7 +125,8 @@ public:
         real().describe(tensor, out);
     }
 
-    std::unique_ptr<OutgoingPort> another() const { return std::make_unique<OutgoingPort>(*ports_, require_); }
+    const TensorPorts& ports() const { return *ports_; }
+    const std::string& require() const { return require_; }
     /// Null if the message has no tensor.
     const OutgoingTensors* used() const { return real_.get(); }
     std::unique_ptr<OutgoingTensors> take() { return std::move(real_); }

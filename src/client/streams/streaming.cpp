@@ -36,6 +36,27 @@ std::exception_ptr error_of(const json_rpc::Error& error, const std::string& met
     }
 }
 
+/// The leases of the tensors in an item.
+std::vector<std::string> leases_in(const streams::Item& item) {
+    std::vector<std::string> leases;
+    if (item.value == nullptr || !item.value->is_structured()) return leases;
+    for_each_lease(*item.value, [&](const Json&, const std::string& lease) { leases.push_back(lease); });
+    return leases;
+}
+
+/// Releases the tensors and objects of an item that will not be read.
+void abandon_item(const streams::Item& item, Core& core) noexcept {
+    try {
+        if (const auto leases = leases_in(item); !leases.empty()) core.ports().abandon(leases);
+        if (item.value == nullptr || !item.value->is_structured()) return;
+        AnsweredObjects objects(core.objects_of_answers());  // its destructor releases what it has adopted
+        codec::for_each_placeholder(*item.value, [&](const Json& place) {
+            if (place.begin().key() == "$object") objects.object(place.begin().value());
+        });
+    } catch (const std::exception&) {  // no memory, or not a handle: the object ends with its session
+    }
+}
+
 class ReadSlot final : public detail::ResultSlot {
 public:
     explicit ReadSlot(const detail::ItemSource::Read& how) : read_(how) {}
@@ -46,6 +67,16 @@ private:
 };
 
 }  // namespace
+
+Streaming::~Streaming() {
+    on_stop_.reset();
+    cancel();
+    setup_.socket->abort();
+    thread_ = {};
+    for (const streams::Flow& flow : flows())
+        abandon(flow.close(false));
+    abandon_item(take_result(), *setup_.core);
+}
 
 void Streaming::open(const Outgoing& request, SteadyTime deadline) {
     thread_ = std::jthread([this] { run(); });
@@ -172,9 +203,7 @@ void Streaming::hear(const streams::StreamMessage& stream_message, streams::Item
     const streams::Item unread{item.value};
     const streams::Heard heard = streams::hear(*flow, stream_message, std::move(item));
     if (!heard.rejection.empty()) break_off(heard.rejection);
-    if (!heard.item_kept) client::abandon(unread, *setup_.core);
-    if (stream_message.kind == Kind::taken && heard.rejection.empty())
-        lent_.taken(stream_message.stream, stream_message.taken);
+    if (!heard.item_kept) abandon_item(unread, *setup_.core);
 }
 
 void Streaming::become_ready(const streams::StreamMessage& stream_message) {
@@ -197,7 +226,9 @@ void Streaming::take_answer(json_rpc::Response answer, streams::Item item) {
         item.value = std::make_shared<const Json>(*answer.result());
         if (const auto leases = leases_in(item); !leases.empty()) setup_.core->ports().confirm(leases);
         outcome.result = std::move(item);
-        lent_.all_taken();
+        for (const streams::Flow& flow : flows()) {  // the function reads no more items
+            if (flow.out != nullptr) flow.out->all_taken();
+        }
     }
     state_.with([](State& now) { now.answered = true; });
     finish(std::move(outcome), true);
@@ -211,7 +242,7 @@ void Streaming::finish(StreamOutcome outcome, bool then_read) {
         now.outcome = std::move(outcome);
         return true;
     });
-    if (!first) return client::abandon(outcome.result, *setup_.core);
+    if (!first) return abandon_item(outcome.result, *setup_.core);
     for (const streams::Flow& flow : flows())
         abandon(flow.close(then_read));
     state_.notify_all();
@@ -253,8 +284,9 @@ void Streaming::send(const streams::Flow& flow, std::string text_before, const W
     const bool names_memory = port.used() != nullptr && !port.used()->memory().empty();
     const std::uint64_t elsewhere = names_memory ? streams::bytes_elsewhere(value, in_message) : 0;
     json += streams::item_end(elsewhere);
-    if (names_memory) lent_.add(flow.info.name, flow.out->sent_items(), port.take());
-    flow.out->sent(streams::message_bytes(json.size(), in_message) + elsewhere);
+    std::function<void()> taken;
+    if (names_memory) taken = [tensors = std::shared_ptr<OutgoingTensors>(port.take())] { tensors->answered(); };
+    flow.out->sent(streams::message_bytes(json.size(), in_message) + elsewhere, std::move(taken));
     if (parts.empty()) return say(std::move(json));
     if (!setup_.socket->send_from(codec::frame_head(json), std::move(parts))) check();
 }
@@ -267,7 +299,7 @@ std::string Streaming::required() const {
 
 void Streaming::abandon(const std::deque<streams::Item>& items) noexcept {
     for (const streams::Item& item : items)
-        client::abandon(item, *setup_.core);
+        abandon_item(item, *setup_.core);
 }
 
 /// A Writer that an exception destroys has not written all items, so the call is cancelled.

@@ -21,7 +21,6 @@
 #include "base/system/process_mark.hpp"
 #include "client/call/core.hpp"
 #include "client/call/failure.hpp"
-#include "client/streams/stream_items.hpp"
 #include "net/web_socket/web_socket.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "streams/ends.hpp"
@@ -52,15 +51,7 @@ public:
     explicit Streaming(Setup setup) : setup_(std::move(setup)) {}
     Streaming(const Streaming&) = delete;
     Streaming& operator=(const Streaming&) = delete;
-    ~Streaming() override {
-        on_stop_.reset();
-        cancel();
-        setup_.socket->abort();
-        thread_ = {};
-        for (const streams::Flow& flow : flows())
-            abandon(flow.close(false));
-        client::abandon(take_result(), *setup_.core);
-    }
+    ~Streaming() override;
 
     /// Sends the request and blocks until the server is ready. Throws the error that the server answered instead, and
     /// DeadlineExceeded.
@@ -117,7 +108,6 @@ private:
     const Setup setup_;
     const ProcessMark process_{};
     Guarded<State> state_;
-    LentItems lent_;
     std::shared_ptr<const void> end_of_client_;
     std::optional<std::stop_callback<std::function<void()>>> on_stop_;
     streams::LastItem last_item_;  ///< used only by the thread that reads

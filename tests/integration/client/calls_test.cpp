@@ -1,18 +1,30 @@
+// Calls, sessions, tasks and receipts of the public client.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <chrono>
+#include <future>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include <shared_tensor/async_client.hpp>
 #include <shared_tensor/json.hpp>
+#include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
 
-using namespace shared_tensor;
-using namespace shared_tensor::test;
 using Catch::Matchers::ContainsSubstring;
+using namespace shared_tensor::test;
+using namespace shared_tensor;
+using namespace std::chrono_literals;
+using std::chrono::milliseconds;
 
 TEST_CASE("A client calls by position and by name", "[client]") {
     const ExampleDaemon server;
@@ -134,4 +146,177 @@ TEST_CASE("A client speaks over a Unix socket", "[client]") {
     const std::string path = folder.file("socket");
     const ExampleDaemon server({"--unix-socket", path});
     CHECK(Client("unix:" + path).call<double>("add", 1, 2) == 3);
+}
+
+namespace {
+
+/// What the voice-activity model says of four frames of one constant loudness.
+std::vector<double> speech(const Client& client, double loudness, std::vector<double> before = {}) {
+    const at::Tensor frame = at::full({1, 512}, loudness);
+    before.push_back(client.call<at::Tensor>("vad.forward", frame, 16000).item<double>());
+    return before;
+}
+
+}  // namespace
+
+TEST_CASE("A session has a token, which its calls carry", "[client]") {
+    const ExampleDaemon server;
+    const Client session = server.client().new_session();
+    CHECK(session.session().starts_with("s-"));
+    CHECK(session.call<double>("add", 1, 2) == 3);
+    CHECK(session.with({}).session() == session.session());
+}
+
+TEST_CASE("A session ends with the last client that has it", "[client]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    std::optional<Client> session = client.new_session();
+    std::optional<Client> copy = session;
+    CallOptions stolen;
+    stolen.session = session->session();
+    session.reset();
+    CHECK(client.with(stolen).call<double>("add", 1, 2) == 3);
+    copy.reset();
+    CHECK_THROWS_AS(client.with(stolen).call<double>("add", 1, 2), UnknownOrExpired);
+}
+
+TEST_CASE("Two sessions of a model with state do not disturb each other", "[client]") {
+    const ExampleDaemon server({"--model", std::string("vad=") + kSileroModel});
+    const Client client = server.client();
+    const Client alone = client.new_session();
+    const Client quiet = client.new_session();
+    const Client loud = client.new_session();
+    std::vector<double> expected, seen;
+    for (int i = 0; i < 4; ++i)
+        expected = speech(alone, 0.1, expected);
+    for (int i = 0; i < 4; ++i) {
+        seen = speech(quiet, 0.1, seen);
+        speech(loud, 0.9);
+    }
+    CHECK(seen == expected);
+}
+
+TEST_CASE("A task runs without its caller and gives the result of the call", "[client]") {
+    const ExampleDaemon server;
+    const auto task = server.client().submit<double>("sleep", 0.05);
+    CHECK(task.id().starts_with("t-"));
+    CHECK(task.get() >= 0.05);
+    CHECK(task.status().state == TaskState::completed);
+}
+
+TEST_CASE("Waiting for a task is bounded", "[client]") {
+    const ExampleDaemon server;
+    const auto task = server.client().submit<double>("sleep", 30);
+    CHECK_FALSE(task.wait_for(milliseconds(50)));
+    task.cancel();
+}
+
+TEST_CASE("A cancelled task has no result", "[client]") {
+    const ExampleDaemon server;
+    const auto task = server.client().submit<double>("sleep", 30);
+    CHECK(task.cancel().state == TaskState::cancelled);
+    CHECK_THROWS_AS(task.get(), Cancelled);
+}
+
+TEST_CASE("A task throws what the call would have thrown", "[client]") {
+    const ExampleDaemon server;
+    const auto task = server.client().submit("fail", "no luck");
+    CHECK_THROWS_AS(task.get(), FunctionFailed);
+    CHECK(task.status().state == TaskState::failed);
+    CHECK(task.status().error.find("no luck") != std::string::npos);
+}
+
+TEST_CASE("Progress only grows, and ends with the end", "[client]") {
+    const ExampleDaemon server;
+    auto task = server.client().submit<double>("sleep", 1.0);
+    std::vector<TaskStatus> seen;
+    task.on_progress([&](const TaskStatus& status) { seen.push_back(status); });
+    task.get();
+    REQUIRE(seen.size() >= 2);
+    for (std::size_t i = 1; i < seen.size(); ++i)
+        CHECK(seen[i - 1].fraction.value_or(0) <= seen[i].fraction.value_or(0));
+    CHECK(seen.back().state == TaskState::completed);
+}
+
+TEST_CASE("A task is found again by its id", "[client]") {
+    const ExampleDaemon server;
+    const std::string id = server.client().submit<double>("add", 1, 2).id();
+    CHECK(server.client().task<double>(id).get() == 3);
+}
+
+TEST_CASE("A task that nobody submitted is unknown", "[client]") {
+    const ExampleDaemon server;
+    CHECK_THROWS_AS(server.client().task<double>("t-0").get(), UnknownOrExpired);
+}
+
+TEST_CASE("The same key is the same task", "[client]") {
+    const ExampleDaemon server;
+    CallOptions options;
+    options.idempotency_key = "k";
+    const Client client = server.client().with(options);
+    CHECK(client.submit("sleep", 0.01).id() == client.submit("sleep", 0.01).id());
+    CHECK(server.client().submit("sleep", 0.01).id() != server.client().submit("sleep", 0.01).id());
+}
+
+namespace {
+
+constexpr std::int64_t kElements = 1 << 20;  // float32: 4 MiB
+
+}  // namespace
+
+TEST_CASE("A receipt shows that tensors in shared memory are not copied, and that others are, once", "[client]") {
+    const ExampleDaemon server;
+    const Client client = server.client();
+    const std::uint64_t bytes = 4 * kElements;
+    at::Tensor shared = client.empty_in_shared_memory({kElements}, at::kFloat);
+    shared.fill_(1);
+    Receipt receipt;
+    CHECK(client.call<double>(receipt, "slow_sum", shared, 0.0) == kElements);
+    REQUIRE(receipt.transports.size() == 1);
+    CHECK(receipt.transports[0].name == "shm");
+    CHECK(receipt.transports[0].tensors == 1);
+    CHECK(receipt.bytes_copied == 0);
+
+    client.call<double>(receipt, "slow_sum", at::ones({kElements}), 0.0);
+    CHECK(receipt.transports[0].name == "shm");
+    CHECK(receipt.bytes_copied == bytes);
+
+    client.call<at::Tensor>(receipt, "ramp", kElements);
+    CHECK(receipt.bytes_copied == 0);
+    client.call<at::Tensor>(receipt, "scale", shared, 3.0);  // the function does not ask for shared memory
+    CHECK(receipt.transports[0].tensors == 2);
+    CHECK(receipt.bytes_copied == bytes);
+}
+
+TEST_CASE("A receipt of a client on another host names the body", "[client]") {
+    const ExampleDaemon server;
+    Receipt receipt;
+    server.far().call<at::Tensor>(receipt, "scale", at::ones({kElements}), 3.0);
+    REQUIRE(receipt.transports.size() == 1);
+    CHECK(receipt.transports[0].name == "body");
+    CHECK(receipt.transports[0].tensors == 2);
+}
+
+TEST_CASE("A receipt tells how long a call waited for a worker, and how long it ran", "[client]") {
+    const ExampleDaemon server({"--workers", "1"});
+    const Client client = server.client(), other = server.client();
+    const auto workers = [&] { return server.totals()["workers"]; };
+    auto before = std::async(std::launch::async, [&] { other.call<double>("sleep", 600.0); });
+    REQUIRE(eventually([&] { return workers()["busy"] == 1; }));
+    Receipt receipt;
+    auto waiting = std::async(std::launch::async, [&] { client.call<double>(receipt, "sleep", 0.05); });
+    REQUIRE(eventually([&] { return workers()["queued"] == 1; }));
+    std::this_thread::sleep_for(100ms);
+    other.shutdown();  // its call is cancelled
+    CHECK_THROWS_AS(before.get(), TransportFailure);
+    waiting.get();
+    REQUIRE((receipt.run && receipt.queue));
+    CHECK(*receipt.run >= 50ms);
+    CHECK(*receipt.queue >= 100ms);
+    CHECK(receipt.total >= *receipt.queue + *receipt.run);
+
+    Receipt failed;
+    CHECK_THROWS_AS(client.call(failed, "fail", "as it should"), FunctionFailed);
+    CHECK(failed.run);
+    CHECK(failed.tries == 1);
 }

@@ -16,9 +16,7 @@
 #include <shared_tensor/tensors.hpp>
 
 #include "example_daemon.hpp"
-#include "far_client.hpp"
 #include "support/faulty_proxy.hpp"
-#include "support/rpc.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -180,7 +178,7 @@ TEST_CASE("A stop ends a call that streams", "[client]") {
             }
         }(),
         Cancelled);
-    CHECK(eventually([&] { return call(server.daemon.port(), "server.info")["totals"]["streams"]["running"] == 0; }));
+    CHECK(eventually([&] { return server.totals()["streams"]["running"] == 0; }));
     CHECK_THROWS_AS(cancellable.stream("sum_of"), Cancelled);
 }
 
@@ -213,7 +211,7 @@ TEST_CASE("A stop ends a pull and a push, and nothing of the push stays in the s
     const bool pulls = GENERATE(true, false);
     auto ended = cancelled(
         [&] { pulls ? void(far.pull("x")) : void(far.push("y", x, {.connections = 1, .part_bytes = 1 << 20})); });
-    const auto uploads = [&] { return call(server.daemon.port(), "server.info")["totals"]["uploads"]["open"]; };
+    const auto uploads = [&] { return server.totals()["uploads"]["open"]; };
     if (!pulls) REQUIRE(eventually([&] { return uploads() == 1; }));
     CHECK(ended.wait_for(std::chrono::milliseconds(50)) == std::future_status::timeout);
     stop.request_stop();

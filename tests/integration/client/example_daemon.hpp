@@ -5,8 +5,16 @@
 #include <shared_tensor/client.hpp>
 
 #include "support/daemon.hpp"
+#include "support/rpc.hpp"
 
 namespace shared_tensor::test {
+
+/// As on another host: no memory is shared.
+inline Client far_client(const std::string& url, ClientOptions options = {}) {
+    options.url = url;
+    options.local_socket = "none";
+    return Client(options);
+}
 
 /// A daemon with the example plugin, and where it is.
 struct ExampleDaemon {
@@ -16,6 +24,15 @@ struct ExampleDaemon {
 
     std::string url() const { return "http://127.0.0.1:" + std::to_string(daemon.port()); }
     Client client() const { return Client(url()); }
+    Client far() const { return far_client(url()); }
+
+    /// The totals of server.info.
+    Json totals() const { return call(daemon.port(), "server.info")["totals"]; }
+    int leases() const { return totals()["shared_memory"]["leases"]; }
+    /// Long before leases that nobody confirms end by themselves, after a minute.
+    bool leases_become(int count) const {
+        return eventually([&] { return leases() == count; });
+    }
 
     Daemon daemon;
 

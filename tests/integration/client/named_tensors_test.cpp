@@ -20,7 +20,6 @@
 #include "base/system/unique_fd.hpp"
 #include "client/local/shared_memory.hpp"
 #include "example_daemon.hpp"
-#include "support/rpc.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -31,9 +30,7 @@ namespace {
 
 using TensorMap = std::map<std::string, at::Tensor>;
 
-Json totals_of(const Client& client, const char* part) { return Json::parse(client.info().json)["totals"][part]; }
-int leases(const Client& client) { return totals_of(client, "shared_memory")["leases"]; }
-int segments(const Client& client) { return totals_of(client, "shared_memory")["segments"]; }
+int segments(const ExampleDaemon& server) { return server.totals()["shared_memory"]["segments"]; }
 
 template <class Ask>
 bool becomes(Ask ask, int count) {
@@ -67,13 +64,6 @@ Ended run_client(const ExampleDaemon& server, const Words& words) {
     Child child(command, {"SHARED_TENSOR_URL=" + server.url()}, out, err);
     const int code = child.wait();
     return {code, text_of_file(out), text_of_file(err)};
-}
-
-Client without_memory(const std::string& url) {
-    ClientOptions options;
-    options.url = url;
-    options.local_socket = "none";
-    return Client(options);
 }
 
 }  // namespace
@@ -131,12 +121,12 @@ TEST_CASE("A reader keeps its version when another process publishes the next, a
     const Client client = server.client();
     const NamedTensors names(client);
     names.put("weights", weights(1));
-    CHECK(segments(client) == 1);
+    CHECK(segments(server) == 1);
     const std::string next = folder.file("next.safetensors");
     names.put("next", weights(2));
     names.get("next").save(next);
     REQUIRE(names.remove("next"));
-    REQUIRE(becomes([&] { return segments(client); }, 1));
+    REQUIRE(becomes([&] { return segments(server); }, 1));
 
     std::optional<NamedTensor> first = names.get("weights");
     auto told = std::async(std::launch::async, [&] { return names.watch("weights", first->version(), 30s); });
@@ -144,7 +134,7 @@ TEST_CASE("A reader keeps its version when another process publishes the next, a
     INFO(put.err);
     REQUIRE(put.code == 0);
     CHECK(told.get() == 2);
-    CHECK(segments(client) == 2);
+    CHECK(segments(server) == 2);
     CHECK(same(*first, weights(1)));
     const NamedTensor second = names.get("weights");
     CHECK(second.version() == 2);
@@ -152,11 +142,11 @@ TEST_CASE("A reader keeps its version when another process publishes the next, a
 
     at::Tensor row = (*first)["layer.2"].as<at::Tensor>()[5];
     first.reset();
-    CHECK(leases(client) == 2);
+    CHECK(server.leases() == 2);
     CHECK(row[0].item<float>() == 3);
     row.reset();
-    CHECK(becomes([&] { return segments(client); }, 1));
-    CHECK(becomes([&] { return leases(client); }, 1));
+    CHECK(becomes([&] { return segments(server); }, 1));
+    CHECK(server.leases_become(1));
     CHECK(same(second, weights(2)));
 }
 
@@ -166,14 +156,14 @@ TEST_CASE("Named tensors are handed over without a copy, again and again", "[cli
     const NamedTensors names(client);
     names.put("big", filled(3));
     names.put("set", weights(1));
-    const Json before = totals_of(client, "shared_memory");
+    const Json before = server.totals()["shared_memory"];
     CHECK(before["segments"] == 2);
     const auto received = client.statistics().bytes_in;
     const NamedTensor one = names.get("big"), again = names.get("big"), set = names.get("set"),
                       part = names.get("set/layer.1");
     CHECK(at::equal(one.tensor(), again.tensor()));
     CHECK(client.statistics().bytes_in - received < 8000);
-    const Json after = totals_of(client, "shared_memory");
+    const Json after = server.totals()["shared_memory"];
     CHECK(after["leases"] == 4);
     CHECK(after["segment_bytes"] == before["segment_bytes"]);
 
@@ -221,22 +211,22 @@ TEST_CASE("A set of 5,000 members is one lease, which ends with the last of them
     for (int i = 0; i < 5000; ++i)
         map["layer." + std::to_string(i)] = at::full({25}, static_cast<float>(i), at::kFloat);
     names.put("many", map);
-    CHECK(segments(client) == 1);
+    CHECK(segments(server) == 1);
     std::optional<NamedTensor> read = names.get("many");
     CHECK(same(*read, map));
-    CHECK(leases(client) == 1);
+    CHECK(server.leases() == 1);
     at::Tensor last = (*read)["layer.4999"];
     read.reset();
-    CHECK(leases(client) == 1);
+    CHECK(server.leases() == 1);
     CHECK(last[24].item<float>() == 4999);
     last.reset();
-    CHECK(becomes([&] { return leases(client); }, 0));
+    CHECK(server.leases_become(0));
 }
 
 TEST_CASE("Named tensors work by bytes where no memory can be shared", "[client][names]") {
     const bool here = GENERATE_COPY(true, false);
     const ExampleDaemon server(here ? Words{} : Words{"--local-socket", "none"});
-    const Client client = without_memory(server.url());
+    const Client client = server.far();
     const NamedTensors names(client);
     const TensorMap map = weights(1);
     names.put("set", map);
@@ -248,7 +238,7 @@ TEST_CASE("Named tensors work by bytes where no memory can be shared", "[client]
     const auto received = client.statistics().bytes_in;
     CHECK(at::equal(names.get("set", some)["layer.0"], map.at("layer.0")));
     CHECK(client.statistics().bytes_in - received < 6000);
-    CHECK(leases(client) == 0);
+    CHECK(server.leases() == 0);
     const NamedTensor held = names.get("x");
     names.remove("x");
     CHECK(at::equal(held.tensor(), filled(2)));
@@ -260,7 +250,7 @@ TEST_CASE("A set is published by bytes when the client can make no more shared m
     TemporaryFolder folder;
     const std::string file = folder.file("set.safetensors");
     const TensorMap set{{"a", filled(1, 1 << 20)}}, in_file{{"b", filled(2, 1 << 21)}};
-    const NamedTensors others(without_memory(server.url()));
+    const NamedTensors others(server.far());
     others.put("of another", in_file);
     others.get("of another").save(file);
     names.put("first", weights(1));  // connects, and leaves no idle segment of the size of the other sets

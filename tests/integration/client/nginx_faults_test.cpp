@@ -19,10 +19,8 @@
 #include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
-#include "far_client.hpp"
 #include "support/faulty_proxy.hpp"
 #include "support/nginx.hpp"
-#include "support/rpc.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -42,9 +40,7 @@ ClientOptions patient() {
     return options;
 }
 
-std::int64_t running(const ExampleDaemon& server) {
-    return call(server.daemon.port(), "server.info")["totals"]["streams"]["running"].get<std::int64_t>();
-}
+std::int64_t running(const ExampleDaemon& server) { return server.totals()["streams"]["running"].get<std::int64_t>(); }
 
 /// A daemon behind nginx, and between them what harms that which goes through.
 struct Behind {
@@ -308,7 +304,7 @@ TEST_CASE("parts are put through nginx in any order, again, and over each other"
     CHECK(Json::parse(put(2'400'000, 3'000'000).body) == Json::parse(done.body));
     CHECK(ask("GET", "x.raw").body == bytes);
     CHECK(at::equal(NamedTensors(server.client()).get("x").tensor(), x));
-    CHECK(call(server.daemon.port(), "server.info")["totals"]["uploads"] == Json({{"open", 0}, {"bytes", 0}}));
+    CHECK(server.totals()["uploads"] == Json({{"open", 0}, {"bytes", 0}}));
 }
 
 TEST_CASE("a stream whose connection behind nginx is cut fails, and the daemon goes on", "[client][nginx][streams]") {

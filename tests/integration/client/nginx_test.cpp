@@ -26,7 +26,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-Client far_client(const std::string& url) {
+Client patient_client(const std::string& url) {
     ClientOptions options;
     options.url = url;
     options.local_socket = "none";
@@ -47,7 +47,7 @@ TEST_CASE("calls, files and parts go through nginx", "[client][nginx]") {
     INFO("buffering " << (buffering ? "on" : "off"));
     const ExampleDaemon server;
     const Nginx nginx(server.daemon.port(), {.buffering = buffering});
-    const Client client = far_client(nginx.url());
+    const Client client = patient_client(nginx.url());
     CHECK(client.call<double>("add", 1, 2) == 3);
     const at::Tensor x = numbers(kCount).to(at::kFloat);
     CHECK(at::equal(client.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2.0)));
@@ -78,7 +78,7 @@ TEST_CASE("what breaks behind nginx is resumed through it", "[client][nginx]") {
     down.pass_on_to(server.daemon.port());
     up.pass_on_to(server.daemon.port());
     const Nginx reading(down.port(), {.buffering = buffering}), writing(up.port(), {.buffering = buffering});
-    const Client reader = far_client(reading.url()), writer = far_client(writing.url());
+    const Client reader = patient_client(reading.url()), writer = patient_client(writing.url());
     const NamedTensor pulled = NamedTensors(reader).pull("x", {.connections = 2, .range_bytes = 250'000});
     CHECK(at::equal(pulled.tensor(), numbers(kCount)));
     CHECK(reader.statistics().retries > 0);
@@ -116,7 +116,7 @@ TEST_CASE("streams and watched tasks go through nginx", "[client][nginx][streams
     INFO("buffering " << (buffering ? "on" : "off"));
     const ExampleDaemon server;
     const Nginx nginx(server.daemon.port(), {.buffering = buffering});
-    const Client client = far_client(nginx.url());
+    const Client client = patient_client(nginx.url());
     check_streams(client);
     auto task = client.submit<double>("sleep", 0.2);
     std::atomic<int> reports{0};

@@ -22,7 +22,6 @@
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
-using Json = nlohmann::json;
 using Numbers = std::map<std::string, int>;
 
 namespace {
@@ -33,19 +32,10 @@ ExampleDaemon daemon_with_things(Words options = {}) {
     return ExampleDaemon(options);
 }
 
-Json objects_of(const Client& client) { return Json::parse(client.info().json)["totals"]["objects"]; }
-
 int ended(const Client& client, const std::string& name) { return client.call<Numbers>("runs_of", name).at("ended"); }
 
 bool until(const Client& client, const std::string& name, const char* what, int count) {
     return eventually([&] { return client.call<Numbers>("runs_of", name).at(what) >= count; });
-}
-
-Client without_channel(const ExampleDaemon& server) {
-    ClientOptions options;
-    options.url = server.url();
-    options.local_socket = "none";
-    return Client(options);
 }
 
 }  // namespace
@@ -54,7 +44,7 @@ TEST_CASE("An object is made, used and ended with the last copy of its handle", 
     const auto server = daemon_with_things();
     const bool by_channel = GENERATE(true, false);
     CAPTURE(by_channel);
-    const Client client = by_channel ? server.client() : without_channel(server);
+    const Client client = by_channel ? server.client() : server.far();
     {
         const auto thing = client.call<Object>("make_thing", "first");
         CHECK(thing.type() == "thing");
@@ -62,11 +52,11 @@ TEST_CASE("An object is made, used and ended with the last copy of its handle", 
         const Object copy = thing;
         CHECK(client.call<std::string>("name_of", copy) == "first");
         CHECK(client.call<std::string>("name_of", named("thing", thing)) == "first");
-        CHECK(objects_of(client)["handles"] == 1);
+        CHECK(server.totals()["objects"]["handles"] == 1);
         CHECK(ended(client, "first") == 0);
     }
     CHECK(until(client, "first", "ended", 1));
-    CHECK(objects_of(client)["handles"] == 0);
+    CHECK(server.totals()["objects"]["handles"] == 0);
 }
 
 TEST_CASE("Handles that a call leaves aside are given back", "[client][objects]") {
@@ -81,10 +71,10 @@ TEST_CASE("Many handles are released in few requests, and not by the thread that
     const auto server = daemon_with_things();
     const Client client = server.client();
     auto things = client.call<std::vector<Object>>("make_things", "many", 500);
-    CHECK(objects_of(client)["handles"] == 500);
+    CHECK(server.totals()["objects"]["handles"] == 500);
     const auto before = client.statistics().requests;
     things.clear();
-    CHECK(eventually([&] { return objects_of(client)["handles"] == 0; }));
+    CHECK(eventually([&] { return server.totals()["objects"]["handles"] == 0; }));
     CHECK(client.statistics().requests - before < 100);
     CHECK(until(client, "many", "ended", 500));  // a handle is gone before its object is
 }
@@ -95,16 +85,16 @@ TEST_CASE("Handles of items that nobody read are given back", "[client][objects]
     {
         auto call = client.stream("thing_each", 500);
         auto things = std::make_optional(call.reader<Object>());
-        CHECK(eventually([&] { return objects_of(client)["granted"] == 500; }));  // fewer than a window
+        CHECK(eventually([&] { return server.totals()["objects"]["granted"] == 500; }));  // fewer than a window
         const auto first = things->next();
         REQUIRE(first);
         things.reset();
         CHECK(client.call<std::string>("name_of", *first) == "one");
         call.result();
         CHECK(client.call<std::string>("name_of", *first) == "one");
-        CHECK(eventually([&] { return objects_of(client)["handles"] == 1; }));
+        CHECK(eventually([&] { return server.totals()["objects"]["handles"] == 1; }));
     }
-    CHECK(eventually([&] { return objects_of(client)["handles"] == 0; }));
+    CHECK(eventually([&] { return server.totals()["objects"]["handles"] == 0; }));
 }
 
 TEST_CASE("A handle keeps its client's connections", "[client][objects]") {
@@ -126,10 +116,10 @@ TEST_CASE("An object that a function returns again is the same one with a furthe
     auto first = client.call<Object>("make_thing", "again");
     const auto second = client.call<Object>("same_thing", first);
     CHECK(first.id() != second.id());
-    CHECK(objects_of(client)["objects"] == 1);
-    CHECK(objects_of(client)["handles"] == 2);
+    CHECK(server.totals()["objects"]["objects"] == 1);
+    CHECK(server.totals()["objects"]["handles"] == 2);
     first = {};
-    CHECK(eventually([&] { return objects_of(client)["handles"] == 1; }));
+    CHECK(eventually([&] { return server.totals()["objects"]["handles"] == 1; }));
     CHECK(client.call<std::string>("name_of", second) == "again");
     CHECK(ended(client, "again") == 0);
 }
@@ -201,7 +191,7 @@ TEST_CASE("A task's result gives each of its readers a handle", "[client][object
     const auto task = client.submit<Object>("make_thing", "task");
     const auto one = task.get(), other = task.get();
     CHECK(one.id() != other.id());
-    CHECK(objects_of(client)["objects"] == 1);
+    CHECK(server.totals()["objects"]["objects"] == 1);
     CHECK(client.call<std::string>("name_of", one) == client.call<std::string>("name_of", other));
 }
 
@@ -210,26 +200,26 @@ TEST_CASE("No result with an object is cached, nor one of a call with an object"
     const Client client = server.client();
     const auto one = client.call<Object>("make_thing_once", "cached"),
                other = client.call<Object>("make_thing_once", "cached");
-    CHECK(objects_of(client)["objects"] == 2);
+    CHECK(server.totals()["objects"]["objects"] == 2);
     CHECK(client.call<int>("count_runs", one) == 1);
     CHECK(client.call<int>("count_runs", one) == 2);
 }
 
 TEST_CASE("Handles without a session end when they are not used; their number is bounded", "[client][objects]") {
     const auto server = daemon_with_things({"--session-idle", "2s", "--max-objects", "6"});
-    const Client client = without_channel(server);
+    const Client client = server.far();
     const auto things = client.call<std::vector<Object>>("make_things", "idle", 3);
     CHECK_THROWS_AS(client.call<Object>("make_thing", "one too many"), ServerOutOfMemory);
     CHECK_THROWS_AS(client.call<std::vector<Object>>("make_things", "far too many", 7), ServerOutOfMemory);
     CHECK(until(client, "far too many", "ended", 7));
     CHECK(until(client, "idle", "ended", 3));
     CHECK_THROWS_AS(client.call("name_of", things[0]), UnknownOrExpired);
-    CHECK(objects_of(client)["expired"] == 3);
+    CHECK(server.totals()["objects"]["expired"] == 3);
 }
 
 TEST_CASE("What a session was given ends with it", "[client][objects]") {
     const auto server = daemon_with_things();
-    const Client client = GENERATE(true, false) ? server.client() : without_channel(server);
+    const Client client = GENERATE(true, false) ? server.client() : server.far();
     auto session = std::make_unique<Client>(client.new_session());
     const auto thing = session->call<Object>("make_thing", "session");
     CHECK(client.call<std::string>("name_of", thing) == "session");
@@ -255,12 +245,12 @@ TEST_CASE("A client that is killed leaves no object behind", "[client][objects]"
     }
     char word = 0;
     REQUIRE(::read(ready[0], &word, 1) == 1);
-    CHECK(objects_of(watcher)["handles"] == 1);
+    CHECK(server.totals()["objects"]["handles"] == 1);
     ::kill(child, SIGKILL);
     int status = 0;
     ::waitpid(child, &status, 0);
     CHECK(until(watcher, "killed", "ended", 1));
-    CHECK(objects_of(watcher)["handles"] == 0);
+    CHECK(server.totals()["objects"]["handles"] == 0);
     ::close(ready[0]);
     ::close(ready[1]);
 }

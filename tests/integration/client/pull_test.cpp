@@ -17,9 +17,7 @@
 #include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
-#include "far_client.hpp"
 #include "support/faulty_proxy.hpp"
-#include "support/rpc.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -52,7 +50,7 @@ std::int64_t peak_kilobytes(pid_t pid) {
 
 TEST_CASE("a tensor, a set, a member and rows are pulled as they were put", "[client][pull]") {
     const ExampleDaemon server;
-    const NamedTensors near(server.client()), far(far_client(server.url()));
+    const NamedTensors near(server.client()), far(server.far());
     const at::Tensor x = numbers(3'000'000).view({1000, 3000});
     const auto put = near.put("x", x, {.metadata = {{"from", "test"}}});
     for (const PullOptions& options :
@@ -79,7 +77,7 @@ TEST_CASE("a tensor, a set, a member and rows are pulled as they were put", "[cl
 
 TEST_CASE("every dtype and shape can be pulled", "[client][pull]") {
     const ExampleDaemon server;
-    const NamedTensors near(server.client()), far(far_client(server.url()));
+    const NamedTensors near(server.client()), far(server.far());
     for (const at::ScalarType dtype : {at::kBool, at::kByte, at::kHalf, at::kBFloat16, at::kDouble, at::kComplexFloat,
                                        at::kComplexDouble, at::kLong}) {
         for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{}, {0}, {3, 0, 2}, {5}, {300, 1001}}) {
@@ -96,7 +94,7 @@ TEST_CASE("every dtype and shape can be pulled", "[client][pull]") {
 
 TEST_CASE("what cannot be pulled is said", "[client][pull]") {
     const ExampleDaemon server;
-    const NamedTensors near(server.client()), far(far_client(server.url()));
+    const NamedTensors near(server.client()), far(server.far());
     const auto put = near.put("x", numbers(1'000'000));
     CHECK_THROWS_AS(far.pull("y"), UnknownOrExpired);
     CHECK_THROWS_AS(far.pull("x/y"), UnknownOrExpired);
@@ -206,7 +204,7 @@ TEST_CASE("a pull from a server that dies fails soon", "[client][pull]") {
 
 TEST_CASE("a tensor that is published anew meanwhile is pulled of one version", "[client][pull]") {
     const ExampleDaemon server;
-    const NamedTensors near(server.client()), far(far_client(server.url()));
+    const NamedTensors near(server.client()), far(server.far());
     near.put("x", at::full({1'000'000}, 0, at::kInt));
     std::jthread publisher([&](const std::stop_token& stop) {
         for (int value = 1; !stop.stop_requested(); ++value) {
@@ -229,7 +227,7 @@ TEST_CASE("many readers of one tensor cost the server no memory each", "[client]
         std::vector<std::jthread> readers;
         for (int i = 0; i < 200; ++i) {
             readers.emplace_back([&] {
-                const auto pulled = NamedTensors(far_client(server.url())).pull("x", {.connections = 1});
+                const auto pulled = NamedTensors(server.far()).pull("x", {.connections = 1});
                 if (pulled.tensor().as<at::Tensor>().numel() == kBytes &&
                     pulled.tensor().as<at::Tensor>().min().item<int>() == 1)
                     ++right;

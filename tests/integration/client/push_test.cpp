@@ -17,9 +17,7 @@
 #include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
-#include "far_client.hpp"
 #include "support/faulty_proxy.hpp"
-#include "support/rpc.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -28,8 +26,6 @@ using namespace std::chrono_literals;
 namespace {
 
 at::Tensor numbers(std::int64_t count) { return at::arange(count, at::kInt); }
-
-Json totals_of(const Client& client, const char* part) { return Json::parse(client.info().json)["totals"][part]; }
 
 constexpr std::int64_t kCount = 1'000'000;
 
@@ -50,7 +46,7 @@ struct Behind {
 
 TEST_CASE("tensors and sets are pushed as they are", "[client][push]") {
     const ExampleDaemon server;
-    const NamedTensors near(server.client()), far(far_client(server.url()));
+    const NamedTensors near(server.client()), far(server.far());
     const at::Tensor x = numbers(3'000'000).view({1000, 3000});
     std::uint64_t version = 0;
     for (const PushOptions& options : {PushOptions{}, PushOptions{.connections = 1}, PushOptions{.part_bytes = 100'003},
@@ -82,12 +78,12 @@ TEST_CASE("tensors and sets are pushed as they are", "[client][push]") {
     far.push_file("again", path);
     CHECK(near.get("again").metadata().at("step") == "8");
     CHECK(at::equal(near.get("again")["b.weight"], numbers(700'000)));
-    CHECK(totals_of(server.client(), "uploads") == Json({{"open", 0}, {"bytes", 0}}));
+    CHECK(server.totals()["uploads"] == Json({{"open", 0}, {"bytes", 0}}));
 }
 
 TEST_CASE("every dtype and shape can be pushed", "[client][push]") {
     const ExampleDaemon server;
-    const NamedTensors near(server.client()), far(far_client(server.url()));
+    const NamedTensors near(server.client()), far(server.far());
     for (const at::ScalarType dtype : {at::kBool, at::kByte, at::kHalf, at::kBFloat16, at::kComplexDouble, at::kLong}) {
         for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{}, {0}, {3, 0, 2}, {5}, {300, 1001}}) {
             const at::Tensor x = at::ones(shape, dtype);
@@ -102,7 +98,7 @@ TEST_CASE("every dtype and shape can be pushed", "[client][push]") {
 
 TEST_CASE("what cannot be pushed is said", "[client][push]") {
     const ExampleDaemon server({"--max-upload-bytes", "1000000"});
-    const NamedTensors far(far_client(server.url()));
+    const NamedTensors far(server.far());
     const at::Tensor x = numbers(1000);
     CHECK_THROWS_AS(far.push("l-x", x), InvalidParams);
     CHECK_THROWS_AS(far.push("x", x, {.put = {.if_version = 7}}), InvalidParams);
@@ -150,7 +146,7 @@ TEST_CASE("a push is whole wherever its connection is cut: at the edge of each p
             }
         }
     }
-    CHECK(totals_of(server.client(), "uploads") == Json({{"open", 0}, {"bytes", 0}}));
+    CHECK(server.totals()["uploads"] == Json({{"open", 0}, {"bytes", 0}}));
 }
 
 TEST_CASE("parts that do not arrive are sent again, and the tensor is published once", "[client][push]") {
@@ -168,7 +164,7 @@ TEST_CASE("parts that do not arrive are sent again, and the tensor is published 
                 NamedTensors(client).push("x", numbers(kCount), {.connections = 3, .part_bytes = 100'000});
             CHECK(at::equal(behind.near.get("x").tensor(), numbers(kCount)));
             CHECK(behind.near.get("x").version() == published.version);
-            CHECK(totals_of(behind.server.client(), "named_tensors")["published"] == 1);
+            CHECK(behind.server.totals()["named_tensors"]["published"] == 1);
             CHECK(client.statistics().retries > 0);
         }
     }
@@ -186,7 +182,7 @@ TEST_CASE("a push that failed is resumed by the next one of the same", "[client]
     hasty.retry = no_retry();
     CHECK_THROWS_AS(NamedTensors(far_client(proxy.url(), hasty)).push("x", x, resumed), TransportFailure);
     CHECK_FALSE(near.watch("x", 0, 0ms).has_value());
-    CHECK(totals_of(server.client(), "uploads")["open"] == 1);
+    CHECK(server.totals()["uploads"]["open"] == 1);
     breaks = false;
     const auto push_again = [&](const at::Tensor& tensor) {
         const Client client = far_client(proxy.url());
@@ -197,16 +193,16 @@ TEST_CASE("a push that failed is resumed by the next one of the same", "[client]
     const std::uint64_t rest = push_again(x);
     CHECK(rest > 5'000'000);
     CHECK(rest < 6'500'000);  // two of eight parts were there
-    CHECK(totals_of(server.client(), "uploads")["open"] == 0);
+    CHECK(server.totals()["uploads"]["open"] == 0);
     CHECK(push_again(at::add(x, 1)) > 8'000'000);  // others have nothing of it
     CHECK(push_again(x) > 8'000'000);              // nor has it itself once it is published
     CHECK(near.get("x").version() == 3);
     CHECK_THROWS_AS(NamedTensors(far_client("http://127.0.0.1:1", hasty)).push("x", x, resumed), TransportFailure);
-    CHECK_THROWS_AS(NamedTensors(far_client(server.url())).push("l-x", x, resumed), InvalidParams);
+    CHECK_THROWS_AS(NamedTensors(server.far()).push("l-x", x, resumed), InvalidParams);
     PushOptions conditional = resumed;
     conditional.put.if_version = 7;
-    CHECK_THROWS_AS(NamedTensors(far_client(server.url())).push("x", x, conditional), InvalidParams);
-    CHECK(totals_of(server.client(), "uploads")["open"] == 0);
+    CHECK_THROWS_AS(NamedTensors(server.far()).push("x", x, conditional), InvalidParams);
+    CHECK(server.totals()["uploads"]["open"] == 0);
 }
 
 TEST_CASE("what a push left behind is not taken for another one's bytes", "[client][push]") {
@@ -236,7 +232,7 @@ TEST_CASE("answers that are lost do no harm", "[client][push]") {
     options.retry_budget.saved = 10'000;
     NamedTensors(behind.client(options)).push("x", numbers(kCount), {.connections = 2, .part_bytes = 500'000});
     CHECK(at::equal(behind.near.get("x").tensor(), numbers(kCount)));
-    CHECK(totals_of(behind.server.client(), "named_tensors")["published"] == 1);
+    CHECK(behind.server.totals()["named_tensors"]["published"] == 1);
 }
 
 TEST_CASE("parts that are damaged on the way are sent again", "[client][push]") {

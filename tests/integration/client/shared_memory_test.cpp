@@ -13,21 +13,11 @@
 #include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
-#include "far_client.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
-using Json = nlohmann::json;
 
 namespace {
-
-Json memory_of(const Client& client) { return Json::parse(client.info().json)["totals"]["shared_memory"]; }
-
-Json shm_of(const Client& client) { return Json::parse(client.info().json)["totals"]["tensors"]["shm"]; }
-
-bool leases_become(const Client& client, int count) {
-    return eventually([&] { return memory_of(client)["leases"] == count; });
-}
 
 const auto kBig = 1 << 20;  // elements
 
@@ -41,12 +31,12 @@ TEST_CASE("A tensor and its result cross in shared memory, and the lease ends wi
     {
         const auto y = client.call<at::Tensor>("scale", x, 3.0);
         CHECK(at::equal(y, at::mul(x, 3)));
-        CHECK(memory_of(client)["leases"] == 1);
-        CHECK(memory_of(client)["leased_bytes"] == 4 * kBig);
+        CHECK(server.totals()["shared_memory"]["leases"] == 1);
+        CHECK(server.totals()["shared_memory"]["leased_bytes"] == 4 * kBig);
         const at::Tensor row = y.view({1024, -1})[5];
         CHECK(row[0].item<float>() == 3 * 5 * 1024);
     }
-    CHECK(leases_become(client, 0));
+    CHECK(server.leases_become(0));
     CHECK(client.statistics().bytes_in < kBig);
     CHECK(client.statistics().bytes_out < kBig);
 }
@@ -60,7 +50,7 @@ TEST_CASE("Nothing is copied of a result that was born in shared memory", "[clie
     CHECK(at::equal(client.call<at::Tensor>("held_ramp", kBig), ramp));
     CHECK(at::equal(client.call<at::Tensor>("held_ramp", kBig), ramp));
     CHECK(at::equal(client.call<at::Tensor>("ramp", 10), at::arange(10, at::kFloat)));
-    CHECK(shm_of(client) == Json{{"tensors", 5}, {"copied_bytes", 0}});
+    CHECK(server.totals()["tensors"]["shm"] == Json{{"tensors", 5}, {"copied_bytes", 0}});
     CHECK(at::equal(client.call<at::Tensor>("ramp", 0), at::arange(0, at::kFloat)));
     CHECK_THROWS_AS(client.call<at::Tensor>("ramp", -1), FunctionFailed);
 }
@@ -72,11 +62,11 @@ TEST_CASE("A result that the function made writable is written to by all who hav
     const at::Tensor theirs = two.call<at::Tensor>("board", kBig);
     mine[5] = 7;
     CHECK(theirs[5].item<float>() == 7);
-    CHECK(far_client(server.url()).call<at::Tensor>("board", kBig)[5].item<float>() == 7);
+    CHECK(server.far().call<at::Tensor>("board", kBig)[5].item<float>() == 7);
     mine = at::Tensor();
-    CHECK(leases_become(one, 1));
+    CHECK(server.leases_become(1));
     CHECK(one.call<at::Tensor>("board", kBig)[5].item<float>() == 7);
-    CHECK(memory_of(one)["segments"] == 1);
+    CHECK(server.totals()["shared_memory"]["segments"] == 1);
 }
 
 TEST_CASE("Nothing is copied of an argument that was born in shared memory", "[client][memory]") {
@@ -88,8 +78,8 @@ TEST_CASE("Nothing is copied of an argument that was born in shared memory", "[c
         CHECK(at::equal(client.call<at::Tensor>("scale", x.view({1024, -1}).t(), 2.0),
                         at::mul(x.view({1024, -1}).t(), 2)));
     }
-    CHECK(shm_of(client)["copied_bytes"] == 3 * 4 * kBig);  // the results
-    const Client other = far_client(server.url());
+    CHECK(server.totals()["tensors"]["shm"]["copied_bytes"] == 3 * 4 * kBig);  // the results
+    const Client other = server.far();
     CHECK(at::equal(other.call<at::Tensor>("scale", other.empty_in_shared_memory({3}, at::kInt).fill_(1), 2.0),
                     at::full({3}, 2.0)));
 }
@@ -102,7 +92,7 @@ TEST_CASE("The kept result of a task is copied into shared memory once", "[clien
     for (int i = 0; i < 3; ++i)
         CHECK(at::equal(client.task<at::Tensor>(task.id()).get(), at::mul(x, 2)));
     // The argument, which the task may read after its submission was answered, and the result.
-    CHECK(shm_of(client) == Json{{"tensors", 4}, {"copied_bytes", 2 * 4 * kBig}});
+    CHECK(server.totals()["tensors"]["shm"] == Json{{"tensors", 4}, {"copied_bytes", 2 * 4 * kBig}});
 }
 
 TEST_CASE("A hundred rounds use the same few segments", "[client][memory]") {
@@ -112,8 +102,8 @@ TEST_CASE("A hundred rounds use the same few segments", "[client][memory]") {
         const at::Tensor x = at::arange(i, i + kBig, at::kFloat);
         REQUIRE(at::equal(client.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
     }
-    CHECK(leases_become(client, 0));
-    const Json memory = memory_of(client);
+    CHECK(server.leases_become(0));
+    const Json memory = server.totals()["shared_memory"];
     CHECK(memory["leases_granted"] == 100);
     CHECK(memory["segments"] == 0);
     CHECK(memory["idle_segments"].get<int>() <= 10);
@@ -136,7 +126,7 @@ TEST_CASE("Strided, empty and small tensors of many threads cross", "[client][me
     }
     threads.clear();
     CHECK(right == 100);
-    CHECK(leases_become(client, 0));
+    CHECK(server.leases_become(0));
 }
 
 TEST_CASE("Small tensors go as bytes, from what size on a client shares memory is its option", "[client][memory]") {
@@ -146,9 +136,9 @@ TEST_CASE("Small tensors go as bytes, from what size on a client shares memory i
         options.url = server.url();
         options.min_shared_bytes = min_shared_bytes;
         const Client client(options);
-        const auto before = shm_of(client)["tensors"].get<int>();
+        const auto before = server.totals()["tensors"]["shm"]["tensors"].get<int>();
         CHECK(client.call<double>("slow_sum", at::ones({elements}, at::kFloat), 0.0) == static_cast<double>(elements));
-        return shm_of(client)["tensors"].get<int>() - before;
+        return server.totals()["tensors"]["shm"]["tensors"].get<int>() - before;
     };
     CHECK(shared(ClientOptions().min_shared_bytes, 8'191) == 0);
     CHECK(shared(ClientOptions().min_shared_bytes, 8'192) == 1);
@@ -165,5 +155,5 @@ TEST_CASE("A stateful session of a client that shares memory keeps its memory", 
     const Client session = client.new_session();
     CHECK(session.session() != client.session());
     CHECK(at::equal(session.call<at::Tensor>("scale", x, 2.0), at::mul(x, 2)));
-    CHECK(memory_of(client)["leases_granted"] == 2);
+    CHECK(server.totals()["shared_memory"]["leases_granted"] == 2);
 }

@@ -18,8 +18,6 @@
 #include <shared_tensor/torch.hpp>
 
 #include "example_daemon.hpp"
-#include "far_client.hpp"
-#include "support/rpc.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -52,10 +50,8 @@ std::int64_t mapped_for_big(ExampleDaemon& server) {
     return bytes;
 }
 
-Json totals(const ExampleDaemon& server) { return call(server.daemon.port(), "server.info")["totals"]; }
-
 /// That of the question is one of them.
-int connections(const ExampleDaemon& server) { return totals(server)["connections"].get<int>(); }
+int connections(const ExampleDaemon& server) { return server.totals()["connections"].get<int>(); }
 
 Words with(Words options, const Words& more) {
     options.insert(options.end(), more.begin(), more.end());
@@ -64,7 +60,7 @@ Words with(Words options, const Words& more) {
 
 /// What takes a worker, what takes none, and files in both directions.
 void check_that_it_serves(const ExampleDaemon& server) {
-    const Client near = server.client(), far = far_client(server.url());
+    const Client near = server.client(), far = server.far();
     CHECK(near.call<double>("add", 1, 2) == 3.0);
     CHECK(near.call<double>("sleep", 0.01) > 0.0);
     const at::Tensor x = numbers(1'000'000);
@@ -103,13 +99,13 @@ TEST_CASE("readers that read nothing hold no worker and no copy of what they ask
     ExampleDaemon server(with(workers, {"--write-timeout", "600s"}));
     NamedTensors(server.client()).put("big", numbers(kBigCount));
     check_that_it_serves(server);
-    CHECK(at::equal(NamedTensors(far_client(server.url())).pull("big").tensor(), numbers(kBigCount)));
+    CHECK(at::equal(NamedTensors(server.far()).pull("big").tensor(), numbers(kBigCount)));
     const std::int64_t before = kilobytes(server, "VmRSS");
     {
         const std::vector<HttpPeer> readers = ask_for_big(server, headers);
         check_that_it_serves(server);
         CHECK(connections(server) > kClients);
-        CHECK(eventually([&] { return totals(server)["workers"]["busy"] == 0; }));
+        CHECK(eventually([&] { return server.totals()["workers"]["busy"] == 0; }));
         const std::int64_t grown = kilobytes(server, "VmRSS") - before;
         INFO(grown << " KiB more");
         CHECK(grown < kClients * 4 * 1024);
@@ -157,7 +153,7 @@ TEST_CASE("writers that write nothing hold no worker and no memory for what they
         REQUIRE(eventually(all_are_held));
         check_that_it_serves(server);
         CHECK(connections(server) > kClients);
-        CHECK(eventually([&] { return totals(server)["workers"]["busy"] == 0; }));
+        CHECK(eventually([&] { return server.totals()["workers"]["busy"] == 0; }));
         HttpPeer more(port);
         more.send(head_of_put(port, "more.raw", kBigBytes));
         CHECK(more.read().status == 503);
@@ -169,7 +165,7 @@ TEST_CASE("writers that write nothing hold no worker and no memory for what they
         writers.clear();
         more.close();
         CHECK(eventually([&] { return connections(server) == 1; }));
-        CHECK(totals(server)["uploads"] == Json({{"open", 0}, {"bytes", 0}}));
+        CHECK(server.totals()["uploads"] == Json({{"open", 0}, {"bytes", 0}}));
         // They stay for some seconds.
         REQUIRE(eventually([&] { return !all_are_held(); }));
     }
@@ -204,7 +200,7 @@ TEST_CASE("writers that stop in the middle are given up, and so is what they bro
             CHECK(writer.read().status == 408);
             CHECK(writer.closed_by_peer());
         }
-        CHECK(eventually([&] { return totals(server)["uploads"] == Json({{"open", 0}, {"bytes", 0}}); }));
+        CHECK(eventually([&] { return server.totals()["uploads"] == Json({{"open", 0}, {"bytes", 0}}); }));
         writers.clear();
         CHECK(eventually([&] { return connections(server) == 1; }));
     }

@@ -13,7 +13,6 @@
 #include <shared_tensor/torch.hpp>
 
 #include "integration/client/example_daemon.hpp"
-#include "integration/client/far_client.hpp"
 #include "support/descriptors.hpp"
 #include "support/role.hpp"
 

@@ -6,7 +6,6 @@
 
 #include "integration/cli/run_client.hpp"
 #include "integration/client/example_daemon.hpp"
-#include "integration/client/far_client.hpp"
 #include "integration/memory/raw_channel.hpp"
 #include "support/rpc.hpp"
 

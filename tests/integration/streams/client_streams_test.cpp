@@ -16,7 +16,6 @@
 #include <shared_tensor/torch.hpp>
 
 #include "../client/example_daemon.hpp"
-#include "../client/far_client.hpp"
 #include "support/rpc.hpp"
 
 using namespace shared_tensor;
@@ -62,7 +61,7 @@ TEST_CASE("both directions go at once, item by item", "[client][streams]") {
 
 TEST_CASE("tensors stream both ways, near and far, of any size", "[client][streams]") {
     const ExampleDaemon server;
-    for (const Client& client : {server.client(), far_client(server.url())}) {
+    for (const Client& client : {server.client(), server.far()}) {
         for (const std::int64_t size : {0, 1, 1000, 100'000, 3'000'000}) {
             auto call = client.stream<std::int64_t>("scale_each", named("factor", 3.0));
             auto tensors = call.writer<at::Tensor>();
@@ -83,7 +82,7 @@ TEST_CASE("tensors stream both ways, near and far, of any size", "[client][strea
 
 TEST_CASE("a tensor may be written to as soon as it was sent to another host", "[client][streams]") {
     const ExampleDaemon server;
-    auto call = far_client(server.url()).stream<std::int64_t>("scale_each", named("factor", 1.0));
+    auto call = server.far().stream<std::int64_t>("scale_each", named("factor", 1.0));
     auto tensors = call.writer<at::Tensor>();
     auto scaled = call.reader<at::Tensor>();
     auto reading = std::async(std::launch::async, [&] {
@@ -168,9 +167,7 @@ TEST_CASE("a stream that was cancelled never looks like one that has ended", "[c
     auto call = server.client().stream<std::int64_t>("count", 100);
     auto numbers = call.reader<std::int64_t>();
     CHECK(numbers.next() == 1);
-    CHECK(eventually([&] {
-        return shared_tensor::test::call(server.daemon.port(), "server.info")["totals"]["streams"]["running"] == 0;
-    }));
+    CHECK(eventually([&] { return server.totals()["streams"]["running"] == 0; }));
     call.cancel();  // its end may be here already, and 99 items
     std::int64_t last = 1;
     try {
@@ -184,7 +181,7 @@ TEST_CASE("a stream that was cancelled never looks like one that has ended", "[c
 
 TEST_CASE("an item that cannot go as it has to be ends the call with the reasons", "[client][streams]") {
     const ExampleDaemon server;
-    auto call = far_client(server.url()).with({.require = "shm"}).stream("tokens", named("count", 1));
+    auto call = server.far().with({.require = "shm"}).stream("tokens", named("count", 1));
     auto tokens = call.reader<at::Tensor>();
     CHECK_THROWS_AS(tokens.next(), TransportNotPossible);
 }
@@ -207,7 +204,7 @@ TEST_CASE("streams that nobody asked for hold no call up", "[client][streams]") 
 
 TEST_CASE("a call that is cancelled ends on both sides", "[client][streams]") {
     const ExampleDaemon server;
-    const auto running = [&] { return call(server.daemon.port(), "server.info")["totals"]["streams"]["running"] == 1; };
+    const auto running = [&] { return server.totals()["streams"]["running"] == 1; };
     auto count = server.client().stream<std::int64_t>("count", 1'000'000'000, 0.01);
     auto numbers = count.reader<std::int64_t>();
     CHECK(numbers.next() == 1);
@@ -227,7 +224,7 @@ TEST_CASE("a call whose handle goes is cancelled and its ends throw", "[client][
         CHECK(numbers.next() == 1);
     }
     CHECK_THROWS_AS(numbers.next(), Cancelled);
-    CHECK(eventually([&] { return call(server.daemon.port(), "server.info")["totals"]["streams"]["running"] == 0; }));
+    CHECK(eventually([&] { return server.totals()["streams"]["running"] == 0; }));
 }
 
 TEST_CASE("a Writer that goes because something was thrown cancels its call", "[client][streams]") {

@@ -95,7 +95,7 @@ TEST_CASE("each piece is sent when it is made", "[streams]") {
         CHECK(piece.find("\"value\":" + std::to_string(i) + "}") != std::string::npos);
     }
     peer.close();
-    CHECK(eventually([&] { return call(server.daemon.port(), "server.info")["totals"]["streams"]["running"] == 0; }));
+    CHECK(eventually([&] { return server.totals()["streams"]["running"] == 0; }));
 }
 
 TEST_CASE("meta of a request cannot undo what an answer of events must hold", "[streams]") {
@@ -137,7 +137,7 @@ TEST_CASE("a reader of events that stops reading holds no worker and is given up
     ExampleDaemon server({"--workers", "1", "--write-timeout", "300ms"});
     HttpPeer peer(server.daemon.port());
     peer.request("POST", "/jsonrpc", call_object("tokens", {{"count", 1'000'000}, {"width", 60}}).dump(), kEvents);
-    const auto running = [&] { return call(server.daemon.port(), "server.info")["totals"]["streams"]["running"]; };
+    const auto running = [&] { return server.totals()["streams"]["running"]; };
     CHECK(eventually([&] { return running() == 1; }));
     CHECK(call(server.daemon.port(), "sleep", {{"seconds", 0.01}}).get<double>() > 0);
     CHECK(eventually([&] { return running() == 0; }));

@@ -16,7 +16,6 @@
 #include <shared_tensor/torch.hpp>
 
 #include "../client/example_daemon.hpp"
-#include "../client/far_client.hpp"
 #include "support/faulty_proxy.hpp"
 #include "support/rpc.hpp"
 
@@ -26,9 +25,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::int64_t running(const ExampleDaemon& server) {
-    return call(server.daemon.port(), "server.info")["totals"]["streams"]["running"].get<std::int64_t>();
-}
+std::int64_t running(const ExampleDaemon& server) { return server.totals()["streams"]["running"].get<std::int64_t>(); }
 
 std::int64_t peak_kilobytes(pid_t pid) {
     const std::string status = text_of_file("/proc/" + std::to_string(pid) + "/status");
@@ -44,7 +41,7 @@ std::int64_t kilobytes_now(const char* what) {
 
 TEST_CASE("a slow reader holds no worker and its stream stays within its window", "[client][streams]") {
     ExampleDaemon server({"--workers", "1"});
-    auto call_of_one = far_client(server.url()).stream("tokens", named("count", 1'000'000), named("width", 100'000));
+    auto call_of_one = server.far().stream("tokens", named("count", 1'000'000), named("width", 100'000));
     auto tokens = call_of_one.reader<at::Tensor>();
     CHECK(tokens.next());
     CHECK(server.client().call<double>("add", 1, 2) == 3.0);
@@ -89,7 +86,7 @@ TEST_CASE("a writer waits for a function that reads slowly", "[client][streams]"
 
 TEST_CASE("gigabytes stream with little memory on either side", "[client][streams]") {
     ExampleDaemon server;
-    const Client client = far_client(server.url());
+    const Client client = server.far();
     constexpr int kItems = 4096;  // of 1 MiB, each way
     const at::Tensor item = at::ones({256 << 10}, at::kFloat);
     auto call = client.stream<std::int64_t>("scale_each", named("factor", 2.0));
@@ -190,13 +187,13 @@ TEST_CASE("items in shared memory wait for a slow reader longer than a lease wit
     for (const at::Tensor& token : tokens)
         count += token[0].item<float>() == static_cast<float>(count) ? 1 : 0;
     CHECK(count == 5);
-    const auto leases = [&] { return call(server.daemon.port(), "server.info")["totals"]["shared_memory"]["leases"]; };
+    const auto leases = [&] { return server.totals()["shared_memory"]["leases"]; };
     CHECK(eventually([&] { return leases() == 0; }));
 }
 
 TEST_CASE("items that nobody read give their memory back", "[client][streams]") {
     const ExampleDaemon server;
-    const auto leases = [&] { return call(server.daemon.port(), "server.info")["totals"]["shared_memory"]["leases"]; };
+    const auto leases = [&] { return server.totals()["shared_memory"]["leases"]; };
     {
         auto call_of_one = server.client().stream("tokens", named("count", 20), named("width", 20'000));
         auto tokens = call_of_one.reader<at::Tensor>();

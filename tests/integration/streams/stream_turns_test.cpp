@@ -43,8 +43,7 @@ TEST_CASE("a call that is cancelled while its sides take turns ends at once", "[
     auto call = server.client().stream<double>("running_sum");
     CHECK_THROWS_AS(take_turns(call, [&] { call.cancel(); }), Cancelled);
     CHECK_THROWS_AS(call.result(), Cancelled);
-    CHECK(eventually(
-        [&] { return test::call(server.daemon.port(), "server.info")["totals"]["streams"]["running"] == 0; }));
+    CHECK(eventually([&] { return server.totals()["streams"]["running"] == 0; }));
 }
 
 TEST_CASE("a deadline ends a call whose sides take turns", "[client][streams]") {

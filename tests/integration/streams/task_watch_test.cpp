@@ -17,9 +17,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-std::int64_t requests(const ExampleDaemon& server) {
-    return call(server.daemon.port(), "server.info")["totals"]["requests"].get<std::int64_t>();
-}
+std::int64_t requests(const ExampleDaemon& server) { return server.totals()["requests"].get<std::int64_t>(); }
 
 }  // namespace
 

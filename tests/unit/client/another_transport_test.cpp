@@ -47,15 +47,11 @@ private:
     const std::vector<BodyPart> parts_{};
 };
 
-class AnotherTransport final : public client::TensorPorts {
+class AnotherTransport final : public NoPorts {
 public:
     explicit AnotherTransport(Asked& asked) : asked_(&asked) {}
     std::unique_ptr<client::OutgoingTensors> outgoing(std::string_view) const override {
         return std::make_unique<SentTensors>(asked_->answer && !asked_->parameters.empty(), asked_->session);
-    }
-    std::unique_ptr<codec::TensorPort> incoming(std::span<const std::byte>, std::shared_ptr<const void>,
-                                                const std::string&) const override {
-        throw std::logic_error("a tensor came in");
     }
     std::string session() const override { return asked_->session; }
     void session_rejected(const std::string& session) const override {
@@ -66,9 +62,6 @@ public:
         asked_->parameters.emplace_back(parameter);
         asked_->reasons.push_back(reason);
         return asked_->answer;
-    }
-    TensorRef make_tensor(std::span<const std::int64_t>, DType) const override {
-        throw std::logic_error("a tensor was made");
     }
 
 private:
@@ -130,6 +123,19 @@ TEST_CASE("A call whose parameter is wrong is sent once", "[client]") {
     ScriptedClient client({rejects_to_open()}, options_for_tests(), std::make_unique<AnotherTransport>(asked));
     CHECK_THROWS_AS(client.call<int>("f", named("x", Weights())), InvalidParams);
     CHECK(client.tries() == 1);
+}
+
+TEST_CASE("A call that is cancelled in its second round tells that it may have run in the first", "[client]") {
+    Asked asked;
+    ScriptedClient client({breaks(), rejects_to_open(), fails(net::TransportError::Kind::cancelled, false)},
+                          options_for_tests(), std::make_unique<AnotherTransport>(asked));
+    try {
+        client.call_with<int>(CallOptions{.idempotent = true}, "f", named("x", Weights()));
+        FAIL("it was not cancelled");
+    } catch (const Cancelled& error) {
+        CHECK(error.may_have_run());
+    }
+    CHECK(client.tries() == 3);
 }
 
 TEST_CASE("A call without tensors is not sent again", "[client]") {

@@ -49,13 +49,16 @@ struct TestBatch {
 
 }  // namespace
 
-TEST_CASE("A batch is one request, and each item finds its own answer", "[client]") {
+TEST_CASE("A batch is one request, and each item finds its own answer, again and again", "[client]") {
     TestBatch batch({answer_batch});
     const auto a = batch.add("a");
+    const auto bad = batch.add("fails");
     const auto b = batch.add("b");
     batch.state.send();
     CHECK(batch.client.tries() == 1);
-    CHECK(batch.client.sent().size() == 2);
+    CHECK(batch.client.sent().size() == 3);
+    CHECK(batch.result(a) == "a");
+    CHECK_THROWS_AS(batch.result(bad), FunctionFailed);
     CHECK(batch.result(a) == "a");
     CHECK(batch.result(b) == "b");
 }
@@ -101,22 +104,6 @@ TEST_CASE("A call about another session does not end the own one", "[client]") {
     CHECK_FALSE(client.core.ports().session().empty());
 }
 
-TEST_CASE("An item that failed fails alone", "[client]") {
-    TestBatch batch({answer_batch});
-    const auto bad = batch.add("fails");
-    const auto good = batch.add("good");
-    batch.state.send();
-    CHECK_THROWS_AS(batch.result(bad), FunctionFailed);
-    CHECK(batch.result(good) == "good");
-}
-
-TEST_CASE("A result of a batch may be read again", "[client]") {
-    TestBatch batch({answer_batch});
-    const auto a = batch.add("a");
-    batch.state.send();
-    CHECK(batch.result(a) == batch.result(a));
-}
-
 TEST_CASE("A batch of notifications needs no answer", "[client]") {
     TestBatch batch({answer_batch});
     batch.state.append_notification("log", detail::ArgumentsOf<>());
@@ -145,6 +132,20 @@ TEST_CASE("Results before send and a second send are mistakes of the program", "
     batch.state.send();
     CHECK_THROWS_AS(batch.state.send(), std::logic_error);
     CHECK_THROWS_AS(batch.add("late"), std::logic_error);
+}
+
+TEST_CASE("A receipt of a batch is that of its request, also if it fails or is empty", "[client]") {
+    TestBatch batch({is_not_there(), answer_batch}), failed({breaks()}), empty({answer_batch});
+    Receipt receipt;
+    batch.add("a");
+    batch.state.send(&receipt);
+    CHECK(receipt.tries == 2);
+    CHECK(receipt.request_id == batch.client.sent(1).at(0).at("id").dump());
+    failed.add("a");
+    CHECK_THROWS_AS(failed.state.send(&receipt), TransportFailure);
+    CHECK(receipt.tries == 1);
+    empty.state.send(&receipt);
+    CHECK(receipt.tries == 0);
 }
 
 TEST_CASE("An empty batch sends nothing", "[client]") {

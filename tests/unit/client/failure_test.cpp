@@ -42,12 +42,9 @@ TEST_CASE("An error keeps the server's code, message and data", "[client]") {
     CHECK(error.code() == -31999);
     CHECK(error.message() == "Own words");
     CHECK(error.data() == R"({"k":1})");
-}
-
-TEST_CASE("An error without data has none", "[client]") {
-    const auto error = thrown_for<RpcError>({-31999, "Own words", nullptr});
-    CHECK(error.data().empty());
-    CHECK(std::string(error.what()) == "scale: Own words");
+    const auto without_data = thrown_for<RpcError>({-31999, "Own words", nullptr});
+    CHECK(without_data.data().empty());
+    CHECK(std::string(without_data.what()) == "scale: Own words");
 }
 
 TEST_CASE("The text of an error says what its data tells about the cause", "[client]") {

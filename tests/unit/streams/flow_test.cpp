@@ -1,5 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
+#include <vector>
 
 #include "streams/windows.hpp"
 #include "support/event.hpp"
@@ -54,7 +55,21 @@ TEST_CASE("what was taken makes room", "[streams]") {
     CHECK(flow.wait() == Room::free);
     flow.sent(1);
     CHECK(flow.taken(3));
-    CHECK(flow.sent_items() == 3);
+    CHECK_FALSE(flow.taken(4));
+}
+
+TEST_CASE("a sender hears once of each item that was taken", "[streams]") {
+    SendWindow flow({10, 100});
+    std::vector<int> taken;
+    for (int i = 0; i < 4; ++i)
+        flow.sent(1, [&taken, i] { taken.push_back(i); });
+    flow.taken(1);
+    CHECK(taken == std::vector{0});
+    flow.taken(3);
+    CHECK(taken == std::vector{0, 1, 2});
+    flow.all_taken();
+    flow.all_taken();
+    CHECK(taken == std::vector{0, 1, 2, 3});
 }
 
 TEST_CASE("a waiting writer is woken by room, by a stop and by the end", "[streams]") {
@@ -184,7 +199,7 @@ TEST_CASE("a writer without a window remembers nothing", "[streams]") {
         REQUIRE(flow.wait() == Room::free);
         flow.sent(1'000'000'000'000);
     }
-    CHECK(flow.sent_items() == 0);
+    CHECK_FALSE(flow.taken(1));
 }
 
 TEST_CASE("a stream that ended before its call did has ended", "[streams]") {

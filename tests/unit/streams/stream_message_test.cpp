@@ -7,6 +7,7 @@ namespace shared_tensor::test {
 namespace {
 
 using json_rpc::Json;
+using streams::LastItem;
 using streams::StreamMessage;
 using Kind = streams::StreamMessage::Kind;
 
@@ -17,6 +18,13 @@ std::variant<StreamMessage, std::string> read(const std::string& text) {
 }
 
 StreamMessage word(const std::string& text) { return std::get<StreamMessage>(read(text)); }
+
+StreamMessage item(int value) {
+    StreamMessage message{StreamMessage::Kind::item, 1};
+    message.stream = "items";
+    message.value = std::make_shared<const json_rpc::Json>(value);
+    return message;
+}
 
 TEST_CASE("words read back as they were said", "[streams]") {
     const Json id = "call \"1\"";
@@ -77,6 +85,33 @@ TEST_CASE("a message counts as much as it has bytes", "[streams]") {
     CHECK(streams::message_bytes(100, 0) == 100);
     CHECK(streams::message_bytes(100, 4) == 128 + 4);
     CHECK(streams::message_bytes(56, 64) == 64 + 64);
+}
+
+TEST_CASE("An item whose text is that of the one before says the same", "[streams]") {
+    LastItem last;
+    CHECK(last.find("") == nullptr);
+    CHECK(last.find("five") == nullptr);
+    last.keep("five", item(5));
+    REQUIRE(last.find("five") != nullptr);
+    CHECK(*last.find("five")->value == 5);
+    CHECK(last.find("five")->stream == "items");
+    CHECK(last.find("fiv") == nullptr);
+    CHECK(last.find("five ") == nullptr);
+    last.keep("six", item(6));
+    CHECK(last.find("five") == nullptr);
+    CHECK(*last.find("six")->value == 6);
+}
+
+TEST_CASE("Neither other words nor long items are remembered", "[streams]") {
+    LastItem last;
+    last.keep("five", item(5));
+    StreamMessage end{StreamMessage::Kind::end, 1};
+    last.keep("end", end);
+    CHECK(last.find("end") == nullptr);
+    const std::string text(5'000, 'x');
+    last.keep(text, item(6));
+    CHECK(last.find(text) == nullptr);
+    CHECK(*last.find("five")->value == 5);  // still good: it says what it says
 }
 
 }  // namespace
