@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/client/options.hpp>
 
 namespace shared_tensor::cli {
 

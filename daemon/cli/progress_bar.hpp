@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <shared_tensor/task.hpp>
+#include <shared_tensor/client/task.hpp>
 
 namespace shared_tensor::cli {
 

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include <shared_tensor/stream_call.hpp>
+#include <shared_tensor/client/stream_call.hpp>
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"

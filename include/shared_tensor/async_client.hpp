@@ -18,11 +18,10 @@
 #include <string_view>
 #include <utility>
 
-#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/client/options.hpp>
+#include <shared_tensor/client/task.hpp>
 #include <shared_tensor/detail/call.hpp>
 #include <shared_tensor/error.hpp>
-#include <shared_tensor/receipt.hpp>
-#include <shared_tensor/task.hpp>
 
 namespace shared_tensor {
 

@@ -22,13 +22,12 @@
 #include <utility>
 #include <vector>
 
-#include <shared_tensor/batch.hpp>
-#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/client/batch.hpp>
+#include <shared_tensor/client/options.hpp>
+#include <shared_tensor/client/stream_call.hpp>
+#include <shared_tensor/client/task.hpp>
 #include <shared_tensor/detail/call.hpp>
 #include <shared_tensor/error.hpp>
-#include <shared_tensor/receipt.hpp>
-#include <shared_tensor/stream_call.hpp>
-#include <shared_tensor/task.hpp>
 
 namespace shared_tensor {
 

@@ -8,8 +8,8 @@
 //     SHARE(detect, arg("windows"), arg("probabilities"));
 //
 // A function may take any number of Readers and Writers beside its other parameters. An item may have any type that a
-// shared function may take or return. Callers use Client::stream() (<shared_tensor/stream_call.hpp>), a WebSocket of
-// their own, or, if the function only writes, Server-Sent Events (docs/streams.md).
+// shared function may take or return. Callers use Client::stream() (<shared_tensor/client/stream_call.hpp>), a
+// WebSocket of their own, or, if the function only writes, Server-Sent Events (docs/streams.md).
 //
 // Items arrive whole, in order, and once. The window limits the items that are sent and not yet read: the writer waits
 // for the reader.

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include <shared_tensor/dtype.hpp>
+#include <shared_tensor/detail/dtype.hpp>
 #include <shared_tensor/object.hpp>
 #include <shared_tensor/value.hpp>
 

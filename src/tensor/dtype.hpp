@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <shared_tensor/dtype.hpp>
+#include <shared_tensor/detail/dtype.hpp>
 
 namespace shared_tensor::tensor {
 

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include <shared_tensor/batch.hpp>
 #include <shared_tensor/client.hpp>
+#include <shared_tensor/client/batch.hpp>
+#include <shared_tensor/client/stream_call.hpp>
 #include <shared_tensor/coroutine.hpp>
 #include <shared_tensor/object.hpp>
 #include <shared_tensor/share.hpp>
 #include <shared_tensor/stream.hpp>
-#include <shared_tensor/stream_call.hpp>
 #include <shared_tensor/struct.hpp>
 #include <shared_tensor/tensors.hpp>
 #include <shared_tensor/torch.hpp>

@@ -1,6 +1,6 @@
 #include "client/call/batch_state.hpp"
 
-#include <shared_tensor/batch.hpp>
+#include <shared_tensor/client/batch.hpp>
 
 #include <algorithm>
 #include <stdexcept>

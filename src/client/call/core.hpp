@@ -12,9 +12,8 @@
 #include <type_traits>
 #include <vector>
 
-#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/client/options.hpp>
 #include <shared_tensor/detail/call.hpp>
-#include <shared_tensor/receipt.hpp>
 
 #include "base/bytes/latency_histogram.hpp"
 #include "base/concurrency/clock.hpp"

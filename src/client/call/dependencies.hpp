@@ -5,7 +5,7 @@
 #include <string>
 #include <variant>
 
-#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/client/options.hpp>
 
 #include "base/concurrency/clock.hpp"
 #include "base/system/default_port.hpp"

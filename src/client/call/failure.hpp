@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/client/options.hpp>
 #include <shared_tensor/error.hpp>
 
 #include "net/client/client.hpp"

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/client/options.hpp>
 #include <shared_tensor/detail/call.hpp>
 
 #include "client/local/tensor_ports.hpp"

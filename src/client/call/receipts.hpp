@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <shared_tensor/receipt.hpp>
+#include <shared_tensor/client/options.hpp>
 
 #include "net/message/message.hpp"
 #include "net/message/text.hpp"

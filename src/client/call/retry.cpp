@@ -1,4 +1,4 @@
-#include <shared_tensor/retry.hpp>
+#include <shared_tensor/client/options.hpp>
 
 #include <algorithm>
 #include <cmath>

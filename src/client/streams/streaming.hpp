@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include <shared_tensor/client_options.hpp>
-#include <shared_tensor/stream_call.hpp>
+#include <shared_tensor/client/options.hpp>
+#include <shared_tensor/client/stream_call.hpp>
 
 #include "base/system/of_this_process.hpp"
 #include "base/system/process_mark.hpp"

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/client/options.hpp>
+#include <shared_tensor/client/task.hpp>
 #include <shared_tensor/detail/call.hpp>
-#include <shared_tensor/task.hpp>
 
 namespace shared_tensor::client {
 

@@ -1,4 +1,4 @@
-#include <shared_tensor/task.hpp>
+#include <shared_tensor/client/task.hpp>
 
 #include <algorithm>
 #include <array>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <shared_tensor/async_client.hpp>
-#include <shared_tensor/task.hpp>
+#include <shared_tensor/client/task.hpp>
 
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"

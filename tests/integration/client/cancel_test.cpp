@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <shared_tensor/async_client.hpp>
+#include <shared_tensor/client/stream_call.hpp>
 #include <shared_tensor/coroutine.hpp>
-#include <shared_tensor/stream_call.hpp>
 #include <shared_tensor/tensors.hpp>
 
 #include "example_daemon.hpp"

@@ -4,7 +4,7 @@
 #include <set>
 #include <stdexcept>
 
-#include <shared_tensor/retry.hpp>
+#include <shared_tensor/client/options.hpp>
 
 #include "client/call/core.hpp"
 #include "scripted.hpp"

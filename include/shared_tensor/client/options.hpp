@@ -1,16 +1,60 @@
 #pragma once
 
+// The options of clients and of their calls, what a client repeats, and what it measures.
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
+#include <shared_tensor/error.hpp>
 #include <shared_tensor/limits.hpp>
-#include <shared_tensor/retry.hpp>
 
 namespace shared_tensor {
+
+// When a client repeats a failed call. A strategy is called only if a repeat is safe: nothing was sent (connection
+// refused), the server rejected the call before it ran (-32001 busy, -32009 shutting down), or the caller allows repeats
+// (CallOptions::idempotent, or an idempotency key). The call's deadline limits all its tries together. No delay is
+// shorter than the server's retry_after_ms.
+
+/// A failed try of a call. Valid while the strategy runs.
+struct FailedTry {
+    int number;             ///< 1 for the first try
+    const RpcError& error;  ///< TransportFailure, ServerBusy, ShuttingDown
+};
+
+/// Returns the delay before the next try; nullopt: no further try. Several threads may call it at once; it must not
+/// throw.
+using RetryStrategy = std::function<std::optional<std::chrono::milliseconds>(const FailedTry&)>;
+
+struct Backoff {
+    int tries = 4;  ///< number of tries, including the first
+    std::chrono::milliseconds initial{50};
+    std::chrono::milliseconds longest{5'000};
+    double factor = 2.0;
+    std::function<double()> random{};  ///< returns 0 to 1; null: the strategy has its own generator
+};
+
+/// Waits a random time between zero and initial * factor^(number - 1), at most `longest` (full jitter), so that clients
+/// that failed together do not repeat together. Throws std::invalid_argument for a negative delay, or a factor below 1.
+RetryStrategy exponential_backoff(Backoff backoff = {});
+
+/// Waits the same delay before each repeat; `tries` includes the first try.
+RetryStrategy fixed_delay(std::chrono::milliseconds delay, int tries);
+
+/// Never repeats a call.
+RetryStrategy no_retry();
+
+/// Limits all retries of a client together, so that they do not multiply the load on an overloaded server: each call
+/// adds `per_call`, each retry costs 1. The budget starts with `saved`, which is also its maximum.
+struct RetryBudget {
+    double per_call = 0.2;
+    double saved = 20;
+};
 
 /// Options of a call. Set them with Client::with().
 struct CallOptions {
@@ -106,6 +150,28 @@ struct ClientStatistics {
     /// For calls: the run time of the function as measured by the server (Server-Timing), and the rest of the time:
     /// network, queue, reading and writing.
     Latency compute, network;
+};
+
+/// The times of a call and the transports of its tensors. Client::call() fills it in; if the call fails, with the data
+/// that is known then.
+struct Receipt {
+    /// The tensors that crossed by one transport: "shm", "cuda_ipc", "body", "url", "base64" or "data".
+    struct Transport {
+        std::string name;
+        std::uint64_t tensors = 0;  ///< arguments and results
+        std::uint64_t copied = 0;   ///< bytes that the server copied for them
+    };
+
+    std::string request_id;  ///< the JSON-RPC id
+    unsigned tries = 0;      ///< how often the request was sent: 1 if it was not repeated
+    std::vector<Transport> transports;
+    /// Bytes that the server copied for tensors, and that the client copied for arguments. Bytes that cross a network
+    /// or a socket are not counted: "body" sends them from the tensor's own memory.
+    std::uint64_t bytes_copied = 0;
+    /// How long the call waited for a worker, and how long its function ran, measured by the server. Nullopt if no
+    /// function ran: for a cached result, or a method of the server itself.
+    std::optional<std::chrono::nanoseconds> queue, run;
+    std::chrono::nanoseconds total{0};  ///< until the answer came, with all tries and pauses
 };
 
 }  // namespace shared_tensor

@@ -6,9 +6,8 @@
 #include <stdexcept>
 #include <string_view>
 
-#include <shared_tensor/client_options.hpp>
+#include <shared_tensor/client/options.hpp>
 #include <shared_tensor/detail/call.hpp>
-#include <shared_tensor/receipt.hpp>
 
 namespace shared_tensor {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include <shared_tensor/client/options.hpp>
 #include <shared_tensor/detail/call.hpp>
-#include <shared_tensor/receipt.hpp>
 
 namespace shared_tensor {
 
