@@ -17,9 +17,9 @@
 namespace shared_tensor {
 
 // When a client repeats a failed call. A strategy is called only if a repeat is safe: nothing was sent (connection
-// refused), the server rejected the call before it ran (-32001 busy, -32009 shutting down), or the caller allows repeats
-// (CallOptions::idempotent, or an idempotency key). The call's deadline limits all its tries together. No delay is
-// shorter than the server's retry_after_ms.
+// refused), the server rejected the call before it ran (-32001 busy, -32009 shutting down), or the caller allows
+// repeats (CallOptions::idempotent, or an idempotency key). The call's deadline limits all its tries together. No delay
+// is shorter than the server's retry_after_ms.
 
 /// A failed try of a call. Valid while the strategy runs.
 struct FailedTry {

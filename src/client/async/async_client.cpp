@@ -32,12 +32,7 @@ std::exception_ptr full(std::size_t limit) {
                                                   "AsyncOptions::max_waiting or threads"));
 }
 
-CallOptions question() {
-    CallOptions options;
-    options.idempotent = true;
-    options.timeout = std::chrono::seconds(10);
-    return options;
-}
+CallOptions question() { return {.timeout = std::chrono::seconds(10), .idempotent = true}; }
 
 /// Delivers the outcome. An exception of the user's callback is logged.
 void finish(detail::AsyncSlot& slot, std::exception_ptr error) noexcept {

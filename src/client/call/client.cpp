@@ -39,10 +39,8 @@ private:
         Opened& operator=(const Opened&) = delete;
         /// Blocks for 2 s at most. If the server is not reached, it ends the session by itself some minutes later.
         ~Opened() {
-            CallOptions options;
-            options.timeout = std::chrono::seconds(2);
-            options.session = token;
             try {
+                const CallOptions options{.timeout = std::chrono::seconds(2), .session = token};
                 core.notify("session.close", detail::ArgumentsOf<>(), options);
             } catch (const std::exception& error) {
                 log::debug("a session could not be closed, so it ends after the server's time limit: ", error.what());
@@ -55,10 +53,8 @@ private:
 
     static std::string open(Core& core) {
         if (auto shared = core.ports().open_stateful_session()) return std::move(*shared);
-        CallOptions repeatable;
-        repeatable.idempotent = true;
         detail::ResultOf<nlohmann::json> answer;
-        core.call("session.open", detail::ArgumentsOf<>(), answer, repeatable);
+        core.call("session.open", detail::ArgumentsOf<>(), answer, CallOptions{.idempotent = true});
         const auto opened = answer.take();
         const auto token = opened.is_object() ? opened.find("session") : opened.end();
         if (token == opened.end() || !token->is_string())

@@ -182,12 +182,10 @@ void Core::note_times(const net::Headers& headers, SteadyTime sent) {
 void Core::agree_on_coding(const CallOptions& of_call) {
     const bool is_far = ports().session().empty();
     if (!is_far || !compression_ || here().coding_known.load(std::memory_order_relaxed)) return;
-    CallOptions options;
-    options.idempotent = true;
-    options.timeout = std::min(of_call.timeout.value_or(kLongestPing), kLongestPing);
-    options.stop = of_call.stop;
+    const auto timeout = std::min(of_call.timeout.value_or(kLongestPing), kLongestPing);
     try {
-        notify("server.ping", detail::ArgumentsOf<>(), options);
+        notify("server.ping", detail::ArgumentsOf<>(),
+               CallOptions{.timeout = timeout, .stop = of_call.stop, .idempotent = true});
     } catch (const RpcError& error) {
         log::debug("nothing is compressed on the way to the server: ", error.what());
     }
@@ -268,10 +266,8 @@ ObjectsOf Core::objects_of_answers() {
 }
 
 void Core::release(const std::vector<std::string>& ids) {
-    CallOptions options;
-    options.timeout = std::chrono::seconds(5);
-    options.idempotent = true;
-    notify("object.release", detail::ArgumentsOf(named("ids", ids)), options);
+    notify("object.release", detail::ArgumentsOf(named("ids", ids)),
+           CallOptions{.timeout = std::chrono::seconds(5), .idempotent = true});
 }
 
 void Core::sleep_until(SteadyTime time, const std::stop_token& stop) {

@@ -31,12 +31,10 @@ constexpr milliseconds kForEver{std::chrono::hours(24 * 365)};
 /// The options of requests about the task. All of them may be repeated. `waits`: how long the request waits in the
 /// server.
 CallOptions question(const Client& client, milliseconds waits = milliseconds(0)) {
-    CallOptions options;
-    options.idempotent = true;
-    options.timeout = waits + kAnswerTime;
-    options.session = client.session();
-    options.require = client.options().require;
-    return options;
+    return {.timeout = waits + kAnswerTime,
+            .idempotent = true,
+            .session = client.session(),
+            .require = client.options().require};
 }
 
 constexpr std::array kStates{"pending", "running", "completed", "failed", "cancelled"};

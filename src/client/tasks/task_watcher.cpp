@@ -241,10 +241,7 @@ void TaskWatcher::look(std::vector<WatchedPointer> due) {
             request.call("task.get", detail::ArgumentsOf(named("id", task->id)));
         }
         request.finish();
-        CallOptions options;
-        options.idempotent = true;
-        options.timeout = std::chrono::seconds(10);
-        answer = core_->send(request, options);
+        answer = core_->send(request, CallOptions{.timeout = std::chrono::seconds(10), .idempotent = true});
     } catch (...) {
         if (core_->is_shut_down()) return keep(std::move(due));
         for (auto& task : due)

@@ -42,8 +42,7 @@ std::shared_ptr<PooledBuffer> Transfer::take(std::uint64_t bytes) const {
 
 /// A try after progress costs nothing of the retry budget, nor does a try after the delay that the server asked for.
 bool Transfer::tries_again(const RpcError& error, int number) const {
-    CallOptions repeatable;
-    repeatable.idempotent = true;
+    const CallOptions repeatable{.idempotent = true};
     if (!is_safe_to_repeat(error, repeatable) || core_->is_shut_down() || clock().now() >= times_.deadline)
         return false;
     Core::Local& local = core_->here();

@@ -57,9 +57,9 @@ public:
             if (resumes_) missing = find_begun();
             for (int round = 0; round < kMostRounds; ++round) {
                 send(missing);
-                if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
+                if (const auto done = version()) return *done;
                 missing = ask().value_or(std::vector<ByteRange>{{0, file_.size}});
-                if (const auto done = done_.with([](const auto& known) { return known; })) return *done;
+                if (const auto done = version()) return *done;
             }
             throw_odd(path_, "the server loses parts that it has taken");
         } catch (const RpcError& error) {
@@ -72,6 +72,11 @@ public:
     }
 
 private:
+    /// Known once the server has all parts.
+    std::optional<std::uint64_t> version() const {
+        return version_.with([](const auto& known) { return known; });
+    }
+
     static bool may_go_well_later(const RpcError& error) {
         return dynamic_cast<const TransportFailure*>(&error) != nullptr || error.is(ErrorCode::deadline_exceeded) ||
                error.is(ErrorCode::busy) || error.is(ErrorCode::shutting_down) || error.is(ErrorCode::cancelled);
@@ -84,10 +89,7 @@ private:
     /// Finds an unfinished upload of the same bytes and returns its missing ranges. A finished upload is not used:
     /// newer versions may have replaced its version by now.
     std::vector<ByteRange> find_begun() {
-        Digest whole, identity;
-        for (const net::BodyPart& part : file_.parts)
-            whole.update(part.bytes);
-        std::string form = net::digest_field(whole.value());
+        std::string form = digest_of(file_.parts);
         for (const auto& [name, value] : file_.headers)
             form.append("\n").append(name).append(": ").append(value);
         const std::string own = path_, id = "r-" + hex(Digest::of(std::as_bytes(std::span(form))));
@@ -95,7 +97,7 @@ private:
         for (int number = 0; number < kMostBefore; ++number) {
             path_ = path_of(id + "-" + std::to_string(number));
             const auto begun = ask();
-            if (done_.with([](auto& known) { return std::exchange(known, std::nullopt).has_value(); })) continue;
+            if (version_.with([](auto& known) { return std::exchange(known, std::nullopt).has_value(); })) continue;
             if (begun) return *begun;
             if (unused) break;
             unused = path_;  // the server may have forgotten an earlier upload, so the next number is tried too
@@ -161,7 +163,6 @@ private:
     }
 
     static std::string digest_of(const std::vector<net::BodyPart>& parts) {
-        if (parts.size() == 1) return net::digest_field(Digest::of(parts.front().bytes));
         Digest digest;
         for (const net::BodyPart& part : parts)
             digest.update(part.bytes);
@@ -174,7 +175,7 @@ private:
         const auto json = nlohmann::json::parse(response.text(), nullptr, false);
         if (!json.is_object() || !json.contains("version") || !json["version"].is_number_unsigned())
             throw_odd(path_, "the server's answer has no version");
-        done_.with([&](auto& known) { known = json["version"].get<std::uint64_t>(); });
+        version_.with([&](auto& known) { known = json["version"].get<std::uint64_t>(); });
     }
 
     /// Throws for a rejected part. Damage on the way becomes a ProtocolFailure, after which the part is sent again.
@@ -201,8 +202,8 @@ private:
             if (response.status == 502 || response.status == 504)
                 throw_foreign(path_ + ": the server", response.status, "without a reason", true);
             if (response.status != 200) return;
-            if (const auto version = net::parse_decimal(field_of(response.headers, "Shared-Tensor-Version"))) {
-                done_.with([&](auto& known) { known = *version; });
+            if (const auto published = net::parse_decimal(field_of(response.headers, "Shared-Tensor-Version"))) {
+                version_.with([&](auto& known) { known = *published; });
                 missing.emplace();
             } else {
                 missing = parse_gaps(field_of(response.headers, "Shared-Tensor-Missing"), file_.size);
@@ -235,7 +236,7 @@ private:
     const PushOptions& options_;
     const bool resumes_;
     std::string path_;
-    Guarded<std::optional<std::uint64_t>> done_;
+    Guarded<std::optional<std::uint64_t>> version_;
     std::atomic<bool> compresses_{true};
 };
 
