@@ -297,6 +297,28 @@ TEST_CASE("A receipt of a client on another host names the body", "[client]") {
     CHECK(receipt.transports[0].tensors == 2);
 }
 
+TEST_CASE("A batch, a task and an asynchronous call have receipts too", "[client]") {
+    const ExampleDaemon server;
+    const Client client = server.far();
+    const at::Tensor x = at::ones({kElements});
+    AsyncOptions options;
+    options.client.url = server.url();
+    options.client.local_socket = "none";
+    const AsyncClient async(options);
+    Receipt of_batch, of_task, of_call;
+    auto batch = client.batch();
+    batch.add<at::Tensor>("scale", x, 2.0);
+    batch.send(of_batch);
+    client.submit<at::Tensor>("scale", x, 2.0).get(of_task);
+    async.call<at::Tensor>(of_call, "scale", x, 3.0).get();
+    for (const Receipt* receipt : {&of_batch, &of_task, &of_call}) {
+        REQUIRE(receipt->transports.size() == 1);
+        CHECK(receipt->transports[0].name == "body");
+        CHECK(receipt->tries == 1);
+        CHECK(receipt->total > 0ns);
+    }
+}
+
 TEST_CASE("A receipt tells how long a call waited for a worker, and how long it ran", "[client]") {
     const ExampleDaemon server({"--workers", "1"});
     const Client client = server.client(), other = server.client();
