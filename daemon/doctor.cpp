@@ -11,8 +11,7 @@
 #include <shared_tensor/version.hpp>
 
 #include "base/log/log.hpp"
-#include "base/memory/memory_size.hpp"
-#include "base/system/host_identity.hpp"
+#include "base/system/host.hpp"
 #include "local/channel/packet.hpp"
 #include "local/segments/mapping.hpp"
 #include "local/segments/segment.hpp"

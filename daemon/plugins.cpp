@@ -20,7 +20,7 @@
 #include <shared_tensor/detail/failure.hpp>
 
 #include "base/log/standard_error.hpp"
-#include "base/system/trusted_file.hpp"
+#include "base/system/files.hpp"
 #include "base/system/unique_fd.hpp"
 #include "elf_check.hpp"
 #include "ending.hpp"

@@ -15,10 +15,9 @@
 #include <shared_tensor/server.hpp>
 
 #include "base/log/log.hpp"
-#include "base/log/log_queue.hpp"
 #include "base/log/standard_error.hpp"
+#include "base/memory/heap.hpp"
 #include "base/memory/memory_faults.hpp"
-#include "base/memory/memory_reserve.hpp"
 #include "base/system/unique_fd.hpp"
 #include "doctor.hpp"
 #include "ending.hpp"

@@ -6,7 +6,7 @@
 
 #include <shared_tensor/version.hpp>
 
-#include "base/log/time_text.hpp"
+#include "base/concurrency/clock.hpp"
 #include "cli/output.hpp"
 
 namespace shared_tensor::cli {

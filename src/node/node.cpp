@@ -11,7 +11,7 @@
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
 #include "client/call/failure.hpp"
 #include "node/peers.hpp"
 #include "tensor/handle.hpp"

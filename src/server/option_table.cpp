@@ -5,10 +5,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/concurrency/clock.hpp"
 #include "base/log/log.hpp"
-#include "base/log/time_text.hpp"
-#include "base/memory/memory_size.hpp"
-#include "base/system/descriptors.hpp"
+#include "base/system/host.hpp"
 #include "server/local/descriptor_shares.hpp"
 
 namespace shared_tensor::server {

@@ -19,7 +19,7 @@ bool has_avx2() {
 #endif
 }
 
-const DigestKernel& kernel() { return has_avx2() ? kWideDigest : kPlainDigest; }
+const DigestKernel& kernel() { return has_avx2() ? kWideDigest : kKernel; }
 
 unsigned char* bytes_of(Digest::Value& value) { return reinterpret_cast<unsigned char*>(value.data()); }
 

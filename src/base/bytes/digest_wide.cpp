@@ -1,8 +1,7 @@
-#include "base/bytes/digest_kernel_code.hpp"  // compiled for AVX2 where the processor is x86-64 (CMakeLists.txt)
+#include "base/bytes/digest_kernel.hpp"  // compiled for AVX2 where the processor is x86-64 (CMakeLists.txt)
 
 namespace shared_tensor {
 
-extern const DigestKernel kWideDigest;
 const DigestKernel kWideDigest = kKernel;
 
 }  // namespace shared_tensor

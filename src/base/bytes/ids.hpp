@@ -2,10 +2,18 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
 namespace shared_tensor {
+
+/// Two lower-case hexadecimal digits per byte.
+void append_hex(std::span<const std::byte> bytes, std::string& text);
+std::string hex(std::span<const std::byte> bytes);
+
+/// Formats a UUID (RFC 9562, section 4): groups of 8, 4, 4, 4 and 12 digits.
+std::string uuid_text(std::span<const std::byte, 16> bytes);
 
 /// `bytes` random bytes from the kernel as lower-case hexadecimal: random_hex(16) is 128 bits in 32 characters. Throws
 /// std::system_error when getrandom() fails.

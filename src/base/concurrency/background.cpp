@@ -2,12 +2,16 @@
 
 #include <pthread.h>
 
+#include <condition_variable>
+#include <exception>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <utility>
 
-#include "base/system/of_this_process.hpp"
+#include "base/log/log.hpp"
+#include "base/system/fork.hpp"
 
 namespace shared_tensor {
 
@@ -91,6 +95,30 @@ Background& background_executor() {
 
 Background& request_executor() {
     return telling.value.get([] { return std::make_unique<Background>("st-requests"); });
+}
+
+namespace {
+
+void sweep_until(const std::stop_token& stop, std::chrono::milliseconds period, const std::function<void()>& sweep) {
+    std::mutex mutex;
+    std::condition_variable_any asleep;
+    std::unique_lock lock(mutex);
+    for (;;) {
+        asleep.wait_for(lock, stop, period, [] { return false; });
+        if (stop.stop_requested()) return;
+        try {
+            sweep();
+        } catch (const std::exception& error) {
+            log::error("maintenance: ", error.what());
+        }
+    }
+}
+
+}  // namespace
+
+Maintenance::Maintenance(const std::string& thread_name, std::chrono::milliseconds period, std::function<void()> sweep)
+    : thread_([period, sweep = std::move(sweep)](const std::stop_token& stop) { sweep_until(stop, period, sweep); }) {
+    ::pthread_setname_np(thread_.native_handle(), thread_name.substr(0, 15).c_str());
 }
 
 }  // namespace shared_tensor

@@ -1,10 +1,15 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <utility>
+
+#include "base/concurrency/clock.hpp"
+#include "base/concurrency/guarded.hpp"
 
 namespace shared_tensor {
 
@@ -50,6 +55,51 @@ public:
 private:
     const std::size_t limit_;
     std::shared_ptr<std::atomic<std::size_t>> used_ = std::make_shared<std::atomic<std::size_t>>(0);
+};
+
+/// A token bucket: `per_second` tokens a second on average, at most one second's worth at once. A request that costs
+/// more than is left may still pass; later requests then wait until the debt is paid. So a large batch of calls is
+/// possible, and costs its full price. Thread-safe.
+class RateLimit {
+public:
+    /// 0 means no limit.
+    explicit RateLimit(std::size_t per_second, const Clock& clock = real_clock())
+        : per_second_(static_cast<double>(per_second)), clock_(&clock), bucket_(Bucket{per_second_, clock.now()}) {}
+
+    /// Nullopt if the request may pass; else how long to wait before the next try.
+    std::optional<std::chrono::milliseconds> take(std::size_t cost = 1) {
+        if (per_second_ == 0) return std::nullopt;
+        const SteadyTime now = clock_->now();
+        return bucket_.with([&](Bucket& bucket) -> std::optional<std::chrono::milliseconds> {
+            refill(bucket, now);
+            if (bucket.level < 1) {
+                const double wait_ms = (1 - bucket.level) / per_second_ * 1000;
+                return std::chrono::milliseconds(static_cast<std::int64_t>(std::min(wait_ms, 60'000.0)) + 1);
+            }
+            bucket.level -= static_cast<double>(cost);
+            return std::nullopt;
+        });
+    }
+    /// Charges more for a request that already passed.
+    void charge(std::size_t cost) {
+        if (per_second_ == 0 || cost == 0) return;
+        bucket_.with([&](Bucket& bucket) { bucket.level -= static_cast<double>(cost); });
+    }
+
+private:
+    struct Bucket {
+        double level;
+        SteadyTime filled;
+    };
+    void refill(Bucket& bucket, SteadyTime now) const {
+        const std::chrono::duration<double> passed = now - bucket.filled;
+        bucket.filled = now;
+        bucket.level = std::min(per_second_, bucket.level + passed.count() * per_second_);
+    }
+
+    const double per_second_;
+    const Clock* clock_;
+    Guarded<Bucket> bucket_;
 };
 
 }  // namespace shared_tensor

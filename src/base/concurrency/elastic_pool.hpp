@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/log/log.hpp"
-#include "base/memory/memory_reserve.hpp"
+#include "base/memory/heap.hpp"
 
 namespace shared_tensor {
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <exception>
 #include <sstream>
 #include <string>
@@ -9,11 +11,14 @@ namespace shared_tensor::log {
 
 enum class Level { trace, debug, info, warn, error, off };
 
-/// Any thread; never blocks. The log thread writes "2026-01-02T03:04:05.678Z info   text" to standard error. Control
-/// characters become spaces and a line is cut at 4 KiB. Of equal lines within 10 s the first is written and the others
-/// are counted. Lines that cannot be written (closed pipe, full disk) are dropped without an error or a signal. See
-/// log_queue.hpp.
-void write(Level level, std::string_view text);
+/// Queues a line for the thread st-log, which writes "2026-01-02T03:04:05.678Z info   text" to standard error. The
+/// first line starts that thread. Control characters become spaces and a line is cut at 4 KiB. Of equal lines within 10
+/// s the first is written and the others are counted. Lines that cannot be written (closed pipe, full disk) are dropped
+/// without an error or a signal. Never blocks: while standard error is not read, the last kMaxWaiting lines are kept;
+/// older lines are counted and dropped. If no thread can be started, the calling thread writes the line if that does
+/// not block. Thread safety: any thread, also in a forked child, which starts a thread of its own.
+void write(Level level, std::string_view text) noexcept;
+constexpr std::size_t kMaxWaiting = 1024;
 
 /// Drops all lines below `level`. Default: info.
 void set_level(Level level);
@@ -52,5 +57,9 @@ template <class... Parts>
 void error(const Parts&... parts) {
     line(Level::error, parts...);
 }
+
+/// Blocks until the lines queued so far are written, at most for `bound`. Also writes the counts of repeated lines. For
+/// the end of a process: lines that are still queued then are lost. False if the time was too short.
+bool flush(std::chrono::milliseconds bound) noexcept;
 
 }  // namespace shared_tensor::log

@@ -14,8 +14,7 @@
 #include "base/concurrency/background.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
-#include "base/memory/size_class.hpp"
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 
 namespace shared_tensor {
 

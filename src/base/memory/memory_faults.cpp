@@ -12,7 +12,7 @@
 #include <new>
 #include <string_view>
 
-#include "base/log/last_line.hpp"
+#include "base/log/standard_error.hpp"
 
 namespace shared_tensor {
 

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <string>
 
-#include "base/system/process_fd.hpp"
+#include "base/system/fork.hpp"
 
 namespace shared_tensor {
 

@@ -12,7 +12,7 @@
 #include <shared_tensor/async_client.hpp>
 
 #include "base/concurrency/guarded.hpp"
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
 #include "client/call/core.hpp"
 #include "client/tasks/task_watcher.hpp"
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 #include "client/call/core.hpp"
 
 namespace shared_tensor::client {

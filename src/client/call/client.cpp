@@ -5,8 +5,8 @@
 #include <shared_tensor/json.hpp>
 
 #include "base/log/log.hpp"
-#include "base/system/host_identity.hpp"
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
+#include "base/system/host.hpp"
 #include "client/call/batch_state.hpp"
 #include "client/call/core.hpp"
 #include "client/streams/streaming.hpp"

@@ -18,7 +18,7 @@
 #include "base/bytes/latency_histogram.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
 #include "client/call/dependencies.hpp"
 #include "client/call/incoming.hpp"
 #include "client/call/objects.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/concurrency/guarded.hpp"
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 #include "protocol/codec/references.hpp"
 
 namespace shared_tensor::client {

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 
 namespace shared_tensor {
 

@@ -11,8 +11,8 @@
 
 #include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
-#include "base/system/host_identity.hpp"
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
+#include "base/system/host.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "protocol/version.hpp"
 #include "tensor/device/devices.hpp"

@@ -16,7 +16,7 @@
 #include <shared_tensor/error.hpp>
 
 #include "base/concurrency/guarded.hpp"
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 #include "base/system/unique_fd.hpp"
 #include "client/local/lease_acknowledgements.hpp"
 #include "local/channel/channel.hpp"

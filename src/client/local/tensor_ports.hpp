@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/bytes/compression.hpp"
-#include "base/memory/body_part.hpp"
+#include "base/memory/memory_block.hpp"
 #include "protocol/codec/value.hpp"
 
 namespace shared_tensor::client {

@@ -17,8 +17,7 @@
 #include <shared_tensor/client/options.hpp>
 #include <shared_tensor/client/stream_call.hpp>
 
-#include "base/system/of_this_process.hpp"
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 #include "client/call/core.hpp"
 #include "client/call/failure.hpp"
 #include "net/web_socket/web_socket.hpp"

@@ -13,7 +13,7 @@
 
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 #include "client/call/core.hpp"
 #include "client/call/failure.hpp"
 #include "net/web_socket/web_socket.hpp"

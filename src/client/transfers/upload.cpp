@@ -13,7 +13,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/bytes/hex.hpp"
 #include "base/bytes/ids.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/log/log.hpp"

@@ -13,8 +13,7 @@
 #include <vector>
 
 #include "base/concurrency/guarded.hpp"
-#include "base/system/process_fd.hpp"
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 #include "local/channel/packet.hpp"
 #include "protocol/json_rpc/message.hpp"
 

@@ -14,7 +14,7 @@
 
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
-#include "base/system/process_fd.hpp"
+#include "base/system/fork.hpp"
 #include "base/system/unix_listener.hpp"
 #include "local/channel/packet.hpp"
 

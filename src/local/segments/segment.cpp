@@ -9,7 +9,7 @@
 
 #include "base/bytes/check.hpp"
 #include "base/bytes/ids.hpp"
-#include "base/memory/memory_size.hpp"
+#include "base/system/host.hpp"
 
 namespace shared_tensor::local {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "base/concurrency/guarded.hpp"
-#include "base/memory/size_class.hpp"
-#include "base/system/process_mark.hpp"
+#include "base/memory/buffer_pool.hpp"
+#include "base/system/fork.hpp"
 #include "local/segments/idle_list.hpp"
 
 namespace shared_tensor::local {

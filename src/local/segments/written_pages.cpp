@@ -17,8 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/system/of_this_process.hpp"
-#include "base/system/process_fd.hpp"
+#include "base/system/fork.hpp"
 #include "local/segments/segment.hpp"
 
 namespace shared_tensor::local {

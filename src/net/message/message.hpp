@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/memory/body_part.hpp"
 #include "base/memory/buffer_pool.hpp"
+#include "base/memory/memory_block.hpp"
 #include "net/message/text.hpp"
 
 namespace shared_tensor::net {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "base/system/process_fd.hpp"
+#include "base/system/fork.hpp"
 #include "base/system/unix_listener.hpp"
 #include "net/message/message.hpp"
 

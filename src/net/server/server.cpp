@@ -4,7 +4,7 @@
 
 #include "base/bytes/check.hpp"
 #include "base/log/log.hpp"
-#include "base/memory/memory_size.hpp"
+#include "base/system/host.hpp"
 #include "net/server/body_reader.hpp"
 #include "net/server/connection_server.hpp"
 #include "net/server/intake.hpp"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/system/process_fd.hpp"
+#include "base/system/fork.hpp"
 #include "net/message/message.hpp"
 
 namespace shared_tensor::net {

@@ -7,7 +7,7 @@
 
 #include <shared_tensor/limits.hpp>
 
-#include "base/system/process_fd.hpp"
+#include "base/system/fork.hpp"
 #include "net/stream/stream.hpp"
 
 // TLS 1.3 by OpenSSL. Files are read once, by load(). A later change of a file has no effect on existing connections.

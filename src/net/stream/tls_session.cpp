@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-#include "base/bytes/hex.hpp"
+#include "base/bytes/ids.hpp"
 
 namespace shared_tensor::net {
 

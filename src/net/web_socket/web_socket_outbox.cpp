@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 
 namespace shared_tensor::net {
 

@@ -11,10 +11,9 @@
 
 #include <shared_tensor/detail/error_text.hpp>
 
-#include "base/concurrency/current_call.hpp"
 #include "base/concurrency/spin.hpp"
-#include "base/log/last_line.hpp"
 #include "base/log/log.hpp"
+#include "base/log/standard_error.hpp"
 #include "protocol/codec/json_sink.hpp"
 
 namespace shared_tensor::runtime {

@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "base/memory/memory_reserve.hpp"
+#include "base/memory/heap.hpp"
 #include "runtime/calls/dispatcher.hpp"
 #include "runtime/functions/arguments.hpp"
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/log/log.hpp"
-#include "base/system/trusted_file.hpp"
+#include "base/system/files.hpp"
 #include "tensor/device/devices.hpp"
 
 namespace shared_tensor::models {

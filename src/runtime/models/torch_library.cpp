@@ -16,8 +16,8 @@
 #include <shared_tensor/share.hpp>
 
 #include "base/concurrency/guarded.hpp"
-#include "base/system/of_this_process.hpp"
-#include "base/system/trusted_file.hpp"
+#include "base/system/files.hpp"
+#include "base/system/fork.hpp"
 
 namespace shared_tensor::models {
 

@@ -8,7 +8,7 @@
 #include <shared_tensor/server.hpp>
 
 #include "base/concurrency/clock.hpp"
-#include "base/system/file_watch.hpp"
+#include "base/system/files.hpp"
 #include "net/stream/tls.hpp"
 #include "server/auth/access.hpp"
 

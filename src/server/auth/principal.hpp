@@ -10,7 +10,6 @@
 
 #include "base/concurrency/budget.hpp"
 #include "base/concurrency/guarded.hpp"
-#include "base/concurrency/rate_limit.hpp"
 
 namespace shared_tensor::server {
 

@@ -10,7 +10,7 @@
 #include <system_error>
 
 #include "base/log/log.hpp"
-#include "base/system/default_local_socket.hpp"
+#include "base/system/default_address.hpp"
 #include "base/system/unix_listener.hpp"
 
 namespace shared_tensor::server {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/system/host_identity.hpp"
+#include "base/system/host.hpp"
 #include "tensor/transports/transport_kind.hpp"
 
 namespace shared_tensor::server {

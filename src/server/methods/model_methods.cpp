@@ -1,6 +1,6 @@
 #include <array>
 
-#include "base/log/time_text.hpp"
+#include "base/concurrency/clock.hpp"
 #include "runtime/models/model.hpp"
 #include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"

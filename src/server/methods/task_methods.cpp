@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/log/time_text.hpp"
+#include "base/concurrency/clock.hpp"
 #include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
 

@@ -6,7 +6,7 @@
 
 #include <shared_tensor/codecs.hpp>
 
-#include "base/log/time_text.hpp"
+#include "base/concurrency/clock.hpp"
 #include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/no_tensor_port.hpp"
 #include "server/methods/method_schema.hpp"

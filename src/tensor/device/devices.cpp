@@ -4,7 +4,7 @@
 #include <charconv>
 #include <stdexcept>
 
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
 #include "tensor/device/cuda/cuda_device.hpp"
 
 namespace shared_tensor::tensor {

@@ -8,7 +8,7 @@
 #include <shared_tensor/value.hpp>
 
 #include "base/log/log.hpp"
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
 #include "tensor/device/device_peer.hpp"
 
 namespace shared_tensor::tensor {

@@ -4,7 +4,7 @@
 #include <shared_tensor/bytes.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
 #include "tensor/device/device_peer.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/handle.hpp"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/concurrency/guarded.hpp"
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
 
 namespace shared_tensor::tensor {
 

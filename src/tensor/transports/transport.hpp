@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/bytes/compression.hpp"
-#include "base/memory/body_part.hpp"
+#include "base/memory/memory_block.hpp"
 #include "protocol/codec/lent_memory.hpp"
 #include "protocol/codec/value.hpp"
 #include "tensor/descriptor.hpp"

@@ -11,8 +11,8 @@
 #include <future>
 #include <thread>
 
-#include "base/memory/memory_size.hpp"
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
+#include "base/system/host.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 

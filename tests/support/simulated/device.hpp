@@ -10,7 +10,7 @@
 
 #include "base/concurrency/background.hpp"
 #include "base/concurrency/guarded.hpp"
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 #include "support/simulated/block.hpp"
 #include "support/simulated/event.hpp"
 #include "tensor/device/ipc_device.hpp"

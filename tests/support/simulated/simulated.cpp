@@ -6,7 +6,7 @@
 #include <stdexcept>
 
 #include "base/bytes/digest.hpp"
-#include "base/bytes/hex.hpp"
+#include "base/bytes/ids.hpp"
 #include "support/simulated/device.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/memory.hpp"

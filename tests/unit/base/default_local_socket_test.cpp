@@ -1,4 +1,4 @@
-#include "base/system/default_local_socket.hpp"
+#include "base/system/default_address.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/bytes/ids.hpp"
-#include "base/system/host_identity.hpp"
+#include "base/system/host.hpp"
 
 using namespace shared_tensor;
 

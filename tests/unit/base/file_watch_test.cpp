@@ -1,4 +1,4 @@
-#include "base/system/file_watch.hpp"
+#include "base/system/files.hpp"
 
 #include <sys/stat.h>
 

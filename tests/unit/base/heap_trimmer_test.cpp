@@ -1,4 +1,4 @@
-#include "base/memory/heap_trimmer.hpp"
+#include "base/memory/heap.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>

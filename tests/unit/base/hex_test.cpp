@@ -1,4 +1,4 @@
-#include "base/bytes/hex.hpp"
+#include "base/bytes/ids.hpp"
 
 #include <array>
 #include <catch2/catch_test_macros.hpp>

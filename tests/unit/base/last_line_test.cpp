@@ -1,4 +1,4 @@
-#include "base/log/last_line.hpp"
+#include "base/log/standard_error.hpp"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -9,7 +9,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 
-#include "base/concurrency/current_call.hpp"
 #include "base/system/unique_fd.hpp"
 
 using namespace shared_tensor;

@@ -18,7 +18,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/log/log_queue.hpp"
 #include "base/system/unique_fd.hpp"
 
 using namespace shared_tensor;

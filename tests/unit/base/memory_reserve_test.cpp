@@ -1,4 +1,4 @@
-#include "base/memory/memory_reserve.hpp"
+#include "base/memory/heap.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "base/memory/memory_size.hpp"
+#include "base/system/host.hpp"
 
 #include <unistd.h>
 

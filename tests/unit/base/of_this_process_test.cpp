@@ -1,4 +1,4 @@
-#include "base/system/of_this_process.hpp"
+#include "base/system/fork.hpp"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -7,7 +7,6 @@
 #include <catch2/catch_test_macros.hpp>
 #include <memory>
 
-#include "base/system/process_fd.hpp"
 #include "support/forked_child.hpp"
 
 using namespace shared_tensor;

@@ -1,4 +1,4 @@
-#include "base/system/process_mark.hpp"
+#include "base/system/fork.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,4 +1,4 @@
-#include "base/concurrency/rate_limit.hpp"
+#include "base/concurrency/budget.hpp"
 
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>

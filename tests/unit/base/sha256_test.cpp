@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/bytes/hex.hpp"
+#include "base/bytes/ids.hpp"
 
 using namespace shared_tensor;
 

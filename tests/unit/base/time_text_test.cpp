@@ -1,4 +1,4 @@
-#include "base/log/time_text.hpp"
+#include "base/concurrency/clock.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>

@@ -9,7 +9,7 @@
 #include <optional>
 #include <span>
 
-#include "base/bytes/hex.hpp"
+#include "base/bytes/ids.hpp"
 #include "base/concurrency/guarded.hpp"
 
 namespace shared_tensor::tensor {

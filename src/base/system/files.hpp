@@ -1,11 +1,21 @@
 #pragma once
 
+#include <sys/stat.h>
+
 #include <string>
 #include <vector>
 
-#include <sys/stat.h>
-
 namespace shared_tensor {
+
+/// Why a file must not run as this program's own code: every user may write to it, or replace it in its folder. Empty
+/// if it may be used or does not exist.
+std::string rejection_of_writers(const std::string& path);
+
+/// Whether the file belongs to a user other than this user and root: that user's code would run as this user.
+bool belongs_to_another(const std::string& path);
+
+/// Whether `path` is a folder that this user owns and no other user can write to.
+bool is_own_folder(const std::string& path);
 
 /// Detects that files were changed, replaced or removed, by comparing results of stat(). Not thread-safe.
 class FileWatch {
@@ -15,14 +25,7 @@ public:
 
     /// Whether the files changed since the last call that returned true, and are the same as at the previous call. So a
     /// file that is still being written does not count yet.
-    bool changed() {
-        auto now = look();
-        const bool is_settled = now == seen_;
-        seen_ = std::move(now);
-        if (!is_settled || seen_ == known_) return false;
-        known_ = seen_;
-        return true;
-    }
+    bool changed();
 
 private:
     struct Stamp {
@@ -34,19 +37,7 @@ private:
         mode_t mode = 0;
         friend bool operator==(const Stamp&, const Stamp&) = default;
     };
-    std::vector<Stamp> look() const {
-        std::vector<Stamp> stamps;
-        for (const std::string& path : paths_) {
-            struct stat found {};
-            if (path.empty() || ::stat(path.c_str(), &found) != 0) {
-                stamps.emplace_back();
-            } else {
-                stamps.push_back({found.st_dev, found.st_ino, found.st_size, found.st_mtim.tv_sec,
-                                  found.st_mtim.tv_nsec, found.st_mode});
-            }
-        }
-        return stamps;
-    }
+    std::vector<Stamp> look() const;
 
     const std::vector<std::string> paths_;
     std::vector<Stamp> known_, seen_;

@@ -1,14 +1,27 @@
-#include "base/memory/memory_size.hpp"
+#include "base/system/host.hpp"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <filesystem>
 #include <fstream>
 #include <limits>
+#include <system_error>
 
 namespace shared_tensor {
 
 namespace {
+
+/// The kernel's default maximum (fs.nr_open). Some programs loop over all possible descriptors, so more would be slow.
+constexpr rlim_t kMost = rlim_t{1} << 20;
+
+rlimit limits() {
+    rlimit found{};
+    ::getrlimit(RLIMIT_NOFILE, &found);
+    return found;
+}
 
 constexpr std::uint64_t kNone = std::numeric_limits<std::uint64_t>::max();
 
@@ -47,6 +60,35 @@ std::uint64_t cgroup_limit(const std::string& root) {
 }
 
 }  // namespace
+
+std::string boot_id() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string text;
+    std::getline(file, text);
+    return text;
+}
+
+std::string pid_namespace() {
+    std::array<char, 64> text{};
+    const ssize_t size = ::readlink("/proc/self/ns/pid", text.data(), text.size());
+    return size > 0 ? std::string(text.data(), static_cast<std::size_t>(size)) : std::string();
+}
+
+std::size_t descriptor_limit() { return static_cast<std::size_t>(std::min(limits().rlim_cur, kMost)); }
+
+std::size_t raise_descriptor_limit() {
+    rlimit wanted = limits();
+    wanted.rlim_cur = std::max(wanted.rlim_cur, std::min(wanted.rlim_max, kMost));
+    ::setrlimit(RLIMIT_NOFILE, &wanted);  // if this is not allowed, the limit stays as it is
+    return descriptor_limit();
+}
+
+std::size_t open_descriptors() {
+    std::error_code error;
+    const std::filesystem::directory_iterator entries("/proc/self/fd", error);
+    if (error) return 0;
+    return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+}
 
 std::uint64_t memory_size(const std::string& root) {
     const auto pages = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES));

@@ -1,8 +1,9 @@
-#include "base/system/process_fd.hpp"
+#include "base/system/fork.hpp"
 
 #include <pthread.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <thread>
@@ -10,6 +11,9 @@
 namespace shared_tensor {
 
 namespace {
+
+constinit std::atomic<std::uint64_t> forks{0};           // from the first process to this one
+constinit std::atomic<std::uint64_t> begun{0}, done{0};  // forks of this process; several may run at once
 
 struct All {
     std::mutex mutex;
@@ -25,14 +29,20 @@ class ForkHandlers {
 public:
     /// Polls: a condition variable with waiting threads would be broken in the child.
     static void prepare() {
+        begun.fetch_add(1);
         for (all.mutex.lock(); all.no_forks > 0; all.mutex.lock()) {
             all.mutex.unlock();
             std::this_thread::sleep_for(std::chrono::microseconds(100));
         }
     }
-    static void parent() { all.mutex.unlock(); }
+    static void parent() {
+        done.fetch_add(1);
+        all.mutex.unlock();
+    }
     /// Only close(): shutdown() would end the connection of the parent too.
     static void child() {
+        forks.fetch_add(1);
+        done.store(begun.load());
         while (ProcessFd* const one = all.first) {
             ::close(one->fd_);
             one->unlink();
@@ -49,6 +59,15 @@ namespace {
     ::pthread_atfork(&ForkHandlers::prepare, &ForkHandlers::parent, &ForkHandlers::child);
 
 }  // namespace
+
+ProcessMark::ProcessMark() noexcept : generation_(forks.load(std::memory_order_relaxed)) {}
+
+bool ProcessMark::is_here() const noexcept { return generation_ == forks.load(std::memory_order_relaxed); }
+
+/// While a fork runs, nobody knows what its child will copy: it counts as a later fork.
+ForkMark::ForkMark() noexcept : forks_(done.load()) {}
+
+bool ForkMark::is_alone() const noexcept { return begun.load() == forks_; }
 
 std::mutex& ProcessFd::mutex() { return all.mutex; }
 

@@ -1,4 +1,4 @@
-#include "base/log/time_text.hpp"
+#include "base/concurrency/clock.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace shared_tensor {
 
@@ -14,5 +15,11 @@ int default_port(const Environment& environment);
 
 /// Reads the environment of this process.
 int default_port();
+
+/// The default path of the local channel of a server on that TCP port: <port>.sock in a folder of this user. The folder
+/// is shared_tensor in XDG_RUNTIME_DIR or in /run/user/<uid>, else /tmp/shared_tensor-<uid>.
+std::string default_local_socket(int port);
+/// For a server that listens on a Unix socket only: the path of that socket plus ".local".
+std::string default_local_socket(const std::string& unix_socket);
 
 }  // namespace shared_tensor

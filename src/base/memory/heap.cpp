@@ -1,16 +1,20 @@
-#include "base/memory/memory_reserve.hpp"
+#include "base/memory/heap.hpp"
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <new>
+#include <utility>
 
 namespace shared_tensor {
 
 namespace {
 
 constexpr std::size_t kReserveBytes = std::size_t{16} << 20;
+constexpr std::chrono::seconds kQuiet{5}, kBetween{10};
 
 std::atomic<void*> reserve{nullptr};
 std::atomic<bool> is_kept{false};
@@ -43,5 +47,21 @@ bool has_memory_reserve() noexcept {
     if (reserve.load(std::memory_order_relaxed) != nullptr || !is_kept.load(std::memory_order_relaxed)) return true;
     return take_reserve();
 }
+
+void HeapTrimmer::sweep(Load load, SteadyTime now) {
+    if (load.requests != last_.requests) {
+        used_ = true;
+        request_at_ = now;
+    }
+    if (load.threads < last_.threads) used_ = shrank_ = true;
+    last_ = load;
+    const bool is_over = shrank_ || now - request_at_ >= kQuiet;
+    if (!used_ || !is_over || now - trimmed_at_ < kBetween) return;
+    used_ = shrank_ = false;
+    trimmed_at_ = now;
+    trim_();
+}
+
+void HeapTrimmer::trim_heap() { ::malloc_trim(0); }
 
 }  // namespace shared_tensor

@@ -1,8 +1,0 @@
-#include "base/bytes/digest_kernel_code.hpp"
-
-namespace shared_tensor {
-
-extern const DigestKernel kPlainDigest;
-const DigestKernel kPlainDigest = kKernel;
-
-}  // namespace shared_tensor

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace shared_tensor {
+
+/// Identifies this host since its last boot (/proc/sys/kernel/random/boot_id). All containers of a host have the same
+/// id. Empty if the kernel does not tell.
+std::string boot_id();
+
+/// The PID namespace, e.g. "pid:[4026531836]": process ids are valid within it. Empty if the kernel does not tell.
+std::string pid_namespace();
+
+/// How many descriptors this process may have open (the soft limit, RLIMIT_NOFILE).
+std::size_t descriptor_limit();
+/// Raises the soft limit to the hard limit if the process may, at most 2^20. Returns the limit in force.
+std::size_t raise_descriptor_limit();
+/// How many descriptors this process has open now; 0 if /proc cannot be read.
+std::size_t open_descriptors();
+
+/// Bytes of memory that this process may use: the memory of the machine, or the limit of its cgroup (v1 or v2) or of a
+/// group above it if that is less. `root` is put before /proc and /sys, for tests.
+std::uint64_t memory_size(const std::string& root = "");
+
+}  // namespace shared_tensor
