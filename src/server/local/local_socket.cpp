@@ -11,6 +11,7 @@
 
 #include "base/log/log.hpp"
 #include "base/system/default_address.hpp"
+#include "base/system/files.hpp"
 #include "base/system/unix_listener.hpp"
 
 namespace shared_tensor::server {

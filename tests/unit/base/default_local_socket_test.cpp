@@ -1,4 +1,5 @@
 #include "base/system/default_address.hpp"
+#include "base/system/files.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -45,7 +45,7 @@ TEST_CASE("a digest is the same on every processor", "[util]") {
         all[i] = static_cast<std::byte>(i * 2654435761U >> 9);
     for (const std::size_t size : {0UL, 1UL, 16UL, 17UL, 128UL, 129UL, 240UL, 241UL, 1024UL, 65'537UL, 300'000UL}) {
         std::array<unsigned char, 16> plain{}, wide{};
-        kPlainDigest.of(all.data(), size, plain.data());
+        kKernel.of(all.data(), size, plain.data());
         kWideDigest.of(all.data(), size, wide.data());
         CHECK(plain == wide);
     }
