@@ -1,7 +1,7 @@
 add_executable(shared-tensor
   client_main.cpp cli/arguments.cpp cli/command_line.cpp cli/commands.cpp cli/completion.cpp cli/dynamic.cpp
-  cli/functions.cpp cli/memory_commands.cpp cli/object_commands.cpp cli/output.cpp cli/progress_bar.cpp cli/show.cpp cli/stream_command.cpp
-  cli/task_commands.cpp cli/tensor_commands.cpp cli/tensor_file.cpp cli/tensor_text.cpp transport_table.cpp)
+  cli/functions.cpp cli/held_commands.cpp cli/output.cpp cli/show.cpp cli/stream_command.cpp cli/task_commands.cpp
+  cli/tensor_commands.cpp)
 shared_tensor_own_code(shared-tensor)
 target_include_directories(shared-tensor PRIVATE ${CMAKE_CURRENT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(shared-tensor PRIVATE shared_tensor::shared_tensor cxxopts::cxxopts)

@@ -11,6 +11,7 @@
 #include <climits>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
@@ -24,7 +25,6 @@
 #include "base/system/unique_fd.hpp"
 #include "elf_check.hpp"
 #include "ending.hpp"
-#include "libtorch_check.hpp"
 #include "runtime/models/torch_library.hpp"
 #include "tensor/device/devices.hpp"
 
@@ -55,6 +55,37 @@ void check_file(const std::string& path) {
     if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) reject(path, "not a file");
     if (const std::string rejection = rejection_of_writers(path); !rejection.empty()) reject(path, rejection);
     if (belongs_to_another(path)) reject(path, "belongs to another user: its code would run as you");
+}
+
+namespace fs = std::filesystem;
+
+constexpr const char* kLibtorch = "libtorch_cpu.so";
+
+/// The libtorch that the loader would find in the library's own folders; empty: the loader would search elsewhere.
+std::string found_in(const fs::path& library, const std::vector<std::string>& folders) {
+    for (std::string folder : folders) {
+        for (const std::string_view origin : {"$ORIGIN", "${ORIGIN}"}) {
+            if (folder.starts_with(origin)) folder.replace(0, origin.size(), library.parent_path().string());
+        }
+        std::error_code error;
+        const fs::path file = fs::canonical(fs::path(folder) / kLibtorch, error);
+        if (!error) return file.string();
+    }
+    return {};
+}
+
+/// Why a library cannot be loaded into this process; empty if it can. A process can have only one libtorch: the loader
+/// would bind the library to the loaded libtorch by name, whatever its version.
+std::string libtorch_rejection(const std::string& path, const ElfNeeds& needs) {
+    const bool uses_torch = std::any_of(needs.libraries.begin(), needs.libraries.end(), [](const std::string& name) {
+        return name.starts_with("libtorch") || name.starts_with("libc10");
+    });
+    const std::string loaded = uses_torch ? models::loaded_libtorch().path : std::string();
+    const std::string own = loaded.empty() ? std::string() : found_in(path, needs.folders);
+    if (own.empty() || own == loaded) return {};
+    return "it is linked to " + own + ", and this process has " + loaded +
+           " already: a server can load plugins and models of one libtorch only. Build the library with this "
+           "libtorch, or run another server for it";
 }
 
 void check_library(const std::string& path) {

@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "cli/command_line.hpp"
-#include "cli/tensor_file.hpp"
+#include "cli/output.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::cli {

@@ -135,19 +135,11 @@ public:
             throw UsageError("--" + option + ": " + error.what());
         }
     }
-    std::size_t whole(const std::string& option, std::size_t fallback) const {
-        if (!has(option)) return fallback;
-        const double value = number_of(option, text(option));
-        if (value != std::floor(value) || value < 1 || value > 1e9)
-            throw UsageError("--" + option + " must be a whole number of 1 or more");
-        return static_cast<std::size_t>(value);
-    }
-
-    std::optional<std::uint64_t> version(const std::string& option) const {
+    std::optional<std::uint64_t> whole(const std::string& option, int least, double most) const {
         if (!has(option)) return std::nullopt;
         const double value = number_of(option, text(option));
-        if (value != std::floor(value) || value > 9e15)
-            throw UsageError("--" + option + " must be a whole number of 0 or more");
+        if (value != std::floor(value) || value < least || value > most)
+            throw UsageError("--" + option + " must be a whole number of " + std::to_string(least) + " or more");
         return static_cast<std::uint64_t>(value);
     }
 
@@ -173,11 +165,11 @@ void read_options(const Reader& reader, CommandLine& line) {
     line.call.task_deadline = reader.duration("deadline");
     line.output = reader.text("output");
     line.state = reader.text("state");
-    line.limit = reader.whole("limit", line.limit);
-    line.count = reader.whole("count", line.count);
+    line.limit = reader.whole("limit", 1, 1e9).value_or(line.limit);
+    line.count = reader.whole("count", 1, 1e9).value_or(line.count);
     line.name = reader.text("name");
-    line.if_version = reader.version("if-version");
-    line.after = reader.version("after");
+    line.if_version = reader.whole("if-version", 0, 9e15);
+    line.after = reader.whole("after", 0, 9e15);
     line.json = reader.has("json");
     line.as_task = reader.has("task");
     line.names = reader.has("names");

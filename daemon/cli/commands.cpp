@@ -10,40 +10,20 @@
 #include <vector>
 
 #include "cli/arguments.hpp"
-#include "cli/completion.hpp"
-#include "cli/functions.hpp"
 #include "cli/output.hpp"
 #include "cli/show.hpp"
 #include "protocol/json_rpc/json_text.hpp"
+#include "transport_table.hpp"
 
 namespace shared_tensor::cli {
 
 namespace {
-
-codec::Json parsed(const std::string& text) {
-    auto json = json_rpc::parse_json(text);
-    if (const auto* found = std::get_if<codec::Json>(&json)) return *found;
-    throw TransportFailure("the server's answer is not JSON; is it a shared-tensor-server?", true);
-}
 
 int call(const CommandLine& line) {
     require_words(line, 1, SIZE_MAX, "call NAME [ARGUMENT...]");
     if (line.as_task) return call_as_task(line);
     const TypedArguments arguments({line.words.begin() + 1, line.words.end()});
     write_result(line, connect(line).call<Dynamic>(line.words.front(), arguments));
-    return kOk;
-}
-
-int functions(const CommandLine& line) {
-    require_words(line, 0, 1, "functions [NAME]");
-    const std::string text = connect(line).discover();
-    if (line.json) {
-        print_line(compact(functions_only(parsed(text))));
-    } else if (line.names) {
-        print_line(function_names(parsed(text)));
-    } else {
-        print_line(describe_functions(parsed(text), line.words.empty() ? "" : line.words.front()));
-    }
     return kOk;
 }
 
@@ -60,7 +40,7 @@ std::string transports_text(const codec::Json& transports) {
 }
 
 std::string info_text(const Client& client, const ServerInfo& info) {
-    const codec::Json json = parsed(info.json);
+    const codec::Json json = parse_answer(info.json);
     std::string text = info.name + " " + info.version + " at " + client.url() + "\nup for " +
                        show_duration(info.uptime) + ", epoch " + info.epoch + "\n";
     if (json.contains("functions")) text += "functions: " + compact(json["functions"]) + "\n";
@@ -105,6 +85,31 @@ int ping(const CommandLine& line) {
     return kOk;
 }
 
+int doctor(const CommandLine& line) {
+    require_words(line, 0, 1, "doctor [URL]");
+    CommandLine there = line;
+    if (!line.words.empty()) there.client.url = line.words.front();
+    const Client client = connect(there);
+    const auto trip = client.ping();
+    const auto transports = client.transports();
+    if (line.json) {
+        codec::Json json = codec::Json::object();
+        for (const TransportInfo& transport : transports) {
+            json[transport.name] = {{"usable", transport.usable}};
+            if (!transport.usable) json[transport.name]["reason"] = transport.reason;
+        }
+        print_line(compact(json));
+        return kOk;
+    }
+    const ServerInfo info = client.info();
+    std::string text = info.name + " " + info.version + " at " + client.url() + ", epoch " + info.epoch +
+                       "\nround trip: " + show_duration(trip) + "\ntransports, from this process:\n" +
+                       transport_table(transports);
+    text.pop_back();
+    print_line(text);
+    return kOk;
+}
+
 int completion(const CommandLine& line) {
     require_words(line, 0, 0, "completion");
     std::cout << kBashCompletion << std::flush;
@@ -135,12 +140,24 @@ constexpr std::array<std::pair<std::string_view, Command>, 20> kCommands{{{"call
 
 }  // namespace
 
+codec::Json parse_answer(const std::string& text) {
+    auto json = json_rpc::parse_json(text);
+    if (const auto* found = std::get_if<codec::Json>(&json)) return *found;
+    throw TransportFailure("the server's answer is not JSON; is it a shared-tensor-server?", true);
+}
+
 Client connect(const CommandLine& line) {
     try {
         return Client(line.client).with(line.call);
     } catch (const std::invalid_argument& error) {
         throw UsageError(error.what());
     }
+}
+
+Client connect_patiently(const CommandLine& line) {
+    CommandLine other = line;
+    other.call.timeout.reset();
+    return connect(other);
 }
 
 void require_words(const CommandLine& line, std::size_t least, std::size_t most, const char* what) {

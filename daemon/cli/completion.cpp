@@ -1,4 +1,4 @@
-#include "cli/completion.hpp"
+#include "cli/commands.hpp"
 
 namespace shared_tensor::cli {
 
@@ -10,13 +10,12 @@ _shared_tensor() {
     local options="--url --tls-ca --tls-certificate --tls-key --compression --wait-for-server --timeout --output --task
         --idempotent --key --session --require --ttl --deadline --name --if-version --after --json --names --state --limit
         --count --help --version"
+    local valued=" -o --output --tls-ca --tls-certificate --tls-key --compression --wait-for-server --timeout --key --session --require --ttl --deadline --state --limit --count --name --if-version --after "
     local position=0
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "${COMP_WORDS[i]}" in
             --url) url="${COMP_WORDS[i + 1]}"; ((i++)) ;;
-            -o | --output | --tls-ca | --tls-certificate | --tls-key | --compression | --wait-for-server | --timeout | --key | --session | --require | --ttl | --deadline | --state | --limit | --count | --name | --if-version | --after)
-                ((i++)) ;;
-            -*) ;;
+            -*) [[ $valued == *" ${COMP_WORDS[i]} "* ]] && ((i++)) ;;
             *)
                 if [[ -z $command ]]; then command="${COMP_WORDS[i]}"; else ((position++)); fi
                 ;;
@@ -35,9 +34,7 @@ _shared_tensor() {
         for part in "${parts[@]:1:${#parts[@]}-2}"; do
             if [[ -n $skip ]]; then skip=""; continue; fi
             case "$part" in
-                -o | --output | --tls-ca | --tls-certificate | --tls-key | --compression | --wait-for-server | --timeout | --key | --session | --require | --ttl | --deadline | --state | --limit | --count | --name | --if-version | --after)
-                    skip=1 ;;
-                -*) ;;
+                -*) [[ $valued == *" $part "* ]] && skip=1 ;;
                 *) if [[ -z $command ]]; then command="$part"; else ((position++)); fi ;;
             esac
         done

@@ -1,8 +1,8 @@
-#include "cli/functions.hpp"
-
+#include <string>
 #include <utility>
 
-#include "cli/command_line.hpp"
+#include "cli/commands.hpp"
+#include "cli/output.hpp"
 #include "cli/show.hpp"
 
 namespace shared_tensor::cli {
@@ -12,6 +12,9 @@ namespace {
 using codec::Json;
 
 const Json kNothing;
+
+/// A JSON Schema of rpc.discover as a short type for people: "integer", "tensor?", "list of string".
+std::string type_text(const Json& schema);
 
 const Json& member(const Json& object, const char* name) {
     if (!object.is_object()) return kNothing;
@@ -88,8 +91,6 @@ std::string parameter_text(const Json& parameter) {
     return may_be_missing ? text + '?' : text;
 }
 
-}  // namespace
-
 std::string type_text(const Json& schema) {
     if (const Json& choices = member(schema, "anyOf"); choices.is_array()) return choice_text(choices);
     if (const Json& names = member(schema, "enum"); names.is_array()) return joined(names, " | ", compact);
@@ -104,12 +105,15 @@ std::string type_text(const Json& schema) {
     return type.empty() ? "any" : type;
 }
 
+/// "scale(x: tensor, factor: number = 2.0) -> tensor"
 std::string signature(const Json& method) {
     const std::string result = type_text(member(member(method, "result"), "schema"));
     return text_of(method, "name") + "(" + joined(member(method, "params"), ", ", parameter_text) + ")" +
            (result == "nothing" ? "" : " -> " + result);
 }
 
+/// Signature and documentation of all functions of the document, or of the function `only`. Throws UsageError if that
+/// function does not exist.
 std::string describe_functions(const Json& document, const std::string& only) {
     std::string text;
     for (const auto& method : member(document, "methods")) {
@@ -129,6 +133,7 @@ std::string describe_functions(const Json& document, const std::string& only) {
     return text.empty() ? "the server shares no function" : text;
 }
 
+/// The document without the daemon's own methods.
 Json functions_only(Json document) {
     if (member(document, "methods").is_array()) {
         Json shared = Json::array();
@@ -140,12 +145,28 @@ Json functions_only(Json document) {
     return document;
 }
 
+/// One name per line.
 std::string function_names(const Json& document) {
     std::string names;
     for (const auto& method : member(document, "methods")) {
         if (!is_own(method)) names.append(names.empty() ? "" : "\n").append(text_of(method, "name"));
     }
     return names;
+}
+
+}  // namespace
+
+int functions(const CommandLine& line) {
+    require_words(line, 0, 1, "functions [NAME]");
+    const Json document = parse_answer(connect(line).discover());
+    if (line.json) {
+        print_line(compact(functions_only(document)));
+    } else if (line.names) {
+        print_line(function_names(document));
+    } else {
+        print_line(describe_functions(document, line.words.empty() ? "" : line.words.front()));
+    }
+    return kOk;
 }
 
 }  // namespace shared_tensor::cli

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/command_line.hpp"
 #include "cli/dynamic.hpp"
@@ -15,5 +18,23 @@ void write_result(const CommandLine& line, const Dynamic& result);
 
 /// Prints a line to standard output. Throws UsageError if it cannot be written.
 void print_line(const std::string& text);
+
+/// A row of a table: each text in a column of that width, then `last`.
+std::string row(const std::vector<std::pair<std::string, std::size_t>>& columns, const std::string& last);
+
+/// Prints the list that is the member `list` of `page`: the page as JSON, or the member `name` of each element, or a
+/// table with a row for each, as the command line says.
+void print_list(const CommandLine& line, const codec::Json& page, const char* list, const char* name,
+                const std::string& title, const std::function<std::string(const codec::Json&)>& row_of);
+
+/// Reads the whole file; "-" is standard input. Throws UsageError.
+std::string read_file(const std::string& path);
+
+/// Reads a .npy file. Throws UsageError.
+Dynamic read_tensor(const std::string& path);
+
+/// These throw UsageError, also if the file could only be written in part.
+void write_tensor(const std::string& path, const codec::TensorPointer& tensor);
+void write_text(const std::string& path, const std::string& text);
 
 }  // namespace shared_tensor::cli

@@ -10,6 +10,9 @@ namespace shared_tensor::cli {
 /// A value for people: a string without quotes, short JSON in one line, tensors with dtype, shape and some elements.
 std::string show(const Dynamic& value);
 
+/// "tensor float32 [2, 3]"
+std::string tensor_title(const codec::TensorPointer& tensor);
+
 /// JSON for people: one line if it is short, else indented.
 std::string show_json(const codec::Json& json);
 

@@ -17,7 +17,6 @@
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/show.hpp"
-#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::cli {
 
@@ -29,10 +28,8 @@ struct StreamNames {
 
 StreamNames streams_of(const Client& client, const std::string& name) {
     StreamNames names;
-    const auto parsed = json_rpc::parse_json(client.discover());
-    const auto* document = std::get_if<codec::Json>(&parsed);
-    if (document == nullptr || !document->contains("methods")) return names;
-    for (const auto& method : document->at("methods")) {
+    const codec::Json document = parse_answer(client.discover());
+    for (const auto& method : document.value("methods", codec::Json::array())) {
         if (method.value("name", "") != name || !method.contains("x-streams")) continue;
         for (const auto& stream : method.at("x-streams")) {
             auto& list = stream.value("flow", "") == "in" ? names.read : names.written;

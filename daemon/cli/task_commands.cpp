@@ -1,30 +1,85 @@
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <iostream>
 #include <optional>
 #include <string>
+
+#include <shared_tensor/client/task.hpp>
 
 #include "cli/arguments.hpp"
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
-#include "cli/progress_bar.hpp"
 #include "cli/show.hpp"
 
 namespace shared_tensor::cli {
 
 namespace {
 
-constexpr std::chrono::milliseconds kForEver{std::chrono::hours(24 * 365)};
+constexpr std::size_t kCells = 30;
+
+std::size_t terminal_width() {
+    winsize size{};
+    if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+    return size.ws_col;
+}
+
+/// Removes control characters, which would control the terminal: the text comes from the function.
+std::string printable(const std::string& text) {
+    std::string result = text;
+    std::replace_if(
+        result.begin(), result.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, ' ');
+    return result;
+}
+
+/// "[#########           ]  45 %  sleeping", cut to `width` bytes.
+std::string bar_text(const TaskStatus& status, std::size_t width) {
+    std::string text;
+    if (status.fraction) {
+        const double fraction = std::clamp(*status.fraction, 0.0, 1.0);
+        const auto full = static_cast<std::size_t>(std::lround(fraction * static_cast<double>(kCells)));
+        const std::string percent = std::to_string(std::lround(fraction * 100));
+        text = "[" + std::string(full, '#') + std::string(kCells - full, ' ') + "] " +
+               std::string(3 - std::min<std::size_t>(3, percent.size()), ' ') + percent + " %  ";
+    } else {
+        text = std::string(to_string(status.state)) + "  ";
+    }
+    text += printable(status.message);
+    std::size_t end = std::min(text.size(), width);
+    while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+        --end;  // do not cut a UTF-8 character in two
+    return text.substr(0, end);
+}
+
+/// A line on standard error with the progress of a task. Shows nothing if standard error is not a terminal.
+class ProgressBar {
+public:
+    ProgressBar() = default;
+    ProgressBar(const ProgressBar&) = delete;
+    ProgressBar& operator=(const ProgressBar&) = delete;
+    ~ProgressBar() { clear(); }
+
+    void show(const TaskStatus& status) {
+        if (!is_terminal_ || status.ended()) return;
+        std::cerr << "\r\x1b[K" << bar_text(status, terminal_width() - 1) << std::flush;
+        is_drawn_ = true;
+    }
+    void clear() {
+        if (is_drawn_) std::cerr << "\r\x1b[K" << std::flush;
+        is_drawn_ = false;
+    }
+
+private:
+    const bool is_terminal_ = ::isatty(STDERR_FILENO) == 1;
+    bool is_drawn_ = false;
+};
 
 std::string submitted(const Client& client, const CommandLine& line) {
     const TypedArguments arguments({line.words.begin() + 1, line.words.end()});
     return client.submit(line.words.front(), arguments).id();
-}
-
-/// The timeout of the command line limits the whole wait, not each request.
-Client patient(const CommandLine& line) {
-    CommandLine other = line;
-    other.call.timeout.reset();
-    return connect(other);
 }
 
 std::string percent(const codec::Json& task) {
@@ -34,15 +89,9 @@ std::string percent(const codec::Json& task) {
     return fraction.is_number() ? std::to_string(static_cast<int>(fraction.get<double>() * 100)) + " %" : "-";
 }
 
-std::string padded(std::string text, std::size_t width) {
-    text.resize(std::max(text.size(), width), ' ');
-    return text;
-}
-
 std::string task_line(const codec::Json& task) {
     const auto text = [&](const char* name) { return task.value(name, std::string()); };
-    return padded(text("id"), 36) + padded(text("state"), 11) + padded(percent(task), 7) +
-           padded(text("updated_at"), 26) + text("method");
+    return row({{text("id"), 36}, {text("state"), 11}, {percent(task), 7}, {text("updated_at"), 26}}, text("method"));
 }
 
 /// Calls "task.get" or "task.cancel" for the task of the command line and returns the server's JSON.
@@ -82,7 +131,7 @@ bool wait_with_bar(const Client& client, const std::string& id, const CommandLin
 }  // namespace
 
 int call_as_task(const CommandLine& line) {
-    const Client client = patient(line);
+    const Client client = connect_patiently(line);
     const std::string id = submitted(client, line);
     if (!wait_with_bar(client, id, line)) throw_late(id);
     write_result(line, client.task<Dynamic>(id).get());
@@ -104,7 +153,7 @@ int status(const CommandLine& line) {
 
 int wait(const CommandLine& line) {
     require_words(line, 1, 1, "wait ID");
-    const Client client = patient(line);
+    const Client client = connect_patiently(line);
     if (!wait_with_bar(client, line.words.front(), line)) throw_late(line.words.front());
     const auto task = ask(line, "task.get");
     print_task(line, task);
@@ -128,17 +177,8 @@ int tasks(const CommandLine& line) {
     const std::optional<std::string> state = line.state.empty() ? std::nullopt : std::optional(line.state);
     const auto page =
         to_json(connect(line).call<Dynamic>("task.list", named("limit", line.limit), named("state", state)));
-    if (line.json) {
-        print_line(compact(page));
-        return kOk;
-    }
-    std::string text =
-        line.names ? "" : padded("ID", 36) + padded("STATE", 11) + padded("DONE", 7) + padded("UPDATED", 26) + "METHOD";
-    for (const auto& task : page.value("tasks", codec::Json::array())) {
-        if (!text.empty()) text += '\n';
-        text += line.names ? task.value("id", std::string()) : task_line(task);
-    }
-    print_line(text);
+    print_list(line, page, "tasks", "id", row({{"ID", 36}, {"STATE", 11}, {"DONE", 7}, {"UPDATED", 26}}, "METHOD"),
+               &task_line);
     return kOk;
 }
 

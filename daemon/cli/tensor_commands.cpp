@@ -10,16 +10,12 @@
 #include "cli/commands.hpp"
 #include "cli/output.hpp"
 #include "cli/show.hpp"
-#include "cli/tensor_file.hpp"
-#include "cli/tensor_text.hpp"
 #include "tensor/files/tensor_set.hpp"
 #include "tensor/handle.hpp"
 
 namespace shared_tensor::cli {
 
 namespace {
-
-constexpr std::chrono::milliseconds kForEver{std::chrono::hours(24 * 365)};
 
 /// Turns runtime errors of a file operation into UsageErrors: the user has to correct the file.
 template <class Use>
@@ -47,20 +43,20 @@ std::string show_bytes(std::uint64_t bytes) {
     return text;
 }
 
-std::string show_shape(const std::vector<std::int64_t>& shape) {
-    std::string text = "[";
-    for (const std::int64_t count : shape)
-        text.append(text.size() > 1 ? ", " : "").append(std::to_string(count));
-    return text + ']';
-}
-
-std::string kind_of(const NamedTensorInfo& info) {
-    return info.is_set ? "set of " + std::to_string(info.members) : info.dtype + ' ' + show_shape(info.shape);
-}
-
-std::string padded(std::string text, std::size_t width) {
-    text.resize(std::max(text.size() + 2, width), ' ');
-    return text;
+std::string tensor_line(const codec::Json& info) {
+    std::string kind;
+    if (info.contains("members")) {
+        kind = "set of " + compact(info["members"]);
+    } else {
+        for (const auto& count : info["shape"])
+            kind.append(kind.empty() ? "" : ", ").append(compact(count));
+        kind = info["dtype"].get<std::string>() + " [" + kind + ']';
+    }
+    return row({{info["name"].get<std::string>(), 32},
+                {compact(info["version"]), 9},
+                {show_bytes(info["bytes"].get<std::uint64_t>()), 11},
+                {info["published_at"].get<std::string>(), 26}},
+               kind);
 }
 
 codec::Json json_of(const NamedTensor& named) {
@@ -84,7 +80,7 @@ std::string text_of(const NamedTensor& named) {
         text += "\n  " + key + ": " + value;
     if (!named.is_set()) return text + '\n' + show(from_tensor(tensor::make_handle(named.tensor())));
     for (const std::string& name : named.names())
-        text += "\n" + padded(name, 40) + tensor_title(tensor::make_handle(named[name]));
+        text += "\n" + row({{name, 40}}, tensor_title(tensor::make_handle(named[name])));
     return text;
 }
 
@@ -156,9 +152,6 @@ int tensors(const CommandLine& line) {
     require_words(line, 0, 1, "tensors [PREFIX]");
     const auto list = NamedTensors(connect(line)).list(line.words.empty() ? "" : line.words.front());
     codec::Json json = codec::Json::array();
-    std::string text;
-    if (!line.names)
-        text = padded("NAME", 32) + padded("VERSION", 9) + padded("SIZE", 11) + padded("PUBLISHED", 26) + "WHAT";
     for (const NamedTensorInfo& info : list) {
         codec::Json one{{"name", info.name},
                         {"owner", info.owner},
@@ -168,12 +161,9 @@ int tensors(const CommandLine& line) {
         if (info.is_set) one["members"] = info.members;
         if (!info.is_set) one.update({{"dtype", info.dtype}, {"shape", info.shape}});
         json.push_back(std::move(one));
-        if (!text.empty()) text += '\n';
-        text += line.names ? info.name
-                           : padded(info.name, 32) + padded(std::to_string(info.version), 9) +
-                                 padded(show_bytes(info.bytes), 11) + padded(info.published_at, 26) + kind_of(info);
     }
-    print_line(line.json ? compact({{"tensors", std::move(json)}}) : text);
+    print_list(line, {{"tensors", std::move(json)}}, "tensors", "name",
+               row({{"NAME", 32}, {"VERSION", 9}, {"SIZE", 11}, {"PUBLISHED", 26}}, "WHAT"), &tensor_line);
     return kOk;
 }
 
@@ -190,9 +180,7 @@ int remove_tensor(const CommandLine& line) {
 int watch(const CommandLine& line) {
     require_words(line, 1, 1, "watch NAME [--after VERSION]");
     const std::string& name = line.words.front();
-    CommandLine patient = line;  // the timeout limits the whole wait, not each request
-    patient.call.timeout.reset();
-    const NamedTensors names(connect(patient));
+    const NamedTensors names(connect_patiently(line));
     const auto now = std::chrono::milliseconds(0);
     const std::uint64_t after = line.after ? *line.after : names.watch(name, 0, now).value_or(0);
     const auto version = names.watch(name, after, line.call.timeout.value_or(kForEver));
