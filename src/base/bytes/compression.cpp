@@ -68,6 +68,24 @@ ZSTD_DCtx* zstd_decoder() {
 /// zlib counts in 32 bits.
 uInt piece_of(std::size_t left) { return static_cast<uInt>(std::min<std::size_t>(left, std::size_t{1} << 30)); }
 
+/// What one call of a coding did: how much input it read, how much output it made, whether the stream has ended.
+struct Step {
+    std::size_t read = 0, made = 0;
+    bool ended = false;
+};
+
+/// Calls deflate() or inflate(); sets `result` to its result.
+Step call_zlib(int (*code)(z_stream*, int), z_stream& stream, std::span<const std::byte> in, std::span<std::byte> out,
+               bool is_last, int& result) {
+    const uInt size = piece_of(in.size()), room = piece_of(out.size());
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(in.data()));  // zlib only reads it
+    stream.avail_in = size;
+    stream.next_out = reinterpret_cast<Bytef*>(out.data());
+    stream.avail_out = room;
+    result = code(&stream, is_last && size == in.size() ? Z_FINISH : Z_NO_FLUSH);
+    return {size - stream.avail_in, room - stream.avail_out, result == Z_STREAM_END};
+}
+
 class Deflate {
 public:
     explicit Deflate(int level) {
@@ -77,31 +95,15 @@ public:
     Deflate(const Deflate&) = delete;
     Deflate& operator=(const Deflate&) = delete;
     ~Deflate() { ::deflateEnd(&stream_); }
-    z_stream* operator->() { return &stream_; }
-    z_stream* get() { return &stream_; }
 
-private:
-    z_stream stream_{};
-};
-
-class Inflate {
-public:
-    Inflate() {
-        if (::inflateInit2(&stream_, kGzipFormat) != Z_OK) throw std::bad_alloc();
+    Step step(std::span<const std::byte> in, std::span<std::byte> out, bool is_last) {
+        int result = Z_OK;
+        return call_zlib(&::deflate, stream_, in, out, is_last, result);
     }
-    Inflate(const Inflate&) = delete;
-    Inflate& operator=(const Inflate&) = delete;
-    ~Inflate() { ::inflateEnd(&stream_); }
-    z_stream* operator->() { return &stream_; }
-    z_stream* get() { return &stream_; }
 
 private:
     z_stream stream_{};
 };
-
-Bytef* input_of(std::span<const std::byte> bytes) {
-    return reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));  // zlib only reads it
-}
 
 /// Returns the compressed size, or nullopt when `out` is too small.
 std::optional<std::size_t> compress_zstd(std::span<const std::byte> bytes, int level, std::span<std::byte> out) {
@@ -114,19 +116,13 @@ std::optional<std::size_t> compress_zstd(std::span<const std::byte> bytes, int l
 std::optional<std::size_t> compress_gzip(std::span<const std::byte> bytes, int level, std::span<std::byte> out) {
     Deflate deflate(level);
     std::size_t done = 0, read = 0;
-    while (true) {
-        const uInt in = piece_of(bytes.size() - read), room = piece_of(out.size() - done);
-        deflate->next_in = input_of(bytes.subspan(read));
-        deflate->avail_in = in;
-        deflate->next_out = reinterpret_cast<Bytef*>(out.data() + done);
-        deflate->avail_out = room;
-        const bool is_last = read + in == bytes.size();
-        const int result = ::deflate(deflate.get(), is_last ? Z_FINISH : Z_NO_FLUSH);
-        read += in - deflate->avail_in;
-        done += room - deflate->avail_out;
-        if (result == Z_STREAM_END) return done;
-        if (result != Z_OK || done == out.size()) return std::nullopt;
+    while (done < out.size()) {
+        const Step step = deflate.step(bytes.subspan(read), out.subspan(done), true);
+        read += step.read;
+        done += step.made;
+        if (step.ended) return done;
     }
+    return std::nullopt;
 }
 
 std::optional<std::size_t> compress_into(std::span<const std::byte> bytes, Compression how, std::span<std::byte> out) {
@@ -142,51 +138,64 @@ constexpr const char* kDamaged = "the bytes are not compressed so, or damaged";
     throw TooLong(std::string(name_of(coding)).append(": there are more bytes than there should be"));
 }
 
-/// Calls `room(needed)` for memory that is to be filled, and `filled(n)`, until the input ends.
-template <class Room, class Filled>
-void inflate_all(std::span<const std::byte> bytes, Room room, Filled filled) {
-    Inflate inflate;
-    std::size_t read = 0;
-    while (true) {
-        const std::span<std::byte> out = room();
-        const uInt in = piece_of(bytes.size() - read), size = piece_of(out.size());
-        std::array<Bytef, 1> beyond{};
-        inflate->next_in = input_of(bytes.subspan(read));
-        inflate->avail_in = in;
-        inflate->next_out = out.empty() ? beyond.data() : reinterpret_cast<Bytef*>(out.data());
-        inflate->avail_out = out.empty() ? 1 : size;
-        const int result = ::inflate(inflate.get(), Z_NO_FLUSH);
-        if (result == Z_MEM_ERROR) throw std::bad_alloc();
-        read += in - inflate->avail_in;
-        if (out.empty() && inflate->avail_out == 0) too_long(Coding::gzip);
-        if (!out.empty()) filled(size - inflate->avail_out);
-        if (result == Z_STREAM_END) {
-            if (read != bytes.size()) reject(Coding::gzip, "something follows its end");
-            return;
-        }
-        if (result != Z_OK && result != Z_BUF_ERROR) reject(Coding::gzip, kDamaged);
-        if (result == Z_BUF_ERROR && read == bytes.size()) reject(Coding::gzip, "it is cut off");
+class Inflate {
+public:
+    Inflate() {
+        if (::inflateInit2(&stream_, kGzipFormat) != Z_OK) throw std::bad_alloc();
     }
-}
+    Inflate(const Inflate&) = delete;
+    Inflate& operator=(const Inflate&) = delete;
+    ~Inflate() { ::inflateEnd(&stream_); }
 
-template <class Room, class Filled>
-void unzstd_all(std::span<const std::byte> bytes, Room room, Filled filled) {
-    ZSTD_DCtx* context = zstd_decoder();
-    ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
-    while (true) {
-        const std::span<std::byte> space = room();
-        std::array<std::byte, 1> beyond{};
-        ZSTD_outBuffer out{space.empty() ? beyond.data() : space.data(), space.empty() ? 1 : space.size(), 0};
-        const std::size_t before = in.pos;
-        const std::size_t rest = ZSTD_decompressStream(context, &out, &in);
+    Step step(std::span<const std::byte> in, std::span<std::byte> out) {
+        int result = Z_OK;
+        const Step step = call_zlib(&::inflate, stream_, in, out, false, result);
+        if (result == Z_MEM_ERROR) throw std::bad_alloc();
+        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) reject(Coding::gzip, kDamaged);
+        return step;
+    }
+
+private:
+    z_stream stream_{};
+};
+
+class Unzstd {
+public:
+    Step step(std::span<const std::byte> bytes, std::span<std::byte> space) {
+        ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
+        ZSTD_outBuffer out{space.data(), space.size(), 0};
+        const std::size_t rest = ZSTD_decompressStream(context_, &out, &in);
         if (ZSTD_isError(rest) != 0) reject(Coding::zstd, kDamaged);
-        if (space.empty() && out.pos > 0) too_long(Coding::zstd);
-        if (!space.empty()) filled(out.pos);
-        if (rest == 0) {
-            if (in.pos != in.size) reject(Coding::zstd, "something follows its end");
-            return;
+        return {in.pos, out.pos, rest == 0};
+    }
+
+private:
+    ZSTD_DCtx* const context_ = zstd_decoder();
+};
+
+template <class Decoder>
+std::vector<std::byte> decompress_all(Coding coding, Decoder& decoder, std::span<const std::byte> bytes,
+                                      std::size_t most, const std::function<void(std::size_t)>& grows) {
+    std::vector<std::byte> out;
+    std::size_t done = 0, read = 0;
+    while (true) {
+        if (done == out.size() && done < most) {
+            const std::size_t larger = std::min(most, std::max(2 * out.size(), kPiece));
+            if (grows) grows(larger);
+            out.resize(larger);
         }
-        if (in.pos == in.size && in.pos == before && out.pos == 0) reject(Coding::zstd, "it is cut off");
+        std::array<std::byte, 1> beyond{};  // shows whether there are more bytes than allowed
+        const bool is_full = done == most;
+        const Step step = decoder.step(bytes.subspan(read), is_full ? std::span(beyond) : std::span(out).subspan(done));
+        if (is_full && step.made > 0) too_long(coding);
+        read += step.read;
+        done += step.made;
+        if (step.ended) {
+            if (read != bytes.size()) reject(coding, "something follows its end");
+            out.resize(done);
+            return out;
+        }
+        if (step.read == 0 && step.made == 0) reject(coding, "it is cut off");
     }
 }
 
@@ -286,24 +295,12 @@ void decompress_zstd(std::span<const std::byte> bytes, std::span<std::byte> out)
 
 std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> bytes, std::size_t most,
                                   const std::function<void(std::size_t)>& grows) {
-    std::vector<std::byte> out;
-    std::size_t done = 0;
-    const auto room = [&] {
-        if (done == out.size() && done < most) {
-            const std::size_t larger = std::min(most, std::max(2 * out.size(), kPiece));
-            if (grows) grows(larger);
-            out.resize(larger);
-        }
-        return std::span(out).subspan(done);
-    };
-    const auto filled = [&](std::size_t more) { done += more; };
     if (coding == Coding::zstd) {
-        unzstd_all(bytes, room, filled);
-    } else {
-        inflate_all(bytes, room, filled);
+        Unzstd decoder;
+        return decompress_all(coding, decoder, bytes, most, grows);
     }
-    out.resize(done);
-    return out;
+    Inflate decoder;
+    return decompress_all(coding, decoder, bytes, most, grows);
 }
 
 std::optional<std::uint64_t> size_before_zstd(std::span<const std::byte> bytes) {
@@ -327,37 +324,23 @@ public:
     }
 
     bool add(std::span<const std::byte> bytes, bool is_last, const Take& take) {
-        return deflate_ != nullptr ? deflate(bytes, is_last, take) : zstd(bytes, is_last, take);
+        std::size_t read = 0;
+        while (true) {
+            const auto rest = bytes.subspan(read);
+            const Step step = deflate_ != nullptr ? deflate_->step(rest, out_, is_last) : zstd_step(rest, is_last);
+            read += step.read;
+            if (step.made > 0 && !take(std::span(out_).first(step.made))) return false;
+            if (is_last ? step.ended : read == bytes.size() && step.made < out_.size()) return true;
+        }
     }
 
 private:
-    bool deflate(std::span<const std::byte> bytes, bool is_last, const Take& take) {
-        std::size_t read = 0;
-        while (true) {
-            const uInt in = piece_of(bytes.size() - read);
-            (*deflate_)->next_in = input_of(bytes.subspan(read));
-            (*deflate_)->avail_in = in;
-            (*deflate_)->next_out = reinterpret_cast<Bytef*>(out_.data());
-            (*deflate_)->avail_out = static_cast<uInt>(out_.size());
-            const bool finish = is_last && read + in == bytes.size();
-            const int result = ::deflate(deflate_->get(), finish ? Z_FINISH : Z_NO_FLUSH);
-            read += in - (*deflate_)->avail_in;
-            const std::size_t made = out_.size() - (*deflate_)->avail_out;
-            if (made > 0 && !take(std::span(out_).first(made))) return false;
-            if (result == Z_STREAM_END) return true;
-            if (!is_last && read == bytes.size() && made < out_.size()) return true;
-        }
-    }
-    bool zstd(std::span<const std::byte> bytes, bool is_last, const Take& take) {
+    Step zstd_step(std::span<const std::byte> bytes, bool is_last) {
         ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
-        while (true) {
-            ZSTD_outBuffer out{out_.data(), out_.size(), 0};
-            const std::size_t rest =
-                ZSTD_compressStream2(zstd_.get(), &out, &in, is_last ? ZSTD_e_end : ZSTD_e_continue);
-            if (ZSTD_isError(rest) != 0) throw std::bad_alloc();
-            if (out.pos > 0 && !take(std::span(out_).first(out.pos))) return false;
-            if (is_last ? rest == 0 : in.pos == in.size) return true;
-        }
+        ZSTD_outBuffer out{out_.data(), out_.size(), 0};
+        const std::size_t rest = ZSTD_compressStream2(zstd_.get(), &out, &in, is_last ? ZSTD_e_end : ZSTD_e_continue);
+        if (ZSTD_isError(rest) != 0) throw std::bad_alloc();
+        return {in.pos, out.pos, is_last && rest == 0};
     }
 
     std::unique_ptr<Deflate> deflate_;

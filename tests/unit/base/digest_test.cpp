@@ -9,6 +9,7 @@
 #include <shared_tensor/bytes.hpp>
 
 #include "base/bytes/digest_kernel.hpp"
+#include "base/bytes/ids.hpp"
 
 namespace shared_tensor {
 namespace {
@@ -49,6 +50,12 @@ TEST_CASE("a digest is the same on every processor", "[util]") {
         kWideDigest.of(all.data(), size, wide.data());
         CHECK(plain == wide);
     }
+}
+
+TEST_CASE("the digests are those of FIPS 180-2", "[util]") {
+    const auto digest = [](std::string_view text) { return hex(sha256_of(bytes(text))); };
+    CHECK(digest("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    CHECK(digest("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
 }  // namespace
