@@ -1,11 +1,15 @@
 #include "base/system/fork.hpp"
 
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <catch2/catch_test_macros.hpp>
 #include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
 
 #include "support/forked_child.hpp"
 
@@ -22,6 +26,23 @@ TEST_CASE("a mark is of the process that made it, not of its children", "[proces
         return in_child([&] { return mine.is_here(); });
     }));
     CHECK(mark.is_here());
+}
+
+TEST_CASE("A moment during a fork counts as before it: the child may have a copy of the memory", "[process_mark]") {
+    const ForkMark before;
+    std::optional<NoFork> held(std::in_place);
+    std::jthread forking([] {
+        const pid_t child = ::fork();
+        if (child == 0) ::_exit(0);
+        ::waitpid(child, nullptr, 0);
+    });
+    while (before.is_alone())
+        std::this_thread::yield();
+    const ForkMark during;  // the fork waits for `held`
+    held.reset();
+    forking.join();
+    CHECK_FALSE(during.is_alone());
+    CHECK(ForkMark().is_alone());
 }
 
 namespace {
