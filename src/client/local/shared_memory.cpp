@@ -58,7 +58,11 @@ std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, con
 /// Does nothing if the memory is gone by then.
 void SharedMemory::in_background(std::weak_ptr<SharedMemory> memory, std::function<void(SharedMemory&)> work) noexcept {
     background_executor().post([memory = std::move(memory), work = std::move(work)] {
-        if (const auto alive = memory.lock()) work(*alive);
+        try {
+            if (const auto alive = memory.lock()) work(*alive);
+        } catch (const std::exception& error) {  // no memory
+            log::debug("work on shared memory was left undone: ", error.what());
+        }
     });
 }
 
