@@ -28,7 +28,13 @@ std::uint64_t next_owner() {
 
 InFlight::~InFlight() {
     if (!process_.is_here()) return;
-    background_executor().post([finished = std::move(finished_), answered = answered_] { finished(answered); });
+    background_executor().post([finished = std::move(finished_), answered = answered_] {
+        try {
+            finished(answered);
+        } catch (const std::exception& error) {  // no memory
+            log::debug("the server is not asked for memory: ", error.what());
+        }
+    });
 }
 
 DeviceServer::DeviceServer(SharedMemory& memory) : memory_(memory), owner_(next_owner()) {}

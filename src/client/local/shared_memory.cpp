@@ -58,7 +58,11 @@ std::shared_ptr<SharedMemory> SharedMemory::connect(const std::string& path, con
 /// Does nothing if the memory is gone by then.
 void SharedMemory::in_background(std::weak_ptr<SharedMemory> memory, std::function<void(SharedMemory&)> work) noexcept {
     background_executor().post([memory = std::move(memory), work = std::move(work)] {
-        if (const auto alive = memory.lock()) work(*alive);
+        try {
+            if (const auto alive = memory.lock()) work(*alive);
+        } catch (const std::exception& error) {  // no memory
+            log::debug("work on shared memory was left undone: ", error.what());
+        }
     });
 }
 
@@ -157,22 +161,18 @@ tensor::ShmPeer::Borrowed SharedMemory::borrow(const std::string& segment, const
     std::byte* data = mapping->data();
     const std::size_t size = mapping->size();
     std::shared_ptr<local::Mapping> owner(
-        mapping.release(), [self = shared_from_this(), segment, lease, made = ForkMark()](local::Mapping* done) {
-            if (!self->process_.is_here()) {  // a forked child's copy: the lease belongs to the parent
-                delete done;                  // NOLINT(cppcoreguidelines-owning-memory): unmaps it here
-                return;
-            }
-            if (!made.is_alone()) {  // a forked child may still read it
-                const std::unique_ptr<local::Mapping> ended(done);
-                return self->leave(segment, lease);
-            }
+        mapping.release(), [self = shared_from_this(), segment, lease, made = ForkMark()](local::Mapping* ended) {
+            std::unique_ptr<local::Mapping> done(ended);
+            if (!self->process_.is_here()) return;  // a forked child's copy: the lease belongs to the parent
+            if (!made.is_alone()) return self->give_back(segment, lease, std::move(done), Ended::retired);
             // This costs less than a hand-over to the background executor. But if `self` is the last owner, the channel
             // would end here, which costs more.
             if (self.use_count() > 1 && done->forget_writes_if_cheap())
-                return self->give_back(segment, lease, std::unique_ptr<local::Mapping>(done), true);
-            auto shared = std::make_shared<std::unique_ptr<local::Mapping>>(done);
-            background_executor().post(
-                [self, segment, lease, shared] { self->give_back(segment, lease, std::move(*shared), false); });
+                return self->give_back(segment, lease, std::move(done), Ended::clean);
+            auto shared = std::make_shared<std::unique_ptr<local::Mapping>>(std::move(done));
+            background_executor().post([self, segment, lease, shared] {
+                self->give_back(segment, lease, std::move(*shared), Ended::written);
+            });
         });
     return {data, size, std::move(owner)};
 }
@@ -221,22 +221,17 @@ TensorExpired SharedMemory::expired(std::string_view why) {
 }
 
 /// The server may use the memory again as soon as it knows of the release, so this process drops its writes first.
+/// If a forked child may read the memory, which it may without a time limit, the server must not use it again.
 void SharedMemory::give_back(const std::string& segment, const std::string& lease,
-                             std::unique_ptr<local::Mapping> mapping, bool is_clean) noexcept {
+                             std::unique_ptr<local::Mapping> mapping, Ended how) noexcept {
     try {
-        mappings_.put_back(segment, std::move(mapping), is_clean);
+        if (how == Ended::retired) {
+            mappings_.forget(segment);
+            return acknowledgements_.retire(lease);
+        }
+        mappings_.put_back(segment, std::move(mapping), how == Ended::clean);
         if (!viable()) mappings_.forget(segment);
         acknowledgements_.release({lease});
-    } catch (const std::exception& error) {
-        log::debug("a lease could not be released, so it ends with its channel: ", error.what());
-    }
-}
-
-/// Retires the lease: a forked child may read the memory without a time limit, so the server must not use it again.
-void SharedMemory::leave(const std::string& segment, const std::string& lease) noexcept {
-    try {
-        mappings_.forget(segment);
-        acknowledgements_.retire(lease);
     } catch (const std::exception& error) {
         log::debug("a lease could not be released, so it ends with its channel: ", error.what());
     }

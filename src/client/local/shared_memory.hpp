@@ -160,9 +160,10 @@ private:
     std::string open_session(bool keeps_state);
     std::unique_ptr<local::Mapping> map(const std::string& segment, const std::string& lease);
     local::MappingCache::Source ask_for(const std::string& segment);
+    /// A mapping whose tensor has ended: without written pages, with written pages, or read by a forked child too.
+    enum class Ended { clean, written, retired };
     void give_back(const std::string& segment, const std::string& lease, std::unique_ptr<local::Mapping> mapping,
-                   bool is_clean) noexcept;
-    void leave(const std::string& segment, const std::string& lease) noexcept;
+                   Ended how) noexcept;
     void finished(const std::string& segment, bool answered);
     void ask_back();
     void came_back(const std::vector<std::string>& segments);

@@ -224,32 +224,17 @@ bool LocalClient::forget_lent(const std::string& segment) {
     return state_.with([&](State& state) { return state.lent.erase(segment) > 0; });
 }
 
-std::shared_ptr<const void> LocalClient::on_ended(std::function<void()> act) {
-    auto shared = std::make_shared<const Act>(std::move(act));
-    const bool ended = state_.with([&](State& state) {
-        std::erase_if(state.at_end, [](const auto& one) { return one.expired(); });
-        if (!state.ended) state.at_end.push_back(shared);
-        return state.ended;
-    });
-    if (ended) (*shared)();
-    return shared;
-}
-
 void LocalClient::ended() {
     std::unordered_map<std::string, Offered> offered;  // its descriptors are closed outside the lock
-    std::vector<std::weak_ptr<const Act>> at_end;
     state_.with([&](State& state) {
         state.ended = true;
-        at_end.swap(state.at_end);
         offered.swap(state.offered);
         state.lent.clear();
     });
     for (const auto& [segment, one] : offered)
         mappings_.forget(one.mapped_as);
     devices_->ended();
-    for (const auto& one : at_end) {
-        if (const auto act = one.lock()) (*act)();
-    }
+    end_.request_stop();
 }
 
 }  // namespace shared_tensor::server

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -137,9 +138,8 @@ public:
 
     /// The client's channel is closed.
     void ended();
-    /// Calls `act` once when ended() is called, or now if it was called before. Destroy the result to cancel the call.
-    /// `act` must not block.
-    std::shared_ptr<const void> on_ended(std::function<void()> act);
+    /// Is stopped by ended().
+    std::stop_token end() const { return end_.get_token(); }
 
 private:
     struct Offered {
@@ -150,10 +150,8 @@ private:
         bool wanted_back = false;
         Budget::Share place{}, of_principal{};
     };
-    using Act = std::function<void()>;
     struct State {
         bool ended = false;
-        std::vector<std::weak_ptr<const Act>> at_end;
         std::uint64_t offers = 0;
         std::unordered_map<std::string, Offered> offered;
         std::unordered_map<std::string, std::weak_ptr<const local::Segment>> lent;
@@ -170,6 +168,7 @@ private:
     const std::shared_ptr<FaultCount> faults_ = std::make_shared<FaultCount>();
     local::MappingCache mappings_;
     Guarded<State> state_;
+    std::stop_source end_;
 };
 
 }  // namespace shared_tensor::server

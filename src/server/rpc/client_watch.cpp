@@ -59,7 +59,7 @@ void ClientWatch::arm() {
         if (told) told();
     };
     response_stream_->on_client_gone(gone);
-    if (process_ != nullptr) watching_process_ = process_->on_ended(gone);
+    if (process_ != nullptr) watching_process_.emplace(process_->end(), gone);
 }
 
 }  // namespace shared_tensor::server

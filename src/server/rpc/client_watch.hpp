@@ -2,6 +2,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <stop_token>
 
 #include "base/concurrency/guarded.hpp"
 #include "net/server/server.hpp"
@@ -50,7 +52,7 @@ private:
     net::ResponseStream* response_stream_;
     std::shared_ptr<Guarded<State>> state_;  // shared with the callbacks for the client's end
     std::shared_ptr<LocalClient> process_;
-    std::shared_ptr<const void> watching_process_;
+    std::optional<std::stop_callback<std::function<void()>>> watching_process_;
     bool armed_ = false;
 };
 
