@@ -38,7 +38,7 @@ TEST_CASE("role: exporter", "[.role]") {
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     simulated::enable(1);
     AnyPeer peer;
-    const auto transport = tensor::make_cuda_ipc_transport(peer, tensor::DeviceImports::where_they_lie);
+    const auto transport = tensor::make_cuda_ipc_transport(peer);
     const tensor::Transports transports({transport.get()});
     {
         tensor::TensorTransfer transfer({}, only(tensor::TransportKind::cuda_ipc), {}, transports);

@@ -1,14 +1,13 @@
 #include "tensor/files/tensor_file.hpp"
 
-#include <unistd.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
-#include <fstream>
 #include <future>
+#include <iterator>
 #include <sstream>
 
+#include "support/daemon.hpp"
 #include "support/tensors.hpp"
 
 using namespace shared_tensor;
@@ -18,39 +17,18 @@ using Catch::Matchers::ContainsSubstring;
 
 namespace {
 
-/// A file of the test's own, removed with it.
-class TemporaryFile {
-public:
-    explicit TemporaryFile(const std::string& bytes = {}) {
-        char name[] = "/tmp/shared_tensor_safetensors_XXXXXX";
-        const int file = ::mkstemp(name);
-        REQUIRE(file >= 0);
-        ::close(file);
-        path_ = name;
-        std::ofstream(path_, std::ios::binary) << bytes;
-    }
-    TemporaryFile(const TemporaryFile&) = delete;
-    TemporaryFile& operator=(const TemporaryFile&) = delete;
-    ~TemporaryFile() { ::unlink(path_.c_str()); }
-    const std::string& path() const { return path_; }
-    std::string text() const {
-        std::ifstream in(path_, std::ios::binary);
-        return std::string(std::istreambuf_iterator<char>(in), {});
+/// A file in a folder of its own.
+struct OneFile {
+    explicit OneFile(const std::string& bytes = {}) { folder.write("x.safetensors", bytes); }
+    std::string text() const { return text_of_file(path); }
+    bool is_alone() const {
+        const std::filesystem::directory_iterator files(folder.path());
+        return std::distance(begin(files), end(files)) == 1;
     }
 
-private:
-    std::string path_;
+    TemporaryFolder folder;
+    const std::string path = folder.file("x.safetensors");
 };
-
-/// The other files whose name begins with the name of `file`.
-std::vector<std::string> files_beside(const TemporaryFile& file) {
-    std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator("/tmp")) {
-        const std::string path = entry.path();
-        if (path != file.path() && path.starts_with(file.path())) names.push_back(path);
-    }
-    return names;
-}
 
 std::string number(std::uint64_t value) {
     std::string text;
@@ -62,8 +40,8 @@ std::string number(std::uint64_t value) {
 std::string file_of(const std::string& json, const std::string& data) { return number(json.size()) + json + data; }
 
 SafetensorsContent read(const std::string& bytes) {
-    const TemporaryFile file(bytes);
-    return read_safetensors_file(file.path(), plain_block);
+    const OneFile file(bytes);
+    return read_safetensors_file(file.path, plain_block);
 }
 
 std::string rejection(const std::string& bytes) {
@@ -212,9 +190,8 @@ TEST_CASE("a file that breaks a rule is rejected", "[safetensors]") {
 
 TEST_CASE("a header that claims too much is rejected before anything is allocated for it", "[safetensors]") {
     const auto none = [](std::uint64_t) -> Block { throw std::bad_alloc(); };
-    const TemporaryFile file(
-        file_of(R"({"x":{"dtype":"U8","shape":[99999999999],"data_offsets":[0,99999999999]}})", "1"));
-    CHECK_THROWS_AS(read_safetensors_file(file.path(), none), SafetensorsError);
+    const OneFile file(file_of(R"({"x":{"dtype":"U8","shape":[99999999999],"data_offsets":[0,99999999999]}})", "1"));
+    CHECK_THROWS_AS(read_safetensors_file(file.path, none), SafetensorsError);
 }
 
 TEST_CASE("what a file cannot hold is rejected with what to do", "[safetensors]") {
@@ -230,29 +207,29 @@ TEST_CASE("a file that cannot be read or written is named", "[safetensors]") {
 }
 
 TEST_CASE("a file is written whole or not at all", "[safetensors]") {
-    const TemporaryFile file("before");
-    CHECK_THROWS_AS(write_safetensors_file(file.path(), {{"x", make_handle(zeros(DType::complex128, {1}))}}, {}),
+    const OneFile file("before");
+    CHECK_THROWS_AS(write_safetensors_file(file.path, {{"x", make_handle(zeros(DType::complex128, {1}))}}, {}),
                     SafetensorsError);
     CHECK(file.text() == "before");
-    CHECK(files_beside(file).empty());
+    CHECK(file.is_alone());
     const TensorMap tensors{{"x", make_handle(arange<std::int64_t>({1000}))}};
-    write_safetensors_file(file.path(), tensors, {});
+    write_safetensors_file(file.path, tensors, {});
     CHECK(file.text() == written(tensors));
-    CHECK(files_beside(file).empty());
+    CHECK(file.is_alone());
 }
 
 TEST_CASE("of two writers of one file the last one wins", "[safetensors]") {
-    const TemporaryFile file;
+    const OneFile file;
     const TensorMap few{{"x", make_handle(arange<std::int64_t>({10}))}},
         many{{"x", make_handle(arange<std::int64_t>({100'000}))}};
     const auto write_often = [&](const TensorMap& tensors) {
         for (int i = 0; i < 100; ++i)
-            write_safetensors_file(file.path(), tensors, {});
+            write_safetensors_file(file.path, tensors, {});
     };
     auto other = std::async(std::launch::async, write_often, few);
     CHECK_NOTHROW(write_often(many));
     CHECK_NOTHROW(other.get());
     const std::string end = file.text();
     CHECK((end == written(few) || end == written(many)));
-    CHECK(files_beside(file).empty());
+    CHECK(file.is_alone());
 }
