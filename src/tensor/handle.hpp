@@ -20,20 +20,8 @@ codec::TensorPointer make_kept_handle(const codec::TensorPointer& handle);
 bool is_kept(const codec::TensorHandle& handle);
 
 /// The copy of a tensor in shared memory, once there is one. It saves further copies of kept results (tasks, cache,
-/// idempotency keys), which are handed over many times. Thread-safe.
-class SharedCopy {
-public:
-    local::PooledSegmentPointer get() const {
-        return segment_.with([](const auto& held) { return held; });
-    }
-    void set(local::PooledSegmentPointer segment) {
-        segment_.with([&](auto& held) { held.swap(segment); });
-    }
-
-private:
-    Guarded<local::PooledSegmentPointer> segment_;
-};
-
+/// idempotency keys), which are handed over many times.
+using SharedCopy = Guarded<local::PooledSegmentPointer>;
 /// Returns the SharedCopy of a handle from make_handle() or make_kept_handle(); null for other handles.
 SharedCopy* shared_copy_of(const codec::TensorHandle& handle);
 

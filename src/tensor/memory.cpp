@@ -52,7 +52,7 @@ bool is_aligned(const std::byte* data, DType dtype) {
 
 void copy_elements(const TensorRef& tensor, std::byte* out) {
     if (tensor.elements() == 0) return;
-    if (is_on_device(tensor)) return device_of(tensor).read(tensor, out);
+    if (is_on_device(tensor)) return device_of(tensor).start_read(tensor, out)->wait();
     gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), out);
 }
 

@@ -33,52 +33,43 @@ Instances::Instances(torch::jit::Module loaded, LoadOptions options, SessionIsOp
       is_open_(std::move(is_open)),
       common_(common_tensors(loaded_, options_.state)) {}
 
-torch::jit::Module Instances::fresh() const {
+std::shared_ptr<Instance> Instances::make() const {
+    if (stateless()) return std::make_shared<Instance>(loaded_, kin_);
     // deepcopy() uses tensors of the memo instead of copying them.
     c10::IValue::HashIdentityIValueMap memo;
     for (const at::Tensor& tensor : common_)
         memo.emplace(tensor, tensor);
-    return torch::jit::Module(c10::IValue(loaded_._ivalue()).deepcopy(memo).toObject());
-}
-
-std::shared_ptr<Instance> Instances::make() const {
-    return std::make_shared<Instance>(stateless() ? loaded_ : fresh(), kin_);
-}
-
-std::shared_ptr<Instance> Instances::find(std::string_view session) {
-    auto sessions = sessions_.lock();
-    const auto found = sessions->find(session);
-    return found == sessions->end() ? nullptr : found->second;
+    return std::make_shared<Instance>(torch::jit::Module(c10::IValue(loaded_._ivalue()).deepcopy(memo).toObject()),
+                                      kin_);
 }
 
 std::shared_ptr<Instance> Instances::find_or_make(std::string_view session) {
     if (session.empty()) return make();
-    if (auto known = find(session)) return known;
-    auto kept = keep(session, make());  // made without the lock: it copies tensors
-    // A call can outlive its session, so the session may have ended before keep(): erase() found no instance then.
+    const auto find = [&](const Map& sessions) {
+        const auto found = sessions.find(session);
+        return found == sessions.end() ? nullptr : found->second;
+    };
+    if (auto known = sessions_.with(find)) return known;
+    const auto made = make();  // without the lock: it copies tensors
+    auto kept = sessions_.with([&](Map& sessions) {
+        if (auto known = find(sessions)) return known;
+        if (sessions.size() >= options_.max_instances) {
+            throw std::runtime_error(std::to_string(options_.max_instances) +
+                                     " sessions hold an instance of this model already: " +
+                                     "close one that is not used any more (session.close), or call without a session");
+        }
+        return sessions.emplace(session, made).first->second;
+    });
+    // A call can outlive its session, so the session may have ended before this: erase() found no instance then.
     if (is_open_ && !is_open_(std::string(session))) erase(session);
     return kept;
 }
 
-std::shared_ptr<Instance> Instances::keep(std::string_view session, std::shared_ptr<Instance> made) {
-    auto sessions = sessions_.lock();
-    if (const auto known = sessions->find(session); known != sessions->end()) return known->second;
-    if (sessions->size() >= options_.max_instances) {
-        throw std::runtime_error(std::to_string(options_.max_instances) +
-                                 " sessions hold an instance of this model already: " +
-                                 "close one that is not used any more (session.close), or call without a session");
-    }
-    sessions->emplace(session, made);
-    return made;
-}
-
 void Instances::erase(std::string_view session) {
-    std::shared_ptr<Instance> last;  // destroyed after the lock is released
-    auto sessions = sessions_.lock();
-    const auto found = sessions->find(session);
-    if (found == sessions->end()) return;
-    last = std::move(found->second);
-    sessions->erase(found);
+    const auto last = sessions_.with([&](Map& sessions) {  // destroyed after the lock is released
+        const auto found = sessions.find(session);
+        return found == sessions.end() ? Map::node_type() : sessions.extract(found);
+    });
 }
 
 std::size_t Instances::size() const {

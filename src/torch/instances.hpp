@@ -50,10 +50,6 @@ private:
     };
     using Map = std::unordered_map<std::string, std::shared_ptr<Instance>, Hash, std::equal_to<>>;
 
-    torch::jit::Module fresh() const;
-    std::shared_ptr<Instance> find(std::string_view session);
-    std::shared_ptr<Instance> keep(std::string_view session, std::shared_ptr<Instance> made);
-
     torch::jit::Module loaded_;
     LoadOptions options_;
     SessionIsOpen is_open_;

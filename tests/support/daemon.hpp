@@ -12,12 +12,14 @@
 
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -30,7 +32,7 @@ namespace shared_tensor::test {
 
 using Words = std::vector<std::string>;
 
-/// Makes a folder in /tmp, mode 0700. The destructor removes it with the files that file() and write() named.
+/// Makes a folder in /tmp, mode 0700. The destructor removes it with all its files.
 class TemporaryFolder {
 public:
     TemporaryFolder() {
@@ -41,16 +43,12 @@ public:
     TemporaryFolder(const TemporaryFolder&) = delete;
     TemporaryFolder& operator=(const TemporaryFolder&) = delete;
     ~TemporaryFolder() {
-        for (const std::string& file : files_)
-            ::unlink(file.c_str());
-        ::rmdir(path_.c_str());
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
     }
     const std::string& path() const { return path_; }
-    std::string file(const std::string& name) {
-        files_.push_back(path_ + '/' + name);
-        return files_.back();
-    }
-    std::string write(const std::string& name, std::string_view text, mode_t mode = 0600) {
+    std::string file(const std::string& name) const { return path_ + '/' + name; }
+    std::string write(const std::string& name, std::string_view text, mode_t mode = 0600) const {
         const std::string path = file(name);
         std::ofstream(path) << text;
         ::chmod(path.c_str(), mode);
@@ -59,7 +57,6 @@ public:
 
 private:
     std::string path_;
-    Words files_;
 };
 
 inline std::string text_of_file(const std::string& path) {

@@ -78,7 +78,7 @@ SharedMemory::SharedMemory(const std::string& path, std::string token)
               channel_->tell(method, "leases", leases);
           }),
       devices_(*this),
-      cuda_ipc_(tensor::make_cuda_ipc_transport(devices_, tensor::DeviceImports::where_they_lie)),
+      cuda_ipc_(tensor::make_cuda_ipc_transport(devices_)),
       shm_(tensor::make_shm_transport(*this)),
       transports_({cuda_ipc_.get(), shm_.get(), &tensor::data_transport(), &tensor::base64_transport(),
                    &tensor::body_transport()}),

@@ -84,7 +84,9 @@ public:
         : memory_(std::move(memory)),
           totals_(std::move(totals)),
           session_ended_(session_ended),
-          transfer_(std::move(incoming), {}, {}, transports_of(memory_)) {}
+          transfer_(std::move(incoming), {}, {}, transports_of(memory_)) {
+        transfer_.set_borrow(true);
+    }
     Inbound(const Inbound&) = delete;
     Inbound& operator=(const Inbound&) = delete;
     ~Inbound() override {

@@ -76,7 +76,7 @@ LocalClient::LocalClient(LocalMemory memory, runtime::LeaseHolder lease_holder, 
       devices_(
           std::make_shared<DeviceClient>(memory_.leases, lease_holder_, devices,
                                          [tell](const std::string& lease) { tell("lease.release", "leases", lease); })),
-      cuda_ipc_(tensor::make_cuda_ipc_transport(*devices_, tensor::DeviceImports::copied)),
+      cuda_ipc_(tensor::make_cuda_ipc_transport(*devices_)),
       shm_(tensor::make_shm_transport(*this)),
       transports_({cuda_ipc_.get(), shm_.get(), &tensor::data_transport(), &tensor::base64_transport(),
                    &tensor::body_transport()}) {}

@@ -48,9 +48,8 @@ public:
 };
 
 /// Makes the transport that sends tensors on devices as IPC handles of their memory, without a copy. Imported tensors
-/// are used in the peer's memory (where_they_lie), or copied on the device first unless Incoming::borrow is set
-/// (copied: for the process that runs functions). `peer` must outlive the transport.
-enum class DeviceImports { where_they_lie, copied };
-std::unique_ptr<Transport> make_cuda_ipc_transport(DevicePeer& peer, DeviceImports imports);
+/// are used in the peer's memory if Incoming::borrow is set, else copied on the device first. `peer` must outlive the
+/// transport.
+std::unique_ptr<Transport> make_cuda_ipc_transport(DevicePeer& peer);
 
 }  // namespace shared_tensor::tensor

@@ -118,16 +118,12 @@ public:
     virtual TensorRef empty(std::size_t device, DType dtype, ShapeView shape) const = 0;
     /// Returns a contiguous copy on the same device, in memory of this process. Throws DeviceRejected, std::bad_alloc.
     virtual TensorRef copy(const TensorRef& tensor) const = 0;
-    /// Copies the elements to host memory, in C order. Blocks. Throws DeviceRejected, std::bad_alloc.
-    virtual void read(const TensorRef& tensor, std::byte* out) const = 0;
     /// Allocates host memory that is fast for reads of this device (for CUDA: pinned). Ask for a megabyte or so: there
     /// may be little of it. Throws std::bad_alloc.
     virtual std::shared_ptr<std::byte> staging(std::size_t bytes) const = 0;
-    /// Starts a read() without blocking, if `out` is staging() memory. `out` must outlive the result. Throws
-    /// DeviceRejected, std::bad_alloc.
+    /// Starts to copy the elements, at least one, to host memory, in C order. Does not block if `out` is staging()
+    /// memory. `out` must outlive the result. Throws DeviceRejected, std::bad_alloc.
     virtual std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const = 0;
-    /// Whether a tensor of dtype bool has bytes other than 0 and 1. May block.
-    virtual bool has_odd_bools(const TensorRef& tensor) const = 0;
 
 protected:
     IpcDevice() = default;

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
 #include <limits>
-#include <optional>
+#include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -214,6 +217,52 @@ SafetensorsPlan plan_safetensors(const Manifest& manifest, const Metadata& metad
         plan.header.push_back(static_cast<char>(size >> (8 * i) & 0xFF));
     plan.header += json;
     return plan;
+}
+
+SafetensorsContent view_safetensors(std::span<std::byte> file, std::shared_ptr<const void> owner) {
+    if (file.size() < 8)
+        throw SafetensorsError("not a valid safetensors file: it has only " + std::to_string(file.size()) + " bytes");
+    const auto json_bytes = static_cast<std::size_t>(safetensors_json_size(file.first<8>(), file.size()));
+    const std::span<std::byte> data = file.subspan(8 + json_bytes);
+    const std::string_view json(reinterpret_cast<const char*>(file.data()) + 8, json_bytes);
+    SafetensorsHeader header = parse_safetensors_header(json, data.size());
+    for (const auto& [name, member] : header.manifest) {
+        if (has_odd_bools(member.dtype, member.shape, {}, data.data() + member.offset))
+            throw SafetensorsError(name + " has bools that are neither 0 nor 1");
+    }
+    return {set_in({data.data(), std::move(owner)}, data.size(), std::move(header.manifest)),
+            std::move(header.metadata)};
+}
+
+SafetensorsContent read_safetensors_file(const std::string& path, const TakeBlock& take) {
+    const auto fail_with_errno = [&] { throw std::system_error(errno, std::generic_category(), path); };
+    std::ifstream file(path, std::ios::binary);
+    if (!file) fail_with_errno();
+    if (!std::filesystem::is_regular_file(path)) throw SafetensorsError(path + ": no regular file");
+    const std::uint64_t size = std::filesystem::file_size(path);
+    const auto read = [&](void* to, std::uint64_t bytes) {
+        if (file.read(static_cast<char*>(to), static_cast<std::streamsize>(bytes))) return;
+        if (!file.eof()) fail_with_errno();
+        throw SafetensorsError(path + ": became shorter while it was read");
+    };
+    if (size < 8) fail("it ends inside its header");
+    std::array<std::byte, 8> prefix{};
+    read(prefix.data(), prefix.size());
+    std::string json(static_cast<std::size_t>(safetensors_json_size(prefix, size)), '\0');
+    read(json.data(), json.size());
+    SafetensorsHeader header = parse_safetensors_header(json, size - 8 - json.size());
+    Manifest placed = header.manifest;
+    const std::uint64_t bytes = lay_out(placed);
+    TensorSet set = make_set(std::move(placed), bytes, take);
+    for (const auto& [name, member] : set.manifest) {
+        if (member.bytes == 0) continue;
+        std::byte* to = writable_data(set) + member.offset;
+        file.seekg(static_cast<std::streamoff>(header.size + header.manifest.find(name)->second.offset));
+        read(to, member.bytes);
+        if (has_odd_bools(member.dtype, member.shape, {}, to))
+            throw SafetensorsError(path + ": it has bools that are neither 0 nor 1");
+    }
+    return {std::move(set), std::move(header.metadata)};
 }
 
 }  // namespace shared_tensor::tensor

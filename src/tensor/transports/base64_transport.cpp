@@ -68,11 +68,12 @@ public:
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         Exported exported{{}, handle->bytes()};
-        exported.is_printed = true;
+        exported.print = [handle](json_rpc::LongText& out) { print(handle, out); };
         return exported;
     }
 
-    void print(const codec::TensorPointer& handle, json_rpc::LongText& out) const override {
+private:
+    static void print(const codec::TensorPointer& handle, json_rpc::LongText& out) {
         const ElementReader elements(handle);
         const std::uint64_t size = elements.size();
         out.expect(static_cast<std::size_t>((size + 2) / 3 * 4 + 2));  // with the quotes
@@ -88,8 +89,6 @@ public:
         text.finish();
         out += '"';
     }
-
-private:
     [[noreturn]] static void fail(std::string got) {
         throw InvalidValue("base64", "base64 string (RFC 4648, padded)", std::move(got));
     }

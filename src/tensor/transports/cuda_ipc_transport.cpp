@@ -7,7 +7,9 @@
 #include "base/system/fork.hpp"
 #include "tensor/device/device_peer.hpp"
 #include "tensor/device/devices.hpp"
+#include "tensor/element_reader.hpp"
 #include "tensor/handle.hpp"
+#include "tensor/memory.hpp"
 #include "tensor/transports/transport.hpp"
 
 namespace shared_tensor::tensor {
@@ -50,7 +52,7 @@ Wanted parse(const Descriptor& descriptor, std::uint64_t device_bytes) {
 
 class CudaIpcTransport final : public Transport {
 public:
-    CudaIpcTransport(DevicePeer& peer, DeviceImports imports) : peer_(&peer), imports_(imports) {}
+    explicit CudaIpcTransport(DevicePeer& peer) : peer_(&peer) {}
 
     TransportKind kind() const override { return TransportKind::cuda_ipc; }
     Viability viable() const override {
@@ -76,11 +78,10 @@ public:
             }
             const TensorRef lent = device.view(found.index, block.base + wanted.region.offset, std::move(block.owner),
                                                descriptor.dtype, descriptor.shape, descriptor.strides);
-            const bool as_it_lies = imports_ == DeviceImports::where_they_lie || incoming.borrow;
-            const TensorRef tensor = as_it_lies ? lent : device.copy(lent);
-            if (descriptor.dtype == DType::bool_ && device.has_odd_bools(tensor))
+            const TensorRef tensor = incoming.borrow ? lent : device.copy(lent);
+            if (descriptor.dtype == DType::bool_ && has_odd_bools(tensor))
                 throw InvalidValue("cuda_ipc", "bytes 0 and 1 for dtype bool", "other bytes");
-            return {make_handle(tensor), as_it_lies ? 0 : descriptor.extent.bytes};
+            return {make_handle(tensor), incoming.borrow ? 0 : descriptor.extent.bytes};
         } catch (const DeviceRejected& rejected) {
             throw InvalidValue("cuda_ipc", "a tensor that the device can share", rejected.what());
         }
@@ -98,6 +99,16 @@ public:
     }
 
 private:
+    /// Blocks until the bytes are read, piece by piece.
+    static bool has_odd_bools(const TensorRef& tensor) {
+        ElementPieces pieces(ElementReader(make_handle(tensor)), 0, tensor.bytes());
+        for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
+            const Shape shape{static_cast<std::int64_t>(piece.size())};
+            if (tensor::has_odd_bools(DType::bool_, shape, {}, piece.data())) return true;
+        }
+        return false;
+    }
+
     static Devices::Found device_of(const Descriptor& descriptor) {
         const std::string_view text = descriptor.device;
         const auto found = text.starts_with(kDevicePrefix) ? Devices::of_process().find(text.substr(5)) : std::nullopt;
@@ -202,13 +213,12 @@ private:
     }
 
     DevicePeer* const peer_;
-    const DeviceImports imports_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_cuda_ipc_transport(DevicePeer& peer, DeviceImports imports) {
-    return std::make_unique<CudaIpcTransport>(peer, imports);
+std::unique_ptr<Transport> make_cuda_ipc_transport(DevicePeer& peer) {
+    return std::make_unique<CudaIpcTransport>(peer);
 }
 
 }  // namespace shared_tensor::tensor

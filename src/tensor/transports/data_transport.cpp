@@ -62,9 +62,9 @@ private:
 /// Prints a tensor's elements as nested lists, and reads the tensor piece by piece.
 class ListPrinter {
 public:
-    ListPrinter(const codec::TensorPointer& tensor, DType dtype, json_rpc::LongText& out)
-        : item_size_(size_of(dtype)),
-          codec_(*element_codec(dtype)),
+    ListPrinter(const codec::TensorPointer& tensor, json_rpc::LongText& out)
+        : item_size_(size_of(tensor->tensor().dtype())),
+          codec_(*element_codec(tensor->tensor().dtype())),
           pieces_(ElementReader(tensor), 0, tensor->bytes()),
           out_(out) {}
 
@@ -118,13 +118,10 @@ public:
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         if (handle->tensor().elements() == 0) return {"[]", 0};
         Exported exported{{}, handle->bytes()};
-        exported.is_printed = true;
+        exported.print = [handle](json_rpc::LongText& out) {
+            ListPrinter(handle, out).print(handle->tensor().shape());
+        };
         return exported;
-    }
-
-    void print(const codec::TensorPointer& handle, json_rpc::LongText& out) const override {
-        const TensorRef& tensor = handle->tensor();
-        ListPrinter(handle, tensor.dtype(), out).print(tensor.shape());
     }
 };
 

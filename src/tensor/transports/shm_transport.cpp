@@ -112,12 +112,13 @@ public:
         // A reader cannot use elements that are not aligned.
         if (place && place->offset % size_of(tensor.dtype()) == 0) return lent(handle, *place);
         SharedCopy* copy = peer_->keeps_copies() ? shared_copy_of(*handle) : nullptr;
-        local::PooledSegmentPointer segment = copy != nullptr ? copy->get() : nullptr;
+        local::PooledSegmentPointer segment;
+        if (copy != nullptr) segment = copy->with([](const auto& held) { return held; });
         if (segment != nullptr && peer_->find(segment->data())) return lent_copy(handle, std::move(segment), 0);
         segment = peer_->take(tensor.bytes());
         copy_elements(tensor, segment->data());
         Exported result = lent_copy(handle, segment, tensor.bytes());
-        if (copy != nullptr) copy->set(std::move(segment));
+        if (copy != nullptr) copy->with([&](auto& held) { held.swap(segment); });
         return result;
     }
 

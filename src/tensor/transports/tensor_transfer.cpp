@@ -140,8 +140,8 @@ void TensorTransfer::describe(const codec::TensorPointer& handle, json_rpc::Long
     append_counts(tensor.shape(), out.append(R"(,"shape":)"));
     if (!exported.strides.empty()) append_counts(exported.strides, out.append(R"(,"strides":)"));
     out.append(R"(,")").append(name_of(transport->kind())).append(R"(":)");
-    if (exported.is_printed) {
-        transport->print(handle, out);
+    if (exported.print) {
+        exported.print(out);
     } else {
         out.append(exported.content);
     }

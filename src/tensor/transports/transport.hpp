@@ -90,7 +90,7 @@ struct Exported {
     Shape strides = {};                   ///< empty: contiguous
     std::shared_ptr<Pin> held = nullptr;  ///< keep it until a request is answered, or until a reply is written
     std::string device = "cpu";           ///< the device of the bytes, for the reader
-    bool is_printed = false;              ///< `content` is empty: Transport::print() writes it piece by piece
+    std::function<void(json_rpc::LongText&)> print = nullptr;  ///< appends the content, instead of `content`
 };
 
 /// A transport cannot carry a tensor at the moment; another transport may. what() gives the reason.
@@ -128,11 +128,6 @@ public:
     virtual Imported import(const Descriptor& descriptor, const Incoming& incoming) const = 0;
     /// Exports a tensor of a dtype that this transport carries. Throws CannotLend.
     virtual Exported export_to(const codec::TensorPointer& tensor, OutgoingBody& body) const = 0;
-    /// Appends the content of a tensor if its export has is_printed, piece by piece. Throws what `out` throws.
-    virtual void print(const codec::TensorPointer& tensor, json_rpc::LongText& out) const {
-        (void)tensor;
-        (void)out;
-    }
 };
 
 /// A list of transports, looked up by kind. The listed transports must outlive it.

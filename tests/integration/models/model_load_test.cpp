@@ -98,6 +98,7 @@ TEST_CASE("a model is loaded, called and unloaded while the daemon runs", "[mode
     CHECK(call_code(port, "model.unload", {{"name", "m"}}) == -32602);
     CHECK(call(port, "model.list")["models"].empty());
     CHECK(discovered(port).empty());
+    CHECK(server.load("m", "twice.pt").contains("result"));
 }
 
 TEST_CASE("a model is loaded with a dtype, without state, and in the place of another one", "[models]") {
@@ -162,6 +163,8 @@ TEST_CASE("sessions and instances of a model that goes begin anew, or end", "[mo
     CHECK(server.load("m", "thrice.pt", true).contains("result"));
     CHECK(session.call<int>("m.next") == 1);
     CHECK_THROWS_AS(client.call<int>("m.next", instance), InvalidParams);
+    CHECK_THROWS_WITH(client.call<int>("m.next", instance), ContainsSubstring("model.create"));
+    CHECK_THROWS_AS(client.call<Object>("model.create", "none"), InvalidParams);
     CHECK(client.call<int>("m.next", client.call<Object>("model.create", "m")) == 1);
 }
 

@@ -246,13 +246,8 @@ TensorRef SimulatedDevice::empty(std::size_t device, DType dtype, ShapeView shap
 TensorRef SimulatedDevice::copy(const TensorRef& tensor) const {
     const auto found = find(tensor.data());
     TensorRef made = empty(found ? found->range.device : 0, tensor.dtype(), tensor.shape());
-    if (tensor.elements() > 0) read(tensor, mutable_bytes(made).data());
+    copy_elements(tensor, made.mutable_data());
     return made;
-}
-
-void SimulatedDevice::read(const TensorRef& tensor, std::byte* out) const {
-    if (const auto found = find(tensor.data())) synchronize(found->range.device);
-    gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), out);
 }
 
 std::shared_ptr<std::byte> SimulatedDevice::staging(std::size_t bytes) const {
@@ -281,10 +276,6 @@ private:
 
 std::unique_ptr<DeviceRead> SimulatedDevice::start_read(const TensorRef& tensor, std::byte* out) const {
     return std::make_unique<Read>(stream(index_of(tensor)), tensor, out);
-}
-
-bool SimulatedDevice::has_odd_bools(const TensorRef& tensor) const {
-    return tensor::has_odd_bools(tensor.dtype(), tensor.shape(), tensor.strides(), tensor.data());
 }
 
 Statistics SimulatedDevice::statistics() const {

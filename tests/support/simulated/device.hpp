@@ -53,10 +53,8 @@ public:
                    ShapeView strides) const override;
     TensorRef empty(std::size_t device, DType dtype, ShapeView shape) const override;
     TensorRef copy(const TensorRef& tensor) const override;
-    void read(const TensorRef& tensor, std::byte* out) const override;
     std::shared_ptr<std::byte> staging(std::size_t bytes) const override;
     std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const override;
-    bool has_odd_bools(const TensorRef& tensor) const override;
 
 private:
     class Use;

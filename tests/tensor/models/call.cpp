@@ -1,9 +1,14 @@
 #include "call.hpp"
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/jit/api/module.h>
+
 #include <catch2/catch_test_macros.hpp>
 #include <stdexcept>
 
 #include "protocol/codec/json_source.hpp"
+#include "torch/load_model.hpp"
 
 namespace shared_tensor::test {
 
@@ -40,9 +45,9 @@ std::variant<codec::Json, CallFailure> try_call(const models::Model& model, std:
 }
 
 std::variant<codec::Json, CallFailure> try_call(const FunctionRecord& shared, const codec::Json& params,
-                                                std::string_view session, codec::References* references) {
+                                                std::string_view session) {
     tensor::TensorTransfer port;
-    const codec::JsonSource source(port, references);
+    const codec::JsonSource source(port);
     std::vector<ValueSource::Node> nodes(shared.parameters().size(), nullptr);
     for (std::size_t i = 0; i < params.size(); ++i)
         nodes.at(i) = codec::JsonSource::node(params[i]);
@@ -68,6 +73,19 @@ CallFailure failure(const models::Model& model, std::string_view method, const c
     auto outcome = try_call(model, method, params, session);
     if (const auto* result = std::get_if<codec::Json>(&outcome)) FAIL("a result: " << *result);
     return std::get<CallFailure>(std::move(outcome));
+}
+
+std::shared_ptr<models::Model> model_of(const std::string& source, models::LoadOptions options) {
+    torch::jit::Module module("M");
+    module.register_parameter("weight", at::full({1}, 2.0), false);
+    module.register_buffer("buffer", at::zeros({1}));
+    module.register_attribute("last", c10::TensorType::get(), at::zeros({1}));
+    module.register_attribute("count", c10::IntType::get(), 0);
+    module.register_attribute("seen", c10::ListType::ofInts(), c10::List<std::int64_t>());
+    module.define(source);
+    const TemporaryFolder folder;
+    module.save(folder.file("m.pt"));
+    return models::load_model("m", folder.file("m.pt"), options);
 }
 
 }  // namespace shared_tensor::test

@@ -1,13 +1,17 @@
 #pragma once
 
+#include <memory>
+#include <string>
 #include <string_view>
 #include <variant>
 
 #include <shared_tensor/function.hpp>
 
-#include "protocol/codec/references.hpp"
+#include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/value.hpp"
 #include "runtime/models/model.hpp"
+#include "support/daemon.hpp"
+#include "tensor/transports/tensor_transfer.hpp"
 
 namespace shared_tensor::test {
 
@@ -22,21 +26,11 @@ CallFailure failure(const models::Model& model, std::string_view method, const c
                     std::string_view session = {});
 
 const FunctionRecord& function(const models::Model& model, std::string_view method);
-/// The same of a function that one has; `references` finds the objects that `params` name.
+/// The same of a function that one has.
 std::variant<codec::Json, CallFailure> try_call(const FunctionRecord& function, const codec::Json& params,
-                                                std::string_view session = {}, codec::References* references = nullptr);
+                                                std::string_view session = {});
 
 /// What `make` writes.
-template <class Make>
-codec::Json written(Make make);
-
-}  // namespace shared_tensor::test
-
-#include "protocol/codec/json_sink.hpp"
-#include "tensor/transports/tensor_transfer.hpp"
-
-namespace shared_tensor::test {
-
 template <class Make>
 codec::Json written(Make make) {
     tensor::TensorTransfer port;
@@ -45,5 +39,9 @@ codec::Json written(Make make) {
     make(ValueWriter(sink, sink.root()));
     return codec::encode(value, port);
 }
+
+/// A module with the parameter `weight` (one element, 2.0), the buffer `buffer` and the attributes `last` (tensors of
+/// one element, 0), `count` (int, 0) and `seen` (an empty List[int]), whose methods are `source`; saved and loaded.
+std::shared_ptr<models::Model> model_of(const std::string& source, models::LoadOptions options = {});
 
 }  // namespace shared_tensor::test

@@ -7,7 +7,6 @@
 
 #include "call.hpp"
 #include "runtime/models/model.hpp"
-#include "temporary_model.hpp"
 #include "torch/load_model.hpp"
 
 using namespace shared_tensor;
@@ -31,16 +30,17 @@ TEST_CASE("a file that is missing, a folder and other files are rejected in one 
           "[models]") {
     CHECK(complaint("/no/such/file") == "model m: /no/such/file does not exist");
     CHECK(complaint("/") == "model m: / is no regular file");
-    const TemporaryFile text("hello");
-    CHECK(complaint(text.path()) == "model m: " + text.path() + " is no TorchScript file: torch.jit.save makes one");
-    const TemporaryFile empty;
-    CHECK(complaint(empty.path()) == "model m: " + empty.path() + " is no TorchScript file: torch.jit.save makes one");
+    const TemporaryFolder folder;
+    const std::string text = folder.write("text", "hello"), empty = folder.write("empty", "");
+    CHECK(complaint(text) == "model m: " + text + " is no TorchScript file: torch.jit.save makes one");
+    CHECK(complaint(empty) == "model m: " + empty + " is no TorchScript file: torch.jit.save makes one");
 }
 
 TEST_CASE("an archive that holds no model is rejected in one line", "[models]") {
-    const TemporaryFile broken("PK\3\4 and nothing that follows");
-    const std::string line = complaint(broken.path());
-    CHECK(line.starts_with("model m: " + broken.path() + " is no TorchScript file that this libtorch reads: "));
+    const TemporaryFolder folder;
+    const std::string broken = folder.write("broken", "PK\3\4 and nothing that follows");
+    const std::string line = complaint(broken);
+    CHECK(line.starts_with("model m: " + broken + " is no TorchScript file that this libtorch reads: "));
     CHECK(line.find('\n') == std::string::npos);
 }
 
@@ -90,11 +90,12 @@ TEST_CASE("only floating-point tensors of a model become another dtype", "[model
     module.register_parameter("weight", at::full({2}, 2.0, at::kFloat), false);
     module.register_buffer("index", at::full({1}, 1, at::kLong));
     module.define("def f(self) -> List[int]:\n    return [self.weight.element_size(), self.index.element_size()]\n");
-    const TemporaryFile file;
-    module.save(file.path());
+    const TemporaryFolder folder;
+    const std::string file = folder.file("m.pt");
+    module.save(file);
     models::LoadOptions options;
     options.dtype = "float16";
     options.state = models::State::none;
-    const auto model = models::load_model("m", file.path(), options);
+    const auto model = models::load_model("m", file, options);
     CHECK(call(*model, "f", codec::Json::array()) == codec::Json({2, 8}));
 }

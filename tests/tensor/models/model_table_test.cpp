@@ -9,15 +9,11 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <shared_tensor/torch.hpp>
 #include <thread>
 
 #include "call.hpp"
-#include "protocol/codec/json_source.hpp"
-#include "temporary_model.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -33,46 +29,6 @@ void write_model(const std::string& path, int result) {
     module.register_parameter("weight", at::full({3}, 1.0, at::kFloat), false);
     module.define("def f(self) -> int:\n    return " + std::to_string(result) + "\n");
     module.save(path);
-}
-
-class Folder {
-public:
-    Folder() {
-        std::string name = (std::filesystem::temp_directory_path() / "shared_tensor_test_XXXXXX").string();
-        if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed");
-        path_ = std::filesystem::canonical(name).string();
-    }
-    ~Folder() { std::filesystem::remove_all(path_); }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    const std::string& path() const { return path_; }
-    std::string file(const std::string& name) const { return path_ + '/' + name; }
-    std::string write(const std::string& name, std::string_view text) const {
-        std::ofstream(file(name)) << text;
-        return file(name);
-    }
-
-private:
-    std::string path_;
-};
-
-/// One object, whatever is named.
-class OneObject final : public codec::References {
-public:
-    explicit OneObject(ObjectPointer object) : object_(std::move(object)) {}
-    std::shared_ptr<const codec::Value> value(const Json&) override { throw std::logic_error("no value is named"); }
-    ObjectPointer object(const Json&) override { return object_; }
-
-private:
-    ObjectPointer object_;
-};
-
-/// The result, or what was got in the place of what was expected.
-Json call_with(const FunctionRecord& function, const ObjectPointer& instance) {
-    OneObject references(instance);
-    auto outcome = try_call(function, {{{"$object", {{"id", "o-1"}}}}}, {}, &references);
-    const auto* failed = std::get_if<CallFailure>(&outcome);
-    return failed == nullptr ? std::get<Json>(outcome) : Json(failed->got);
 }
 
 constexpr const char* kCounter = "def next(self) -> int:\n    self.count = self.count + 1\n    return self.count\n";
@@ -105,46 +61,12 @@ struct Table {
         return std::get<Json>(try_call(*entry->shared, Json::array()));
     }
 
-    Folder folder;
+    TemporaryFolder folder;
     runtime::FunctionTable functions{Registry()};
     ModelTable table;
 };
 
 }  // namespace
-
-TEST_CASE("A model of a folder is loaded, called, listed and unloaded", "[models]") {
-    Table models;
-    models.write("one.pt", 1);
-    CHECK(models.load("m", "one.pt"));
-    CHECK(models.run("m.f") == 1);
-    const auto list = models.table.list();
-    REQUIRE(list.size() == 1);
-    CHECK(list[0].name == "m");
-    CHECK(list[0].file == "one.pt");
-    CHECK(list[0].functions == std::vector<std::string>{"m.f"});
-    CHECK(list[0].size.parameters == 3);
-    CHECK(list[0].size.bytes == 12);
-    CHECK_FALSE(models.table.unload("m").has_value());
-    CHECK(models.run("m.f") == nullptr);
-    CHECK(models.table.list().empty());
-    CHECK(models.table.unload("m")->parameter == "name");
-    CHECK(models.load("m", "one.pt"));
-}
-
-TEST_CASE("A model takes the place of another only if that is asked for", "[models]") {
-    Table models;
-    models.write("one.pt", 1);
-    models.write("two.pt", 2);
-    CHECK(models.load("m", "one.pt"));
-    CHECK(models.parameter_rejected("m", "two.pt") == "name");
-    CHECK(models.run("m.f") == 1);
-    CHECK(models.load("m", "two.pt", true));
-    CHECK(models.run("m.f") == 2);
-    CHECK(models.table.list().size() == 1);
-    CHECK(models.load("new", "one.pt", true));
-    CHECK(models.parameter_rejected("m", "none.pt", true) == "file");
-    CHECK(models.run("m.f") == 2);  // what cannot be loaded replaces nothing
-}
 
 TEST_CASE("A model is not loaded for a device or a dtype that there is not", "[models]") {
     Table models;
@@ -162,7 +84,7 @@ TEST_CASE("A model is not loaded for a device or a dtype that there is not", "[m
 TEST_CASE("Only files below the folders are loaded, and nobody is told where these are", "[models]") {
     Table models;
     models.write("inside.pt", 1);
-    const Folder elsewhere;
+    const TemporaryFolder elsewhere;
     write_model(elsewhere.file("outside.pt"), 2);
     namespace fs = std::filesystem;
     fs::create_directory(models.folder.file("sub"));
@@ -229,7 +151,7 @@ TEST_CASE("A model that cannot take another's place leaves that one as it is", "
     Registry registry;
     registry.add("m.g", [] { return 7; });
     runtime::FunctionTable functions(registry);
-    const Folder folder;
+    const TemporaryFolder folder;
     write_model(folder.file("one.pt"), 1);
     torch::jit::Module module("M");
     module.define("def f(self) -> int:\n    return 2\ndef g(self) -> int:\n    return 2\n");
@@ -237,7 +159,7 @@ TEST_CASE("A model that cannot take another's place leaves that one as it is", "
     ModelTable table(functions, &models::load_model, {folder.path()}, 10);
     CHECK(std::holds_alternative<ModelTable::Info>(table.load({"m", "one.pt", {}, false})));
     CHECK(std::get<models::Rejection>(table.load({"m", "two.pt", {}, true})).got == "m.g");
-    CHECK(std::get<models::Rejection>(table.load({"n", "none.pt", {}, true})).parameter == "file");
+    CHECK(std::get<models::Rejection>(table.load({"m", "none.pt", {}, true})).parameter == "file");
     REQUIRE(table.list().size() == 1);
     CHECK(table.list()[0].file == "one.pt");
     CHECK(std::get<Json>(try_call(*functions.find("m.f")->shared, Json::array())) == 1);
@@ -260,7 +182,7 @@ TEST_CASE("What was unloaded is gone, and a table that is closed loads nothing",
 
 TEST_CASE("A folder of models must be there, and not be everybody's", "[models]") {
     runtime::FunctionTable functions{Registry()};
-    const Folder folder;
+    const TemporaryFolder folder;
     const auto complaint = [&](const std::string& path) {
         try {
             const ModelTable table(functions, &models::load_model, {path}, 1);
@@ -295,7 +217,7 @@ TEST_CASE("A model whose names are taken or not allowed is rejected", "[models]"
     Registry registry;
     registry.add("m.f", [] { return 7; });
     runtime::FunctionTable functions(registry);
-    const Folder folder;
+    const TemporaryFolder folder;
     write_model(folder.file("one.pt"), 1);
     ModelTable table(functions, &models::load_model, {folder.path()}, 10);
     const auto rejected = [&](const std::string& name) {
@@ -333,23 +255,8 @@ TEST_CASE("Two who load one model at once do not come in between", "[models]") {
     CHECK(models.load("m", "one.pt"));
 }
 
-TEST_CASE("An instance of a model is none of the model that was loaded by its name later", "[models]") {
-    Table models;
-    write_counter(models.folder.file("counter.pt"));
-    CHECK(models.load("c", "counter.pt"));
-    CHECK(models.table.create("none") == nullptr);
-    const ObjectPointer old = models.table.create("c");
-    const auto before = models.functions.find("c.next");
-    CHECK(call_with(*before->shared, old) == Json(1));
-    CHECK(models.load("c", "counter.pt", true));
-    CHECK(call_with(*before->shared, old) == Json(2));  // a call that had begun
-    const auto after = models.functions.find("c.next");
-    CHECK_THAT(call_with(*after->shared, old).get<std::string>(), ContainsSubstring("model.create"));
-    CHECK(call_with(*after->shared, models.table.create("c")) == Json(1));
-}
-
 TEST_CASE("No instance is kept for a session that is not open any more", "[models]") {
-    const Folder folder;
+    const TemporaryFolder folder;
     write_counter(folder.file("counter.pt"));
     runtime::FunctionTable functions{Registry()};
     ModelTable table(functions, &models::load_model, {folder.path()}, 10,
@@ -363,20 +270,4 @@ TEST_CASE("No instance is kept for a session that is not open any more", "[model
     CHECK(next("s-over") == 1);
     CHECK(next("s-over") == 1);
     CHECK(table.list()[0].sessions == 1);
-}
-
-TEST_CASE("Sessions of a model begin anew with the one that takes its place", "[models]") {
-    Table models;
-    write_counter(models.folder.file("counter.pt"));
-    CHECK(models.load("c", "counter.pt"));
-    const auto next = [&] {
-        return std::get<Json>(try_call(*models.functions.find("c.next")->shared, Json::array(), "s-1"));
-    };
-    CHECK(next() == 1);
-    CHECK(next() == 2);
-    CHECK(models.table.list()[0].sessions == 1);
-    CHECK(models.load("c", "counter.pt", true));
-    CHECK(next() == 1);
-    models.table.session_closed("s-1");
-    CHECK(models.table.list()[0].sessions == 0);
 }

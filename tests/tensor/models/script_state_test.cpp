@@ -2,7 +2,6 @@
 #include <thread>
 
 #include "call.hpp"
-#include "temporary_model.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

@@ -1,7 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 
 #include "call.hpp"
-#include "temporary_model.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

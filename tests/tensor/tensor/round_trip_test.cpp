@@ -7,7 +7,7 @@
 #include <random>
 #include <shared_tensor/torch.hpp>
 
-#include "wire.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -83,9 +83,9 @@ TEST_CASE("a tensor of any dtype, shape and strides arrives bit for bit by body 
     Random random(static_cast<unsigned>(dtype) + 1);
     for (int round = 0; round < 40; ++round) {
         const at::Tensor tensor = random.view_of(random.tensor(dtype, random.shape()));
-        const Stream stream = send(tensor, only(transport));
+        const Message stream = send(tensor, only(transport));
         INFO(stream.json);
-        REQUIRE(identical(receive(stream)->tensor(), tensor));
+        REQUIRE(identical(receive(stream), tensor));
     }
 }
 
@@ -95,8 +95,8 @@ TEST_CASE("numbers of any dtype arrive exactly as text", "[tensor]") {
     Random random(static_cast<unsigned>(dtype) + 100);
     for (int round = 0; round < 40; ++round) {
         const at::Tensor tensor = random.view_of(random.tensor(dtype, random.shape()));
-        const Stream stream = send(tensor, only(TransportKind::data));
+        const Message stream = send(tensor, only(TransportKind::data));
         INFO(stream.json);
-        REQUIRE(same_numbers(receive(stream)->tensor(), tensor, dtype));
+        REQUIRE(same_numbers(receive(stream), tensor, dtype));
     }
 }

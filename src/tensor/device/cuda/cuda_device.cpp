@@ -330,10 +330,6 @@ public:
         return copy;
     }
 
-    void read(const TensorRef& tensor, std::byte* out) const override {
-        if (tensor.elements() > 0) start_read(tensor, out)->wait();
-    }
-
     std::shared_ptr<std::byte> staging(std::size_t bytes) const override {
         if (auto pinned = pinned_.take(bytes)) return pinned;
         return {new std::byte[bytes], std::default_delete<std::byte[]>()};
@@ -341,20 +337,6 @@ public:
 
     std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const override {
         return std::make_unique<CudaRead>(tensor.is_contiguous() ? tensor : copy(tensor), out);
-    }
-
-    bool has_odd_bools(const TensorRef& tensor) const override {
-        if (tensor.elements() == 0) return false;
-        const TensorRef all = bytes_of(tensor.is_contiguous() ? tensor : copy(tensor));
-        constexpr std::int64_t kPiece = 4 << 20;
-        const std::int64_t count = all.shape()[0];
-        std::vector<std::byte> values(static_cast<std::size_t>(std::min(kPiece, count)));
-        for (std::int64_t first = 0; first < count; first += kPiece) {
-            const TensorRef piece = all.slice(first, std::min(first + kPiece, count));
-            read(piece, values.data());
-            if (tensor::has_odd_bools(DType::bool_, piece.shape(), {}, values.data())) return true;
-        }
-        return false;
     }
 
     void on_shortage(ReleaseMemory release) const { memory_.on_shortage(release); }

@@ -25,10 +25,8 @@ public:
     }
     TensorRef empty(std::size_t, DType, ShapeView) const override { reject(); }
     TensorRef copy(const TensorRef&) const override { reject(); }
-    void read(const TensorRef&, std::byte*) const override { reject(); }
     std::shared_ptr<std::byte> staging(std::size_t) const override { reject(); }
     std::unique_ptr<DeviceRead> start_read(const TensorRef&, std::byte*) const override { reject(); }
-    bool has_odd_bools(const TensorRef&) const override { return false; }
 
 private:
     [[noreturn]] static void reject() { throw DeviceRejected(kWhy); }

@@ -1,10 +1,5 @@
 #include "tensor/files/tensor_file.hpp"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
-
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <chrono>
@@ -13,12 +8,12 @@
 #include <thread>
 
 #include <shared_tensor/simulated.hpp>
-#include <shared_tensor/torch.hpp>
 
-#include "tensor/handle.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
+using namespace shared_tensor::test;
 
 namespace {
 
@@ -26,11 +21,6 @@ std::string read(const ElementReader& reader, std::uint64_t offset, std::size_t 
     std::string bytes(count, '\0');
     reader.read(offset, std::as_writable_bytes(std::span(bytes)));
     return bytes;
-}
-
-std::string bytes_of(const at::Tensor& tensor) {
-    const at::Tensor dense = tensor.contiguous();
-    return {static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()};
 }
 
 std::string whole(const TensorFile& file) {
@@ -43,22 +33,21 @@ std::string whole(const TensorFile& file) {
 }  // namespace
 
 TEST_CASE("Any part of a tensor's elements is read in order, whatever its strides", "[tensor][file]") {
-    const at::Tensor base = at::arange(210, at::kShort).view({5, 6, 7});
-    const std::vector<at::Tensor> tensors{base,
-                                          base.permute({2, 0, 1}),
-                                          base.slice(2, 1, 7, 2),
-                                          base.slice(0, 1, 4).transpose(0, 1),
-                                          base.select(1, 3),
-                                          base.select(0, 0).select(0, 0).slice(0, 0, 7, 3),
-                                          base[4][5][6],
-                                          base.slice(0, 2, 3).expand({4, 6, 7}),
-                                          base.slice(0, 0, 0)};
-    for (const at::Tensor& tensor : tensors) {
+    const TensorRef base = arange<std::int16_t>({5, 6, 7});
+    const std::vector<TensorRef> tensors{base,
+                                         transposed(base),
+                                         strided(base, {7, 5, 6}, {1, 42, 7}),
+                                         strided(base, {5, 6, 3}, {42, 7, 2}),
+                                         strided(base.slice(1, 4), {6, 3, 7}, {7, 42, 1}),
+                                         strided(base.select(0).select(0), {3}, {3}),
+                                         base.select(4).select(5).select(6),
+                                         strided(base.slice(2, 3), {4, 6, 7}, {0, 7, 1}),
+                                         base.slice(0, 0)};
+    for (const TensorRef& tensor : tensors) {
         const std::string wanted = bytes_of(tensor);
         const ElementReader reader(make_handle(tensor));
-        CAPTURE(tensor.sizes(), tensor.strides());
         REQUIRE(reader.size() == wanted.size());
-        CHECK((reader.data() != nullptr) == (tensor.is_contiguous() && tensor.numel() > 0));
+        CHECK((reader.data() != nullptr) == (tensor.is_contiguous() && tensor.elements() > 0));
         for (std::size_t first = 0; first < wanted.size(); first += 1 + first / 40) {
             for (std::size_t count = 0; first + count <= wanted.size(); count += 1 + count / 8)
                 REQUIRE(read(reader, first, count) == wanted.substr(first, count));
@@ -68,15 +57,15 @@ TEST_CASE("Any part of a tensor's elements is read in order, whatever its stride
 
 TEST_CASE("Elements on a device are read from there", "[tensor][file]") {
     simulated::enable(1);
-    const at::Tensor there = simulated::to_device(at::arange(1000, at::kFloat));
+    const TensorRef there = simulated::to_device(arange<float>({1000}));
     const ElementReader reader(make_handle(there));
     CHECK(reader.data() == nullptr);
-    CHECK(read(reader, 0, 4000) == bytes_of(there.cpu()));
-    CHECK(read(reader, 401, 77) == bytes_of(there.cpu()).substr(401, 77));
-    for (const at::Tensor& strided : {there.view({10, 10, 10}).permute({2, 0, 1}), there.view({20, 50}).t(),
-                                      there.view({1, 1000}).slice(1, 0, 1000, 3)}) {
-        const ElementReader pieces(make_handle(strided));
-        const std::string wanted = bytes_of(strided);
+    CHECK(read(reader, 0, 4000) == bytes_of(arange<float>({1000})));
+    CHECK(read(reader, 401, 77) == bytes_of(arange<float>({1000})).substr(401, 77));
+    for (const TensorRef& tensor : {strided(there, {10, 10, 10}, {1, 100, 10}), transposed(strided(there, {20, 50})),
+                                    strided(there, {1, 334}, {1000, 3})}) {
+        const ElementReader pieces(make_handle(tensor));
+        const std::string wanted = bytes_of(tensor);
         for (const std::size_t count : {1U, 3U, 64U, 1000U}) {
             for (std::size_t first = 0; first + count <= wanted.size(); first += 1 + count / 3)
                 REQUIRE(read(pieces, first, count) == wanted.substr(first, count));
@@ -86,9 +75,9 @@ TEST_CASE("Elements on a device are read from there", "[tensor][file]") {
 
 TEST_CASE("Elements are read in pieces, wherever they lie", "[tensor][file]") {
     simulated::enable(1);
-    const at::Tensor here = at::arange(3 * (1 << 17) + 5, at::kDouble);  // of 3 MiB and 40 bytes
-    const at::Tensor there = simulated::to_device(here);
-    const auto read_pieces = [](const at::Tensor& tensor, std::uint64_t offset, std::uint64_t count) {
+    const TensorRef here = arange<double>({3 * (1 << 17) + 5});  // of 3 MiB and 40 bytes
+    const TensorRef there = simulated::to_device(here);
+    const auto read_pieces = [](const TensorRef& tensor, std::uint64_t offset, std::uint64_t count) {
         ElementPieces pieces(ElementReader(make_handle(tensor)), offset, count);
         std::string bytes;
         for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
@@ -98,11 +87,10 @@ TEST_CASE("Elements are read in pieces, wherever they lie", "[tensor][file]") {
         CHECK(pieces.next().empty());
         return bytes;
     };
-    for (const at::Tensor& tensor :
-         {here, there, there.slice(0, 0, here.numel(), 2), here.slice(0, 0, 1 << 18).view({512, 512}).t(),
-          there.slice(0, 0, 1 << 18).view({512, 512}).t()}) {
+    for (const TensorRef& tensor : {here, there, strided(there, {3 * (1 << 16) + 3}, {2}),
+                                    transposed(strided(here, {512, 512})), transposed(strided(there, {512, 512}))}) {
         const std::string wanted = bytes_of(tensor);
-        CAPTURE(tensor.sizes(), tensor.strides(), simulated::on_device(tensor));
+        CAPTURE(tensor.rank(), simulated::on_device(tensor));
         for (const std::uint64_t offset : {0U, 3U, 1U << 20}) {
             for (const std::uint64_t count :
                  {std::uint64_t{0}, std::uint64_t{7}, std::uint64_t{1} << 20, wanted.size() - offset})
@@ -115,7 +103,8 @@ TEST_CASE("Elements are read in pieces, wherever they lie", "[tensor][file]") {
 TEST_CASE("A device reads the next piece while one is used, and no further", "[tensor][file]") {
     simulated::enable(1);
     constexpr std::int64_t kPiece = ElementPieces::kPiece;
-    at::Tensor there = simulated::to_device(at::zeros({4 * kPiece}, at::kByte));
+    const TensorRef there = simulated::to_device(zeros(DType::uint8, {4 * kPiece}));
+    const auto fill = [&](int value) { std::memset(there.mutable_data(), value, there.bytes()); };
     ElementPieces pieces(ElementReader(make_handle(there)), 0, 4 * kPiece);
     const auto first = [&] {
         const auto piece = pieces.next();
@@ -124,13 +113,13 @@ TEST_CASE("A device reads the next piece while one is used, and no further", "[t
     };
     const auto* one = first().data();
     simulated::synchronize();  // what was given to the device is done
-    there.fill_(7);
+    fill(7);
     const auto two = first();
     CHECK(two.front() == std::byte{0});
     CHECK(two.back() == std::byte{0});
     CHECK(two.data() != one);
     simulated::synchronize();
-    there.fill_(8);
+    fill(8);
     const auto three = first();
     CHECK(three.front() == std::byte{7});
     CHECK(three.data() == one);  // there are two of them
@@ -142,7 +131,7 @@ TEST_CASE("What a device still reads is waited for when its reader goes", "[tens
     simulated::enable(1);
     const auto before = simulated::statistics().allocations;
     {
-        const at::Tensor there = simulated::to_device(at::zeros({4 << 20}, at::kByte));
+        const TensorRef there = simulated::to_device(zeros(DType::uint8, {4 << 20}));
         std::atomic<bool> done = false;
         {
             ElementPieces pieces(ElementReader(make_handle(there)), 0, 4 << 20);
@@ -160,7 +149,7 @@ TEST_CASE("What a device still reads is waited for when its reader goes", "[tens
 }
 
 TEST_CASE("A tensor as a file is what is written to one", "[tensor][file]") {
-    const at::Tensor tensor = at::arange(12, at::kFloat).view({3, 4}).t();
+    const TensorRef tensor = transposed(arange<float>({3, 4}));
     const auto handle = make_handle(tensor);
     std::ostringstream npy, safetensors;
     write(npy, file_of(handle, FileForm::npy, "x", {}));
@@ -172,9 +161,9 @@ TEST_CASE("A tensor as a file is what is written to one", "[tensor][file]") {
 }
 
 TEST_CASE("A set as a file is what is written to one", "[tensor][file]") {
-    const TensorMap tensors{{"a", make_handle(at::arange(3, at::kByte))},
-                            {"b", make_handle(at::arange(5, at::kDouble))},
-                            {"c", make_handle(at::empty({0, 4}, at::kFloat))}};
+    const TensorMap tensors{{"a", make_handle(arange<std::uint8_t>({3}))},
+                            {"b", make_handle(arange<double>({5}))},
+                            {"c", make_handle(zeros(DType::float32, {0, 4}))}};
     const TensorSet set = gather_set(tensors, &plain_block);
     std::ostringstream written;
     write(written, file_of(tensors, {}));
@@ -183,10 +172,10 @@ TEST_CASE("A set as a file is what is written to one", "[tensor][file]") {
 }
 
 TEST_CASE("Rows are a view", "[tensor][file]") {
-    const at::Tensor tensor = at::arange(20).view({5, 4});
+    const TensorRef tensor = arange<std::int64_t>({5, 4});
     const auto rows = rows_of(make_handle(tensor), 1, 3);
     CHECK(shape_of(rows) == Shape{2, 4});
-    CHECK(static_cast<const void*>(rows->tensor().data()) == tensor[1].const_data_ptr());
+    CHECK(rows->tensor().data() == tensor.select(1).data());
 }
 
 TEST_CASE("Forms are told by the end of a name", "[tensor][file]") {

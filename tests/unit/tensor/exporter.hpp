@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -13,22 +11,26 @@
 
 namespace shared_tensor::test {
 
-/// A peer that agrees to everything and counts.
+/// A peer that agrees to everything and counts. The counts outlive it: the thread of the IPC handle cache tells the end
+/// of a use while its block lingers, later than the end of a test.
 class AnyPeer final : public tensor::DevicePeer {
 public:
     tensor::Viability viable() const override { return {}; }
     bool sees(const std::string&) const override { return true; }
     std::uint64_t owner() const override { return 1; }
     std::function<void()> use(const std::string&) override {
-        ++used;
-        return [this] { ++done; };
+        ++counts->used;
+        return [counts = counts] { ++counts->done; };
     }
     Lent lend(std::shared_ptr<const tensor::LentBlock> block) override {
         lent.push_back(std::move(block));
         return {"l-" + std::to_string(lent.size()), nullptr};
     }
 
-    std::atomic<int> used{0}, done{0};
+    struct Counts {
+        std::atomic<int> used{0}, done{0};
+    };
+    const std::shared_ptr<Counts> counts = std::make_shared<Counts>();
     std::vector<std::shared_ptr<const tensor::LentBlock>> lent;
 };
 

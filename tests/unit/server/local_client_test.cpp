@@ -1,20 +1,18 @@
 #include "server/local/local_client.hpp"
 
-#include <ATen/ops/ones.h>
-
 #include <array>
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <functional>
-#include <shared_tensor/torch.hpp>
 #include <stop_token>
 #include <thread>
 #include <utility>
 
-#include "tensor/handle.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::server;
+using namespace shared_tensor::test;
 
 namespace {
 
@@ -38,7 +36,7 @@ struct Fixture {
     std::string lend(std::string& segment_id) {
         auto segment = client->take(40'000);
         segment_id = segment->segment().id();
-        return client->lend(std::move(segment), 40'000, tensor::make_handle(at::ones({1}))).lease;
+        return client->lend(std::move(segment), 40'000, tensor::make_handle(zeros(DType::float32, {1}))).lease;
     }
     void release(const std::string& lease) { leases.release(lease_holder.client, std::array{lease}); }
 
@@ -101,7 +99,7 @@ TEST_CASE("Small results lie in one segment, which is the client's as long as on
     const auto lend = [&](std::string& id) {
         auto segment = client->take(1'000);
         id = segment->segment().id();
-        return client->lend(std::move(segment), 1'000, tensor::make_handle(at::ones({1}))).lease;
+        return client->lend(std::move(segment), 1'000, tensor::make_handle(zeros(DType::float32, {1}))).lease;
     };
     std::string first, second;
     const std::string one = lend(first), two = lend(second);

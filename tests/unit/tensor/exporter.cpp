@@ -1,6 +1,5 @@
 #include "exporter.hpp"
 
-#include <ATen/ops/arange.h>
 #include <signal.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -8,10 +7,8 @@
 #include <fstream>
 
 #include <shared_tensor/simulated.hpp>
-#include <shared_tensor/torch.hpp>
 
-#include "tensor/handle.hpp"
-#include "tensor/transports/tensor_transfer.hpp"
+#include "support/tensors.hpp"
 
 namespace shared_tensor::test {
 
@@ -41,22 +38,20 @@ TEST_CASE("role: exporter", "[.role]") {
     ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
     simulated::enable(1);
     AnyPeer peer;
-    const auto transport = tensor::make_cuda_ipc_transport(peer, tensor::DeviceImports::where_they_lie);
+    const auto transport = tensor::make_cuda_ipc_transport(peer);
     const tensor::Transports transports({transport.get()});
     {
-        tensor::ExportPolicy policy;
-        policy.accept = {tensor::TransportKind::cuda_ipc};
-        tensor::TensorTransfer transfer({}, policy, {}, transports);
-        at::Tensor tensor = simulated::to_device(at::arange(1000, at::kFloat));
+        tensor::TensorTransfer transfer({}, only(tensor::TransportKind::cuda_ipc), {}, transports);
+        TensorRef tensor = simulated::to_device(arange<float>({1000}));
         const auto descriptor = transfer.describe(transfer.wrap(tensor));
-        tensor = at::Tensor();  // the lease alone keeps it
+        tensor = {};  // the lease alone keeps it
         write("TEST_READY", descriptor.dump());
         wait_for_hangup(set);
         peer.lent.clear();
     }
-    std::vector<at::Tensor> others;
+    std::vector<TensorRef> others;
     for (int i = 0; i < 20; ++i)
-        others.push_back(simulated::to_device(at::arange(1000 + i, at::kFloat)));
+        others.push_back(simulated::to_device(arange<float>({1000 + i})));
     write("TEST_FREED", "freed");
     wait_for_hangup(set);
 }

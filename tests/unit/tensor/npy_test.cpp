@@ -1,17 +1,13 @@
 #include "tensor/files/npy.hpp"
 
-#include <ATen/ATen.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
 #include <cstring>
-#include <shared_tensor/torch.hpp>
 #include <sstream>
 
+#include "support/tensors.hpp"
 #include "tensor/files/tensor_file.hpp"
-#include "tensor/handle.hpp"
-#include "wire.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -21,12 +17,12 @@ namespace {
 
 std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-at::Tensor read(const std::string& file) {
+TensorRef read(const std::string& file) {
     const auto owner = std::make_shared<const std::string>(file);
     return read_npy(bytes(*owner), owner);
 }
 
-std::string write(const at::Tensor& tensor) {
+std::string write(const TensorRef& tensor) {
     std::ostringstream out;
     write(out, file_of(make_handle(tensor), FileForm::npy, {}, {}));
     return out.str();
@@ -54,57 +50,56 @@ std::string rejection(const std::string& file) {
 }  // namespace
 
 TEST_CASE("tensors of every dtype that NumPy has survive a .npy file", "[npy]") {
-    const auto type =
-        GENERATE(at::kBool, at::kByte, at::kUInt16, at::kUInt32, at::kUInt64, at::kChar, at::kShort, at::kInt,
-                 at::kLong, at::kHalf, at::kFloat, at::kDouble, at::kComplexFloat, at::kComplexDouble);
-    const at::Tensor tensor = at::arange(12, at::kFloat).view({3, 4}).to(type);
-    CHECK(identical(read(write(tensor)), tensor));
-    CHECK(identical(read(write(tensor.t())), tensor.t()));
-    CHECK(identical(read(write(tensor.slice(0, 0, 0))), tensor.slice(0, 0, 0)));
-    CHECK(identical(read(write(tensor[1][1])), tensor[1][1]));
-    CHECK(identical(read(write(tensor[1])), tensor[1]));
+    const DType dtype = GENERATE(DType::bool_, DType::uint8, DType::uint16, DType::uint32, DType::uint64, DType::int8,
+                                 DType::int16, DType::int32, DType::int64, DType::float16, DType::float32,
+                                 DType::float64, DType::complex64, DType::complex128);
+    const TensorRef tensor = numbered(dtype, {3, 4});
+    for (const TensorRef& each :
+         {tensor, transposed(tensor), tensor.slice(0, 0), tensor.select(1).select(1), tensor.select(1)})
+        CHECK(identical(read(write(each)), each));
 }
 
 TEST_CASE("the bytes of a .npy file are NumPy's own", "[npy]") {
-    const std::string file = write(at::arange(6, at::kInt).view({2, 3}));
+    const std::string file = write(arange<std::int32_t>({2, 3}));
     const std::string dict = "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3), }";
     CHECK(file.substr(0, 10) == std::string("\x93NUMPY\1\0\x76\0", 10));
     CHECK(file.substr(10, 118) == dict + std::string(117 - dict.size(), ' ') + "\n");
     CHECK(file.size() == 128 + 24);
-    CHECK(write(at::zeros({5}, at::kByte)).find("{'descr': '|u1', 'fortran_order': False, 'shape': (5,), }") == 10);
-    CHECK(write(at::zeros({}, at::kBool)).find("{'descr': '|b1', 'fortran_order': False, 'shape': (), }") == 10);
+    CHECK(write(zeros(DType::uint8, {5})).find("{'descr': '|u1', 'fortran_order': False, 'shape': (5,), }") == 10);
+    CHECK(write(zeros(DType::bool_, {})).find("{'descr': '|b1', 'fortran_order': False, 'shape': (), }") == 10);
 }
 
 TEST_CASE("the elements of an aligned .npy file are not copied", "[npy]") {
-    const auto file = std::make_shared<const std::string>(write(at::rand({8})));
+    const auto file = std::make_shared<const std::string>(write(arange<float>({8})));
     CHECK(static_cast<const void*>(read_npy(bytes(*file), file).data()) == file->data() + 128);
 }
 
 TEST_CASE("a tensor of a .npy file keeps its bytes alive", "[npy]") {
-    auto file = std::make_shared<const std::string>(write(at::full({8}, 3)));
+    auto file = std::make_shared<const std::string>(write(arange<std::int64_t>({8})));
     const std::weak_ptr<const std::string> watch = file;
-    at::Tensor tensor = read_npy(bytes(*file), file);
+    TensorRef tensor = read_npy(bytes(*file), file);
     file.reset();
-    CHECK(tensor.sum().item<float>() == 24);
-    tensor = at::Tensor();
+    CHECK(identical(tensor, arange<std::int64_t>({8})));
+    tensor = {};
     CHECK(watch.expired());
 }
 
 TEST_CASE("Fortran order, big endian and format versions 2 and 3 are read", "[npy]") {
     const std::string elements("\0\1\0\2\0\3\0\4\0\5\0\6", 12);
-    const at::Tensor expected = at::arange(1, 7, at::kShort);
+    const TensorRef expected = tensor_of<std::int16_t>({1, 2, 3, 4, 5, 6}, {2, 3});
     for (const int version : {1, 2, 3}) {
         CHECK(identical(read(file_of("{'descr': '>i2', 'fortran_order': False, 'shape': (2, 3), }", elements, version)),
-                        expected.view({2, 3})));
+                        expected));
     }
     CHECK(identical(read(file_of("{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }", elements)),
-                    expected.view({3, 2}).t()));
+                    transposed(strided(expected, {3, 2}))));
 }
 
 TEST_CASE("big endian complex numbers are turned part by part", "[npy]") {
     const std::string elements("\x3f\x80\0\0\x40\0\0\0", 8);
-    const at::Tensor tensor = read(file_of("{'descr': '>c8', 'fortran_order': False, 'shape': (), }", elements));
-    CHECK(identical(tensor, at::complex(at::full({}, 1.0F), at::full({}, 2.0F))));
+    const TensorRef tensor = read(file_of("{'descr': '>c8', 'fortran_order': False, 'shape': (), }", elements));
+    CHECK(tensor.dtype() == DType::complex64);
+    CHECK(elements_of<float>(tensor) == std::vector<float>{1, 2});
 }
 
 TEST_CASE("a header may be written in other ways that Python reads", "[npy]") {
@@ -171,6 +166,6 @@ TEST_CASE("more than 64 dimensions are rejected", "[npy]") {
 }
 
 TEST_CASE("a dtype that NumPy lacks is rejected with the way out", "[npy]") {
-    CHECK_THROWS_AS(write(at::zeros({1}, at::kBFloat16)), NpyError);
-    CHECK_THROWS_AS(write(at::zeros({1}, at::ScalarType::Float8_e4m3fn)), NpyError);
+    CHECK_THROWS_AS(write(zeros(DType::bfloat16, {1})), NpyError);
+    CHECK_THROWS_AS(write(zeros(DType::float8_e4m3fn, {1})), NpyError);
 }

@@ -1,16 +1,11 @@
 #include "tensor/files/tensor_set.hpp"
 
-#include <ATen/ATen.h>
-
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
-#include <shared_tensor/torch.hpp>
 
 #include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/json_source.hpp"
-#include "tensor/handle.hpp"
-#include "tensor/transports/tensor_transfer.hpp"
-#include "wire.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -20,11 +15,11 @@ using Catch::Matchers::ContainsSubstring;
 namespace {
 
 TensorMap some_tensors() {
-    return {{"b", make_handle(at::arange(6, at::kFloat).view({2, 3}).t())},
-            {"a", make_handle(at::arange(3, at::kByte))},
-            {"$odd", make_handle(at::ones({5}, at::kBool))},
-            {"none", make_handle(at::empty({0, 4}, at::kDouble))},
-            {"scalar", make_handle(at::scalar_tensor(7, at::kLong))}};
+    return {{"b", make_handle(transposed(arange<float>({2, 3})))},
+            {"a", make_handle(arange<std::uint8_t>({3}))},
+            {"$odd", make_handle(numbered(DType::bool_, {5}))},
+            {"none", make_handle(zeros(DType::float64, {0, 4}))},
+            {"scalar", make_handle(tensor_of<std::int64_t>({7}, {}))}};
 }
 
 codec::Json json_of(const Manifest& manifest) {
@@ -71,12 +66,12 @@ TEST_CASE("a set holds its tensors in one allocation, each aligned", "[tensor_se
 }
 
 TEST_CASE("a member keeps the whole set alive", "[tensor_set]") {
-    at::Tensor member;
+    TensorRef member;
     {
         const TensorSet set = gather_set(some_tensors(), plain_block);
         member = member_of(set, set.manifest.at("b"))->tensor();
     }
-    CHECK(at::equal(member, at::arange(6, at::kFloat).view({2, 3}).t()));
+    CHECK(identical(member, transposed(arange<float>({2, 3}))));
 }
 
 TEST_CASE("what lies between members is zero", "[tensor_set]") {
@@ -85,14 +80,14 @@ TEST_CASE("what lies between members is zero", "[tensor_set]") {
         std::fill_n(block.data, bytes, std::byte{0xee});
         return block;
     });
-    CHECK_FALSE(set.data->tensor().as<at::Tensor>().eq(0xee).any().item<bool>());
+    CHECK(bytes_of(set.data->tensor()).find('\xee') == std::string::npos);
 }
 
 TEST_CASE("a set without bytes needs no memory", "[tensor_set]") {
     const auto none = [](std::uint64_t) -> Block { throw std::bad_alloc(); };
     CHECK(gather_set({}, none).manifest.empty());
-    const TensorSet empty = gather_set({{"none", make_handle(at::empty({0, 4}, at::kDouble))}}, none);
-    CHECK(member_of(empty, empty.manifest.at("none"))->tensor().as<at::Tensor>().sizes() == at::IntArrayRef({0, 4}));
+    const TensorSet empty = gather_set({{"none", make_handle(zeros(DType::float64, {0, 4}))}}, none);
+    CHECK(shape_of(member_of(empty, empty.manifest.at("none"))) == Shape{0, 4});
 }
 
 TEST_CASE("a manifest survives JSON, names with $ included", "[tensor_set]") {
@@ -134,27 +129,27 @@ TEST_CASE("a manifest that names bytes which are not its own is rejected", "[ten
 }
 
 TEST_CASE("a set that came in a message is copied, and its bools are looked at", "[tensor_set]") {
-    const at::Tensor data = at::arange(8, at::kByte);
+    const TensorRef data = arange<std::uint8_t>({8});
     const auto manifest = read(codec::Json::parse(R"({"x": {"dtype": "uint8", "shape": [4], "offset": 4}})"), 8);
     const TensorSet set = copy_set(manifest, make_handle(data), plain_block);
-    at::Tensor(data).zero_();
-    CHECK(at::equal(member_of(set, set.manifest.at("x"))->tensor(), at::arange(4, 8, at::kByte)));
+    std::memset(data.mutable_data(), 0, 8);
+    CHECK(identical(member_of(set, set.manifest.at("x"))->tensor(), tensor_of<std::uint8_t>({4, 5, 6, 7})));
     const auto bools = read(codec::Json::parse(R"({"x": {"dtype": "bool", "shape": [4], "offset": 4}})"), 8);
-    CHECK_THROWS_AS(copy_set(bools, make_handle(at::arange(8, at::kByte)), plain_block), InvalidValue);
+    CHECK_THROWS_AS(copy_set(bools, make_handle(arange<std::uint8_t>({8})), plain_block), InvalidValue);
 }
 
 TEST_CASE("some members of a set are a part of its allocation", "[tensor_set]") {
     const TensorSet set = gather_set(some_tensors(), plain_block);
     const TensorSet part = part_of(set, {{"a", set.manifest.at("a")}, {"b", set.manifest.at("b")}});
     CHECK(part.data->bytes() < set.data->bytes());
-    CHECK(identical(member_of(part, part.manifest.at("a"))->tensor(), at::arange(3, at::kByte)));
-    CHECK(at::equal(member_of(part, part.manifest.at("b"))->tensor(), at::arange(6, at::kFloat).view({2, 3}).t()));
+    CHECK(identical(member_of(part, part.manifest.at("a"))->tensor(), arange<std::uint8_t>({3})));
+    CHECK(identical(member_of(part, part.manifest.at("b"))->tensor(), transposed(arange<float>({2, 3}))));
     CHECK(part_of(set, {{"none", set.manifest.at("none")}}).data->bytes() == 0);
 }
 
 TEST_CASE("members of bytes that lie askew are copied", "[tensor_set]") {
-    const at::Tensor room = at::zeros({13}, at::kByte);
+    const TensorRef room = zeros(DType::uint8, {13});
     const TensorSet set{read(codec::Json::parse(R"({"x": {"dtype": "float64", "shape": [1], "offset": 0}})"), 8),
-                        make_handle(room.narrow(0, 5, 8))};
-    CHECK(member_of(set, set.manifest.at("x"))->tensor().as<at::Tensor>().item<double>() == 0);
+                        make_handle(room.slice(5, 13))};
+    CHECK(elements_of<double>(member_of(set, set.manifest.at("x"))->tensor()) == std::vector{0.0});
 }

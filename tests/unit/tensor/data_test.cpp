@@ -1,12 +1,9 @@
-#include <ATen/core/Tensor.h>
 
 #include <catch2/catch_test_macros.hpp>
-#include <shared_tensor/torch.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "tensor/handle.hpp"
-#include "tensor/transports/tensor_transfer.hpp"
-#include "wire.hpp"
+#include "support/tensors.hpp"
+#include "tensor/files/tensor_set.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -34,13 +31,12 @@ std::string path_of(const std::string& descriptor) {
 }  // namespace
 
 TEST_CASE("lists without a shape have the one that they show", "[tensor]") {
-    CHECK(import(R"({"data":[[1,2,3],[4,5,6]]})")->tensor().as<at::Tensor>().sizes() == at::IntArrayRef({2, 3}));
-    CHECK(import(R"({"data":7})")->tensor().as<at::Tensor>().sizes().empty());
-    CHECK(import(R"({"data":[]})")->tensor().as<at::Tensor>().sizes() == at::IntArrayRef({0}));
-    CHECK(import(R"({"data":[[],[]]})")->tensor().as<at::Tensor>().sizes() == at::IntArrayRef({2, 0}));
-    CHECK(import(R"({"dtype":"complex64","data":[[1,2],[3,4],[5,6]]})")->tensor().as<at::Tensor>().sizes() ==
-          at::IntArrayRef({3}));
-    CHECK(import(R"({"dtype":"complex64","data":[1,2]})")->tensor().as<at::Tensor>().sizes().empty());
+    CHECK(shape_of(import(R"({"data":[[1,2,3],[4,5,6]]})")) == Shape{2, 3});
+    CHECK(shape_of(import(R"({"data":7})")).empty());
+    CHECK(shape_of(import(R"({"data":[]})")) == Shape{0});
+    CHECK(shape_of(import(R"({"data":[[],[]]})")) == Shape{2, 0});
+    CHECK(shape_of(import(R"({"dtype":"complex64","data":[[1,2],[3,4],[5,6]]})")) == Shape{3});
+    CHECK(shape_of(import(R"({"dtype":"complex64","data":[1,2]})")).empty());
 }
 
 TEST_CASE("lists without a dtype are bool, int64 or float32 after their elements", "[tensor]") {
@@ -138,6 +134,5 @@ TEST_CASE("integers of 64 bits stay exact", "[tensor]") {
 
 TEST_CASE("a tensor without elements is [] whatever its shape", "[tensor]") {
     CHECK(echo(R"({"shape":[1099511627776,0],"data":[]})") == "[]");
-    CHECK(import(R"({"shape":[2,0,3],"data":[[],[]]})")->tensor().as<at::Tensor>().sizes() ==
-          at::IntArrayRef({2, 0, 3}));
+    CHECK(shape_of(import(R"({"shape":[2,0,3],"data":[[],[]]})")) == Shape{2, 0, 3});
 }

@@ -1,14 +1,10 @@
-#include "tensor/transports/tensor_transfer.hpp"
-
-#include <ATen/ATen.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <thread>
 
 #include <shared_tensor/simulated.hpp>
-#include <shared_tensor/torch.hpp>
 
-#include "wire.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -19,17 +15,11 @@ namespace {
 /// The transport that a tensor of so many bytes takes.
 std::string transport_of(std::int64_t bytes, ExportPolicy policy) {
     TensorTransfer transfer({}, std::move(policy));
-    const Json json = transfer.describe(transfer.wrap(at::zeros({bytes}, at::kByte)));
+    const Json json = transfer.describe(transfer.wrap(zeros(DType::uint8, {bytes})));
     for (const TransportKind transport : kTransportKinds) {
         if (json.contains(name_of(transport))) return std::string(name_of(transport));
     }
     return "none";
-}
-
-ExportPolicy accepting(std::vector<TransportKind> transports) {
-    ExportPolicy policy;
-    policy.accept = std::move(transports);
-    return policy;
 }
 
 ExportPolicy requiring(std::vector<TransportKind> transports, std::vector<TransportKind> accept = {}) {
@@ -38,7 +28,7 @@ ExportPolicy requiring(std::vector<TransportKind> transports, std::vector<Transp
     return policy;
 }
 
-tensor::TransportNotPossible::Reasons reasons(ExportPolicy policy, const at::Tensor& tensor) {
+tensor::TransportNotPossible::Reasons reasons(ExportPolicy policy, const TensorRef& tensor) {
     TensorTransfer transfer({}, std::move(policy));
     try {
         transfer.describe(transfer.wrap(tensor));
@@ -84,7 +74,7 @@ TEST_CASE("accepted transports that are not there are passed over", "[tensor]") 
 }
 
 TEST_CASE("a reader that accepts only what is not there gets the reason for each transport", "[tensor]") {
-    const auto why = reasons(accepting({TransportKind::cuda_ipc, TransportKind::shm}), at::zeros({1}));
+    const auto why = reasons(accepting({TransportKind::cuda_ipc, TransportKind::shm}), zeros(DType::float32, {1}));
     REQUIRE(why.size() == 2);
     CHECK(why[0].first == TransportKind::cuda_ipc);
     CHECK(why[0].second == "it is not built in");
@@ -97,13 +87,13 @@ TEST_CASE("a required transport is taken even where another is accepted first", 
 }
 
 TEST_CASE("a required transport that can't be had is an error although others could", "[tensor]") {
-    const auto why = reasons(requiring({TransportKind::shm}, {TransportKind::body}), at::zeros({1}));
+    const auto why = reasons(requiring({TransportKind::shm}, {TransportKind::body}), zeros(DType::float32, {1}));
     REQUIRE(why.size() == 1);
     CHECK(why[0].first == TransportKind::shm);
 }
 
 TEST_CASE("packed values never go as lists", "[tensor]") {
-    const at::Tensor packed = at::zeros({4}, at::kByte).view(at::ScalarType::Float4_e2m1fn_x2);
+    const TensorRef packed = zeros(DType::float4_e2m1fn_x2, {4});
     CHECK(send(packed, {}).summary == "base64;tensors=1;copied=4");
     const auto why = reasons(requiring({TransportKind::data}), packed);
     REQUIRE(why.size() == 1);
@@ -126,21 +116,21 @@ TEST_CASE("the summary counts the tensors of both directions by transport", "[te
 
 TEST_CASE("a tensor that was only wrapped did not cross", "[tensor]") {
     TensorTransfer transfer;
-    transfer.wrap(at::zeros({1}));
+    transfer.wrap(zeros(DType::float32, {1}));
     CHECK(transfer.summary().empty());
 }
 
 TEST_CASE("the items of a message may have policies of their own", "[tensor]") {
     TensorTransfer transfer({}, accepting({TransportKind::data}));
-    const auto tensor = transfer.wrap(at::zeros({1}));
+    const auto tensor = transfer.wrap(zeros(DType::float32, {1}));
     CHECK(transfer.describe(tensor).contains("data"));
     transfer.set_policy(accepting({TransportKind::body}));
     CHECK(transfer.describe(tensor).contains("body"));
 }
 
 TEST_CASE("an imported tensor can be sent on", "[tensor]") {
-    const at::Tensor tensor = at::rand({3, 4});
-    const Stream first = send(tensor, only(TransportKind::body));
+    const TensorRef tensor = arange<float>({3, 4});
+    const Message first = send(tensor, only(TransportKind::body));
     TensorTransfer transfer(first.incoming(), only(TransportKind::base64));
     const Json json = transfer.describe(transfer.import(Json::parse(first.json)));
     CHECK(identical(TensorTransfer().import(json)->tensor(), tensor));
@@ -148,14 +138,13 @@ TEST_CASE("an imported tensor can be sent on", "[tensor]") {
 
 TEST_CASE("a large tensor is printed in pieces, and reads back the same whatever its strides and device", "[tensor]") {
     simulated::enable(1);
-    const at::Tensor plain = at::arange(1'000'001, at::kFloat);  // its base64 ends with a padding
-    const at::Tensor across = at::arange(999'000, at::kFloat).reshape({999, 1000}).t();
+    const TensorRef plain = arange<float>({1'000'001});  // its base64 ends with a padding
+    const TensorRef across = transposed(arange<float>({999, 1000}));
     for (const TransportKind transport : {TransportKind::base64, TransportKind::data}) {
-        for (const at::Tensor& tensor : {plain, across, simulated::to_device(plain).as<at::Tensor>()}) {
+        for (const TensorRef& tensor : {plain, across, simulated::to_device(plain)}) {
             TensorTransfer transfer({}, only(transport));
             const Json json = transfer.describe(transfer.wrap(tensor));
-            const bool same =
-                identical(TensorTransfer().import(json)->tensor(), simulated::on_device(tensor) ? plain : tensor);
+            const bool same = identical(TensorTransfer().import(json)->tensor(), tensor);
             CHECK(same);
         }
     }
@@ -170,7 +159,7 @@ TEST_CASE("a tensor with too many elements for data takes another accepted trans
     policy.accept = {TransportKind::data};
     CHECK(transport_of(10, policy) == "data");
     TensorTransfer transfer({}, policy);
-    CHECK_THROWS_AS(transfer.describe(transfer.wrap(at::zeros({11}))), TooManyElements);
+    CHECK_THROWS_AS(transfer.describe(transfer.wrap(zeros(DType::float32, {11}))), TooManyElements);
     CHECK(transfer.summary().empty());
 }
 
@@ -178,13 +167,13 @@ TEST_CASE("base64 beyond the limit of its text is rejected before a byte of it i
     TensorTransfer transfer({}, only(TransportKind::base64));
     json_rpc::LongText text;
     text.set_limit(1000);
-    CHECK_THROWS_AS(transfer.describe(transfer.wrap(at::zeros({1000})), text), json_rpc::TextTooLong);
+    CHECK_THROWS_AS(transfer.describe(transfer.wrap(zeros(DType::float32, {1000})), text), json_rpc::TextTooLong);
     CHECK(text.take_whole().ends_with(R"("base64":)"));
 }
 
 TEST_CASE("tensors are wrapped by other threads while one describes", "[tensor]") {
     TensorTransfer transfer({}, accepting({TransportKind::body}));
-    const at::Tensor tensor = at::rand({10});
+    const TensorRef tensor = arange<float>({10});
     std::vector<std::jthread> threads;
     for (int i = 0; i < 4; ++i) {
         threads.emplace_back([&] {

@@ -1,13 +1,10 @@
-#include <ATen/ATen.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <numeric>
-#include <shared_tensor/torch.hpp>
 #include <shared_tensor/value.hpp>
 
 #include "protocol/codec/frame.hpp"
-#include "tensor/transports/tensor_transfer.hpp"
-#include "wire.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -33,7 +30,7 @@ TEST_CASE("a tensor in the body is a view of the received bytes", "[tensor]") {
     TensorTransfer transfer(incoming(body));
     const auto tensor =
         transfer.import(descriptor(R"({"dtype":"float32","shape":[2,3],"body":{"offset":16,"size":24}})"));
-    CHECK(tensor->tensor().as<at::Tensor>().const_data_ptr() == body->data() + 4);
+    CHECK(tensor->tensor().data() == reinterpret_cast<const std::byte*>(body->data() + 4));
     CHECK(transfer.summary() == "body;tensors=1;copied=0");
 }
 
@@ -42,47 +39,39 @@ TEST_CASE("strides in the body make views too", "[tensor]") {
     TensorTransfer transfer(incoming(body));
     const auto tensor = transfer.import(
         descriptor(R"({"dtype":"float32","shape":[3,2],"strides":[1,3],"body":{"offset":0,"size":24}})"));
-    CHECK(tensor->tensor().as<at::Tensor>().const_data_ptr() == body->data());
-    CHECK(at::equal(tensor->tensor(), at::arange(6, at::kFloat).view({2, 3}).t()));
+    CHECK(tensor->tensor().data() == reinterpret_cast<const std::byte*>(body->data()));
+    CHECK(identical(tensor->tensor(), transposed(arange<float>({2, 3}))));
 }
 
 TEST_CASE("a tensor keeps the body alive, and lets it go with its last view", "[tensor]") {
     auto body = floats(16);
     const std::weak_ptr<std::vector<float>> watch = body;
-    at::Tensor view;
+    TensorRef view;
     {
         TensorTransfer transfer(incoming(body));
         body.reset();
         view = transfer.import(descriptor(R"({"dtype":"float32","shape":[16],"body":{"offset":0,"size":64}})"))
                    ->tensor()
-                   .as<at::Tensor>()[3];
+                   .select(3);
     }
     CHECK_FALSE(watch.expired());
-    CHECK(view.item<float>() == 3.0F);
-    view = at::Tensor();
+    CHECK(elements_of<float>(view) == std::vector{3.0F});
+    view = {};
     CHECK(watch.expired());
 }
 
-TEST_CASE("the memory of an imported tensor is never resized", "[tensor]") {
-    TensorTransfer transfer(incoming(floats(4)));
-    const auto handle = transfer.import(descriptor(R"({"dtype":"float32","shape":[4],"body":{"offset":0,"size":16}})"));
-    at::Tensor tensor = handle->tensor();
-    CHECK_FALSE(tensor.storage().resizable());
-    CHECK_THROWS(tensor.resize_({100}));
-}
-
 TEST_CASE("bytes that are not aligned to the item size are copied once, and counted", "[tensor]") {
-    const at::Tensor expected = at::arange(4, at::kDouble);
+    const TensorRef expected = arange<double>({4});
     auto body = std::make_shared<std::vector<std::byte>>(40);
-    std::memcpy(body->data() + 1, expected.const_data_ptr(), 32);
+    std::memcpy(body->data() + 1, expected.data(), 32);
     TensorTransfer transfer({*body, body});
     const auto tensor = transfer.import(descriptor(R"({"dtype":"float64","shape":[4],"body":{"offset":1,"size":32}})"));
-    CHECK(at::equal(tensor->tensor(), expected));
+    CHECK(identical(tensor->tensor(), expected));
     CHECK(transfer.summary() == "body;tensors=1;copied=32");
 
-    const auto strided =
+    const auto part =
         transfer.import(descriptor(R"({"dtype":"float64","shape":[2],"strides":[2],"body":{"offset":1,"size":32}})"));
-    CHECK(at::equal(strided->tensor(), expected.slice(0, 0, 4, 2)));
+    CHECK(identical(part->tensor(), tensor_of<double>({0, 2})));
     CHECK(transfer.summary() == "body;tensors=2;copied=48");
 }
 
@@ -101,26 +90,26 @@ TEST_CASE("bools other than 0 and 1 are rejected, unless they lie between the el
 }
 
 TEST_CASE("contiguous tensors leave by body from where they lie", "[tensor]") {
-    const at::Tensor tensor = at::rand({3, 5});
+    const TensorRef tensor = arange<float>({3, 5});
     TensorTransfer transfer({}, only(TransportKind::body));
     const Json json = transfer.describe(transfer.wrap(tensor));
     REQUIRE(transfer.body().parts().size() == 1);
-    CHECK(transfer.body().parts()[0].bytes.data() == tensor.const_data_ptr());
+    CHECK(transfer.body().parts()[0].bytes.data() == tensor.data());
     CHECK(json == descriptor(R"({"dtype":"float32","shape":[3,5],"device":"cpu","body":{"offset":0,"size":60}})"));
     CHECK(transfer.summary() == "body;tensors=1;copied=0");
 }
 
 TEST_CASE("a cut of a contiguous tensor leaves without a copy", "[tensor]") {
-    const at::Tensor rows = at::rand({10, 5}).slice(0, 2, 7);
+    const TensorRef rows = arange<float>({10, 5}).slice(2, 7);
     TensorTransfer transfer({}, only(TransportKind::body));
     transfer.describe(transfer.wrap(rows));
-    CHECK(transfer.body().parts()[0].bytes.data() == rows.const_data_ptr());
+    CHECK(transfer.body().parts()[0].bytes.data() == rows.data());
     CHECK(transfer.body().size() == 100);
 }
 
 TEST_CASE("what is not contiguous is made so, and counted", "[tensor]") {
     TensorTransfer transfer({}, only(TransportKind::body));
-    transfer.describe(transfer.wrap(at::rand({3, 5}).t()));
+    transfer.describe(transfer.wrap(transposed(arange<float>({3, 5}))));
     CHECK(transfer.summary() == "body;tensors=1;copied=60");
 }
 
@@ -128,7 +117,7 @@ TEST_CASE("outgoing bytes live as long as the parts that hold them", "[tensor]")
     std::vector<BodyPart> parts;
     {
         TensorTransfer transfer({}, only(TransportKind::body));
-        transfer.describe(transfer.wrap(at::full({64}, 7, at::kByte)));
+        transfer.describe(transfer.wrap(tensor_of(std::vector<std::uint8_t>(64, 7))));
         parts = transfer.body().parts();
     }
     for (const std::byte byte : parts.at(0).bytes)
@@ -137,9 +126,9 @@ TEST_CASE("outgoing bytes live as long as the parts that hold them", "[tensor]")
 
 TEST_CASE("each tensor of a body begins at a multiple of 64 bytes", "[tensor]") {
     TensorTransfer transfer({}, only(TransportKind::body));
-    const Json first = transfer.describe(transfer.wrap(at::zeros({3}, at::kByte)));
-    const Json empty = transfer.describe(transfer.wrap(at::zeros({0}, at::kByte)));
-    const Json second = transfer.describe(transfer.wrap(at::ones({2}, at::kFloat)));
+    const Json first = transfer.describe(transfer.wrap(zeros(DType::uint8, {3})));
+    const Json empty = transfer.describe(transfer.wrap(zeros(DType::uint8, {0})));
+    const Json second = transfer.describe(transfer.wrap(zeros(DType::float32, {2})));
     CHECK(first["body"]["offset"] == 0);
     CHECK(empty["body"]["size"] == 0);
     CHECK(second["body"]["offset"] == 64);
@@ -151,8 +140,8 @@ TEST_CASE("each tensor of a body begins at a multiple of 64 bytes", "[tensor]") 
 }
 
 TEST_CASE("a message in its frame reads back", "[tensor]") {
-    const at::Tensor tensor = at::rand({7, 3}, at::kDouble);
-    const Stream stream = send(tensor, only(TransportKind::body));
+    const TensorRef tensor = arange<double>({7, 3});
+    const Message stream = send(tensor, only(TransportKind::body));
     std::string message = codec::frame_head(stream.json);
     message.append(reinterpret_cast<const char*>(stream.body->data()), stream.body->size());
     const auto frame = codec::split_frame(std::as_bytes(std::span(message)));

@@ -66,10 +66,8 @@ public:
     }
     TensorRef empty(std::size_t, tensor::DType, tensor::ShapeView) const override { return {}; }
     TensorRef copy(const TensorRef& tensor) const override { return tensor; }
-    void read(const TensorRef&, std::byte*) const override {}
     std::shared_ptr<std::byte> staging(std::size_t) const override { return {}; }
     std::unique_ptr<tensor::DeviceRead> start_read(const TensorRef&, std::byte*) const override { return {}; }
-    bool has_odd_bools(const TensorRef&) const override { return false; }
 };
 
 }  // namespace shared_tensor::test

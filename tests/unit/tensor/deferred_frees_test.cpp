@@ -1,11 +1,9 @@
 #include "tensor/device/lent_blocks.hpp"
 
-#include <ATen/ops/ones.h>
-
 #include <catch2/catch_test_macros.hpp>
-#include <shared_tensor/torch.hpp>
 
 #include "support/daemon.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::tensor;
@@ -17,7 +15,7 @@ namespace {
 struct Lent {
     Exports exports;
     std::shared_ptr<const LentBlock> block =
-        std::make_shared<const LentBlock>(at::ones({4}), IpcBytes{}, DevicePlace{}, nullptr, exports);
+        std::make_shared<const LentBlock>(zeros(DType::float32, {4}), IpcBytes{}, DevicePlace{}, nullptr, exports);
     std::weak_ptr<const LentBlock> seen = block;
 };
 

@@ -1,34 +1,30 @@
 #include <shared_tensor/simulated.hpp>
-#include <shared_tensor/torch.hpp>
-
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/zeros.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <stdexcept>
 
 #include "support/simulated/device.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
+using namespace shared_tensor::test;
 using shared_tensor::tensor::DeviceEvent;
 using shared_tensor::tensor::DevicePlace;
 using shared_tensor::tensor::DeviceRejected;
 
 TEST_CASE("A tensor is on the device where its storage is", "[simulated]") {
     simulated::enable(2);
-    const at::Tensor x = simulated::to_device(at::arange(12, at::kFloat), 1);
+    const TensorRef x = simulated::to_device(arange<float>({12}), 1);
     CHECK(simulated::on_device(x));
-    CHECK(simulated::on_device(x.view({3, 4}).t()[2]));
-    CHECK(!simulated::on_device(x.clone()));
-    CHECK(!simulated::on_device(at::zeros({3})));
-    CHECK(at::equal(x, at::arange(12, at::kFloat)));
-    CHECK(simulated::on_device(simulated::empty({0, 3}, at::kFloat)));
+    CHECK(simulated::on_device(transposed(strided(x, {3, 4})).select(2)));
+    CHECK(!simulated::on_device(arange<float>({12})));
+    CHECK(identical(x, arange<float>({12})));
+    CHECK(simulated::on_device(simulated::empty({0, 3}, DType::float32)));
 }
 
 TEST_CASE("Devices that are not switched on give no memory", "[simulated]") {
     simulated::enable(1);
-    CHECK_THROWS_AS(simulated::empty({1}, at::kFloat, 1), std::invalid_argument);
+    CHECK_THROWS_AS(simulated::empty({1}, DType::float32, 1), std::invalid_argument);
     CHECK_THROWS_AS(simulated::enable(17), std::invalid_argument);
     CHECK(simulated::uuid(0) != simulated::uuid(1));
     CHECK(simulated::uuid(0).starts_with("SIM-"));
@@ -37,22 +33,22 @@ TEST_CASE("Devices that are not switched on give no memory", "[simulated]") {
 TEST_CASE("An allocation is gone with the last tensor in it", "[simulated]") {
     simulated::enable(1);
     const auto before = simulated::statistics();
-    at::Tensor row;
+    TensorRef row;
     {
-        const at::Tensor x = simulated::empty({10, 100}, at::kDouble);
-        row = x[3];
+        const TensorRef x = simulated::empty({10, 100}, DType::float64);
+        row = x.select(3);
         CHECK(simulated::statistics().allocations == before.allocations + 1);
         CHECK(simulated::statistics().bytes == before.bytes + 8000);
     }
     CHECK(simulated::statistics().allocations == before.allocations + 1);
-    row = at::Tensor();
+    row = {};
     CHECK(simulated::statistics().allocations == before.allocations);
 }
 
 TEST_CASE("A handle cannot be opened where it was made", "[simulated]") {
     simulated::enable(1);
     const auto& device = tensor::simulated::SimulatedDevice::of_process();
-    const at::Tensor x = simulated::to_device(at::arange(12, at::kFloat));
+    const TensorRef x = simulated::to_device(arange<float>({12}));
     const DevicePlace place = device.place(x);
     CHECK_THROWS_AS(device.open(0, device.export_block(place), place.generation), DeviceRejected);
 }
@@ -71,14 +67,15 @@ TEST_CASE("Events come from a pool that has an end, and go back to it", "[simula
 
 TEST_CASE("Work is done in order, and waited for by whoever reads the tensor", "[simulated]") {
     simulated::enable(1);
-    const at::Tensor x = simulated::empty({1}, at::kLong);
+    const TensorRef x = simulated::empty({1}, DType::int64);
+    auto* const value = reinterpret_cast<std::int64_t*>(x.mutable_data());
     for (std::int64_t i = 1; i <= 100; ++i)
-        simulated::launch([x, i] { x[0] = x[0].item<std::int64_t>() * 3 % 1009 + i; });
+        simulated::launch([value, i] { *value = *value * 3 % 1009 + i; });
     simulated::synchronize();
     std::int64_t wanted = 0;
     for (std::int64_t i = 1; i <= 100; ++i)
         wanted = wanted * 3 % 1009 + i;
-    CHECK(x.item<std::int64_t>() == wanted);
+    CHECK(*value == wanted);
 }
 
 TEST_CASE("Faults are told by words", "[simulated]") {

@@ -1,22 +1,18 @@
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/zeros.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <shared_tensor/torch.hpp>
 
 #include "client/call/incoming.hpp"
 #include "client/call/outgoing.hpp"
 #include "protocol/codec/frame.hpp"
+#include "support/tensors.hpp"
 
 // Requests and answers with tensors, as bytes: no socket.
 
 using namespace shared_tensor;
+using namespace shared_tensor::test;
 using client::Outgoing;
 
 namespace {
@@ -72,50 +68,48 @@ TEST_CASE("A call without tensors is plain JSON", "[client]") {
 }
 
 TEST_CASE("A tensor travels behind the JSON, from its own memory", "[client]") {
-    const at::Tensor x = at::arange(6, at::kFloat);
+    const TensorRef x = arange<float>({6});
     const auto request = call(named("x", x), named("factor", 2.0));
     CHECK(request.content_type() == codec::kFrameContentType);
-    CHECK(has_part_at(request, x.data_ptr()));
+    CHECK(has_part_at(request, x.data()));
     const auto descriptor = json_of(bytes_of(request)).at("params").at("x").at("$tensor");
     CHECK(descriptor.at("dtype") == "float32");
     CHECK(descriptor.at("body") == nlohmann::json{{"offset", 0}, {"size", 24}});
 }
 
 TEST_CASE("Each of several tensors is where its descriptor says", "[client]") {
-    const at::Tensor a = at::arange(3, at::kFloat);
-    const at::Tensor b = at::arange(5, at::kLong);
-    const std::string bytes = bytes_of(call(std::map<std::string, std::vector<at::Tensor>>{{"list", {a, b}}}));
+    const TensorRef a = arange<float>({3}), b = arange<std::int64_t>({5});
+    const std::string bytes = bytes_of(call(std::map<std::string, std::vector<TensorRef>>{{"list", {a, b}}}));
     const auto list = json_of(bytes).at("params").at(0).at("list");
     const auto frame = codec::split_frame(std::as_bytes(std::span(bytes))).value();
     const auto offset = list.at(1).at("$tensor").at("body").at("offset").get<std::size_t>();
     CHECK(offset % 64 == 0);
-    CHECK(std::memcmp(frame.tensors.data() + offset, b.data_ptr(), 40) == 0);
+    CHECK(std::memcmp(frame.tensors.data() + offset, b.data(), 40) == 0);
 }
 
 TEST_CASE("A request keeps its tensors until it is sent for the last time", "[client]") {
-    std::optional<at::Tensor> x = at::arange(6, at::kFloat);
-    const auto request = call(*x);
+    TensorRef x = arange<float>({6});
+    const auto request = call(x);
     const std::string before = bytes_of(request);
-    x.reset();
+    x = {};
     CHECK(bytes_of(request) == before);
 }
 
 TEST_CASE("A batch carries the tensors of all its items", "[client]") {
-    const at::Tensor a = at::arange(3, at::kFloat);
-    const at::Tensor b = at::arange(3, at::kFloat);
+    const TensorRef a = arange<float>({3}), b = arange<float>({3});
     Outgoing request(Outgoing::Form::batch, 1, *kPorts);
     request.call("f", detail::ArgumentsOf(a));
     request.call("g", detail::ArgumentsOf(b));
     request.finish();
-    CHECK(has_part_at(request, a.data_ptr()));
-    CHECK(has_part_at(request, b.data_ptr()));
+    CHECK(has_part_at(request, a.data()));
+    CHECK(has_part_at(request, b.data()));
     CHECK(json_of(bytes_of(request)).size() == 2);
 }
 
 TEST_CASE("A tensor of an answer views the received bytes and keeps them", "[client]") {
     const float values[] = {1.5F, -2.0F};
     const void* begin = nullptr;
-    detail::ResultOf<at::Tensor> slot;
+    detail::ResultOf<TensorRef> slot;
     std::weak_ptr<PooledBuffer> body;
     {
         BufferPool pool;
@@ -124,15 +118,15 @@ TEST_CASE("A tensor of an answer views the received bytes and keeps them", "[cli
         begin = codec::split_frame(response.body->bytes()).value().tensors.data();
         client::Incoming::read(std::move(response), call(), *kPorts, "url").result(slot);
     }
-    const at::Tensor result = slot.take();
-    CHECK(result.data_ptr() == begin);
+    const TensorRef result = slot.take();
+    CHECK(result.data() == begin);
     CHECK_FALSE(body.expired());
-    CHECK(result[1].item<float>() == -2.0F);
+    CHECK(elements_of<float>(result) == std::vector{1.5F, -2.0F});
 }
 
 TEST_CASE("A tensor that reaches beyond the answer is rejected before it is read", "[client]") {
     BufferPool pool;
-    detail::ResultOf<at::Tensor> slot;
+    detail::ResultOf<TensorRef> slot;
     const auto incoming = client::Incoming::read(framed(kTwoFloats, "1234", pool), call(), *kPorts, "url");
     CHECK_THROWS_AS(incoming.result(slot), ResultMismatch);
 }
