@@ -200,7 +200,7 @@ private:
     }
 
     AnyDevicePeer peer_;
-    const std::unique_ptr<Transport> transport_ = make_cuda_ipc_transport(peer_, DeviceImports::copied);
+    const std::unique_ptr<Transport> transport_ = make_cuda_ipc_transport(peer_);
     const Transports transports_{{transport_.get()}};
     Json right_;
 };
