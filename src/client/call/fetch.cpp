@@ -28,7 +28,7 @@ Fetch Core::fetches(const CallOptions& options) {
 
 /// Waits only a short time for the release of the lease, because the lease also ends by itself.
 std::shared_ptr<PooledBuffer> Core::fetch(const ByUrl& there, CallOptions options) {
-    options.timeout.reset();  // that of the call, which has been answered
+    options.timeout.reset();  // it limited the call, and the call has been answered
     auto elements = [&] {
         try {
             return download(*this, there.url + ".raw", {.connections = options_.connections}, options).bytes;

@@ -134,7 +134,7 @@ TEST_CASE("Results before send and a second send are mistakes of the program", "
     CHECK_THROWS_AS(batch.add("late"), std::logic_error);
 }
 
-TEST_CASE("A receipt of a batch is that of its request, also if it fails or is empty", "[client]") {
+TEST_CASE("The receipt of a batch describes its one request, also if the batch fails or is empty", "[client]") {
     TestBatch batch({is_not_there(), answer_batch}), failed({breaks()}), empty({answer_batch});
     Receipt receipt;
     batch.add("a");

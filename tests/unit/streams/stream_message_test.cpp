@@ -87,7 +87,7 @@ TEST_CASE("a message counts as much as it has bytes", "[streams]") {
     CHECK(streams::message_bytes(56, 64) == 64 + 64);
 }
 
-TEST_CASE("An item whose text is that of the one before says the same", "[streams]") {
+TEST_CASE("An item with the same text as the item before has the same values", "[streams]") {
     LastItem last;
     CHECK(last.find("") == nullptr);
     CHECK(last.find("five") == nullptr);
