@@ -3,6 +3,7 @@
 // large as it was said to be, and what was taken of a head says the same when it is written down again.
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -11,9 +12,9 @@
 #include <string_view>
 #include <vector>
 
+#include "net/message/body.hpp"
 #include "net/message/head_parser.hpp"
 #include "net/message/text.hpp"
-#include "net/server/body_reader.hpp"
 
 namespace {
 
@@ -43,13 +44,6 @@ public:
 private:
     std::string_view rest_;
     const std::size_t piece_;
-};
-
-class NoHandler final : public Handler {
-public:
-    std::variant<BodyPlan, Response> admit(const RequestHead&) override { return BodyPlan{kMaxBody}; }
-    Response handle(net::Request, ResponseStream&) override { return {}; }
-    Response rejection(int, std::string_view, const RequestHead*) override { return {}; }
 };
 
 /// What a connection's bytes meant, in the order of the bytes.
@@ -121,30 +115,29 @@ std::optional<RequestFrame> read_head(Stream& stream, InputBuffer& input, Story&
     }
 }
 
-bool read_one_body(ServerContext& context, Stream& stream, InputBuffer& input, const Framing& framing, Story& story) {
-    const auto body = read_body(context, stream, input, framing, {kMaxBody});
-    if (const auto* rejection = std::get_if<HeadRejection>(&body)) {
-        story.push_back("no body: " + std::string(rejection->reason));
+bool read_one_body(Stream& stream, InputBuffer& input, Framing framing, Story& story) {
+    static BufferPool buffers;
+    if (!framing.chunked) framing.length = framing.length.value_or(0);
+    const auto rate = MinimumRate::until(MinimumRate::Clock::now() + std::chrono::seconds(30));
+    const auto body = read_body(stream, input, framing, rate, {kMaxBody}, buffers);
+    if (const auto* rejection = std::get_if<BodyRejection>(&body)) {
+        story.push_back("no body: " + std::to_string(static_cast<int>(*rejection)));
         return false;
     }
-    if (std::holds_alternative<PeerGone>(body)) return false;
     const auto& bytes = *std::get<std::shared_ptr<PooledBuffer>>(body);
     require(bytes.size() <= kMaxBody, "no body is larger than planned");
-    require(framing.chunked || bytes.size() == framing.length.value_or(0), "a body is as large as was said");
+    require(framing.chunked || bytes.size() == framing.length, "a body is as large as was said");
     story.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     return true;
 }
 
 Story read_all(std::string_view bytes, std::size_t piece) {
-    static NoHandler handler;
-    static ServerContext context({}, handler, 1 << 20);
     PiecewiseStream stream(bytes, piece);
     InputBuffer input(256);
     Story story;
     while (const auto frame = read_head(stream, input, story)) {
-        if (!read_one_body(context, stream, input, frame->framing, story)) break;
+        if (!read_one_body(stream, input, frame->framing, story)) break;
     }
-    require(context.body_budget.used() == 0, "a body that is gone counts no more");
     return story;
 }
 

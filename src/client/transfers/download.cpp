@@ -11,8 +11,7 @@
 #include <utility>
 
 #include "base/log/log.hpp"
-#include "net/message/byte_range.hpp"
-#include "net/message/digest_field.hpp"
+#include "net/message/fields.hpp"
 #include "protocol/json_rpc/error.hpp"
 
 namespace shared_tensor::client {

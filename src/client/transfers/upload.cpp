@@ -17,8 +17,7 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/log/log.hpp"
 #include "client/call/receipts.hpp"
-#include "net/message/byte_range.hpp"
-#include "net/message/digest_field.hpp"
+#include "net/message/fields.hpp"
 #include "net/message/text.hpp"
 
 namespace shared_tensor::client {

@@ -6,7 +6,6 @@
 
 #include "net/client/client.hpp"
 #include "net/message/head_parser.hpp"
-#include "net/stream/input_buffer.hpp"
 #include "net/stream/stream.hpp"
 
 namespace shared_tensor::net {

@@ -14,7 +14,6 @@
 #include "net/client/client.hpp"
 #include "net/client/client_connection.hpp"
 #include "net/message/text.hpp"
-#include "net/stream/peer.hpp"
 
 namespace shared_tensor::net {
 

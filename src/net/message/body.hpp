@@ -10,7 +10,6 @@
 
 #include "base/memory/buffer_pool.hpp"
 #include "net/message/head_parser.hpp"
-#include "net/stream/input_buffer.hpp"
 #include "net/stream/stream.hpp"
 
 // Reads the body of a message: of requests and of responses. Blocks as long as the MinimumRate allows.

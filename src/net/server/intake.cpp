@@ -117,13 +117,13 @@ bool Intake::accept_some(std::size_t listener) {
 }
 
 /// A listener that rests is not in epoll, so its clients wait in the kernel's queue.
-void Intake::accept_from(std::size_t listener) {
+void Intake::on_listener(std::size_t listener) {
     if (accept_some(listener)) return;
     listeners_.with([&](const std::vector<Listener>& all) {
         if (listener < all.size()) context_.poller.remove(all[listener].fd());
     });
     resting_until_[listener] = std::chrono::steady_clock::now() + kRest;
-    context_.poller.wake();  // so that sweep() returns the new time
+    context_.poller.wake();  // so that on_tick() returns the new time
 }
 
 SteadyTime Intake::resume_listeners(SteadyTime now) {
@@ -140,6 +140,28 @@ SteadyTime Intake::resume_listeners(SteadyTime now) {
         if (until != SteadyTime{}) next = std::min(next, until);
     }
     return next;
+}
+
+void Intake::on_ready() {
+    Poller& poller = context_.poller;
+    if (poller.takers() > context_.options.max_connections) return;
+    poller.enter();
+    try {
+        if (context_.pool.submit(&poller)) return;
+    } catch (const std::exception& error) {  // no memory
+        log::error("connections are closed after an error: ", error.what());
+    }
+    // No thread will come: closes connections that need one. Waiting handlers still learn that their clients are gone.
+    while (const auto ready = poller.take(milliseconds(0))) {
+        const auto connection = context_.connections.find(ready->id);
+        if (connection == nullptr) continue;
+        if (connection->take()) {
+            context_.connections.drop(connection);
+        } else if (ready->hung_up) {
+            connection->gone_watch.report();
+        }
+    }
+    poller.leave();
 }
 
 void Intake::welcome(Accepted accepted) {
@@ -162,7 +184,7 @@ void Intake::welcome(Accepted accepted) {
         return reject(connection, place == Place::none);
     if (!context_.poller.add(connection->stream->fd(), connection->id, Poller::For::hangup))
         return table.drop(connection);
-    if (first) context_.poller.wake();  // sweep() is only called while there are connections
+    if (first) context_.poller.wake();  // on_tick() is only called while there are connections
     connection->stream->set_linger(context_.options.spin);
     table.park(connection, Waiting::idle);
 }
@@ -238,7 +260,7 @@ void Intake::expire(const std::shared_ptr<Connection>& connection) {
     context_.connections.drop(connection);
 }
 
-SteadyTime Intake::sweep(SteadyTime now) {
+SteadyTime Intake::on_tick(SteadyTime now) {
     const auto& options = context_.options;
     const milliseconds shortest =
         std::min({options.idle_timeout, options.header_timeout, ConnectionTable::kLingeringClose});

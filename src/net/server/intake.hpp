@@ -10,17 +10,19 @@
 
 namespace shared_tensor::net {
 
-/// Accepts clients. Each gets a place in the table of connections, or an answer that says why it gets none.
-/// Thread safety: close() and port() from any thread, the rest from the poller's thread.
-class Intake {
+/// Accepts clients. Each gets a place in the table of connections, or an answer that says why it gets none. Gives
+/// connections that are ready to threads of the pool. Thread safety: close() and port() from any thread, the rest from
+/// the poller's thread.
+class Intake final : public PollerEvents {
 public:
     /// Binds the addresses of the options. Throws std::system_error that names the address.
     explicit Intake(ServerContext& context);
 
     int port() const { return port_; }  ///< the bound TCP port, 0 without one
-    void accept_from(std::size_t listener);
-    /// Ends connections whose time is over, and lets listeners go on. Returns when to call it again.
-    SteadyTime sweep(SteadyTime now);
+    void on_listener(std::size_t listener) override;
+    void on_ready() override;
+    /// Ends connections whose time is over, and lets listeners go on.
+    SteadyTime on_tick(SteadyTime now) override;
     /// Closes the listeners; removes the file of a Unix socket.
     void close();
 

@@ -1,17 +1,22 @@
 #include "net/server/listener.hpp"
 
+#include <arpa/inet.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/sock_diag.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/socket.h>
 
+#include <array>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <system_error>
 
 #include "base/bytes/check.hpp"
 #include "net/message/text.hpp"
-#include "net/stream/peer.hpp"
+#include "net/stream/stream.hpp"
 
 namespace shared_tensor::net {
 
@@ -57,6 +62,117 @@ int bound_port(int fd) {
                                                : reinterpret_cast<const sockaddr_in&>(address).sin_port);
 }
 
+/// The peer of a Unix socket: uid and pid of the process that called connect(), from the kernel.
+Peer unix_peer(int fd) {
+    Peer peer;
+    peer.unix_socket = true;
+    ucred credentials{};
+    socklen_t size = sizeof credentials;
+    if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) == 0) {
+        peer.uid = credentials.uid;
+        peer.pid = credentials.pid;
+    }
+    return peer;
+}
+
+/// Address and port of a TCP peer, without its uid.
+Peer tcp_peer(const sockaddr_storage& address) {
+    Peer peer;
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    if (address.ss_family == AF_INET) {
+        const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+        ::inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+        peer.port = ntohs(v4.sin_port);
+    } else if (address.ss_family == AF_INET6) {
+        const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+        ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+        peer.port = ntohs(v6.sin6_port);
+    }
+    peer.ip = text.data();
+    return peer;
+}
+
+constexpr std::uint32_t kEstablished = 1;  // the kernel's TCP_ESTABLISHED; <netinet/tcp.h> has it as an enum
+constexpr std::uint32_t kFinWait2 = 5;
+constexpr std::uint32_t kFinWait1 = 4;
+
+struct Query {
+    nlmsghdr header;
+    inet_diag_req_v2 request;
+};
+
+void set_end(const sockaddr_storage& address, __be32* ip, __be16& port) {
+    if (address.ss_family == AF_INET) {
+        const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+        std::memcpy(ip, &v4.sin_addr, sizeof v4.sin_addr);
+        port = v4.sin_port;
+    } else {
+        const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+        std::memcpy(ip, &v6.sin6_addr, sizeof v6.sin6_addr);
+        port = v6.sin6_port;
+    }
+}
+
+/// Asks for the client's socket: its own end is `peer`, its other end is `local`.
+Query make_query(const sockaddr_storage& peer, const sockaddr_storage& local) {
+    Query query{};
+    query.header.nlmsg_len = sizeof query;
+    query.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
+    query.header.nlmsg_flags = NLM_F_REQUEST;
+    query.request.sdiag_family = static_cast<__u8>(peer.ss_family);
+    query.request.sdiag_protocol = IPPROTO_TCP;
+    query.request.idiag_states = ~0U;
+    query.request.id.idiag_cookie[0] = query.request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    set_end(peer, query.request.id.idiag_src, query.request.id.idiag_sport);
+    set_end(local, query.request.id.idiag_dst, query.request.id.idiag_dport);
+    return query;
+}
+
+/// Nullopt for a socket that its process has closed, and for one in TIME_WAIT: the kernel reports them with uid 0.
+std::optional<std::uint32_t> owner_of(const inet_diag_msg& found, const Query& asked) {
+    const bool alive =
+        found.idiag_state == kEstablished || found.idiag_state == kFinWait1 || found.idiag_state == kFinWait2;
+    if (!alive || found.idiag_inode == 0) return std::nullopt;
+    if (found.id.idiag_sport != asked.request.id.idiag_sport || found.id.idiag_dport != asked.request.id.idiag_dport) {
+        return std::nullopt;
+    }
+    return found.idiag_uid;
+}
+
+UniqueFd open_netlink() { return UniqueFd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)); }
+
+/// Does not wait, since the kernel answers within sendto(). Skips answers to earlier questions.
+PeerUsers::User read_answer(int netlink, const Query& query) {
+    while (true) {
+        alignas(nlmsghdr) std::array<char, 4096> buffer{};
+        const ssize_t got = ::recv(netlink, buffer.data(), buffer.size(), MSG_DONTWAIT);
+        if (got < 0) return {std::nullopt, errno};
+        if (got < static_cast<ssize_t>(sizeof(nlmsghdr))) return {std::nullopt, EPROTO};
+        nlmsghdr header{};
+        std::memcpy(&header, buffer.data(), sizeof header);
+        if (header.nlmsg_seq != query.header.nlmsg_seq) continue;
+        const char* const content = buffer.data() + NLMSG_HDRLEN;
+        if (header.nlmsg_type == NLMSG_ERROR && got >= static_cast<ssize_t>(NLMSG_LENGTH(sizeof(nlmsgerr)))) {
+            nlmsgerr rejection{};
+            std::memcpy(&rejection, content, sizeof rejection);
+            return {std::nullopt, rejection.error == -ENOENT ? 0 : -rejection.error};
+        }
+        if (header.nlmsg_type != SOCK_DIAG_BY_FAMILY || got < static_cast<ssize_t>(NLMSG_LENGTH(sizeof(inet_diag_msg))))
+            return {std::nullopt, EPROTO};
+        inet_diag_msg found{};
+        std::memcpy(&found, content, sizeof found);
+        return {owner_of(found, query), 0};
+    }
+}
+
+PeerUsers::User ask_kernel(int netlink, const Query& query) {
+    sockaddr_nl kernel{};
+    kernel.nl_family = AF_NETLINK;
+    const auto* const to = reinterpret_cast<const sockaddr*>(&kernel);
+    if (::sendto(netlink, &query, sizeof query, 0, to, sizeof kernel) < 0) return {std::nullopt, errno};
+    return read_answer(netlink, query);
+}
+
 }  // namespace
 
 Listener Listener::tcp(const std::string& host, int port) {
@@ -93,6 +209,25 @@ Accepted Listener::accept() const {
     accepted.peer = unix_ ? unix_peer(accepted.fd.get()) : tcp_peer(address);
     if (accepted.loopback) unpace_loopback(accepted.fd.get());
     return accepted;
+}
+
+PeerUsers::PeerUsers() {
+    netlink_.with([](Socket& socket) { socket.fd = open_netlink(); });
+}
+
+PeerUsers::User PeerUsers::of(int fd) {
+    sockaddr_storage peer{}, local{};
+    socklen_t peer_size = sizeof peer, local_size = sizeof local;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0) return {};
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_size) != 0) return {};
+    if (!is_loopback(peer) || !is_loopback(local)) return {};
+    Query query = make_query(peer, local);
+    return netlink_.with([&](Socket& socket) -> User {
+        if (!socket.fd) socket.fd = open_netlink();
+        if (!socket.fd) return {std::nullopt, errno};
+        query.header.nlmsg_seq = ++socket.questions;
+        return ask_kernel(socket.fd.get(), query);
+    });
 }
 
 }  // namespace shared_tensor::net

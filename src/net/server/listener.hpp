@@ -1,9 +1,14 @@
 #pragma once
 
+#include <sys/socket.h>
+
+#include <cstdint>
 #include <optional>
 #include <string>
 
+#include "base/concurrency/guarded.hpp"
 #include "base/system/fork.hpp"
+#include "base/system/unique_fd.hpp"
 #include "base/system/unix_listener.hpp"
 #include "net/message/message.hpp"
 
@@ -36,6 +41,29 @@ private:
     ProcessFd tcp_;
     int port_ = 0;
     std::optional<UnixListener> unix_;
+};
+
+/// Finds the user that owns the other end of a loopback TCP connection, in the kernel's socket table (netlink
+/// sock_diag, a few microseconds). Its netlink socket is open from the start, so it works for a process that has no
+/// descriptor left. Thread-safe.
+class PeerUsers {
+public:
+    PeerUsers();
+
+    struct User {
+        std::optional<std::uint32_t> uid;
+        int error = 0;  ///< errno, if the kernel could not be asked just now
+    };
+    /// No uid if the peer is not on loopback, or has closed its end: the kernel reports a socket without an owner as
+    /// uid 0, which must not count as root.
+    User of(int fd);
+
+private:
+    struct Socket {
+        UniqueFd fd;
+        std::uint32_t questions = 0;
+    };
+    Guarded<Socket> netlink_;
 };
 
 }  // namespace shared_tensor::net

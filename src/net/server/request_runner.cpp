@@ -1,5 +1,3 @@
-#include "net/server/connection_server.hpp"
-
 #include <array>
 #include <charconv>
 #include <new>
@@ -7,8 +5,9 @@
 #include <vector>
 
 #include "base/log/log.hpp"
-#include "net/server/body_reader.hpp"
+#include "net/message/body.hpp"
 #include "net/server/response_writer.hpp"
+#include "net/server/server_context.hpp"
 #include "net/web_socket/web_socket_handshake.hpp"
 
 namespace shared_tensor::net {
@@ -22,6 +21,16 @@ constexpr HeadRejection kNoThread{
 constexpr HeadRejection kFull{503, "too many connections: try again later; if it stays so, raise --max-connections"};
 constexpr HeadRejection kTooMany{503,
                                  "this client has too many connections: close some, or raise --max-client-connections"};
+
+HeadRejection explain(BodyRejection rejection) {
+    switch (rejection) {
+        case BodyRejection::malformed: return {400, "the chunked body is malformed"};
+        case BodyRejection::too_large: return {413, "the body is larger than this server takes"};
+        case BodyRejection::too_many_chunks: return {413, "the body comes in too many chunks"};
+        case BodyRejection::not_allowed: return {503, "too many bytes of requests are in flight; try again later"};
+        default: return {408, "the body did not arrive in time"};
+    }
+}
 
 Response bare_500() {
     Response response;
@@ -70,7 +79,8 @@ private:
     std::variant<BodyPlan, Response> admit(const RequestHead& head);
     std::optional<WebSocketPlan> upgrade(const RequestFrame& frame);
     After serve_web_socket(InputBuffer& input, const RequestFrame& frame, const WebSocketPlan& plan);
-    BodyResult receive_body(InputBuffer& input, const RequestFrame& frame, const BodyPlan& plan);
+    std::variant<std::shared_ptr<PooledBuffer>, After> receive_body(InputBuffer& input, const RequestFrame& frame,
+                                                                    const BodyPlan& plan);
     After handle(RequestFrame& frame, std::shared_ptr<PooledBuffer> body, std::shared_ptr<const Admission> admission);
     After answer(const Response& response);
     After answer_unread(InputBuffer& input, const Framing& framing, const Response& response);
@@ -194,46 +204,63 @@ std::optional<WebSocketPlan> RequestRun::upgrade(const RequestFrame& frame) {
 
 /// Serves a WebSocket to its end. If user code keeps the socket, that keeps its descriptor open.
 After RequestRun::serve_web_socket(InputBuffer& input, const RequestFrame& frame, const WebSocketPlan& plan) {
-    struct Upgraded {
-        std::shared_ptr<Connection> connection;
-        WebSocket socket;
-    };
     const std::string switching = render_switching(*frame.head.headers.find("Sec-WebSocket-Key"));
     iovec line = place_of(switching);
     if (write_all(*connection_.stream, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
         return After::close;
     connection_.stream->set_linger(std::chrono::microseconds(0));
     const auto take = [&context = context_, client = plan.client_budget](std::size_t bytes) {
-        return take_body_buffer(context, client.get(), bytes);
+        return context.take_body_buffer(client.get(), bytes);
     };
-    const std::shared_ptr<Upgraded> upgraded(
-        new Upgraded{connection_.shared_from_this(),
-                     WebSocket(*connection_.stream, WebSocket::Side::server, plan.limits, take, input.view())});
+    const std::shared_ptr<Stream> stream(connection_.shared_from_this(), connection_.stream.get());
+    const auto socket = std::make_shared<WebSocket>(stream, WebSocket::Side::server, plan.limits, take, input.view());
     input.clear();
     const bool served = guarded("serve a WebSocket", false, [&] {
-        plan.serve(std::shared_ptr<WebSocket>(upgraded, &upgraded->socket));
+        plan.serve(socket);
         return true;
     });
-    Counters::add(context_.counters.bytes_in, upgraded->socket.bytes_in());
-    Counters::add(context_.counters.bytes_out, upgraded->socket.bytes_out());
+    Counters::add(context_.counters.bytes_in, socket->bytes_in());
+    Counters::add(context_.counters.bytes_out, socket->bytes_out());
     return served ? After::lingering_close : After::close;
 }
 
-BodyResult RequestRun::receive_body(InputBuffer& input, const RequestFrame& frame, const BodyPlan& plan) {
+/// The body, which counts against the budgets as long as it lives; or that the request was rejected, or its client is
+/// gone.
+std::variant<std::shared_ptr<PooledBuffer>, After> RequestRun::receive_body(InputBuffer& input,
+                                                                            const RequestFrame& frame,
+                                                                            const BodyPlan& plan) {
+    const ServerOptions& options = context_.options;
     const std::string& method = frame.head.method;
+    Framing framing = frame.framing;
     const bool needs_length = method == "POST" || method == "PUT" || method == "PATCH";
-    if (needs_length && !frame.framing.chunked && !frame.framing.length)
-        return HeadRejection{411, "the request needs a Content-Length"};
-    const bool hopeless = frame.framing.length.value_or(0) > plan.max_bytes;  // will be rejected, so gets no 100
+    if (needs_length && !framing.chunked && !framing.length)
+        return reject({411, "the request needs a Content-Length"}, &frame.head);
+    const bool hopeless = framing.length.value_or(0) > plan.max_bytes;  // will be rejected, so gets no 100
     if (frame.expect_continue && input.empty() && !hopeless) {
         iovec line = place_of("HTTP/1.1 100 Continue\r\n\r\n");
-        if (write_all(*connection_.stream, {&line, 1}, {context_.options.write_timeout, 0}) != WriteOutcome::done)
-            return PeerGone{};
+        if (write_all(*connection_.stream, {&line, 1}, {options.write_timeout, 0}) != WriteOutcome::done)
+            return After::close;
     }
+    if (!framing.chunked && !framing.length) framing.length = 0;
+    const auto now = MinimumRate::Clock::now();
+    const MinimumRate rate = plan.binary ? MinimumRate(now, options.body_timeout, options.min_bytes_per_second)
+                                         : MinimumRate::until(now + options.body_timeout);
+    std::shared_ptr<const void> share;
+    const auto allow = [&](std::size_t capacity) {
+        auto larger = context_.hold_bytes(plan.client_budget.get(), capacity);
+        if (larger == nullptr) return false;
+        share = std::move(larger);
+        return true;
+    };
     try {
-        return read_body(context_, *connection_.stream, input, frame.framing, plan);
+        auto result = read_body(*connection_.stream, input, framing, rate, {plan.max_bytes, options.max_chunks, allow},
+                                context_.buffers);
+        if (auto* body = std::get_if<std::shared_ptr<PooledBuffer>>(&result))
+            return with_share(std::move(*body), std::move(share));
+        const auto rejection = std::get<BodyRejection>(result);
+        return rejection == BodyRejection::cut ? After::close : reject(explain(rejection), &frame.head);
     } catch (const std::bad_alloc&) {
-        return HeadRejection{503, "there is no memory for the body; try again later"};
+        return reject({503, "there is no memory for the body; try again later"}, &frame.head);
     }
 }
 
@@ -290,8 +317,7 @@ After RequestRun::run(InputBuffer& input, RequestFrame frame) {
     const bool body_is_here = !frame.framing.chunked && frame.framing.length.value_or(0) <= input.size();
     if ((plan.takes_long || !body_is_here) && !thread_.hold_to_wait()) return reject(kNoThread, &frame.head);
     auto body = receive_body(input, frame, plan);
-    if (std::holds_alternative<PeerGone>(body)) return After::close;
-    if (const auto* rejection = std::get_if<HeadRejection>(&body)) return reject(*rejection, &frame.head);
+    if (const auto* after = std::get_if<After>(&body)) return *after;
     return handle(frame, std::move(std::get<std::shared_ptr<PooledBuffer>>(body)), plan.admission);
 }
 

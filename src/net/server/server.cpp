@@ -3,10 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes/check.hpp"
-#include "base/log/log.hpp"
 #include "base/system/host.hpp"
-#include "net/server/body_reader.hpp"
-#include "net/server/connection_server.hpp"
 #include "net/server/intake.hpp"
 #include "net/server/server_context.hpp"
 
@@ -24,129 +21,108 @@ std::size_t most_bytes(const ServerOptions& options) {
     return static_cast<std::size_t>(memory_size() / 4);
 }
 
-void check(const ServerOptions& options) {
+}  // namespace
+
+ServerContext::ServerContext(const ServerOptions& chosen, Handler& above)
+    : options(chosen),
+      handler(above),
+      body_budget(most_bytes(chosen)),
+      tls(chosen.tls),
+      pool("st-connection", chosen.max_connections + ConnectionTable::kMaxRejected + chosen.reserved_threads,
+           kThreadIdleLimit, [this] { return make_connection_server(*this); }) {
     SHARED_TENSOR_CHECK(!options.host.empty() || !options.unix_socket.empty(),
                         "a server needs an address or a socket path");
     SHARED_TENSOR_CHECK(options.max_connections > 0, "a server without connections serves nobody");
     SHARED_TENSOR_CHECK(options.reserved_threads > 0, "without a thread of their own short requests may wait for ever");
 }
 
-}  // namespace
+std::shared_ptr<const void> ServerContext::hold_bytes(Budget* client, std::size_t bytes) {
+    struct Shares {
+        Budget::Share of_all, of_client;
+    };
+    auto of_client = client != nullptr ? client->take(bytes) : std::optional(Budget::Share());
+    if (!of_client) return nullptr;
+    auto of_all = body_budget.take(bytes);
+    if (!of_all) return nullptr;
+    return std::make_shared<const Shares>(Shares{std::move(*of_all), std::move(*of_client)});
+}
 
-class Server::Impl final : public PollerEvents {
-public:
-    Impl(const ServerOptions& options, Handler& handler)
-        : context_(options, handler, most_bytes(options)),
-          pool_("st-connection", options.max_connections + ConnectionTable::kMaxRejected + options.reserved_threads,
-                kThreadIdleLimit, [this] { return std::make_unique<ConnectionServer>(context_); }) {
-        check(options);
-        context_.pool = &pool_;
-    }
-    ~Impl() override {
-        if (stop(milliseconds(0))) return;
-        pool_.stop();  // waits for handlers that have not returned
-        context_.poller.stop();
-    }
+std::shared_ptr<PooledBuffer> ServerContext::take_body_buffer(Budget* client, std::size_t bytes) {
+    auto share = hold_bytes(client, bytes);
+    return share ? with_share(buffers.take(bytes), std::move(share)) : nullptr;
+}
 
-    void start();
-    int port() const { return intake_ != nullptr ? intake_->port() : 0; }
-    void drain();
-    bool stop(milliseconds grace);
-    ServerStats stats() const;
-    ServerContext& context() { return context_; }
+std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, std::shared_ptr<const void> share) {
+    PooledBuffer* const plain = body.get();
+    return {std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(std::move(body),
+                                                                                                  std::move(share)),
+            plain};
+}
 
-    void on_listener(std::size_t index) override { intake_->accept_from(index); }
-    void on_ready() override;
-    SteadyTime on_tick(SteadyTime now) override { return intake_->sweep(now); }
-
-private:
-    ServerContext context_;
-    std::unique_ptr<Intake> intake_;
-    ConnectionPool pool_;
+struct Server::Impl {
+    Impl(const ServerOptions& options, Handler& handler) : context(options, handler) {}
+    ServerContext context;
+    std::unique_ptr<Intake> intake{};  // from start() on
 };
 
-void Server::Impl::start() {
-    SHARED_TENSOR_CHECK(intake_ == nullptr, "a server starts once");
-    auto intake = std::make_unique<Intake>(context_);
-    pool_.start(context_.options.reserved_threads);
-    intake_ = std::move(intake);
-    context_.poller.start(*this);
+Server::Server(const ServerOptions& options, Handler& handler) : impl_(std::make_unique<Impl>(options, handler)) {}
+
+Server::~Server() {
+    if (stop(milliseconds(0))) return;
+    impl_->context.pool.stop();  // waits for handlers that have not returned
+    impl_->context.poller.stop();
 }
 
-void Server::Impl::on_ready() {
-    Poller& poller = context_.poller;
-    if (poller.takers() > context_.options.max_connections) return;
-    poller.enter();
-    try {
-        if (pool_.submit(&poller)) return;
-    } catch (const std::exception& error) {  // no memory
-        log::error("connections are closed after an error: ", error.what());
-    }
-    // No thread will come: closes connections that need one. Waiting handlers still learn that their clients are gone.
-    while (const auto ready = poller.take(milliseconds(0))) {
-        const auto connection = context_.connections.find(ready->id);
-        if (connection == nullptr) continue;
-        if (connection->take()) {
-            context_.connections.drop(connection);
-        } else if (ready->hung_up) {
-            connection->gone_watch.report();
-        }
-    }
-    poller.leave();
+void Server::start() {
+    SHARED_TENSOR_CHECK(impl_->intake == nullptr, "a server starts once");
+    ServerContext& context = impl_->context;
+    auto intake = std::make_unique<Intake>(context);
+    context.pool.start(context.options.reserved_threads);
+    impl_->intake = std::move(intake);
+    context.poller.start(*impl_->intake);
 }
 
-void Server::Impl::drain() {
-    if (intake_ == nullptr || context_.draining.exchange(true)) return;
-    intake_->close();
-    context_.poller.wake();
+int Server::port() const { return impl_->intake != nullptr ? impl_->intake->port() : 0; }
+
+void Server::drain() {
+    if (impl_->intake == nullptr || impl_->context.draining.exchange(true)) return;
+    impl_->intake->close();
+    impl_->context.poller.wake();
 }
 
-bool Server::Impl::stop(milliseconds grace) {
-    if (intake_ == nullptr) return true;
+bool Server::stop(milliseconds grace) {
+    if (impl_->intake == nullptr) return true;
     drain();
-    ConnectionTable& table = context_.connections;
+    ServerContext& context = impl_->context;
+    ConnectionTable& table = context.connections;
     table.wait_until_empty(std::chrono::steady_clock::now() + grace);
     for (const auto& connection : table.all())
         connection->stream->shutdown();
     if (!table.wait_until_empty(std::chrono::steady_clock::now() + kHandlersEnd)) return false;
-    pool_.stop();  // before the poller, which tells waiting handlers that their clients are gone
-    context_.poller.stop();
+    context.pool.stop();  // before the poller, which tells waiting handlers that their clients are gone
+    context.poller.stop();
     return true;
 }
 
-ServerStats Server::Impl::stats() const {
-    const Counters& counters = context_.counters;
-    ServerStats stats;
-    stats.accepted = counters.accepted.load(std::memory_order_relaxed);
-    stats.rejected = counters.rejected.load(std::memory_order_relaxed);
-    stats.requests = counters.requests.load(std::memory_order_relaxed);
-    stats.bytes_in = counters.bytes_in.load(std::memory_order_relaxed);
-    stats.bytes_out = counters.bytes_out.load(std::memory_order_relaxed);
-    stats.threads = pool_.threads();
-    const auto all = context_.connections.all();
+ServerStats Server::stats() const {
+    const Counters& counters = impl_->context.counters;
+    const auto all = impl_->context.connections.all();
+    ServerStats stats{counters.accepted, counters.rejected, counters.requests, counters.bytes_in, counters.bytes_out};
     stats.connections = all.size();
     stats.parked = static_cast<std::size_t>(
         std::count_if(all.begin(), all.end(), [](const auto& connection) { return connection->is_parked(); }));
+    stats.threads = impl_->context.pool.threads();
     return stats;
 }
 
-Server::Server(const ServerOptions& options, Handler& handler) : impl_(std::make_unique<Impl>(options, handler)) {}
-Server::~Server() = default;
-
-void Server::start() { impl_->start(); }
-int Server::port() const { return impl_->port(); }
-void Server::drain() { impl_->drain(); }
-bool Server::stop(milliseconds grace) { return impl_->stop(grace); }
-ServerStats Server::stats() const { return impl_->stats(); }
-BufferPool& Server::buffers() { return impl_->context().buffers; }
+BufferPool& Server::buffers() { return impl_->context.buffers; }
 
 std::shared_ptr<const void> Server::hold_bytes(Budget* client, std::size_t bytes) {
-    auto shares = take_shares(impl_->context(), client, bytes);
-    return shares ? std::make_shared<const Shares>(std::move(*shares)) : nullptr;
+    return impl_->context.hold_bytes(client, bytes);
 }
 
 void Server::use_tls(std::shared_ptr<const TlsServer> tls) {
-    impl_->context().tls.with([&](auto& held) { held.swap(tls); });
+    impl_->context.tls.with([&](auto& held) { held.swap(tls); });
 }
 
 }  // namespace shared_tensor::net

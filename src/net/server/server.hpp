@@ -7,11 +7,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 
 #include <shared_tensor/limits.hpp>
 
 #include "base/concurrency/budget.hpp"
+#include "base/concurrency/guarded.hpp"
 #include "net/message/head_parser.hpp"
 #include "net/message/message.hpp"
 #include "net/stream/tls.hpp"
@@ -67,6 +69,40 @@ public:
     virtual bool begin(const Response& /*head*/) { return false; }
     /// Writes the next piece of the body. Blocks until the kernel has taken it. False if the client is gone.
     virtual bool write(std::span<const BodyPart> /*parts*/) { return false; }
+};
+
+/// Calls one callback when a peer is gone. Thread safety: all methods from any thread.
+class GoneWatch {
+public:
+    void watch(std::function<void()> gone) {
+        watch_.with([&](Watch& watch) { watch.gone = std::move(gone); });
+    }
+    /// Blocks while a callback runs. No callback starts after unwatch() has returned.
+    void unwatch() {
+        std::function<void()> dropped;  // destroyed outside the lock
+        auto watch = watch_.lock();
+        dropped = std::exchange(watch->gone, nullptr);
+        watch.wait([](const Watch& now) { return !now.running; });
+    }
+    /// The peer is gone: calls the callback, once.
+    void report() {
+        auto gone = watch_.with([](Watch& watch) {
+            watch.running = watch.gone != nullptr;
+            return std::exchange(watch.gone, nullptr);
+        });
+        if (!gone) return;
+        gone();
+        gone = nullptr;
+        watch_.with([](Watch& watch) { watch.running = false; });
+        watch_.notify_all();
+    }
+
+private:
+    struct Watch {
+        std::function<void()> gone;
+        bool running = false;
+    };
+    Guarded<Watch> watch_;
 };
 
 /// How to serve a WebSocket.
@@ -131,7 +167,7 @@ public:
     std::shared_ptr<const void> hold_bytes(Budget* client, std::size_t bytes);
 
 private:
-    class Impl;
+    struct Impl;
     std::unique_ptr<Impl> impl_;
 };
 

@@ -9,9 +9,9 @@
 #include "base/concurrency/guarded.hpp"
 #include "base/memory/buffer_pool.hpp"
 #include "net/server/connection_table.hpp"
+#include "net/server/listener.hpp"
 #include "net/server/poller.hpp"
 #include "net/server/server.hpp"
-#include "net/stream/peer.hpp"
 
 namespace shared_tensor::net {
 
@@ -28,8 +28,14 @@ using ConnectionPool = ElasticPool<Poller*>;
 
 /// State that the threads of a server share.
 struct ServerContext {
-    ServerContext(ServerOptions chosen, Handler& above, std::size_t max_body_bytes)
-        : options(std::move(chosen)), handler(above), body_budget(max_body_bytes), tls(options.tls) {}
+    ServerContext(const ServerOptions& chosen, Handler& above);
+
+    /// Reserves `bytes` of the global budget and of `client` (null: only of the global one) while the result lives.
+    /// Null if one is exhausted.
+    std::shared_ptr<const void> hold_bytes(Budget* client, std::size_t bytes);
+    /// An empty buffer for `bytes`, which hold_bytes() counts as long as the buffer lives. Null if a budget is
+    /// exhausted. Throws std::bad_alloc.
+    std::shared_ptr<PooledBuffer> take_body_buffer(Budget* client, std::size_t bytes);
 
     const ServerOptions options;
     Handler& handler;
@@ -42,7 +48,7 @@ struct ServerContext {
     PeerUsers users;
     Poller poller;
     ConnectionTable connections{options, poller};
-    ConnectionPool* pool = nullptr;  ///< set before the first connection comes
+    ConnectionPool pool;
 };
 
 /// Whether a thread of the pool serves other connections besides its present one, and whether it may be busy for long.
@@ -58,12 +64,12 @@ public:
     /// before the thread waits for anything. Costs nothing the second time.
     void keep_to_one() {
         if (!std::exchange(takes_, false) || !context_.poller.leave()) return;
-        context_.pool->submit(&context_.poller);
+        context_.pool.submit(&context_.poller);
     }
 
     /// Asks whether one request may keep the thread busy for long, until release(). False if no thread can be spared.
     /// Does not block.
-    bool hold() { return held_ = held_ || context_.pool->hold(); }
+    bool hold() { return held_ = held_ || context_.pool.hold(); }
     /// hold() before the thread waits.
     bool hold_to_wait() {
         keep_to_one();
@@ -71,12 +77,34 @@ public:
     }
     /// The request is over.
     void release() {
-        if (std::exchange(held_, false)) context_.pool->release_hold();
+        if (std::exchange(held_, false)) context_.pool.release_hold();
     }
 
 private:
     ServerContext& context_;
     bool takes_ = false, held_ = false;
 };
+
+/// Ties what hold_bytes() returned to the lifetime of the buffer.
+std::shared_ptr<PooledBuffer> with_share(std::shared_ptr<PooledBuffer> body, std::shared_ptr<const void> share);
+
+/// What to do with a connection after a request.
+enum class After {
+    keep,             ///< wait for the next request
+    close,            ///< close at once
+    lingering_close,  ///< wait until the client has read the answer: closing with unread bytes could destroy it
+};
+
+/// Takes one request from its head to its answer, and blocks until the answer is written. `input` starts with the bytes
+/// after the head. An exception of the handler becomes a bare 500. Throws std::bad_alloc.
+/// (net/server/request_runner.cpp)
+After run_request(ServerContext& context, ServingThread& thread, Connection& connection, InputBuffer& input,
+                  RequestFrame frame);
+
+/// Answers a request without a correct head.
+After reject_request(ServerContext& context, ServingThread& thread, Connection& connection, HeadRejection rejection);
+
+/// The work of a thread of the pool (net/server/connection_server.cpp).
+std::unique_ptr<ConnectionPool::Worker> make_connection_server(ServerContext& context);
 
 }  // namespace shared_tensor::net

@@ -1,5 +1,7 @@
 #include "net/stream/stream.hpp"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -9,9 +11,6 @@
 #include <climits>
 #include <ctime>
 #include <optional>
-#include <utility>
-
-#include "net/stream/tls_session.hpp"
 
 namespace shared_tensor::net {
 
@@ -24,26 +23,14 @@ StreamResult failed() {
 
 }  // namespace
 
-Stream::Stream(ProcessFd fd) : fd_(std::move(fd)) {}
-Stream::Stream(ProcessFd fd, std::unique_ptr<TlsSession> tls) : fd_(std::move(fd)), tls_(std::move(tls)) {
-    tls_->attach(*this);
-}
-Stream::~Stream() = default;
-
 StreamResult Stream::read(void* to, std::size_t size, Wait wait) {
-    return tls_ != nullptr ? tls_->read(to, size, wait) : receive(to, size, wait);
-}
-
-StreamResult Stream::write(std::span<const iovec> parts) { return tls_ != nullptr ? tls_->write(parts) : send(parts); }
-
-StreamResult Stream::receive(void* to, std::size_t size, Wait wait) {
     const int flags = wait == Wait::linger && lingers_ ? 0 : MSG_DONTWAIT;
     const ssize_t got = ::recv(fd_.get(), to, size, flags);
     if (got > 0) return {StreamStatus::ok, static_cast<std::size_t>(got)};
     return got == 0 ? StreamResult{StreamStatus::end} : failed();
 }
 
-StreamResult Stream::send(std::span<const iovec> parts) {
+StreamResult Stream::write(std::span<const iovec> parts) {
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(parts.data());  // sendmsg only reads it
     message.msg_iovlen = std::min<std::size_t>(parts.size(), IOV_MAX);
@@ -60,20 +47,9 @@ void Stream::set_linger(std::chrono::microseconds duration) {
 
 void Stream::shutdown() { ::shutdown(fd_.get(), SHUT_RDWR); }
 
-void Stream::finish_writing() {
-    if (tls_ != nullptr) tls_->finish();
-    ::shutdown(fd_.get(), SHUT_WR);
-}
-
-bool Stream::holds_bytes() const { return tls_ != nullptr && tls_->holds_bytes(); }
-bool Stream::awaits_rest() const { return tls_ != nullptr && tls_->awaits_rest(); }
-
-std::optional<PeerCertificate> Stream::certificate() const {
-    return tls_ != nullptr ? tls_->certificate() : std::nullopt;
-}
+void Stream::finish_writing() { ::shutdown(fd_.get(), SHUT_WR); }
 
 void Stream::abandon_unsent() {
-    if (tls_ != nullptr) tls_->abandon();
     const linger at_once{1, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
@@ -132,6 +108,20 @@ WriteOutcome write_all(Stream& stream, std::span<iovec> parts, const WriteLimits
         if (result.bytes > 0) rate->moved(result.bytes, now);
         if (wait_ready(stream.fd(), POLLOUT, rate->deadline()) == 0) return WriteOutcome::timeout;
     }
+}
+
+bool is_loopback(const sockaddr_storage& address) {
+    if (address.ss_family == AF_INET) {
+        return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == 127;
+    }
+    if (address.ss_family != AF_INET6) return false;
+    const in6_addr& ip = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    return IN6_IS_ADDR_LOOPBACK(&ip) || (IN6_IS_ADDR_V4MAPPED(&ip) && ip.s6_addr[12] == 127);
+}
+
+void unpace_loopback(int fd) {
+    static constexpr char kReno[] = "reno";
+    ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, kReno, sizeof kReno - 1);
 }
 
 }  // namespace shared_tensor::net

@@ -1,14 +1,16 @@
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,24 +31,20 @@ struct StreamResult {
     std::size_t bytes = 0;
 };
 
-class TlsSession;
-
-/// The byte stream of one connection over a TCP or Unix socket, plain or with TLS (net/stream/tls_session). One thread
-/// may read while another thread writes. shutdown() and fd() may be called from any thread.
+/// The byte stream of one connection over a TCP or Unix socket: plain, or with TLS (net/stream/tls_stream, which
+/// overrides what differs). One thread may read while another thread writes. shutdown() and fd() may be called from any
+/// thread.
 class Stream {
 public:
-    explicit Stream(ProcessFd fd);
-    Stream(ProcessFd fd, std::unique_ptr<TlsSession> tls);
+    explicit Stream(ProcessFd fd) : fd_(std::move(fd)) {}
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
-    virtual ~Stream();
+    virtual ~Stream() = default;
 
     enum class Wait {
         none,    ///< returns `again` if no bytes are there
         linger,  ///< waits for the first byte as long as set_linger() said
     };
-    // Virtual for tests, which implement a peer of their own.
-
     /// Reads decrypted bytes first. After `again`, epoll reports the next byte; before that it may not: see
     /// holds_bytes().
     virtual StreamResult read(void* to, std::size_t size, Wait wait);
@@ -59,25 +57,69 @@ public:
     /// Ends both directions and so every wait in poll() or read(). Any thread.
     void shutdown();
     /// Tells the peer that no more bytes come. Reading goes on.
-    void finish_writing();
+    virtual void finish_writing();
     /// Makes the close discard the bytes that the peer has not taken, instead of keeping them in the kernel's memory.
-    void abandon_unsent();
-    bool is_tls() const { return tls_ != nullptr; }
+    virtual void abandon_unsent();
+    virtual bool is_tls() const { return false; }
     /// The last read() left bytes here. The next read() returns them, and poll() does not report them.
-    bool holds_bytes() const;
+    virtual bool holds_bytes() const { return false; }
     /// A part of a handshake or of a record has arrived, and the rest should follow soon.
-    bool awaits_rest() const;
+    virtual bool awaits_rest() const { return false; }
     /// The certificate of the other side, if it sent one.
-    std::optional<PeerCertificate> certificate() const;
-
-    /// read() and write() of the socket itself, below TLS.
-    StreamResult receive(void* to, std::size_t size, Wait wait);
-    StreamResult send(std::span<const iovec> parts);
+    virtual std::optional<PeerCertificate> certificate() const { return std::nullopt; }
 
 private:
     ProcessFd fd_;
     bool lingers_ = false;
-    const std::unique_ptr<TlsSession> tls_;  // null: plain
+};
+
+/// Received bytes that are not used yet: the end of one request and perhaps the start of the next (pipelining).
+/// One thread at a time. The buffer belongs to the serving thread, so idle connections have none.
+class InputBuffer {
+public:
+    explicit InputBuffer(std::size_t capacity) : store_(capacity) {}
+
+    std::string_view view() const { return {store_.data() + begin_, end_ - begin_}; }
+    std::size_t size() const { return end_ - begin_; }
+    bool empty() const { return begin_ == end_; }
+
+    void consume(std::size_t bytes) {
+        begin_ += bytes;
+        if (begin_ == end_) begin_ = end_ = 0;
+    }
+    void clear() { begin_ = end_ = 0; }
+
+    /// Room after the bytes, at least one byte. Moves the bytes to the front, or grows.
+    char* room() {
+        if (end_ == store_.size() && begin_ > 0) {
+            std::memmove(store_.data(), store_.data() + begin_, size());
+            end_ -= begin_;
+            begin_ = 0;
+        }
+        if (end_ == store_.size()) store_.resize(store_.size() * 2);
+        return store_.data() + end_;
+    }
+    std::size_t room_size() const { return store_.size() - end_; }
+    void filled(std::size_t bytes) { end_ += bytes; }
+    /// One read of the wire into the room.
+    StreamResult read_from(Stream& stream, Stream::Wait wait) {
+        char* const to = room();
+        const StreamResult got = stream.read(to, room_size(), wait);
+        filled(got.bytes);
+        return got;
+    }
+
+    void assign(std::string_view bytes) {
+        clear();
+        if (bytes.size() > store_.size()) store_.resize(bytes.size());
+        if (!bytes.empty()) std::memcpy(store_.data(), bytes.data(), bytes.size());
+        end_ = bytes.size();
+    }
+
+private:
+    std::vector<char> store_;
+    std::size_t begin_ = 0;
+    std::size_t end_ = 0;
 };
 
 /// The deadline of a transfer that must not stall, and must move `min_rate` bytes a second on average. So neither a
@@ -130,5 +172,11 @@ struct WriteLimits {
 /// Writes all of `parts`, and changes them.
 enum class WriteOutcome { done, timeout, broken };
 WriteOutcome write_all(Stream& stream, std::span<iovec> parts, const WriteLimits& limits);
+
+bool is_loopback(const sockaddr_storage& address);
+
+/// Chooses the congestion control reno for a loopback connection, if the kernel allows it. Some machines use bbr, which
+/// paces even loopback, so that large bodies take twice as long.
+void unpace_loopback(int fd);
 
 }  // namespace shared_tensor::net

@@ -15,13 +15,11 @@
 #include <utility>
 
 #include "net/client/client.hpp"
-#include "net/stream/tls_session.hpp"
+#include "net/stream/tls_stream.hpp"
 
 namespace shared_tensor::net {
 
 namespace {
-
-using Kind = TransportError::Kind;
 
 constexpr std::array<unsigned char, 9> kHttp11{8, 'h', 't', 't', 'p', '/', '1', '.', '1'};  // RFC 7301, section 3.1
 constexpr std::size_t kReadAhead = 64 << 10;
@@ -116,16 +114,6 @@ void expect_host(SSL* ssl, const std::string& host) {
     if (set != 1) throw std::bad_alloc();  // without a host, any certificate would be accepted
 }
 
-[[noreturn]] void fail(const TlsSession& session, const std::string& host) {
-    const TlsSession::Failure failure = session.failure();
-    if (failure.untrusted) {
-        throw TransportError(Kind::untrusted, false, "the certificate of " + host + " is not trusted: " + failure.text);
-    }
-    if (failure.not_tls)
-        throw TransportError(Kind::protocol, false, host + " does not speak TLS at that port; http:// may be meant");
-    throw TransportError(Kind::broken, false, "no TLS with " + host + ": " + failure.text);
-}
-
 }  // namespace
 
 void FreeTlsContext::operator()(SSL_CTX* context) const { SSL_CTX_free(context); }
@@ -140,7 +128,7 @@ std::shared_ptr<const TlsServer> TlsServer::load(const TlsOptions& files) {
     if (!files.authorities.empty()) {
         trust(context.get(), files.authorities);
         SSL_CTX_set_client_CA_list(context.get(), SSL_load_client_CA_file(files.authorities.c_str()));
-        SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, &TlsSession::note_bad_certificate);
+        SSL_CTX_set_verify(context.get(), SSL_VERIFY_PEER, &TlsStream::note_bad_certificate);
     }
     return std::shared_ptr<const TlsServer>(new TlsServer(std::move(context)));
 }
@@ -148,7 +136,7 @@ std::shared_ptr<const TlsServer> TlsServer::load(const TlsOptions& files) {
 std::unique_ptr<Stream> TlsServer::accept(ProcessFd fd, const std::string& plain_answer) const {
     SslPointer ssl = make_ssl(context_.get());
     SSL_set_accept_state(ssl.get());
-    return std::make_unique<Stream>(std::move(fd), std::make_unique<TlsSession>(std::move(ssl), &plain_answer));
+    return std::make_unique<TlsStream>(std::move(fd), std::move(ssl), &plain_answer);
 }
 
 std::shared_ptr<const TlsClient> TlsClient::load(const TlsOptions& files) {
@@ -172,24 +160,20 @@ std::unique_ptr<Stream> TlsClient::connect(ProcessFd fd, const std::string& host
         SslPointer ssl = make_ssl(context_.get());
         SSL_set_connect_state(ssl.get());
         expect_host(ssl.get(), host);
-        return std::make_unique<TlsSession>(std::move(ssl), nullptr);
+        return std::make_unique<TlsStream>(std::move(fd), std::move(ssl), nullptr);
     };
-    auto made = begin();
-    TlsSession& session = *made;
-    auto stream = std::make_unique<Stream>(std::move(fd), std::move(made));
-    const std::stop_callback stopped(stop, [bytes = stream.get()] { bytes->shutdown(); });
-    const auto shake_hands = [&session] {
+    auto stream = begin();
+    const std::stop_callback stopped(stop, [&] { stream->shutdown(); });
+    const auto shake_hands = [&] {
         const NoFork meanwhile;  // a handshake takes locks of the context, of which children have copies
-        return session.shake_hands();
+        return stream->shake_hands(host);
     };
-    using Step = TlsSession::Step;
-    while (true) {
-        const Step step = shake_hands();
-        if (step == Step::done) return stream;
-        if (step == Step::failed) fail(session, host);
-        if (wait_ready(stream->fd(), step == Step::reads ? POLLIN : POLLOUT, deadline) == 0)
-            throw TransportError(Kind::timeout, false, host + " did not finish the TLS handshake in time");
+    while (const short wanted = shake_hands()) {
+        if (wait_ready(stream->fd(), wanted, deadline) == 0)
+            throw TransportError(TransportError::Kind::timeout, false,
+                                 host + " did not finish the TLS handshake in time");
     }
+    return stream;
 }
 
 }  // namespace shared_tensor::net

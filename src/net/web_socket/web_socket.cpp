@@ -34,11 +34,12 @@ WebSocketEnd cut(std::string_view why) { return {CloseCode::abnormal, std::strin
 
 }  // namespace
 
-WebSocket::WebSocket(Stream& stream, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received)
-    : stream_(&stream),
+WebSocket::WebSocket(std::shared_ptr<Stream> stream, Side side, WebSocketLimits limits, TakeBuffer take,
+                     std::string_view received)
+    : stream_(std::move(stream)),
       limits_(limits),
       call_(SHARED_TENSOR_CHECK_ERRNO(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
-      outbox_(stream, side == Side::client, [this] { call_runner(); }),
+      outbox_(*stream_, side == Side::client, [this] { call_runner(); }),
       inbox_(side == Side::server, limits, std::move(take), received) {}
 
 void WebSocket::call_runner() {

@@ -15,7 +15,6 @@
 #include "base/system/unique_fd.hpp"
 #include "net/message/message.hpp"
 #include "net/stream/stream.hpp"
-#include "net/web_socket/web_socket_frame.hpp"
 #include "net/web_socket/web_socket_inbox.hpp"
 #include "net/web_socket/web_socket_outbox.hpp"
 
@@ -29,9 +28,9 @@ public:
     enum class Side { server, client };
     using TakeBuffer = WebSocketInbox::TakeBuffer;
     using Receive = std::function<void(WebSocketMessage)>;
-    /// `received`: bytes that came after the handshake. `stream` must outlive the socket. Throws std::system_error if
-    /// the process has no descriptor left.
-    WebSocket(Stream& stream, Side side, WebSocketLimits limits, TakeBuffer take, std::string_view received = {});
+    /// `received`: bytes that came after the handshake. Throws std::system_error if the process has no descriptor left.
+    WebSocket(std::shared_ptr<Stream> stream, Side side, WebSocketLimits limits, TakeBuffer take,
+              std::string_view received);
 
     /// Reads until the end, and calls `receive` for each message, here or in read_inline(). Answers pings, and sends
     /// pings. Call it once. Throws what `receive` throws.
@@ -91,7 +90,7 @@ private:
     SteadyTime next_time() const;
     WebSocketEnd close_with(WebSocketEnd end);
 
-    Stream* const stream_;
+    const std::shared_ptr<Stream> stream_;  // shared with the connection that it came on
     const WebSocketLimits limits_;
     const UniqueFd call_;  // an eventfd
     WebSocketOutbox outbox_;

@@ -42,11 +42,6 @@ void check_answer(const Headers& headers, const std::string& key) {
     throw TransportError(TransportError::Kind::protocol, true, "the server's handshake is not that of a WebSocket");
 }
 
-struct Connected {
-    std::unique_ptr<Stream> stream;
-    WebSocket socket;
-};
-
 }  // namespace
 
 bool asks_for_web_socket(const RequestHead& head) {
@@ -100,11 +95,8 @@ std::variant<std::shared_ptr<WebSocket>, ClientResponse> connect_web_socket(cons
     check_answer(response.headers, key);
     auto [stream, received] = connection.take_upgraded();
     stream->set_linger(std::chrono::microseconds(0));
-    Stream& bytes = *stream;
     const auto take = [&buffers](std::size_t size) { return buffers.take(size); };
-    const std::shared_ptr<Connected> connected(
-        new Connected{std::move(stream), WebSocket(bytes, WebSocket::Side::client, limits, take, received)});
-    return std::shared_ptr<WebSocket>(connected, &connected->socket);
+    return std::make_shared<WebSocket>(std::move(stream), WebSocket::Side::client, limits, take, received);
 }
 
 }  // namespace shared_tensor::net

@@ -15,7 +15,7 @@
 #include "base/concurrency/guarded.hpp"
 #include "net/message/message.hpp"
 #include "net/stream/stream.hpp"
-#include "net/web_socket/web_socket_frame.hpp"
+#include "net/web_socket/web_socket_inbox.hpp"
 
 namespace shared_tensor::net {
 

@@ -11,8 +11,7 @@
 
 #include "base/bytes/digest.hpp"
 #include "base/log/log.hpp"
-#include "net/message/byte_range.hpp"
-#include "net/message/digest_field.hpp"
+#include "net/message/fields.hpp"
 #include "net/message/text.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "server/methods/rejected.hpp"

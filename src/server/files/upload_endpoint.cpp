@@ -9,8 +9,7 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "net/message/byte_range.hpp"
-#include "net/message/digest_field.hpp"
+#include "net/message/fields.hpp"
 #include "net/message/text.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "protocol/json_rpc/json_text.hpp"

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "net/message/byte_range.hpp"
+#include "net/message/fields.hpp"
 #include "net/message/message.hpp"
 #include "net/server/server.hpp"
 #include "runtime/tables/upload_table.hpp"

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/concurrency/elastic_pool.hpp"
-#include "net/server/gone_watch.hpp"
 #include "net/server/server.hpp"
 #include "net/web_socket/web_socket.hpp"
 #include "protocol/codec/frame.hpp"

@@ -10,7 +10,7 @@
 
 #include "integration/memory/raw_channel.hpp"
 #include "integration/server/shared_daemon.hpp"
-#include "net/message/digest_field.hpp"
+#include "net/message/fields.hpp"
 
 using namespace shared_tensor::test;
 

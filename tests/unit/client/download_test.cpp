@@ -11,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "net/message/byte_range.hpp"
-#include "net/message/digest_field.hpp"
+#include "net/message/fields.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "protocol/json_rpc/print.hpp"
 #include "scripted.hpp"

@@ -1,4 +1,4 @@
-#include "net/message/byte_range.hpp"
+#include "net/message/fields.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -1,6 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 
-#include "net/server/connection.hpp"
+#include "net/server/connection_table.hpp"
 #include "raw_client.hpp"
 #include "test_server.hpp"
 

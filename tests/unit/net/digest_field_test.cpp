@@ -1,4 +1,4 @@
-#include "net/message/digest_field.hpp"
+#include "net/message/fields.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "net/stream/peer.hpp"
+#include "net/server/listener.hpp"
 
 #include <netinet/in.h>
 #include <sys/wait.h>
@@ -7,6 +7,7 @@
 #include <catch2/catch_test_macros.hpp>
 #include <functional>
 
+#include "net/stream/stream.hpp"
 #include "raw_client.hpp"
 
 namespace shared_tensor::test {

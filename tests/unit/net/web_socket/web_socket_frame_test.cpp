@@ -1,4 +1,4 @@
-#include "net/web_socket/web_socket_frame.hpp"
+#include "net/web_socket/web_socket_inbox.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <vector>

@@ -1,7 +1,8 @@
-#include "net/stream/tls_session.hpp"
+#include "net/stream/tls_stream.hpp"
 
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +12,7 @@
 #include <utility>
 
 #include "base/bytes/ids.hpp"
+#include "net/client/client.hpp"
 
 namespace shared_tensor::net {
 
@@ -56,92 +58,96 @@ std::string fingerprint(X509* certificate) {
 
 }  // namespace
 
-const BIO_METHOD* TlsSession::pipe_method() {
+const BIO_METHOD* TlsStream::pipe_method() {
     static const BIO_METHOD* const kMethod = [] {
         BIO_METHOD* method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "shared_tensor wire");
         if (method == nullptr) throw std::bad_alloc();
-        BIO_meth_set_read(method, &TlsSession::pipe_read);
-        BIO_meth_set_write(method, &TlsSession::pipe_write);
-        BIO_meth_set_ctrl(method, &TlsSession::pipe_control);
+        BIO_meth_set_read(method, &TlsStream::pipe_read);
+        BIO_meth_set_write(method, &TlsStream::pipe_write);
+        BIO_meth_set_ctrl(method, &TlsStream::pipe_control);
         return method;
     }();
     return kMethod;
 }
 
-int TlsSession::pipe_read(BIO* bio, char* to, int size) {
-    auto& pipe = *static_cast<Pipe*>(BIO_get_data(bio));
+int TlsStream::pipe_read(BIO* bio, char* to, int size) {
+    auto& self = *static_cast<TlsStream*>(BIO_get_data(bio));
     BIO_clear_retry_flags(bio);
-    if (pipe.sealed.size() - pipe.sent > kMostUnsent) {  // it asks for answers (new keys) and does not take them
-        pipe.broken = true;
+    if (self.sealed_.size() - self.sent_ > kMostUnsent) {  // it asks for answers (new keys) and does not take them
+        self.broken_ = true;
         return -1;
     }
     const StreamResult got =
-        pipe.stream->receive(to, static_cast<std::size_t>(size), std::exchange(pipe.wait, Stream::Wait::none));
+        self.Stream::read(to, static_cast<std::size_t>(size), std::exchange(self.wait_, Wait::none));
     if (got.status == StreamStatus::ok) return static_cast<int>(got.bytes);
     if (got.status == StreamStatus::again) BIO_set_retry_read(bio);
-    pipe.ended |= got.status == StreamStatus::end;
-    pipe.broken |= got.status == StreamStatus::broken;
+    self.ended_ |= got.status == StreamStatus::end;
+    self.broken_ |= got.status == StreamStatus::broken;
     return got.status == StreamStatus::end ? 0 : -1;
 }
 
 /// Takes all bytes: seal_some() and pipe_read() bound their number.
-int TlsSession::pipe_write(BIO* bio, const char* from, int size) {
-    auto& pipe = *static_cast<Pipe*>(BIO_get_data(bio));
+int TlsStream::pipe_write(BIO* bio, const char* from, int size) {
     BIO_clear_retry_flags(bio);
     try {
-        pipe.sealed.append(from, static_cast<std::size_t>(size));
+        static_cast<TlsStream*>(BIO_get_data(bio))->sealed_.append(from, static_cast<std::size_t>(size));
     } catch (const std::bad_alloc&) {
         return -1;
     }
     return size;
 }
 
-long TlsSession::pipe_control(BIO* bio, int command, long, void*) {
-    if (command == BIO_CTRL_EOF) return static_cast<Pipe*>(BIO_get_data(bio))->ended ? 1 : 0;
+long TlsStream::pipe_control(BIO* bio, int command, long, void*) {
+    if (command == BIO_CTRL_EOF) return static_cast<TlsStream*>(BIO_get_data(bio))->ended_ ? 1 : 0;
     return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-TlsSession::TlsSession(SslPointer ssl, const std::string* plain_answer)
-    : ssl_(std::move(ssl)), plain_answer_(plain_answer) {
+TlsStream::TlsStream(ProcessFd fd, SslPointer ssl, const std::string* plain_answer)
+    : Stream(std::move(fd)), ssl_(std::move(ssl)), plain_answer_(plain_answer) {
     BIO* bio = BIO_new(pipe_method());
     if (bio == nullptr) throw std::bad_alloc();
-    BIO_set_data(bio, &pipe_);
+    BIO_set_data(bio, this);
     BIO_set_init(bio, 1);
     SSL_set_bio(ssl_.get(), bio, bio);
 }
 
-TlsSession::~TlsSession() { send_close_notify(); }
+TlsStream::~TlsStream() { send_close_notify(); }
 
 /// The alert close_notify: without it, the other side must assume that bytes are missing.
-void TlsSession::send_close_notify() {
-    if (failed_ || pipe_.broken || SSL_is_init_finished(ssl_.get()) != 1 || std::exchange(sent_close_notify_, true))
-        return;
+void TlsStream::send_close_notify() {
+    if (failed_ || broken_ || !is_ready() || std::exchange(sent_close_notify_, true)) return;
     ERR_clear_error();
     SSL_shutdown(ssl_.get());
     send_sealed();
 }
 
-void TlsSession::finish() {
-    const std::lock_guard lock(mutex_);
-    send_close_notify();
+void TlsStream::finish_writing() {
+    {
+        const std::lock_guard lock(mutex_);
+        send_close_notify();
+    }
+    Stream::finish_writing();
 }
 
-void TlsSession::abandon() {
-    const std::lock_guard lock(mutex_);
-    sent_close_notify_ = true;
+void TlsStream::abandon_unsent() {
+    {
+        const std::lock_guard lock(mutex_);
+        sent_close_notify_ = true;
+    }
+    Stream::abandon_unsent();
 }
 
-bool TlsSession::holds_bytes() const {
+bool TlsStream::holds_bytes() const {
     const std::lock_guard lock(mutex_);
     return holds_;
 }
 
-bool TlsSession::awaits_rest() const {
+bool TlsStream::awaits_rest() const {
     const std::lock_guard lock(mutex_);
-    return SSL_is_init_finished(ssl_.get()) != 1 || SSL_has_pending(ssl_.get()) == 1;
+    return !is_ready() || SSL_has_pending(ssl_.get()) == 1;
 }
 
-int TlsSession::note_bad_certificate(int is_good, X509_STORE_CTX* store) {
+int TlsStream::note_bad_certificate(int is_good, X509_STORE_CTX* store) {
     if (is_good == 1) return 1;
     auto* ssl = static_cast<SSL*>(X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
     static char mark = 1;
@@ -150,7 +156,7 @@ int TlsSession::note_bad_certificate(int is_good, X509_STORE_CTX* store) {
     return 1;
 }
 
-std::optional<PeerCertificate> TlsSession::certificate() const {
+std::optional<PeerCertificate> TlsStream::certificate() const {
     const std::lock_guard lock(mutex_);
     X509* certificate = SSL_get0_peer_certificate(ssl_.get());
     if (certificate == nullptr) return std::nullopt;
@@ -161,24 +167,24 @@ std::optional<PeerCertificate> TlsSession::certificate() const {
 }
 
 /// False if bytes are left, or the connection is broken.
-bool TlsSession::send_sealed() {
-    while (pipe_.sent < pipe_.sealed.size()) {
-        const iovec rest{pipe_.sealed.data() + pipe_.sent, pipe_.sealed.size() - pipe_.sent};
-        const StreamResult result = pipe_.stream->send({&rest, 1});
-        pipe_.sent += result.bytes;
-        pipe_.broken |= result.status == StreamStatus::broken;
+bool TlsStream::send_sealed() {
+    while (sent_ < sealed_.size()) {
+        const iovec rest{sealed_.data() + sent_, sealed_.size() - sent_};
+        const StreamResult result = Stream::write({&rest, 1});
+        sent_ += result.bytes;
+        broken_ |= result.status == StreamStatus::broken;
         if (result.status != StreamStatus::ok) return false;
     }
-    pipe_.sent = 0;
-    if (pipe_.sealed.capacity() > kRecord) {
-        pipe_.sealed = {};  // so that idle connections hold little memory
+    sent_ = 0;
+    if (sealed_.capacity() > kRecord) {
+        sealed_ = {};  // so that idle connections hold little memory
     } else {
-        pipe_.sealed.clear();
+        sealed_.clear();
     }
     return true;
 }
 
-bool TlsSession::seal(const void* from, std::size_t size) {
+bool TlsStream::seal(const void* from, std::size_t size) {
     ERR_clear_error();
     if (SSL_write(ssl_.get(), from, static_cast<int>(size)) == static_cast<int>(size)) return true;
     failed_ = true;
@@ -186,7 +192,7 @@ bool TlsSession::seal(const void* from, std::size_t size) {
 }
 
 /// Encrypts bytes of `parts` after the first `skipped` ones, and returns how many. Small parts share a record.
-std::size_t TlsSession::seal_some(std::span<const iovec> parts, std::size_t skipped) {
+std::size_t TlsStream::seal_some(std::span<const iovec> parts, std::size_t skipped) {
     std::array<char, kRecord> gathered;
     std::size_t used = 0, done = 0;
     const auto seal_gathered = [&] {
@@ -202,7 +208,7 @@ std::size_t TlsSession::seal_some(std::span<const iovec> parts, std::size_t skip
         from += behind;
         left -= behind;
         while (left > 0) {
-            if (pipe_.sealed.size() >= kSealedAtOnce) {
+            if (sealed_.size() >= kSealedAtOnce) {
                 seal_gathered();
                 return done;
             }
@@ -225,10 +231,10 @@ std::size_t TlsSession::seal_some(std::span<const iovec> parts, std::size_t skip
     return done;
 }
 
-StreamResult TlsSession::write(std::span<const iovec> parts) {
+StreamResult TlsStream::write(std::span<const iovec> parts) {
     const std::lock_guard lock(mutex_);
-    if (failed_ || sent_close_notify_ || SSL_is_init_finished(ssl_.get()) != 1) return {StreamStatus::broken};
-    if (!send_sealed()) return {pipe_.broken ? StreamStatus::broken : StreamStatus::again};
+    if (failed_ || sent_close_notify_ || !is_ready()) return {StreamStatus::broken};
+    if (!send_sealed()) return {broken_ ? StreamStatus::broken : StreamStatus::again};
     std::size_t done = std::exchange(owed_, false) ? 1 : 0;
     while (done < kWrittenAtOnce) {
         const std::size_t more = seal_some(parts, done);
@@ -236,7 +242,7 @@ StreamResult TlsSession::write(std::span<const iovec> parts) {
         if (failed_) return {StreamStatus::broken};
         if (more == 0) break;
         if (send_sealed()) continue;
-        if (pipe_.broken) return {StreamStatus::broken};
+        if (broken_) return {StreamStatus::broken};
         owed_ = true;
         --done;
         return {done > 0 ? StreamStatus::ok : StreamStatus::again, done};
@@ -244,7 +250,7 @@ StreamResult TlsSession::write(std::span<const iovec> parts) {
     return {StreamStatus::ok, done};
 }
 
-StreamResult TlsSession::read_status(int result) {
+StreamResult TlsStream::read_status(int result) {
     const int error = SSL_get_error(ssl_.get(), result);
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return {StreamStatus::again};
     if (error == SSL_ERROR_ZERO_RETURN) return {StreamStatus::end};
@@ -252,15 +258,15 @@ StreamResult TlsSession::read_status(int result) {
     const bool is_plain = ERR_GET_REASON(ERR_peek_error()) == SSL_R_HTTP_REQUEST;
     if (is_plain && plain_answer_ != nullptr) {
         const iovec words{const_cast<char*>(plain_answer_->data()), plain_answer_->size()};
-        pipe_.stream->send({&words, 1});
+        Stream::write({&words, 1});
     }
-    return {pipe_.ended && !started_ ? StreamStatus::end : StreamStatus::broken};
+    return {ended_ && !started_ ? StreamStatus::end : StreamStatus::broken};
 }
 
-StreamResult TlsSession::read(void* to, std::size_t size, Stream::Wait wait) {
+StreamResult TlsStream::read(void* to, std::size_t size, Wait wait) {
     const std::lock_guard lock(mutex_);
     if (failed_) return {StreamStatus::broken};
-    pipe_.wait = wait;
+    wait_ = wait;
     std::size_t got = 0;
     StreamResult status{StreamStatus::ok};
     do {
@@ -279,30 +285,35 @@ StreamResult TlsSession::read(void* to, std::size_t size, Stream::Wait wait) {
     return got > 0 ? StreamResult{StreamStatus::ok, got} : status;
 }
 
-TlsSession::Step TlsSession::shake_hands() {
+short TlsStream::shake_hands(const std::string& host) {
     const std::lock_guard lock(mutex_);
     ERR_clear_error();
     const int result = SSL_do_handshake(ssl_.get());
     const int error = result == 1 ? SSL_ERROR_NONE : SSL_get_error(ssl_.get(), result);
     const bool sent = send_sealed();
-    if (pipe_.broken) return Step::failed;
-    if (!sent) return Step::writes;
-    if (result == 1) return Step::done;
-    if (error == SSL_ERROR_WANT_READ) return Step::reads;
+    if (broken_) fail_handshake(host);
+    if (!sent) return POLLOUT;
+    if (result == 1) return 0;
+    if (error == SSL_ERROR_WANT_READ) return POLLIN;
     failed_ = true;
-    return Step::failed;
+    fail_handshake(host);
 }
 
-TlsSession::Failure TlsSession::failure() const {
-    const std::lock_guard lock(mutex_);
-    const long verdict = SSL_get_verify_result(ssl_.get());
-    if (verdict != X509_V_OK) return {X509_verify_cert_error_string(verdict), true, false};
+void TlsStream::fail_handshake(const std::string& host) const {
+    using Kind = TransportError::Kind;
+    if (const long verdict = SSL_get_verify_result(ssl_.get()); verdict != X509_V_OK) {
+        throw TransportError(
+            Kind::untrusted, false,
+            "the certificate of " + host + " is not trusted: " + X509_verify_cert_error_string(verdict));
+    }
     const unsigned long error = ERR_peek_error();
+    const bool closed = ended_ || broken_ || error == 0;
     const int reason = ERR_GET_REASON(error);
-    if (pipe_.ended || pipe_.broken || error == 0) return {"the server closed the connection in the handshake"};
-    const char* text = ERR_reason_error_string(error);
-    return {text != nullptr ? text : "the handshake failed", false,
-            reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_PACKET_LENGTH_TOO_LONG};
+    if (!closed && (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_PACKET_LENGTH_TOO_LONG))
+        throw TransportError(Kind::protocol, false, host + " does not speak TLS at that port; http:// may be meant");
+    const char* text = closed ? "the server closed the connection in the handshake" : ERR_reason_error_string(error);
+    throw TransportError(Kind::broken, false,
+                         "no TLS with " + host + ": " + (text != nullptr ? text : "the handshake failed"));
 }
 
 }  // namespace shared_tensor::net
