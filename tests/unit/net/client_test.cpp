@@ -20,31 +20,6 @@ using net::TransportError;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-net::ClientOptions options_for(int port) {
-    net::ClientOptions options;
-    options.endpoint = Endpoint::parse("http://127.0.0.1:" + std::to_string(port));
-    return options;
-}
-
-ClientRequest text_request(std::string text, std::string path = "/jsonrpc") {
-    ClientRequest request;
-    request.path = std::move(path);
-    request.text = std::move(text);
-    request.deadline = steady_clock::now() + std::chrono::seconds(30);
-    return request;
-}
-
-/// What send() threw.
-TransportError failure_of(net::Client& client, ClientRequest request) {
-    try {
-        client.send(std::move(request));
-    } catch (const TransportError& error) {
-        return error;
-    }
-    FAIL("the request was answered");
-    throw std::logic_error("unreachable");
-}
-
 TEST_CASE("an endpoint is read from its URL and written back", "[http]") {
     struct Case {
         const char* url;
@@ -143,8 +118,7 @@ TEST_CASE("parts are sent one after another and large answers come back whole", 
 }
 
 TEST_CASE("no more than max_connections are open, however many threads call", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     auto options = options_for(under_test.port());
     options.max_connections = 3;
     net::Client client(options);
@@ -169,7 +143,7 @@ TEST_CASE("who finds no free connection in time is told that nothing was sent", 
     auto options = options_for(server.port());
     options.max_connections = 1;
     net::Client client(options);
-    std::jthread holder([&] { (void)failure_of(client, text_request("x")); });
+    std::jthread holder([&] { (void)failure_of(client); });
     auto connection = server.accept();
     RawServer::read_request(connection);
     auto request = text_request("y");
@@ -184,15 +158,15 @@ TEST_CASE("a refused connection is an error that names the address, and nothing 
     int port = 0;
     { port = RawServer().port(); }
     net::Client client(options_for(port));
-    const auto error = failure_of(client, text_request("x"));
+    const auto error = failure_of(client);
     CHECK(error.kind == TransportError::Kind::connect);
     CHECK_FALSE(error.sent);
     CHECK_THAT(error.what(), ContainsSubstring("127.0.0.1:" + std::to_string(port)));
 
-    net::ClientOptions options;
+    auto options = options_for(0);
     options.endpoint = Endpoint::parse("unix:/no/such/socket");
     net::Client local(options);
-    CHECK(failure_of(local, text_request("x")).kind == TransportError::Kind::connect);
+    CHECK(failure_of(local).kind == TransportError::Kind::connect);
 }
 
 TEST_CASE("an answer that does not come in time ends the wait, and may have been seen", "[http]") {
@@ -211,12 +185,12 @@ TEST_CASE("an answer that does not come in time ends the wait, and may have been
 TEST_CASE("a deadline covers the whole answer, however steadily it trickles", "[http]") {
     RawServer server;
     net::Client client(options_for(server.port()));
-    std::jthread trickle([&](const std::stop_token& stop) {
+    std::jthread serves([&] {
         auto connection = server.accept();
         RawServer::read_request(connection);
         connection.send("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n");
-        while (!stop.stop_requested() && connection.send("x"))
-            std::this_thread::sleep_for(milliseconds(2));
+        const auto trickles = trickle(connection);
+        connection.read_to_end();
     });
     auto request = text_request("x");
     request.deadline = steady_clock::now() + milliseconds(100);
@@ -236,23 +210,19 @@ TEST_CASE("a server that does not read a large request does not hold the client"
 }
 
 TEST_CASE("a kept-alive connection that the server closed is replaced before anything is sent", "[http]") {
-    TestServer under_test;
-    under_test.start();
-    auto options = options_for(under_test.port());
+    EchoServer under_test;
     net::ServerOptions server_options;
     server_options.port = under_test.port();
-    net::Client client(options);
+    net::Client client(options_for(under_test.port()));
     REQUIRE(client.send(text_request("a")).text() == "a");
     under_test.server.stop(milliseconds(0));
-    TestServer again(server_options);
-    again.start();
+    EchoServer again(server_options);
     CHECK(client.send(text_request("b")).text() == "b");
     CHECK(client.stats().opened == 2);
 }
 
 TEST_CASE("a connection that was unused for longer than the idle limit is not used again", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     auto options = options_for(under_test.port());
     options.idle_limit = milliseconds(0);
     net::Client client(options);
@@ -260,6 +230,19 @@ TEST_CASE("a connection that was unused for longer than the idle limit is not us
     std::this_thread::sleep_for(milliseconds(2));
     client.send(text_request("b"));
     CHECK(client.stats().opened == 2);
+}
+
+/// A server by hand that answers one request, closes its side, and waits for the client to close.
+std::jthread answer_once(RawServer& server, const std::string& answer, bool byte_by_byte) {
+    return std::jthread([&server, answer, byte_by_byte] {
+        auto connection = server.accept();
+        RawServer::read_request(connection);
+        const std::size_t piece = byte_by_byte ? 1 : answer.size() + 1;
+        for (std::size_t at = 0; at < answer.size(); at += piece)
+            connection.send(std::string_view(answer).substr(at, piece));
+        connection.half_close();
+        connection.read_to_end();
+    });
 }
 
 TEST_CASE("a server's misbehaviour is an error that says what it was", "[http]") {
@@ -301,14 +284,8 @@ TEST_CASE("a server's misbehaviour is an error that says what it was", "[http]")
     net::Client client(options);
     for (const auto& [name, answer, kind] : cases) {
         INFO(name);
-        std::jthread misbehave([&server, &answer = answer] {
-            auto connection = server.accept();
-            RawServer::read_request(connection);
-            connection.send(answer);
-            connection.half_close();
-            connection.read_to_end();
-        });
-        const auto error = failure_of(client, text_request("x"));
+        const auto misbehaves = answer_once(server, answer, false);
+        const auto error = failure_of(client);
         CHECK(error.kind == kind);
         CHECK(error.sent);
     }
@@ -338,14 +315,7 @@ TEST_CASE("answers of every framing are understood", "[http]") {
     auto options = options_for(server.port());
     for (const auto& [name, answer, body, status] : cases) {
         INFO(name);
-        std::jthread serve([&server, &answer = answer] {
-            auto connection = server.accept();
-            RawServer::read_request(connection);
-            for (const char byte : answer)
-                connection.send({&byte, 1});
-            connection.half_close();
-            connection.read_to_end();
-        });
+        const auto serves = answer_once(server, answer, true);
         net::Client client(options);  // ends before the thread does, which waits for its end
         const auto response = client.send(text_request("x"));
         CHECK(response.status == status);
@@ -366,8 +336,7 @@ TEST_CASE("a server that rejects a large body early is heard", "[http]") {
 }
 
 TEST_CASE("a request that could be split is rejected before it is sent", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     net::Client client(options_for(under_test.port()));
     auto bad_header = text_request("x");
     bad_header.headers.add("X-Y", "a\r\nHost: b");
@@ -401,12 +370,11 @@ TEST_CASE("shutdown ends every wait, and later calls fail at once", "[http]") {
     client.shutdown();
     waiting.clear();
     CHECK(ended == 3);
-    CHECK_FALSE(failure_of(client, text_request("x")).sent);
+    CHECK_FALSE(failure_of(client).sent);
 }
 
 TEST_CASE("an answer outlives its client", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     net::ClientResponse response;
     {
         net::Client client(options_for(under_test.port()));

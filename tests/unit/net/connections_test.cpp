@@ -8,9 +8,8 @@
 #include <cerrno>
 
 #include "base/log/log.hpp"
-#include "raw_client.hpp"
 #include "support/descriptors.hpp"
-#include "test_server.hpp"
+#include "tls_peer.hpp"
 
 namespace {
 
@@ -38,6 +37,20 @@ namespace {
 
 using net::Response;
 using std::chrono::milliseconds;
+
+net::ServerOptions with_cap(std::size_t connections) {
+    net::ServerOptions options;
+    options.max_connections = connections;
+    return options;
+}
+
+/// A client that was answered.
+RawClient served(TestServer& server) {
+    RawClient client(server.port());
+    client.send(post("/", "in"));
+    REQUIRE(client.read_answer().body == "in");
+    return client;
+}
 
 TEST_CASE("accept may fail with anything: the server goes on accepting", "[http]") {
     log::set_level(log::Level::off);
@@ -75,16 +88,10 @@ TEST_CASE("an accept that keeps failing does not spin", "[http]") {
 }
 
 TEST_CASE("connections beyond the cap get 503 and the others are served on", "[http]") {
-    net::ServerOptions options;
-    options.max_connections = 3;
-    TestServer under_test(options);
-    under_test.start();
+    EchoServer under_test(with_cap(3));
     std::vector<RawClient> inside;
-    for (int i = 0; i < 3; ++i) {
-        RawClient& one = inside.emplace_back(under_test.port());
-        one.send(post("/", "in"));
-        REQUIRE(one.read_answer().status == 200);
-    }
+    for (int i = 0; i < 3; ++i)
+        inside.push_back(served(under_test));
     for (int i = 0; i < 5; ++i) {
         RawClient outside(under_test.port());
         outside.send(post("/", "out"));
@@ -94,6 +101,11 @@ TEST_CASE("connections beyond the cap get 503 and the others are served on", "[h
         CHECK(outside.is_closed());
     }
     CHECK(under_test.server.stats().rejected == 5);
+    std::vector<RawClient> silent;
+    for (int i = 0; i < 200; ++i)
+        silent.emplace_back(under_test.port());
+    for (RawClient& one : silent)
+        CHECK(one.read_answer().status == 503);
     inside[0].send(post("/", "still in"));
     CHECK(inside[0].read_answer().body == "still in");
     inside.erase(inside.begin());
@@ -104,21 +116,22 @@ TEST_CASE("connections beyond the cap get 503 and the others are served on", "[h
     }));
 }
 
-TEST_CASE("an idle kept-alive connection holds no thread", "[http]") {
-    TestServer under_test;
+TEST_CASE("an idle kept-alive connection holds no thread", "[http][tls]") {
+    const bool has_tls = GENERATE(false, true);
+    const std::size_t count = has_tls ? 50 : 300;
+    EitherServer under_test(has_tls);
     under_test.start();
-    std::vector<RawClient> clients;
-    for (int i = 0; i < 300; ++i)
-        clients.emplace_back(under_test.port());
-    for (auto& client : clients)
-        client.send(get("/"));
-    for (auto& client : clients)
-        REQUIRE(client.read_answer().status == 200);
-    CHECK(eventually([&] { return under_test.server.stats().parked == 300; }));
-    for (auto& client : clients)
-        client.send(post("/", "again"));
-    for (auto& client : clients)
-        CHECK(client.read_answer().body == "again");
+    std::vector<std::unique_ptr<RawClient>> clients;
+    for (std::size_t i = 0; i < count; ++i)
+        clients.push_back(under_test.raw_client());
+    for (const auto* body : {"once", "again"}) {
+        for (auto& client : clients)
+            client->send(post("/", body));
+        for (auto& client : clients)
+            REQUIRE(client->read_answer().body == body);
+        CHECK(eventually([&] { return under_test.server.stats().parked == count; }));
+    }
+    CHECK(under_test.server.stats().threads < count);
 }
 
 TEST_CASE("as many requests as there are connections wait at once, and others are answered meanwhile", "[http]") {
@@ -177,8 +190,7 @@ TEST_CASE("none of 64 busy connections waits for a request of another one that l
 TEST_CASE("with spin zero a connection is parked after every answer and works all the same", "[http]") {
     net::ServerOptions options;
     options.spin = std::chrono::microseconds(0);
-    TestServer under_test(options);
-    under_test.start();
+    EchoServer under_test(options);
     RawClient client(under_test.port());
     for (int i = 0; i < 200; ++i) {
         client.send(post("/", std::to_string(i)));
@@ -187,8 +199,7 @@ TEST_CASE("with spin zero a connection is parked after every answer and works al
 }
 
 TEST_CASE("a storm of connections and resets leaves no descriptor behind", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     const std::size_t before = open_descriptors();
     for (int i = 0; i < 2000; ++i) {
         RawClient client(under_test.port());
@@ -202,30 +213,36 @@ TEST_CASE("a storm of connections and resets leaves no descriptor behind", "[htt
     CHECK(client.read_answer().body == "calm");
 }
 
-TEST_CASE("drain takes nobody in, closes idle connections and says goodbye with the current answer", "[http]") {
+TEST_CASE("drain takes nobody in, closes idle connections and says goodbye with the current answer", "[http][tls]") {
     Event entered, release;
-    TestServer under_test;
-    under_test.handler.on_handle = [&](net::Request, net::ResponseStream&) {
-        entered.set();
-        release.wait();
+    EitherServer under_test(GENERATE(false, true));
+    under_test.handler.on_handle = [&](net::Request request, net::ResponseStream&) {
+        if (request.head.path == "/wait") {
+            entered.set();
+            release.wait();
+        }
         return Response::json(200, "finished");
     };
     under_test.start();
-    RawClient idle(under_test.port());
-    RawClient busy(under_test.port());
-    busy.send(get("/"));
+    RawClient silent(under_test.port());
+    const auto idle = under_test.raw_client(), busy = under_test.raw_client();
+    idle->send(get("/"));
+    REQUIRE(idle->read_answer().body == "finished");
+    busy->send(get("/wait"));
     REQUIRE(entered.wait());
     under_test.server.drain();
     CHECK_THROWS(RawClient(under_test.port()));
-    CHECK(idle.is_closed());
+    CHECK(silent.is_closed());
+    CHECK(idle->is_closed());
     release.set();
-    const auto answer = busy.read_answer();
+    const auto answer = busy->read_answer();
     CHECK(answer.body == "finished");
     CHECK(answer.has("Connection: close"));
-    CHECK(busy.is_closed());
+    CHECK(busy->is_closed());
     const auto start = std::chrono::steady_clock::now();
     under_test.server.stop(std::chrono::seconds(30));
     CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
+    CHECK(under_test.server.stats().connections == 0);
 }
 
 TEST_CASE("stop waits for requests in flight, but no longer than its grace", "[http]") {
@@ -246,16 +263,21 @@ TEST_CASE("stop waits for requests in flight, but no longer than its grace", "[h
     CHECK(client.read_to_end().empty());
 }
 
-TEST_CASE("a server can be destroyed while requests are in flight", "[http]") {
-    for (int i = 0; i < 20; ++i) {
-        auto under_test = std::make_unique<TestServer>();
+TEST_CASE("a server can be destroyed whatever its clients are at", "[http][tls]") {
+    const bool has_tls = GENERATE(false, true);
+    for (int i = 0; i < 10; ++i) {
+        auto under_test = std::make_unique<EitherServer>(has_tls);
         under_test->start();
-        std::vector<RawClient> clients;
-        for (int k = 0; k < 20; ++k)
-            clients.emplace_back(under_test->port()).send(post("/", "x") + post("/", "y"));
+        std::vector<RawClient> half;
+        std::vector<std::unique_ptr<RawClient>> clients;
+        for (int k = 0; k < 10; ++k) {
+            if (k % 2 == 0) half.emplace_back(under_test->port()).send(RawTls(RawClient(UniqueFd())).hello());
+            clients.push_back(under_test->raw_client());
+            if (k % 4 != 0) clients.back()->send(post("/", "x") + post("/", "y"));
+        }
         under_test.reset();
         for (auto& client : clients)
-            client.read_to_end();
+            client->read_to_end();
     }
 }
 
@@ -267,8 +289,7 @@ TEST_CASE("a server that was never started ends quietly", "[http]") {
 }
 
 TEST_CASE("the counts of a server add up", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     RawClient client(under_test.port());
     const std::string request = post("/", "12345");
     client.send(request);
@@ -284,8 +305,7 @@ TEST_CASE("the counts of a server add up", "[http]") {
 }
 
 TEST_CASE("many clients at once all get their own answers", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     std::vector<std::jthread> threads;
     std::atomic<int> wrong{0};
     for (int t = 0; t < 16; ++t) {
@@ -303,31 +323,9 @@ TEST_CASE("many clients at once all get their own answers", "[http]") {
     CHECK(wrong == 0);
 }
 
-TEST_CASE("all clients beyond the cap are told so, however many they are", "[http]") {
-    net::ServerOptions options;
-    options.max_connections = 2;
-    TestServer under_test(options);
-    under_test.start();
-    std::vector<RawClient> inside;
-    for (int i = 0; i < 2; ++i) {
-        inside.emplace_back(under_test.port()).send(post("/", "in"));
-        REQUIRE(inside.back().read_answer().status == 200);
-    }
-    std::vector<RawClient> outside;
-    for (int i = 0; i < 200; ++i)
-        outside.emplace_back(under_test.port());
-    for (RawClient& one : outside)
-        CHECK(one.read_answer().status == 503);
-}
-
 TEST_CASE("beyond the cap a server still tells how it is, and nothing else", "[http]") {
-    net::ServerOptions options;
-    options.max_connections = 1;
-    TestServer under_test(options);
-    under_test.start();
-    RawClient inside(under_test.port());
-    inside.send(post("/", "in"));
-    REQUIRE(inside.read_answer().status == 200);
+    EchoServer under_test(with_cap(1));
+    const RawClient inside = served(under_test);
     CHECK(eventually([&] {  // on a machine that stands still meanwhile it would get 503
         RawClient health(under_test.port());
         health.send(get("/healthz"));
@@ -340,13 +338,8 @@ TEST_CASE("beyond the cap a server still tells how it is, and nothing else", "[h
 }
 
 TEST_CASE("beyond the cap a client that has asked is not pushed out by others that say nothing", "[http]") {
-    net::ServerOptions options;
-    options.max_connections = 1;
-    TestServer under_test(options);
-    under_test.start();
-    RawClient inside(under_test.port());
-    inside.send(post("/", "in"));
-    REQUIRE(inside.read_answer().status == 200);
+    EchoServer under_test(with_cap(1));
+    const RawClient inside = served(under_test);
     int healthy = 0;
     for (int round = 0; round < 20; ++round) {
         REQUIRE(
@@ -445,8 +438,7 @@ TEST_CASE("requests that take long leave threads for others", "[http]") {
 
 TEST_CASE("a client that comes when there is no descriptor left is told so", "[http]") {
     log::set_level(log::Level::off);
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     accept_fails_with = EMFILE;
     accept_fails_often = 1;  // the spare one is enough to answer
     RawClient client(under_test.port());

@@ -1,15 +1,21 @@
 #include "net/server/listener.hpp"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "base/bytes/ids.hpp"
+#include "net/stream/stream.hpp"
 #include "raw_client.hpp"
 #include "test_server.hpp"
 
@@ -58,8 +64,7 @@ TEST_CASE("a port is free again as soon as its server stopped, whatever its clie
     client.send(post("/", "x"));
     client.read_answer();
     first.reset();  // the server closes first: its end of the connection is in TIME_WAIT
-    TestServer second(options);
-    CHECK_NOTHROW(second.start());
+    CHECK_NOTHROW(EchoServer(options));
 }
 
 TEST_CASE("an address that is not ours, or none, is an error that names it", "[http]") {
@@ -152,14 +157,102 @@ TEST_CASE("TCP and a Unix socket are served together", "[http]") {
     const TemporaryFolder folder;
     net::ServerOptions options;
     options.unix_socket = folder.socket();
-    TestServer under_test(options);
-    under_test.start();
+    EchoServer under_test(options);
     RawClient tcp(under_test.port());
     RawClient local(folder.socket());
     tcp.send(post("/", "tcp"));
     local.send(post("/", "unix"));
     CHECK(tcp.read_answer().body == "tcp");
     CHECK(local.read_answer().body == "unix");
+}
+
+std::optional<std::uint32_t> user_behind(int fd) { return net::PeerUsers().of(fd).uid; }
+
+constexpr uid_t kSomebodyElse = 65534;
+
+/// Runs `act` in a child that is another user; answers once the child has ended, or at its sign when it `stays`.
+class OtherUser {
+public:
+    OtherUser(bool stays, const std::function<void()>& act) {
+        int ready[2], done[2];
+        REQUIRE(::pipe(ready) == 0);
+        REQUIRE(::pipe(done) == 0);
+        child_ = ::fork();
+        if (child_ == 0) {
+            ::close(done[1]);
+            if (::setuid(kSomebodyElse) != 0) ::_exit(1);
+            act();
+            char byte = 'r';
+            if (stays && ::write(ready[1], &byte, 1) == 1 && ::read(done[0], &byte, 1) == 0) ::_exit(0);
+            ::_exit(0);
+        }
+        ::close(ready[1]);
+        ::close(done[0]);
+        done_.reset(done[1]);
+        char byte;
+        [[maybe_unused]] const ssize_t got = ::read(ready[0], &byte, 1);  // end of file when it ended
+        ::close(ready[0]);
+        if (!stays) end();
+    }
+    OtherUser(const OtherUser&) = delete;
+    OtherUser& operator=(const OtherUser&) = delete;
+    ~OtherUser() { end(); }
+
+private:
+    void end() {
+        done_.reset();
+        if (child_ > 0) ::waitpid(child_, nullptr, 0);
+        child_ = -1;
+    }
+    pid_t child_;
+    UniqueFd done_;
+};
+
+TEST_CASE("the kernel says which user is behind a loopback connection", "[http]") {
+    RawServer server;
+    RawClient ours(server.port());
+    CHECK(user_behind(server.accept().fd()) == ::getuid());
+
+    if (::getuid() != 0) SKIP("only root can become another user");
+    std::optional<RawClient> theirs;
+    const OtherUser other(true, [&] { theirs.emplace(server.port()); });
+    CHECK(user_behind(server.accept().fd()) == kSomebodyElse);
+}
+
+TEST_CASE("a user who closed already, with or without unread bytes, does not pass for root", "[http]") {
+    if (::getuid() != 0) SKIP("only root can become another user");
+    const bool reset = GENERATE(false, true);
+    RawServer server;
+    const OtherUser other(false, [&] {
+        RawClient theirs(server.port());
+        theirs.send(get("/"));
+        if (reset) theirs.reset();
+    });
+    auto accepted = server.accept();
+    CHECK(user_behind(accepted.fd()) == std::nullopt);
+}
+
+TEST_CASE("a client that closed only its sending side is still known", "[http]") {
+    RawServer server;
+    RawClient ours(server.port());
+    ours.half_close();
+    CHECK(user_behind(server.accept().fd()) == ::getuid());
+}
+
+TEST_CASE("loopback is told from other addresses", "[http]") {
+    const auto is_loopback = [](const char* ip) {
+        sockaddr_storage address{};
+        auto& four = reinterpret_cast<sockaddr_in&>(address);
+        auto& six = reinterpret_cast<sockaddr_in6&>(address);
+        const bool v6 = std::string_view(ip).find(':') != std::string_view::npos;
+        address.ss_family = v6 ? AF_INET6 : AF_INET;
+        REQUIRE(::inet_pton(address.ss_family, ip, v6 ? static_cast<void*>(&six.sin6_addr) : &four.sin_addr) == 1);
+        return net::is_loopback(address);
+    };
+    for (const char* ip : {"127.0.0.1", "127.255.255.255", "::1", "::ffff:127.0.0.1"})
+        CHECK(is_loopback(ip));
+    for (const char* ip : {"10.0.0.1", "2000::1", "::ffff:10.0.0.1"})
+        CHECK_FALSE(is_loopback(ip));
 }
 
 }  // namespace

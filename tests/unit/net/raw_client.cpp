@@ -109,10 +109,8 @@ std::string RawClient::read_to_end() {
 }
 
 bool RawClient::is_closed() {
-    if (!input_.empty()) return false;
-    std::array<char, 1> byte;
-    const ssize_t got = ::recv(fd(), byte.data(), byte.size(), 0);
-    return got == 0 || (got < 0 && errno != EAGAIN);
+    errno = 0;
+    return input_.empty() && !fill() && errno != EAGAIN;
 }
 
 void RawClient::half_close() { ::shutdown(fd(), SHUT_WR); }

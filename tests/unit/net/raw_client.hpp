@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/system/unique_fd.hpp"
@@ -23,10 +25,13 @@ public:
     explicit RawClient(int port, const std::string& ip = "127.0.0.1");
     explicit RawClient(const std::string& unix_socket);
     explicit RawClient(UniqueFd fd) : fd_(std::move(fd)) {}
+    RawClient(RawClient&&) = default;
+    RawClient& operator=(RawClient&&) = default;
+    virtual ~RawClient() = default;
 
     int fd() const { return fd_.get(); }
     /// False when the server does not take it.
-    bool send(std::string_view bytes);
+    virtual bool send(std::string_view bytes);
     /// One answer; interim ones (1xx) are answers too.
     RawAnswer read_answer(bool to_head = false);
     /// Fewer when the server closes, or sends no more.
@@ -40,11 +45,22 @@ public:
     void reset();
     void close() { fd_.reset(); }
 
-private:
-    bool fill();
-    UniqueFd fd_;
+protected:
+    /// Reads some bytes behind `input_`; false at the end.
+    virtual bool fill();
     std::string input_;
+
+private:
+    UniqueFd fd_;
 };
+
+/// Sends byte after byte, with pauses, until it is destroyed or the server takes no more.
+inline std::jthread trickle(RawClient& client) {
+    return std::jthread([&client](const std::stop_token& stop) {
+        while (!stop.stop_requested() && client.send("x"))
+            std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    });
+}
 
 /// "POST /path" with a body and the headers it needs.
 std::string post(std::string_view path, std::string_view body, std::string_view more_headers = "");

@@ -45,8 +45,7 @@ TEST_CASE("a request that could be read in two ways gets 400 and the connection 
         {"trailer without a colon", chunked + "0\r\nnonsense\r\n\r\n", 400},
         {"request instead of the last line", chunked + "0\r\n" + kSmuggled, 400},
     };
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     for (const auto& [name, bytes, status] : cases) {
         INFO(name);
         RawClient client(under_test.port());
@@ -62,8 +61,7 @@ TEST_CASE("a request that could be read in two ways gets 400 and the connection 
 }
 
 TEST_CASE("pipelined requests are all answered in their order", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     RawClient client(under_test.port());
     std::string all;
     for (int i = 0; i < 200; ++i)
@@ -74,8 +72,7 @@ TEST_CASE("pipelined requests are all answered in their order", "[http]") {
 }
 
 TEST_CASE("a request arrives whole in pieces of every size", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     const std::string request = post("/p", "0123456789", "X: y\r\n");
     for (std::size_t cut = 1; cut < request.size(); ++cut) {
         RawClient client(under_test.port());
@@ -90,8 +87,7 @@ TEST_CASE("a request arrives whole in pieces of every size", "[http]") {
 }
 
 TEST_CASE("one empty line before a request is skipped", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     RawClient client(under_test.port());
     client.send("\r\n" + post("/p", "a") + "\r\n" + post("/p", "b"));
     CHECK(client.read_answer().body == "a");
@@ -103,8 +99,7 @@ TEST_CASE("the head's limits are answered with 414 and 431", "[http]") {
     options.head.line_bytes = 100;
     options.head.fields = 5;
     options.head.head_bytes = 400;
-    TestServer under_test(options);
-    under_test.start();
+    EchoServer under_test(options);
     const auto status = [&](const std::string& bytes) {
         RawClient client(under_test.port());
         client.send(bytes);
@@ -118,26 +113,18 @@ TEST_CASE("the head's limits are answered with 414 and 431", "[http]") {
     CHECK(status(get("/", "A: 1\r\nB: 2\r\nC: 3\r\nD: 4\r\n")) == 200);
 }
 
-TEST_CASE("a POST without a length gets 411", "[http]") {
-    TestServer under_test;
-    under_test.start();
-    RawClient client(under_test.port());
-    client.send("POST /p HTTP/1.1\r\nHost: here\r\n\r\n");
-    CHECK(client.read_answer().status == 411);
-}
-
-TEST_CASE("methods that HTTP does not know get 501", "[http]") {
-    TestServer under_test;
-    under_test.start();
-    RawClient client(under_test.port());
-    client.send("BREW /pot HTTP/1.1\r\nHost: here\r\n\r\n");
-    CHECK(client.read_answer().status == 501);
-    CHECK(client.is_closed());
+TEST_CASE("a POST without a length gets 411, a method that HTTP does not know 501", "[http]") {
+    EchoServer under_test;
+    for (const auto& [line, status] : {std::pair("POST /p", 411), std::pair("BREW /pot", 501)}) {
+        RawClient client(under_test.port());
+        client.send(line + std::string(" HTTP/1.1\r\nHost: here\r\n\r\n"));
+        CHECK(client.read_answer().status == status);
+        CHECK(client.is_closed());
+    }
 }
 
 TEST_CASE("odd Range and Accept fields reach the handler like any other", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     RawClient client(under_test.port());
     client.send(get("/p", "Range: rows=0-3\r\nAccept: a/b;q=7, ;;\r\n"));
     CHECK(client.read_answer().status == 200);
@@ -155,8 +142,7 @@ TEST_CASE("HEAD gets the head of the answer and no body", "[http]") {
 }
 
 TEST_CASE("an answer says no more than it must", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     RawClient client(under_test.port());
     client.send(post("/p", "a"));
     CHECK(client.read_answer().head ==
@@ -215,8 +201,7 @@ TEST_CASE("the connection ends after an answer when either side says so", "[http
 }
 
 TEST_CASE("an HTTP/1.0 client that asks for it keeps its connection", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     RawClient client(under_test.port());
     for (int i = 0; i < 2; ++i) {
         client.send("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
@@ -225,8 +210,7 @@ TEST_CASE("an HTTP/1.0 client that asks for it keeps its connection", "[http]") 
 }
 
 TEST_CASE("a client that closes its sending side still gets its answer", "[http]") {
-    TestServer under_test;
-    under_test.start();
+    EchoServer under_test;
     RawClient client(under_test.port());
     client.send(post("/p", "a"));
     client.half_close();

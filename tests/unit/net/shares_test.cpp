@@ -18,8 +18,7 @@ using net::Response;
 TEST_CASE("an address has a bounded number of connections, and room again when one goes", "[http]") {
     net::ServerOptions options;
     options.max_client_connections = 3;
-    TestServer under_test(options);
-    under_test.start();
+    EchoServer under_test(options);
     std::vector<RawClient> inside;
     for (int i = 0; i < 3; ++i)
         inside.push_back(client_from("127.0.0.1", under_test.port()));
@@ -65,8 +64,7 @@ TEST_CASE("an address that asks for more connections than it may have does not k
     net::ServerOptions options;
     options.max_connections = 10;
     options.max_client_connections = 2;
-    TestServer under_test(options);
-    under_test.start();
+    EchoServer under_test(options);
     std::vector<RawClient> greedy;
     for (int i = 0; i < 30; ++i)
         greedy.push_back(client_from("127.0.0.1", under_test.port()));
@@ -80,8 +78,7 @@ TEST_CASE("a Unix socket has no address to count", "[http]") {
     net::ServerOptions options;
     options.max_client_connections = 1;
     options.unix_socket = files.path("socket");
-    TestServer under_test(options);
-    under_test.start();
+    EchoServer under_test(options);
     std::vector<RawClient> clients;
     for (int i = 0; i < 5; ++i) {
         RawClient& client = clients.emplace_back(options.unix_socket);

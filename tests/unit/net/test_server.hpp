@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/concurrency/guarded.hpp"
+#include "net/client/client.hpp"
 #include "net/server/server.hpp"
 #include "support/event.hpp"
 
@@ -66,5 +67,49 @@ struct TestServer {
     EchoHandler handler;
     net::Server server;
 };
+
+/// One that runs from the start.
+struct EchoServer : TestServer {
+    explicit EchoServer(net::ServerOptions options = {}) : TestServer(std::move(options)) { start(); }
+};
+
+/// No limit can be the one that a test did not mean.
+inline net::ServerOptions patient_options() {
+    net::ServerOptions options;
+    options.header_timeout = options.body_timeout = options.idle_timeout = options.write_timeout =
+        std::chrono::milliseconds(600'000);
+    return options;
+}
+
+inline net::ClientOptions options_for(int port) {
+    net::ClientOptions options;
+    options.endpoint = net::Endpoint::parse("http://127.0.0.1:" + std::to_string(port));
+    return options;
+}
+
+inline net::ClientRequest text_request(std::string text, std::string path = "/jsonrpc") {
+    net::ClientRequest request;
+    request.path = std::move(path);
+    request.text = std::move(text);
+    request.deadline = patience();
+    return request;
+}
+
+/// What send() threw.
+inline net::TransportError failure_of(net::Client& client, const net::ClientRequest& request = text_request("x")) {
+    try {
+        client.send(request);
+    } catch (const net::TransportError& error) {
+        return error;
+    }
+    throw std::logic_error("the request was answered");
+}
+
+/// An answer of `bytes`, which it does not copy.
+inline net::Response answer_of(const std::string& bytes) {
+    net::Response response;
+    response.parts.push_back({std::as_bytes(std::span(bytes)), nullptr});
+    return response;
+}
 
 }  // namespace shared_tensor::test

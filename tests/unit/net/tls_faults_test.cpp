@@ -19,37 +19,11 @@ using net::TransportError;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kSoon{300};
-constexpr milliseconds kNever{600'000};
-
-/// No limit can be the one that a test did not mean.
-net::ServerOptions patient_options() {
-    net::ServerOptions options;
-    options.header_timeout = options.body_timeout = kNever;
-    options.idle_timeout = options.write_timeout = kNever;
-    return options;
-}
 
 net::ServerOptions options_of(milliseconds net::ServerOptions::*which) {
     auto options = patient_options();
     options.*which = kSoon;
     return options;
-}
-
-ClientRequest text_request(std::string text) {
-    ClientRequest request;
-    request.text = std::move(text);
-    request.deadline = patience();
-    return request;
-}
-
-TransportError failure_of(net::Client& client, const ClientRequest& request) {
-    try {
-        client.send(request);
-    } catch (const TransportError& error) {
-        return error;
-    }
-    FAIL("the request was answered");
-    throw std::logic_error("unreachable");
 }
 
 /// Whether a client is answered that comes now; with limits of the server's that a loaded machine may miss once.
@@ -129,17 +103,6 @@ TEST_CASE("a client that stops within a record is cut like one that stops within
     CHECK(serves(under_test));
 }
 
-TEST_CASE("a client that stops within its headers gets 408 under TLS too", "[http][tls]") {
-    SafeServer under_test(options_of(&net::ServerOptions::header_timeout));
-    under_test.start();
-    CHECK(eventually([&] {
-        RawTls client((RawClient(under_test.port())));
-        if (!client.shake_hands()) return false;
-        client.send("GET / HTTP/1.1\r\nHost: he");
-        return client.read_to_end().starts_with("HTTP/1.1 408") && client.ended_well();
-    }));
-}
-
 TEST_CASE("silent clients and halves of handshakes, records and headers hold no thread and stop nobody",
           "[http][tls]") {
     SafeServer under_test(patient_options());
@@ -215,24 +178,6 @@ TEST_CASE("clients that leave within a handshake or a record leave nothing behin
     CHECK(serves(under_test));
 }
 
-TEST_CASE("a client that does not read its answer is cut off under TLS", "[http][tls]") {
-    const std::string much(32 << 20, 'x');
-    SafeServer under_test(options_of(&net::ServerOptions::write_timeout));
-    under_test.handler.on_handle = [&](net::Request, net::ResponseStream&) {
-        Response response;
-        response.parts.push_back({std::as_bytes(std::span(much)), nullptr});
-        return response;
-    };
-    under_test.start();
-    RawTls client((RawClient(under_test.port())));
-    REQUIRE(client.shake_hands());
-    client.send(get("/"));
-    REQUIRE(eventually([&] { return under_test.server.stats().requests == 1; }));
-    CHECK(is_cut(under_test));
-    CHECK(client.read_to_end().size() < much.size());
-    CHECK_FALSE(client.ended_well());
-}
-
 TEST_CASE("a client that asks for new keys without end, and takes none, is cut", "[http][tls]") {
     SafeServer under_test(patient_options());
     under_test.start();
@@ -281,12 +226,7 @@ std::jthread serve_once(RawServer& server, const TlsFiles& files, Then then) {
     return std::jthread([&server, &files, then] {
         RawTls connection(server.accept(), files.server_files());
         if (!connection.shake_hands()) return;
-        std::string request;
-        while (request.find("\r\n\r\n") == std::string::npos) {
-            const std::string some = connection.read_some();
-            if (some.empty()) return;
-            request += some;
-        }
+        if (connection.read_through("\r\n\r\n").empty()) return;
         then(connection);
     });
 }
@@ -411,58 +351,6 @@ TEST_CASE("a connection on which the server said more than its answer is not use
 }
 
 // The end of a server.
-
-TEST_CASE("drain closes idle connections under TLS, and says goodbye with the current answer", "[http][tls]") {
-    Event entered, release;
-    SafeServer under_test;
-    under_test.handler.on_handle = [&](net::Request request, net::ResponseStream&) {
-        if (request.head.path == "/wait") {
-            entered.set();
-            release.wait();
-        }
-        return Response::json(200, "finished");
-    };
-    under_test.start();
-    RawTls silent((RawClient(under_test.port())));
-    RawTls idle((RawClient(under_test.port())));
-    RawTls busy((RawClient(under_test.port())));
-    REQUIRE(idle.shake_hands());
-    idle.send(get("/"));
-    REQUIRE(idle.read_some().ends_with("finished"));
-    REQUIRE(busy.shake_hands());
-    busy.send(get("/wait"));
-    REQUIRE(entered.wait());
-    under_test.server.drain();
-    CHECK(silent.socket().is_closed());
-    CHECK(idle.read_to_end().empty());
-    CHECK(idle.ended_well());
-    release.set();
-    const std::string answer = busy.read_to_end();
-    CHECK(answer.ends_with("finished"));
-    CHECK(answer.find("Connection: close") != std::string::npos);
-    CHECK(busy.ended_well());
-    under_test.server.stop(std::chrono::seconds(30));
-    CHECK(under_test.server.stats().connections == 0);
-}
-
-TEST_CASE("a server with TLS can be destroyed whatever its clients are at", "[http][tls]") {
-    for (int i = 0; i < 10; ++i) {
-        auto under_test = std::make_unique<SafeServer>();
-        under_test->start();
-        std::vector<RawTls> clients;
-        for (int k = 0; k < 8; ++k) {
-            RawTls& client = clients.emplace_back(RawClient(under_test->port()));
-            if (k % 4 == 0) continue;
-            if (k % 4 == 1) client.socket().send(client.hello());
-            if (k % 4 == 1) continue;
-            REQUIRE(client.shake_hands());
-            if (k % 4 == 3) client.send(post("/", "x") + post("/", "y"));
-        }
-        under_test.reset();
-        for (RawTls& client : clients)
-            client.read_to_end();
-    }
-}
 
 TEST_CASE("a client that is shut down leaves an answer under TLS that does not come", "[http][tls]") {
     Event entered, gone;

@@ -99,9 +99,36 @@ std::string RawTls::read_to_end() {
     }
 }
 
+std::string RawTls::read_through(std::string_view end) {
+    std::string all;
+    while (all.find(end) == std::string::npos) {
+        const std::string some = read_some();
+        if (some.empty()) return {};
+        all += some;
+    }
+    return all;
+}
+
 void RawTls::send_close_notify() {
     SSL_shutdown(ssl_.get());
     socket_.send(to_send());
+}
+
+SafeClient::SafeClient(RawClient socket) : RawClient(UniqueFd()), tls_(std::move(socket)) {
+    if (!tls_.shake_hands()) throw std::runtime_error("no TLS");
+}
+
+/// An end that was not announced is the end of nothing.
+bool SafeClient::fill() {
+    const std::string some = tls_.read_some();
+    input_ += some;
+    if (some.empty() && !tls_.ended_well()) errno = EAGAIN;
+    return !some.empty();
+}
+
+std::unique_ptr<RawClient> EitherServer::raw_client() const {
+    if (has_tls_) return std::make_unique<SafeClient>(RawClient(server.port()));
+    return std::make_unique<RawClient>(server.port());
 }
 
 RawClient narrow_client(int port, int receive_buffer, const std::string& ip) {

@@ -92,18 +92,28 @@ inline net::ServerOptions with_tls(std::shared_ptr<const net::TlsServer> tls) {
     return options;
 }
 
-/// The real server with TLS, and what its clients need to know.
-struct SafeServer : TlsFiles, TestServer {
-    explicit SafeServer(net::ServerOptions options = {}) : TestServer(with(std::move(options), tls())) {
+/// The real server, plain or with TLS, and what its clients need to know.
+struct EitherServer : TlsFiles, TestServer {
+    explicit EitherServer(bool has_tls, net::ServerOptions options = {})
+        : TestServer(with(std::move(options), has_tls ? tls() : nullptr)), has_tls_(has_tls) {
         handler.plan.max_bytes = std::size_t{1} << 30;
     }
-    net::ClientOptions options_of_client() const { return client_options(server.port()); }
+    net::ClientOptions options_of_client() const {
+        return has_tls_ ? client_options(server.port()) : options_for(server.port());
+    }
+    /// A raw client after its handshake.
+    std::unique_ptr<RawClient> raw_client() const;
 
 private:
     static net::ServerOptions with(net::ServerOptions options, std::shared_ptr<const net::TlsServer> tls) {
         options.tls = std::move(tls);
         return options;
     }
+    const bool has_tls_;
+};
+
+struct SafeServer : EitherServer {
+    explicit SafeServer(net::ServerOptions options = {}) : EitherServer(true, std::move(options)) {}
 };
 
 /// One side of TLS made of plain OpenSSL calls on memory: a test decides which of its bytes the other side gets. Shares
@@ -129,6 +139,8 @@ public:
     /// What comes next, at most so many bytes; empty at the end.
     std::string read_some(std::size_t most = 65536);
     std::string read_to_end();
+    /// What comes up to and with `end`, and what came with it; empty when that does not come.
+    std::string read_through(std::string_view end);
     /// The end was announced (close_notify), so nothing was cut off.
     bool ended_well() const { return ended_well_; }
     /// Announces the end.
@@ -149,6 +161,18 @@ private:
     std::unique_ptr<SSL, Free> ssl_;
     BIO *in_ = nullptr, *out_ = nullptr;  // of ssl_
     bool ended_well_ = false;
+};
+
+/// A raw client under TLS: what it sends is encrypted, what it reads is decrypted.
+class SafeClient final : public RawClient {
+public:
+    /// Throws when the handshake fails.
+    explicit SafeClient(RawClient socket);
+    bool send(std::string_view text) override { return tls_.send(text); }
+
+private:
+    bool fill() override;
+    RawTls tls_;
 };
 
 /// A connection whose system takes few bytes at once; from `ip`, which is one of loopback's.

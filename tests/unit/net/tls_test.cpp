@@ -21,24 +21,6 @@ using net::Response;
 using net::TransportError;
 using std::chrono::milliseconds;
 
-ClientRequest text_request(std::string text) {
-    ClientRequest request;
-    request.text = std::move(text);
-    request.deadline = patience();
-    return request;
-}
-
-/// What send() threw.
-TransportError failure_of(net::Client& client) {
-    try {
-        client.send(text_request("x"));
-    } catch (const TransportError& error) {
-        return error;
-    }
-    FAIL("the request was answered");
-    throw std::logic_error("unreachable");
-}
-
 /// Pieces of the same bytes, small and large ones in turn.
 std::vector<net::BodyPart> pieces_of(const std::string& bytes) {
     std::vector<net::BodyPart> parts;
@@ -152,23 +134,6 @@ TEST_CASE("a client that reads slowly gets every byte over TLS", "[http][tls]") 
     REQUIRE(head != std::string::npos);
     CHECK((answer.substr(head + 4) == bytes));
     CHECK(client.ended_well());
-}
-
-TEST_CASE("idle kept-alive connections hold no thread under TLS", "[http][tls]") {
-    SafeServer under_test;
-    under_test.start();
-    std::vector<RawTls> clients;
-    for (int i = 0; i < 50; ++i) {
-        clients.emplace_back(RawClient(under_test.port()));
-        REQUIRE(clients.back().shake_hands());
-        clients.back().send(post("/", "x"));
-        REQUIRE(clients.back().read_some().starts_with("HTTP/1.1 200"));
-    }
-    CHECK(eventually([&] { return under_test.server.stats().parked == 50; }));
-    for (RawTls& client : clients) {
-        client.send(post("/", "again"));
-        CHECK(client.read_some().ends_with("again"));
-    }
 }
 
 TEST_CASE("requests that come in one record are all answered in their order", "[http][tls]") {
@@ -292,8 +257,7 @@ TEST_CASE("a Unix socket of a server with TLS stays plain", "[http][tls]") {
     const TlsFiles files;
     auto options = with_tls(files.tls());
     options.unix_socket = files.path("socket");
-    TestServer under_test(options);
-    under_test.start();
+    EchoServer under_test(options);
     net::ClientOptions client_options;
     client_options.endpoint = net::Endpoint::parse("unix:" + options.unix_socket);
     net::Client client(client_options);

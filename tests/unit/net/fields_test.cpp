@@ -115,3 +115,38 @@ TEST_CASE("a path is written so that it is read as it was", "[http][range]") {
     const std::string odd = "/x\"<>\xc3\xa4{}|^`";
     CHECK(net::percent_decode(net::percent_encode_path(odd)) == odd);
 }
+
+TEST_CASE("a digest is wanted by its name and a weight", "[http]") {
+    CHECK(net::wants_digest(net::kWantDigest));
+    CHECK(net::wants_digest("sha-256=1, xxh3-128=9"));
+    CHECK(net::wants_digest(" xxh3-128=1 ,sha-512=3"));
+    for (const auto* no : {"", "xxh3-128", "xxh3-128=", "xxh3-128=0", "xxh3-128=10", "xxh3-128=x", "sha-256=5",
+                           "my-xxh3-128=5", "xxh3-128-x=5", "xxh3-1280=5", ",,,"}) {
+        INFO(no);
+        CHECK_FALSE(net::wants_digest(no));
+    }
+    CHECK_FALSE(net::wants_digest(std::nullopt));
+}
+
+TEST_CASE("a digest is read as it was written", "[http]") {
+    const auto value = Digest::of({});
+    const std::string field = net::digest_field(value);
+    CHECK(field == "xxh3-128=:maoG0wFHmNhgAcMkRo1Jfw==:");
+    for (const std::string& one : {field, "sha-256=:AAAA:, " + field, field + ",sha-512=:AAAA:"}) {
+        const auto found = net::parse_digest_field(one);
+        CHECK(found.is_there);
+        CHECK(found.value == value);
+    }
+}
+
+TEST_CASE("a digest that is none is told from one that is not there", "[http]") {
+    CHECK_FALSE(net::parse_digest_field(std::nullopt).is_there);
+    CHECK_FALSE(net::parse_digest_field("sha-256=:AAAA:").is_there);
+    for (const auto* wrong :
+         {"xxh3-128=", "xxh3-128=:", "xxh3-128=::", "xxh3-128=:AAAA:", "xxh3-128=maoG0wFHmNhgAcMkRo1Jfw==",
+          "xxh3-128=:maoG0wFHmNhgAcMkRo1Jf*==:", "xxh3-128=:maoG0wFHmNhgAcMkRo1Jfw==AAAA:"}) {
+        INFO(wrong);
+        CHECK(net::parse_digest_field(wrong).is_there);
+        CHECK_FALSE(net::parse_digest_field(wrong).value.has_value());
+    }
+}
