@@ -163,7 +163,7 @@ std::unique_ptr<Stream> TlsClient::connect(ProcessFd fd, const std::string& host
         return std::make_unique<TlsStream>(std::move(fd), std::move(ssl), nullptr);
     };
     auto stream = begin();
-    const std::stop_callback stopped(stop, [&] { stream->shutdown(); });
+    const std::stop_callback stopped(stop, [bytes = stream.get()] { bytes->shutdown(); });
     const auto shake_hands = [&] {
         const NoFork meanwhile;  // a handshake takes locks of the context, of which children have copies
         return stream->shake_hands(host);

@@ -163,7 +163,7 @@ TEST_CASE("a refused connection is an error that names the address, and nothing 
     CHECK_FALSE(error.sent);
     CHECK_THAT(error.what(), ContainsSubstring("127.0.0.1:" + std::to_string(port)));
 
-    auto options = options_for(0);
+    auto options = options_for(port);
     options.endpoint = Endpoint::parse("unix:/no/such/socket");
     net::Client local(options);
     CHECK(failure_of(local).kind == TransportError::Kind::connect);
