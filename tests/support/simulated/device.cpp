@@ -65,39 +65,34 @@ std::vector<DeviceInfo> SimulatedDevice::devices() const {
 
 std::optional<SimulatedDevice::Found> SimulatedDevice::find(const std::byte* address) const {
     return state_.with([&](const State& state) -> std::optional<Found> {
-        auto next = state.ranges.upper_bound(const_cast<std::byte*>(address));  // NOLINT(*-const-cast): a key
-        if (next == state.ranges.begin()) return std::nullopt;
-        --next;
-        if (!std::less<>()(address, next->first + next->second.bytes)) return std::nullopt;
-        return Found{next->first, next->second};
+        auto next = state.blocks.upper_bound(address);
+        if (next == state.blocks.begin()) return std::nullopt;
+        const Block& block = *(--next)->second;
+        if (!std::less<>()(address, block.data() + block.size())) return std::nullopt;
+        const auto offset = static_cast<std::uint64_t>(address - block.data());
+        return Found{
+            {block.device(), block.data(), offset, block.size(), block.generation()}, block.is_own(), block.handle()};
     });
+}
+
+SimulatedDevice::Found SimulatedDevice::find_or_throw(const TensorRef& tensor) const {
+    if (auto found = find(tensor.data())) return *std::move(found);
+    throw DeviceRejected("the tensor lies on no simulated device");
 }
 
 bool SimulatedDevice::holds(const TensorRef& tensor) const noexcept {
     try {
-        if (ranges_.load() == 0 || !tensor.defined() || tensor.device().kind != Device::Kind::cpu) return false;
+        if (blocks_.load() == 0 || !tensor.defined() || tensor.device().kind != Device::Kind::cpu) return false;
         return find(tensor.data()).has_value();
     } catch (...) {  // out of memory
         return false;
     }
 }
 
-std::size_t SimulatedDevice::index_of(const TensorRef& tensor) const {
-    const auto found = find(tensor.data());
-    if (!found) throw DeviceRejected("the tensor lies on no simulated device");
-    return found->range.device;
-}
+std::size_t SimulatedDevice::index_of(const TensorRef& tensor) const { return find_or_throw(tensor).place.device; }
 
 DevicePlace SimulatedDevice::place(const TensorRef& tensor) const {
-    const auto* first = tensor.data();
-    const auto found = find(first);
-    if (!found) throw DeviceRejected("the tensor lies on no simulated device");
-    DevicePlace place;
-    place.device = found->range.device;
-    place.base = found->base;
-    place.offset = static_cast<std::uint64_t>(first - found->base);
-    place.block_bytes = found->range.bytes;
-    place.generation = found->range.generation;
+    DevicePlace place = find_or_throw(tensor).place;
     if (faults_.with([](const Faults& faults) { return faults.reject_export; }))
         place.rejection = "its allocation is not capable of IPC (a fault that was asked for)";
     return place;
@@ -105,9 +100,13 @@ DevicePlace SimulatedDevice::place(const TensorRef& tensor) const {
 
 IpcBytes SimulatedDevice::export_block(const DevicePlace& place) const {
     const auto found = find(place.base);
-    const auto own = found ? found->range.own.lock() : nullptr;
-    if (own == nullptr) throw DeviceRejected("memory of another process cannot be exported once more");
-    return own->handle();
+    if (!found || !found->is_own) throw DeviceRejected("memory of another process cannot be exported once more");
+    return found->handle;
+}
+
+void SimulatedDevice::add(State& state, const Block& block) const {
+    state.blocks.emplace(block.data(), &block);
+    blocks_.store(state.blocks.size());
 }
 
 IpcDevice::Opened SimulatedDevice::open(std::size_t device, const IpcBytes& handle, std::uint64_t generation) const {
@@ -116,22 +115,21 @@ IpcDevice::Opened SimulatedDevice::open(std::size_t device, const IpcBytes& hand
     std::this_thread::sleep_for(std::chrono::milliseconds(faults.slow_open_ms));
     try {
         if (faults.reject_open) throw DeviceRejected("the device opens nothing (a fault that was asked for)");
-        OpenedBlock block(device, handle, generation);
-        std::byte* base = block.data();
-        const Opened opened{base, block.bytes()};
+        auto block = std::make_unique<const Block>(device, handle, generation);
+        const Opened opened{block->data(), block->size()};
         const bool twice = state_.with([&](State& state) {
-            const bool known = std::any_of(state.opened.begin(), state.opened.end(), [&](const auto& one) {
-                return state.ranges.find(one.first)->second.handle == handle;
-            });
-            state.counts.opened_twice += known ? 1 : 0;
-            if (known) return true;
-            state.ranges.emplace(base, Range{opened.bytes, device, {}, generation, handle});
-            state.opened.emplace(base, std::move(block));
+            if (std::any_of(state.blocks.begin(), state.blocks.end(),
+                            [&](const auto& one) { return !one.second->is_own() && one.second->handle() == handle; })) {
+                ++state.counts.opened_twice;
+                return true;
+            }
+            add(state, *block);
+            static_cast<void>(block.release());  // owned by `blocks` until close()
+            ++state.counts.open;
             ++state.counts.opened;
             return false;
         });
         if (twice) throw DeviceRejected("this handle is open in this process already");
-        ++ranges_;
         return opened;
     } catch (const DeviceRejected&) {
         state_.with([](State& state) { ++state.counts.rejected; });
@@ -142,54 +140,42 @@ IpcDevice::Opened SimulatedDevice::open(std::size_t device, const IpcBytes& hand
 void SimulatedDevice::close(std::size_t, std::byte* base) const noexcept {
     std::this_thread::sleep_for(
         std::chrono::milliseconds(faults_.with([](const Faults& faults) { return faults.slow_close_ms; })));
-    auto closed = state_.with([&](State& state) {
-        state.ranges.erase(base);
-        auto node = state.opened.extract(base);
-        ++(node.empty() ? state.counts.closed_twice : state.counts.closed);
-        return node;
-    });
-    if (!closed.empty()) --ranges_;
-}
-
-std::shared_ptr<OwnBlock> SimulatedDevice::allocate(std::size_t device, std::size_t bytes) const {
-    std::shared_ptr<OwnBlock> block(new OwnBlock(device, std::max<std::size_t>(bytes, 1)), [this](OwnBlock* done) {
-        if (process_.is_here()) free(done);
-    });
+    std::unique_ptr<const Block> closed;
     state_.with([&](State& state) {
-        state.ranges.emplace(block->data(), Range{block->bytes(), device, block, block->generation(), {}});
-        ++state.counts.allocations;
-        state.counts.bytes += block->bytes();
+        const auto block = state.blocks.extract(base);
+        ++(block.empty() ? state.counts.closed_twice : state.counts.closed);
+        if (block.empty()) return;
+        closed.reset(block.mapped());
+        --state.counts.open;
+        blocks_.store(state.blocks.size());
     });
-    ++ranges_;
-    return block;
 }
 
-void SimulatedDevice::free(OwnBlock* block) const {
+void SimulatedDevice::free(Block* block) const {
     const std::size_t openers = block->openers();
     state_.with([&](State& state) {
-        state.ranges.erase(block->data());
+        state.blocks.erase(block->data());
+        blocks_.store(state.blocks.size());
         --state.counts.allocations;
-        state.counts.bytes -= block->bytes();
+        state.counts.bytes -= block->size();
         state.counts.freed_while_open += openers;
     });
-    --ranges_;
     delete block;
 }
 
-Background& SimulatedDevice::stream(std::size_t device) const {
-    return streams_.with([&](auto& streams) -> Background& {
-        if (streams.at(device) == nullptr) streams[device] = std::make_unique<Background>("st-simulated");
-        return *streams[device];
-    });
+Background* SimulatedDevice::stream(std::size_t device) const {
+    return streams_.with([&](auto& streams) { return streams.at(device).get(); });
 }
 
 void SimulatedDevice::launch(std::size_t device, std::function<void()> work) const {
-    stream(device).post(std::move(work));
+    streams_.with([&](auto& streams) {
+        if (streams.at(device) == nullptr) streams[device] = std::make_unique<Background>("st-simulated");
+        streams[device]->post(std::move(work));
+    });
 }
 
 void SimulatedDevice::synchronize(std::size_t device) const {
-    Background* used = streams_.with([&](auto& streams) { return streams.at(device).get(); });
-    if (used != nullptr) used->flush();
+    if (Background* const used = stream(device)) used->flush();
 }
 
 std::unique_ptr<DeviceEvent> SimulatedDevice::record(std::size_t device) const {
@@ -197,31 +183,23 @@ std::unique_ptr<DeviceEvent> SimulatedDevice::record(std::size_t device) const {
     auto event = rejected ? nullptr : events_.take(device);
     if (event == nullptr) {
         synchronize(device);
-        return nullptr;
-    }
-    auto complete = event->completion(event->record());
-    Background* used = streams_.with([&](auto& streams) { return streams.at(device).get(); });
-    if (used != nullptr) {
-        used->post(std::move(complete));
+    } else if (Background* const used = stream(device)) {
+        used->post(event->completion());
     } else {
-        complete();
+        event->completion()();
     }
     return event;
 }
 
-/// finish() waits for work on the stream, which may read the memory. Operators are done when they return.
-class SimulatedDevice::Use final : public DeviceUse {
-public:
-    Use(const SimulatedDevice& kind, std::size_t device) : kind_(&kind), device_(device) {}
-    void end() noexcept override {}
-    void finish() noexcept override { kind_->synchronize(device_); }
-
-private:
-    const SimulatedDevice* kind_;
-    const std::size_t device_;
-};
-
 std::unique_ptr<DeviceUse> SimulatedDevice::use(std::size_t device, const IpcBytes* event) const {
+    /// finish() waits for work on the stream, which may read the memory. Operators are done when they return.
+    struct Use final : DeviceUse {
+        Use(const SimulatedDevice& the_kind, std::size_t the_device) : kind(the_kind), device(the_device) {}
+        void end() noexcept override {}
+        void finish() noexcept override { kind.synchronize(device); }
+        const SimulatedDevice& kind;
+        const std::size_t device;
+    };
     if (event != nullptr && is_own(from_bytes(*event, Handle::Kind::event))) {
         synchronize(device);
     } else if (event != nullptr) {
@@ -238,14 +216,22 @@ TensorRef SimulatedDevice::view(std::size_t, std::byte* data, std::shared_ptr<co
 TensorRef SimulatedDevice::empty(std::size_t device, DType dtype, ShapeView shape) const {
     const auto extent = extent_of(shape, {}, size_of(dtype));
     if (!extent) throw std::bad_alloc();
-    auto block = allocate(device, static_cast<std::size_t>(extent->bytes));
+    const auto bytes = std::max<std::size_t>(static_cast<std::size_t>(extent->bytes), 1);
+    std::shared_ptr<Block> block(new Block(device, bytes), [this](Block* done) {
+        if (process_.is_here()) free(done);
+    });
+    state_.with([&](State& state) {
+        add(state, *block);
+        ++state.counts.allocations;
+        state.counts.bytes += block->size();
+    });
     std::byte* data = block->data();
     return tensor::view_of(data, std::move(block), dtype, shape, {});
 }
 
 TensorRef SimulatedDevice::copy(const TensorRef& tensor) const {
     const auto found = find(tensor.data());
-    TensorRef made = empty(found ? found->range.device : 0, tensor.dtype(), tensor.shape());
+    TensorRef made = empty(found ? found->place.device : 0, tensor.dtype(), tensor.shape());
     copy_elements(tensor, made.mutable_data());
     return made;
 }
@@ -254,36 +240,26 @@ std::shared_ptr<std::byte> SimulatedDevice::staging(std::size_t bytes) const {
     return {new std::byte[bytes], std::default_delete<std::byte[]>()};
 }
 
-/// A read by the device's thread, after all work given before.
-class SimulatedDevice::Read final : public DeviceRead {
-public:
-    Read(Background& stream, const TensorRef& tensor, std::byte* out) {
-        stream.post([done = std::move(done_), tensor = TensorRef(tensor), out]() mutable {
-            gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), out);
-            tensor = {};  // before wait() returns, because a test may count allocations then
-            done->set_value();
-        });
-    }
-    Read(const Read&) = delete;
-    Read& operator=(const Read&) = delete;
-    ~Read() override { is_done_.wait(); }
-    void wait() override { is_done_.wait(); }
-
-private:
-    std::shared_ptr<std::promise<void>> done_ = std::make_shared<std::promise<void>>();
-    const std::future<void> is_done_ = done_->get_future();
-};
-
 std::unique_ptr<DeviceRead> SimulatedDevice::start_read(const TensorRef& tensor, std::byte* out) const {
-    return std::make_unique<Read>(stream(index_of(tensor)), tensor, out);
+    struct Read final : DeviceRead {
+        explicit Read(std::future<void> the_end) : end(std::move(the_end)) {}
+        ~Read() override { end.wait(); }
+        void wait() override { end.wait(); }
+        const std::future<void> end;
+    };
+    const std::size_t device = index_of(tensor);
+    auto done = std::make_shared<std::promise<void>>();
+    auto read = std::make_unique<Read>(done->get_future());
+    launch(device, [done = std::move(done), tensor = TensorRef(tensor), out]() mutable {
+        gather(tensor.data(), tensor.shape(), tensor.strides(), size_of(tensor.dtype()), out);
+        tensor = {};  // before wait() returns, because a test may count allocations then
+        done->set_value();
+    });
+    return read;
 }
 
 Statistics SimulatedDevice::statistics() const {
-    Statistics counts = state_.with([](const State& state) {
-        Statistics held = state.counts;
-        held.open = state.opened.size();
-        return held;
-    });
+    Statistics counts = state_.with([](const State& state) { return state.counts; });
     counts.events = events_.in_use();
     return counts;
 }

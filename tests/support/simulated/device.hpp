@@ -11,9 +11,7 @@
 #include "base/concurrency/background.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/system/fork.hpp"
-#include "support/simulated/block.hpp"
-#include "support/simulated/event.hpp"
-#include "tensor/device/ipc_device.hpp"
+#include "support/simulated/ipc.hpp"
 
 namespace shared_tensor::tensor::simulated {
 
@@ -57,35 +55,29 @@ public:
     std::unique_ptr<DeviceRead> start_read(const TensorRef& tensor, std::byte* out) const override;
 
 private:
-    class Use;
-    class Read;
     SimulatedDevice() = default;
     void read_environment();
 
-    /// Device memory in this process: its own block, or an opened block of another process.
-    struct Range {
-        std::size_t bytes = 0, device = 0;
-        std::weak_ptr<OwnBlock> own{};
-        std::uint64_t generation = 0;
+    /// The place of an address in a block of this process, or in an opened block of another process.
+    struct Found {
+        DevicePlace place{};
+        bool is_own = false;
         IpcBytes handle{};
     };
-    struct Found {
-        std::byte* base = nullptr;
-        Range range{};
-    };
     struct State {
-        std::map<std::byte*, Range> ranges;
-        std::map<std::byte*, OpenedBlock> opened;
+        std::map<const std::byte*, const Block*, std::less<>> blocks;  ///< by their first bytes
         Statistics counts{};
     };
     std::optional<Found> find(const std::byte* address) const;
-    std::shared_ptr<OwnBlock> allocate(std::size_t device, std::size_t bytes) const;
-    void free(OwnBlock* block) const;
-    Background& stream(std::size_t device) const;
+    Found find_or_throw(const TensorRef& tensor) const;
+    void add(State& state, const Block& block) const;
+    void free(Block* block) const;
+    /// The thread of the device; null if it has had no work yet.
+    Background* stream(std::size_t device) const;
 
     const ProcessMark process_;
     mutable Guarded<Faults> faults_;
-    mutable std::atomic<std::size_t> ranges_{0};  ///< state_.ranges.size(); if it is 0, holds() takes no lock
+    mutable std::atomic<std::size_t> blocks_{0};  ///< state_.blocks.size(); if it is 0, holds() takes no lock
     mutable Guarded<State> state_;
     mutable EventPool events_;
     mutable Guarded<std::array<std::unique_ptr<Background>, kMaxDevices>> streams_;

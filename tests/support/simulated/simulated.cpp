@@ -1,12 +1,14 @@
 #include <shared_tensor/simulated.hpp>
 
+#include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <span>
+#include <sstream>
 #include <stdexcept>
 
 #include "base/bytes/digest.hpp"
 #include "base/bytes/ids.hpp"
+#include "base/system/host.hpp"
 #include "support/simulated/device.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/memory.hpp"
@@ -29,31 +31,23 @@ std::size_t checked(std::size_t device) {
                                 " is not switched on: " + std::to_string(all().enabled()) + " are (simulated::enable)");
 }
 
-std::string_view trimmed(std::string_view text) {
-    const auto first = text.find_first_not_of(' ');
-    if (first == std::string_view::npos) return {};
-    return text.substr(first, text.find_last_not_of(' ') - first + 1);
-}
+constexpr std::pair<std::string_view, bool Faults::*> kSwitches[]{{"reject_export", &Faults::reject_export},
+                                                                  {"reject_open", &Faults::reject_open},
+                                                                  {"reject_events", &Faults::reject_events},
+                                                                  {"crash_at_open", &Faults::crash_at_open}};
+constexpr std::pair<std::string_view, std::uint32_t Faults::*> kDelays[]{{"slow_open_ms=", &Faults::slow_open_ms},
+                                                                         {"slow_close_ms=", &Faults::slow_close_ms}};
 
-void set_fault(Faults& faults, std::string_view word) {
-    const auto equals = word.find('=');
-    const std::string_view name = word.substr(0, equals);
-    if (equals == std::string_view::npos) {
-        if (name == "reject_export") return void(faults.reject_export = true);
-        if (name == "reject_open") return void(faults.reject_open = true);
-        if (name == "reject_events") return void(faults.reject_events = true);
-        if (name == "crash_at_open") return void(faults.crash_at_open = true);
-    } else {
-        std::uint32_t value = 0;
-        const std::string_view digits = word.substr(equals + 1);
-        const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-        const bool right = error == std::errc() && end == digits.data() + digits.size();
-        if (right && name == "slow_open_ms") return void(faults.slow_open_ms = value);
-        if (right && name == "slow_close_ms") return void(faults.slow_close_ms = value);
+bool set_fault(Faults& faults, std::string_view word) {
+    for (const auto& [name, member] : kSwitches) {
+        if (word == name) return faults.*member = true;
     }
-    throw std::invalid_argument("\"" + std::string(word) +
-                                "\" is no fault of a simulated device: reject_export, reject_open, reject_events, "
-                                "crash_at_open, slow_open_ms=N, slow_close_ms=N");
+    for (const auto& [name, member] : kDelays) {
+        if (!word.starts_with(name)) continue;
+        const auto [end, error] = std::from_chars(word.data() + name.size(), word.data() + word.size(), faults.*member);
+        return error == std::errc() && end == word.data() + word.size();
+    }
+    return false;
 }
 
 }  // namespace
@@ -67,13 +61,7 @@ void enable(std::size_t devices) {
 std::size_t enabled() { return all().enabled(); }
 
 std::string uuid(std::size_t device) {
-    static const std::string kBoot = [] {
-        std::ifstream file("/proc/sys/kernel/random/boot_id");
-        std::string text;
-        file >> text;
-        return text;
-    }();
-    const std::string text = "simulated " + std::to_string(device) + ' ' + kBoot;
+    const std::string text = "simulated " + std::to_string(device) + ' ' + boot_id();
     const Sha256 digest = sha256_of(std::as_bytes(std::span(text)));
     return "SIM-" + uuid_text(std::span(digest).first<16>());
 }
@@ -97,10 +85,14 @@ void inject(const Faults& faults) { all().inject(faults); }
 
 Faults parse_faults(std::string_view text) {
     Faults faults;
-    while (!text.empty()) {
-        const auto comma = std::min(text.find(','), text.size());
-        if (const auto word = trimmed(text.substr(0, comma)); !word.empty()) set_fault(faults, word);
-        text.remove_prefix(std::min(comma + 1, text.size()));
+    std::string words(text);
+    std::replace(words.begin(), words.end(), ',', ' ');
+    std::istringstream list(words);
+    for (std::string word; list >> word;) {
+        if (!set_fault(faults, word))
+            throw std::invalid_argument("\"" + word +
+                                        "\" is no fault of a simulated device: reject_export, reject_open, "
+                                        "reject_events, crash_at_open, slow_open_ms=N, slow_close_ms=N");
     }
     return faults;
 }
