@@ -141,13 +141,16 @@ private:
         context_.connections.park(connection, Connection::Waiting::lingering_close);
     }
 
-    /// Drops the bytes that the client still sends, until it has read the answer and closes.
+    /// Drops the bytes that the client still sends, until it has read the answer and closes. An untrusted client that
+    /// goes on sending keeps its place only while there are places for others: threads that read from it all the time
+    /// would hide it from take_oldest_silent().
     void drop_unread(const std::shared_ptr<Connection>& connection) {
         input_.clear();
         const StreamResult got = input_.read_from(*connection->stream, Stream::Wait::none);
         connection->lingering_close_bytes += got.bytes;
         const bool more = got.status == StreamStatus::again || got.status == StreamStatus::ok;
-        if (!more || connection->lingering_close_bytes > kLingeringCloseBytes)
+        const bool is_in_the_way = !connection->trusted && context_.connections.has_most_untrusted();
+        if (!more || is_in_the_way || connection->lingering_close_bytes > kLingeringCloseBytes)
             return context_.connections.drop(connection);
         context_.connections.park(connection, Connection::Waiting::lingering_close);
     }

@@ -43,9 +43,7 @@ void ConnectionTable::enter(Table& table, const std::shared_ptr<Connection>& con
 
 /// So untrusted clients that send nothing never keep out a client that is about to send a request.
 ConnectionTable::Place ConnectionTable::add(const std::shared_ptr<Connection>& connection, bool loopback) {
-    const bool crowded = !connection->trusted &&
-                         table_.with([&](const Table& table) { return table.untrusted.size() >= most_untrusted(); });
-    if (crowded) {
+    if (!connection->trusted && has_most_untrusted()) {
         const auto oldest = take_oldest_silent(false);
         if (oldest == nullptr) return Place::none_for_client;  // all of them are being served
         drop(oldest);

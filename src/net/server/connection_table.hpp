@@ -84,6 +84,10 @@ public:
     std::shared_ptr<Connection> take_oldest_rejected() { return take_oldest_silent(true); }
 
     std::shared_ptr<Connection> find(std::uint64_t id) const;
+    /// Whether there are as many untrusted connections as there may be.
+    bool has_most_untrusted() const {
+        return table_.with([&](const Table& table) { return table.untrusted.size() >= most_untrusted(); });
+    }
     /// A request of this connection was admitted, so it does not count as untrusted any more.
     void trust(Connection& connection);
     /// Lets the connection wait in epoll. The caller does not own it any more.

@@ -382,6 +382,22 @@ TEST_CASE("clients that are not trusted have few places, and those that say noth
     CHECK(owner.read_answer().body == "mine");
 }
 
+TEST_CASE("a client that is not trusted and goes on sending after its answer makes room for the next", "[http]") {
+    net::ServerOptions options = patient_options();
+    options.max_untrusted_connections = 1;
+    TestServer under_test(options);
+    under_test.handler.on_trust = [](const net::Peer&) { return false; };
+    under_test.handler.on_admit = [](const net::RequestHead&) { return Response::json(401, "no"); };
+    under_test.start();
+    RawClient client(under_test.port());
+    client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n");
+    CHECK(client.read_answer().status == 401);
+    int sent = 0;
+    for (; sent < 60 && client.send("x"); ++sent)
+        std::this_thread::sleep_for(milliseconds(10));  // else its place would be kept for a second
+    CHECK(sent < 60);
+}
+
 TEST_CASE("a client's connections are counted once its requests tell whose they are", "[http]") {
     TestServer under_test;
     const auto two = std::make_shared<Budget>(2), other = std::make_shared<Budget>(2);
