@@ -6,7 +6,7 @@
 
 #include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/json_source.hpp"
-#include "protocol/codec/references.hpp"
+#include "protocol/codec/value.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
 

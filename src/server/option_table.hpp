@@ -8,7 +8,7 @@
 
 #include <shared_tensor/server.hpp>
 
-#include "protocol/json_rpc/json.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::server {
 

@@ -50,7 +50,7 @@ codec::Value print_item(const detail::ItemSink::Write& write, codec::TensorPort&
     codec::JsonSink sink(value, port, references);
     write(ValueWriter(sink, sink.root()));
     codec::PlaceholderPrinter placeholders(value, port, describe);
-    json_rpc::print_json(value.json, placeholders, out);
+    json_rpc::print_json(value.json, out, &placeholders);
     return value;
 }
 

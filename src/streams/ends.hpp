@@ -10,7 +10,7 @@
 
 #include "net/web_socket/web_socket.hpp"
 #include "protocol/codec/json_sink.hpp"
-#include "protocol/json_rpc/long_text.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 #include "streams/stream_message.hpp"
 #include "streams/windows.hpp"
 

@@ -2,7 +2,6 @@
 
 #include "base/concurrency/guarded.hpp"
 #include "local/segments/segment_pool.hpp"
-#include "protocol/codec/lent_memory.hpp"
 #include "protocol/codec/value.hpp"
 
 namespace shared_tensor::tensor {

@@ -8,10 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "protocol/json_rpc/batch_writer.hpp"
-#include "protocol/json_rpc/parse.hpp"
-#include "protocol/json_rpc/parse_responses.hpp"
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 namespace {
 

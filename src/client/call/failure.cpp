@@ -5,7 +5,7 @@
 #include <variant>
 
 #include "protocol/json_rpc/json_text.hpp"
-#include "protocol/json_rpc/parse_responses.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::client {
 

@@ -13,8 +13,7 @@
 #include "client/call/failure.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/codec/json_source.hpp"
-#include "protocol/json_rpc/parse_responses.hpp"
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::client {
 

@@ -47,9 +47,9 @@ struct Surrounding {
 /// Calls `use(descriptor, lease)` for each tensor of `result` that came with a lease.
 template <class Use>
 void for_each_lease(const codec::Json& result, Use use) {
-    codec::for_each_placeholder(result, [&](const codec::Json& place) {
+    codec::for_each_marked(result, [&](codec::Marker marker, const codec::Json& place) {
         const codec::Json& descriptor = place.begin().value();
-        if (!descriptor.is_object()) return;
+        if (marker != codec::Marker::tensor || !descriptor.is_object()) return;
         const auto lease = descriptor.find("lease");
         if (lease != descriptor.end() && lease->is_string())
             use(descriptor, lease->template get_ref<const std::string&>());

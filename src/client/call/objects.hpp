@@ -8,7 +8,7 @@
 
 #include "base/concurrency/guarded.hpp"
 #include "base/system/fork.hpp"
-#include "protocol/codec/references.hpp"
+#include "protocol/codec/value.hpp"
 
 namespace shared_tensor::client {
 

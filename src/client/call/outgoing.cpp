@@ -3,10 +3,9 @@
 #include <span>
 #include <utility>
 
-#include "base/concurrency/at_end.hpp"
 #include "protocol/codec/frame.hpp"
 #include "protocol/codec/json_sink.hpp"
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::client {
 
@@ -52,13 +51,7 @@ void Outgoing::print(const Written& item) {
     const std::size_t start = text_.size();
     try {
         if (is_batch()) text_ += items_ == 0 ? '[' : ',';
-        if (item.params.is_plain()) {
-            json_rpc::print(item.request, text_);
-        } else {
-            json_rpc::LongText text(std::move(text_));
-            const AtEnd taken_back([&] { text_ = text.take_whole(); });
-            json_rpc::print(item.request, placeholders, text);
-        }
+        json_rpc::print(item.request, text_, item.params.is_plain() ? nullptr : &placeholders);
         objects_.insert(objects_.end(), item.params.objects.begin(), item.params.objects.end());
     } catch (...) {
         text_.resize(start);  // the other items of a batch may still be sent

@@ -12,7 +12,7 @@
 #include <shared_tensor/detail/call.hpp>
 
 #include "client/local/tensor_ports.hpp"
-#include "protocol/json_rpc/json.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::client {
 

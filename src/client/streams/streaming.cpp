@@ -6,8 +6,7 @@
 
 #include "client/local/tensor_ports.hpp"
 #include "protocol/codec/frame.hpp"
-#include "protocol/json_rpc/parse.hpp"
-#include "protocol/json_rpc/parse_responses.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::client {
 
@@ -50,8 +49,8 @@ void abandon_item(const streams::Item& item, Core& core) noexcept {
         if (const auto leases = leases_in(item); !leases.empty()) core.ports().abandon(leases);
         if (item.value == nullptr || !item.value->is_structured()) return;
         AnsweredObjects objects(core.objects_of_answers());  // its destructor releases what it has adopted
-        codec::for_each_placeholder(*item.value, [&](const Json& place) {
-            if (place.begin().key() == "$object") objects.object(place.begin().value());
+        codec::for_each_marked(*item.value, [&](codec::Marker marker, const Json& place) {
+            if (marker == codec::Marker::object) objects.object(place.begin().value());
         });
     } catch (const std::exception&) {  // no memory, or not a handle: the object ends with its session
     }

@@ -17,9 +17,7 @@
 #include "base/concurrency/clock.hpp"
 #include "base/log/log.hpp"
 #include "base/system/unix_listener.hpp"
-#include "protocol/json_rpc/parse.hpp"
-#include "protocol/json_rpc/parse_responses.hpp"
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::local {
 

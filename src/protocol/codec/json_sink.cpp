@@ -18,16 +18,6 @@ Json finite_or_name(T value, double as_double) {
     return as_double;
 }
 
-constexpr std::string_view kLiteral = "$literal";
-
-/// The inner object of an object that was wrapped because of a key with '$', else null. An unwrapped object has no such
-/// key, so its form alone decides. Nothing has to be remembered, and a list of a million wrapped objects costs no more
-/// than other lists.
-Json* literal(Json& object) {
-    if (object.size() != 1 || object.begin().key() != kLiteral) return nullptr;
-    return &object.begin().value();
-}
-
 /// Makes `node` the object {key: value}, without the cost of an initialiser list.
 void wrap(Json& node, const char* key, Json value) {
     node = Json::object();
@@ -67,15 +57,16 @@ ValueSink::Node JsonSink::append(Node node) {
 void JsonSink::object(Node node) { at(node) = Json::object(); }
 
 ValueSink::Node JsonSink::member(Node node, std::string_view key) {
-    Json* object = &at(node);
-    if (Json* inner = literal(*object)) {
-        object = inner;
-    } else if (key.starts_with('$')) {
-        Json members = std::move(*object);
-        *object = Json{{std::string(kLiteral), std::move(members)}};
-        object = literal(*object);
+    Json& object = at(node);
+    // An unwrapped object has no key with '$', so its form alone decides. Nothing has to be remembered, and a list of a
+    // million wrapped objects costs no more than other lists.
+    bool is_wrapped = marker_of(object) == Marker::literal;
+    if (!is_wrapped && key.starts_with('$')) {
+        Json members = std::move(object);
+        wrap(object, "$literal", std::move(members));
+        is_wrapped = true;
     }
-    return &(*object)[std::string(key)];
+    return &(is_wrapped ? *object.begin() : object)[std::string(key)];
 }
 
 void JsonSink::tensor(Node node, const TensorRef& value) {

@@ -6,33 +6,25 @@ namespace shared_tensor::codec {
 
 namespace {
 
-/// Whether an object has a key that starts with '$'.
-bool is_marked(const Json& json) {
-    // Keys are sorted: only the first key that is not less than "$" has to be checked.
+/// The object with the members of a plain object: the inner one if it is wrapped in "$literal".
+const Json& plain(const Json& json) {
+    return marker_of(json) == Marker::literal && json.begin()->is_object() ? *json.begin() : json;
+}
+
+/// Whether an object has a key that starts with '$'. Keys are sorted.
+bool has_dollar_key(const Json& json) {
     const auto& members = json.get_ref<const Json::object_t&>();
     const auto first = members.lower_bound("$");
     return first != members.end() && first->first.starts_with('$');
 }
 
-/// The value of {"`word`": value} if that is the only member, else nullptr.
-const Json* marked(const Json& json, std::string_view word) {
-    if (!json.is_object() || json.size() != 1) return nullptr;
-    const auto member = json.begin();
-    return member.key() == word ? &member.value() : nullptr;
-}
-
-/// The object with the members of a plain object: the inner one if it is wrapped in "$literal".
-const Json& plain(const Json& json) {
-    const Json* inner = marked(json, "$literal");
-    return inner != nullptr && inner->is_object() ? *inner : json;
-}
-
 Kind object_kind(const Json& json) {
-    if (!is_marked(json)) return Kind::object;
-    if (marked(json, "$tensor") != nullptr) return Kind::tensor;
-    if (marked(json, "$object") != nullptr) return Kind::handle;
-    const Json* literal = marked(json, "$literal");
-    return literal != nullptr && literal->is_object() ? Kind::object : Kind::unknown;
+    switch (marker_of(json)) {
+        case Marker::tensor: return Kind::tensor;
+        case Marker::object: return Kind::handle;
+        case Marker::literal: return json.begin()->is_object() ? Kind::object : Kind::unknown;
+        default: return has_dollar_key(json) ? Kind::unknown : Kind::object;
+    }
 }
 
 /// A short prefix of a text, never cut inside a character: it goes into a response, which is UTF-8.
@@ -61,8 +53,8 @@ auto JsonSource::resolved(Resolve resolve) const {
 
 const Json& JsonSource::at(Node node) const {
     const Json& json = *static_cast<const Json*>(node);
-    const Json* name = references_ != nullptr ? marked(json, "$ref") : nullptr;
-    return name == nullptr ? json : follow(node, *name);
+    const bool is_reference = references_ != nullptr && marker_of(json) == Marker::reference;
+    return is_reference ? follow(node, *json.begin()) : json;
 }
 
 /// Registers the tensors and objects of the referenced value by their JSON nodes. So input from outside cannot pose as
@@ -71,13 +63,10 @@ const Json& JsonSource::follow(Node node, const Json& name) const {
     if (const auto known = followed_.find(node); known != followed_.end()) return known->second->json;
     const auto value = resolved([&] { return references_->value(name); });
     if (!value->is_plain()) {
-        for_each_placeholder(value->json, [&](const Json& place) {
-            const auto index = place.begin().value().get<std::size_t>();
-            if (place.begin().key() == "$tensor") {
-                tensors_.emplace(&place, value->tensors.at(index));
-            } else {
-                objects_.emplace(&place, value->objects.at(index));
-            }
+        for_each_marked(value->json, [&](Marker marker, const Json& place) {
+            const auto index = place.begin()->get<std::size_t>();
+            if (marker == Marker::tensor) tensors_.emplace(&place, value->tensors.at(index));
+            if (marker == Marker::object) objects_.emplace(&place, value->objects.at(index));
         });
     }
     followed_.emplace(node, value);
@@ -121,7 +110,7 @@ const TensorRef& JsonSource::tensor(Node node) const {
     const Json& json = at(node);
     TensorPointer handle = imported(node);
     if (handle == nullptr) {
-        handle = port_->import(*marked(json, "$tensor"));
+        handle = port_->import(*json.begin());
         tensors_.emplace(&json, handle);
     }
     return handle->tensor();
@@ -143,7 +132,7 @@ ObjectPointer JsonSource::handle(Node node, Access access) const {
     const auto inner = objects_.find(&json);
     ObjectPointer object = inner != objects_.end() ? inner->second : resolved([&] {
         if (references_ == nullptr) throw Unresolved(json_rpc::invalid_params("no object can be named here"));
-        return references_->object(*marked(json, "$object"));
+        return references_->object(*json.begin());
     });
     uses_.emplace_back(object, access);
     return object;

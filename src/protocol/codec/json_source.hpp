@@ -8,7 +8,6 @@
 
 #include <shared_tensor/value.hpp>
 
-#include "protocol/codec/references.hpp"
 #include "protocol/codec/value.hpp"
 
 namespace shared_tensor::codec {

@@ -1,8 +1,10 @@
 #include "protocol/codec/value.hpp"
 
+#include <exception>
+#include <iterator>
+#include <new>
 #include <stdexcept>
-
-#include "protocol/codec/lent_memory.hpp"
+#include <utility>
 
 namespace shared_tensor::codec {
 
@@ -22,18 +24,43 @@ std::uint64_t json_bytes(const Json& json) {
     return bytes;
 }
 
-enum class Marker { none, tensor, object, literal };
-
-Marker marker_of(const Json& json) {
-    if (!json.is_object() || json.size() != 1) return Marker::none;
-    const std::string& key = json.begin().key();
-    if (key == "$tensor") return Marker::tensor;
-    if (key == "$object") return Marker::object;
-    return key == "$literal" ? Marker::literal : Marker::none;
-}
-
 }  // namespace
 
+void LentForCall::add(std::vector<Memory> memory) {
+    constexpr std::size_t kMany = 256;  // a stream adds any number of them, and most expire soon
+    memory_.with([&](std::vector<Memory>& held) {
+        if (held.size() >= kMany) std::erase_if(held, [](const Memory& one) { return one.expired(); });
+        held.insert(held.end(), std::make_move_iterator(memory.begin()), std::make_move_iterator(memory.end()));
+    });
+}
+
+std::vector<std::shared_ptr<LentMemory>> LentForCall::in_use() const {
+    std::vector<std::shared_ptr<LentMemory>> found;
+    memory_.with([&](const std::vector<Memory>& held) {
+        for (const Memory& one : held) {
+            if (auto memory = one.lock()) found.push_back(std::move(memory));
+        }
+    });
+    return found;
+}
+
+std::uint64_t LentForCall::take_over() const {
+    std::uint64_t copied = 0;
+    std::exception_ptr failed;  // the other tensors are taken over even if one fails
+    for (const auto& memory : in_use()) {
+        try {
+            copied += memory->take_over();
+        } catch (const std::bad_alloc&) {
+            failed = std::current_exception();
+        }
+    }
+    if (failed) std::rethrow_exception(failed);
+    return copied;
+}
+
+TensorPointer TensorPort::import(const Json&) { throw InvalidValue({}, "a value without tensors", "a tensor"); }
+TensorPointer TensorPort::wrap(const TensorRef&) { return nullptr; }
+void TensorPort::describe(const TensorPointer&, json_rpc::LongText& out) { out += "null"; }
 void TensorPort::take_over(LentMemory& memory) { memory.take_over(); }
 
 ValueBytes memory_of(const Value& value) {
@@ -45,7 +72,7 @@ ValueBytes memory_of(const Value& value) {
 
 json_rpc::SpecialPrinter::Did PlaceholderPrinter::print(const Json& object, json_rpc::LongText& out) {
     const Marker marker = marker_of(object);
-    if (marker == Marker::none) return Did::nothing;
+    if (marker == Marker::none || marker == Marker::reference) return Did::nothing;
     if (marker == Marker::literal) return Did::wrapper;
     const auto index = object.begin().value().get<std::size_t>();
     if (marker == Marker::tensor) {
@@ -64,16 +91,32 @@ Json encode(const Value& value, TensorPort& port, const DescribeObject& describe
     if (value.is_plain()) return value.json;
     PlaceholderPrinter printer(value, port, describe);
     json_rpc::LongText text;
-    json_rpc::print_json(value.json, printer, text);
+    json_rpc::print_json(value.json, text, &printer);
     return Json::parse(text.take_whole());
 }
 
-void for_each_placeholder(const Json& json, const std::function<void(const Json&)>& found) {
+Marker marker_of(const Json& json) {
+    if (!json.is_object() || json.size() != 1) return Marker::none;
+    const std::string& key = json.begin().key();
+    if (key == "$tensor") return Marker::tensor;
+    if (key == "$object") return Marker::object;
+    if (key == "$ref") return Marker::reference;
+    return key == "$literal" ? Marker::literal : Marker::none;
+}
+
+void for_each_marked(const Json& json, const std::function<void(Marker, const Json&)>& found) {
     if (!json.is_structured()) return;
     const Marker marker = marker_of(json);
-    if (marker == Marker::tensor || marker == Marker::object) return found(json);
-    for (const auto& member : marker == Marker::literal ? json.begin().value() : json)
-        for_each_placeholder(member, found);
+    if (marker != Marker::none && marker != Marker::literal) return found(marker, json);
+    const Json& plain = marker == Marker::literal ? json.begin().value() : json;
+    if (!plain.is_structured()) return;
+    for (const Json& member : plain)
+        for_each_marked(member, found);
+}
+
+const Json* item_in(const Json& name) {
+    if (!name.is_object() || name.size() != 1 || name.begin().key() != "item") return nullptr;
+    return &name.begin().value();
 }
 
 }  // namespace shared_tensor::codec

@@ -1,23 +1,55 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
-
-#include <nlohmann/json.hpp>
 
 #include <shared_tensor/tensor_ref.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "protocol/json_rpc/json_text.hpp"
+#include "base/concurrency/guarded.hpp"
+#include "base/memory/memory_block.hpp"
+#include "protocol/json_rpc/error.hpp"
 
 namespace shared_tensor::codec {
 
-using Json = nlohmann::json;
+using json_rpc::Json;
 
-class LentMemory;
+/// Memory of the sender that holds a tensor of its message: the sender can write to it at any time. Lives as long as
+/// the tensor and its views. Thread safety: all methods from any thread.
+class LentMemory {
+public:
+    virtual ~LentMemory() = default;
+    virtual std::uint64_t bytes() const = 0;
+    /// Whether the address is in this memory and the sender can still write there.
+    virtual bool shows(const void* address) const = 0;
+    /// Makes the bytes this process's own, in place: later writes of the sender are not seen. Keeps `counted` alive as
+    /// long as the bytes. Returns how many bytes were copied: 0 if that was done before. Throws std::bad_alloc.
+    virtual std::uint64_t take_over(std::shared_ptr<const void> counted = nullptr) = 0;
+    /// Allocates memory for a copy of a part, if possible memory from which the sender gets the copy without a further
+    /// copy. Throws std::bad_alloc.
+    virtual MemoryBlock take(std::uint64_t bytes) const = 0;
+};
+
+/// The lent memory of one call: from its arguments and from the items of its streams.
+/// Thread safety: all methods from any thread.
+class LentForCall {
+public:
+    using Memory = std::weak_ptr<LentMemory>;
+    void add(std::vector<Memory> memory);
+
+    /// The memory that is still in use.
+    std::vector<std::shared_ptr<LentMemory>> in_use() const;
+    /// Takes over all memory that is still in use. Returns how many bytes were copied. Throws std::bad_alloc.
+    std::uint64_t take_over() const;
+
+private:
+    Guarded<std::vector<Memory>> memory_;
+};
 
 /// A tensor as this module sees it; src/tensor implements it.
 /// Immutable; owned jointly by the Values that hold it and the replies that are being written from it.
@@ -55,19 +87,20 @@ struct ValueBytes {
 };
 ValueBytes memory_of(const Value& value);
 
-/// Imports and describes the tensors of one message. Implemented by src/tensor. One object per message; not
-/// thread-safe.
+/// Imports and describes the tensors of one message. This class is for messages without tensors: a tensor that is to be
+/// read does not fit, and one that is written becomes null. src/tensor implements the others. One object per message;
+/// not thread-safe.
 class TensorPort {
 public:
     virtual ~TensorPort() = default;
     /// `descriptor` is the value of "$tensor". Throws InvalidValue (with the path inside the descriptor) before it
     /// accesses memory that the descriptor may not refer to.
-    virtual TensorPointer import(const Json& descriptor) = 0;
-    virtual TensorPointer wrap(const TensorRef& tensor) = 0;
+    virtual TensorPointer import(const Json& descriptor);
+    virtual TensorPointer wrap(const TensorRef& tensor);
     /// The tensor itself, or a copy if it is on a GPU. Throws std::bad_alloc.
     virtual TensorRef in_host_memory(const TensorRef& tensor) { return tensor; }
     /// Appends the descriptor for the reader of this message as JSON text, and arranges that its bytes are sent.
-    virtual void describe(const TensorPointer& tensor, json_rpc::LongText& out) = 0;
+    virtual void describe(const TensorPointer& tensor, json_rpc::LongText& out);
 
     /// The sender's memory of tensors imported since the last call of this function.
     virtual std::vector<std::weak_ptr<LentMemory>> take_lent() { return {}; }
@@ -96,7 +129,37 @@ private:
 /// The printed text, parsed again, for callers that inspect it.
 Json encode(const Value& value, TensorPort& port, const DescribeObject& describe = {});
 
-/// Calls `found(place)` for each {"$tensor": i} and {"$object": i} of a value; none is inside another.
-void for_each_placeholder(const Json& json, const std::function<void(const Json& place)>& found);
+/// Objects with one member that are more than a plain object.
+enum class Marker { none, tensor, object, reference, literal };
+/// The marker of {"$tensor": ...}, {"$object": ...}, {"$ref": ...} or {"$literal": ...}.
+Marker marker_of(const Json& json);
+
+/// Calls `found(marker, place)` for each {"$tensor": ...}, {"$object": ...} and {"$ref": ...}. Does not look into them,
+/// nor takes plain objects that have such a key for them.
+void for_each_marked(const Json& json, const std::function<void(Marker marker, const Json& place)>& found);
+
+/// A reference of a message cannot be resolved. Holds the error for the sender.
+class Unresolved final : public std::exception {
+public:
+    explicit Unresolved(json_rpc::Error error) : error_(std::move(error)) {}
+    const json_rpc::Error& error() const { return error_; }
+    const char* what() const noexcept override { return error_.message.c_str(); }
+
+private:
+    json_rpc::Error error_;
+};
+
+/// Resolves the references of one message. One object per message; not thread-safe.
+class References {
+public:
+    virtual ~References() = default;
+    /// The value for {"$ref": `name`}, never null. Throws Unresolved.
+    virtual std::shared_ptr<const Value> value(const Json& name) = 0;
+    /// The object for {"$object": `handle`}, never null. Throws Unresolved.
+    virtual ObjectPointer object(const Json& handle) = 0;
+};
+
+/// The id in {"item": id}, which refers to an item of a batch; null for other names.
+const Json* item_in(const Json& name);
 
 }  // namespace shared_tensor::codec

@@ -7,7 +7,7 @@
 
 #include <shared_tensor/error.hpp>
 
-#include "protocol/json_rpc/json.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 // The errors of the protocol. Messages are short and fixed, so that programs can compare them; the cause and the remedy
 // are in `data`. Nothing here blocks or keeps state.

@@ -13,8 +13,7 @@
 #include <shared_tensor/registry.hpp>
 
 #include "protocol/codec/json_source.hpp"
-#include "protocol/codec/lent_memory.hpp"
-#include "protocol/codec/references.hpp"
+#include "protocol/codec/value.hpp"
 #include "runtime/calls/execution.hpp"
 #include "runtime/calls/idempotency.hpp"
 #include "runtime/calls/kept_calls.hpp"

@@ -28,10 +28,6 @@ public:
         if (wrap_ == nullptr) throw std::logic_error("this server was built without tensors");
         return wrap_(tensor);
     }
-    codec::TensorPointer import(const codec::Json&) override { throw std::logic_error("a yield port reads nothing"); }
-    void describe(const codec::TensorPointer&, json_rpc::LongText&) override {
-        throw std::logic_error("a yield port describes nothing");
-    }
 
 private:
     WrapTensor wrap_;

@@ -13,7 +13,7 @@
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/memory/memory_faults.hpp"
-#include "protocol/codec/lent_memory.hpp"
+#include "protocol/codec/value.hpp"
 #include "runtime/calls/outcome.hpp"
 #include "runtime/calls/run_time.hpp"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-#include "protocol/codec/references.hpp"
+#include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::runtime {
@@ -51,8 +51,8 @@ std::vector<BatchInputs> find_inputs(std::span<const json_rpc::Request* const> r
     std::optional<Places> places;  // made on demand: most batches have no references
     for (std::size_t i = 0; i < requests.size(); ++i) {
         if (requests[i] == nullptr) continue;
-        codec::for_each_reference(requests[i]->params, [&](const Json& name) {
-            const Json* id = codec::item_in(name);
+        codec::for_each_marked(requests[i]->params, [&](codec::Marker marker, const Json& place) {
+            const Json* id = marker == codec::Marker::reference ? codec::item_in(*place.begin()) : nullptr;
             if (id == nullptr) return;
             if (!places) places = places_of(requests);
             add_input(*id, i, *places, all[i]);

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "protocol/codec/json_sink.hpp"
-#include "protocol/codec/no_tensor_port.hpp"
+#include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 
@@ -16,7 +16,7 @@ using codec::Json;
 template <class Write>
 Json written(Write write) {
     codec::Value value;
-    codec::NoTensorPort port;  // a default value that is a tensor is shown as null
+    codec::TensorPort port;  // a default value that is a tensor is shown as null
     codec::JsonSink sink(value, port);
     write(ValueWriter(sink, sink.root()));
     return codec::encode(value, port);

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "protocol/codec/json_sink.hpp"
-#include "protocol/codec/no_tensor_port.hpp"
+#include "protocol/codec/value.hpp"
 
 namespace shared_tensor::server {
 
@@ -28,7 +28,7 @@ codec::Value value_of_tensor(codec::TensorPointer tensor) {
 
 codec::Value value_of_set(const tensor::TensorSet& set) {
     codec::Value value;
-    codec::NoTensorPort port;  // they are handles already
+    codec::TensorPort port;  // they are handles already
     codec::JsonSink sink(value, port);
     sink.object(sink.root());
     for (const auto& [name, member] : set.manifest) {

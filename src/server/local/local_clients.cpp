@@ -8,7 +8,7 @@
 
 #include "base/log/log.hpp"
 #include "local/channel/channel.hpp"
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 #include "protocol/version.hpp"
 #include "server/methods/parameters.hpp"
 #include "tensor/device/devices.hpp"

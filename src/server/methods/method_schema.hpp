@@ -3,7 +3,7 @@
 #include <initializer_list>
 #include <string_view>
 
-#include "protocol/json_rpc/json.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::server::schema {
 

@@ -16,7 +16,7 @@
 #include <shared_tensor/codecs.hpp>
 
 #include "protocol/codec/json_source.hpp"
-#include "protocol/codec/no_tensor_port.hpp"
+#include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/error.hpp"
 
 namespace shared_tensor::server {
@@ -170,7 +170,7 @@ public:
     }
     /// Reads the parameters of a request without tensors. No parameter may be Unread: its source ends with this call.
     std::tuple<T...> read(const json_rpc::Json& params) const {
-        codec::NoTensorPort port;
+        codec::TensorPort port;
         return read(codec::JsonSource(port), params);
     }
     json_rpc::Json describe() const { return describe_all(std::index_sequence_for<T...>()); }

@@ -8,7 +8,7 @@
 
 #include "base/concurrency/clock.hpp"
 #include "protocol/codec/json_sink.hpp"
-#include "protocol/codec/no_tensor_port.hpp"
+#include "protocol/codec/value.hpp"
 #include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"
 
@@ -130,7 +130,7 @@ public:
 
 private:
     codec::Value value_;
-    codec::NoTensorPort port_;
+    codec::TensorPort port_;
     codec::JsonSink sink_;
     ValueWriter root_;
 };

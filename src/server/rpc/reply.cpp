@@ -5,7 +5,7 @@
 
 #include "base/log/log.hpp"
 #include "protocol/codec/frame.hpp"
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::server {
 
@@ -64,7 +64,7 @@ void print_value(const Json& id, const codec::Value& value, tensor::TensorTransf
     if (value.is_plain()) return json_rpc::print_result(id, value.json, out);
     const codec::DescribeObject describe = [&](const ObjectPointer& object) { return issued.describe(object); };
     codec::PlaceholderPrinter placeholders(value, transfer, describe);
-    json_rpc::print_result(id, value.json, placeholders, out);
+    json_rpc::print_result(id, value.json, out, &placeholders);
 }
 
 void print_error(const Json& id, const Error& error, json_rpc::LongText& out) {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "net/message/message.hpp"
-#include "protocol/codec/references.hpp"
+#include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/message.hpp"
 #include "runtime/calls/outcome.hpp"
 #include "server/files/url_transports.hpp"

@@ -5,7 +5,7 @@
 
 #include "base/log/log.hpp"
 #include "protocol/codec/frame.hpp"
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::server {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "net/server/server.hpp"
-#include "protocol/json_rpc/parse.hpp"
+#include "protocol/json_rpc/message.hpp"
 #include "server/methods/builtins.hpp"
 #include "server/rpc/client_watch.hpp"
 #include "server/rpc/reply.hpp"

@@ -1,6 +1,6 @@
 // Task subscriptions of a WebSocket.
 
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 #include "server/methods/methods.hpp"
 #include "server/rpc/rpc_socket.hpp"
 
@@ -43,7 +43,7 @@ void RpcSocket::watch_task(const json_rpc::Request& request) {
         if (!info || tasks::is_terminal(info->state)) forget_watch(task);
         if (!info) return answer_with(id, json_rpc::unknown_or_expired("task", all_.epoch));
         std::string text;
-        json_rpc::print_result(id, to_json(*info), text);
+        json_rpc::print(json_rpc::Response{id, to_json(*info)}, text);
         out_->say(std::move(text));
     } catch (const MethodError& bad) {
         answer_with(id, bad.error());
@@ -67,7 +67,7 @@ void RpcSocket::unwatch_task(const json_rpc::Request& request) {
         const std::string task = std::get<0>(Parameters<std::string>({"id"}).read(request.params));
         forget_watch(task);
         std::string text;
-        json_rpc::print_result(id, {{"watched", false}}, text);
+        json_rpc::print(json_rpc::Response{id, Json{{"watched", false}}}, text);
         out_->say(std::move(text));
     } catch (const MethodError& bad) {
         answer_with(id, bad.error());

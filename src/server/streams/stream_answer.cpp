@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "net/message/text.hpp"
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 #include "server/streams/stream_call.hpp"
 
 namespace shared_tensor::server {

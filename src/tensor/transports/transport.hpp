@@ -12,7 +12,6 @@
 
 #include "base/bytes/compression.hpp"
 #include "base/memory/memory_block.hpp"
-#include "protocol/codec/lent_memory.hpp"
 #include "protocol/codec/value.hpp"
 #include "tensor/descriptor.hpp"
 #include "tensor/dtype.hpp"

@@ -13,7 +13,7 @@
 
 #include "net/message/fields.hpp"
 #include "protocol/json_rpc/error.hpp"
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 #include "scripted.hpp"
 
 using namespace shared_tensor;

@@ -1,6 +1,6 @@
 #include <catch2/catch_test_macros.hpp>
 
-#include "protocol/json_rpc/parse.hpp"
+#include "protocol/json_rpc/message.hpp"
 #include "streams/stream_message.hpp"
 
 namespace shared_tensor::test {

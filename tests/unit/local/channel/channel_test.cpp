@@ -4,7 +4,7 @@
 #include <set>
 #include <thread>
 
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 #include "support/forked_child.hpp"
 #include "unit/local/channel/channel_helpers.hpp"
 

@@ -1,6 +1,6 @@
 // What a message names, as its arguments are read.
 
-#include "protocol/codec/references.hpp"
+#include "protocol/codec/value.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <map>

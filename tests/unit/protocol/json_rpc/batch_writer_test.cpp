@@ -1,11 +1,8 @@
-#include "protocol/json_rpc/batch_writer.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 #include <vector>
-
-#include "protocol/json_rpc/message.hpp"
-#include "protocol/json_rpc/print.hpp"
 
 namespace shared_tensor::json_rpc {
 namespace {

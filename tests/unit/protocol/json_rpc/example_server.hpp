@@ -4,9 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "protocol/json_rpc/batch_writer.hpp"
-#include "protocol/json_rpc/parse.hpp"
-#include "protocol/json_rpc/print.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 // The smallest server over the pure functions, sharing the methods that the example tables call.
 

@@ -1,10 +1,8 @@
-#include "protocol/json_rpc/long_text.hpp"
+#include "protocol/json_rpc/json_text.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <string>
 #include <vector>
-
-#include "protocol/json_rpc/json_text.hpp"
 
 namespace shared_tensor::json_rpc {
 namespace {

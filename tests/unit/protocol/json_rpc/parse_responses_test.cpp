@@ -1,9 +1,7 @@
-#include "protocol/json_rpc/parse_responses.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <string>
-
-#include "protocol/json_rpc/print.hpp"
 
 namespace shared_tensor::json_rpc {
 namespace {

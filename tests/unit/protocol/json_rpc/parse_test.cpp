@@ -1,4 +1,4 @@
-#include "protocol/json_rpc/parse.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <string>

@@ -77,7 +77,7 @@ public:
 std::string with_dots(const char* json) {
     Dots dots;
     LongText out;
-    print_json(Json::parse(json), dots, out);
+    print_json(Json::parse(json), out, &dots);
     return out.take_whole();
 }
 
@@ -91,7 +91,7 @@ TEST_CASE("print_json: objects of one member may be printed in another way", "[j
     CHECK(with_dots(R"({"raw":[{"n":1}]})") == R"({"raw":[.]})");
     Dots dots;
     LongText out;
-    print_json(Json::parse(R"([1,"x",[],{},{"a":1,"b":2}])"), dots, out);
+    print_json(Json::parse(R"([1,"x",[],{},{"a":1,"b":2}])"), out, &dots);
     CHECK(dots.asked == 0);
 }
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <new>
 
-#include "protocol/codec/lent_memory.hpp"
+#include "protocol/codec/value.hpp"
 #include "support/daemon.hpp"
 #include "support/fake_tensor.hpp"
 #include "unit/runtime/service/call_helpers.hpp"
