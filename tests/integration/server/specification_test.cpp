@@ -126,3 +126,14 @@ TEST_CASE("rpc.discover and /openrpc.json show the same document", "[server]") {
     CHECK((*greet)["params"][2]["required"] == false);
     CHECK((*greet)["summary"] == "Greets.");
 }
+
+TEST_CASE("the comparison of answers tells them apart", "[server]") {
+    CHECK(same_answer(R"([{"id":1},{"id":2}])", R"([{"id":2},{"id":1}])"));
+    CHECK(same_answer(R"({"error":{"code":1}})", R"({"error":{"code":1,"data":{}}})"));
+    CHECK_FALSE(same_answer(R"({"error":{"code":1}})", R"({"error":{"code":2}})"));
+    CHECK_FALSE(same_answer(R"([{"id":1},{"id":1}])", R"([{"id":2},{"id":1}])"));
+    CHECK_FALSE(same_answer(R"([{"id":1}])", R"({"id":1})"));
+    for (const char* other : {R"({"id":1.0})", R"({"id":"1"})", "", "not JSON"})
+        CHECK_FALSE(same_answer(R"({"id":1})", other));
+    CHECK_FALSE(same_answer("", R"({"id":1})"));
+}

@@ -26,21 +26,26 @@ Bytes noise(std::size_t size) {
 
 constexpr Coding kCodings[] = {Coding::zstd, Coding::gzip};
 
+/// Both ways to decompress, into memory that was not there before and into memory of the right size.
+Bytes decompressed(Coding coding, std::span<const std::byte> bytes, std::size_t size, bool into_place = false) {
+    if (!into_place) return decompress(coding, bytes, size);
+    Bytes out(size);
+    decompress_zstd(bytes, out);
+    return out;
+}
+
 }  // namespace
 
 TEST_CASE("what was compressed comes back byte for byte, at any level and size", "[compression]") {
     for (const Coding coding : kCodings) {
         for (const int level : {1, 5, 9}) {
-            for (const std::size_t size : {1'024, 65'535, 65'536, 65'537, 1'000'000, 5'000'000}) {
+            for (const std::size_t size : {1'024, 65'535, 65'536, 65'537, 5'000'000}) {
                 const Bytes plain = smooth(size);
                 const auto compressed = compress_if_smaller(plain, {coding, level});
                 REQUIRE(compressed);
                 CHECK(compressed->size < size);
-                CHECK((decompress(coding, compressed->bytes(), size) == plain));
-                if (coding != Coding::zstd) continue;
-                Bytes back(size);
-                decompress_zstd(compressed->bytes(), back);
-                CHECK((back == plain));
+                CHECK((decompressed(coding, compressed->bytes(), size) == plain));
+                if (coding == Coding::zstd) CHECK((decompressed(coding, compressed->bytes(), size, true) == plain));
             }
         }
     }
@@ -61,25 +66,21 @@ TEST_CASE("what would not shrink, or is small, is not compressed", "[compression
 }
 
 TEST_CASE("bytes that are not compressed, cut off, or of another size are rejected", "[compression]") {
-    for (const Coding coding : kCodings) {
-        const Bytes plain = smooth(100'000);
+    const Bytes plain = smooth(100'000);
+    for (const auto& [coding, into_place] :
+         {std::pair(Coding::zstd, false), {Coding::gzip, false}, {Coding::zstd, true}}) {
         const auto compressed = compress_if_smaller(plain, {coding, 1});
-        const Bytes good(compressed->bytes().begin(), compressed->bytes().end());
-        Bytes longer = good;
-        longer.push_back(std::byte{7});
+        Bytes good(compressed->bytes().begin(), compressed->bytes().end());
+        const auto back = [&, coding = coding, into_place = into_place](std::span<const std::byte> bytes) {
+            return decompressed(coding, bytes, plain.size(), into_place);
+        };
         for (std::size_t size = 0; size < good.size(); size += 1 + good.size() / 50)
-            CHECK_THROWS_AS(decompress(coding, std::span(good).first(size), 1'000'000), BadCompression);
-        CHECK_THROWS_AS(decompress(coding, longer, 1'000'000), BadCompression);
-        CHECK_THROWS_AS(decompress(coding, noise(1'000), 1'000'000), BadCompression);
-        CHECK_THROWS_AS(decompress(coding, good, plain.size() - 1), TooLong);
-        if (coding != Coding::zstd) continue;
-        Bytes out(plain.size()), less(plain.size() - 1), more(plain.size() + 1);
-        for (std::size_t size = 0; size < good.size(); size += 1 + good.size() / 50)
-            CHECK_THROWS_AS(decompress_zstd(std::span(good).first(size), out), BadCompression);
-        CHECK_THROWS_AS(decompress_zstd(longer, out), BadCompression);
-        CHECK_THROWS_AS(decompress_zstd(noise(1'000), out), BadCompression);
-        CHECK_THROWS_AS(decompress_zstd(good, less), TooLong);
-        CHECK_THROWS_AS(decompress_zstd(good, more), BadCompression);
+            CHECK_THROWS_AS(back(std::span(good).first(size)), BadCompression);
+        CHECK_THROWS_AS(back(noise(1'000)), BadCompression);
+        CHECK_THROWS_AS(decompressed(coding, good, plain.size() - 1, into_place), TooLong);
+        if (into_place) CHECK_THROWS_AS(decompressed(coding, good, plain.size() + 1, true), BadCompression);
+        good.push_back(std::byte{7});
+        CHECK_THROWS_AS(back(good), BadCompression);
     }
 }
 

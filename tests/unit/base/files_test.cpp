@@ -3,138 +3,89 @@
 #include <sys/stat.h>
 
 #include <catch2/catch_test_macros.hpp>
-#include <filesystem>
-#include <fstream>
+#include <functional>
 
-#include "base/bytes/ids.hpp"
+#include "support/temporary_folder.hpp"
 
 using namespace shared_tensor;
+using test::TemporaryFolder;
 
-namespace {
-
-/// A folder that goes away with the test.
-struct TemporaryFolder {
-    TemporaryFolder() { std::filesystem::create_directory(path); }
-    TemporaryFolder(const TemporaryFolder&) = delete;
-    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-    ~TemporaryFolder() { std::filesystem::remove_all(path); }
-    std::string write(const std::string& name, const std::string& text) const {
-        std::ofstream(path / name) << text;
-        return (path / name).string();
-    }
-    std::filesystem::path path = std::filesystem::temp_directory_path() / ("st-watch-" + random_hex(8));
-};
-
-/// Once the files stay as they are.
-bool changed_and_settled(FileWatch& watch) {
-    const bool at_once = watch.changed();
-    return !at_once && watch.changed();
-}
-
-TEST_CASE("files that nobody touches do not change", "[util][file_watch]") {
-    const TemporaryFolder folder;
-    FileWatch watch({folder.write("a", "one"), folder.write("b", "two")});
-    for (int i = 0; i < 5; ++i)
-        CHECK_FALSE(watch.changed());
-}
+namespace fs = std::filesystem;
 
 TEST_CASE("a change is told once, when the file has stayed as it is for a look", "[util][file_watch]") {
     const TemporaryFolder folder;
-    FileWatch watch({folder.write("a", "one")});
-    folder.write("a", "longer");
+    FileWatch watch({folder.write("a", "x"), folder.write("b", "two"), ""});
     CHECK_FALSE(watch.changed());
-    CHECK(watch.changed());
-    CHECK_FALSE(watch.changed());
-    CHECK_FALSE(watch.changed());
-}
-
-TEST_CASE("a file that is still being written is not told of", "[util][file_watch]") {
-    const TemporaryFolder folder;
-    FileWatch watch({folder.write("a", "x")});
-    for (std::size_t size = 2; size < 10; ++size) {
+    for (std::size_t size = 2; size < 10; ++size) {  // it is still being written
         folder.write("a", std::string(size, 'x'));
         CHECK_FALSE(watch.changed());
     }
     CHECK(watch.changed());
-}
-
-TEST_CASE("a file that is replaced by one of equal size and times has changed", "[util][file_watch]") {
-    const TemporaryFolder folder;
-    const std::string path = folder.write("a", "one");
-    const auto time = std::filesystem::last_write_time(path);
-    FileWatch watch({path});
-    const std::string other = folder.write("b", "two");
-    std::filesystem::last_write_time(other, time);
-    std::filesystem::rename(other, path);
-    CHECK(changed_and_settled(watch));
-}
-
-TEST_CASE("a file that is written anew with equal size has changed", "[util][file_watch]") {
-    const TemporaryFolder folder;
-    const std::string path = folder.write("a", "one");
-    std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-    FileWatch watch({path});
-    folder.write("a", "two");
-    CHECK(changed_and_settled(watch));
-}
-
-TEST_CASE("a file that others may read now has changed", "[util][file_watch]") {
-    const TemporaryFolder folder;
-    const std::string path = folder.write("a", "one");
-    ::chmod(path.c_str(), 0600);
-    FileWatch watch({path});
-    ::chmod(path.c_str(), 0644);
-    CHECK(changed_and_settled(watch));
-}
-
-TEST_CASE("a file that goes, and one that comes, have changed", "[util][file_watch]") {
-    const TemporaryFolder folder;
-    const std::string path = folder.write("a", "one");
-    FileWatch watch({path});
-    std::filesystem::remove(path);
-    CHECK(changed_and_settled(watch));
     CHECK_FALSE(watch.changed());
-    folder.write("a", "two");
-    CHECK(changed_and_settled(watch));
+    CHECK_FALSE(watch.changed());
+    FileWatch none({""});
+    CHECK_FALSE(none.changed());
 }
 
-TEST_CASE("a link that leads to another file has changed, as mounted secrets do", "[util][file_watch]") {
+TEST_CASE("whatever happens to a file is a change", "[util][file_watch]") {
     const TemporaryFolder folder;
-    folder.write("old", "one");
-    folder.write("new", "two");
-    const auto link = folder.path / "link";
-    std::filesystem::create_symlink("old", link);
-    FileWatch watch({link.string()});
-    std::filesystem::remove(link);
-    std::filesystem::create_symlink("new", link);
-    CHECK(changed_and_settled(watch));
-}
-
-TEST_CASE("every one of the files is looked at", "[util][file_watch]") {
-    const TemporaryFolder folder;
-    FileWatch watch({folder.write("a", "one"), "", folder.write("c", "three")});
-    folder.write("c", "changed");
-    CHECK(changed_and_settled(watch));
-    folder.write("a", "changed");
-    CHECK(changed_and_settled(watch));
+    const std::string a = folder.file("a"), b = folder.file("b"), link = folder.file("link");
+    const struct {
+        const char* name;
+        std::function<void()> change;
+    } table[] = {
+        {"it is replaced by one of equal size and times",
+         [&] {
+             folder.write("other", "two");
+             fs::last_write_time(folder.file("other"), fs::last_write_time(a));
+             fs::rename(folder.file("other"), a);
+         }},
+        {"it is written anew with equal size", [&] { folder.write("a", "two"); }},
+        {"others may read it", [&] { ::chmod(a.c_str(), 0644); }},
+        {"it goes", [&] { fs::remove(a); }},
+        {"it comes", [&] { folder.write("b", "two"); }},
+        {"a link leads to another one, as mounted secrets do",
+         [&] {
+             fs::remove(link);
+             fs::create_symlink("other", link);
+         }},
+    };
+    for (const auto& [name, change] : table) {
+        INFO(name);
+        folder.write("a", "one");
+        folder.write("other", "two");
+        fs::last_write_time(a, fs::file_time_type::clock::now() - std::chrono::hours(1));
+        fs::remove(b);
+        fs::remove(link);
+        fs::create_symlink("a", link);
+        FileWatch watch({link, b});
+        change();
+        CHECK_FALSE(watch.changed());
+        CHECK(watch.changed());
+        CHECK_FALSE(watch.changed());
+    }
 }
 
 TEST_CASE("a file that changes and changes back to what was known is not told of", "[util][file_watch]") {
     const TemporaryFolder folder;
     const std::string path = folder.write("a", "one");
     FileWatch watch({path});
-    std::filesystem::rename(path, path + ".away");
+    fs::rename(path, path + ".away");
     CHECK_FALSE(watch.changed());
-    std::filesystem::rename(path + ".away", path);
+    fs::rename(path + ".away", path);
     CHECK_FALSE(watch.changed());
     CHECK_FALSE(watch.changed());
 }
 
-TEST_CASE("nothing to look at never changes", "[util][file_watch]") {
-    FileWatch none({}), empty({""});
-    CHECK_FALSE(none.changed());
-    CHECK_FALSE(empty.changed());
-    CHECK_FALSE(empty.changed());
+TEST_CASE("a file is rejected that everybody may write to, or replace in its folder", "[util]") {
+    const struct {
+        mode_t folder, file;
+        bool is_rejected;
+    } table[] = {{0755, 0644, false}, {0755, 0646, true}, {0777, 0644, true}, {01777, 0644, false}};
+    for (const auto& row : table) {
+        const TemporaryFolder folder;
+        const std::string path = folder.write("a", "", row.file);
+        ::chmod(folder.path().c_str(), row.folder);
+        CHECK(rejection_of_writers(path).empty() != row.is_rejected);
+    }
 }
-
-}  // namespace

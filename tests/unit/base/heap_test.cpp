@@ -64,39 +64,24 @@ TEST_CASE("What has no room gets the reserve's, once, and the reserve comes back
     CHECK(WEXITSTATUS(status) == 0);
 }
 
-namespace {
-
-struct Tended {
+TEST_CASE("the heap is trimmed once, five seconds after the last request, or when threads end though requests go on",
+          "[util]") {
     ManualClock clock;
     int trims = 0;
-    HeapTrimmer trimmer{[this] { ++trims; }};
-
-    /// After some more time.
-    int sweep(std::chrono::seconds later, HeapTrimmer::Load load) {
-        clock.advance(later);
-        trimmer.sweep(load, clock.now());
-        return trims;
+    HeapTrimmer trimmer([&] { ++trims; });
+    const struct {
+        std::chrono::seconds later;
+        HeapTrimmer::Load load;
+        int trims;
+    } table[] = {
+        {100s, {0, 0}, 0},  {1s, {1, 1}, 0},    {4s, {2, 1}, 0},    {4s, {2, 1}, 0},
+        {1s, {2, 1}, 1},    {100s, {2, 1}, 1},  {1s, {100, 50}, 1}, {1s, {200, 49}, 2},
+        {1s, {300, 20}, 2}, {8s, {400, 20}, 2}, {1s, {500, 20}, 3}, {20s, {600, 20}, 3},
+    };
+    for (const auto& row : table) {
+        clock.advance(row.later);
+        trimmer.sweep(row.load, clock.now());
+        INFO("after " << row.load.requests << " requests of " << row.load.threads << " threads");
+        CHECK(trims == row.trims);
     }
-};
-
-}  // namespace
-
-TEST_CASE("the heap is trimmed once, five seconds after the last request", "[util]") {
-    Tended heap;
-    CHECK(heap.sweep(100s, {0, 0}) == 0);
-    CHECK(heap.sweep(1s, {1, 1}) == 0);
-    CHECK(heap.sweep(4s, {2, 1}) == 0);
-    CHECK(heap.sweep(4s, {2, 1}) == 0);
-    CHECK(heap.sweep(1s, {2, 1}) == 1);
-    CHECK(heap.sweep(100s, {2, 1}) == 1);
-}
-
-TEST_CASE("requests that go on don't keep the heap from being trimmed when threads end", "[util]") {
-    Tended heap;
-    CHECK(heap.sweep(1s, {100, 50}) == 0);
-    CHECK(heap.sweep(1s, {200, 49}) == 1);
-    CHECK(heap.sweep(1s, {300, 20}) == 1);
-    CHECK(heap.sweep(8s, {400, 20}) == 1);
-    CHECK(heap.sweep(1s, {500, 20}) == 2);
-    CHECK(heap.sweep(20s, {600, 20}) == 2);
 }

@@ -63,7 +63,8 @@ TEST_CASE("a fatal signal ends the process after a line that names the call", "[
     CHECK(ended.err.find(" in the function outer, called by uid:1\n") != std::string::npos);
 }
 
-TEST_CASE("a signal that was sent, and one outside of calls, has a line too", "[util][last_line]") {
+TEST_CASE("a signal that was sent, outside of calls, has a line too; one that has a handler keeps it",
+          "[util][last_line]") {
     const Ended ended = in_child([] {
         write_last_line_of_signals(&say_before_end);
         ::kill(::getpid(), SIGSEGV);
@@ -71,16 +72,13 @@ TEST_CASE("a signal that was sent, and one outside of calls, has a line too", "[
     });
     CHECK(ended_by(ended, SIGSEGV));
     CHECK(ended.err.find("SIGSEGV (invalid memory access) outside of any call\n") != std::string::npos);
-}
-
-TEST_CASE("a signal that has a handler keeps it", "[util][last_line]") {
-    const Ended ended = in_child([] {
+    const Ended handled = in_child([] {
         ::signal(SIGABRT, [](int) { ::_exit(17); });
         write_last_line_of_signals(&say_before_end);
         ::abort();
     });
-    CHECK(WEXITSTATUS(ended.status) == 17);
-    CHECK(ended.err.empty());
+    CHECK(WEXITSTATUS(handled.status) == 17);
+    CHECK(handled.err.empty());
 }
 
 TEST_CASE("the last line is one line of a bounded size, whatever the client sent", "[util][last_line]") {

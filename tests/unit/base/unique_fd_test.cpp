@@ -10,56 +10,30 @@ using shared_tensor::UniqueFd;
 
 namespace {
 
-int open_something() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
+UniqueFd opened() { return UniqueFd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) >= 0; }
 
 }  // namespace
 
-TEST_CASE("a descriptor is closed with its owner", "[util][fd]") {
-    const int fd = open_something();
+TEST_CASE("a descriptor is closed with its owner, of which there is one, unless it was released", "[util][fd]") {
+    CHECK_FALSE(UniqueFd());
+    int released = -1, kept = -1;
     {
-        const UniqueFd owner(fd);
-        CHECK(owner);
-        CHECK(is_open(fd));
+        UniqueFd first = opened(), third = opened(), fourth = opened();
+        kept = first.get();
+        const int replaced = third.get();
+        UniqueFd second(std::move(first));
+        CHECK_FALSE(first);
+        third = std::move(second);
+        CHECK(third.get() == kept);
+        CHECK_FALSE(is_open(replaced));
+        auto& same = third;
+        third = std::move(same);
+        CHECK(is_open(kept));
+        released = fourth.release();
     }
-    CHECK_FALSE(is_open(fd));
-}
-
-TEST_CASE("an owner of nothing is false and closes nothing", "[util][fd]") {
-    const UniqueFd nothing;
-    CHECK_FALSE(nothing);
-    CHECK(nothing.get() == -1);
-}
-
-TEST_CASE("a moved descriptor has one owner", "[util][fd]") {
-    UniqueFd first(open_something());
-    const int fd = first.get();
-    UniqueFd second(std::move(first));
-    CHECK_FALSE(first);
-    CHECK(second.get() == fd);
-    UniqueFd third(open_something());
-    const int replaced = third.get();
-    third = std::move(second);
-    CHECK(third.get() == fd);
-    CHECK_FALSE(is_open(replaced));
-    CHECK(is_open(fd));
-}
-
-TEST_CASE("assigning an owner to itself keeps the descriptor", "[util][fd]") {
-    UniqueFd owner(open_something());
-    auto& same = owner;
-    owner = std::move(same);
-    CHECK(is_open(owner.get()));
-}
-
-TEST_CASE("a released descriptor stays open", "[util][fd]") {
-    int fd = -1;
-    {
-        UniqueFd owner(open_something());
-        fd = owner.release();
-    }
-    CHECK(is_open(fd));
-    UniqueFd background_executor(fd);
-    background_executor.reset();
-    CHECK_FALSE(is_open(fd));
+    CHECK_FALSE(is_open(kept));
+    CHECK(is_open(released));
+    UniqueFd(released).reset();
+    CHECK_FALSE(is_open(released));
 }

@@ -13,42 +13,32 @@
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 
-TEST_CASE("a value that nothing was written to is null", "[codec][sink]") {
-    CHECK(written_by([](ValueWriter) {}) == nullptr);
-}
-
-TEST_CASE("scalars are written as they are", "[codec][sink]") {
-    CHECK(written_by([](ValueWriter w) { w.boolean(true); }) == true);
-    CHECK(written_by([](ValueWriter w) { w.string("\xc3\xa4"); }) == "\xc3\xa4");
-    CHECK(written_by([](ValueWriter w) { w.number(0.1); }) == 0.1);
-    CHECK(written_by([](ValueWriter w) { w.null(); }).is_null());
-}
-
-TEST_CASE("integers are exact to the ends of their range", "[codec][sink]") {
-    CHECK(written_by([](ValueWriter w) { w.integer(std::numeric_limits<std::int64_t>::min()); }).dump() ==
-          "-9223372036854775808");
-    CHECK(written_by([](ValueWriter w) { w.unsigned_integer(std::numeric_limits<std::uint64_t>::max()); }).dump() ==
+TEST_CASE("scalars are written as they are, numbers exactly and in the shortest form that reads back the same",
+          "[codec][sink]") {
+    const auto text = [](auto write) { return written_by(write).dump(); };
+    const auto number = [&](auto value) { return text([&](ValueWriter w) { w.number(value); }); };
+    using Float = std::numeric_limits<float>;
+    using Double = std::numeric_limits<double>;
+    CHECK(text([](ValueWriter) {}) == "null");
+    CHECK(text([](ValueWriter w) { w.null(); }) == "null");
+    CHECK(text([](ValueWriter w) { w.boolean(true); }) == "true");
+    CHECK(text([](ValueWriter w) { w.string("\xc3\xa4"); }) == "\"\xc3\xa4\"");
+    CHECK(text([](ValueWriter w) { w.integer(std::numeric_limits<std::int64_t>::min()); }) == "-9223372036854775808");
+    CHECK(text([](ValueWriter w) { w.unsigned_integer(std::numeric_limits<std::uint64_t>::max()); }) ==
           "18446744073709551615");
-}
-
-TEST_CASE("what is no number has the protocol's names, for both widths", "[codec][sink]") {
-    const auto text = [](auto value) { return written_by([&](ValueWriter w) { w.number(value); }); };
-    CHECK(text(std::nan("")) == "NaN");
-    CHECK(text(-std::nan("")) == "NaN");
-    CHECK(text(std::numeric_limits<double>::infinity()) == "Infinity");
-    CHECK(text(-std::numeric_limits<double>::infinity()) == "-Infinity");
-    CHECK(text(std::nanf("")) == "NaN");
-    CHECK(text(std::numeric_limits<float>::infinity()) == "Infinity");
-    CHECK(text(-std::numeric_limits<float>::infinity()) == "-Infinity");
-}
-
-TEST_CASE("a float prints in the shortest form that reads back the same", "[codec][sink]") {
-    const auto text = [](float value) { return written_by([&](ValueWriter w) { w.number(value); }).dump(); };
-    CHECK(text(0.1F) == "0.1");
-    CHECK(text(16777216.0F) == "16777216.0");
-    CHECK(text(3.4028235e38F) == "3.4028235e+38");
-    CHECK(text(1e-45F) == "1e-45");
-    CHECK(text(-0.0F) == "-0.0");
+    for (const std::string& none :
+         {number(Double::quiet_NaN()), number(-Double::quiet_NaN()), number(Float::quiet_NaN())})
+        CHECK(none == "\"NaN\"");
+    CHECK(number(Double::infinity()) == "\"Infinity\"");
+    CHECK(number(-Double::infinity()) == "\"-Infinity\"");
+    CHECK(number(Float::infinity()) == "\"Infinity\"");
+    CHECK(number(-Float::infinity()) == "\"-Infinity\"");
+    CHECK(number(0.1) == "0.1");
+    CHECK(number(0.1F) == "0.1");
+    CHECK(number(16777216.0F) == "16777216.0");
+    CHECK(number(Float::max()) == "3.4028235e+38");
+    CHECK(number(Float::denorm_min()) == "1e-45");
+    CHECK(number(-0.0F) == "-0.0");
 }
 
 TEST_CASE("every float reads back the same", "[codec][sink]") {
@@ -63,12 +53,12 @@ TEST_CASE("every float reads back the same", "[codec][sink]") {
     }
 }
 
-TEST_CASE("arrays and objects nest", "[codec][sink]") {
+TEST_CASE("arrays and objects nest, and a member written twice has the later value", "[codec][sink]") {
     const auto json = written_by([](ValueWriter root) {
         root.object();
         ValueWriter list = root.member("list");
         list.array(2);
-        for (int i = 0; i < 5; ++i) {  // more than said beforehand: elements move
+        for (int i = 0; i < 3; ++i) {  // more than said beforehand: elements move
             ValueWriter element = list.append();
             element.object();
             element.member("i").integer(i);
@@ -76,18 +66,11 @@ TEST_CASE("arrays and objects nest", "[codec][sink]") {
             inner.array();
             inner.append().boolean(i % 2 == 0);
         }
+        root.member("empty").integer(1);
         root.member("empty").object();
     });
-    CHECK(json == Json::parse(R"({"list": [{"i":0,"inner":[true]}, {"i":1,"inner":[false]}, {"i":2,"inner":[true]},
-                                           {"i":3,"inner":[false]}, {"i":4,"inner":[true]}], "empty": {}})"));
-}
-
-TEST_CASE("a member written twice has the later value", "[codec][sink]") {
-    CHECK(written_by([](ValueWriter w) {
-              w.object();
-              w.member("a").integer(1);
-              w.member("a").integer(2);
-          }) == Json{{"a", 2}});
+    CHECK(json == Json::parse(R"({"list": [{"i":0,"inner":[true]}, {"i":1,"inner":[false]}, {"i":2,"inner":[true]}],
+                                  "empty": {}})"));
 }
 
 TEST_CASE("tensors are kept beside the JSON, which names them by number", "[codec][sink]") {

@@ -13,32 +13,23 @@ using namespace shared_tensor::codec;
 using shared_tensor::test::FakePort;
 using shared_tensor::test::FakeTensor;
 
-TEST_CASE("encoding puts descriptors where the tensors belong, at any depth", "[codec][value]") {
+TEST_CASE("encoding puts descriptors where the tensors belong, for each reader, and nowhere else", "[codec][value]") {
+    const std::vector<TensorPointer> tensors = {std::make_shared<FakeTensor>("x"), std::make_shared<FakeTensor>("y")};
+    const std::pair<const char*, const char*> table[] = {
+        {R"({"a": [{"$tensor": 1}, {"b": {"$tensor": 0}}], "c": 1})",
+         R"({"a": [{"$tensor": {"name": "y"}}, {"b": {"$tensor": {"name": "x"}}}], "c": 1})"},
+        {R"([{"$literal": {"$tensor": 0}}, {"$literal": {"$tensor": {"$tensor": 0}}}])",  // a user's own object
+         R"([{"$literal": {"$tensor": 0}}, {"$literal": {"$tensor": {"$tensor": {"name": "x"}}}}])"},
+        {R"({"a": 1})", R"({"a": 1})"},
+    };
     FakePort port;
-    const Value value{Json::parse(R"({"a": [{"$tensor": 1}, {"b": {"$tensor": 0}}], "c": 1})"),
-                      {std::make_shared<FakeTensor>("x"), std::make_shared<FakeTensor>("y")}};
-    CHECK(encode(value, port) ==
-          Json::parse(R"({"a": [{"$tensor": {"name": "y"}}, {"b": {"$tensor": {"name": "x"}}}], "c": 1})"));
-}
-
-TEST_CASE("a value can be encoded for several readers", "[codec][value]") {
-    FakePort port;
-    const Value value{Json::parse(R"({"$tensor": 0})"), {std::make_shared<FakeTensor>("x")}};
-    CHECK(encode(value, port) == encode(value, port));
-    CHECK(value.json == Json::parse(R"({"$tensor": 0})"));
-}
-
-TEST_CASE("a user's object that looks like a placeholder is none", "[codec][value]") {
-    FakePort port;
-    const Value value{Json::parse(R"([{"$literal": {"$tensor": 0}}, {"$literal": {"$tensor": {"$tensor": 0}}}])"),
-                      {std::make_shared<FakeTensor>("x")}};
-    CHECK(encode(value, port) ==
-          Json::parse(R"([{"$literal": {"$tensor": 0}}, {"$literal": {"$tensor": {"$tensor": {"name": "x"}}}}])"));
-}
-
-TEST_CASE("a value without tensors asks no port", "[codec][value]") {
-    FakePort port;
-    CHECK(encode({Json::parse(R"({"a": 1})"), {}}, port) == Json::parse(R"({"a": 1})"));
+    for (const auto& [json, encoded] : table) {
+        INFO(json);
+        const Value value{Json::parse(json), tensors};
+        for (int reader = 0; reader < 2; ++reader)
+            CHECK(encode(value, port) == Json::parse(encoded));
+        CHECK(value.json == Json::parse(json));
+    }
 }
 
 TEST_CASE("the memory of a value counts tensors exactly, host and device apart", "[codec][value]") {

@@ -31,14 +31,11 @@ TEST_CASE("parse: a call keeps method, parameters, id and meta", "[json_rpc]") {
     CHECK_FALSE(request.is_notification());
 }
 
-TEST_CASE("parse: what is left out is null", "[json_rpc]") {
-    const auto request = request_of(R"({"jsonrpc":"2.0","id":1,"method":"f"})");
-    CHECK(request.params.is_null());
-    CHECK(request.meta.is_null());
-}
-
-TEST_CASE("parse: without an id it is a notification, with id null it is not", "[json_rpc]") {
-    CHECK(request_of(R"({"jsonrpc":"2.0","method":"f"})").is_notification());
+TEST_CASE("parse: what is left out is null; without an id it is a notification, with id null it is not", "[json_rpc]") {
+    const auto notification = request_of(R"({"jsonrpc":"2.0","method":"f"})");
+    CHECK(notification.is_notification());
+    CHECK(notification.params.is_null());
+    CHECK(notification.meta.is_null());
     const auto asked = request_of(R"({"jsonrpc":"2.0","method":"f","id":null})");
     CHECK_FALSE(asked.is_notification());
     CHECK(asked.id->is_null());
@@ -84,21 +81,16 @@ TEST_CASE("parse: the rejection says which member is wrong", "[json_rpc]") {
     }
 }
 
-TEST_CASE("parse: allows exactly the items of the limit", "[json_rpc]") {
-    const ParseLimits limits{.json = {}, .max_batch_items = 3};
-    CHECK(std::get<Message>(parse(batch_of(3), limits)).items.size() == 3);
-    const auto rejected = parse(batch_of(4), limits);
-    CHECK(error_of(rejected).is(ErrorCode::invalid_request));
-    CHECK(std::get<Response>(rejected).id.is_null());
-}
-
-TEST_CASE("parse: the rejection of a long batch says the limit", "[json_rpc]") {
-    const auto rejected = parse(batch_of(1001));
-    CHECK(error_of(rejected).data["detail"].get<std::string>().find("limit is 1000") != std::string::npos);
-}
-
-TEST_CASE("parse: allows a batch of 1000 by default", "[json_rpc]") {
-    CHECK(std::get<Message>(parse(batch_of(1000))).items.size() == 1000);
+TEST_CASE("parse: allows exactly the items of the limit, 1000 by default, and says it", "[json_rpc]") {
+    for (const std::size_t most : {3, 1000}) {
+        const ParseLimits limits = most == 1000 ? ParseLimits{} : ParseLimits{.json = {}, .max_batch_items = most};
+        CHECK(std::get<Message>(parse(batch_of(most), limits)).items.size() == most);
+        const auto rejected = parse(batch_of(most + 1), limits);
+        CHECK(error_of(rejected).is(ErrorCode::invalid_request));
+        CHECK(std::get<Response>(rejected).id.is_null());
+        CHECK(error_of(rejected).data["detail"].get<std::string>().find("limit is " + std::to_string(most)) !=
+              std::string::npos);
+    }
 }
 
 TEST_CASE("parse: the limits of the text are the caller's", "[json_rpc]") {

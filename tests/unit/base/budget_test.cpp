@@ -20,31 +20,20 @@ int count_passing(RateLimit& limit, int most = 10'000) {
     return passed;
 }
 
-TEST_CASE("a second's worth passes at once, and no more", "[util][rate_limit]") {
-    const test::ManualClock clock;
-    RateLimit limit(5, clock);
-    CHECK(count_passing(limit) == 5);
-    CHECK(limit.take());
-}
-
-TEST_CASE("so many pass in the long run as the limit says", "[util][rate_limit]") {
+TEST_CASE("a second's worth passes at once, what was not used is kept for a second, and in the long run so many pass",
+          "[util][rate_limit]") {
     test::ManualClock clock;
     RateLimit limit(10, clock);
+    CHECK(count_passing(limit) == 10);
+    clock.advance(1h);
     int passed = count_passing(limit);
+    CHECK(passed == 10);
     for (int i = 0; i < 1000; ++i) {
         clock.advance(25ms);
         passed += count_passing(limit);
     }
     CHECK(passed >= 10 + 249);
     CHECK(passed <= 10 + 250);
-}
-
-TEST_CASE("what was not used is kept for a second, and no longer", "[util][rate_limit]") {
-    test::ManualClock clock;
-    RateLimit limit(5, clock);
-    count_passing(limit);
-    clock.advance(1h);
-    CHECK(count_passing(limit) == 5);
 }
 
 TEST_CASE("whoever waits as long as it was told passes, and not much earlier", "[util][rate_limit]") {
@@ -65,36 +54,27 @@ TEST_CASE("whoever waits as long as it was told passes, and not much earlier", "
     }
 }
 
-TEST_CASE("what costs more than is left passes, and those behind it pay", "[util][rate_limit]") {
-    test::ManualClock clock;
-    RateLimit limit(10, clock);
-    CHECK_FALSE(limit.take(30));
-    const auto wait = limit.take();
-    REQUIRE(wait);
-    CHECK(*wait > 2s);
-    CHECK(*wait <= 2101ms);
-    clock.advance(2s);
-    CHECK(limit.take());
-    clock.advance(101ms);
-    CHECK_FALSE(limit.take());
-}
-
-TEST_CASE("what is charged afterwards counts like what was asked for", "[util][rate_limit]") {
-    test::ManualClock clock;
-    RateLimit limit(10, clock);
-    CHECK_FALSE(limit.take());
-    limit.charge(9);
-    CHECK(limit.take());
-    limit.charge(0);
-    limit.charge(10);
-    clock.advance(1s);
-    CHECK(limit.take());
-    clock.advance(101ms);
-    CHECK_FALSE(limit.take());
+TEST_CASE("what costs more than is left passes, asked for or charged afterwards, and those behind it pay",
+          "[util][rate_limit]") {
+    for (const bool afterwards : {false, true}) {
+        test::ManualClock clock;
+        RateLimit limit(10, clock);
+        CHECK_FALSE(limit.take(afterwards ? 1 : 30));
+        if (afterwards) limit.charge(29);
+        limit.charge(0);
+        const auto wait = limit.take();
+        REQUIRE(wait);
+        CHECK(*wait > 2s);
+        CHECK(*wait <= 2101ms);
+        clock.advance(2s);
+        CHECK(limit.take());
+        clock.advance(101ms);
+        CHECK_FALSE(limit.take());
+    }
 }
 
 TEST_CASE("nobody is told to wait for more than a minute, whatever is owed", "[util][rate_limit]") {
-    test::ManualClock clock;
+    const test::ManualClock clock;
     RateLimit limit(1, clock);
     CHECK_FALSE(limit.take(1'000'000'000'000));
     const auto wait = limit.take();
@@ -104,8 +84,7 @@ TEST_CASE("nobody is told to wait for more than a minute, whatever is owed", "[u
 }
 
 TEST_CASE("zero is no limit", "[util][rate_limit]") {
-    const test::ManualClock clock;
-    RateLimit limit(0, clock);
+    RateLimit limit(0);
     CHECK(count_passing(limit) == 10'000);
     limit.charge(1'000'000);
     CHECK_FALSE(limit.take(1'000'000));
@@ -120,6 +99,25 @@ TEST_CASE("threads share one limit", "[util][rate_limit]") {
         threads.emplace_back([&] { passed += count_passing(limit); });
     threads.clear();
     CHECK(passed == 1000);
+}
+
+TEST_CASE("a budget gives out what it has, and not more, whoever asks for more meanwhile", "[util][budget]") {
+    Budget budget(1000);
+    std::atomic<bool> stop{false};
+    std::jthread greedy([&] {
+        while (!stop)
+            budget.take(1'000'000);
+    });
+    int rejected = 0;
+    for (int i = 0; i < 200'000; ++i) {
+        if (!budget.take(1)) ++rejected;
+    }
+    stop = true;
+    greedy.join();
+    CHECK(rejected == 0);
+    CHECK(budget.used() == 0);
+    CHECK(budget.take(1000));
+    CHECK_FALSE(budget.take(1001));
 }
 
 }  // namespace
