@@ -15,10 +15,10 @@
 
 namespace shared_tensor::test {
 
-/// Listens, and sends the greeting of a mail server to each client.
+/// Listens, and sends the greeting of a mail server to each client, or nothing at all.
 class ForeignServer {
 public:
-    ForeignServer() {
+    explicit ForeignServer(std::string_view greeting = "220 mail.example ESMTP ready\r\n") {
         listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         sockaddr_in address{};
         address.sin_family = AF_INET;
@@ -28,14 +28,14 @@ public:
             ::listen(listener_, 16) != 0 || ::getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0)
             throw std::runtime_error("the foreign server cannot listen");
         port_ = ntohs(address.sin_port);
-        greeting_ = std::jthread([this] {
+        greeting_ = std::jthread([this, greeting] {
             for (;;) {
                 const int peer = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
                 if (peer < 0) return;
-                constexpr std::string_view kGreeting = "220 mail.example ESMTP ready\r\n";
-                (void)::send(peer, kGreeting.data(), kGreeting.size(), MSG_NOSIGNAL);
+                (void)::send(peer, greeting.data(), greeting.size(), MSG_NOSIGNAL);
                 std::array<char, 4096> ignored;
-                (void)::recv(peer, ignored.data(), ignored.size(), 0);  // unread bytes would cause a reset at close()
+                do {  // unread bytes would cause a reset at close()
+                } while (::recv(peer, ignored.data(), ignored.size(), 0) > 0 && greeting.empty());
                 ::close(peer);
             }
         });

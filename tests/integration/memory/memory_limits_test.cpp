@@ -1,21 +1,22 @@
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/mul.h>
+// Limits of shared memory, of the address space and of descriptors: what no longer fits comes as bytes or is an error
+// that says why, and later there is as much room as before.
+
 #include <fcntl.h>
 #include <sys/resource.h>
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
+#include <functional>
 #include <set>
-#include <string>
-#include <vector>
 
-#include <shared_tensor/json.hpp>
-#include <shared_tensor/torch.hpp>
+#include <shared_tensor/tensors.hpp>
 
 #include "integration/client/example_daemon.hpp"
 #include "integration/memory/raw_channel.hpp"
+#include "support/address_space.hpp"
 #include "support/descriptors.hpp"
+#include "support/role.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -24,74 +25,58 @@ namespace {
 
 constexpr int kBig = 1 << 20;  // float32: 4 MiB
 
-/// The error of a result that must go by shm.
-Json error_of_shm(int port, const std::string& session) {
-    return respond(port, "ramp", {kBig},
-                   {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Require", "shm"}})["error"];
+const TensorRef& big_ramp() {
+    static const TensorRef ramp = arange<float>({kBig});
+    return ramp;
 }
-std::string busy(int port, const std::string& session) {
-    const Json error = error_of_shm(port, session);
-    CHECK(error["code"] == -32001);
-    return error["data"]["detail"];
-}
-std::string rejected(int port, const std::string& session) {
-    const Json error = error_of_shm(port, session);
-    CHECK(error["code"] == -32006);
-    return error["data"]["reasons"]["shm"];
+/// A result of 4 MiB that is right.
+TensorRef get_big(const Client& client) {
+    const auto result = client.call<TensorRef>("ramp", kBig);
+    REQUIRE(identical(result, big_ramp()));
+    return result;
 }
 
-Json shm_of(const Client& client) { return Json::parse(client.info().json)["totals"]["tensors"]["shm"]; }
+/// How many tensors have crossed in shared memory.
+int by_shm(const ExampleDaemon& server) { return server.totals()["tensors"]["shm"]["tensors"]; }
 
 }  // namespace
 
 TEST_CASE("When the shared memory is full, results come as bytes, and go by memory again later", "[memory][limits]") {
-    const ExampleDaemon server({"--max-shared-bytes", "9000000"});
-    const Client client = server.client();
-    const at::Tensor ramp = at::arange(kBig, at::kFloat);
-    std::vector<at::Tensor> held;
-    for (int i = 0; i < 5; ++i) {
-        held.push_back(client.call<at::Tensor>("ramp", kBig));
-        REQUIRE(at::equal(held.back(), ramp));
-    }
-    CHECK(shm_of(client)["tensors"] == 2);
-    RawChannel channel(server.daemon.port());
-    CHECK(rejected(server.daemon.port(), channel.open()).find("--max-shared-bytes") != std::string::npos);
-    held.clear();
-    CHECK(eventually([&] {
-        const auto before = shm_of(client)["tensors"].get<int>();
-        REQUIRE(at::equal(client.call<at::Tensor>("ramp", kBig), ramp));
-        return shm_of(client)["tensors"].get<int>() > before;
-    }));
-}
-
-TEST_CASE("A client with as many leases as it may have gets bytes", "[memory][limits]") {
-    const ExampleDaemon server({"--max-leases", "6"});  // three of one client
-    const Client client = server.client(), other = server.client();
-    std::vector<at::Tensor> held;
-    for (int i = 0; i < 5; ++i)
-        held.push_back(client.call<at::Tensor>("ramp", kBig));
-    CHECK(shm_of(client)["tensors"] == 3);
-    held.push_back(other.call<at::Tensor>("ramp", kBig));
-    CHECK(shm_of(client)["tensors"] == 4);
-
-    const ExampleDaemon unused({"--max-leases", "6"});
-    RawChannel channel(unused.daemon.port());
-    const std::string session = channel.open();
-    for (int i = 0; i < 3; ++i)
-        (void)call(unused.daemon.port(), "ramp", {kBig}, by_memory(session));
-    CHECK(rejected(unused.daemon.port(), session).find("this client holds 3 leases") != std::string::npos);
-}
-
-TEST_CASE("There are at most so many segments, and what there is too much of is named", "[memory][limits]") {
-    const ExampleDaemon server({"--max-segments", "8"});
+    struct Row {
+        Words limit;
+        int fit;  // of one client
+        int code;
+        const char* reason;
+        bool has_place_for_others;
+    };
+    const Row row = GENERATE(Row{{"--max-shared-bytes", "9000000"}, 2, -32006, "--max-shared-bytes", false},
+                             Row{{"--max-leases", "6"}, 3, -32006, "this client holds 3 leases", true},
+                             Row{{"--max-segments", "8"}, 4, -32001, "--max-segments", false});
+    const ExampleDaemon server(row.limit);
     const int port = server.daemon.port();
-    RawChannel channel(port);
-    const std::string session = channel.open();
-    for (int i = 0; i < 4; ++i)
-        (void)call(port, "ramp", {kBig}, by_memory(session));
-    CHECK(busy(port, session).find("--max-segments") != std::string::npos);
     const Client client = server.client();
-    CHECK(client.call<at::Tensor>("ramp", kBig)[7].item<float>() == 7);  // as bytes
+    {
+        RawChannel channel(port);
+        const std::string session = channel.open();
+        const auto ramp = [&](const char* header, const char* transports) {
+            return respond(port, "ramp", {kBig}, {{"Shared-Tensor-Session", session}, {header, transports}});
+        };
+        for (int i = 0; i < row.fit; ++i)
+            REQUIRE(ramp("Shared-Tensor-Require", "shm")["result"]["$tensor"].contains("shm"));
+        const Json error = ramp("Shared-Tensor-Require", "shm")["error"];
+        INFO(error.dump());
+        CHECK(error["code"] == row.code);
+        CHECK(error["data"].dump().find(row.reason) != std::string::npos);
+        CHECK(ramp("Shared-Tensor-Accept", "shm, base64")["result"]["$tensor"].contains("base64"));
+        const int before = by_shm(server);
+        const TensorRef held = get_big(client);
+        CHECK((by_shm(server) > before) == row.has_place_for_others);
+    }
+    CHECK(eventually([&] {
+        const int before = by_shm(server);
+        get_big(client);
+        return by_shm(server) > before;
+    }));
 }
 
 TEST_CASE("Small tensors share segments: a client holds more of them than there are descriptors", "[memory][limits]") {
@@ -107,7 +92,7 @@ TEST_CASE("Small tensors share segments: a client holds more of them than there 
         places.insert(segment + ':' + std::to_string(tensor["shm"]["offset"].get<int>()));
     }
     CHECK(places.size() == 1'100);
-    const Json memory = call(port, "server.info")["totals"]["shared_memory"];
+    const Json memory = server.totals()["shared_memory"];
     CHECK(memory["leases"] == 1'100);
     CHECK(memory["segments"].get<int>() < 32);
     const Json got = channel.ask("segment.get", {{"segment", segment}});
@@ -123,79 +108,76 @@ TEST_CASE("Ten clients hold as many leases as there may be: a hundred thousand",
         batch.push_back(call_object("scaled_ramp", {100, i}, i));
     const std::string calls = batch.dump();
     std::vector<RawChannel> channels;
+    const auto require_shm = [&] {
+        return HeaderList{{"Shared-Tensor-Session", channels.emplace_back(port).open()},
+                          {"Shared-Tensor-Require", "shm"}};
+    };
     for (int i = 0; i < 10; ++i) {
-        const std::string session = channels.emplace_back(port).open();
+        const HeaderList headers = require_shm();
         for (int j = 0; j < 10; ++j)
-            post(port, calls, {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Require", "shm"}});
+            post(port, calls, headers);
     }
-    const Json memory = call(port, "server.info")["totals"]["shared_memory"];
+    const Json memory = server.totals()["shared_memory"];
     CHECK(memory["leases"] == 100'000);
     CHECK(memory["segments"].get<int>() < 1'000);
-    const std::string reason = busy(port, channels.emplace_back(port).open());
-    CHECK(reason.find("all clients together hold 100000 leases") != std::string::npos);
+    const Json error = respond(port, "ramp", {kBig}, require_shm())["error"];
+    CHECK(error["code"] == -32001);
+    CHECK(error["data"].dump().find("all clients together hold 100000 leases") != std::string::npos);
     channels.clear();
-    CHECK(eventually([&] { return call(port, "server.info")["totals"]["shared_memory"]["leases"] == 0; }));
+    CHECK(server.leases_become(0));
 }
 
 TEST_CASE("Small results in one segment keep their values, and what is written to one shows in no other",
           "[memory][limits]") {
     const ExampleDaemon server;
-    const Client client = server.client();
-    const Client remote = client.with({.require = "shm"});
-    std::vector<at::Tensor> held;
+    const Client client = server.client().with({.require = "shm"});
+    std::vector<TensorRef> held;
     for (int i = 0; i < 100; ++i) {
-        held.push_back(remote.call<at::Tensor>("scaled_ramp", 100, static_cast<double>(i)));
-        held.back()[0] = -1.0;
+        held.push_back(client.call<TensorRef>("scaled_ramp", 100, static_cast<double>(i)));
+        reinterpret_cast<float*>(held.back().mutable_data())[0] = -1;
     }
     for (int i = 0; i < 100; ++i) {
-        const at::Tensor& one = held[static_cast<std::size_t>(i)];
-        CHECK(one[0].item<double>() == -1);
-        CHECK(one[99].item<double>() == 99.0 * i);
+        const auto numbers = elements_of<float>(held[static_cast<std::size_t>(i)]);
+        CHECK(numbers[0] == -1);
+        CHECK(numbers[99] == static_cast<float>(99 * i));
     }
-    CHECK(Json::parse(client.info().json)["totals"]["shared_memory"]["segments"].get<int>() < 10);
+    CHECK(server.totals()["shared_memory"]["segments"].get<int>() < 10);
 }
 
 TEST_CASE("A daemon without a descriptor left sends bytes and goes on", "[memory][limits]") {
     ExampleDaemon server;
     const Client client = server.client();
-    (void)client.call<at::Tensor>("ramp", kBig);
+    get_big(client);
     const pid_t pid = server.daemon.child().pid();
     const auto count = static_cast<rlim_t>(Descriptors(pid).all());
     const rlimit few{count + 12, count + 12};  // the daemon has bounded nothing by it
     REQUIRE(::prlimit(pid, RLIMIT_NOFILE, &few, nullptr) == 0);
-    const at::Tensor ramp = at::arange(kBig, at::kFloat);
-    std::vector<at::Tensor> held;
-    for (int i = 0; i < 60; ++i) {
-        held.push_back(client.call<at::Tensor>("ramp", kBig));
-        REQUIRE(at::equal(held.back(), ramp));
-    }
-    const auto lent = shm_of(client)["tensors"].get<int>();
-    CHECK(lent > 0);
-    CHECK(lent < 60);
+    std::vector<TensorRef> held;
+    for (int i = 0; i < 60; ++i)
+        held.push_back(get_big(client));
+    CHECK(by_shm(server) > 1);
+    CHECK(by_shm(server) < 60);
     held.clear();
-    CHECK(eventually([&] { return Json::parse(client.info().json)["totals"]["shared_memory"]["leases"] == 0; }));
-    CHECK(at::equal(client.call<at::Tensor>("scale", ramp, 2.0), at::mul(ramp, 2)));
+    CHECK(server.leases_become(0));
+    CHECK(identical(client.call<TensorRef>("scale", big_ramp(), 1.0), big_ramp()));
 }
 
 TEST_CASE("A client without a descriptor left gets a clear error, and goes on once it has some", "[memory][limits]") {
     const ExampleDaemon server;
     const Client client = server.client();
-    REQUIRE(client.call<at::Tensor>("ramp", kBig)[1].item<float>() == 1);
-    std::vector<at::Tensor> held;
+    get_big(client);
+    std::vector<TensorRef> held;
     {
         rlimit before{};
         ::getrlimit(RLIMIT_NOFILE, &before);
         const rlimit few{64, before.rlim_max};
         ::setrlimit(RLIMIT_NOFILE, &few);
         std::vector<UniqueFd> taken;
-        for (;;) {
-            UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-            if (!fd) break;
+        while (UniqueFd fd{::open("/dev/null", O_RDONLY | O_CLOEXEC)})
             taken.push_back(std::move(fd));
-        }
         for (int i = 0; i < 3; ++i) {
             try {
-                held.push_back(client.call<at::Tensor>("ramp", kBig));
+                held.push_back(client.call<TensorRef>("ramp", kBig));
             } catch (const std::exception& error) {
                 CHECK(std::string(error.what()).size() > 10);
             }
@@ -204,5 +186,114 @@ TEST_CASE("A client without a descriptor left gets a clear error, and goes on on
         ::setrlimit(RLIMIT_NOFILE, &before);
     }
     for (int i = 0; i < 3; ++i)
-        CHECK(client.call<at::Tensor>("ramp", kBig)[7].item<float>() == 7);
+        get_big(client);
+}
+
+// Processes that may map little more than they do.
+
+namespace {
+
+constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
+constexpr std::uint64_t kRoom = 256 * kMiB;
+constexpr int kFits = 1 << 24, kTooMany = 1 << 27;  // float32: 64 and 512 MiB
+
+/// The code of the error; 0 without one.
+int code_of(const std::function<void()>& call) {
+    try {
+        call();
+        return 0;
+    } catch (const RpcError& error) {
+        return error.code();
+    }
+}
+
+/// A daemon that has served calls of all kinds, and has little room from then on. It has one arena of malloc: another
+/// one takes 64 MiB of address space whenever two threads ask for memory at once.
+struct TightDaemon {
+    explicit TightDaemon(const Words& options = {}) : server(options, {"MALLOC_ARENA_MAX=1"}), client(server.client()) {
+        if (!kAddressSpaceCanBeLimited) SKIP("a sanitizer needs address space of its own: it cannot be limited");
+        fits();
+        (void)client.call<TensorRef>("scaled_ramp", 100);
+        leave_room(server.daemon.child().pid(), kRoom);
+    }
+
+    /// Whether a result and an argument of a quarter of the room go through.
+    bool fits() const {
+        const auto ramp = client.call<TensorRef>("ramp", kFits);
+        return reinterpret_cast<const float*>(ramp.data())[kFits - 1] == kFits - 1 &&
+               client.call<double>("slow_sum", ramp.slice(0, 8), 0.0) == 28;
+    }
+    std::uint64_t address_space() { return address_space_of(server.daemon.child().pid()); }
+
+    ExampleDaemon server;
+    Client client;
+};
+
+}  // namespace
+
+TEST_CASE("role: ask for a gigabyte without room for it", "[.][role]") {
+    const char* url = std::getenv("TEST_URL");
+    if (url == nullptr) SKIP("a role of a second process: it needs a daemon's address");
+    const Client client{std::string(url)};
+    const auto small = [&] { return identical(client.call<TensorRef>("ramp", 100), arange<float>({100})); };
+    REQUIRE(small());  // what a client needs in any case is there from now on
+    leave_room(::getpid(), kRoom);
+    for (int round = 0; round < 3; ++round) {
+        try {
+            (void)client.call<TensorRef>("held_ramp", 1 << 28);
+            FAIL("there was room");
+        } catch (const RpcError& error) {
+            REQUIRE(error.is(ErrorCode::response_too_large));
+            REQUIRE(std::string(error.what()).find("no room to map") != std::string::npos);
+        }
+        REQUIRE(small());
+    }
+    std::ofstream(std::getenv("TEST_READY")) << "ready";
+    ::pause();
+}
+
+TEST_CASE("A client without room for a tensor is told so, leaves no lease behind and goes on", "[memory][limits]") {
+    if (!kAddressSpaceCanBeLimited) SKIP("a sanitizer needs address space of its own: it cannot be limited");
+    const ExampleDaemon server;
+    Role role("ask for a gigabyte without room for it", {"TEST_URL=" + server.url()});
+    const bool came_so_far = role.ready();
+    INFO(role.out());
+    REQUIRE(came_so_far);
+    CHECK(server.leases_become(0));
+}
+
+TEST_CASE("A daemon without room for a result says so, and has as much as before for the next", "[memory][limits]") {
+    TightDaemon tight;
+    const std::uint64_t before = tight.address_space();
+    const TensorRef large = zeros(DType::float32, {kTooMany});
+    const NamedTensors tensors(tight.client);
+    const std::uint64_t version = tensors.put("weights", arange<float>({1000})).version;
+    const std::pair<const char*, std::function<void()>> tries[] = {
+        {"a result in memory that is shared", [&] { (void)tight.client.call<TensorRef>("ramp", kTooMany); }},
+        {"a result in ordinary memory", [&] { (void)tight.client.call<TensorRef>("scaled_ramp", kTooMany); }},
+        {"an argument", [&] { (void)tight.client.call<double>("slow_sum", large, 0.0); }},
+        {"a named tensor", [&] { (void)tensors.put("weights", large); }},
+    };
+    for (const auto& [what, ask] : tries) {
+        CAPTURE(what);
+        for (int round = 0; round < 5; ++round) {
+            CHECK(code_of(ask) == -32008);
+            CHECK(tensors.get("weights").version() == version);
+            REQUIRE(tight.fits());
+        }
+    }
+    CHECK(tight.server.leases_become(0));
+    CHECK(tight.address_space() < before + kRoom / 2);
+}
+
+TEST_CASE("A daemon without room for the bytes of a request is busy, and goes on", "[memory][limits]") {
+    TightDaemon tight({"--local-socket", "none"});
+    ClientOptions options;
+    options.url = tight.server.url();
+    options.retry = no_retry();
+    const Client client(options);
+    const TensorRef large = zeros(DType::float32, {kTooMany});
+    CHECK(code_of([&] { (void)client.call<double>("slow_sum", large, 0.0); }) == -32001);
+    CHECK(code_of([&] { (void)NamedTensors(client).put("weights", large); }) == -32001);
+    CHECK(tight.fits());
 }

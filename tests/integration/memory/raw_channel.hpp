@@ -4,6 +4,8 @@
 #include <sys/time.h>
 #include <sys/un.h>
 
+#include <algorithm>
+#include <catch2/catch_test_macros.hpp>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "base/system/unique_fd.hpp"
 #include "local/channel/packet.hpp"
+#include "local/segments/segment.hpp"
 #include "support/rpc.hpp"
 
 namespace shared_tensor::test {
@@ -61,6 +64,44 @@ public:
 
 private:
     UniqueFd socket_;
+};
+
+/// A tensor of float32 in shared memory, as an argument of a call.
+inline Json tensor_in(const std::string& segment, const Json& offset, const Json& size, const Json& shape) {
+    return {{"$tensor",
+             {{"dtype", "float32"},
+              {"shape", shape},
+              {"shm", {{"segment", segment}, {"offset", offset}, {"size", size}}}}}};
+}
+
+/// A client by hand with a session, which lends the segment "good": one tensor of 65,536 float32.
+class RawLender {
+public:
+    explicit RawLender(int port) : channel(port), session(channel.open()), port_(port) { offer("good", segment); }
+
+    void offer(const std::string& name, const local::Segment& offered) {
+        REQUIRE(channel.ask("segment.offer", {{"segment", name}, {"size", kBytes}}, {offered.descriptor()})
+                    .contains("result"));
+    }
+    /// What the daemon sees from now on, if it still looks.
+    void fill(float value) const { std::fill_n(reinterpret_cast<float*>(segment.data()), kCount, value); }
+    static Json tensor() { return tensor_in("good", 0, kBytes, {kCount}); }
+    HeaderList headers(const std::string& accept = "data") const {
+        return {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", accept}};
+    }
+    Json respond(const std::string& method, const Json& params, const std::string& accept = "data") const {
+        return test::respond(port_, method, params, headers(accept));
+    }
+
+    static constexpr std::int64_t kCount = 1 << 16;
+    static constexpr std::size_t kBytes = 4 * kCount;
+
+    RawChannel channel;
+    const std::string session;
+    const local::Segment segment{kBytes};
+
+private:
+    const int port_;
 };
 
 }  // namespace shared_tensor::test

@@ -2,7 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "../client/example_daemon.hpp"
+#include "integration/client/example_daemon.hpp"
 #include "support/rpc.hpp"
 #include "support/web_socket_peer.hpp"
 
@@ -10,91 +10,68 @@ using namespace shared_tensor::test;
 
 namespace {
 
-/// The pieces of a chunked body, joined, until its end; what came without one where it was cut.
-std::string read_chunked(HttpPeer& peer, bool& whole) {
-    std::string body;
-    whole = false;
-    for (;;) {
-        const std::string line = peer.read_line();
-        if (line.empty()) return body;
-        const std::size_t size = std::stoul(line, nullptr, 16);
-        const std::string piece = peer.read_bytes(size + 2);
-        if (size == 0) {
-            whole = true;
-            return body;
-        }
-        body += piece.substr(0, size);
-    }
-}
-
+/// A call whose answer is events, and what came of them.
 struct Streamed {
-    HttpReply head;
-    std::string body;
-    bool whole = false;
-};
-
-Streamed stream(int port, const std::string& method, const Json& params, const HeaderList& headers) {
-    HttpPeer peer(port);
-    peer.request("POST", "/jsonrpc", call_object(method, params).dump(), headers);
-    Streamed streamed{peer.read_head(), {}, false};
-    streamed.body = read_chunked(peer, streamed.whole);
-    return streamed;
-}
-
-std::vector<Json> events(const std::string& body) {
-    std::vector<Json> messages;
-    for (std::size_t at = 0; at < body.size();) {
-        const std::size_t end = body.find("\n\n", at);
-        REQUIRE(end != std::string::npos);
-        REQUIRE(body.compare(at, 6, "data: ") == 0);
-        messages.push_back(Json::parse(body.substr(at + 6, end - at - 6)));
-        at = end + 2;
+    Streamed(int port, const Json& request) : peer(port) {
+        peer.request("POST", "/jsonrpc", request.dump(), {{"Accept", "text/event-stream"}});
+        head = peer.read_head();
     }
-    return messages;
-}
+    /// The next event; null at the end.
+    Json next() {
+        std::size_t end = 0;
+        while ((end = pending.find("\n\n")) == std::string::npos) {
+            const std::string piece = peer.read_chunk();
+            if (piece.empty()) return nullptr;
+            pending += piece;
+        }
+        REQUIRE(pending.starts_with("data: "));
+        Json message = Json::parse(pending.substr(6, end - 6));
+        pending.erase(0, end + 2);
+        return message;
+    }
+    std::vector<Json> all() {
+        std::vector<Json> messages;
+        for (Json message = next(); !message.is_null(); message = next())
+            messages.push_back(message);
+        return messages;
+    }
+
+    HttpPeer peer;
+    HttpReply head;
+    std::string pending;
+};
 
 const HeaderList kEvents{{"Accept", "text/event-stream"}};
 
 }  // namespace
 
-TEST_CASE("items and result are events of one answer", "[streams]") {
+TEST_CASE("items and result are events of one answer, and an error in the middle is the last one", "[streams]") {
     const ExampleDaemon server;
-    const Streamed streamed = stream(server.daemon.port(), "count", {{"up_to", 3}}, kEvents);
+    Streamed streamed(server.daemon.port(), call_object("count", {{"up_to", 3}}));
     CHECK(streamed.head.status == 200);
     CHECK(streamed.head.header("Content-Type") == "text/event-stream");
-    CHECK(streamed.whole);
-    const auto messages = events(streamed.body);
+    auto messages = streamed.all();
     REQUIRE(messages.size() == 4);
     for (int i = 0; i < 3; ++i) {
         CHECK(messages[i]["method"] == "stream.item");
         CHECK(messages[i]["params"] == Json{{"call", 1}, {"stream", "numbers"}, {"value", i + 1}});
     }
     CHECK(messages[3] == Json{{"jsonrpc", "2.0"}, {"result", 3}, {"id", 1}});
-}
-
-TEST_CASE("an error in the middle is the last event", "[streams]") {
-    const ExampleDaemon server;
-    const Streamed streamed =
-        stream(server.daemon.port(), "tokens", {{"count", 5}, {"width", 2}, {"fail_after", 2}}, kEvents);
-    const auto messages = events(streamed.body);
+    const Json failing = call_object("tokens", {{"count", 5}, {"width", 2}, {"fail_after", 2}});
+    messages = Streamed(server.daemon.port(), failing).all();
     REQUIRE(messages.size() == 3);
     CHECK(messages[1]["params"]["value"]["$tensor"]["data"] == Json{1.0, 1.0});
     CHECK(code_of(messages[2]) == -32000);
-    CHECK(streamed.whole);
 }
 
 TEST_CASE("each piece is sent when it is made", "[streams]") {
     const ExampleDaemon server;
-    HttpPeer peer(server.daemon.port());
-    const Json params{{"up_to", 1'000'000}, {"seconds_between", 0.05}};
-    peer.request("POST", "/jsonrpc", call_object("count", params).dump(), kEvents);
-    CHECK(peer.read_head().status == 200);
-    for (int i = 1; i <= 3; ++i) {
-        const std::size_t size = std::stoul(peer.read_line(), nullptr, 16);
-        const std::string piece = peer.read_bytes(size + 2);
-        CHECK(piece.find("\"value\":" + std::to_string(i) + "}") != std::string::npos);
+    {
+        const Json params{{"up_to", 1'000'000}, {"seconds_between", 0.05}};
+        Streamed streamed(server.daemon.port(), call_object("count", params));
+        for (int i = 1; i <= 3; ++i)
+            CHECK(streamed.next()["params"]["value"] == i);
     }
-    peer.close();
     CHECK(eventually([&] { return server.totals()["streams"]["running"] == 0; }));
 }
 
@@ -103,19 +80,13 @@ TEST_CASE("meta of a request cannot undo what an answer of events must hold", "[
     const auto stream_with = [&](const Json& meta) {
         Json request = call_object("tokens", {{"count", 3}, {"width", 2}});
         request["meta"] = meta;
-        HttpPeer peer(server.daemon.port());
-        peer.request("POST", "/jsonrpc", request.dump(), kEvents);
-        peer.read_head();
-        bool whole = false;
-        return events(read_chunked(peer, whole));
+        return Streamed(server.daemon.port(), request).all();
     };
     CHECK(stream_with({{"stream_window", {{"items", 1}, {"bytes", 1}}}}).size() == 4);
     CHECK(stream_with({{"accept", "body, data"}})[0]["params"]["value"]["$tensor"].contains("data"));
-    HttpPeer peer(server.daemon.port());
     HeaderList headers = kEvents;
     headers.emplace_back("Shared-Tensor-Require", "body");
-    peer.request("POST", "/jsonrpc", call_object("tokens", {{"count", 3}}).dump(), headers);
-    CHECK(code_of(Json::parse(peer.read().body)) == -32006);
+    CHECK(code_of(respond(server.daemon.port(), "tokens", {{"count", 3}}, headers)) == -32006);
 }
 
 TEST_CASE("a function that reads needs a WebSocket and says so", "[streams]") {
@@ -135,8 +106,7 @@ TEST_CASE("a function that reads needs a WebSocket and says so", "[streams]") {
 
 TEST_CASE("a reader of events that stops reading holds no worker and is given up", "[streams]") {
     ExampleDaemon server({"--workers", "1", "--write-timeout", "300ms"});
-    HttpPeer peer(server.daemon.port());
-    peer.request("POST", "/jsonrpc", call_object("tokens", {{"count", 1'000'000}, {"width", 60}}).dump(), kEvents);
+    const Streamed unread(server.daemon.port(), call_object("tokens", {{"count", 1'000'000}, {"width", 60}}));
     const auto running = [&] { return server.totals()["streams"]["running"]; };
     CHECK(eventually([&] { return running() == 1; }));
     CHECK(call(server.daemon.port(), "sleep", {{"seconds", 0.01}}).get<double>() > 0);
