@@ -1,51 +1,54 @@
-#include "runtime/models/model_table.hpp"
-#include "torch/load_model.hpp"
-
-#include <ATen/ops/full.h>
-#include <torch/csrc/jit/api/module.h>
+#include "call.hpp"  // before Catch, whose CHECK libtorch would replace by its own
 
 #include <sys/stat.h>
 
 #include <atomic>
-#include <catch2/catch_test_macros.hpp>
+#include <catch2/matchers/catch_matchers_exception.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 #include <filesystem>
 #include <shared_tensor/torch.hpp>
 #include <thread>
 
-#include "call.hpp"
+#include "runtime/models/model_table.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 using Catch::Matchers::ContainsSubstring;
+using Catch::Matchers::Message;
 using codec::Json;
 using models::ModelTable;
+using models::State;
 
 namespace {
 
-/// A model whose f() is `result`, with a parameter of three numbers.
-void write_model(const std::string& path, int result) {
+/// A model with a parameter of three numbers, whose f() is `result`; next() counts, if it has state.
+void write_model(const std::string& path, int result, bool counts = false) {
     torch::jit::Module module("M");
     module.register_parameter("weight", at::full({3}, 1.0, at::kFloat), false);
     module.define("def f(self) -> int:\n    return " + std::to_string(result) + "\n");
+    if (counts) {
+        module.register_attribute("count", c10::IntType::get(), 0);
+        module.define("def next(self) -> int:\n    self.count = self.count + 1\n    return self.count\n");
+    }
     module.save(path);
 }
 
-constexpr const char* kCounter = "def next(self) -> int:\n    self.count = self.count + 1\n    return self.count\n";
-
-void write_counter(const std::string& path) {
-    torch::jit::Module module("M");
-    module.register_attribute("count", c10::IntType::get(), 0);
-    module.define(kCounter);
-    module.save(path);
+/// What a file that is no model is rejected with.
+std::string complaint(const std::string& path) {
+    try {
+        models::load_model("m", path);
+    } catch (const std::runtime_error& error) {
+        return error.what();
+    }
+    return "none";
 }
 
 struct Table {
-    explicit Table(std::size_t most = 10) : table(functions, &models::load_model, {folder.path()}, most) {}
+    explicit Table(const Registry& registry = {}, std::size_t most = 10)
+        : functions(registry),
+          table(functions, &models::load_model, {folder.path()}, most,
+                [](const std::string& session) { return session == "s-open"; }) {}
 
-    std::string parameter_rejected(const std::string& name, const std::string& file, bool replace = false) {
-        return rejection(name, file, replace).parameter;
-    }
     models::Rejection rejection(const std::string& name, const std::string& file, bool replace = false) {
         const auto loaded = table.load({name, file, {}, replace});
         const auto* rejected = std::get_if<models::Rejection>(&loaded);
@@ -55,14 +58,14 @@ struct Table {
         return std::holds_alternative<ModelTable::Info>(table.load({name, file, {}, replace}));
     }
     void write(const std::string& file, int result) { write_model(folder.file(file), result); }
-    Json run(const std::string& name) {
+    Json run(const std::string& name, std::string_view session = {}) {
         const auto entry = functions.find(name);
         if (entry == nullptr) return nullptr;
-        return std::get<Json>(try_call(*entry->shared, Json::array()));
+        return std::get<Json>(try_call(*entry->shared, Json::array(), session));
     }
 
     TemporaryFolder folder;
-    runtime::FunctionTable functions{Registry()};
+    runtime::FunctionTable functions;
     ModelTable table;
 };
 
@@ -84,6 +87,7 @@ TEST_CASE("A model is not loaded for a device or a dtype that there is not", "[m
 TEST_CASE("Only files below the folders are loaded, and nobody is told where these are", "[models]") {
     Table models;
     models.write("inside.pt", 1);
+    models.write("native.pt2", 1);  // it holds native code
     const TemporaryFolder elsewhere;
     write_model(elsewhere.file("outside.pt"), 2);
     namespace fs = std::filesystem;
@@ -92,15 +96,17 @@ TEST_CASE("Only files below the folders are loaded, and nobody is told where the
     fs::create_symlink(elsewhere.file("outside.pt"), models.folder.file("link.pt"));
     fs::create_symlink(elsewhere.path(), models.folder.file("linked"));
     fs::create_symlink("inside.pt", models.folder.file("alias.pt"));
-    for (const std::string& file : {elsewhere.file("outside.pt"), models.folder.file("inside.pt"),
-                                    std::string("link.pt"), std::string("linked/outside.pt"),
-                                    std::string("../" + fs::path(elsewhere.path()).filename().string() + "/outside.pt"),
-                                    std::string("sub/../inside.pt"), std::string("./inside.pt"), std::string(),
-                                    std::string("."), std::string("missing.pt"), std::string("inside.pt\0x", 11)}) {
+    for (const std::string& file :
+         {elsewhere.file("outside.pt"), models.folder.file("inside.pt"), std::string("link.pt"),
+          std::string("linked/outside.pt"),
+          std::string("../" + fs::path(elsewhere.path()).filename().string() + "/outside.pt"),
+          std::string("sub/../inside.pt"), std::string("./inside.pt"), std::string(), std::string("."),
+          std::string("missing.pt"), std::string("native.pt2"), std::string("inside.pt\0x", 11)}) {
         INFO(file);
-        CHECK(models.parameter_rejected("m", file) == "file");
+        CHECK(models.rejection("m", file).parameter == "file");
     }
-    CHECK(models.parameter_rejected("m", "sub") == "file");  // a folder
+    CHECK(models.rejection("m", "sub").parameter == "file");  // a folder
+    CHECK_THAT(models.rejection("m", "native.pt2").expected, ContainsSubstring("native code"));
     models.folder.write("text.pt", "hello");
     const auto rejected = models.rejection("m", "text.pt");
     CHECK(rejected.got == "text.pt is no TorchScript file: torch.jit.save makes one");
@@ -147,24 +153,30 @@ TEST_CASE("The size of a model counts each of its tensors once, and what a spars
     CHECK(models.functions.size() == 0);
 }
 
-TEST_CASE("A model that cannot take another's place leaves that one as it is", "[models]") {
+TEST_CASE("A model whose names are taken or not allowed is rejected, and leaves another in its place as it is",
+          "[models]") {
     Registry registry;
+    registry.add("taken.f", [] { return 7; });
     registry.add("m.g", [] { return 7; });
-    runtime::FunctionTable functions(registry);
-    const TemporaryFolder folder;
-    write_model(folder.file("one.pt"), 1);
+    Table models(registry);
+    models.write("one.pt", 1);
     torch::jit::Module module("M");
     module.define("def f(self) -> int:\n    return 2\ndef g(self) -> int:\n    return 2\n");
-    module.save(folder.file("two.pt"));
-    ModelTable table(functions, &models::load_model, {folder.path()}, 10);
-    CHECK(std::holds_alternative<ModelTable::Info>(table.load({"m", "one.pt", {}, false})));
-    CHECK(std::get<models::Rejection>(table.load({"m", "two.pt", {}, true})).got == "m.g");
-    CHECK(std::get<models::Rejection>(table.load({"m", "none.pt", {}, true})).parameter == "file");
-    REQUIRE(table.list().size() == 1);
-    CHECK(table.list()[0].file == "one.pt");
-    CHECK(std::get<Json>(try_call(*functions.find("m.f")->shared, Json::array())) == 1);
-    CHECK_FALSE(table.unload("m").has_value());
-    CHECK(functions.size() == 1);
+    module.save(models.folder.file("two.pt"));
+    CHECK(models.rejection("taken", "one.pt", true).got == "taken.f");
+    for (const char* name : {"model", "a b", ""})
+        CHECK(models.rejection(name, "one.pt", true).parameter == "name");
+    CHECK(models.table.list().empty());
+    CHECK(models.functions.size() == 2);
+    CHECK_THROWS_AS(models.table.load_argument("taken=" + models.folder.file("one.pt")), runtime::NameTaken);
+    CHECK(models.load("m", "one.pt"));
+    CHECK(models.rejection("m", "two.pt", true).got == "m.g");
+    CHECK(models.rejection("m", "none.pt", true).parameter == "file");
+    REQUIRE(models.table.list().size() == 1);
+    CHECK(models.table.list()[0].file == "one.pt");
+    CHECK(models.run("m.f") == 1);
+    CHECK_FALSE(models.table.unload("m").has_value());
+    CHECK(models.functions.size() == 2);
 }
 
 TEST_CASE("What was unloaded is gone, and a table that is closed loads nothing", "[models]") {
@@ -199,7 +211,7 @@ TEST_CASE("A folder of models must be there, and not be everybody's", "[models]"
 }
 
 TEST_CASE("Models that are loaded on request are bounded, those of the command line are not", "[models]") {
-    Table models(2);
+    Table models({}, 2);
     models.write("one.pt", 1);
     for (const char* name : {"x", "y", "z"})
         models.table.load_argument(std::string(name) + '=' + models.folder.file("one.pt"));
@@ -211,25 +223,6 @@ TEST_CASE("Models that are loaded on request are bounded, those of the command l
     CHECK_FALSE(models.table.unload("b").has_value());
     CHECK(models.load("c", "one.pt"));
     CHECK_THROWS_AS(models.table.load_argument("x=" + models.folder.file("one.pt")), std::invalid_argument);
-}
-
-TEST_CASE("A model whose names are taken or not allowed is rejected", "[models]") {
-    Registry registry;
-    registry.add("m.f", [] { return 7; });
-    runtime::FunctionTable functions(registry);
-    const TemporaryFolder folder;
-    write_model(folder.file("one.pt"), 1);
-    ModelTable table(functions, &models::load_model, {folder.path()}, 10);
-    const auto rejected = [&](const std::string& name) {
-        return std::get<models::Rejection>(table.load({name, "one.pt", {}, true}));
-    };
-    CHECK(rejected("m").got == "m.f");
-    CHECK(rejected("model").parameter == "name");
-    CHECK(rejected("a b").parameter == "name");
-    CHECK(rejected("").parameter == "name");
-    CHECK(table.list().empty());
-    CHECK(functions.size() == 1);
-    CHECK_THROWS_AS(table.load_argument("m=" + folder.file("one.pt")), runtime::NameTaken);
 }
 
 TEST_CASE("Two who load one model at once do not come in between", "[models]") {
@@ -256,18 +249,67 @@ TEST_CASE("Two who load one model at once do not come in between", "[models]") {
 }
 
 TEST_CASE("No instance is kept for a session that is not open any more", "[models]") {
+    Table models;
+    write_model(models.folder.file("counter.pt"), 1, true);
+    CHECK(models.load("c", "counter.pt"));
+    CHECK(models.run("c.next", "s-open") == 1);
+    CHECK(models.run("c.next", "s-open") == 2);
+    CHECK(models.run("c.next", "s-over") == 1);
+    CHECK(models.run("c.next", "s-over") == 1);
+    CHECK(models.table.list()[0].sessions == 1);
+}
+
+TEST_CASE("What is no model is rejected in one line that names model and path", "[models]") {
     const TemporaryFolder folder;
-    write_counter(folder.file("counter.pt"));
-    runtime::FunctionTable functions{Registry()};
-    ModelTable table(functions, &models::load_model, {folder.path()}, 10,
-                     [](const std::string& session) { return session == "s-open"; });
-    CHECK(std::holds_alternative<ModelTable::Info>(table.load({"c", "counter.pt", {}, false})));
-    const auto next = [&](const char* session) {
-        return std::get<Json>(try_call(*functions.find("c.next")->shared, Json::array(), session));
-    };
-    CHECK(next("s-open") == 1);
-    CHECK(next("s-open") == 2);
-    CHECK(next("s-over") == 1);
-    CHECK(next("s-over") == 1);
-    CHECK(table.list()[0].sessions == 1);
+    const std::string text = folder.write("text", "hello"), empty = folder.write("empty", ""),
+                      broken = folder.write("broken", "PK\3\4 and nothing that follows");
+    CHECK(complaint("/no/such/file") == "model m: /no/such/file does not exist");
+    CHECK(complaint("/") == "model m: / is no regular file");
+    CHECK(complaint(text) == "model m: " + text + " is no TorchScript file: torch.jit.save makes one");
+    CHECK(complaint(empty) == "model m: " + empty + " is no TorchScript file: torch.jit.save makes one");
+    const std::string line = complaint(broken);
+    CHECK(line.starts_with("model m: " + broken + " is no TorchScript file that this libtorch reads: "));
+    CHECK(line.find('\n') == std::string::npos);
+    CHECK_THROWS_WITH(
+        model_of("def f(self, x: Dict[int, int]) -> int:\n    return 1\n"),
+        ContainsSubstring(
+            "has no method that can be shared (f: parameter x has the type Dict[int, int], which can't cross)"));
+}
+
+TEST_CASE("name=path names a model, with how it is loaded behind it", "[models]") {
+    const auto read = [](const std::string& options) { return models::parse_model_argument("m=x" + options).options; };
+    const auto plain = models::parse_model_argument("vad=/models/a=b?c.jit");  // a question mark of its own
+    CHECK(plain.name == "vad");
+    CHECK(plain.path == "/models/a=b?c.jit");
+    CHECK(plain.options.state == State::copied);
+    CHECK(read("?stateful=yes").state == State::copied);
+    CHECK(read("?stateful=deep").state == State::deep);
+    CHECK(read("?stateful=shared").state == State::shared);
+    const auto placed = models::parse_model_argument("m=x?stateful=no&device=cuda:1&dtype=float16&grad=yes");
+    CHECK(placed.path == "x");
+    CHECK(placed.options.state == State::none);
+    CHECK(placed.options.device == "cuda:1");
+    CHECK(placed.options.dtype == "float16");
+    CHECK(placed.options.grad);
+    for (const std::string text : {"", "m", "=x", "m="}) {
+        CHECK_THROWS_MATCHES(models::parse_model_argument(text), std::invalid_argument,
+                             Message("model \"" + text + "\": write name=path, or name=path?stateful=deep"));
+    }
+    CHECK_THROWS_MATCHES(read("?stateful=perhaps"), std::invalid_argument,
+                         Message("model \"m=x?stateful=perhaps\": stateful is yes, deep, shared or no"));
+    CHECK_THROWS_AS(read("?grad=perhaps"), std::invalid_argument);
+}
+
+TEST_CASE("only floating-point tensors of a model become another dtype", "[models]") {
+    torch::jit::Module module("M");
+    module.register_parameter("weight", at::full({2}, 2.0, at::kFloat), false);
+    module.register_buffer("index", at::full({1}, 1, at::kLong));
+    module.define("def f(self) -> List[int]:\n    return [self.weight.element_size(), self.index.element_size()]\n");
+    const TemporaryFolder folder;
+    const std::string file = folder.file("m.pt");
+    module.save(file);
+    models::LoadOptions options;
+    options.dtype = "float16";
+    options.state = State::none;
+    CHECK(call(*models::load_model("m", file, options), "f") == Json({2, 8}));
 }

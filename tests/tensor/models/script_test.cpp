@@ -1,10 +1,11 @@
-#include <catch2/catch_test_macros.hpp>
+#include "call.hpp"  // before Catch, whose CHECK libtorch would replace by its own
 
-#include "call.hpp"
+#include <thread>
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 using codec::Json;
+using models::State;
 
 TEST_CASE("values of every type that crosses go in and come back", "[models]") {
     struct Row {
@@ -52,18 +53,16 @@ def sums(self, parts: Dict[str, List[Tensor]]) -> Tuple[Tensor, Dict[str, Tensor
     CHECK(result[1]["a"]["$tensor"]["data"] == Json::parse("[11.0, 22.0]"));
 }
 
-TEST_CASE("a default of the script's is used when the argument is left out", "[models]") {
-    const auto model = model_of("def scaled(self, x: float, factor: float = 2.5) -> float:\n    return x * factor\n");
+TEST_CASE("a default of the script's is used when the argument is left out, and none for an optional one", "[models]") {
+    const auto model = model_of(
+        "def scaled(self, x: float, factor: float = 2.5) -> float:\n    return x * factor\n"
+        "def given(self, x: Optional[int]) -> bool:\n    return x is not None\n");
     CHECK(call(*model, "scaled", Json::array({4})) == Json(10.0));
     const auto& scaled = function(*model, "scaled");
     CHECK(scaled.parameters()[0].required);
     CHECK_FALSE(scaled.parameters()[1].required);
     CHECK(written([&](ValueWriter writer) { scaled.default_value(1, writer); }) == Json(2.5));
-}
-
-TEST_CASE("an optional parameter may be left out", "[models]") {
-    const auto model = model_of("def given(self, x: Optional[int]) -> bool:\n    return x is not None\n");
-    CHECK(call(*model, "given", Json::array()) == Json(false));
+    CHECK(call(*model, "given") == Json(false));
     CHECK(call(*model, "given", Json::array({3})) == Json(true));
 }
 
@@ -119,9 +118,9 @@ def _private(self) -> int:
                                    "complex_result: the result has the type complex, which can't cross"});
 }
 
-TEST_CASE("schemas say what a method takes and gives", "[models]") {
+TEST_CASE("schemas and documentation say what a method takes and gives", "[models]") {
     const auto model = model_of(
-        "def f(self, x: Tensor, names: Optional[List[str]]) -> Dict[str, Tuple[bool, int]]:\n"
+        "def f(self, x: Tensor, names: Optional[List[str]], n: int = 3) -> Dict[str, Tuple[bool, int]]:\n"
         "    return {\"a\": (True, 1)}\n");
     const auto& f = function(*model, "f");
     CHECK(written([&](ValueWriter writer) { f.parameter_schema(0, writer); }) ==
@@ -132,34 +131,122 @@ TEST_CASE("schemas say what a method takes and gives", "[models]") {
     CHECK(result["type"] == "object");
     CHECK(result["additionalProperties"]["prefixItems"][0] == Json{{"type", "boolean"}});
     CHECK(result["additionalProperties"]["minItems"] == 2);
+    CHECK(f.options().doc.starts_with("Method of the TorchScript model m: f(x: Tensor, names: "));
 }
 
-TEST_CASE("the documentation of a method shows its signature", "[models]") {
-    const auto model = model_of("def f(self, x: Tensor, n: int = 3) -> Tensor:\n    return x * n\n");
-    CHECK(function(*model, "f").options().doc == "Method of the TorchScript model m: f(x: Tensor, n: int) -> Tensor");
+TEST_CASE("a failure of a model's method says what a caller needs to know", "[models]") {
+    const auto model = model_of(
+        "def view(self, x: Tensor) -> Tensor:\n    return x.view([7])\n"
+        "def large(self, x: Tensor) -> Tensor:\n    return torch.zeros([x.numel() << 50])\n"
+        "def sparse(self, x: Tensor) -> Tensor:\n    return x.to_sparse()\n"
+        "def grown(self) -> bool:\n    return (self.weight * 2).requires_grad\n");
+    const Json x = Json::array({{{"$tensor", {{"data", {1.0, 2.0}}}}}});
+    const CallFailure of_torch = failure(*model, "view", x);  // without the trace through the model's source
+    CHECK(of_torch.kind == CallFailure::Kind::threw);
+    CHECK(of_torch.type == "RuntimeError");
+    CHECK(of_torch.message == "shape '[7]' is invalid for input of size 2");
+    CHECK(failure(*model, "large", x).kind == CallFailure::Kind::out_of_memory);
+    const CallFailure of_result = failure(*model, "sparse", x);  // the model's, not the caller's
+    CHECK(of_result.kind == CallFailure::Kind::threw);
+    CHECK(of_result.message == "value: expected dense tensor, got a sparse tensor (call to_dense() first)");
+    CHECK(call(*model, "grown") == Json(false));  // results carry no history of gradients
 }
 
-TEST_CASE("an error of an operator arrives without the trace through the model's source", "[models]") {
-    const auto model = model_of("def f(self, x: Tensor) -> Tensor:\n    return x.view([7])\n");
-    const CallFailure failed = failure(*model, "f", Json::array({{{"$tensor", {{"data", {1, 2}}}}}}));
+namespace {
+
+/// Counts its calls in an attribute, in a list, in a tensor that is replaced and in a buffer that is changed in place;
+/// and changes its parameter.
+constexpr const char* kCounter = R"(
+def step(self) -> List[int]:
+    self.count = self.count + 1
+    self.seen.append(1)
+    self.last = self.last + 1
+    self.buffer.add_(1)
+    return [self.count, len(self.seen), int(self.last), int(self.buffer)]
+def double_weight(self) -> float:
+    self.weight.mul_(2)
+    return float(self.weight)
+)";
+
+Json step(const models::Model& model, std::string_view session) { return call(model, "step", Json::array(), session); }
+
+}  // namespace
+
+TEST_CASE("what calls of one, of another and of no session see of a model's state depends on stateful=", "[models]") {
+    struct Row {
+        State state;
+        Json of_another, of_the_same, of_none;  // attribute, list, replaced tensor, buffer changed in place
+        double weight;                          // that another session sees after one has doubled it
+        std::size_t instances;
+    };
+    const Row rows[] = {
+        {State::copied, {1, 1, 1, 1}, {3, 3, 3, 3}, {1, 1, 1, 1}, 8, 2},
+        {State::deep, {1, 1, 1, 1}, {3, 3, 3, 3}, {1, 1, 1, 1}, 4, 2},
+        {State::shared, {1, 1, 1, 3}, {3, 3, 3, 4}, {1, 1, 1, 5}, 8, 2},
+        {State::none, {3, 3, 3, 3}, {4, 4, 4, 4}, {5, 5, 5, 5}, 8, 0},
+    };
+    for (const Row& row : rows) {
+        INFO(static_cast<int>(row.state));
+        models::LoadOptions options;
+        options.state = row.state;
+        const auto model = model_of(kCounter, options);
+        step(*model, "a");
+        step(*model, "a");
+        CHECK(step(*model, "b") == row.of_another);
+        CHECK(step(*model, "a") == row.of_the_same);
+        CHECK(step(*model, "") == row.of_none);
+        CHECK(model->instances() == row.instances);
+        call(*model, "double_weight", Json::array(), "a");
+        CHECK(call(*model, "double_weight", Json::array(), "b") == Json(row.weight));
+        CHECK(function(*model, "step").options().stateful == (row.state != State::none));  // for the dispatcher
+        model->session_closed("a");
+        model->session_closed("never opened");
+        CHECK(model->instances() == (row.instances > 0 ? 1 : 0));
+        if (row.state == State::copied) {
+            CHECK(step(*model, "") == Json({1, 1, 1, 1}));
+            CHECK(step(*model, "a") == Json({1, 1, 1, 1}));
+        }
+    }
+}
+
+TEST_CASE("one session too many is rejected with what to do, known ones go on", "[models]") {
+    models::LoadOptions options;
+    options.max_instances = 2;
+    const auto model = model_of(kCounter, options);
+    step(*model, "a");
+    step(*model, "b");
+    const CallFailure failed = failure(*model, "step", Json::array(), "c");
     CHECK(failed.kind == CallFailure::Kind::threw);
-    CHECK(failed.type == "RuntimeError");
-    CHECK(failed.message == "shape '[7]' is invalid for input of size 2");
+    CHECK(failed.message ==
+          "2 sessions hold an instance of this model already: close one that is not used any more "
+          "(session.close), or call without a session");
+    CHECK(step(*model, "a") == Json({2, 2, 2, 2}));
+    CHECK(step(*model, "") == Json({1, 1, 1, 1}));
+    model->session_closed("b");
+    CHECK(step(*model, "c") == Json({1, 1, 1, 1}));
 }
 
-TEST_CASE("a model that runs out of memory says so", "[models]") {
-    const auto model = model_of("def f(self, n: int) -> Tensor:\n    return torch.zeros([n])\n");
-    CHECK(failure(*model, "f", Json::array({std::int64_t{1} << 50})).kind == CallFailure::Kind::out_of_memory);
+TEST_CASE("calls of one session that come at once still run one after another", "[models]") {
+    const auto model = model_of(kCounter);
+    constexpr int kCalls = 200;
+    {
+        std::vector<std::jthread> threads;
+        for (int i = 0; i < 4; ++i) {
+            threads.emplace_back([&] {
+                for (int k = 0; k < kCalls; ++k)
+                    try_call(function(*model, "step"), Json::array(), "a");
+            });
+        }
+    }
+    const int next = 4 * kCalls + 1;
+    CHECK(step(*model, "a") == Json({next, next, next, next}));
 }
 
-TEST_CASE("a result that can't cross is the model's failure, not the caller's", "[models]") {
-    const auto model = model_of("def f(self, x: Tensor) -> Tensor:\n    return x.to_sparse()\n");
-    const CallFailure failed = failure(*model, "f", Json::array({{{"$tensor", {{"data", {1.0, 2.0}}}}}}));
-    CHECK(failed.kind == CallFailure::Kind::threw);
-    CHECK(failed.message == "value: expected dense tensor, got a sparse tensor (call to_dense() first)");
-}
-
-TEST_CASE("results carry no history of gradients", "[models]") {
-    const auto model = model_of("def f(self) -> bool:\n    return (self.weight * 2).requires_grad\n");
-    CHECK(call(*model, "f", Json::array()) == Json(false));
+TEST_CASE("functions outlive their model", "[models]") {
+    auto model = model_of(kCounter);
+    const auto kept = model->functions().front();
+    const std::string name(kept->name());
+    model.reset();
+    CHECK(kept->name() == name);
+    CHECK(written([&](ValueWriter writer) { kept->result_schema(writer); })["type"] == "array");
 }
