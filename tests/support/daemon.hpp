@@ -136,25 +136,38 @@ private:
     std::optional<int> code_;
 };
 
+inline Words joined(Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+}
+
 /// A daemon on a port that the kernel chooses. It is ready when the constructor returns.
 class Daemon {
 public:
-    explicit Daemon(const Words& options = {}, const Words& variables = {})
+    explicit Daemon(const Words& options = {}, const Words& variables = {}) : Daemon(options, variables, "") {
+        await_ready();
+    }
+    /// For a daemon that may end before it is ready, or whose standard error goes to `err` (if it is not empty): call
+    /// await_ready() before port().
+    Daemon(const Words& options, const Words& variables, const std::string& err)
         : ready_(folder_.file("ready")),
-          out_(folder_.file("out")),
-          err_(folder_.file("err")),
-          child_(command(options), variables, out_, err_) {
-        if (!eventually([this] { return ::access(ready_.c_str(), R_OK) == 0 || child_.has_ended(); }) ||
-            child_.has_ended()) {
-            throw std::runtime_error("the daemon did not start: " + text_of_file(err_));
-        }
+          err_(err.empty() ? folder_.file("err") : err),
+          child_(joined({kDaemon, "--port", "0", "--ready-file", ready_}, options), variables, folder_.file("out"),
+                 err_) {}
+
+    void await_ready() {
+        if (!eventually([this] { return is_ready() || child_.has_ended(); }) || child_.has_ended())
+            throw std::runtime_error("the daemon did not start: " + log());
         const std::string url = text_of_file(ready_);
         port_ = std::stoi(url.substr(url.rfind(':') + 1));
     }
-
+    /// Whether its ready file is there.
+    bool is_ready() const { return ::access(ready_.c_str(), R_OK) == 0; }
     int port() const { return port_; }
+    std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
     Child& child() { return child_; }
     std::string log() const { return text_of_file(err_); }
+    bool logs(std::string_view text) const { return log().find(text) != std::string::npos; }
     /// Stops the daemon with SIGTERM, and returns its exit code.
     int stop() {
         child_.signal(SIGTERM);
@@ -162,14 +175,8 @@ public:
     }
 
 private:
-    Words command(const Words& options) const {
-        Words words{kDaemon, "--port", "0", "--ready-file", ready_};
-        words.insert(words.end(), options.begin(), options.end());
-        return words;
-    }
-
     TemporaryFolder folder_;
-    std::string ready_, out_, err_;
+    const std::string ready_, err_;
     Child child_;
     int port_ = 0;
 };
@@ -179,15 +186,17 @@ struct Ended {
     std::string out, err;
 };
 
-/// Runs the daemon with exactly these options, until it ends.
-inline Ended run_daemon(const Words& options, const Words& variables = {}) {
+/// Runs a program to its end.
+inline Ended run_program(const Words& command, const Words& variables = {}) {
     TemporaryFolder folder;
     const std::string out = folder.file("out"), err = folder.file("err");
-    Words words{kDaemon};
-    words.insert(words.end(), options.begin(), options.end());
-    Child child(words, variables, out, err);
+    Child child(command, variables, out, err);
     const int code = child.wait();
     return {code, text_of_file(out), text_of_file(err)};
+}
+/// Runs the daemon with exactly these options, until it ends.
+inline Ended run_daemon(const Words& options, const Words& variables = {}) {
+    return run_program(joined({kDaemon}, options), variables);
 }
 
 }  // namespace shared_tensor::test

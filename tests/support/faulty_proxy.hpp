@@ -2,23 +2,13 @@
 
 // A TCP proxy for tests that cuts connections and damages bytes. POSIX only.
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <array>
 #include <atomic>
-#include <cstdint>
 #include <functional>
 #include <limits>
-#include <mutex>
-#include <stdexcept>
-#include <string>
 #include <thread>
-#include <utility>
-#include <vector>
+
+#include "support/raw_http.hpp"
 
 namespace shared_tensor::test {
 
@@ -78,13 +68,6 @@ public:
     }
 
 private:
-    static sockaddr_in loopback(int port) {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(static_cast<std::uint16_t>(port));
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        return address;
-    }
     static bool readable(int fd) {
         pollfd one{fd, POLLIN, 0};
         return ::poll(&one, 1, 20) > 0;
@@ -117,11 +100,10 @@ private:
     };
 
     void serve(int client, int port, const Harm& harm) {
-        const int server = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        const sockaddr_in address = loopback(port);
+        const int server = connect_to(port);
         Flow up{client, server, harm.cut_up, harm.damage_up}, down{server, client, harm.cut_down, harm.damage_down};
         std::array<char, 65'536> buffer;
-        bool open = ::connect(server, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+        bool open = server >= 0;
         while (open && !stop_) {
             const int not_held = held_ ? -1 : server;
             std::array<pollfd, 2> both{pollfd{client, POLLIN, 0}, pollfd{not_held, POLLIN, 0}};

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -37,15 +38,28 @@ struct HttpReply {
     }
 };
 
+inline sockaddr_in loopback(int port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<std::uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+}
+
+/// Returns a socket that is connected to 127.0.0.1; -1 with errno.
+inline int connect_to(int port) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in address = loopback(port);
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    ::close(fd);
+    return -1;
+}
+
 /// One connection to 127.0.0.1. A read that takes more than 30 s throws.
 class HttpPeer {
 public:
-    explicit HttpPeer(int port) : port_(port), fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(static_cast<std::uint16_t>(port));
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        if (::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) fail("connect");
+    explicit HttpPeer(int port) : port_(port), fd_(connect_to(port)) {
+        if (fd_ < 0) fail("connect");
     }
     HttpPeer(HttpPeer&& other) noexcept
         : port_(other.port_), fd_(std::exchange(other.fd_, -1)), input_(std::move(other.input_)) {}
@@ -92,15 +106,6 @@ public:
         return reply;
     }
 
-    /// Reads up to the next line end, and returns the line without it.
-    std::string read_line() {
-        std::size_t end = 0;
-        while ((end = input_.find("\r\n")) == std::string::npos)
-            receive();
-        std::string line = input_.substr(0, end);
-        input_.erase(0, end + 2);
-        return line;
-    }
     std::string read_bytes(std::size_t count) {
         while (input_.size() < count)
             receive();
@@ -111,19 +116,29 @@ public:
 
     /// Reads the next piece of a chunked body; empty at the end.
     std::string read_chunk() {
-        const std::size_t size = std::stoul(read_line(), nullptr, 16);
+        std::size_t end = 0;
+        while ((end = input_.find("\r\n")) == std::string::npos)
+            receive();
+        const std::size_t size = std::stoul(read_bytes(end + 2), nullptr, 16);
         return read_bytes(size + 2).substr(0, size);
     }
+    /// Reads a chunked body.
+    std::string read_chunks() {
+        std::string body;
+        for (std::string piece = read_chunk(); !piece.empty(); piece = read_chunk())
+            body += piece;
+        return body;
+    }
 
-    /// Reads a reply with a body of Content-Length bytes. `has_body`: false after HEAD.
+    /// Reads a reply. `has_body`: false after HEAD.
     HttpReply read(bool has_body = true) {
         HttpReply reply = read_head();
-        const std::string length = reply.header("Content-Length");
-        const std::size_t size = has_body && !length.empty() ? std::stoul(length) : 0;
-        while (input_.size() < size)
-            receive();
-        reply.body = input_.substr(0, size);
-        input_.erase(0, size);
+        if (!has_body) return reply;
+        if (reply.header("Transfer-Encoding") == "chunked") {
+            reply.body = read_chunks();
+        } else {
+            reply.body = read_bytes(std::stoul("0" + reply.header("Content-Length")));
+        }
         return reply;
     }
 
@@ -160,5 +175,13 @@ private:
     int fd_;
     std::string input_;
 };
+
+/// Sends one request on a connection of its own.
+inline HttpReply http_request(int port, std::string_view method, std::string_view target, std::string_view body = {},
+                              const HeaderList& headers = {}) {
+    HttpPeer peer(port);
+    peer.request(method, target, body, headers);
+    return peer.read(method != "HEAD");
+}
 
 }  // namespace shared_tensor::test

@@ -24,9 +24,7 @@ inline Json call_object(const std::string& method, const Json& params, const Jso
 }
 
 inline HttpReply post(int port, const std::string& body, const HeaderList& headers = {}) {
-    HttpPeer peer(port);
-    peer.request("POST", "/jsonrpc", body, headers);
-    return peer.read();
+    return http_request(port, "POST", "/jsonrpc", body, headers);
 }
 
 constexpr const char* kFrame = "application/vnd.shared-tensor";

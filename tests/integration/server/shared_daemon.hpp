@@ -7,12 +7,8 @@
 
 namespace shared_tensor::test {
 
-inline Words with_plugins(Words options = {}) {
-    for (const char* plugin : {SHARED_TENSOR_SPEC_PLUGIN, kExamplePlugin}) {
-        options.emplace_back("--load");
-        options.emplace_back(plugin);
-    }
-    return options;
+inline Words with_plugins(const Words& options = {}) {
+    return joined(options, {"--load", SHARED_TENSOR_SPEC_PLUGIN, "--load", kExamplePlugin});
 }
 
 /// One daemon for all tests of this process that ask nothing special of it: a start takes a second.
@@ -27,13 +23,6 @@ inline std::string fresh_name() {
     return "run-" + std::to_string(::getpid()) + '-' + std::to_string(++count);
 }
 
-inline int runs(int port, const std::string& name, const char* what) { return call(port, "runs_of", {name})[what]; }
-
-/// Until `count` runs under that name have come so far.
-inline bool until(int port, const std::string& name, const char* what, int count) {
-    return eventually([&] { return runs(port, name, what) >= count; });
-}
-
 /// A call whose answer is read later.
 class PendingCall {
 public:
@@ -46,6 +35,58 @@ public:
 
 private:
     HttpPeer peer_;
+};
+
+/// Calls of a daemon with the plugins, and runs of functions that a test holds under a name of its own: `hold` and
+/// others of the plugin run until release(), or until they are cancelled.
+class Calls {
+public:
+    explicit Calls(int port = shared_daemon()) : port_(port) {}
+
+    int port() const { return port_; }
+    HttpReply post(const std::string& body, const HeaderList& headers = {}) const {
+        return test::post(port_, body, headers);
+    }
+    HttpReply get(const std::string& path) const { return http_request(port_, "GET", path); }
+    Json respond(const std::string& method, const Json& params = nullptr, const HeaderList& headers = {}) const {
+        return test::respond(port_, method, params, headers);
+    }
+    Json call(const std::string& method, const Json& params = nullptr, const HeaderList& headers = {}) const {
+        return test::call(port_, method, params, headers);
+    }
+    /// The code of the error; 0 for a result.
+    int code(const std::string& method, const Json& params = nullptr, const HeaderList& headers = {}) const {
+        return call_code(port_, method, params, headers);
+    }
+    Json totals() const { return call("server.info")["totals"]; }
+    bool serves() const { return call("server.ping").is_object() && call("add", {1, 2}) == 3.0; }
+    /// The id of a new task.
+    Json submit(const std::string& method, const Json& params, Json more = Json::object()) const {
+        more.update({{"method", method}, {"params", params}});
+        return call("task.submit", more)["id"];
+    }
+    Json wait(const Json& id) const { return call("task.wait", {{"id", id}}); }
+
+    PendingCall hold(const char* function = "hold", const HeaderList& headers = {}) const {
+        return {port_, function, {name}, headers};
+    }
+    void release() const { call("release", {name}); }
+    int runs(const char* what) const { return call("runs_of", {name})[what]; }
+    /// Until `count` runs under the name have come so far.
+    bool until(const char* what, int count = 1) const {
+        return eventually([&] { return runs(what) >= count; });
+    }
+
+    const std::string name = fresh_name();
+
+private:
+    int port_;
+};
+
+/// A daemon with the plugins for one test.
+struct OwnDaemon : Daemon, Calls {
+    explicit OwnDaemon(const Words& options = {}) : Daemon(with_plugins(options)), Calls(Daemon::port()) {}
+    using Calls::port;
 };
 
 }  // namespace shared_tensor::test

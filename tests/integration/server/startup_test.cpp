@@ -1,4 +1,8 @@
+// How the daemon is configured, and how it says why it cannot start.
+
+#include <algorithm>
 #include <catch2/catch_test_macros.hpp>
+#include <sstream>
 
 #include "integration/server/shared_daemon.hpp"
 
@@ -6,86 +10,183 @@ using namespace shared_tensor::test;
 
 namespace {
 
-/// It ended with an exit code that is not 0, after one line that holds `word`, without having served.
-bool rejects(const Words& options, const std::string& word, const Words& variables = {}) {
-    Words all{"--port", "0"};
-    all.insert(all.end(), options.begin(), options.end());
-    const Ended ended = run_daemon(all, variables);
+Json configured(const Words& options, const Words& variables = {}) {
+    const Ended ended = run_daemon(joined(options, {"--print-config"}), variables);
     INFO(ended.err);
+    REQUIRE(ended.code == 0);
+    return Json::parse(ended.out);
+}
+
+/// It ended with an exit code that is not 0, after one line that holds `word`, without having served.
+std::string rejection(const Words& options, const std::string& word, const Words& variables = {}) {
+    const Ended ended = run_daemon(joined({"--port", "0"}, options), variables);
+    INFO((options.empty() ? "" : options.back()) << ": " << ended.err);
     CHECK(ended.code != 0);
     CHECK(ended.code < 128);
     CHECK(ended.out.empty());
     CHECK(std::count(ended.err.begin(), ended.err.end(), '\n') == 1);
     CHECK(ended.err.find(word) != std::string::npos);
-    return ended.code != 0 && ended.err.find(word) != std::string::npos;
+    return ended.err;
 }
 
 }  // namespace
 
+TEST_CASE("a flag wins over the environment, that over the file, that over the default", "[server]") {
+    TemporaryFolder folder;
+    const std::string file = folder.write("c.json", R"({"queue": 3, "timeout": "3s", "cache": false, "workers": 3})");
+    const Words environment{"SHARED_TENSOR_QUEUE=2", "SHARED_TENSOR_TIMEOUT=2s"};
+    const Json config = configured({"--config", file, "--queue", "1"}, environment);
+    CHECK(config["queue"] == 1);
+    CHECK(config["timeout"] == "2000ms");
+    CHECK(config["cache"] == false);
+    CHECK(config["workers"] == 3);
+    CHECK(config["max-json-depth"] == 100);
+    CHECK(configured({}, {"SHARED_TENSOR_CONFIG=" + file})["queue"] == 3);
+
+    const std::string lists = folder.write("l.json", R"({"allowed-host": ["a", "b"], "load": "one.so"})");
+    const Words hosts{"SHARED_TENSOR_ALLOWED_HOST=c,d"};
+    CHECK(configured({"--config", lists})["allowed-host"] == Json{"a", "b"});
+    CHECK(configured({"--config", lists})["load"] == Json{"one.so"});
+    CHECK(configured({"--config", lists}, hosts)["allowed-host"] == Json{"c", "d"});
+    CHECK(configured({"--config", lists, "--allowed-host", "e"}, hosts)["allowed-host"] == Json{"e"});
+
+    const std::string secret(32, 's');
+    CHECK(configured({"--token-file", folder.write("t", "me:" + secret)}).dump().find(secret) == std::string::npos);
+}
+
+TEST_CASE("switches are turned on and off, and the default port is 2537 plus the rank", "[server]") {
+    struct Case {
+        Words options, variables;
+        const char* name;
+        Json value;
+    };
+    for (const Case& one : std::initializer_list<Case>{
+             {{}, {}, "cache", true},
+             {{"--no-cache"}, {}, "cache", false},
+             {{"--cache"}, {"SHARED_TENSOR_CACHE=0"}, "cache", true},
+             {{}, {"SHARED_TENSOR_CACHE=off"}, "cache", false},
+             {{}, {}, "port", 2537},
+             {{}, {"RANK=2"}, "port", 2539},
+             {{}, {"LOCAL_RANK=3"}, "port", 2540},
+             {{}, {"RANK=2", "LOCAL_RANK=3"}, "port", 2539},
+             {{"--port", "9"}, {"RANK=2"}, "port", 9},
+             {{}, {"RANK=2", "SHARED_TENSOR_PORT=9"}, "port", 9},
+         })
+        CHECK(configured(one.options, one.variables)[one.name] == one.value);
+    for (const char* variable : {"RANK=abc", "RANK=-1", "LOCAL_RANK=1x", "RANK=99999"})
+        rejection({"--print-config"}, "RANK", {variable});
+}
+
+TEST_CASE("What --print-config shows is in force, and server.info says the same", "[server]") {
+    const Json config = configured({"--port", "0", "--max-tasks", "77"});
+    CHECK(config["max-tasks"] == 77);
+    for (const char* name : {"workers", "torch-threads", "max-bytes-in-flight", "max-shared-bytes", "max-segments",
+                             "max-kept-bytes", "max-named-bytes", "max-upload-bytes"}) {
+        INFO(name);
+        CHECK(config[name] > 0);
+    }
+    const Daemon daemon({"--max-tasks", "77"});
+    const Json limits = call(daemon.port(), "server.info")["limits"];
+    CHECK(limits["max_tasks"] == 77);
+    CHECK(limits["call_timeout_ms"] == 30'000);
+    for (const char* name : {"max-kept-bytes", "max-named-bytes", "max-shared-bytes", "max-connections", "queue"}) {
+        std::string key(name);
+        std::replace(key.begin(), key.end(), '-', '_');
+        INFO(name);
+        CHECK(limits[key] == config[name]);
+    }
+    for (const auto& limit : limits.items()) {
+        INFO(limit.key());
+        CHECK(limit.value() > 0);  // 0 stands for a default that depends on the machine
+    }
+}
+
+TEST_CASE(
+    "The text of --help fits on two screens, and every option that --print-config shows is explained by --help-all",
+    "[server]") {
+    const std::string help = run_daemon({"--help"}).out, all = run_daemon({"--help-all"}).out;
+    CHECK(std::count(help.begin(), help.end(), '\n') <= 50);
+    std::istringstream lines(help + all);
+    for (std::string line; std::getline(lines, line);) {
+        INFO(line);
+        CHECK(line.size() <= 100);
+    }
+    const Json config = configured({});
+    for (const auto& [name, value] : config.items()) {
+        INFO(name);
+        CHECK((all.find("--" + name + ' ') != std::string::npos ||
+               all.find("--[no-]" + name + ' ') != std::string::npos));
+    }
+    CHECK(help.find("--help-all") != std::string::npos);
+    CHECK(run_daemon({"--version"}).out.starts_with("shared-tensor-server "));
+}
+
 TEST_CASE("a daemon that can't start says why in one line", "[server]") {
     TemporaryFolder folder;
-    SECTION("a plugin that is missing") { CHECK(rejects({"--load", "/nowhere/x.so"}, "/nowhere/x.so")); }
-    SECTION("a file that is no library") { CHECK(rejects({"--load", folder.write("x.so", "hello")}, "x.so")); }
-    SECTION("a library that is no plugin") {
-        CHECK(rejects({"--load", SHARED_TENSOR_NOT_A_PLUGIN}, "not a shared_tensor plugin"));
-    }
-    SECTION("a plugin of another version") { CHECK(rejects({"--load", SHARED_TENSOR_OTHER_ABI_PLUGIN}, "ABI")); }
-    SECTION("a plugin that everybody may write") {
-        const std::string copy = folder.write("x.so", text_of_file(SHARED_TENSOR_SPEC_PLUGIN), 0666);
-        CHECK(rejects({"--load", copy}, "may be written to by everybody"));
-    }
-    SECTION("two functions of one name") {
-        const std::string copy = folder.write("x.so", text_of_file(SHARED_TENSOR_SPEC_PLUGIN), 0600);
-        CHECK(rejects({"--load", SHARED_TENSOR_SPEC_PLUGIN, "--load", copy}, "two functions"));
-        const Ended ended = run_daemon({"--port", "0", "--load", SHARED_TENSOR_SPEC_PLUGIN, "--load", copy});
-        CHECK(ended.err.find(std::string("(") + SHARED_TENSOR_SPEC_PLUGIN + ')') != std::string::npos);
-        CHECK(ended.err.find('(' + copy + ')') != std::string::npos);
-        CHECK(ended.err.find("SHARE_AS") != std::string::npos);
-    }
-    SECTION("a folder") { CHECK(rejects({"--load", "/tmp"}, "not a file")); }
-    SECTION("a model that is missing") { CHECK(rejects({"--model", "m=/nowhere/x.pt"}, "/nowhere/x.pt")); }
-    SECTION("a model that is none") { CHECK(rejects({"--model", "m=" + folder.write("x.pt", "PK hello")}, "x.pt")); }
-    SECTION("a model without a name") { CHECK(rejects({"--model", "x.pt"}, "name=path")); }
-    SECTION("an option that does not exist") { CHECK(rejects({"--prot", "1"}, "prot")); }
-    SECTION("a value that is none") { CHECK(rejects({"--workers", "many"}, "--workers")); }
-    SECTION("a value out of range") { CHECK(rejects({"--port", "65536"}, "--port")); }
-    SECTION("no queue") { CHECK(rejects({"--queue", "0"}, "--queue")); }
-    SECTION("a time without sense") { CHECK(rejects({"--timeout", "5 parsecs"}, "--timeout")); }
-    SECTION("a time without a unit") {
-        CHECK(rejects({"--timeout", "5"}, "--timeout: must be a time such as 500ms, 30s, 5m or 1h"));
-        CHECK(rejects({}, "SHARED_TENSOR_DRAIN_TIME", {"SHARED_TENSOR_DRAIN_TIME=5"}));
-        CHECK(rejects({"--config", folder.write("c.json", R"({"timeout": 5})")}, "5s for seconds"));
-    }
-    SECTION("a word too many") { CHECK(rejects({"start"}, "start")); }
-    SECTION("a variable that is wrong") { CHECK(rejects({}, "SHARED_TENSOR_QUEUE", {"SHARED_TENSOR_QUEUE=-1"})); }
-    SECTION("a configuration file that is missing") { CHECK(rejects({"--config", "/nowhere.json"}, "/nowhere.json")); }
-    SECTION("a configuration file that is no JSON") {
-        CHECK(rejects({"--config", folder.write("c", "port: 1")}, "not JSON"));
-    }
-    SECTION("a configuration file with a wrong word") {
-        CHECK(rejects({"--config", folder.write("c", R"({"prot": 1})")}, "prot"));
-    }
-    SECTION("the world without a token") { CHECK(rejects({"--host", "0.0.0.0"}, "token")); }
-    SECTION("a token that is too short") { CHECK(rejects({"--token-file", folder.write("t", "me:secret\n")}, "16")); }
-    SECTION("a token file that others read") {
-        CHECK(rejects({"--token-file", folder.write("t", "me:" + std::string(32, 'x'), 0644)}, "chmod 600"));
-    }
-    SECTION("a token with a word behind its secret that is no attribute") {
-        const std::string secret(32, 's');
-        CHECK(rejects({"--token-file", folder.write("t", "# mine\na:" + secret + ":typo")}, "t, line 2: "));
-        CHECK(run_daemon({"--token-file", folder.file("t")}).err.find(secret) == std::string::npos);
-    }
-    SECTION("two tokens of one secret") {
-        const std::string secret(32, 's');
-        CHECK(rejects({"--token-file", folder.write("t", "a:" + secret + "\nb:" + secret)}, "t, line 2: "));
-        CHECK(run_daemon({"--token-file", folder.file("t")}).err.find(secret) == std::string::npos);
-    }
-    SECTION("a token file without a token") {
-        CHECK(rejects({"--token-file", folder.write("t", "# nobody\n")}, "no token"));
-    }
-    SECTION("an address of somebody else") { CHECK(rejects({"--host", "192.0.2.1", "--insecure"}, "192.0.2.1")); }
-    SECTION("nowhere to listen") { CHECK(rejects({"--host", ""}, "listen")); }
-    SECTION("a log level that is none") { CHECK(rejects({"--log-level", "loud"}, "loud")); }
+    const std::string spec = SHARED_TENSOR_SPEC_PLUGIN, secret(32, 's');
+    const std::string port = std::to_string(shared_daemon());
+    struct Case {
+        Words options;
+        std::string word;
+        Words variables = {};
+    };
+    for (const Case& one : std::initializer_list<Case>{
+             // Plugins and models.
+             {{"--load", "/nowhere/x.so"}, "/nowhere/x.so"},
+             {{"--load", folder.write("text.so", "hello")}, "text.so"},
+             {{"--load", SHARED_TENSOR_NOT_A_PLUGIN}, "not a shared_tensor plugin"},
+             {{"--load", SHARED_TENSOR_OTHER_ABI_PLUGIN}, "ABI"},
+             {{"--load", folder.write("open.so", text_of_file(spec), 0666)}, "may be written to by everybody"},
+             {{"--load", "/tmp"}, "not a file"},
+             {{"--model", "m=/nowhere/x.pt"}, "/nowhere/x.pt"},
+             {{"--model", "m=" + folder.write("x.pt", "PK hello")}, "x.pt"},
+             {{"--model", "x.pt"}, "name=path"},
+             // Options, variables and files of options.
+             {{"--prot", "1"}, "prot"},
+             {{"--max-chunks", "10"}, "max-chunks"},
+             {{"--max-chunks", "10"}, "--help-all"},
+             {{"--workers", "many"}, "--workers"},
+             {{"--port", "65536"}, "--port"},
+             {{"--queue", "0"}, "--queue"},
+             {{"--timeout", "5 parsecs"}, "--timeout"},
+             {{"--timeout", "5"}, "--timeout: must be a time such as 500ms, 30s, 5m or 1h"},
+             {{}, "SHARED_TENSOR_DRAIN_TIME", {"SHARED_TENSOR_DRAIN_TIME=5"}},
+             {{"--config", folder.write("time.json", R"({"timeout": 5})")}, "5s for seconds"},
+             {{"start"}, "start"},
+             {{}, "SHARED_TENSOR_QUEUE", {"SHARED_TENSOR_QUEUE=-1"}},
+             {{"--config", "/nowhere.json"}, "/nowhere.json"},
+             {{"--config", folder.write("text.json", "port: 1")}, "not JSON"},
+             {{"--config", folder.write("word.json", R"({"prot": 1})")}, "prot"},
+             {{"--log-level", "loud"}, "loud"},
+             {{"--allowed-origin", "*"}, "origin"},
+             {{"--compression", "lzma"}, "lzma"},
+             {{"--compression-level", "10"}, "compression-level"},
+             // Tokens.
+             {{"--host", "0.0.0.0"}, "token"},
+             {{"--token-file", folder.write("short", "me:secret\n")}, "16"},
+             {{"--token-file", folder.write("open", "me:" + secret, 0644)}, "chmod 600"},
+             {{"--token-file", folder.write("odd", "# mine\na:" + secret + ":typo")}, "odd, line 2: "},
+             {{"--token-file", folder.write("twice", "a:" + secret + "\nb:" + secret)}, "twice, line 2: "},
+             {{"--token-file", folder.write("name", "a:" + secret + "\na:" + std::string(32, 'b'))}, "already"},
+             {{"--token-file", folder.write("text", "a:" + secret + "\nnonsense\n")}, "line 2"},
+             {{"--token-file", folder.write("none", "a:" + secret + ":allow=")}, "allow="},
+             {{"--token-file", folder.write("star", "a:" + secret + ":allow=a*b")}, "a * may only end one"},
+             {{"--token-file", folder.write("empty", "# nobody\n")}, "no token"},
+             // Addresses.
+             {{"--host", "192.0.2.1", "--insecure"}, "192.0.2.1"},
+             {{"--host", ""}, "listen"},
+             {{"--port", port}, port},
+         })
+        CHECK(rejection(one.options, one.word, one.variables).find(secret) == std::string::npos);
+    CHECK(Calls().serves());
+}
+
+TEST_CASE("a daemon does not start with two plugins that share one name, and names both", "[server][plugins]") {
+    TemporaryFolder folder;
+    const std::string spec = SHARED_TENSOR_SPEC_PLUGIN, copy = folder.write("x.so", text_of_file(spec));
+    const std::string text = rejection({"--load", spec, "--load", copy}, "two functions");
+    for (const std::string& word : {'(' + spec + ')', '(' + copy + ')', std::string("SHARE_AS")})
+        CHECK(text.find(word) != std::string::npos);
 }
 
 TEST_CASE("a plugin that is cut off, wherever, is an error of one line", "[server][plugins]") {
@@ -95,44 +196,20 @@ TEST_CASE("a plugin that is cut off, wherever, is an error of one line", "[serve
     for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{4096},
                                    whole.size() / 4, whole.size() / 2, whole.size() - 4096, whole.size() - 1}) {
         INFO(size);
-        const std::string file = folder.write("x.so", whole.substr(0, size));
-        CHECK(rejects({"--load", file}, size < 64 ? "not a shared library" : "cut off"));
+        rejection({"--load", folder.write("x.so", whole.substr(0, size))},
+                  size < 64 ? "not a shared library" : "cut off");
     }
     std::string hollow = whole;  // of that size, with nothing in it behind the first page: a copy to a full disk
     std::fill(hollow.begin() + 4096, hollow.end(), '\0');
-    CHECK(rejects({"--load", folder.write("x.so", hollow)}, "damaged"));
+    rejection({"--load", folder.write("x.so", hollow)}, "damaged");
 }
 
 TEST_CASE("a plugin whose manifest is damaged is an error of one line", "[server][plugins]") {
-    const std::vector<std::pair<int, std::string>> bad{
-        {1, "no manifest"},         {2, "manifest is damaged"}, {3, "manifest is damaged"},
-        {4, "manifest is damaged"}, {5, "manifest is damaged"}, {6, "shares no function"},
-        {7, "list of functions"},   {8, "list of functions"},   {9, "list of functions"}};
-    for (const auto& [number, word] : bad) {
-        INFO(number);
-        CHECK(rejects({"--load", SHARED_TENSOR_BAD_PLUGINS "/bad_plugin_" + std::to_string(number) + ".so"}, word));
-    }
-}
-
-TEST_CASE("a plugin whose static initialiser throws is an error of one line", "[server][plugins]") {
-    CHECK(rejects({"--load", SHARED_TENSOR_BAD_PLUGINS "/bad_plugin_10.so"}, "no licence found"));
-    CHECK(rejects({"--load", SHARED_TENSOR_BAD_PLUGINS "/bad_plugin_11.so"}, "initialiser threw"));
-}
-
-TEST_CASE("a rank that is no number is an error", "[server]") {
-    for (const char* variable : {"RANK=abc", "RANK=-1", "LOCAL_RANK=1x", "RANK=99999"}) {
-        INFO(variable);
-        const Ended ended = run_daemon({"--print-config"}, {variable});
-        CHECK(ended.code != 0);
-        CHECK(ended.err.find("RANK") != std::string::npos);
-    }
-}
-
-TEST_CASE("a port that is taken is an error that names it", "[server]") {
-    const std::string port = std::to_string(shared_daemon());
-    const Ended ended = run_daemon({"--port", port});
-    CHECK(ended.code != 0);
-    CHECK(ended.err.find(port) != std::string::npos);
-    CHECK(std::count(ended.err.begin(), ended.err.end(), '\n') == 1);
-    CHECK(call(shared_daemon(), "server.ping").contains("epoch"));
+    const char* const words[] = {"no manifest",         "manifest is damaged", "manifest is damaged",
+                                 "manifest is damaged", "manifest is damaged", "shares no function",
+                                 "list of functions",   "list of functions",   "list of functions",
+                                 "no licence found",    "initialiser threw"};  // the last two while they are loaded
+    int number = 0;
+    for (const char* word : words)
+        rejection({"--load", SHARED_TENSOR_BAD_PLUGINS "/bad_plugin_" + std::to_string(++number) + ".so"}, word);
 }
