@@ -7,7 +7,7 @@ import sys
 
 document, tests = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 sources = {path: path.read_text(encoding="utf-8") for path in tests.rglob("*") if path.suffix in {".cpp", ".txt"}}
-known = {name for text in sources.values() for name in re.findall(r'TEST_CASE\(\s*"([^"]+)"', text)}
+known = {name for text in sources.values() for name in re.findall(r'TEST_CASE(?:_METHOD)?\((?:\w+,)?\s*"([^"]+)"', text)}
 known |= {name for text in sources.values() for name in re.findall(r"add_test\(NAME (\S+)", text)}
 
 wrong, rows = [], 0

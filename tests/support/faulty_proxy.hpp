@@ -100,7 +100,7 @@ private:
     };
 
     void serve(int client, int port, const Harm& harm) {
-        const int server = connect_to(port);
+        const int server = connected_socket(port);
         Flow up{client, server, harm.cut_up, harm.damage_up}, down{server, client, harm.cut_down, harm.damage_down};
         std::array<char, 65'536> buffer;
         bool open = server >= 0;

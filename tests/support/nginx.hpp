@@ -34,7 +34,7 @@ public:
                   "-e", "stderr"},
                  {}, log_, log_) {
         const bool up = eventually([&] {
-            const int connection = connect_to(port_);
+            const int connection = connected_socket(port_);
             ::close(connection);
             return connection >= 0 || child_.has_ended();
         });

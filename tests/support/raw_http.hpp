@@ -47,7 +47,7 @@ inline sockaddr_in loopback(int port) {
 }
 
 /// Returns a socket that is connected to 127.0.0.1; -1 with errno.
-inline int connect_to(int port) {
+inline int connected_socket(int port) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in address = loopback(port);
     if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
@@ -58,7 +58,7 @@ inline int connect_to(int port) {
 /// One connection to 127.0.0.1. A read that takes more than 30 s throws.
 class HttpPeer {
 public:
-    explicit HttpPeer(int port) : port_(port), fd_(connect_to(port)) {
+    explicit HttpPeer(int port) : port_(port), fd_(connected_socket(port)) {
         if (fd_ < 0) fail("connect");
     }
     HttpPeer(HttpPeer&& other) noexcept
@@ -106,6 +106,13 @@ public:
         return reply;
     }
 
+    /// Reads up to the next line end, and returns the line without it.
+    std::string read_line() {
+        std::size_t end = 0;
+        while ((end = input_.find("\r\n")) == std::string::npos)
+            receive();
+        return read_bytes(end + 2).substr(0, end);
+    }
     std::string read_bytes(std::size_t count) {
         while (input_.size() < count)
             receive();
@@ -116,10 +123,7 @@ public:
 
     /// Reads the next piece of a chunked body; empty at the end.
     std::string read_chunk() {
-        std::size_t end = 0;
-        while ((end = input_.find("\r\n")) == std::string::npos)
-            receive();
-        const std::size_t size = std::stoul(read_bytes(end + 2), nullptr, 16);
+        const std::size_t size = std::stoul(read_line(), nullptr, 16);
         return read_bytes(size + 2).substr(0, size);
     }
     /// Reads a chunked body.

@@ -93,6 +93,6 @@ TEST_CASE("info and ping tell about the server", "[cli]") {
     const CommandLineClient client;
     CHECK_THAT(client.run({"info"}).out, ContainsSubstring("shared-tensor-server"));
     CHECK(Json::parse(client.run({"info", "--json"}).out).at("functions") >= 5);
-    CHECK_THAT(client.run({"ping"}).out, ContainsSubstring(client.url()));
+    CHECK_THAT(client.run({"ping"}).out, ContainsSubstring(client.daemon.url()));
     CHECK(Json::parse(client.run({"ping", "--count", "5", "--json"}).out).at("count") == 5);
 }

@@ -46,7 +46,7 @@ TEST_CASE("Names of functions are asked of the server", "[cli]") {
 
 TEST_CASE("The server that --url names is asked", "[cli]") {
     const CommandLineClient client;
-    CHECK(offered({"shared-tensor", "--url", client.url(), "call", "ec"}) == "echo\n");
+    CHECK(offered({"shared-tensor", "--url", client.daemon.url(), "call", "ec"}) == "echo\n");
 }
 
 TEST_CASE("Ids of tasks are asked of the server", "[cli]") {

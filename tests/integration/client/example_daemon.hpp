@@ -20,9 +20,9 @@ inline Client far_client(const std::string& url, ClientOptions options = {}) {
 struct ExampleDaemon {
     /// `variables` as of Daemon.
     explicit ExampleDaemon(const Words& options = {}, const Words& variables = {})
-        : daemon(with_plugin(options), variables) {}
+        : daemon(joined({"--load", kExamplePlugin}, options), variables) {}
 
-    std::string url() const { return "http://127.0.0.1:" + std::to_string(daemon.port()); }
+    std::string url() const { return daemon.url(); }
     Client client() const { return Client(url()); }
     Client far() const { return far_client(url()); }
 
@@ -35,13 +35,12 @@ struct ExampleDaemon {
     }
 
     Daemon daemon;
+};
 
-private:
-    static Words with_plugin(const Words& options) {
-        Words words{"--load", kExamplePlugin};
-        words.insert(words.end(), options.begin(), options.end());
-        return words;
-    }
+/// For TEST_CASE_METHOD: a daemon with no special options, and a client of this host.
+struct Example {
+    ExampleDaemon server;
+    Client client = server.client();
 };
 
 }  // namespace shared_tensor::test

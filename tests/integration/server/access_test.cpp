@@ -9,7 +9,8 @@ using namespace shared_tensor::test;
 
 namespace {
 
-/// The status of a ping. A rejection answers no request, has the code of a missing permission, and says nothing of CORS.
+/// The status of a ping. A rejection answers no request, has the code of a missing permission, and says nothing of
+/// CORS.
 int ping(int port, const HeaderList& headers) {
     const HttpReply reply = post(port, call_object("server.ping", nullptr).dump(), headers);
     const Json body = Json::parse(reply.body);
@@ -59,18 +60,16 @@ TEST_CASE("a foreign Host is rejected: names that were bound again to loopback",
 }
 
 TEST_CASE("with a token file every request needs a token", "[server]") {
-    TemporaryFolder folder;
-    const std::string secret(32, 'a'), other(32, 'b');
-    OwnDaemon daemon(
-        {"--token-file", folder.write("tokens", "# who\nadmin:" + secret + ":admin\nguest:" + other + "\n")});
+    TokenDaemon daemon("# who\n" + token("admin", ":admin") + token("guest"));
     const int port = daemon.port();
-    const HeaderList admin{{"Authorization", "Bearer " + secret}}, guest{{"Authorization", "bearer " + other}};
+    const HeaderList admin = bearer('a'), guest{{"Authorization", "bearer " + secret_of('g')}};
     CHECK(ping(port, admin) == 200);
     CHECK(ping(port, guest) == 200);
 
     SECTION("none, a wrong one, another scheme") {
         CHECK(ping(port, {}) == 401);
-        for (const std::string& value : {"Bearer " + std::string(32, 'c'), std::string("Bearer "), "Basic " + secret, secret})
+        for (const std::string& value :
+             {"Bearer " + secret_of('c'), std::string("Bearer "), "Basic " + secret_of('a'), secret_of('a')})
             CHECK(ping(port, {{"Authorization", value}}) == 401);
         const HttpReply reply = daemon.get("/healthz");
         CHECK(reply.status == 401);
@@ -97,7 +96,7 @@ TEST_CASE("with a token file every request needs a token", "[server]") {
     }
     SECTION("tokens are in no log") {
         daemon.stop();
-        CHECK_FALSE(daemon.logs(secret));
+        CHECK_FALSE(daemon.logs(secret_of('a')));
     }
 }
 

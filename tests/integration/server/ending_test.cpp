@@ -1,4 +1,5 @@
-// How the daemon ends: in order on SIGTERM, in bounded time, and never without a line. And its log where nobody reads it.
+// How the daemon ends: in order on SIGTERM, in bounded time, and never without a line. And its log where nobody reads
+// it.
 
 #include <fcntl.h>
 #include <sys/stat.h>

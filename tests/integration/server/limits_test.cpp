@@ -27,7 +27,10 @@ TEST_CASE("requests that are too large are rejected by their status", "[server]"
     };
     for (const Case& one : std::initializer_list<Case>{
              {{"--max-json-bytes", "200"}, add_call() + std::string(300, ' '), {}, 413},
-             {{"--max-body-bytes", "1000"}, framed(add_call(), std::string(2000, 'x')), {{"Content-Type", kFrame}}, 413},
+             {{"--max-body-bytes", "1000"},
+              framed(add_call(), std::string(2000, 'x')),
+              {{"Content-Type", kFrame}},
+              413},
          }) {
         INFO(one.option[0]);
         const OwnDaemon daemon(one.option);

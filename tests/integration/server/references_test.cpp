@@ -49,9 +49,8 @@ TEST_CASE("items run as soon as those that they name have ended, whatever else r
 
 TEST_CASE_METHOD(Calls, "an item whose input failed or is too late is -32010, and so is what names it",
                  "[server][refs]") {
-    const Json answers =
-        batch({call_object("throw_error", Json::array(), 1), echo(item(1), 2), echo(item(2), 3),
-               call_object("nobody", Json::array(), 4), echo(item(4), 5), echo("well", 6)});
+    const Json answers = batch({call_object("throw_error", Json::array(), 1), echo(item(1), 2), echo(item(2), 3),
+                                call_object("nobody", Json::array(), 4), echo(item(4), 5), echo("well", 6)});
     CHECK(code_of(answers[0]) == -32000);
     CHECK(answers[1]["error"] == Json{{"code", -32010}, {"message", "Input failed"}, {"data", {{"item", 1}}}});
     CHECK(answers[2]["error"]["data"] == Json{{"item", 2}});
@@ -149,21 +148,14 @@ TEST_CASE_METHOD(Calls, "one sees and releases one's own objects", "[server][obj
 }
 
 TEST_CASE("another principal's handle is as if it were not there; an admin sees it", "[server][objects]") {
-    TemporaryFolder folder;
-    const OwnDaemon daemon({"--token-file", folder.write("tokens",
-                                                         "anna:anna-0123456789abcdef\n"
-                                                         "ben:ben-0123456789abcdef\n"
-                                                         "root:root-0123456789abcdef:admin\n")});
-    const auto as = [](const char* who) {
-        return HeaderList{{"Authorization", std::string("Bearer ") + who + "-0123456789abcdef"}};
-    };
-    const Json handle = daemon.call("make_thing", {"annas"}, as("anna"));
+    const TokenDaemon daemon(token("anna") + token("ben") + token("root", ":admin"));
+    const Json handle = daemon.call("make_thing", {"annas"}, bearer('a'));
     const Json ids{{"ids", {handle["$object"]["id"]}}};
-    CHECK(daemon.call("name_of", handle, as("anna")) == "annas");
-    CHECK(daemon.code("name_of", handle, as("ben")) == -32005);
-    CHECK(daemon.call("object.list", nullptr, as("ben"))["objects"].empty());
-    CHECK(daemon.call("object.release", ids, as("ben"))["released"] == 0);
-    CHECK(daemon.call("object.list", nullptr, as("root"))["objects"][0]["owner"] == "token:anna");
-    CHECK(daemon.call("object.release", ids, as("root"))["released"] == 1);
-    CHECK(daemon.code("name_of", handle, as("anna")) == -32005);
+    CHECK(daemon.call("name_of", handle, bearer('a')) == "annas");
+    CHECK(daemon.code("name_of", handle, bearer('b')) == -32005);
+    CHECK(daemon.call("object.list", nullptr, bearer('b'))["objects"].empty());
+    CHECK(daemon.call("object.release", ids, bearer('b'))["released"] == 0);
+    CHECK(daemon.call("object.list", nullptr, bearer('r'))["objects"][0]["owner"] == "token:anna");
+    CHECK(daemon.call("object.release", ids, bearer('r'))["released"] == 1);
+    CHECK(daemon.code("name_of", handle, bearer('a')) == -32005);
 }

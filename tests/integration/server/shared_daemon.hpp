@@ -89,4 +89,23 @@ struct OwnDaemon : Daemon, Calls {
     using Calls::port;
 };
 
+/// The secret of tests' tokens; and what a client with it sends.
+inline std::string secret_of(char letter) { return std::string(32, letter); }
+inline HeaderList bearer(char letter) { return {{"Authorization", "Bearer " + secret_of(letter)}}; }
+/// A line of a token file: a token with this name and the secret of its first letter.
+inline std::string token(const std::string& name, const std::string& more = "") {
+    return name + ':' + secret_of(name[0]) + more + '\n';
+}
+
+struct TokenFile {
+    explicit TokenFile(const std::string& text) : tokens(folder.write("tokens", text)) {}
+    const TemporaryFolder folder;
+    const std::string tokens;  ///< its path
+};
+/// A daemon with the plugins and a token file.
+struct TokenDaemon : TokenFile, OwnDaemon {
+    explicit TokenDaemon(const std::string& text, const Words& options = {})
+        : TokenFile(text), OwnDaemon(joined(options, {"--token-file", tokens})) {}
+};
+
 }  // namespace shared_tensor::test

@@ -170,8 +170,8 @@ TEST_CASE_METHOD(Calls, "a tensor comes back as it went: as data, as base64, in 
     CHECK(result["dtype"] == "float32");
     CHECK(data.header("Shared-Tensor-Transport").starts_with("data"));
 
-    const Json base64 = tensor("float32", {2}, {{"base64", "AACAPwAAAEA="}});               // 1, 2
-    CHECK(call("scale", base64, kBase64)["$tensor"]["base64"] == "AAAAQAAAgEA=");           // 2, 4
+    const Json base64 = tensor("float32", {2}, {{"base64", "AACAPwAAAEA="}});      // 1, 2
+    CHECK(call("scale", base64, kBase64)["$tensor"]["base64"] == "AAAAQAAAgEA=");  // 2, 4
 
     const std::string body = framed(call_object("scale", {in_body({3}, 0, 12), 3}).dump(), bytes_of({1, 2, 3}));
     const HttpReply reply = post(body, {{"Content-Type", kFrame}, {"Shared-Tensor-Accept", "body"}});
