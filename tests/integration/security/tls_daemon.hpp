@@ -16,12 +16,14 @@ public:
         certificate_.write_certificate(ca());
         write_server(Certificate({}, &certificate_));
     }
-    std::string ca() { return ca_; }
-    std::string server_certificate() { return server_; }
-    std::string server_key() { return server_key_; }
-    void write_server(const Certificate& certificate) {
-        certificate.write_certificate(server_);
-        certificate.write_key(server_key_);
+    std::string ca() const { return folder_.file("ca.pem"); }
+    std::string server_certificate() const { return folder_.file("server.pem"); }
+    std::string server_key() const { return folder_.file("server.key"); }
+    /// For a daemon with the server's certificate.
+    Words options() const { return {"--tls-certificate", server_certificate(), "--tls-key", server_key()}; }
+    void write_server(const Certificate& certificate) const {
+        certificate.write_certificate(server_certificate());
+        certificate.write_key(server_key());
     }
     Certificate sign(const std::string& name) const {
         return Certificate({name, "", false, -3600, 3600}, &certificate_);
@@ -31,14 +33,13 @@ public:
 
 private:
     TemporaryFolder folder_;
-    const std::string ca_ = folder_.file("ca.pem"), server_ = folder_.file("server.pem"),
-                      server_key_ = folder_.file("server.key");
     const Certificate certificate_{Certificate::Options{"Tests", "", true, -3600, 3600}};
 };
 
 /// A daemon with the example plugin that speaks https.
 struct TlsDaemon {
-    explicit TlsDaemon(const Words& options = {}) : daemon(with_files(options)) {}
+    explicit TlsDaemon(const Words& options = {})
+        : daemon(joined(joined({"--load", kExamplePlugin}, authority.options()), options)) {}
 
     std::string url() const { return "https://127.0.0.1:" + std::to_string(daemon.port()); }
     ClientOptions options() {
@@ -57,14 +58,6 @@ struct TlsDaemon {
 
     Authority authority;
     Daemon daemon;
-
-private:
-    Words with_files(const Words& options) {
-        Words words{"--load",    kExamplePlugin,        "--tls-certificate", authority.server_certificate(),
-                    "--tls-key", authority.server_key()};
-        words.insert(words.end(), options.begin(), options.end());
-        return words;
-    }
 };
 
 }  // namespace shared_tensor::test
