@@ -1,7 +1,11 @@
-// The way cuda_ipc on the simulated device, against another process that exports: what a descriptor may say.
+// cuda_ipc on the simulated device, against another process that exports: what a descriptor may say.
+
+#include <signal.h>
 
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <cstdlib>
+#include <fstream>
 #include <future>
 #include <limits>
 
@@ -9,9 +13,10 @@
 #include <shared_tensor/simulated.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "exporter.hpp"
 #include "support/forked_child.hpp"
+#include "support/role.hpp"
 #include "support/tensors.hpp"
+#include "tensor/device/device_peer.hpp"
 #include "tensor/device/devices.hpp"
 
 using namespace shared_tensor;
@@ -19,6 +24,81 @@ using namespace shared_tensor::tensor;
 using namespace shared_tensor::test;
 
 namespace {
+
+/// A peer that agrees to everything and counts. The counts outlive it: the thread of the IPC handle cache tells the end
+/// of a use while its block lingers, later than the end of a test.
+class AnyPeer final : public DevicePeer {
+public:
+    Viability viable() const override { return {}; }
+    bool sees(const std::string&) const override { return true; }
+    std::uint64_t owner() const override { return 1; }
+    std::function<void()> use(const std::string&) override {
+        ++counts->used;
+        return [counts = counts] { ++counts->done; };
+    }
+    Lent lend(std::shared_ptr<const LentBlock> block) override {
+        lent.push_back(std::move(block));
+        return {"l-" + std::to_string(lent.size()), nullptr};
+    }
+
+    struct Counts {
+        std::atomic<int> used{0}, done{0};
+    };
+    const std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+    std::vector<std::shared_ptr<const LentBlock>> lent;
+};
+
+void announce(const std::string& text) {
+    const std::string path = std::getenv("TEST_READY");
+    std::ofstream(path + ".tmp") << text;
+    std::rename((path + ".tmp").c_str(), path.c_str());
+}
+
+}  // namespace
+
+TEST_CASE("role: exporter", "[.role]") {
+    sigset_t hangup;
+    ::sigemptyset(&hangup);
+    ::sigaddset(&hangup, SIGUSR1);
+    ::pthread_sigmask(SIG_BLOCK, &hangup, nullptr);
+    int signal = 0;
+    simulated::enable(1);
+    AnyPeer peer;
+    const auto transport = make_cuda_ipc_transport(peer);
+    const Transports transports({transport.get()});
+    {
+        TensorTransfer transfer({}, only(TransportKind::cuda_ipc), {}, transports);
+        TensorRef tensor = simulated::to_device(arange<float>({1000}));
+        const auto descriptor = transfer.describe(transfer.wrap(tensor));
+        tensor = {};  // the lease alone keeps it
+        announce(descriptor.dump());
+        ::sigwait(&hangup, &signal);
+        peer.lent.clear();
+    }
+    std::vector<TensorRef> others;
+    for (int i = 0; i < 20; ++i)
+        others.push_back(simulated::to_device(arange<float>({1000 + i})));
+    announce("freed");
+    ::sigwait(&hangup, &signal);
+}
+
+namespace {
+
+/// Another process, which exports one tensor, arange(1000) as float32 on a simulated device, until told otherwise.
+struct Exporter {
+    Exporter() {
+        if (!role.ready()) throw std::runtime_error("the exporter did not start: " + role.out());
+        descriptor = Json::parse(role.text());
+    }
+    /// It frees the tensor and allocates others.
+    void free() {
+        role.child().signal(SIGUSR1);
+        REQUIRE(eventually([&] { return role.text() == "freed"; }));
+    }
+
+    Role role{"exporter", {}};
+    Json descriptor;
+};
 
 /// This process as the reader of an exporter's tensors.
 struct Reader {
@@ -28,13 +108,14 @@ struct Reader {
         transfer.set_borrow(borrow);
         return transfer.import(descriptor)->tensor();
     }
-    bool rejects(const Json& descriptor, const std::string& path = "") {
+    /// The path of what is wrong with a descriptor.
+    std::string rejection(const Json& descriptor) {
         try {
             read(descriptor);
-            return false;
         } catch (const InvalidValue& error) {
-            return path.empty() || error.path == path;
+            return error.path;
         }
+        return "(taken)";
     }
     bool nothing_is_open() {
         Devices::of_process().forget(1);
@@ -46,7 +127,7 @@ struct Reader {
     const Transports transports{{transport.get()}};
 };
 
-Json with(Json descriptor, const char* member, const Json& value) {
+Json with(Json descriptor, const std::string& member, const Json& value) {
     descriptor["cuda_ipc"][member] = value;
     return descriptor;
 }
@@ -62,7 +143,7 @@ std::string flipped(const std::string& base64, std::size_t bit) {
 
 TEST_CASE("A descriptor names handle, offset, size, event, generation and the device", "[devices]") {
     const Exporter exporter;
-    const Json& descriptor = exporter.descriptor();
+    const Json& descriptor = exporter.descriptor;
     CHECK(descriptor["device"] == "cuda:" + simulated::uuid(0));
     CHECK(descriptor["lease"] == "l-1");
     const Json& transport = descriptor["cuda_ipc"];
@@ -74,98 +155,92 @@ TEST_CASE("A descriptor names handle, offset, size, event, generation and the de
     CHECK(transport["generation"].is_number_unsigned());
 }
 
-TEST_CASE("Another process's tensor is read where it lies, or copied", "[devices]") {
+TEST_CASE("Another process's tensor is read where it lies, or copied, and closed with its last reader", "[devices]") {
     const Exporter exporter;
     Reader reader;
-    const TensorRef lent = reader.read(exporter.descriptor());
-    CHECK(identical(lent, arange<float>({1000})));
-    const TensorRef copy = reader.read(exporter.descriptor(), false);
-    CHECK(identical(copy, lent));
-    CHECK(copy.data() != lent.data());
-    CHECK(simulated::on_device(copy));
-}
-
-TEST_CASE("Whoever lets go of all tensors has closed all blocks", "[devices]") {
-    const Exporter exporter;
-    Reader reader;
+    {
+        const TensorRef lent = reader.read(exporter.descriptor);
+        CHECK(identical(lent, arange<float>({1000})));
+        const TensorRef copy = reader.read(exporter.descriptor, false);
+        CHECK(identical(copy, lent));
+        CHECK(copy.data() != lent.data());
+        CHECK(simulated::on_device(copy));
+    }
     for (int i = 0; i < 20; ++i)
-        CHECK(elements_of<float>(reader.read(exporter.descriptor(), i % 2 == 0).select(i)) == std::vector{float(i)});
+        CHECK(elements_of<float>(reader.read(exporter.descriptor, i % 2 == 0).select(i)) == std::vector{float(i)});
     CHECK(reader.nothing_is_open());
 }
 
 TEST_CASE("A handle or an event with one bit flipped is rejected, each of 512", "[devices]") {
     const Exporter exporter;
     Reader reader;
-    for (const char* member : {"handle", "event"}) {
-        const std::string good = exporter.descriptor()["cuda_ipc"][member];
-        const std::string path = member == std::string("handle") ? "cuda_ipc.handle" : "";
-        for (std::size_t bit = 0; bit < 512; ++bit) {
-            CAPTURE(member, bit);
-            REQUIRE(reader.rejects(with(exporter.descriptor(), member, flipped(good, bit)), path));
-        }
+    const std::string member = GENERATE("handle", "event");
+    const std::string good = exporter.descriptor["cuda_ipc"][member];
+    for (std::size_t bit = 0; bit < 512; ++bit) {
+        CAPTURE(member, bit);
+        const std::string path = reader.rejection(with(exporter.descriptor, member, flipped(good, bit)));
+        REQUIRE((member == "handle" ? path == "cuda_ipc.handle" : path != "(taken)"));
     }
     CHECK(reader.nothing_is_open());
 }
 
-TEST_CASE("Offsets and sizes outside of the block are rejected", "[devices]") {
+TEST_CASE("A descriptor of device memory that is wrong is rejected with its member", "[devices]") {
     const Exporter exporter;
     Reader reader;
-    const Json good = exporter.descriptor();
-    constexpr auto kHuge = std::numeric_limits<std::uint64_t>::max();
-    for (const std::uint64_t offset :
-         {std::uint64_t{4}, std::uint64_t{4000}, std::uint64_t{1} << 40, kHuge, kHuge - 3999})
-        CHECK(reader.rejects(with(good, "offset", offset)));
-    CHECK(reader.rejects(with(good, "offset", 2), "cuda_ipc.offset"));
-    for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{3999}, std::uint64_t{4001}, kHuge})
-        CHECK(reader.rejects(with(good, "size", size), "cuda_ipc.size"));
-    Json wide = with(good, "size", 8000);
-    wide["shape"] = {2000};
-    CHECK(reader.rejects(wide, "cuda_ipc.size"));
-    Json strided = with(good, "size", 4000);
-    strided["shape"] = {2, 2};
-    strided["strides"] = {1000, 1};
-    CHECK(reader.rejects(strided, "cuda_ipc.size"));
-    CHECK(reader.nothing_is_open());
-}
-
-TEST_CASE("Members of another type, too many and too few are rejected", "[devices]") {
-    const Exporter exporter;
-    Reader reader;
-    const Json good = exporter.descriptor();
-    CHECK(reader.rejects(with(good, "handle", "AAAA"), "cuda_ipc.handle"));
-    CHECK(reader.rejects(with(good, "handle", 5)));
-    CHECK(reader.rejects(with(good, "event", "AAAA"), "cuda_ipc.event"));
-    CHECK(reader.rejects(with(good, "generation", -1), "cuda_ipc.generation"));
-    CHECK(reader.rejects(with(good, "generation", "1"), "cuda_ipc.generation"));
-    CHECK(reader.rejects(with(good, "more", 1), "cuda_ipc"));
-    Json less = good;
-    less["cuda_ipc"].erase("event");
-    CHECK(reader.rejects(less, "cuda_ipc"));
-    less["cuda_ipc"] = 3;
-    CHECK(reader.rejects(less, "cuda_ipc"));
-}
-
-TEST_CASE("A device that is not seen here is rejected, and so are handles under the name of another", "[devices]") {
-    const Exporter exporter;
-    Reader reader;
-    Json other = exporter.descriptor();
-    other["device"] = "cuda:" + simulated::uuid(1);
-    CHECK(reader.rejects(other, "device"));
-    simulated::enable(2);
-    CHECK(reader.rejects(other, "cuda_ipc.handle"));
-    simulated::enable(1);
-    other["device"] = "cpu";
-    CHECK(reader.rejects(other, "device"));
-}
-
-TEST_CASE("Another generation of the block is rejected", "[devices]") {
-    const Exporter exporter;
-    Reader reader;
-    const Json good = exporter.descriptor();
+    const Json good = exporter.descriptor;
     const auto generation = good["cuda_ipc"]["generation"].get<std::uint64_t>();
-    CHECK(reader.rejects(with(good, "generation", generation + 1), "cuda_ipc.handle"));
+    constexpr auto kHuge = std::numeric_limits<std::uint64_t>::max();
+    struct Row {
+        const char* member;
+        Json value;
+        const char* path;
+    };
+    const Row rows[] = {
+        {"generation", generation + 1, "cuda_ipc.handle"},  // before the block is open here
+        {"offset", 4, "cuda_ipc.size"},
+        {"offset", 4000, "cuda_ipc.size"},
+        {"offset", std::uint64_t{1} << 40, "cuda_ipc.offset"},
+        {"offset", kHuge, "cuda_ipc.offset"},
+        {"offset", kHuge - 3999, "cuda_ipc.offset"},
+        {"offset", 2, "cuda_ipc.offset"},
+        {"size", 0, "cuda_ipc.size"},
+        {"size", 3999, "cuda_ipc.size"},
+        {"size", 4001, "cuda_ipc.size"},
+        {"size", kHuge, "cuda_ipc.size"},
+        {"handle", "AAAA", "cuda_ipc.handle"},
+        {"handle", 5, "cuda_ipc.handle"},
+        {"event", "AAAA", "cuda_ipc.event"},
+        {"generation", -1, "cuda_ipc.generation"},
+        {"generation", "1", "cuda_ipc.generation"},
+        {"more", 1, "cuda_ipc"},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.member, row.value);
+        CHECK(reader.rejection(with(good, row.member, row.value)) == row.path);
+    }
+    Json bad = with(good, "size", 8000);
+    bad["shape"] = {2000};
+    CHECK(reader.rejection(bad) == "cuda_ipc.size");
+    bad = good;
+    bad["shape"] = {2, 2};
+    bad["strides"] = {1000, 1};
+    CHECK(reader.rejection(bad) == "cuda_ipc.size");
+    bad = good;
+    bad["cuda_ipc"].erase("event");
+    CHECK(reader.rejection(bad) == "cuda_ipc");
+    bad["cuda_ipc"] = 3;
+    CHECK(reader.rejection(bad) == "cuda_ipc");
+    bad = good;
+    bad["device"] = "cuda:" + simulated::uuid(1);
+    CHECK(reader.rejection(bad) == "device");  // it is not seen here
+    simulated::enable(2);
+    CHECK(reader.rejection(bad) == "cuda_ipc.handle");  // a handle of another device
+    simulated::enable(1);
+    bad["device"] = "cpu";
+    CHECK(reader.rejection(bad) == "device");
+    CHECK(reader.nothing_is_open());
     const TensorRef open = reader.read(good);
-    CHECK(reader.rejects(with(good, "generation", generation + 1), "cuda_ipc.generation"));
+    CHECK(reader.rejection(with(good, "generation", generation + 1)) == "cuda_ipc.generation");
 }
 
 TEST_CASE("A handle of freed memory or of a process that is gone is rejected; an open block stays readable",
@@ -174,17 +249,16 @@ TEST_CASE("A handle of freed memory or of a process that is gone is rejected; an
     Exporter exporter;
     Reader reader;
     {
-        const TensorRef before = reader.read(exporter.descriptor());
+        const TensorRef before = reader.read(exporter.descriptor);
         if (dies) {
-            exporter.child().signal(SIGKILL);
-            exporter.child().wait();
+            exporter.role.kill();
         } else {
             exporter.free();
         }
         CHECK(elements_of<float>(before.select(999)) == std::vector{999.0F});
     }
     REQUIRE(reader.nothing_is_open());
-    CHECK(reader.rejects(exporter.descriptor()));
+    CHECK(reader.rejection(exporter.descriptor) != "(taken)");
 }
 
 TEST_CASE("A message of this process to itself finds its memory without opening it", "[devices]") {
@@ -192,8 +266,12 @@ TEST_CASE("A message of this process to itself finds its memory without opening 
     const auto before = simulated::statistics();
     const TensorRef x = simulated::to_device(arange<float>({1000}));
     TensorTransfer transfer({}, only(TransportKind::cuda_ipc), {}, reader.transports);
+    (void)transfer.describe(transfer.wrap(x));
     const Json descriptor = transfer.describe(transfer.wrap(x.slice(10, 20)));
+    reader.peer.lent.erase(reader.peer.lent.begin());  // the block is lent a second time
     CHECK(reader.read(descriptor).data() == x.slice(10, 20).data());
+    const auto generation = descriptor["cuda_ipc"]["generation"].get<std::uint64_t>();
+    CHECK(reader.rejection(with(descriptor, "generation", generation + 1)) == "cuda_ipc.generation");
     CHECK(simulated::statistics().opened == before.opened);
 }
 

@@ -104,13 +104,6 @@ TEST_CASE("a file has its parts where the format says", "[safetensors]") {
     CHECK(back.set.manifest.at("wide").offset % kMemberAlignment == 0);
 }
 
-TEST_CASE("tensors that lie askew in a file are aligned in memory", "[safetensors]") {
-    const std::string json =
-        R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"I32","shape":[1],"data_offsets":[3,7]}})";
-    const auto back = read(file_of(json, std::string("\1\2\3\4\0\0\0", 7)));
-    CHECK(elements_of<int>(member(back, "b")) == std::vector{4});
-}
-
 TEST_CASE("a set without tensors is a file", "[safetensors]") {
     CHECK(written({}) == file_of("{}      ", ""));
     CHECK(read(written({})).set.manifest.empty());
@@ -194,22 +187,15 @@ TEST_CASE("a header that claims too much is rejected before anything is allocate
     CHECK_THROWS_AS(read_safetensors_file(file.path, none), SafetensorsError);
 }
 
-TEST_CASE("what a file cannot hold is rejected with what to do", "[safetensors]") {
-    CHECK_THROWS_WITH(written({{"x", make_handle(zeros(DType::complex128, {1}))}}), ContainsSubstring("complex64"));
-}
-
-TEST_CASE("a file that cannot be read or written is named", "[safetensors]") {
+TEST_CASE("a file is written whole or not at all, and the error says which file or tensor it is", "[safetensors]") {
     CHECK_THROWS_WITH(read_safetensors_file("/nowhere/x.safetensors", plain_block),
                       ContainsSubstring("/nowhere/x.safetensors"));
     CHECK_THROWS_WITH(read_safetensors_file("/dev", plain_block), ContainsSubstring("no regular file"));
     CHECK_THROWS_WITH(write_safetensors_file("/nowhere/x.safetensors", {}, {}),
                       ContainsSubstring("/nowhere/x.safetensors"));
-}
-
-TEST_CASE("a file is written whole or not at all", "[safetensors]") {
     const OneFile file("before");
-    CHECK_THROWS_AS(write_safetensors_file(file.path, {{"x", make_handle(zeros(DType::complex128, {1}))}}, {}),
-                    SafetensorsError);
+    CHECK_THROWS_WITH(write_safetensors_file(file.path, {{"x", make_handle(zeros(DType::complex128, {1}))}}, {}),
+                      ContainsSubstring("complex64"));
     CHECK(file.text() == "before");
     CHECK(file.is_alone());
     const TensorMap tensors{{"x", make_handle(arange<std::int64_t>({1000}))}};

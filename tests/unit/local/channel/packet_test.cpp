@@ -63,19 +63,16 @@ TEST_CASE("a packet brings its text and its descriptors, closed on exec", "[loca
 
 TEST_CASE("packets at their bounds pass, beyond them nothing is sent", "[local]") {
     const Pair pair;
-    const auto memory = memory_with("x");
-    const std::vector<std::shared_ptr<const UniqueFd>> most(local::kMaxPacketDescriptors, memory);
+    std::vector<std::shared_ptr<const UniqueFd>> most(local::kMaxPacketDescriptors, memory_with("x"));
     const std::string longest(local::kMaxPacketBytes, 'x');
     REQUIRE(local::send_packet(pair.left.get(), {longest, most}) == Sent::yes);
     Packet packet;
     REQUIRE(local::receive_packet(pair.right.get(), packet) == Got::packet);
     CHECK(packet.text == longest);
     CHECK(packet.descriptors.size() == most.size());
-    CHECK_THROWS_AS(local::send_packet(pair.left.get(), {longest + 'x', {}}), std::length_error);
-    CHECK_THROWS_AS(local::send_packet(pair.left.get(), {"", {}}), std::length_error);
-    auto too_many = most;
-    too_many.push_back(memory);
-    CHECK_THROWS_AS(local::send_packet(pair.left.get(), {"x", too_many}), std::length_error);
+    most.push_back(most.front());
+    for (const OutgoingPacket& bad : {OutgoingPacket{longest + 'x', {}}, {"", {}}, {"x", most}})
+        CHECK_THROWS_AS(local::send_packet(pair.left.get(), bad), std::length_error);
 }
 
 TEST_CASE("a packet beyond the bounds is told as one, and leaves no descriptor behind", "[local]") {

@@ -1,6 +1,7 @@
 #include "local/segments/segment_pool.hpp"
 
 #include <catch2/catch_test_macros.hpp>
+#include <catch2/generators/catch_generators.hpp>
 #include <cstring>
 #include <new>
 #include <string>
@@ -17,33 +18,14 @@ namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
+std::string id_of(const PooledSegmentPointer& place) { return place->segment().id(); }
+
 }  // namespace
 
-TEST_CASE("a returned segment is the next one of its size and principal", "[shm]") {
-    SegmentPool pool;
-    const std::string id = pool.take(kMiB, "uid:1")->segment().id();
-    CHECK(pool.use().segments == 0);
-    CHECK(pool.use().idle_segments == 1);
-    CHECK(pool.take(kMiB, "uid:2")->segment().id() != id);
-    CHECK(pool.take(4 * kMiB, "uid:1")->segment().id() != id);
-    const auto again = pool.take(kMiB - 100, "uid:1");
-    CHECK(again->segment().id() == id);
-    CHECK(pool.take(kMiB, "uid:1")->segment().id() != id);
-}
-
-TEST_CASE("a retired segment is never used again", "[shm]") {
-    SegmentPool pool;
-    auto segment = pool.take(kMiB, "uid:1");
-    const std::string id = segment->segment().id();
-    segment->retire();
-    segment.reset();
-    CHECK(pool.use().idle_segments == 0);
-    CHECK(pool.take(kMiB, "uid:1")->segment().id() != id);
-}
-
-TEST_CASE("a segment is in use while anybody holds it", "[shm]") {
+TEST_CASE("a segment that nobody holds any more is the next one of its size and principal", "[shm]") {
     SegmentPool pool;
     auto tensor = pool.take(kMiB, "uid:1");
+    const std::string id = id_of(tensor);
     auto lease = tensor;
     tensor.reset();
     CHECK(pool.use().segments == 1);
@@ -51,7 +33,36 @@ TEST_CASE("a segment is in use while anybody holds it", "[shm]") {
     lease.reset();
     CHECK(pool.use().segments == 0);
     CHECK(pool.use().bytes == 0);
+    CHECK(pool.use().idle_segments == 1);
     CHECK(pool.use().idle_bytes == kMiB);
+    CHECK(id_of(pool.take(kMiB, "uid:2")) != id);
+    CHECK(id_of(pool.take(4 * kMiB, "uid:1")) != id);
+    const auto again = pool.take(kMiB - 100, "uid:1");
+    CHECK(id_of(again) == id);
+    CHECK(id_of(pool.take(kMiB, "uid:1")) != id);
+}
+
+TEST_CASE(
+    "a segment that was retired, sealed or is written to by others is found while it is in use, and never used "
+    "again",
+    "[shm]") {
+    SegmentPool pool;
+    const auto sharing = GENERATE(local::Sharing::read_only, local::Sharing::writable);
+    const bool is_sealed = GENERATE(false, true);
+    auto segment = pool.take(kMiB, "uid:1", sharing);
+    CHECK(segment->segment().sharing() == sharing);
+    const std::string id = id_of(segment);
+    CHECK(pool.find(segment->segment().data())->segment == segment);
+    if (sharing == local::Sharing::read_only) {
+        if (is_sealed) REQUIRE(segment->seal());
+        if (!is_sealed) segment->retire();
+    }
+    segment.reset();
+    CHECK(pool.use().segments == 0);
+    CHECK(pool.use().idle_segments == 0);
+    CHECK(pool.take(kMiB, "uid:1")->segment().sharing() == local::Sharing::read_only);
+    CHECK(id_of(pool.take(kMiB, "uid:1")) != id);
+    CHECK(id_of(pool.take(kMiB, "uid:1", sharing)) != id);
 }
 
 TEST_CASE("an address leads to its segment while that is in use", "[shm]") {
@@ -76,31 +87,48 @@ TEST_CASE("an address leads to its segment while that is in use", "[shm]") {
     CHECK_FALSE(pool.find(idle));
 }
 
-TEST_CASE("idle segments are kept up to their bound, those unused for longest go first", "[shm]") {
-    SegmentPool pool({64 * kMiB, 2 * kMiB, 100});
-    auto one = pool.take(kMiB, "a"), two = pool.take(kMiB, "b"), three = pool.take(kMiB, "a");
-    const std::string first = one->segment().id(), second = two->segment().id(), third = three->segment().id();
+TEST_CASE("idle segments are kept up to their bound, those unused for longest go first, and the pool tells which went",
+          "[shm]") {
+    std::vector<std::string> gone;
+    SegmentPool pool({64 * kMiB, 2 * kMiB, 100}, [&](const std::string& id) { gone.push_back(id); });
+    auto one = pool.take(kMiB, "a"), two = pool.take(kMiB, "b"), three = pool.take(kMiB, "a"),
+         big = pool.take(4 * kMiB, "a"), retired = pool.take(kMiB, "a");
+    const std::string first = id_of(one), second = id_of(two), third = id_of(three), fourth = id_of(big),
+                      fifth = id_of(retired);
     two.reset();
     one.reset();
+    CHECK(gone.empty());
     three.reset();
+    CHECK(gone == std::vector{second});
     CHECK(pool.use().idle_bytes == 2 * kMiB);
-    CHECK(pool.take(kMiB, "b")->segment().id() != second);
-    auto big = pool.take(4 * kMiB, "a");
-    big.reset();
-    CHECK(pool.use().idle_bytes <= 2 * kMiB);
+    big.reset();  // bigger than all that is kept
+    CHECK(gone == std::vector{second, fourth});
+    retired->retire();
+    retired.reset();
+    CHECK(gone == std::vector{second, fourth, fifth});
     pool.trim();
+    CHECK(gone == std::vector{second, fourth, fifth, first, third});
     CHECK(pool.use().idle_segments == 0);
     CHECK(pool.use().idle_bytes == 0);
 }
 
-TEST_CASE("beyond the limits a segment is bad_alloc, and idle ones of others make room", "[shm]") {
+TEST_CASE("beyond the limits a segment is bad_alloc, the limit is named, and idle ones of others make room", "[shm]") {
+    const auto reason_of = [](SegmentPool& pool, std::size_t bytes) -> std::string {
+        try {
+            (void)pool.take(bytes, "b");
+        } catch (const local::PoolFull& full) {
+            return full.what();
+        }
+        return "";
+    };
     SECTION("bytes") {
         SegmentPool pool({4 * kMiB, 4 * kMiB, 100});
         pool.take(2 * kMiB, "a").reset();
         auto one = pool.take(4 * kMiB, "b");
         CHECK(pool.use().idle_segments == 0);
-        CHECK_THROWS_AS(pool.take(1, "b"), std::bad_alloc);
         CHECK_THROWS_AS(pool.take(~std::size_t{0}, "b"), std::bad_alloc);
+        CHECK(reason_of(pool, 1).find("--max-shared-bytes") != std::string::npos);
+        CHECK(pool.full().empty());  // one of fewer bytes may fit
         CHECK(pool.use().segments == 1);
         one.reset();
         CHECK_NOTHROW(pool.take(1, "b"));
@@ -108,25 +136,12 @@ TEST_CASE("beyond the limits a segment is bad_alloc, and idle ones of others mak
     SECTION("number") {
         SegmentPool pool({64 * kMiB, 64 * kMiB, 2});
         pool.take(kMiB, "a").reset();
+        CHECK(pool.full().empty());
         const auto one = pool.take(kMiB, "b"), two = pool.take(kMiB, "c");
         CHECK_THROWS_AS(pool.take(1, "b"), std::bad_alloc);
+        CHECK(reason_of(pool, 1).find("--max-segments") != std::string::npos);
+        CHECK(pool.full() == reason_of(pool, 1));
     }
-}
-
-TEST_CASE("the pool tells which segments went back to the system", "[shm]") {
-    std::vector<std::string> gone;
-    SegmentPool pool({8 * kMiB, 2 * kMiB, 100}, [&](const std::string& id) { gone.push_back(id); });
-    auto one = pool.take(kMiB, "a"), two = pool.take(4 * kMiB, "a"), three = pool.take(kMiB, "a");
-    const std::string first = one->segment().id(), second = two->segment().id(), third = three->segment().id();
-    one.reset();
-    CHECK(gone.empty());
-    two.reset();  // bigger than all that is kept
-    CHECK(gone == std::vector{second});
-    three->retire();
-    three.reset();
-    CHECK(gone == std::vector{second, third});
-    pool.trim();
-    CHECK(gone == std::vector{second, third, first});
 }
 
 TEST_CASE("a segment that there is no memory to keep goes back to the system, and this is told", "[shm]") {
@@ -143,39 +158,12 @@ TEST_CASE("a segment that there is no memory to keep goes back to the system, an
     }
 }
 
-TEST_CASE("a segment that is used again shows no old bytes behind the new ones", "[shm]") {
-    SegmentPool pool;
-    auto segment = pool.take(kMiB, "a");
-    std::memset(segment->segment().data(), 7, kMiB);
-    segment.reset();
-    segment = pool.take(kMiB - 5000, "a");
-    const std::byte* data = segment->segment().data();
-    CHECK(data[kMiB - 5001] == std::byte{7});
-    CHECK(data[kMiB - 5000] == std::byte{0});
-    CHECK(data[kMiB - 1] == std::byte{0});
-}
-
 TEST_CASE("a segment outlives its pool", "[shm]") {
     auto pool = std::make_unique<SegmentPool>();
     const auto segment = pool->take(kMiB, "uid:1");
     pool.reset();
     segment->segment().data()[0] = std::byte{1};
     CHECK(segment->segment().size() == kMiB);
-}
-
-TEST_CASE("a segment that others may write to is never used again", "[shm]") {
-    local::SegmentPool pool;
-    std::string id;
-    {
-        const auto segment = pool.take(100, "me", local::Sharing::writable);
-        CHECK(segment->segment().sharing() == local::Sharing::writable);
-        id = segment->segment().id();
-        CHECK(pool.find(segment->segment().data()).has_value());
-    }
-    CHECK(pool.use().segments == 0);
-    CHECK(pool.use().idle_segments == 0);
-    CHECK(pool.take(100, "me")->segment().sharing() == local::Sharing::read_only);
-    CHECK(pool.take(100, "me", local::Sharing::writable)->segment().id() != id);
 }
 
 TEST_CASE("small places of one principal lie in one segment, with a descriptor for all of them", "[shm]") {
@@ -194,19 +182,24 @@ TEST_CASE("small places of one principal lie in one segment, with a descriptor f
     CHECK(pool.take(1000, "uid:1")->whole() != one->whole());
 }
 
-TEST_CASE("a place is used again, and shows no old bytes behind the new ones", "[shm]") {
+TEST_CASE("a segment or a place that is used again shows no old bytes behind the new ones", "[shm]") {
     SegmentPool pool({.max_together = 64 << 10});
-    const auto stays = pool.take_place(1000, "uid:1");
-    auto place = pool.take_place(1000, "uid:1");
-    std::byte* const data = place->data();
-    std::memset(data, 7, 1000);
-    place.reset();
-    CHECK_FALSE(pool.find(data));
-    place = pool.take_place(600, "uid:1");
-    CHECK(place->data() == data);
-    CHECK(data[599] == std::byte{7});
-    CHECK(data[600] == std::byte{0});
-    CHECK(data[1023] == std::byte{0});
+    const auto stays = pool.take_place(1000, "a");
+    struct Row {
+        std::size_t before, after, end;
+    };
+    for (const Row& row : {Row{kMiB, kMiB - 5000, kMiB}, Row{1000, 600, 1024}}) {
+        auto place = pool.take_place(row.before, "a");
+        std::byte* const data = place->data();
+        std::memset(data, 7, row.before);
+        place.reset();
+        if (row.end == 1024) CHECK_FALSE(pool.find(data));
+        place = pool.take_place(row.after, "a");
+        CHECK(place->data() == data);
+        CHECK(data[row.after - 1] == std::byte{7});
+        CHECK(data[row.after] == std::byte{0});
+        CHECK(data[row.end - 1] == std::byte{0});
+    }
 }
 
 TEST_CASE("a segment with places goes back with the last of them", "[shm]") {
@@ -256,35 +249,4 @@ TEST_CASE("threads take and return places at once, and all is counted back", "[s
     }
     CHECK(pool.use().segments == 0);
     CHECK(pool.use().bytes == 0);
-}
-
-TEST_CASE("the limit that was reached is named", "[shm]") {
-    const auto reason_of = [](SegmentPool& pool) -> std::string {
-        try {
-            (void)pool.take(kMiB, "a");
-        } catch (const local::PoolFull& full) {
-            return full.what();
-        }
-        return "";
-    };
-    SegmentPool few({.max_segments = 2}), small({.max_bytes = 2 * kMiB});
-    CHECK(few.full().empty());
-    const auto one = few.take(kMiB, "a"), two = few.take(kMiB, "a");
-    CHECK(reason_of(few).find("--max-segments") != std::string::npos);
-    CHECK(few.full() == reason_of(few));
-    const auto three = small.take(2 * kMiB, "a");
-    CHECK(reason_of(small).find("--max-shared-bytes") != std::string::npos);
-    CHECK(small.full().empty());  // one of fewer bytes may fit
-}
-
-TEST_CASE("a sealed segment is found while it is in use, and never used for other bytes", "[shm]") {
-    SegmentPool pool;
-    auto segment = pool.take(kMiB, "a");
-    const auto* data = segment->segment().data();
-    const std::string id = segment->segment().id();
-    REQUIRE(segment->seal());
-    CHECK(pool.find(data)->segment == segment);
-    segment.reset();
-    CHECK(pool.use().idle_segments == 0);
-    CHECK(pool.take(kMiB, "a")->segment().id() != id);
 }
