@@ -4,10 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <iostream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,19 +11,15 @@
 #include "net/message/body.hpp"
 #include "net/message/head_parser.hpp"
 #include "net/message/text.hpp"
+#include "require.hpp"
 
 namespace {
 
 using namespace shared_tensor;
 using namespace shared_tensor::net;
+using test::require;
 
 constexpr std::size_t kMaxBody = 4096;
-
-void require(bool holds, const char* property) {
-    if (holds) return;
-    std::cerr << "does not hold: " << property << '\n';
-    std::abort();
-}
 
 /// A peer that sends `bytes`, at most `piece` of them at once, and no more.
 class PiecewiseStream final : public Stream {

@@ -1,26 +1,18 @@
 // libFuzzer entry for everything that a stranger's text reaches in json_rpc. Beyond not crashing it holds: our reader
 // and the library's agree, what was read prints so that it reads back equal, an error's text is printable.
 
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <iostream>
 #include <string>
 #include <string_view>
 
 #include "protocol/json_rpc/message.hpp"
+#include "require.hpp"
 
 namespace {
 
 using namespace shared_tensor::json_rpc;
+using shared_tensor::test::require;
 
 constexpr ParseLimits kLimits{.json = {.max_depth = 20, .max_bytes = 1 << 16}, .max_batch_items = 50};
-
-void require(bool holds, const char* property) {
-    if (holds) return;
-    std::cerr << "does not hold: " << property << '\n';
-    std::abort();
-}
 
 void check_value(std::string_view text) {
     const auto ours = parse_json(text, kLimits.json);

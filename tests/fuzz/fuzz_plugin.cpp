@@ -6,21 +6,15 @@
 #include <link.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <iostream>
 #include <string>
 
 #include "elf_check.hpp"
+#include "require.hpp"
 
 namespace {
 
-void require(bool holds, const char* property) {
-    if (holds) return;
-    std::cerr << "does not hold: " << property << '\n';
-    std::abort();
-}
+using shared_tensor::test::require;
 
 /// Of a file that passed: its headers can be read without a check.
 void require_parts(const std::uint8_t* data, std::size_t size) {

@@ -3,7 +3,6 @@
 // the form). Beyond not crashing it holds: every request has one answer, whatever is no request ends the channel, what
 // was taken as a tensor can be read to its last byte, and when nothing reads a segment any more its owner is told so.
 
-#include <ATen/core/Tensor.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -11,8 +10,7 @@
 
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
-#include <iostream>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -33,21 +31,17 @@
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
+#include "require.hpp"
 
 namespace {
 
 using namespace shared_tensor;
 using json_rpc::Json;
+using test::require;
 using Descriptor = std::shared_ptr<const UniqueFd>;
 
 constexpr std::chrono::seconds kPatience{20};
 constexpr std::size_t kMaxLines = 40;
-
-void require(bool holds, const char* property) {
-    if (holds) return;
-    std::cerr << "does not hold: " << property << '\n';
-    std::abort();
-}
 
 /// A server's part that listens, in a folder of its own.
 class Listening {
@@ -86,27 +80,16 @@ private:
                                    }}};
 };
 
-Descriptor unsealed_memory() {
-    UniqueFd fd(::memfd_create("unsealed", MFD_CLOEXEC));
-    if (::ftruncate(fd.get(), 4096) != 0) std::abort();
-    return std::make_shared<const UniqueFd>(std::move(fd));
-}
-
-/// The first page is missing, and one beyond the end makes up for it.
-Descriptor memory_with_a_hole() {
+/// A memfd that no peer may map: unsealed, with a hole, or of huge pages (unsealed where the kernel has none).
+Descriptor bad_memory(char kind) {
     const auto page = static_cast<off_t>(local::page_size());
-    UniqueFd fd(::memfd_create("hole", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (::ftruncate(fd.get(), page) != 0 || ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, page, page) != 0 ||
-        ::fcntl(fd.get(), F_ADD_SEALS, local::kSeals) != 0)
-        std::abort();
-    return std::make_shared<const UniqueFd>(std::move(fd));
-}
-
-/// Unsealed memory where the kernel has no huge pages.
-Descriptor huge_memory() {
-    UniqueFd fd(::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
-    if (!fd || ::ftruncate(fd.get(), off_t{2} << 20) != 0 || ::fcntl(fd.get(), F_ADD_SEALS, local::kSeals) != 0)
-        return unsealed_memory();
+    UniqueFd fd(::memfd_create("bad", MFD_CLOEXEC | MFD_ALLOW_SEALING | (kind == '%' ? MFD_HUGETLB : 0)));
+    if (!fd) return bad_memory('-');
+    bool made = ::ftruncate(fd.get(), kind == '%' ? off_t{2} << 20 : page) == 0;
+    // The first page is missing, and one beyond the end makes up for it.
+    if (kind == '*') made = made && ::fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, page, page) == 0;
+    if (kind != '-') made = made && ::fcntl(fd.get(), F_ADD_SEALS, local::kSeals) == 0;
+    if (!made) std::abort();
     return std::make_shared<const UniqueFd>(std::move(fd));
 }
 
@@ -206,24 +189,22 @@ private:
     std::vector<codec::TensorPointer> tensors_;
 };
 
+/// Each line is a packet or, behind "=", a tensor. The first byte of a packet may name memory that goes beside it.
 void play(Peer& peer, std::string_view script) {
     static const local::Segment kSealed(local::page_size());
-    static const Descriptor kUnsealed = unsealed_memory(), kWithHole = memory_with_a_hole(), kHuge = huge_memory();
+    static const std::map<char, Descriptor> kBeside{
+        {'+', kSealed.descriptor()}, {'-', bad_memory('-')}, {'*', bad_memory('*')}, {'%', bad_memory('%')}};
     for (std::size_t lines = 0; !script.empty() && lines < kMaxLines; ++lines) {
-        std::string_view line = script.substr(0, script.find('\n'));
+        const std::string_view line = script.substr(0, script.find('\n'));
         script.remove_prefix(std::min(line.size() + 1, script.size()));
         if (line.empty()) continue;
-        const char kind = line.front();
-        if (std::string_view("+-*%=").find(kind) != std::string_view::npos) line.remove_prefix(1);
-        if (kind == '=') {
-            peer.take_tensor(line);
-        } else {
-            std::vector<Descriptor> beside;
-            if (kind == '+') beside.push_back(kSealed.descriptor());
-            if (kind == '-') beside.push_back(kUnsealed);
-            if (kind == '*') beside.push_back(kWithHole);
-            if (kind == '%') beside.push_back(kHuge);
-            if (!peer.send(line, beside)) break;
+        const auto beside = kBeside.find(line.front());
+        if (line.front() == '=') {
+            peer.take_tensor(line.substr(1));
+        } else if (beside != kBeside.end()) {
+            if (!peer.send(line.substr(1), {beside->second})) break;
+        } else if (!peer.send(line, {})) {
+            break;
         }
     }
 }

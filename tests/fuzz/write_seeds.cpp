@@ -12,26 +12,20 @@
 #include "support/json_rpc_examples.hpp"
 #include "support/local_channel_examples.hpp"
 
+using namespace shared_tensor::test;
+
 namespace {
 
+/// One file after another.
 class SeedFolder {
 public:
     explicit SeedFolder(std::filesystem::path folder) : folder_(std::move(folder)) {
         std::filesystem::create_directories(folder_);
     }
-
     void write(std::string_view text) {
         std::ofstream file(folder_ / std::to_string(count_++), std::ios::binary);
         file.write(text.data(), static_cast<std::streamsize>(text.size()));
         if (!file.flush()) throw std::runtime_error("can't write to " + folder_.string());
-    }
-
-    template <std::size_t Count>
-    void write(const shared_tensor::test::JsonRpcExample (&examples)[Count]) {
-        for (const auto& example : examples) {
-            write(example.request);
-            write(example.answer);
-        }
     }
 
 private:
@@ -39,41 +33,32 @@ private:
     int count_ = 0;
 };
 
-void write_json_rpc(const std::filesystem::path& folder) {
-    SeedFolder seeds(folder);
-    seeds.write(shared_tensor::test::kSpecificationExamples);
-    seeds.write(shared_tensor::test::kPeerDetails);
-}
-
-void write_http(const std::filesystem::path& folder) {
-    SeedFolder seeds(folder);
-    for (const auto& example : shared_tensor::test::http_head_examples())
-        seeds.write(example.head);
-    for (const auto& stream : shared_tensor::test::http_stream_examples())
-        seeds.write(stream);
-}
-
-void write_server(const std::filesystem::path& folder) {
-    SeedFolder seeds(folder);
-    for (const auto& example : shared_tensor::test::kLocalChannelExamples)
-        seeds.write(example);
-}
-
-void write_plugin(const std::filesystem::path& folder) {
-    SeedFolder seeds(folder);
-    for (const auto& example : shared_tensor::test::elf_examples())
-        seeds.write(example.bytes);
+void write_all(const std::filesystem::path& folder) {
+    SeedFolder json_rpc(folder / "json_rpc"), http(folder / "http"), server(folder / "server"),
+        plugin(folder / "plugin");
+    const auto write_texts = [&](const auto& examples) {
+        for (const auto& example : examples) {
+            json_rpc.write(example.request);
+            json_rpc.write(example.answer);
+        }
+    };
+    write_texts(kSpecificationExamples);
+    write_texts(kPeerDetails);
+    for (const auto& example : http_head_examples())
+        http.write(example.head);
+    for (const auto& stream : http_stream_examples())
+        http.write(stream);
+    for (const auto& example : kLocalChannelExamples)
+        server.write(example);
+    for (const auto& example : elf_examples())
+        plugin.write(example.bytes);
 }
 
 }  // namespace
 
 int main(int count, char** arguments) try {
     if (count != 2) throw std::runtime_error("usage: write_seeds FOLDER");
-    const std::filesystem::path folder(arguments[1]);
-    write_json_rpc(folder / "json_rpc");
-    write_http(folder / "http");
-    write_server(folder / "server");
-    write_plugin(folder / "plugin");
+    write_all(arguments[1]);
     return 0;
 } catch (const std::exception& error) {
     std::cerr << error.what() << '\n';
