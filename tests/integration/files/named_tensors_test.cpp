@@ -2,7 +2,7 @@
 
 #include <catch2/catch_test_macros.hpp>
 
-#include "integration/server/shared_daemon.hpp"
+#include "file_client.hpp"
 
 using namespace shared_tensor::test;
 
@@ -12,8 +12,6 @@ Json tensor(const Json& data) { return {{"$tensor", {{"data", data}}}}; }
 Json put(int port, const std::string& name, const HeaderList& headers = {}) {
     return call(port, "tensor.put", {{"name", name}, {"tensor", tensor({1, 2})}}, headers);
 }
-
-HeaderList as(const std::string& secret) { return {{"Authorization", "Bearer " + secret}}; }
 
 }  // namespace
 
@@ -77,63 +75,52 @@ TEST_CASE("what cannot be published is rejected, and nothing is left of it", "[s
 }
 
 TEST_CASE("named tensors belong to a principal, and admins see them all", "[server][names]") {
-    TemporaryFolder folder;
-    const std::string ann = "ann-0123456789abcdef", bob = "bob-0123456789abcdef", boss = "boss-0123456789abcde";
-    const Daemon daemon(
-        {"--token-file", folder.write("tokens", "ann:" + ann + "\nbob:" + bob + "\nboss:" + boss + ":admin\n")});
+    const DaemonOfUsers daemon;
     const int port = daemon.port();
-    put(port, "x", as(ann));
+    put(port, "x", as("ann"));
     const Json hers{{"name", "x"}, {"owner", "token:ann"}};
     for (const char* method : {"tensor.get", "tensor.delete"}) {
-        CHECK(call_code(port, method, {{"name", "x"}}, as(bob)) == -32005);
-        CHECK(call_code(port, method, hers, as(bob)) == -32005);
+        CHECK(call_code(port, method, {{"name", "x"}}, as("bob")) == -32005);
+        CHECK(call_code(port, method, hers, as("bob")) == -32005);
     }
-    CHECK(call_code(port, "tensor.watch", {{"name", "x"}, {"owner", "token:ann"}, {"after_version", 1}}, as(bob)) ==
+    CHECK(call_code(port, "tensor.watch", {{"name", "x"}, {"owner", "token:ann"}, {"after_version", 1}}, as("bob")) ==
           -32005);
-    CHECK(call(port, "tensor.list", Json::object(), as(bob))["tensors"].empty());
-    CHECK(call_code(port, "tensor.get", {{"name", "x"}}, as(boss)) == -32005);
-    CHECK(call(port, "tensor.get", hers, as(boss))["version"] == 1);
-    CHECK(call(port, "tensor.get", hers, as(ann))["version"] == 1);
-    CHECK(put(port, "x", as(bob))["version"] == 1);
-    CHECK(call(port, "tensor.list", Json::object(), as(boss))["tensors"].size() == 2);
-    CHECK(call(port, "tensor.delete", hers, as(boss))["version"] == 1);
-    CHECK(call_code(port, "tensor.get", {{"name", "x"}}, as(ann)) == -32005);
+    CHECK(call(port, "tensor.list", Json::object(), as("bob"))["tensors"].empty());
+    CHECK(call_code(port, "tensor.get", {{"name", "x"}}, as("boss")) == -32005);
+    CHECK(call(port, "tensor.get", hers, as("boss"))["version"] == 1);
+    CHECK(call(port, "tensor.get", hers, as("ann"))["version"] == 1);
+    CHECK(put(port, "x", as("bob"))["version"] == 1);
+    CHECK(call(port, "tensor.list", Json::object(), as("boss"))["tensors"].size() == 2);
+    CHECK(call(port, "tensor.delete", hers, as("boss"))["version"] == 1);
+    CHECK(call_code(port, "tensor.get", {{"name", "x"}}, as("ann")) == -32005);
 }
 
 TEST_CASE("names, their bytes and the members of a set are bounded", "[server][names]") {
-    SECTION("names") {
-        const Daemon daemon({"--max-named-tensors", "2"});
-        put(daemon.port(), "a");
-        put(daemon.port(), "b");
-        const Json rejected = respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor({1})}});
+    struct Row {
+        const char* option;
+        const char* limit;
+        int fit;             // names of two numbers
+        std::size_t beyond;  // numbers that no longer fit
+    };
+    for (const Row& row : {Row{"--max-named-tensors", "2", 2, 1}, Row{"--max-named-bytes", "1000", 1, 300},
+                           Row{"--max-shared-bytes", "4096", 0, 3000}}) {
+        INFO(row.option);
+        const Daemon daemon({row.option, row.limit});
+        for (int i = 0; i < row.fit; ++i)
+            put(daemon.port(), "n" + std::to_string(i));
+        const Json rejected = respond(daemon.port(), "tensor.put",
+                                      {{"name", "c"}, {"tensor", tensor(std::vector(row.beyond, 1.0))}});
         CHECK(code_of(rejected) == -32008);
-        CHECK(rejected["error"]["data"]["detail"].get<std::string>().find("--max-named-tensors") != std::string::npos);
-        CHECK(put(daemon.port(), "b")["version"] == 2);
+        CHECK(rejected["error"]["data"]["detail"].get<std::string>().find(row.option) != std::string::npos);
+        if (row.fit > 0) CHECK(put(daemon.port(), "n0")["version"] == 2);
     }
-    SECTION("bytes") {
-        const Daemon daemon({"--max-named-bytes", "1000"});
-        const Json rejected =
-            respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor(std::vector<double>(300, 1))}});
-        CHECK(code_of(rejected) == -32008);
-        CHECK(rejected["error"]["data"]["detail"].get<std::string>().find("--max-named-bytes") != std::string::npos);
-        put(daemon.port(), "a");
-    }
-    SECTION("members") {
-        const Daemon daemon;
-        Json set;
-        for (int i = 0; i < 100'001; ++i)
-            set["m" + std::to_string(i)] = tensor({1});
-        CHECK(call_code(daemon.port(), "tensor.put", {{"name", "c"}, {"tensors", set}}) == -32602);
-        set.erase("m0");
-        CHECK(call_code(daemon.port(), "tensor.put", {{"name", "c"}, {"tensors", set}}) == 0);
-    }
-    SECTION("shared memory") {
-        const Daemon daemon({"--max-shared-bytes", "4096"});
-        const Json rejected =
-            respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor(std::vector<double>(3000, 1))}});
-        CHECK(code_of(rejected) == -32008);
-        CHECK(rejected["error"]["data"]["detail"].get<std::string>().find("--max-shared-bytes") != std::string::npos);
-    }
+    const Daemon daemon;
+    Json set;
+    for (int i = 0; i < 100'001; ++i)
+        set["m" + std::to_string(i)] = tensor({1});
+    CHECK(call_code(daemon.port(), "tensor.put", {{"name", "c"}, {"tensors", set}}) == -32602);
+    set.erase("m0");
+    CHECK(call_code(daemon.port(), "tensor.put", {{"name", "c"}, {"tensors", set}}) == 0);
 }
 
 TEST_CASE("those who wait for a name hold no worker", "[server][names]") {
@@ -148,22 +135,17 @@ TEST_CASE("those who wait for a name hold no worker", "[server][names]") {
         CHECK(one->response()["result"] == Json{{"name", name}, {"version", 1}, {"changed", true}});
 }
 
-TEST_CASE("nobody waits for a name on behalf of a client that is gone", "[server][names]") {
-    const Daemon daemon({"--max-wait", "10m"});
-    PendingCall waiting(daemon.port(), "tensor.watch", {{"name", "x"}});
-    const auto connections = [&] { return call(daemon.port(), "server.info")["totals"]["connections"].get<int>(); };
-    REQUIRE(eventually([&] { return connections() == 2; }));
-    waiting.hang_up();
-    CHECK(eventually([&] { return connections() == 1; }));
-}
-
-TEST_CASE("a wait for a name is bounded, and ends when the daemon is told to stop", "[server][names]") {
-    Daemon bounded({"--max-wait", "20ms"});
+TEST_CASE("a wait for a name is bounded, and ends with its client or its daemon", "[server][names]") {
+    const Daemon bounded({"--max-wait", "20ms"});
     CHECK(call(bounded.port(), "tensor.watch", {{"name", "x"}}) ==
           Json{{"name", "x"}, {"version", 0}, {"changed", false}});
-    Daemon daemon;
-    PendingCall waiting(daemon.port(), "tensor.watch", {{"name", "x"}});
+    Daemon daemon({"--max-wait", "10m"});
     const auto connections = [&] { return call(daemon.port(), "server.info")["totals"]["connections"].get<int>(); };
+    PendingCall gone(daemon.port(), "tensor.watch", {{"name", "x"}});
+    REQUIRE(eventually([&] { return connections() == 2; }));
+    gone.hang_up();
+    CHECK(eventually([&] { return connections() == 1; }));
+    PendingCall waiting(daemon.port(), "tensor.watch", {{"name", "x"}});
     REQUIRE(eventually([&] { return connections() == 2; }));
     daemon.child().signal(SIGTERM);
     CHECK(code_of(waiting.response()) == -32009);

@@ -1,41 +1,37 @@
-// GET and HEAD of /tensors/...: tensors as files, over a plain socket.
+// GET and HEAD of /tensors/...: tensors as files.
 
 #include <catch2/catch_test_macros.hpp>
-#include <cstring>
-#include <numeric>
+#include <set>
 
+#include "file_client.hpp"
 #include "integration/memory/raw_channel.hpp"
-#include "integration/server/shared_daemon.hpp"
 
 using namespace shared_tensor::test;
 
 namespace {
-
-HttpReply get(int port, const std::string& target, const HeaderList& headers = {}, const std::string& method = "GET") {
-    HttpPeer peer(port);
-    peer.request(method, "/tensors/" + target, {}, headers);
-    return peer.read(method != "HEAD");
-}
-
-std::string numbers(std::size_t count) {
-    std::vector<float> values(count);
-    std::iota(values.begin(), values.end(), 0.0F);
-    return {reinterpret_cast<const char*>(values.data()), count * sizeof(float)};
-}
 
 /// rows x 4 of float32: 0, 1, 2, ...
 void put_rows(int port, const std::string& name, int rows, const HeaderList& headers = {}) {
     const std::string bytes = numbers(static_cast<std::size_t>(rows) * 4);
     const Json x{
         {"$tensor", {{"dtype", "float32"}, {"shape", {rows, 4}}, {"body", {{"offset", 0}, {"size", bytes.size()}}}}}};
-    HeaderList all{{"Content-Type", kFrame}};
-    all.insert(all.end(), headers.begin(), headers.end());
-    const auto reply =
-        post(port, framed(call_object("tensor.put", {{"name", name}, {"tensor", x}}).dump(), bytes), all);
+    const auto reply = post(port, framed(call_object("tensor.put", {{"name", name}, {"tensor", x}}).dump(), bytes),
+                            join({{"Content-Type", kFrame}}, headers));
     REQUIRE(Json::parse(reply.body)["result"]["bytes"] == bytes.size());
 }
 
-Json error_of(const HttpReply& reply) { return Json::parse(reply.body)["error"]; }
+Json get_by(int port, const std::string& name, const HeaderList& headers = {}) {
+    return call(port, "tensor.get", {{"name", name}}, headers)["tensor"]["$tensor"];
+}
+
+const HeaderList kUrl{{"Shared-Tensor-Accept", "url"}};
+
+/// The header of a safetensors file, and the bytes behind it.
+std::pair<Json, std::string> parts_of(const std::string& file) {
+    std::uint64_t size = 0;
+    std::memcpy(&size, file.data(), 8);
+    return {Json::parse(file.substr(8, size)), file.substr(8 + size)};
+}
 
 }  // namespace
 
@@ -59,12 +55,10 @@ TEST_CASE("a named tensor is got as raw bytes, .npy or safetensors", "[server][f
     CHECK(get(port, name, {{"Accept", "application/x-npy"}}).body == npy.body);
 
     const HttpReply safetensors = get(port, name, {{"Accept", "*/*"}});
-    std::uint64_t size = 0;
-    std::memcpy(&size, safetensors.body.data(), 8);
-    const Json header = Json::parse(safetensors.body.substr(8, size));
+    const auto [header, bytes] = parts_of(safetensors.body);
     CHECK(header[name]["dtype"] == "F32");
     CHECK(header[name]["data_offsets"] == Json({0, 1600}));
-    CHECK(safetensors.body.substr(8 + size) == raw.body);
+    CHECK(bytes == raw.body);
     CHECK(get(port, name + ".safetensors").body == safetensors.body);
 }
 
@@ -75,17 +69,13 @@ TEST_CASE("a set is got whole, and its members by themselves", "[server][files]"
     for (int i = 0; i < 3000; ++i)  // more parts than one system call takes
         tensors["layer/" + std::to_string(i)] = {{"$tensor", {{"data", {i, i + 0.5}}}}};
     call(port, "tensor.put", {{"name", name}, {"tensors", tensors}, {"metadata", {{"step", "7"}}}});
-    const HttpReply whole = get(port, name);
-    std::uint64_t size = 0;
-    std::memcpy(&size, whole.body.data(), 8);
-    const Json header = Json::parse(whole.body.substr(8, size));
+    const auto [header, bytes] = parts_of(get(port, name).body);
     CHECK(header.size() == 3001);
     CHECK(header["__metadata__"]["step"] == "7");
     bool all_there = true;
     for (int i = 0; i < 3000; ++i) {
-        const std::size_t at = header["layer/" + std::to_string(i)]["data_offsets"][0];
         float pair[2];
-        std::memcpy(pair, whole.body.data() + 8 + size + at, sizeof pair);
+        std::memcpy(pair, &bytes[header["layer/" + std::to_string(i)]["data_offsets"][0].get<std::size_t>()], 8);
         all_there = all_there && pair[0] == static_cast<float>(i) && pair[1] == static_cast<float>(i) + 0.5F;
     }
     CHECK(all_there);
@@ -124,12 +114,12 @@ TEST_CASE("HEAD tells all but the bytes", "[server][files]") {
     const int port = shared_daemon();
     const std::string name = fresh_name();
     put_rows(port, name, 100);
-    const HttpReply head = get(port, name + ".raw", {{"Range", "bytes=0-1"}}, "HEAD");
+    const HttpReply head = send(port, "HEAD", name + ".raw", {}, {{"Range", "bytes=0-1"}});
     CHECK(head.status == 200);
     CHECK(head.header("Content-Length") == "1600");
     CHECK(head.header("Accept-Ranges") == "bytes");
     CHECK(head.header("ETag") == get(port, name + ".raw").header("ETag"));
-    CHECK(get(port, fresh_name(), {}, "HEAD").status == 404);
+    CHECK(send(port, "HEAD", fresh_name()).status == 404);
 }
 
 TEST_CASE("an entity tag stands for one version in one form", "[server][files]") {
@@ -179,36 +169,50 @@ TEST_CASE("rows of a tensor can be got", "[server][files]") {
     CHECK(get(port, name + ".raw?slice=%zz").status == 400);
 }
 
-TEST_CASE("a digest of what was sent comes for those who ask for it", "[server][files]") {
-    const int port = shared_daemon();
-    const std::string name = fresh_name();
-    put_rows(port, name, 100);
-    const auto digest = [&](const std::string& suffix, const HeaderList& more = {}, const char* method = "GET") {
-        HeaderList headers{{"Want-Content-Digest", "sha-256=1, xxh3-128=5"}};
-        headers.insert(headers.end(), more.begin(), more.end());
-        return get(port, name + suffix, headers, method).header("Content-Digest");
+TEST_CASE("each part, form, member and version of a name has a digest of its own, the same each time", "[server][files]") {
+    Daemon daemon;
+    const int port = daemon.port();
+    const auto row = [](int first) {
+        return Json{{"$tensor", {{"dtype", "int32"}, {"data", {first, first + 1, first + 2, first + 3}}}}};
     };
-    const std::string whole = digest(".raw");
-    CHECK(whole.starts_with("xxh3-128=:"));
-    CHECK(digest(".raw", {}, "HEAD") == whole);
-    CHECK(digest(".npy") != whole);
-    CHECK(digest(".raw", {{"Range", "bytes=0-"}}) == whole);
-    const std::string part = digest(".raw", {{"Range", "bytes=0-9"}});
-    CHECK(part.starts_with("xxh3-128=:"));
-    CHECK(part != whole);
-    CHECK(get(port, name + ".raw").header("Content-Digest").empty());
+    call(port, "tensor.put", {{"name", "set"}, {"tensors", {{"a", row(1)}, {"b", row(10)}}}});
+    call(port, "tensor.put", {{"name", "x"}, {"tensor", row(1)}});
+    std::set<std::string> seen;
+    const auto digest = [&](const std::string& path, const HeaderList& more = {}, const char* method = "GET") {
+        const HeaderList headers = join({{"Want-Content-Digest", "sha-256=1, xxh3-128=5"}}, more);
+        return send(port, method, path, {}, headers).header("Content-Digest");
+    };
+    const auto is_new = [&](const std::string& path, const HeaderList& headers = {}) {
+        const std::string one = digest(path, headers);
+        CHECK(one.starts_with("xxh3-128=:"));
+        CHECK(digest(path, headers) == one);
+        return seen.insert(one).second;
+    };
+    CHECK(is_new("x.raw"));
+    CHECK(digest("x.raw", {}, "HEAD") == digest("x.raw"));
+    CHECK_FALSE(is_new("x.raw", {{"Range", "bytes=0-"}}));
+    CHECK(is_new("x.npy"));
+    CHECK(is_new("x.raw", {{"Range", "bytes=0-7"}}));
+    CHECK(is_new("x.raw", {{"Range", "bytes=0-3"}}));
+    CHECK(is_new("x.raw", {{"Range", "bytes=4-7"}}));
+    CHECK(is_new("x.raw?slice=2:"));
+    CHECK_FALSE(is_new("set/a.raw"));  // as those of x
+    CHECK(is_new("set/b.raw"));
+    CHECK(is_new("set"));
+    call(port, "tensor.put", {{"name", "x"}, {"tensor", row(5)}});
+    CHECK(is_new("x.raw"));
+    CHECK(is_new("x.raw", {{"Range", "bytes=0-7"}}));
+    CHECK(get(port, "x.raw").header("Content-Digest").empty());  // for those who ask for it
     for (const char* other : {"sha-256=9", "xxh3-128=0"})
-        CHECK(get(port, name + ".raw", {{"Want-Content-Digest", other}}).header("Content-Digest").empty());
+        CHECK(get(port, "x.raw", {{"Want-Content-Digest", other}}).header("Content-Digest").empty());
 }
 
 TEST_CASE("leased tensors are got by their lease", "[server][files]") {
     const int port = shared_daemon();
     RawChannel channel(port);
-    const std::string session = channel.open(), name = fresh_name();
+    const std::string name = fresh_name();
     put_rows(port, name, 10'000);
-    const Json tensor = call(port, "tensor.get", {{"name", name}},
-                             {{"Shared-Tensor-Session", session}, {"Shared-Tensor-Accept", "shm"}})["tensor"];
-    const std::string lease = tensor["$tensor"]["lease"];
+    const std::string lease = get_by(port, name, by_memory(channel.open()))["lease"];
     CHECK(get(port, lease + ".raw").body == numbers(40'000));
     CHECK(get(port, lease).body.find("\"tensor\"") != std::string::npos);
     const std::string etag = get(port, lease).header("ETag");
@@ -221,33 +225,26 @@ TEST_CASE("leased tensors are got by their lease", "[server][files]") {
     CHECK(error_of(gone)["data"]["kind"] == "lease");
 }
 
-TEST_CASE("files are their principal's only, and an admin's", "[server][files]") {
-    TemporaryFolder folder;
-    const std::string ann = "ann-0123456789abcdef", bob = "bob-0123456789abcdef", boss = "boss-0123456789abcde";
-    const Daemon daemon(
-        {"--token-file", folder.write("tokens", "ann:" + ann + "\nbob:" + bob + "\nboss:" + boss + ":admin\n")});
-    const auto as = [](const std::string& secret) { return HeaderList{{"Authorization", "Bearer " + secret}}; };
-    put_rows(daemon.port(), "x", 10, as(ann));
-    CHECK(get(daemon.port(), "x", as(ann)).status == 200);
-    put_rows(daemon.port(), "y", 10, as(ann));
-    put_rows(daemon.port(), "y", 10, as(bob));
-    CHECK(get(daemon.port(), "y", as(ann)).header("ETag") != get(daemon.port(), "y", as(bob)).header("ETag"));
-    CHECK(get(daemon.port(), "x", as(bob)).status == 404);
-    CHECK(get(daemon.port(), "x?owner=token%3Aann", as(bob)).status == 404);
-    CHECK(get(daemon.port(), "x?owner=token%3Aann", as(boss)).status == 200);
-    CHECK(get(daemon.port(), "x").status == 401);
-    CHECK(get(daemon.port(), "x", as(ann), "DELETE").status == 405);
+TEST_CASE("files and leases without a session are their principal's only, and files an admin's", "[server][files]") {
+    const DaemonOfUsers daemon;
+    const int port = daemon.port();
+    put_rows(port, "x", 10, as("ann"));
+    CHECK(get(port, "x", as("ann")).status == 200);
+    put_rows(port, "y", 10, as("ann"));
+    put_rows(port, "y", 10, as("bob"));
+    CHECK(get(port, "y", as("ann")).header("ETag") != get(port, "y", as("bob")).header("ETag"));
+    CHECK(get(port, "x", as("bob")).status == 404);
+    CHECK(get(port, "x?owner=token%3Aann", as("bob")).status == 404);
+    CHECK(get(port, "x?owner=token%3Aann", as("boss")).status == 200);
+    CHECK(get(port, "x").status == 401);
+    CHECK(send(port, "DELETE", "x", {}, as("ann")).status == 405);
+    const std::string lease = get_by(port, "x", join(as("ann"), kUrl))["lease"];
+    CHECK(get(port, lease, as("bob")).status == 404);
+    for (const char* method : {"lease.release", "lease.renew"})
+        CHECK(call_code(port, method, {{"leases", {lease}}}, as("bob")) == -32005);
+    CHECK(get(port, lease, as("ann")).status == 200);
+    CHECK(call(port, "lease.release", {{"leases", {lease}}}, as("ann"))["leases"] == 1);
 }
-
-namespace {
-
-Json get_by(int port, const std::string& name, const HeaderList& headers = {}) {
-    return call(port, "tensor.get", {{"name", name}}, headers)["tensor"]["$tensor"];
-}
-
-const HeaderList kUrl{{"Shared-Tensor-Accept", "url"}};
-
-}  // namespace
 
 TEST_CASE("a result stays in the daemon for those who ask for it, and is got by its url", "[server][files]") {
     const int port = shared_daemon();
@@ -300,9 +297,7 @@ TEST_CASE("the leases of a session over HTTP end with it", "[server][files]") {
     const int port = daemon.port();
     put_rows(port, "x", 10);
     const std::string session = call(port, "session.open")["session"], other = call(port, "session.open")["session"];
-    HeaderList headers = kUrl;
-    headers.emplace_back("Shared-Tensor-Session", session);
-    const std::string lease = get_by(port, "x", headers)["lease"];
+    const std::string lease = get_by(port, "x", join(kUrl, {{"Shared-Tensor-Session", session}}))["lease"];
     CHECK(call_code(port, "lease.release", {{"leases", {lease}}}) == -32005);
     CHECK(call_code(port, "lease.release", {{"leases", {lease}}}, {{"Shared-Tensor-Session", other}}) == -32005);
     CHECK(get(port, lease).status == 200);
@@ -322,20 +317,4 @@ TEST_CASE("what is kept to be fetched is bounded; beyond it the bytes are sent",
     CHECK(rejected["data"]["reasons"]["url"].get<std::string>().find("300000") != std::string::npos);
     call(port, "lease.release", {{"leases", {lease}}});
     CHECK(get_by(port, "x", any).contains("url"));
-}
-
-TEST_CASE("a lease without a session is its principal's", "[server][files]") {
-    TemporaryFolder folder;
-    const std::string ann = "ann-0123456789abcdef", bob = "bob-0123456789abcdef";
-    const Daemon daemon({"--token-file", folder.write("tokens", "ann:" + ann + "\nbob:" + bob + "\n")});
-    const auto as = [](const std::string& secret) { return HeaderList{{"Authorization", "Bearer " + secret}}; };
-    put_rows(daemon.port(), "x", 10'000, as(ann));
-    HeaderList asking = as(ann);
-    asking.insert(asking.end(), kUrl.begin(), kUrl.end());
-    const std::string lease = get_by(daemon.port(), "x", asking)["lease"];
-    CHECK(get(daemon.port(), lease, as(bob)).status == 404);
-    CHECK(call_code(daemon.port(), "lease.release", {{"leases", {lease}}}, as(bob)) == -32005);
-    CHECK(call_code(daemon.port(), "lease.renew", {{"leases", {lease}}}, as(bob)) == -32005);
-    CHECK(get(daemon.port(), lease, as(ann)).status == 200);
-    CHECK(call(daemon.port(), "lease.release", {{"leases", {lease}}}, as(ann))["leases"] == 1);
 }
