@@ -1,9 +1,5 @@
 // What a forked child does with the servers and nodes of its parent.
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
 #include <sys/stat.h>
 
 #include <catch2/catch_test_macros.hpp>
@@ -12,10 +8,10 @@
 #include <shared_tensor/client.hpp>
 #include <shared_tensor/node.hpp>
 #include <shared_tensor/server.hpp>
-#include <shared_tensor/torch.hpp>
 
 #include "support/daemon.hpp"
 #include "support/forked_child.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
@@ -30,6 +26,14 @@ Registry doubling() {
     return registry;
 }
 
+ServerOptions any_port() {
+    ServerOptions options;
+    options.port = 0;
+    return options;
+}
+
+TensorRef all(float value, std::size_t count = 1 << 16) { return tensor_of(std::vector(count, value)); }
+
 bool exists(const std::string& path) {
     struct stat found {};
     return ::lstat(path.c_str(), &found) == 0;
@@ -39,8 +43,7 @@ bool exists(const std::string& path) {
 
 TEST_CASE("a child's copy of a server ends nothing of its parent's", "[fork][server]") {
     TemporaryFolder folder;
-    ServerOptions options;
-    options.port = 0;
+    ServerOptions options = any_port();
     options.unix_socket = folder.file("http");
     options.local_socket = folder.file("local");
     auto server = std::make_unique<Server>(doubling(), options);
@@ -59,8 +62,7 @@ TEST_CASE("a child's copy of a server ends nothing of its parent's", "[fork][ser
 }
 
 TEST_CASE("a child keeps neither the port nor the clients of its parent's server", "[fork][server]") {
-    ServerOptions options;
-    options.port = 0;
+    ServerOptions options = any_port();
     auto server = std::make_unique<Server>(doubling(), options);
     server->start();
     options.port = server->port();
@@ -81,8 +83,7 @@ TEST_CASE("a child keeps neither the port nor the clients of its parent's server
 }
 
 TEST_CASE("a child makes a server of its own", "[fork][server]") {
-    ServerOptions options;
-    options.port = 0;
+    ServerOptions options = any_port();
     Server server(doubling(), options);
     server.start();
     CHECK(error_in_child([&] {
@@ -97,28 +98,23 @@ TEST_CASE("a child makes a server of its own", "[fork][server]") {
 TEST_CASE("a child pulls and pushes by its parent's node, whose inbox stays the parent's", "[fork][node]") {
     const Node other;
     auto node = std::make_unique<Node>();
-    other.publish("x", at::full({1 << 16}, 3.0F));
-    CHECK(at::equal(node->pull(other.url(), "x").tensor(), at::full({1 << 16}, 3.0F)));
+    other.publish("x", all(3));
+    CHECK(identical(node->pull(other.url(), "x").tensor(), all(3.0F)));
     CHECK(error_in_child([&] {
-              at::set_num_threads(1);
-              expect(at::equal(node->pull(other.url(), "x").tensor(), at::full({1 << 16}, 3.0F)), "it pulls");
-              node->push(other.url(), "from the child", at::full({1 << 16}, 4.0F));
-              node->push(node->url(), "to the parent", at::full({3}, 5.0F));
-              node->publish("y", at::full({3}, 6.0F));
-              try {
-                  node->receive(1ms);
-                  expect(false, "the inbox is rejected");
-              } catch (const TransportFailure&) {
-              }
+              expect(identical(node->pull(other.url(), "x").tensor(), all(3.0F)), "it pulls");
+              node->push(other.url(), "from the child", all(4));
+              node->push(node->url(), "to the parent", all(5, 3));
+              node->publish("y", all(6, 3));
+              expect_throws<TransportFailure>([&] { node->receive(1ms); }, "the inbox is rejected");
               node->shutdown();
               node.reset();
           }) == "");
     const auto pushed = other.receive(30s);
     REQUIRE(pushed);
-    CHECK(at::equal(pushed->tensor(), at::full({1 << 16}, 4.0F)));
+    CHECK(identical(pushed->tensor(), all(4.0F)));
     const auto message = node->receive(30s);
     REQUIRE(message);
     CHECK(message->name() == "to the parent");
-    CHECK(at::equal(node->pull(node->url(), "y").tensor(), at::full({3}, 6.0F)));
-    CHECK(at::equal(node->pull(other.url(), "x").tensor(), at::full({1 << 16}, 3.0F)));
+    CHECK(identical(node->pull(node->url(), "y").tensor(), all(6.0F, 3)));
+    CHECK(identical(node->pull(other.url(), "x").tensor(), all(3.0F)));
 }

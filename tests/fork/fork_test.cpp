@@ -1,16 +1,7 @@
 // What a forked child does with the clients of its parent.
 
-#include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
-#include <ATen/ops/arange.h>
-#include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
-
-#include <atomic>
 #include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_string.hpp>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -18,20 +9,17 @@
 
 #include <shared_tensor/async_client.hpp>
 #include <shared_tensor/client.hpp>
-#include <shared_tensor/json.hpp>
 #include <shared_tensor/object.hpp>
 #include <shared_tensor/tensors.hpp>
-#include <shared_tensor/torch.hpp>
 
 #include "integration/client/example_daemon.hpp"
 #include "integration/security/tls_daemon.hpp"
 #include "support/forked_child.hpp"
+#include "support/tensors.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;
 using namespace std::chrono_literals;
-using Catch::Matchers::ContainsSubstring;
-using nlohmann::json;
 
 #if defined(__SANITIZE_THREAD__)
 /// The sanitizer would end a child that starts threads.
@@ -39,6 +27,8 @@ extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }  
 #endif
 
 namespace {
+
+constexpr std::int64_t kCount = 1 << 16;
 
 /// Answers that only this process can have asked for.
 void expect_own_answers(const Client& client, int calls, int who) {
@@ -49,39 +39,46 @@ void expect_own_answers(const Client& client, int calls, int who) {
     }
 }
 
-json totals(const Client& client) { return json::parse(client.info().json)["totals"]; }
+TensorRef fill(const TensorRef& tensor, float value) {
+    std::fill_n(reinterpret_cast<float*>(tensor.mutable_data()), tensor.elements(), value);
+    return tensor;
+}
+TensorRef filled(const Client& client, float value) {
+    return fill(client.empty_in_shared_memory({kCount}, DType::float32), value);
+}
+bool is_all(const TensorRef& tensor, float value) {
+    const auto numbers = elements_of<float>(tensor);
+    return numbers == std::vector(numbers.size(), value);
+}
+bool is_ramp(const TensorRef& tensor, std::int64_t count = kCount) { return identical(tensor, arange<float>({count})); }
 
-struct Door {
-    std::string name;
-    std::function<Client()> client;
-};
-
-/// A client for each way to a server.
-class Doors {
-public:
-    std::vector<Door> all() {
-        const std::string socket = "unix:" + folder_.file("s");
-        unix_.emplace(Words{"--unix-socket", socket.substr(5)});
-        return {{"TCP", [this] { return far_client(plain_.url()); }},
-                {"TCP and shared memory", [this] { return plain_.client(); }},
-                {"Unix socket", [socket] { return far_client(socket); }},
-                {"TLS", [this] { return tls_.far_client(); }}};
+/// A daemon; a client in shared memory, and one that gets bytes.
+struct Both {
+    std::vector<Client> clients() const { return {near, far}; }
+    bool objects_become(int count) const {
+        return eventually([&] { return server.totals()["objects"]["handles"] == count; });
     }
 
-private:
-    TemporaryFolder folder_;
-    const ExampleDaemon plain_;
-    TlsDaemon tls_;
-    std::optional<ExampleDaemon> unix_;
+    const ExampleDaemon server;
+    const Client near = server.client(), far = server.far();
 };
 
 }  // namespace
 
 TEST_CASE("the end of a child's copies leaves its parent's connections open", "[fork]") {
-    Doors doors;
-    for (const Door& door : doors.all()) {
-        INFO(door.name);
-        auto client = std::make_unique<Client>(door.client());
+    const TemporaryFolder folder;
+    const std::string socket = "unix:" + folder.file("s");
+    const ExampleDaemon plain, by_file({"--unix-socket", socket.substr(5)});
+    TlsDaemon tls;
+    const std::pair<const char*, std::function<Client()>> doors[] = {
+        {"TCP", [&] { return plain.far(); }},
+        {"TCP and shared memory", [&] { return plain.client(); }},
+        {"Unix socket", [&] { return far_client(socket); }},
+        {"TLS", [&] { return tls.far_client(); }},
+    };
+    for (const auto& [name, open] : doors) {
+        INFO(name);
+        auto client = std::make_unique<Client>(open());
         expect_own_answers(*client, 1, 0);
         CHECK(error_in_child([&] {
                   expect(client->statistics().requests == 0, "a child starts with no requests");
@@ -97,16 +94,19 @@ TEST_CASE("the end of a child's copies leaves its parent's connections open", "[
     }
 }
 
-TEST_CASE("a child does not keep its parent's connections open", "[fork]") {
+TEST_CASE("a child does not keep its parent's connections open, nor does it open what was shut down", "[fork]") {
     const ExampleDaemon server;
-    const Client watcher = far_client(server.url());
-    const auto connections = [&] { return totals(watcher)["connections"].get<std::size_t>(); };
+    const auto connections = [&] { return server.totals()["connections"].get<std::size_t>(); };
     const std::size_t before = connections();
-    auto client = std::make_unique<Client>(far_client(server.url()));
+    auto client = std::make_unique<Client>(server.far());
     expect_own_answers(*client, 1, 0);
     CHECK(connections() == before + 1);
     const Pipe go;
     ForkedChild child([&] { go.wait(); });
+    client->shutdown();
+    CHECK(error_in_child([&] {
+              expect_throws<TransportFailure>([&] { client->call<double>("add", 1, 2); }, "its calls fail");
+          }) == "");
     client.reset();
     CHECK(eventually([&] { return connections() == before; }));
     go.tell();
@@ -114,26 +114,21 @@ TEST_CASE("a child does not keep its parent's connections open", "[fork]") {
 }
 
 TEST_CASE("a child has a session of its own, and ends only that", "[fork]") {
-    const ExampleDaemon server;
-    for (const Client& client : {server.client(), far_client(server.url())}) {
+    const Both both;
+    for (const Client& client : both.clients()) {
         auto session = std::make_unique<Client>(client.new_session());
         const std::string token = session->session();
         CHECK(session->call<double>("add", 1, 2) == 3);
         CHECK(error_in_child([&] { session.reset(); }) == "");
         CHECK(error_in_child([&] {
                   expect(session->call<double>("add", 2, 2) == 4, "it calls in its own session");
-                  const std::string own = session->session();
-                  expect(own != token, "it is another one");
-                  expect(session->with(session->options()).session() == own, "with() keeps it");
-                  CallOptions stolen;
-                  stolen.session = own;
+                  CallOptions own;
+                  own.session = session->session();
+                  expect(own.session != token, "it is another one");
+                  expect(session->with(session->options()).session() == own.session, "with() keeps it");
                   session.reset();
-                  try {
-                      client.with(stolen).call<double>("add", 1, 2);
-                  } catch (const UnknownOrExpired&) {
-                      return;
-                  }
-                  expect(false, "it ended with its last copy");
+                  expect_throws<UnknownOrExpired>([&] { client.with(own).call<double>("add", 1, 2); },
+                                                  "it ended with its last copy");
               }) == "");
         CHECK(session->session() == token);
         CHECK(session->call<double>("add", 3, 2) == 5);
@@ -151,17 +146,11 @@ TEST_CASE("a child's AsyncClient has threads of its own", "[fork]") {
     std::vector<ForkedChild> children;
     for (int i = 0; i < 4; ++i)
         children.emplace_back([&, i] {
-            if (i > 0) {
-                for (int call = 0; call < 50; ++call)
-                    expect(client->call<double>("add", i, call).get() == i + call, "its calls are answered");
-                expect(client->submit<double>("sleep", 0.01).get() > 0, "its tasks run");
-            }
-            try {
-                task.cancel();
-                expect(false, "a task of the parent is not the child's to cancel");
-            } catch (const TransportFailure& failure) {
-                expect(std::string(failure.what()).find("forked from") != std::string::npos, failure.what());
-            }
+            for (int call = 0; i > 0 && call < 50; ++call)
+                expect(client->call<double>("add", i, call).get() == i + call, "its calls are answered");
+            if (i > 0) expect(client->submit<double>("sleep", 0.01).get() > 0, "its tasks run");
+            expect_throws<TransportFailure>([&] { task.cancel(); }, "a task of the parent is not its own",
+                                            "forked from");
             client.reset();
         });
     for (ForkedChild& child : children)
@@ -171,32 +160,34 @@ TEST_CASE("a child's AsyncClient has threads of its own", "[fork]") {
     CHECK(task.get() > 0);
 }
 
-TEST_CASE("a stream stays its parent's; a child may open another one", "[fork]") {
+TEST_CASE("a stream and a batch stay their parent's; a child may have its own, and wait for its parent's task",
+          "[fork]") {
     const ExampleDaemon server;
     const Client client = server.client();
+    const auto task = client.submit<double>("sleep", 0.3);
+    auto batch = client.batch();
+    const auto sum = batch.add<double>("add", 1, 2);
     std::optional<StreamCall<double>> call(client.stream<double>("running_sum"));
     std::optional<Writer<double>> numbers(call->writer<double>());
     std::optional<Reader<double>> sums(call->reader<double>());
     REQUIRE(numbers->write(1));
     REQUIRE(sums->next() == 1.0);
-    const auto is_rejected = [](const auto& use) {
-        try {
-            use();
-        } catch (const TransportFailure& failure) {
-            return std::string(failure.what()).find("forked from") != std::string::npos;
-        }
-        return false;
-    };
     CHECK(error_in_child([&] {
-              expect(is_rejected([&] { sums->next(); }), "the parent's Reader is rejected");
-              expect(is_rejected([&] { numbers->write(5); }), "the parent's Writer is rejected");
-              expect(is_rejected([&] { call->result(); }), "the parent's result is rejected");
+              expect_throws<TransportFailure>([&] { sums->next(); }, "the Reader is rejected", "forked from");
+              expect_throws<TransportFailure>([&] { numbers->write(5); }, "the Writer is rejected", "forked from");
+              expect_throws<TransportFailure>([&] { call->result(); }, "the result is rejected", "forked from");
+              expect_throws<TransportFailure>([&] { batch.send(); }, "the batch is rejected");
               auto own = client.stream<std::int64_t>("count", named("up_to", 100));
               auto mine = own.reader<std::int64_t>();
               std::int64_t seen = 0;
               for (const std::int64_t number : mine)
                   expect(number == ++seen, "numbers come in order");
               expect(own.result() == 100, "its own stream goes to its end");
+              auto own_batch = client.batch();
+              const auto own_sum = own_batch.add<double>("add", 2, 2);
+              own_batch.send();
+              expect(own_sum.get() == 4, "its own batch is answered");
+              expect(task.get() > 0, "the task's result is there");
               sums.reset();
               numbers.reset();
               call.reset();
@@ -206,179 +197,129 @@ TEST_CASE("a stream stays its parent's; a child may open another one", "[fork]")
     numbers->end();
     CHECK_FALSE(sums->next());
     CHECK(call->result() == 3);
-}
-
-TEST_CASE("a child reads its parent's results, and gives none of them back", "[fork]") {
-    const ExampleDaemon server;
-    const Client client = server.client(), watcher = far_client(server.url());
-    const auto leases = [&] { return totals(watcher)["shared_memory"]["leases"]; };
-    auto lent = std::make_unique<at::Tensor>(client.call<at::Tensor>("ramp", 1 << 16));
-    auto as_bytes = std::make_unique<at::Tensor>(watcher.call<at::Tensor>("ramp", 1 << 10));
-    auto filled = std::make_unique<at::Tensor>(client.empty_in_shared_memory({1 << 16}, at::kFloat));
-    filled->fill_(1);
-    std::vector<ForkedChild> children;
-    for (int i = 0; i < 4; ++i)
-        children.emplace_back([&, i] {
-            at::set_num_threads(1);
-            expect((*lent)[100].item<float>() == 100, "it reads what its parent got");
-            expect((*as_bytes)[100].item<float>() == 100, "also as bytes");
-            auto scaled = client.call<at::Tensor>("scale", *filled, 3.0);
-            expect(scaled[5].item<float>() == 3, "its parent's memory is an argument");
-            scaled = client.call<at::Tensor>("scale", *lent, 2.0);
-            expect(scaled[100].item<float>() == 200, "its parent's result is an argument");
-            lent.reset();
-            as_bytes.reset();
-            filled.reset();
-            for (int round = 0; round < 20; ++round) {
-                at::Tensor own = client.empty_in_shared_memory({1 << 16}, at::kFloat);
-                own.fill_(i * 100 + round);
-                const auto result = client.call<at::Tensor>("scale", own, 2.0);
-                expect(at::equal(result, at::full({1 << 16}, 2.0F * static_cast<float>(i * 100 + round))), "its own");
-            }
-        });
-    for (ForkedChild& child : children)
-        CHECK(child.fault() == "");
-    CHECK(eventually([&] { return leases() == 1; }));
-    CHECK((*lent)[100].item<float>() == 100);
-    CHECK(at::equal(*filled, at::full({1 << 16}, 1.0F)));
-    CHECK(at::equal(client.call<at::Tensor>("scale", *filled, 3.0), at::full({1 << 16}, 3.0F)));
-    lent.reset();
-    CHECK(eventually([&] { return leases() == 0; }));
-}
-
-TEST_CASE("a child's copies of its parent's tensors stay as they are when the parent lets go of its own", "[fork]") {
-    constexpr std::int64_t kElements = 1 << 16;
-    const ExampleDaemon server;
-    const Client client = server.client();
-    at::Tensor large = client.call<at::Tensor>("ramp", kElements), small = client.call<at::Tensor>("ramp", 100);
-    at::Tensor filled = client.empty_in_shared_memory({kElements}, at::kFloat);
-    filled.fill_(1);
-    CHECK(client.call<at::Tensor>("scale", filled, 3.0)[5].item<float>() == 3);
-    Pipe let_go, looked;
-    ForkedChild child([&] {
-        at::set_num_threads(1);
-        let_go.wait();
-        expect(at::equal(large, at::arange(kElements, at::kFloat)), "a large result is what it was");
-        expect(at::equal(small, at::arange(100, at::kFloat)), "a small result is what it was");
-        expect(at::equal(filled, at::full({kElements}, 1.0F)), "shared memory is what it was");
-        filled.fill_(666);
-        looked.tell();
-    });
-    for (at::Tensor* const one : {&large, &small, &filled})
-        one->reset();
-    std::vector<at::Tensor> kept;
-    for (int round = 0; round < 20; ++round) {  // a lease is given back a moment later
-        kept.push_back(client.empty_in_shared_memory({kElements}, at::kFloat));
-        kept.back().fill_(7);
-        kept.push_back(client.call<at::Tensor>("scale", kept.back(), 1.0));
-        for (int i = 0; i < 20; ++i)
-            kept.push_back(client.call<at::Tensor>("scale", at::full({100}, 7.0F), 1.0));
-        std::this_thread::sleep_for(5ms);
-    }
-    let_go.tell();
-    looked.wait();
-    CHECK(child.fault() == "");
-    for (const at::Tensor& one : kept)
-        REQUIRE(at::equal(one, at::full(one.sizes(), 7.0F)));
-}
-
-TEST_CASE("a child reads its parent's result when the parent is gone", "[fork]") {
-    constexpr std::int64_t kElements = 1 << 16;
-    const ExampleDaemon server;
-    const Client other = server.client();
-    Pipe reused, looked;
-    CHECK(error_in_child([&] {
-              const at::Tensor result = server.client().call<at::Tensor>("ramp", kElements);
-              if (::fork() != 0) return;  // ends here
-              ::alarm(120);
-              at::set_num_threads(1);
-              reused.wait();
-              looked.tell(at::equal(result, at::arange(kElements, at::kFloat)) ? 'y' : 'n');
-              ::_exit(0);
-          }) == "");
-    CHECK(eventually([&] { return totals(other)["shared_memory"]["leases"] == 0; }));
-    std::vector<at::Tensor> kept;
-    for (int i = 0; i < 20; ++i)
-        kept.push_back(other.call<at::Tensor>("scale", at::full({kElements}, 7.0F), 1.0));
-    reused.tell();
-    CHECK(looked.wait() == 'y');
-}
-
-TEST_CASE("a child publishes and reads named tensors, in parts and in shared memory", "[fork]") {
-    const ExampleDaemon server;
-    for (const Client& client : {server.client(), far_client(server.url())}) {
-        const NamedTensors names(client);
-        names.put("x", at::arange(1 << 16, at::kFloat));
-        auto held = std::make_unique<NamedTensor>(names.get("x"));
-        CHECK(error_in_child([&] {
-                  at::set_num_threads(1);
-                  expect(held->tensor().as<at::Tensor>()[7].item<float>() == 7, "it reads what its parent got");
-                  held.reset();
-                  expect(names.get("x").tensor().as<at::Tensor>()[8].item<float>() == 8, "it gets");
-                  expect(names.pull("x").tensor().as<at::Tensor>()[9].item<float>() == 9, "it pulls");
-                  names.put("child", at::full({1 << 16}, 4.0F));
-                  names.push("pushed", at::full({1 << 16}, 5.0F));
-              }) == "");
-        CHECK(held->tensor().as<at::Tensor>()[7].item<float>() == 7);
-        CHECK(at::equal(names.get("child").tensor(), at::full({1 << 16}, 4.0F)));
-        CHECK(at::equal(names.pull("pushed").tensor(), at::full({1 << 16}, 5.0F)));
-    }
-}
-
-TEST_CASE("a child's copy of an object's handle releases nothing", "[fork]") {
-    const ExampleDaemon server;
-    for (const Client& client : {server.client(), far_client(server.url())}) {
-        const std::vector<std::string> words{"one", "two"};
-        auto object = std::make_unique<Object>(client.call<Object>("vocabulary.make", words));
-        CHECK(error_in_child([&] {
-                  auto own = std::make_unique<Object>(client.call<Object>("vocabulary.make", words));
-                  expect(client.call<std::vector<int>>("vocabulary.numbers", *own, words) == std::vector{0, 1},
-                         "its own object is there");
-                  object.reset();
-                  own.reset();
-                  expect(eventually([&] { return totals(client)["objects"]["handles"] == 1; }), "its own is released");
-              }) == "");
-        CHECK(client.call<std::vector<int>>("vocabulary.numbers", *object, words) == std::vector{0, 1});
-        CHECK(eventually([&] { return totals(client)["objects"]["handles"] == 1; }));
-        object.reset();
-        CHECK(eventually([&] { return totals(client)["objects"]["handles"] == 0; }));
-    }
-}
-
-TEST_CASE("a child waits for its parent's task, and uses no batch of its parent's", "[fork]") {
-    const ExampleDaemon server;
-    const Client client = server.client();
-    const auto task = client.submit<double>("sleep", 0.3);
-    auto batch = client.batch();
-    const auto sum = batch.add<double>("add", 1, 2);
-    CHECK(error_in_child([&] {
-              expect(task.get() > 0, "the task's result is there");
-              auto own = client.batch();
-              const auto mine = own.add<double>("add", 2, 2);
-              own.send();
-              expect(mine.get() == 4, "its own batch is answered");
-              try {
-                  batch.send();
-              } catch (const TransportFailure&) {
-                  return;
-              }
-              expect(false, "the parent's batch is rejected");
-          }) == "");
     batch.send();
     CHECK(sum.get() == 3);
     CHECK(task.get() > 0);
 }
 
-TEST_CASE("a client that was shut down stays so in a child", "[fork]") {
+TEST_CASE("a child reads its parent's results, and gives none of them back", "[fork]") {
+    const Both both;
+    const Client& client = both.near;
+    TensorRef lent = client.call<TensorRef>("ramp", kCount), as_bytes = both.far.call<TensorRef>("ramp", 1 << 10);
+    TensorRef mine = filled(client, 1);
+    std::vector<ForkedChild> children;
+    for (int i = 0; i < 4; ++i)
+        children.emplace_back([&, i] {
+            expect(is_ramp(lent), "it reads what its parent got");
+            expect(is_ramp(as_bytes, 1 << 10), "also as bytes");
+            expect(is_all(client.call<TensorRef>("scale", mine, 3.0), 3), "its parent's memory is an argument");
+            const auto scaled = elements_of<float>(client.call<TensorRef>("scale", lent, 2.0));
+            expect(scaled[100] == 200, "its parent's result is an argument");
+            lent = as_bytes = mine = {};
+            for (int round = 0; round < 20; ++round) {
+                const auto own = static_cast<float>(i * 100 + round);
+                expect(is_all(client.call<TensorRef>("scale", filled(client, own), 2.0), 2 * own), "its own");
+            }
+        });
+    for (ForkedChild& child : children)
+        CHECK(child.fault() == "");
+    CHECK(both.server.leases_become(1));
+    CHECK(is_ramp(lent));
+    CHECK(is_all(mine, 1));
+    CHECK(is_all(client.call<TensorRef>("scale", mine, 3.0), 3));
+    lent = {};
+    CHECK(both.server.leases_become(0));
+}
+
+TEST_CASE("a child's copies of its parent's tensors stay as they are when the parent lets go of its own", "[fork]") {
     const ExampleDaemon server;
     const Client client = server.client();
-    client.shutdown();
+    TensorRef large = client.call<TensorRef>("ramp", kCount), small = client.call<TensorRef>("ramp", 100);
+    TensorRef mine = filled(client, 1);
+    CHECK(is_all(client.call<TensorRef>("scale", mine, 3.0), 3));
+    Pipe let_go, looked;
+    ForkedChild child([&] {
+        let_go.wait();
+        expect(is_ramp(large), "a large result is what it was");
+        expect(is_ramp(small, 100), "a small result is what it was");
+        expect(is_all(mine, 1), "shared memory is what it was");
+        fill(mine, 666);
+        looked.tell();
+    });
+    large = small = mine = {};
+    std::vector<TensorRef> kept;
+    for (int round = 0; round < 20; ++round) {  // a lease is given back a moment later
+        kept.push_back(filled(client, 7));
+        kept.push_back(client.call<TensorRef>("scale", kept.back(), 1.0));
+        for (int i = 0; i < 20; ++i)
+            kept.push_back(client.call<TensorRef>("scale", fill(zeros(DType::float32, {100}), 7), 1.0));
+        std::this_thread::sleep_for(5ms);
+    }
+    let_go.tell();
+    looked.wait();
+    CHECK(child.fault() == "");
+    for (const TensorRef& one : kept)
+        REQUIRE(is_all(one, 7));
+}
+
+TEST_CASE("a child reads its parent's result when the parent is gone", "[fork]") {
+    const ExampleDaemon server;
+    const Client other = server.client();
+    Pipe reused, looked;
     CHECK(error_in_child([&] {
-              try {
-                  client.call<double>("add", 1, 2);
-              } catch (const TransportFailure&) {
-                  return;
-              }
-              expect(false, "its calls fail");
+              const TensorRef result = server.client().call<TensorRef>("ramp", kCount);
+              if (::fork() != 0) return;  // ends here
+              ::alarm(120);
+              reused.wait();
+              looked.tell(is_ramp(result) ? 'y' : 'n');
+              ::_exit(0);
           }) == "");
+    CHECK(server.leases_become(0));
+    std::vector<TensorRef> kept;
+    for (int i = 0; i < 20; ++i)
+        kept.push_back(other.call<TensorRef>("scale", filled(other, 7), 1.0));
+    reused.tell();
+    CHECK(looked.wait() == 'y');
+}
+
+TEST_CASE("a child publishes and reads named tensors, in parts and in shared memory", "[fork]") {
+    const Both both;
+    for (const Client& client : both.clients()) {
+        const NamedTensors names(client);
+        names.put("x", arange<float>({kCount}));
+        auto held = std::make_unique<NamedTensor>(names.get("x"));
+        CHECK(error_in_child([&] {
+                  expect(is_ramp(held->tensor()), "it reads what its parent got");
+                  held.reset();
+                  expect(is_ramp(names.get("x").tensor()), "it gets");
+                  expect(is_ramp(names.pull("x").tensor()), "it pulls");
+                  names.put("child", filled(client, 4));
+                  names.push("pushed", filled(client, 5));
+              }) == "");
+        CHECK(is_ramp(held->tensor()));
+        CHECK(is_all(names.get("child").tensor(), 4));
+        CHECK(is_all(names.pull("pushed").tensor(), 5));
+    }
+}
+
+TEST_CASE("a child's copy of an object's handle releases nothing", "[fork]") {
+    const Both both;
+    const std::vector<std::string> words{"one", "two"};
+    const auto knows = [&](const Client& client, const Object& object) {
+        return client.call<std::vector<int>>("vocabulary.numbers", object, words) == std::vector{0, 1};
+    };
+    for (const Client& client : both.clients()) {
+        auto object = std::make_unique<Object>(client.call<Object>("vocabulary.make", words));
+        CHECK(error_in_child([&] {
+                  auto own = std::make_unique<Object>(client.call<Object>("vocabulary.make", words));
+                  expect(knows(client, *own), "its own object is there");
+                  object.reset();
+                  own.reset();
+                  expect(both.objects_become(1), "its own is released");
+              }) == "");
+        CHECK(knows(client, *object));
+        CHECK(both.objects_become(1));
+        object.reset();
+        CHECK(both.objects_become(0));
+    }
 }

@@ -22,6 +22,17 @@ inline void expect(bool holds, const std::string& what) {
     if (!holds) throw std::runtime_error("not so: " + what);
 }
 
+/// `use` throws an Error whose text holds `word`.
+template <class Error, class Use>
+void expect_throws(const Use& use, const std::string& what, const std::string& word = {}) {
+    try {
+        use();
+    } catch (const Error& error) {
+        return expect(std::string(error.what()).find(word) != std::string::npos, what + ": " + error.what());
+    }
+    expect(false, what);
+}
+
 /// `work` runs in a forked child, which then ends by _exit. One that takes two minutes is ended: it hangs.
 class ForkedChild {
 public:
