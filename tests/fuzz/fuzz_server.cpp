@@ -27,11 +27,11 @@
 #include "local/channel/packet.hpp"
 #include "local/segments/segment.hpp"
 #include "protocol/json_rpc/message.hpp"
+#include "require.hpp"
 #include "server/local/local_clients.hpp"
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/transports/tensor_transfer.hpp"
-#include "require.hpp"
 
 namespace {
 

@@ -14,6 +14,7 @@
 
 #include "protocol/codec/frame.hpp"
 #include "protocol/codec/json_source.hpp"
+#include "require.hpp"
 #include "support/tensors.hpp"
 #include "tensor/device/device_peer.hpp"
 #include "tensor/files/npy.hpp"
@@ -22,7 +23,6 @@
 #include "tensor/handle.hpp"
 #include "tensor/memory.hpp"
 #include "tensor/transports/shm_transport.hpp"
-#include "require.hpp"
 
 namespace {
 

@@ -108,8 +108,8 @@ TEST_CASE("names, their bytes and the members of a set are bounded", "[server][n
         const Daemon daemon({row.option, row.limit});
         for (int i = 0; i < row.fit; ++i)
             put(daemon.port(), "n" + std::to_string(i));
-        const Json rejected = respond(daemon.port(), "tensor.put",
-                                      {{"name", "c"}, {"tensor", tensor(std::vector(row.beyond, 1.0))}});
+        const Json rejected =
+            respond(daemon.port(), "tensor.put", {{"name", "c"}, {"tensor", tensor(std::vector(row.beyond, 1.0))}});
         CHECK(code_of(rejected) == -32008);
         CHECK(rejected["error"]["data"]["detail"].get<std::string>().find(row.option) != std::string::npos);
         if (row.fit > 0) CHECK(put(daemon.port(), "n0")["version"] == 2);

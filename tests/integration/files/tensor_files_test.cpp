@@ -169,7 +169,8 @@ TEST_CASE("rows of a tensor can be got", "[server][files]") {
     CHECK(get(port, name + ".raw?slice=%zz").status == 400);
 }
 
-TEST_CASE("each part, form, member and version of a name has a digest of its own, the same each time", "[server][files]") {
+TEST_CASE("each part, form, member and version of a name has a digest of its own, the same each time",
+          "[server][files]") {
     Daemon daemon;
     const int port = daemon.port();
     const auto row = [](int first) {

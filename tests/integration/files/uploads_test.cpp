@@ -178,7 +178,8 @@ TEST_CASE("what cannot be an upload is rejected, and says why", "[server][upload
         int status = 400;
     };
     std::vector<Row> rows{
-        {"Content-Range", name + ".raw?upload=x", "", floats(2, {{"Content-Range", "bytes */32"}, {"Content-Length", "0"}})},
+        {"Content-Range", name + ".raw?upload=x", "",
+         floats(2, {{"Content-Range", "bytes */32"}, {"Content-Length", "0"}})},
         {"Content-Type", name, bytes, {}, 415},
         {"Content-Digest", name + ".raw", bytes, floats(2, {{"Content-Digest", "xxh3-128=nonsense"}})},
         {"Shared-Tensor-Dtype", name + ".raw", bytes, {}},

@@ -27,9 +27,23 @@ struct Injected {
     ~Injected() { simulated::inject({}); }
 };
 
-TransportCase on_simulated() {
-    simulated::enable(1);
-    return kSimulated;
+/// A server with these variables, whose tensors lie on a simulated device.
+struct OnSimulated : TransportServer {
+    explicit OnSimulated(const Words& variables = {}, int port = 0) : TransportServer(enabled(), variables, port) {}
+
+private:
+    static TransportCase enabled() {
+        simulated::enable(1);
+        return kSimulated;
+    }
+};
+
+Words faults(const char* words) { return {std::string("SHARED_TENSOR_SIMULATED_FAULTS=") + words}; }
+
+at::Tensor ones() { return simulated::to_device(at::ones({kMany}, at::kFloat)); }
+
+bool is_ramp(const at::Tensor& tensor, std::int64_t count = kMany) {
+    return same_values(tensor, at::arange(count, at::kFloat));
 }
 
 std::map<std::string, std::uint64_t> counts_of(const Client& client) {
@@ -46,7 +60,7 @@ TEST_CASE("Simulated devices of the environment are there before the first call"
 }
 
 TEST_CASE("Two tensors of one allocation are one opening", "[media][device]") {
-    const TransportServer server(on_simulated());
+    const OnSimulated server;
     const Client client = server.client();
     const auto before = simulated::statistics().opened;
     const auto whole = client.call<at::Tensor>("held");
@@ -57,15 +71,10 @@ TEST_CASE("Two tensors of one allocation are one opening", "[media][device]") {
     CHECK(client.statistics().bytes_in < 20'000);
 }
 
-TEST_CASE("Where no event is left the server waits, and its answer is right", "[media][device]") {
-    const TransportCase transport = on_simulated();
-    const TransportServer server(transport, {"SHARED_TENSOR_SIMULATED_FAULTS=reject_events"});
-    const auto result = server.client().call<at::Tensor>("late", kMany, 300);
-    CHECK(same_values(result, at::arange(kMany, at::kFloat)));
-}
-
-TEST_CASE("An argument is waited for that is not ready when the call is made", "[media][device]") {
-    const TransportServer server(on_simulated());
+TEST_CASE("What is not ready is waited for, also where no event is left", "[media][device]") {
+    const OnSimulated without_events(faults("reject_events"));
+    CHECK(is_ramp(without_events.client().call<at::Tensor>("late", kMany, 300)));
+    const OnSimulated server;
     const at::Tensor x = simulated::empty({kMany}, at::kFloat);
     simulated::launch([x] {
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -75,32 +84,39 @@ TEST_CASE("An argument is waited for that is not ready when the call is made", "
 }
 
 TEST_CASE("What cannot be exported goes by host memory, with its bytes counted", "[media][device]") {
-    const TransportCase transport = on_simulated();
-    const TransportServer server(transport, {"SHARED_TENSOR_SIMULATED_FAULTS=reject_export"});
+    const OnSimulated server(faults("reject_export"));
     const Client client = server.client();
     const auto result = client.call<at::Tensor>("held");
-    CHECK(same_values(result, at::arange(kMany, at::kFloat)));
+    CHECK(is_ramp(result));
     CHECK(!simulated::on_device(result));
-    const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+    const at::Tensor x = ones();
     CHECK(client.call<bool>("lies_here", x));
-    const Injected faults({.reject_export = true});
+    const Injected injected({.reject_export = true});
     CHECK(!client.call<bool>("lies_here", x));
     CHECK(client.call<double>("sum_later", x, 0) == kMany);
 }
 
 TEST_CASE("A client that cannot open the server's memory gets copies, and says why", "[media][device]") {
-    const TransportServer server(on_simulated());
-    const Injected faults({.reject_open = true});
+    const OnSimulated server;
+    const Injected injected({.reject_open = true});
+    {
+        const auto two = server.client().call<std::vector<at::Tensor>>("two");
+        REQUIRE(two.size() == 2);
+        CHECK(is_ramp(two[0]));
+        CHECK(is_ramp(two[1], 1000));
+    }
     const Client client = server.client();
+    const int before = totals_of(client)["tensors"]["cuda_ipc"]["tensors"],
+              shm = totals_of(client)["tensors"]["shm"]["tensors"];
+    CHECK(before == 2);
     for (const int tensors : {1, 2}) {  // found out with the first
         const auto result = client.call<at::Tensor>("held");
-        CHECK(same_values(result, at::arange(kMany, at::kFloat)));
+        CHECK(is_ramp(result));
         CHECK_FALSE(simulated::on_device(result));
-        CHECK(totals_of(client)["tensors"]["shm"]["tensors"] == tensors);
-        CHECK(totals_of(client)["tensors"]["cuda_ipc"]["tensors"] == 1);
+        CHECK(totals_of(client)["tensors"]["shm"]["tensors"] == shm + tensors);
+        CHECK(totals_of(client)["tensors"]["cuda_ipc"]["tensors"] == before + 1);
     }
-    CHECK(same_values(client.call<std::vector<at::Tensor>>("two").at(0), at::arange(kMany, at::kFloat)));
-    const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+    const at::Tensor x = ones();
     CHECK_FALSE(client.call<bool>("lies_here", x));
     const auto transports = client.transports();
     const auto cuda_ipc = std::find_if(transports.begin(), transports.end(),
@@ -113,25 +129,14 @@ TEST_CASE("A client that cannot open the server's memory gets copies, and says w
     CHECK(leases_become(client, 0));
 }
 
-TEST_CASE("Two results of one answer that cannot be opened both come as copies", "[media][device]") {
-    const TransportServer server(on_simulated());
-    const Injected faults({.reject_open = true});
-    const Client client = server.client();
-    const auto two = client.call<std::vector<at::Tensor>>("two");
-    REQUIRE(two.size() == 2);
-    CHECK(same_values(two[0], at::arange(kMany, at::kFloat)));
-    CHECK(same_values(two[1], at::arange(1000, at::kFloat)));
-    CHECK(totals_of(client)["tensors"]["cuda_ipc"]["tensors"] == 2);
-}
-
 TEST_CASE("One block that cannot be opened is copied, and the others are opened as before", "[media][device]") {
-    const TransportServer server(on_simulated());
+    const OnSimulated server;
     const Client client = server.client();
     CHECK(simulated::on_device(client.call<at::Tensor>("numbers", kMany)));
     {
-        const Injected faults({.reject_open = true});
+        const Injected injected({.reject_open = true});
         const auto copy = client.call<at::Tensor>("held");
-        CHECK(same_values(copy, at::arange(kMany, at::kFloat)));
+        CHECK(is_ramp(copy));
         CHECK_FALSE(simulated::on_device(copy));
         CHECK_THROWS_AS(client.with({.require = "cuda_ipc"}).call<at::Tensor>("held"), TransportNotPossible);
     }
@@ -142,28 +147,22 @@ TEST_CASE("One block that cannot be opened is copied, and the others are opened 
 
 TEST_CASE("An argument that the server cannot open is sent again as a copy, and the client keeps nothing lent",
           "[media][device]") {
-    const TransportCase transport = on_simulated();
-    const TransportServer server(transport, {"SHARED_TENSOR_SIMULATED_FAULTS=reject_open"});
+    const OnSimulated server(faults("reject_open"));
     const Client client = server.client();
     const auto before = simulated::statistics().allocations;
     {
-        const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+        const at::Tensor x = ones();
         CHECK_THROWS_AS(client.with({.require = "cuda_ipc"}).call<double>("sum_later", x, 0), TransportNotPossible);
         CHECK(client.call<double>("sum_later", x, 0) == kMany);
         CHECK_FALSE(client.call<bool>("lies_here", x));
     }
-    {
-        const Client other = server.client();
-        const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
-        CHECK(other.call<double>("sum_later", x, 0) == kMany);
-    }
+    CHECK(server.client().call<double>("sum_later", ones(), 0) == kMany);
     {
         AsyncOptions options;
         options.client = server.client_options();
         AsyncClient calls(options), tasks(options);
-        const auto x = [] { return simulated::to_device(at::ones({kMany}, at::kFloat)); };
-        auto sum = calls.call<double>("sum_later", x(), 0);
-        auto task = tasks.submit<double>("sum_later", x(), 0);
+        auto sum = calls.call<double>("sum_later", ones(), 0);
+        auto task = tasks.submit<double>("sum_later", ones(), 0);
         CHECK(sum.get() == kMany);
         CHECK(task.get() == kMany);
     }
@@ -171,15 +170,14 @@ TEST_CASE("An argument that the server cannot open is sent again as a copy, and 
 }
 
 TEST_CASE("A server that dies while it opens an argument costs the call and nothing else", "[media][device]") {
-    const TransportCase transport = on_simulated();
-    auto server = std::make_unique<TransportServer>(transport, Words{"SHARED_TENSOR_SIMULATED_FAULTS=crash_at_open"});
+    const auto server = std::make_unique<OnSimulated>(faults("crash_at_open"));
     const Client client = server->client();
     const auto before = simulated::statistics().allocations;
     {
-        const at::Tensor x = simulated::to_device(at::ones({kMany}, at::kFloat));
+        const at::Tensor x = ones();
         CHECK_THROWS_AS(client.call<double>("sum_later", x, 0), RpcError);
         server->child().wait();
-        const TransportServer next(transport, {}, server->port());
+        const OnSimulated next({}, server->port());
         CHECK(eventually([&] {
             try {
                 return client.call<double>("sum_later", x, 0) == kMany;
@@ -192,10 +190,9 @@ TEST_CASE("A server that dies while it opens an argument costs the call and noth
 }
 
 TEST_CASE("A client that dies while it opens a result leaves no lease and no memory", "[media][device]") {
-    const TransportCase transport = on_simulated();
-    const TransportServer server(transport);
+    const OnSimulated server;
     const Client client = server.client();
-    Role dying = holding_client(server, transport, 1, {"SHARED_TENSOR_SIMULATED_FAULTS=crash_at_open"});
+    Role dying = holding_client(server, kSimulated, 1, faults("crash_at_open"));
     CHECK(dying.child().wait() == 128 + SIGKILL);
     CHECK(leases_become(client, 0));
     CHECK(eventually([&] { return totals_of(client)["device_memory"]["deferred_frees"] == 0; }));
@@ -204,9 +201,9 @@ TEST_CASE("A client that dies while it opens a result leaves no lease and no mem
 
 TEST_CASE("Memory under a lease is not freed while a client has it open, however slowly that closes",
           "[media][device]") {
-    const TransportServer server(on_simulated());
+    const OnSimulated server;
     const Client client = server.client();
-    const Injected faults({.slow_open_ms = 20, .slow_close_ms = 50});
+    const Injected injected({.slow_open_ms = 20, .slow_close_ms = 50});
     for (int round = 0; round < 10; ++round)
         CHECK(client.call<at::Tensor>("numbers", 1000).numel() == 1000);
     CHECK(leases_become(client, 0));
@@ -215,7 +212,7 @@ TEST_CASE("Memory under a lease is not freed while a client has it open, however
 }
 
 TEST_CASE("A result that lies in the caller's own memory is copied before it goes back", "[media][device]") {
-    const TransportServer server(on_simulated());
+    const OnSimulated server;
     const Client client = server.client();
     const at::Tensor x = simulated::to_device(at::arange(kMany, at::kFloat));
     const auto y = client.call<at::Tensor>("echo", x);
@@ -228,25 +225,24 @@ TEST_CASE("A result that lies in the caller's own memory is copied before it goe
 }
 
 TEST_CASE("What a reader writes to a kept result on a device is seen by nobody else", "[media][device]") {
-    const TransportServer server(on_simulated());
+    const OnSimulated server;
     const Client client = server.client(), other = server.client();
-    const at::Tensor numbers = at::arange(kMany, at::kFloat);
     at::Tensor cached = client.call<at::Tensor>("held_cached");
-    CHECK(same_values(cached, numbers));
+    CHECK(is_ramp(cached));
     cached.zero_();
-    CHECK(same_values(other.call<at::Tensor>("held_cached"), numbers));
+    CHECK(is_ramp(other.call<at::Tensor>("held_cached")));
     const auto task = client.submit<at::Tensor>("held");
     at::Tensor result = client.task<at::Tensor>(task.id()).get();
-    CHECK(same_values(result, numbers));
+    CHECK(is_ramp(result));
     result.zero_();
-    CHECK(same_values(other.task<at::Tensor>(task.id()).get(), numbers));
+    CHECK(is_ramp(other.task<at::Tensor>(task.id()).get()));
 }
 
 TEST_CASE("A device that the other side does not see is not used", "[media][device]") {
     simulated::enable(2);
     const TransportServer server(kSimulated);
     const Client client = server.client();
-    const at::Tensor there = simulated::to_device(at::ones({kMany}, at::kFloat), 0);
+    const at::Tensor there = ones();
     const at::Tensor nowhere = simulated::to_device(at::ones({kMany}, at::kFloat), 1);
     CHECK(client.call<bool>("lies_here", there));
     CHECK(!client.call<bool>("lies_here", nowhere));

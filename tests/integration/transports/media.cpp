@@ -1,16 +1,32 @@
+// What the tests of transports have in common, and what their other processes do: hidden test cases.
+
 #include "media.hpp"
 
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sum.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <catch2/catch_message.hpp>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
 #include <catch2/generators/catch_generators_range.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <stdexcept>
+#include <thread>
 
+#include <shared_tensor/codecs.hpp>
+#include <shared_tensor/server.hpp>
+#include <shared_tensor/share.hpp>
 #include <shared_tensor/simulated.hpp>
+#include <shared_tensor/stream.hpp>
 #include <shared_tensor/torch.hpp>
 
 #include "tensor/device/devices.hpp"
@@ -102,3 +118,169 @@ bool leases_become(const Client& client, int count) {
 }
 
 }  // namespace shared_tensor::test
+
+using namespace shared_tensor;
+using namespace shared_tensor::test;
+
+namespace {
+
+std::string variable(const char* name) {
+    const char* text = std::getenv(name);
+    return text != nullptr ? text : "";
+}
+
+const std::string& place() {
+    static const std::string where = variable("TEST_PLACE");
+    return where;
+}
+
+void announce(const std::string& text) {
+    const std::string path = variable("TEST_READY");
+    std::ofstream(path + ".tmp") << text;
+    std::rename((path + ".tmp").c_str(), path.c_str());
+}
+
+at::Tensor numbers(std::int64_t count) { return put(at::arange(count, at::kFloat), place()); }
+
+/// The same memory every time.
+const at::Tensor& held() {
+    static const auto* tensor = new at::Tensor(numbers(1 << 18));
+    return *tensor;
+}
+
+/// One GiB, kept.
+const at::Tensor& big() {
+    static const auto* tensor = new at::Tensor(numbers(1 << 28));
+    return *tensor;
+}
+
+at::Tensor held_part(std::int64_t start, std::int64_t step) {
+    return held().view({512, 512}).slice(1, start, 512, step).t();
+}
+
+at::Tensor strided(std::int64_t side) { return numbers(side * side).view({side, side}).t(); }
+
+at::Tensor doubled_in_place(at::Tensor x) {
+    x.mul_(2);
+    return x;
+}
+
+/// Its elements are there only some time after it returned.
+at::Tensor late(std::int64_t count, int milliseconds) {
+    if (place() == "cuda") {
+        const at::Tensor busy = put(at::ones({4096, 4096}), place());
+        for (int i = 0; i < milliseconds / 3; ++i)
+            (void)at::mm(busy, busy);  // some 3 ms each on a big GPU
+    }
+    if (place() != "simulated") return numbers(count);
+    at::Tensor made = simulated::empty({count}, at::kFloat);
+    simulated::launch([made, count, milliseconds] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+        made.copy_(at::arange(count, at::kFloat));
+    });
+    return made;
+}
+
+double sum_later(const at::Tensor& x, int milliseconds) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    return x.cpu().sum().item<double>();
+}
+
+/// Each item goes back; those that lie elsewhere than they should end it.
+void echo_each(Reader<at::Tensor> items, Writer<at::Tensor> answers) {
+    for (const at::Tensor& item : items) {
+        if (!lies_at(item, place())) throw std::runtime_error("an item lies elsewhere");
+        if (!answers.write(item)) return;
+    }
+}
+
+/// The same tensor again and again.
+void held_each(Writer<at::Tensor> items, int count) {
+    for (int i = 0; i < count && items.write(held()); ++i) {
+    }
+}
+
+at::Tensor item_and_result(Writer<at::Tensor> items) {
+    items.write(held());
+    return held();
+}
+
+/// Of the simulated devices of this process.
+std::map<std::string, std::uint64_t> statistics() {
+    const simulated::Statistics counts = simulated::statistics();
+    return {{"allocations", counts.allocations},
+            {"open", counts.open},
+            {"events", counts.events},
+            {"opened", counts.opened},
+            {"closed", counts.closed},
+            {"undefined", counts.freed_while_open + counts.opened_twice + counts.closed_twice}};
+}
+
+Registry functions() {
+    Registry registry;
+    registry.add("echo", [](const at::Tensor& x) { return x; });
+    registry.add("lies_here", [](const at::Tensor& x) { return lies_at(x, place()); });
+    registry.add("numbers", &numbers);
+    registry.add("held", [] { return held(); });
+    registry.add(
+        "held_cached", [] { return held(); }, cached(std::chrono::hours(1)));
+    registry.add("held_part", &held_part);
+    registry.add("strided", &strided);
+    registry.add("two", [] { return std::vector<at::Tensor>{held(), numbers(1000)}; });
+    registry.add("big", [] { return big(); });
+    registry.add("nothing", [] { return 0; });
+    registry.add("doubled_in_place", &doubled_in_place);
+    registry.add("late", &late);
+    registry.add("sum_later", &sum_later);
+    registry.add("sum_borrowed", &sum_later, borrows());
+    registry.add("statistics", &statistics);
+    registry.add("echo_each", &echo_each, arg("items"), arg("answers"));
+    registry.add("held_each", &held_each, arg("items"), arg("count"));
+    registry.add("item_and_result", &item_and_result, arg("items"));
+    return registry;
+}
+
+void use_devices() {
+    if (place() == "simulated") simulated::enable(1);
+    if (place() == "cuda") REQUIRE(tensor::Devices::of_process().use_cuda(tensor::UseCuda::if_found));
+}
+
+}  // namespace
+
+TEST_CASE("role: simulated devices of the environment", "[.role]") {
+    CHECK(simulated::enabled() == 2);
+    CHECK(simulated::on_device(simulated::to_device(at::arange(3, at::kFloat), 1)));
+}
+
+TEST_CASE("role: server", "[.role]") {
+    sigset_t signals;
+    ::sigemptyset(&signals);
+    ::sigaddset(&signals, SIGTERM);
+    ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    use_devices();
+    ServerOptions options;
+    options.port = std::stoi(variable("TEST_PORT"));
+    options.cuda = place() == "cuda" ? "on" : "off";
+    if (variable("TEST_CHANNEL") == "0") options.local_socket = "none";
+    if (const std::string wait = variable("TEST_CONFIRM_WITHIN_MS"); !wait.empty())
+        options.leases.confirm_within = std::chrono::milliseconds(std::stoi(wait));
+    Server server(functions(), options);
+    server.start();
+    announce(server.url());
+    int signal = 0;
+    ::sigwait(&signals, &signal);
+    server.stop(std::chrono::seconds(1));
+}
+
+TEST_CASE("role: holding client", "[.role]") {
+    use_devices();
+    ClientOptions options;
+    options.url = variable("TEST_URL");
+    if (variable("TEST_CHANNEL") == "0") options.local_socket = "none";
+    const Client client(options);
+    std::vector<at::Tensor> tensors;
+    for (int i = 0; i < std::stoi(variable("TEST_TENSORS")); ++i)
+        tensors.push_back(client.call<at::Tensor>("held"));
+    announce("ready");
+    std::this_thread::sleep_for(std::chrono::minutes(5));
+}

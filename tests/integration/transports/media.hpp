@@ -40,7 +40,7 @@ bool lies_at(const at::Tensor& tensor, const std::string& place);
 /// Values compared in host memory.
 bool same_values(const at::Tensor& a, const at::Tensor& b);
 
-/// This binary again, as a server in another process (roles.cpp says what it shares).
+/// This binary again, as a server in another process (media.cpp says what it shares).
 class TransportServer {
 public:
     explicit TransportServer(const TransportCase& transport, const Words& variables = {}, int port = 0);
