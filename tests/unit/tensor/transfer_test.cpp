@@ -34,11 +34,11 @@ std::string transport_of(std::int64_t bytes, ExportPolicy policy) {
     return "none";
 }
 
-TransportNotPossible::Reasons reasons(ExportPolicy policy, const TensorRef& tensor) {
+tensor::TransportNotPossible::Reasons reasons(ExportPolicy policy, const TensorRef& tensor) {
     TensorTransfer transfer({}, std::move(policy));
     try {
         transfer.describe(transfer.wrap(tensor));
-    } catch (const TransportNotPossible& error) {
+    } catch (const tensor::TransportNotPossible& error) {
         return error.reasons();
     }
     return {};
@@ -141,7 +141,7 @@ TEST_CASE("where no transport is possible the reason of each is told", "[tensor]
     why = reasons(requiring({data}), packed);
     REQUIRE(why.size() == 1);
     CHECK(why[0].second == "float4_e2m1fn_x2 has two values in a byte and no form as lists");
-    const TransportNotPossible error({{shm, "no channel"}, {cuda_ipc, "no GPU"}});
+    const tensor::TransportNotPossible error({{shm, "no channel"}, {cuda_ipc, "no GPU"}});
     CHECK(error.what() == std::string("no transport can carry the tensor: shm: no channel; cuda_ipc: no GPU"));
 }
 
