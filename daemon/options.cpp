@@ -10,7 +10,7 @@
 #include <shared_tensor/version.hpp>
 
 #include "base/log/log.hpp"
-#include "base/system/default_address.hpp"
+#include "base/system/host.hpp"
 #include "help.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 

@@ -9,8 +9,8 @@
 #include "base/concurrency/background.hpp"
 #include "base/log/log.hpp"
 #include "base/memory/heap.hpp"
-#include "base/system/default_address.hpp"
 #include "base/system/fork.hpp"
+#include "base/system/host.hpp"
 #include "server/auth/credentials.hpp"
 #include "server/files/url_transports.hpp"
 #include "server/local/local_socket.hpp"
@@ -193,7 +193,7 @@ public:
         transport_.start();
         all_.access.set_port(transport_.port());
         start_local();
-        maintenance_.emplace("st-maintenance", kSweepEvery, [this] {
+        maintenance_ = maintenance("st-maintenance", kSweepEvery, [this] {
             all_.dispatcher.sweep();
             all_.clients.sweep();
             if (all_.credentials.sweep(real_clock().now(), all_.access,
@@ -227,7 +227,7 @@ public:
         done = transport_.stop(kFlushTime) && done;
         alias_ = {};
         all_.local.stop();
-        maintenance_.reset();
+        maintenance_ = {};  // ends and joins it
         return done;
     }
 
@@ -278,7 +278,7 @@ private:
     net::Server transport_;
     LocalSocketAlias alias_;
     HeapTrimmer heap_;  ///< used by the maintenance thread
-    std::optional<Maintenance> maintenance_;
+    std::jthread maintenance_;
     SteadyTime started_{};
     std::atomic<bool> running_{false};
 };

@@ -74,34 +74,44 @@ struct Step {
     bool ended = false;
 };
 
-/// Calls deflate() or inflate(); sets `result` to its result.
-Step call_zlib(int (*code)(z_stream*, int), z_stream& stream, std::span<const std::byte> in, std::span<std::byte> out,
-               bool is_last, int& result) {
-    const uInt size = piece_of(in.size()), room = piece_of(out.size());
-    stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(in.data()));  // zlib only reads it
-    stream.avail_in = size;
-    stream.next_out = reinterpret_cast<Bytef*>(out.data());
-    stream.avail_out = room;
-    result = code(&stream, is_last && size == in.size() ? Z_FINISH : Z_NO_FLUSH);
-    return {size - stream.avail_in, room - stream.avail_out, result == Z_STREAM_END};
+[[noreturn]] void reject(Coding coding, const char* why) {
+    throw BadCompression(std::string(name_of(coding)).append(": ").append(why));
 }
 
-class Deflate {
-public:
-    explicit Deflate(int level) {
-        if (::deflateInit2(&stream_, level, Z_DEFLATED, kGzipFormat, 8, Z_DEFAULT_STRATEGY) != Z_OK)
-            throw std::bad_alloc();
-    }
-    Deflate(const Deflate&) = delete;
-    Deflate& operator=(const Deflate&) = delete;
-    ~Deflate() { ::deflateEnd(&stream_); }
+constexpr const char* kDamaged = "the bytes are not compressed so, or damaged";
+[[noreturn]] void too_long(Coding coding) {
+    throw TooLong(std::string(name_of(coding)).append(": there are more bytes than there should be"));
+}
 
-    Step step(std::span<const std::byte> in, std::span<std::byte> out, bool is_last) {
-        int result = Z_OK;
-        return call_zlib(&::deflate, stream_, in, out, is_last, result);
+/// Compresses or decompresses gzip.
+class Gzip {
+public:
+    /// Compresses with `level`, decompresses without.
+    explicit Gzip(std::optional<int> level = std::nullopt) : compresses_(level.has_value()) {
+        const int made = level ? ::deflateInit2(&stream_, *level, Z_DEFLATED, kGzipFormat, 8, Z_DEFAULT_STRATEGY)
+                               : ::inflateInit2(&stream_, kGzipFormat);
+        if (made != Z_OK) throw std::bad_alloc();
+    }
+    Gzip(const Gzip&) = delete;
+    Gzip& operator=(const Gzip&) = delete;
+    ~Gzip() { compresses_ ? ::deflateEnd(&stream_) : ::inflateEnd(&stream_); }
+
+    /// `is_last`: no further bytes will be compressed.
+    Step step(std::span<const std::byte> in, std::span<std::byte> out, bool is_last = false) {
+        const uInt size = piece_of(in.size()), room = piece_of(out.size());
+        stream_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(in.data()));  // zlib only reads it
+        stream_.avail_in = size;
+        stream_.next_out = reinterpret_cast<Bytef*>(out.data());
+        stream_.avail_out = room;
+        const int flush = is_last && size == in.size() ? Z_FINISH : Z_NO_FLUSH;
+        const int result = compresses_ ? ::deflate(&stream_, flush) : ::inflate(&stream_, flush);
+        if (result == Z_MEM_ERROR) throw std::bad_alloc();
+        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) reject(Coding::gzip, kDamaged);
+        return {size - stream_.avail_in, room - stream_.avail_out, result == Z_STREAM_END};
     }
 
 private:
+    const bool compresses_;
     z_stream stream_{};
 };
 
@@ -114,10 +124,10 @@ std::optional<std::size_t> compress_zstd(std::span<const std::byte> bytes, int l
 }
 
 std::optional<std::size_t> compress_gzip(std::span<const std::byte> bytes, int level, std::span<std::byte> out) {
-    Deflate deflate(level);
+    Gzip gzip(level);
     std::size_t done = 0, read = 0;
     while (done < out.size()) {
-        const Step step = deflate.step(bytes.subspan(read), out.subspan(done), true);
+        const Step step = gzip.step(bytes.subspan(read), out.subspan(done), true);
         read += step.read;
         done += step.made;
         if (step.ended) return done;
@@ -128,36 +138,6 @@ std::optional<std::size_t> compress_gzip(std::span<const std::byte> bytes, int l
 std::optional<std::size_t> compress_into(std::span<const std::byte> bytes, Compression how, std::span<std::byte> out) {
     return how.coding == Coding::zstd ? compress_zstd(bytes, how.level, out) : compress_gzip(bytes, how.level, out);
 }
-
-[[noreturn]] void reject(Coding coding, const char* why) {
-    throw BadCompression(std::string(name_of(coding)).append(": ").append(why));
-}
-
-constexpr const char* kDamaged = "the bytes are not compressed so, or damaged";
-[[noreturn]] void too_long(Coding coding) {
-    throw TooLong(std::string(name_of(coding)).append(": there are more bytes than there should be"));
-}
-
-class Inflate {
-public:
-    Inflate() {
-        if (::inflateInit2(&stream_, kGzipFormat) != Z_OK) throw std::bad_alloc();
-    }
-    Inflate(const Inflate&) = delete;
-    Inflate& operator=(const Inflate&) = delete;
-    ~Inflate() { ::inflateEnd(&stream_); }
-
-    Step step(std::span<const std::byte> in, std::span<std::byte> out) {
-        int result = Z_OK;
-        const Step step = call_zlib(&::inflate, stream_, in, out, false, result);
-        if (result == Z_MEM_ERROR) throw std::bad_alloc();
-        if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR) reject(Coding::gzip, kDamaged);
-        return step;
-    }
-
-private:
-    z_stream stream_{};
-};
 
 class Unzstd {
 public:
@@ -299,7 +279,7 @@ std::vector<std::byte> decompress(Coding coding, std::span<const std::byte> byte
         Unzstd decoder;
         return decompress_all(coding, decoder, bytes, most, grows);
     }
-    Inflate decoder;
+    Gzip decoder;
     return decompress_all(coding, decoder, bytes, most, grows);
 }
 
@@ -313,7 +293,7 @@ class Compressor::Impl {
 public:
     Impl(Compression how, std::uint64_t size) : out_(kPiece) {
         if (how.coding == Coding::gzip) {
-            deflate_ = std::make_unique<Deflate>(how.level);
+            gzip_ = std::make_unique<Gzip>(how.level);
             return;
         }
         zstd_.reset(ZSTD_createCCtx());
@@ -327,7 +307,7 @@ public:
         std::size_t read = 0;
         while (true) {
             const auto rest = bytes.subspan(read);
-            const Step step = deflate_ != nullptr ? deflate_->step(rest, out_, is_last) : zstd_step(rest, is_last);
+            const Step step = gzip_ != nullptr ? gzip_->step(rest, out_, is_last) : zstd_step(rest, is_last);
             read += step.read;
             if (step.made > 0 && !take(std::span(out_).first(step.made))) return false;
             if (is_last ? step.ended : read == bytes.size() && step.made < out_.size()) return true;
@@ -343,7 +323,7 @@ private:
         return {in.pos, out.pos, is_last && rest == 0};
     }
 
-    std::unique_ptr<Deflate> deflate_;
+    std::unique_ptr<Gzip> gzip_;
     std::unique_ptr<ZSTD_CCtx, FreeZstd> zstd_;
     std::vector<std::byte> out_;
 };

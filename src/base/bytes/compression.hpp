@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -11,6 +10,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/concurrency/guarded.hpp"
 
 namespace shared_tensor {
 
@@ -62,27 +63,27 @@ std::optional<CompressedBytes> compress_if_smaller(std::span<const std::byte> by
 /// Bytes of compressed bodies in both directions: compressed, as they were sent, and uncompressed.
 struct CompressionCounts {
     std::uint64_t compressed_in = 0, uncompressed_in = 0, compressed_out = 0, uncompressed_out = 0;
+    bool operator==(const CompressionCounts&) const = default;
 };
 
 /// Sums of many CompressionCounts. Thread-safe.
 class CompressionTotals {
 public:
     void add(const CompressionCounts& counts) {
-        const auto more = [](std::atomic<std::uint64_t>& total, std::uint64_t count) {
-            if (count > 0) total.fetch_add(count, std::memory_order_relaxed);
-        };
-        more(compressed_in_, counts.compressed_in);
-        more(uncompressed_in_, counts.uncompressed_in);
-        more(compressed_out_, counts.compressed_out);
-        more(uncompressed_out_, counts.uncompressed_out);
+        if (counts == CompressionCounts()) return;
+        totals_.with([&](CompressionCounts& totals) {
+            totals.compressed_in += counts.compressed_in;
+            totals.uncompressed_in += counts.uncompressed_in;
+            totals.compressed_out += counts.compressed_out;
+            totals.uncompressed_out += counts.uncompressed_out;
+        });
     }
     CompressionCounts counts() const {
-        const auto of = [](const std::atomic<std::uint64_t>& total) { return total.load(std::memory_order_relaxed); };
-        return {of(compressed_in_), of(uncompressed_in_), of(compressed_out_), of(uncompressed_out_)};
+        return totals_.with([](const CompressionCounts& totals) { return totals; });
     }
 
 private:
-    std::atomic<std::uint64_t> compressed_in_{0}, uncompressed_in_{0}, compressed_out_{0}, uncompressed_out_{0};
+    Guarded<CompressionCounts> totals_;
 };
 
 /// The bytes are not valid in their coding, or their content is longer or shorter than expected.

@@ -9,6 +9,13 @@
 
 namespace shared_tensor {
 
+std::string_view shortened(std::string_view text, std::size_t size) {
+    if (text.size() <= size) return text;
+    while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80)
+        --size;
+    return text.substr(0, size);
+}
+
 void append_hex(std::span<const std::byte> bytes, std::string& text) {
     static constexpr char kDigits[] = "0123456789abcdef";
     for (const std::byte byte : bytes) {

@@ -8,6 +8,9 @@
 
 namespace shared_tensor {
 
+/// At most `size` bytes of `text`, without cutting a UTF-8 character in two.
+std::string_view shortened(std::string_view text, std::size_t size);
+
 /// Two lower-case hexadecimal digits per byte.
 void append_hex(std::span<const std::byte> bytes, std::string& text);
 std::string hex(std::span<const std::byte> bytes);

@@ -25,21 +25,9 @@ Background::~Background() {
     thread_.join();
 }
 
-void Background::post(std::function<void()> work) noexcept {
+void Background::post_at(SteadyTime due, std::function<void()> work) noexcept {
     try {
-        state_.with([&](State& state) { state.waiting.push_back(std::move(work)); });
-    } catch (const std::bad_alloc&) {
-        return work();
-    }
-    state_.notify_one();
-}
-
-void Background::post_after(std::chrono::milliseconds delay, std::function<void()> work) noexcept {
-    try {
-        state_.with([&](State& state) {
-            state.later.emplace(real_clock().now() + delay, std::move(work));
-            ++state.changes;
-        });
+        state_.with([&](State& state) { state.work.emplace(due, std::move(work)); });
     } catch (const std::bad_alloc&) {
         return work();
     }
@@ -55,25 +43,15 @@ void Background::flush() {
 std::function<void()> Background::next() {
     auto state = state_.lock();
     for (;;) {
-        const SteadyTime now = real_clock().now();
-        while (!state->later.empty() && (state->closing || state->later.begin()->first <= now)) {
-            state->waiting.push_back(std::move(state->later.begin()->second));
-            state->later.erase(state->later.begin());
+        if (state->work.empty()) {
+            if (state->closing) return nullptr;
+            state.wait([](const State& held) { return held.closing || !held.work.empty(); });
         }
-        if (!state->waiting.empty()) {
-            auto work = std::move(state->waiting.front());
-            state->waiting.pop_front();
-            return work;
-        }
-        if (state->closing) return nullptr;
-        const auto news = [seen = state->changes](const State& held) {
-            return held.closing || !held.waiting.empty() || held.changes != seen;
-        };
-        if (state->later.empty()) {
-            state.wait(news);
-        } else {
-            state.wait_until(state->later.begin()->first, news);
-        }
+        if (state->work.empty()) continue;
+        const auto first = state->work.begin();
+        const SteadyTime due = first->first;
+        if (state->closing || due <= real_clock().now()) return std::move(state->work.extract(first).mapped());
+        state.wait_until(due, [&](const State& held) { return held.closing || held.work.begin()->first < due; });
     }
 }
 
@@ -97,28 +75,22 @@ Background& request_executor() {
     return telling.value.get([] { return std::make_unique<Background>("st-requests"); });
 }
 
-namespace {
-
-void sweep_until(const std::stop_token& stop, std::chrono::milliseconds period, const std::function<void()>& sweep) {
-    std::mutex mutex;
-    std::condition_variable_any asleep;
-    std::unique_lock lock(mutex);
-    for (;;) {
-        asleep.wait_for(lock, stop, period, [] { return false; });
-        if (stop.stop_requested()) return;
-        try {
-            sweep();
-        } catch (const std::exception& error) {
-            log::error("maintenance: ", error.what());
+std::jthread maintenance(const std::string& thread_name, std::chrono::milliseconds period,
+                         std::function<void()> sweep) {
+    std::jthread thread([period, sweep = std::move(sweep)](const std::stop_token& stop) {
+        std::mutex mutex;
+        std::condition_variable_any asleep;
+        std::unique_lock lock(mutex);
+        while (!asleep.wait_for(lock, stop, period, [&] { return stop.stop_requested(); })) {
+            try {
+                sweep();
+            } catch (const std::exception& error) {
+                log::error("maintenance: ", error.what());
+            }
         }
-    }
-}
-
-}  // namespace
-
-Maintenance::Maintenance(const std::string& thread_name, std::chrono::milliseconds period, std::function<void()> sweep)
-    : thread_([period, sweep = std::move(sweep)](const std::stop_token& stop) { sweep_until(stop, period, sweep); }) {
-    ::pthread_setname_np(thread_.native_handle(), thread_name.substr(0, 15).c_str());
+    });
+    ::pthread_setname_np(thread.native_handle(), thread_name.substr(0, 15).c_str());
+    return thread;
 }
 
 }  // namespace shared_tensor

@@ -15,6 +15,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/bytes/ids.hpp"
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/log/repeated_lines.hpp"
@@ -31,16 +32,8 @@ constinit std::atomic<Level> threshold{Level::info};
 
 constexpr std::chrono::milliseconds kFlushAtExit{1'000};
 
-constexpr std::array<std::string_view, 6> kPadded = {"trace  ", "debug  ", "info   ", "warn   ", "error  ", "off    "};
+constexpr std::size_t kNameWidth = 7;
 constexpr std::string_view kCut = "...";
-
-/// At most `size` bytes of `text`, without cutting a UTF-8 character in two.
-std::string_view shortened(std::string_view text, std::size_t size) {
-    if (text.size() <= size) return text;
-    while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80)
-        --size;
-    return text.substr(0, size);
-}
 
 /// A line break would fake a log line; an escape sequence would control the terminal.
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
@@ -48,7 +41,8 @@ bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x
 /// "2026-01-02T03:04:05.678Z info   text" and a line break. At most PIPE_BUF bytes, which a pipe takes in one piece.
 std::string line_of(int level, std::string_view text, std::chrono::system_clock::time_point time) {
     std::string line = iso8601(time);
-    line.append(" ").append(kPadded[static_cast<std::size_t>(level)]);
+    const std::string_view name = kNames[static_cast<std::size_t>(level)];
+    line.append(" ").append(name).append(kNameWidth - name.size(), ' ');
     const std::string_view shown = shortened(text, PIPE_BUF - line.size() - kCut.size() - 1);
     for (const char c : shown)
         line.push_back(is_control(c) ? ' ' : c);
@@ -143,31 +137,20 @@ struct Queue {
         logger->set_error_handler([](const std::string&) {});  // spdlog's own prints to standard error, may block
     }
 
-    const ProcessMark process;
     const std::shared_ptr<StandardErrorSink> sink;
     std::shared_ptr<spdlog::details::thread_pool> pool;
     std::shared_ptr<spdlog::async_logger> logger;
 };
 
-std::atomic<Queue*> current{nullptr};
-
-/// Null if this process has no queue yet.
-Queue* existing() {
-    Queue* const found = current.load();
-    return found != nullptr && found->process.is_here() ? found : nullptr;
-}
-
 /// Never destroyed: the destructor would wait for a thread that may be blocked forever.
+constinit NeverDestroyed<OfThisProcess<Queue>> current;
+
 Queue& queue() {
-    if (Queue* const found = existing()) return *found;
-    auto made = std::make_unique<Queue>();
-    static const int flushes_at_exit = std::atexit([] { flush(kFlushAtExit); });
-    static_cast<void>(flushes_at_exit);
-    Queue* before = current.load();
-    while (before == nullptr || !before->process.is_here()) {
-        if (current.compare_exchange_strong(before, made.get())) return *made.release();
-    }
-    return *before;
+    return current.value.get([] {
+        static const int kFlushes = std::atexit([] { flush(kFlushAtExit); });
+        static_cast<void>(kFlushes);
+        return std::make_unique<Queue>();
+    });
 }
 
 }  // namespace
@@ -201,7 +184,7 @@ void write(Level level, std::string_view text) noexcept {
 }
 
 bool flush(std::chrono::milliseconds bound) noexcept {
-    Queue* const found = existing();
+    Queue* const found = current.value.find();
     if (found == nullptr) return true;
     const std::uint64_t before = found->sink->flushes();
     try {

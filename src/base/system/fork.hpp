@@ -84,22 +84,12 @@ union NeverDestroyed {
     T value;
 };
 
-/// Deletes the object only in the process that made it. A forked child leaks its copy.
-template <class T>
-class DeleteInItsProcess {
-public:
-    void operator()(T* object) const {
-        if (process_.is_here()) delete object;
-    }
-
-private:
-    ProcessMark process_;
-};
-
-/// A shared_ptr whose object is destroyed only in the process that made it.
+/// A shared_ptr whose object is destroyed only in the process that made it. A forked child leaks its copy.
 template <class T>
 std::shared_ptr<T> shared_in_its_process(T* object) {
-    return std::shared_ptr<T>(object, DeleteInItsProcess<T>());
+    return std::shared_ptr<T>(object, [process = ProcessMark()](T* made) {
+        if (process.is_here()) delete made;
+    });
 }
 
 /// A descriptor that a forked child does not keep: fork() closes the child's copy, and get() is -1 there. So a child

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/concurrency/either_stop.hpp"
-#include "base/system/default_address.hpp"
+#include "base/system/host.hpp"
 #include "net/web_socket/web_socket_handshake.hpp"
 
 namespace shared_tensor::client {

@@ -8,7 +8,7 @@
 #include <shared_tensor/client/options.hpp>
 
 #include "base/concurrency/clock.hpp"
-#include "base/system/default_address.hpp"
+#include "base/system/host.hpp"
 #include "client/local/tensor_ports.hpp"
 #include "net/client/client.hpp"
 #include "net/web_socket/web_socket.hpp"

@@ -1,6 +1,6 @@
 #include "protocol/codec/json_source.hpp"
 
-#include <algorithm>
+#include "base/bytes/ids.hpp"
 
 namespace shared_tensor::codec {
 
@@ -30,11 +30,8 @@ Kind object_kind(const Json& json) {
 /// A short prefix of a text, never cut inside a character: it goes into a response, which is UTF-8.
 std::string quoted(const std::string& text) {
     constexpr std::size_t kShown = 40;
-    std::size_t size = std::min(text.size(), kShown);
-    while (size < text.size() && size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80)
-        --size;
-    const Json shown = text.substr(0, size);
-    return shown.dump(-1, ' ', false, Json::error_handler_t::replace) + (size < text.size() ? "..." : "");
+    const Json shown = shortened(text, kShown);
+    return shown.dump(-1, ' ', false, Json::error_handler_t::replace) + (text.size() > kShown ? "..." : "");
 }
 
 }  // namespace

@@ -21,15 +21,6 @@ constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxPage = 1000;
 constexpr std::chrono::milliseconds kAskEvery{500};
 
-/// At most kMaxMessageBytes bytes, without cutting a UTF-8 character in two.
-std::string_view shortened(std::string_view message) {
-    if (message.size() <= kMaxMessageBytes) return message;
-    std::size_t size = kMaxMessageBytes;
-    while (size > 0 && (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80)
-        --size;
-    return message.substr(0, size);
-}
-
 /// The task number that the page starts after; 0 for text that list() cannot have made, so the page is empty.
 std::uint64_t parse_cursor(std::string_view text) {
     if (text.empty()) return std::numeric_limits<std::uint64_t>::max();
@@ -250,7 +241,7 @@ void TaskTable::started(std::string_view id) {
 
 void TaskTable::progress(std::string_view id, double fraction, std::string_view message) {
     const SystemTime at = clock_.wall_time();
-    std::string text(shortened(message));
+    std::string text(shortened(message, kMaxMessageBytes));
     state_->with([&](State& state) {
         Task* task = state.find(id);
         if (task == nullptr || is_terminal(task->info.state)) return;

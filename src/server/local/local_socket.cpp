@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "base/log/log.hpp"
-#include "base/system/default_address.hpp"
 #include "base/system/files.hpp"
+#include "base/system/host.hpp"
 #include "base/system/unix_listener.hpp"
 
 namespace shared_tensor::server {
