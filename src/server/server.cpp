@@ -35,7 +35,7 @@ constexpr std::chrono::milliseconds kSweepEvery{200};
 constexpr std::chrono::milliseconds kFlushTime{1'000};
 
 runtime::DispatcherOptions dispatcher_options(const ServerOptions& options, const detail::CallMemory& memory) {
-    return {{options.calls}, options.local_socket == "none" ? nullptr : &memory, &tensor::own_result};
+    return {{options.calls}, options.local_socket == "none" ? nullptr : &memory};
 }
 
 net::ServerOptions http_options(const ServerOptions& options) {
@@ -130,7 +130,7 @@ Services::Services(const Registry& registry, ServerOptions wanted)
       names(options.names, options.local_socket == "none" ? nullptr : &local.pool()),
       uploads(options.uploads),
       watches([this](const auto& id, const auto& owner) { return dispatcher.tasks().get(id, owner); }),
-      dispatcher(registry, dispatcher_options(options, allocation), &tensor::make_handle),
+      dispatcher(registry, dispatcher_options(options, allocation)),
       models(dispatcher.functions(), torch != nullptr ? models::LoadModel(torch->load) : nullptr, options.model_folders,
              models::ModelTable::kMaxLoaded, [this](const std::string& session) { return sessions.is_open(session); }),
       open_rpc(dispatcher.functions(), SHARED_TENSOR_VERSION, {{}, {{"Tensor", schema::tensor_component()}}}) {

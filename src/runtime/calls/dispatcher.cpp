@@ -21,9 +21,8 @@ bool has_made_objects(const Execution& execution) {
 
 }  // namespace
 
-Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, WrapTensor wrap, const Clock& clock)
+Dispatcher::Dispatcher(const Registry& registry, DispatcherOptions options, const Clock& clock)
     : options_(options),
-      wrap_(wrap),
       clock_(&clock),
       functions_(registry),
       task_group_(tasks::make_group(std::max<std::size_t>(1, options.pool.workers - 1))),
@@ -73,10 +72,10 @@ std::vector<Dispatcher::FunctionStats> Dispatcher::function_stats() const {
 
 std::shared_ptr<Execution> Dispatcher::make_execution(Prepared& prepared, CallOwner owner, SteadyTime deadline,
                                                       std::shared_ptr<detail::CallStreams> streams) {
-    return std::make_shared<Execution>(Execution::Setup{prepared.function->shared, std::move(prepared.call),
-                                                        std::move(owner), deadline, wrap_, prepared.function->run_time,
-                                                        options_.memory, std::move(streams), prepared.memory,
-                                                        options_.own_result, prepared.lent, prepared.kept});
+    prepared.run.owner = std::move(owner);
+    prepared.run.deadline = deadline;
+    prepared.run.streams = std::move(streams);
+    return std::make_shared<Execution>(std::move(prepared.run));
 }
 
 std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::join_or_start(Prepared& prepared, const CallOwner& owner,
@@ -150,7 +149,7 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
     std::optional<Error> error;
     try {
         execution->observe({{}, {}, [this, key](const OutcomePointer& outcome) {
-                                keys_.ended(key, outcome->host_bytes() + outcome->device_bytes());
+                                keys_.ended(key, outcome->bytes().host + outcome->bytes().device);
                             }});
         waiter = execution->join();
         kept = execution->join();
@@ -169,7 +168,7 @@ std::variant<Dispatcher::WaiterPointer, Error> Dispatcher::start_keyed(Prepared&
         keys_.forget(key);
         return std::move(*error);
     }
-    kept_calls_.keep(std::move(kept), deadline);
+    keep(std::move(kept), deadline);
     return waiter;
 }
 
@@ -246,10 +245,10 @@ void Dispatcher::sweep() {
     tasks_.expire();
     cache_.expire();
     keys_.expire();
-    kept_calls_.end_overdue(clock_->now(), tasks_);
+    end_overdue();
     groups_.with([](auto& groups) { std::erase_if(groups, [](const auto& group) { return group.second.expired(); }); });
 }
 
-void Dispatcher::detach(StartedCall started) { kept_calls_.keep(std::move(started.waiter), started.deadline); }
+void Dispatcher::detach(StartedCall started) { keep(std::move(started.waiter), started.deadline); }
 
 }  // namespace shared_tensor::runtime

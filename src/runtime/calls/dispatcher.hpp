@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,7 +17,6 @@
 #include "protocol/codec/value.hpp"
 #include "runtime/calls/execution.hpp"
 #include "runtime/calls/idempotency.hpp"
-#include "runtime/calls/kept_calls.hpp"
 #include "runtime/calls/result_cache.hpp"
 #include "runtime/functions/function_table.hpp"
 #include "runtime/tasks/task_table.hpp"
@@ -26,7 +26,6 @@ namespace shared_tensor::runtime {
 
 struct DispatcherOptions : CallLimits {
     const detail::CallMemory* memory = nullptr;  ///< allocates results; outlives the dispatcher; null: none
-    OwnResult own_result = nullptr;              ///< null: clients lend no memory
 };
 
 /// One call as it was received. All views refer to the request.
@@ -84,7 +83,7 @@ struct TaskOptions {
 /// code.
 class Dispatcher {
 public:
-    Dispatcher(const Registry& registry, DispatcherOptions options, WrapTensor wrap, const Clock& clock = real_clock());
+    Dispatcher(const Registry& registry, DispatcherOptions options, const Clock& clock = real_clock());
     ~Dispatcher();  ///< ends all calls with -32009, then waits until running functions return
 
     /// The functions that can be called. Functions may be added and removed at any time.
@@ -136,14 +135,18 @@ private:
     /// A call whose arguments were read and are valid, before it is queued.
     struct Prepared {
         FunctionTable::EntryPointer function;
-        std::unique_ptr<BoundCall> call;
-        std::string arguments;  ///< the text of arguments_key(), if a policy needs it
-        std::string cache_key;  ///< empty: not cached
+        Execution::Setup run;  ///< without its owner, deadline and streams
         std::chrono::milliseconds timeout;
         std::vector<codec::JsonSource::Use> objects{};
-        FaultWatch memory{};  ///< see CallSpec
-        std::shared_ptr<codec::LentForCall> lent{};
-        bool kept = false;  ///< see Execution::Setup
+        std::string arguments{};  ///< the text of arguments_key(), if a policy needs it
+        std::string cache_key{};  ///< empty: not cached
+    };
+
+    /// Ends a call at its deadline, unless `kept` no longer exists then.
+    struct Limit {
+        SteadyTime deadline;
+        std::weak_ptr<void> kept;
+        std::function<void()> end;
     };
 
     using WaiterPointer = std::unique_ptr<Execution::Waiter>;
@@ -171,19 +174,26 @@ private:
     json_rpc::Error queue_full(bool for_task) const;
     void keep_result(Execution& execution, const Prepared& prepared);
     void follow_as_task(Execution& execution, const std::string& id);
+    /// Keeps one call running that no connection waits for, until abandon(): a task, a notification, a call with an
+    /// idempotency key.
+    using Keeper = Guarded<WaiterPointer>;
+    static void abandon(Keeper& keeper);
+    void keep(WaiterPointer waiter, SteadyTime deadline);
+    template <class Kept, class End>
+    void end_at(SteadyTime deadline, const std::shared_ptr<Kept>& kept, End end);
+    void end_overdue();
     using GroupKey = std::variant<std::string, const void*>;  ///< a session, or the address of an object
     std::shared_ptr<tasks::Group> group_of(const GroupKey& key, std::size_t limit);
     tasks::Groups groups_of(const Prepared& prepared, const std::string& session);
 
     DispatcherOptions options_;
-    WrapTensor wrap_;
     const Clock* clock_;
     FunctionTable functions_;
     std::shared_ptr<tasks::Group> task_group_;
     std::atomic<bool> draining_{false};
 
     Guarded<std::map<GroupKey, std::weak_ptr<tasks::Group>>> groups_;
-    KeptCalls kept_calls_;
+    Guarded<std::vector<Limit>> limits_;
     Guarded<std::unordered_map<std::string, std::weak_ptr<Execution>>> in_flight_;  ///< cached calls, by cache key
     std::shared_ptr<Guarded<std::size_t>> streams_ = std::make_shared<Guarded<std::size_t>>(0);  ///< how many run
     Guarded<std::unordered_map<const Execution*, std::weak_ptr<Execution>>> live_;

@@ -11,10 +11,11 @@
 
 #include <shared_tensor/detail/error_text.hpp>
 
-#include "base/concurrency/spin.hpp"
 #include "base/log/log.hpp"
 #include "base/log/standard_error.hpp"
 #include "protocol/codec/json_sink.hpp"
+#include "runtime/functions/function_table.hpp"
+#include "tensor/handle.hpp"
 
 namespace shared_tensor::runtime {
 
@@ -23,14 +24,7 @@ namespace {
 /// A running function can only return tensors. They are described later, for each reader.
 class YieldPort final : public codec::TensorPort {
 public:
-    explicit YieldPort(WrapTensor make) : wrap_(make) {}
-    codec::TensorPointer wrap(const TensorRef& tensor) override {
-        if (wrap_ == nullptr) throw std::logic_error("this server was built without tensors");
-        return wrap_(tensor);
-    }
-
-private:
-    WrapTensor wrap_;
+    codec::TensorPointer wrap(const TensorRef& tensor) override { return tensor::make_handle(tensor); }
 };
 
 /// Made in advance, because it is used when there is no memory.
@@ -102,7 +96,7 @@ void Execution::run() noexcept {
 
 OutcomePointer Execution::invoke() {
     codec::Value value;
-    YieldPort port(setup_.wrap);
+    YieldPort port;
     codec::JsonSink sink(value, port);
     const CallOwner& owner = setup_.owner;
     const CurrentCall current{setup_.function->name(), owner.principal, owner.request, owner.task};
@@ -122,10 +116,10 @@ OutcomePointer Execution::invoke() {
 /// Called before the outcome is set: after that the caller may reuse the memory that it lent. Destroys the arguments
 /// first, so that lent memory that is still in use is memory that the function kept.
 void Execution::own_what_stays(codec::Value& value) {
-    if (setup_.own_result == nullptr || (setup_.lent == nullptr && !setup_.kept)) return;
+    if (setup_.lent == nullptr && !setup_.kept) return;
     if (setup_.lent != nullptr && !setup_.lent->in_use().empty()) setup_.call.reset();
     try {
-        copied_ += setup_.own_result(value, setup_.lent.get(), setup_.kept);
+        copied_ += tensor::own_result(value, setup_.lent.get(), setup_.kept);
     } catch (const std::bad_alloc&) {  // the result is lost, but memory that the function kept must still be taken over
         own_arguments();
         throw;

@@ -15,7 +15,6 @@
 #include "base/memory/memory_faults.hpp"
 #include "protocol/codec/value.hpp"
 #include "runtime/calls/outcome.hpp"
-#include "runtime/calls/run_time.hpp"
 
 namespace shared_tensor::runtime {
 
@@ -27,12 +26,7 @@ struct CallOwner {
     std::string request{};  ///< its JSON-RPC id, for the log
 };
 
-/// Wraps a tensor that a function returns into a counted handle. Implemented in src/tensor.
-using WrapTensor = codec::TensorPointer (*)(const TensorRef&);
-
-/// Copies what a call leaves behind in memory that clients can write to. Returns the number of bytes copied.
-/// Implemented in src/tensor (tensor::own_result).
-using OwnResult = std::uint64_t (*)(codec::Value& result, const codec::LentForCall* lent, bool kept);
+class RunTime;
 
 /// One run of a shared function. Owns its arguments, its cancellation token and its outcome. Waiters (connections, a
 /// task, equal calls that joined) come and go. When the last waiter is gone, the run is cancelled.
@@ -45,13 +39,11 @@ public:
         std::unique_ptr<BoundCall> call;
         CallOwner owner;
         SteadyTime deadline = SteadyTime::max();
-        WrapTensor wrap = nullptr;
         std::shared_ptr<RunTime> run_time = nullptr;  ///< of all runs of the function; null: waiters never spin
         const detail::CallMemory* memory = nullptr;   ///< outlives the execution; null: no shared memory
         std::shared_ptr<detail::CallStreams> streams = nullptr;  ///< if the function takes streams
         FaultWatch caller_memory{};                              ///< watches memory that the arguments may lie in
-        OwnResult own_result = nullptr;
-        std::shared_ptr<codec::LentForCall> lent = nullptr;  ///< for its arguments and items; null: nothing
+        std::shared_ptr<codec::LentForCall> lent = nullptr;      ///< for its arguments and items; null: nothing
         bool kept = false;  ///< other callers get the result too, or its caller gets it again
     };
     explicit Execution(Setup setup);

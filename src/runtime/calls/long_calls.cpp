@@ -14,9 +14,9 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     if (auto* error = std::get_if<Error>(&prepared)) return std::move(*error);
     auto& ready = std::get<Prepared>(prepared);
 
-    const auto keeper = std::make_shared<KeptCalls::Keeper>();  // given up by task.cancel, and when the task ends
-    const auto id = tasks_.create(
-        {std::string(spec.method), spec.owner.principal, options.ttl, [keeper] { KeptCalls::abandon(*keeper); }});
+    const auto keeper = std::make_shared<Keeper>();  // given up by task.cancel, and when the task ends
+    const auto id =
+        tasks_.create({std::string(spec.method), spec.owner.principal, options.ttl, [keeper] { abandon(*keeper); }});
     if (!id) return draining_.load() ? json_rpc::shutting_down() : busy();
     const auto created = tasks_.get(*id, std::nullopt);
     const std::string key =
@@ -46,8 +46,13 @@ std::variant<std::optional<tasks::TaskInfo>, Error> Dispatcher::submit(const Cal
     }
     const auto info = tasks_.get(*id, std::nullopt);
     if (info && info->state == tasks::TaskState::cancelled)
-        KeptCalls::abandon(*keeper);  // cancelled before the keeper had a waiter
-    if (options.deadline) kept_calls_.end_task_at(deadline, keeper, *id);
+        abandon(*keeper);  // cancelled before the keeper had a waiter
+    if (options.deadline) {
+        end_at(deadline, keeper, [this, id = *id](Keeper& held) {
+            tasks_.finish(id, make_outcome(json_rpc::deadline_exceeded("the task's deadline_ms is over")));
+            abandon(held);
+        });
+    }
     return info ? info : created;  // with a ttl of 0 the task may already be removed
 }
 
@@ -90,54 +95,48 @@ std::variant<StreamRun, Error> Dispatcher::open_stream(const CallSpec& spec,
     execution->on_cancelled(std::move(cancelled));
     StreamRun run(execution, execution->join(), std::move(*place), std::move(counted));
     count_as_live(execution);
-    if (bounded) kept_calls_.end_stream_at(deadline, execution);
+    if (bounded) {
+        end_at(deadline, execution, [](Execution& stream) {
+            stream.own_arguments();
+            stream.cancel(make_outcome(
+                json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout")));
+        });
+    }
     return run;
 }
 
-void KeptCalls::abandon(Keeper& keeper) {
+void Dispatcher::abandon(Keeper& keeper) {
     WaiterPointer waiter;
     keeper.with([&](WaiterPointer& held) { waiter.swap(held); });
 }  // destroys the waiter without the lock, because this may cancel the run
 
-void KeptCalls::keep(WaiterPointer waiter, SteadyTime deadline) {
+/// Keeps a call running until its outcome is there or the deadline is past. Other waiters keep it running after that.
+void Dispatcher::keep(WaiterPointer waiter, SteadyTime deadline) {
     const std::shared_ptr<Execution> execution = waiter->execution();
     if (execution->outcome()) return;
     const auto keeper = std::make_shared<Keeper>(std::move(waiter));
-    limits_.with([&](auto& limits) { limits.push_back({deadline, keeper}); });
+    end_at(deadline, keeper, &abandon);
     execution->observe({{}, {}, [keeper](const OutcomePointer&) { abandon(*keeper); }});
 }
 
-void KeptCalls::end_task_at(SteadyTime deadline, const std::shared_ptr<Keeper>& keeper, std::string task) {
-    limits_.with([&](auto& limits) { limits.push_back({deadline, keeper, std::move(task)}); });
+template <class Kept, class End>
+void Dispatcher::end_at(SteadyTime deadline, const std::shared_ptr<Kept>& kept, End end) {
+    limits_.with([&](auto& limits) { limits.push_back({deadline, kept, [end, all = kept.get()] { end(*all); }}); });
 }
 
-void KeptCalls::end_stream_at(SteadyTime deadline, const std::shared_ptr<Execution>& stream) {
-    limits_.with([&](auto& limits) { limits.push_back({deadline, {}, {}, stream}); });
-}
-
-/// Gives up only the keeper whose deadline is over. Other waiters keep the run going.
-void KeptCalls::end_overdue(SteadyTime now, tasks::TaskTable& tasks) {
-    std::vector<std::pair<std::shared_ptr<Keeper>, std::string>> overdue;
-    std::vector<std::shared_ptr<Execution>> streams;
+void Dispatcher::end_overdue() {
+    const SteadyTime now = clock_->now();
+    std::vector<std::pair<std::shared_ptr<void>, std::function<void()>>> overdue;
     limits_.with([&](auto& limits) {
         std::erase_if(limits, [&](Limit& limit) {
-            if (limit.keeper.expired() && limit.stream.expired()) return true;
-            if (limit.deadline > now) return false;
-            if (auto stream = limit.stream.lock()) streams.push_back(std::move(stream));
-            if (auto keeper = limit.keeper.lock()) overdue.emplace_back(std::move(keeper), std::move(limit.task));
+            auto kept = limit.kept.lock();
+            if (kept != nullptr && limit.deadline > now) return false;
+            if (kept != nullptr) overdue.emplace_back(std::move(kept), std::move(limit.end));
             return true;
         });
     });
-    for (const auto& stream : streams) {
-        stream->own_arguments();
-        stream->cancel(
-            make_outcome(json_rpc::deadline_exceeded("the call's time is over; ask for more with Request-Timeout")));
-    }
-    for (const auto& [keeper, task] : overdue) {
-        if (!task.empty())
-            tasks.finish(task, make_outcome(json_rpc::deadline_exceeded("the task's deadline_ms is over")));
-        abandon(*keeper);
-    }
+    for (const auto& [kept, end] : overdue)
+        end();
 }
 
 }  // namespace shared_tensor::runtime

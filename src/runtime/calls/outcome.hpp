@@ -1,28 +1,29 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <utility>
 #include <variant>
 
 #include <shared_tensor/function.hpp>
 
 #include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/error.hpp"
-#include "runtime/tasks/task_table.hpp"
 
 namespace shared_tensor::runtime {
 
 /// The outcome of a call: a Value, which is encoded for each reader, or an error, which all readers get. Immutable.
-class CallOutcome final : public tasks::Outcome {
+class CallOutcome {
 public:
     explicit CallOutcome(std::variant<codec::Value, json_rpc::Error> result)
         : result_(std::move(result)), bytes_(value() != nullptr ? codec::memory_of(*value()) : codec::ValueBytes{}) {}
+    CallOutcome(codec::Value value, codec::ValueBytes bytes) : result_(std::move(value)), bytes_(bytes) {}
 
     const codec::Value* value() const { return std::get_if<codec::Value>(&result_); }
     const json_rpc::Error* error() const { return std::get_if<json_rpc::Error>(&result_); }
 
-    bool failed() const override { return error() != nullptr; }
-    std::uint64_t host_bytes() const override { return bytes_.host; }
-    std::uint64_t device_bytes() const override { return bytes_.device; }
+    bool failed() const { return error() != nullptr; }
+    const codec::ValueBytes& bytes() const { return bytes_; }  ///< of memory; none for an error
 
 private:
     std::variant<codec::Value, json_rpc::Error> result_;

@@ -58,11 +58,17 @@ std::variant<Dispatcher::Prepared, Error> Dispatcher::prepare(const CallSpec& sp
     Binding binding = function.shared->bind(source, std::get<ArgumentNodes>(nodes));
     if (binding.failure) return source.rejection() ? *source.rejection() : to_error(*binding.failure);
 
-    Prepared prepared{found,    std::move(binding.call), {}, {}, options_.call_timeout, source.uses(), spec.memory,
-                      spec.lent};
+    Prepared prepared{found, {}, options_.call_timeout, source.uses()};
+    Execution::Setup& run = prepared.run;
+    run.function = function.shared;
+    run.call = std::move(binding.call);
+    run.run_time = function.run_time;
+    run.memory = options_.memory;
+    run.caller_memory = spec.memory;
+    run.lent = spec.lent;
     if (auto lent = spec.port.take_lent(); !lent.empty()) {
-        if (prepared.lent == nullptr) prepared.lent = std::make_shared<codec::LentForCall>();
-        prepared.lent->add(std::move(lent));
+        if (run.lent == nullptr) run.lent = std::make_shared<codec::LentForCall>();
+        run.lent->add(std::move(lent));
     }
     try {
         set_keys(prepared, spec, kind, std::get<ArgumentNodes>(nodes), source);
@@ -88,17 +94,17 @@ void Dispatcher::set_keys(Prepared& prepared, const CallSpec& spec, Kind kind, c
     const bool streams = prepared.function->streams;
     const bool cacheable = options_.cache && options.cached && !options.stateful && !streams;
     const bool keyed = !spec.idempotency_key.empty() && !streams;
-    prepared.kept = keyed || kind == Kind::task;
-    const bool outlives_request = prepared.kept || spec.is_notification;
-    if (outlives_request) own_arguments(prepared.lent.get(), spec.port);
+    prepared.run.kept = keyed || kind == Kind::task;
+    const bool outlives_request = prepared.run.kept || spec.is_notification;
+    if (outlives_request) own_arguments(prepared.run.lent.get(), spec.port);
     if (!cacheable && !keyed) return;
     ArgumentsKey key = arguments_key(arguments, source, keyed ? Digests::compute : Digests::stop);
     const bool cached = cacheable && !key.has_digests && !key.has_objects && prepared.objects.empty();
-    if (cached && !outlives_request && prepared.lent != nullptr) {
-        own_arguments(prepared.lent.get(), spec.port);
+    if (cached && !outlives_request && prepared.run.lent != nullptr) {
+        own_arguments(prepared.run.lent.get(), spec.port);
         key = arguments_key(arguments, source, Digests::stop);
     }
-    prepared.kept |= cached;
+    prepared.run.kept |= cached;
     prepared.arguments = std::move(key.text);
     if (cached) {
         prepared.cache_key = std::string(spec.method) + '\0' + std::string(options.version) + '\0' +

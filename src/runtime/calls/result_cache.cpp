@@ -20,7 +20,7 @@ OutcomePointer ResultCache::find(const std::string& key, bool again) {
 
 void ResultCache::store(std::string key, std::string_view function, std::chrono::milliseconds ttl,
                         std::uint64_t function_bytes, OutcomePointer outcome) {
-    const std::uint64_t bytes = outcome->host_bytes() + outcome->device_bytes() + key.size();
+    const std::uint64_t bytes = outcome->bytes().host + outcome->bytes().device + key.size();
     if (outcome->failed() || !outcome->value()->objects.empty()) return;  // objects may change
     if (bytes > max_bytes_ || bytes > function_bytes) return;
     const SteadyTime expires = clock_->now() + ttl;

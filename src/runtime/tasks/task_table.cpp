@@ -39,7 +39,7 @@ struct Task {
     std::shared_ptr<TaskEnd> end;                                     ///< made by the first waiter and shared with it
     std::uint64_t ended = std::numeric_limits<std::uint64_t>::max();  ///< order of endings
     SteadyTime expires_at = SteadyTime::max();
-    std::uint64_t host_bytes = 0, device_bytes = 0;
+    codec::ValueBytes bytes;  ///< of its outcome
 };
 
 /// Gives an entry another key. Does not allocate, so a task can end when there is no memory.
@@ -84,7 +84,8 @@ struct TaskTable::State {
     std::map<std::pair<SteadyTime, std::uint64_t>, Task*> by_expiry;
     std::array<std::size_t, kStateNames.size()> counts{};  ///< of the tasks in each state
     std::uint64_t numbers = 0, endings = 0, newest_outcome = 0;
-    std::uint64_t host_bytes = 0, device_bytes = 0, evicted = 0;
+    std::uint64_t evicted = 0;
+    codec::ValueBytes bytes;
     bool closed = false;
 
     Task* find(std::string_view id) const {
@@ -159,15 +160,15 @@ void TaskTable::State::remove(Task& task, Aftermath& after) {
     after.gone.emplace_back();  // first, since it may run out of memory
     unlink(task);
     --count(task.info.state);
-    host_bytes -= task.host_bytes;
-    device_bytes -= task.device_bytes;
+    bytes.host -= task.bytes.host;
+    bytes.device -= task.bytes.device;
     after.gone.back() = std::move(tasks.extract(tasks.find(task.info.id)).mapped());
 }
 
 void TaskTable::State::keep_bounds(const TaskLimits& limits, Aftermath& after) {
     const auto too_many = [&] { return tasks.size() > limits.max_tasks; };
     const auto too_big = [&] {
-        const bool over = host_bytes > limits.max_bytes || device_bytes > limits.max_bytes;
+        const bool over = bytes.host > limits.max_bytes || bytes.device > limits.max_bytes;
         return over && by_end.begin()->second->ended != newest_outcome;
     };
     while (unfinished() < tasks.size() && (too_many() || too_big())) {
@@ -257,13 +258,14 @@ void TaskTable::finish(std::string_view id, OutcomePointer outcome) {
     const SystemTime at = clock_.wall_time();
     const SteadyTime now = clock_.now();
     const TaskState to = outcome->failed() ? TaskState::failed : TaskState::completed;
-    const std::uint64_t host_bytes = outcome->host_bytes(), device_bytes = outcome->device_bytes();
+    const codec::ValueBytes bytes = outcome->bytes();
     change([&](State& state, Aftermath& after) {
         Task* task = state.find(id);
         if (task == nullptr || is_terminal(task->info.state)) return false;
         task->info.outcome = std::move(outcome);
-        state.host_bytes += task->host_bytes = host_bytes;
-        state.device_bytes += task->device_bytes = device_bytes;
+        task->bytes = bytes;
+        state.bytes.host += bytes.host;
+        state.bytes.device += bytes.device;
         state.end(*task, to, at, now, after);
         state.newest_outcome = task->ended;
         state.keep_bounds(limits_, after);
@@ -382,8 +384,8 @@ TaskStats TaskTable::stats() const {
         return TaskStats{state.count(TaskState::pending),
                          state.count(TaskState::running),
                          state.tasks.size() - state.unfinished(),
-                         state.host_bytes,
-                         state.device_bytes,
+                         state.bytes.host,
+                         state.bytes.device,
                          state.evicted};
     });
 }

@@ -13,6 +13,7 @@
 
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
+#include "runtime/calls/outcome.hpp"
 
 namespace shared_tensor::tasks {
 
@@ -21,15 +22,7 @@ std::string_view to_string(TaskState state);
 std::optional<TaskState> parse_task_state(std::string_view name);
 constexpr bool is_terminal(TaskState state) { return state >= TaskState::completed; }
 
-/// The outcome of a task. The modules above define its contents; this module only counts its bytes.
-class Outcome {
-public:
-    virtual ~Outcome() = default;
-    virtual bool failed() const = 0;
-    virtual std::uint64_t host_bytes() const = 0;
-    virtual std::uint64_t device_bytes() const = 0;
-};
-using OutcomePointer = std::shared_ptr<const Outcome>;
+using runtime::OutcomePointer;
 
 struct TaskInfo {
     std::string id, method, owner;

@@ -95,7 +95,7 @@ public:
         if (!info) throw MethodError(unknown());
         if (info->state == tasks::TaskState::cancelled)
             return make_outcome(json_rpc::cancelled("the task was cancelled"));
-        if (info->outcome) return std::static_pointer_cast<const runtime::CallOutcome>(info->outcome);
+        if (info->outcome) return info->outcome;
         return make_outcome(
             json_rpc::deadline_exceeded("the task has not ended: ask again, or give a longer timeout_ms"));
     }
@@ -140,9 +140,7 @@ Json to_json(const tasks::TaskInfo& info) {
         json["progress"] = {{"fraction", *info.fraction}};
         if (!info.message.empty()) json["progress"]["message"] = info.message;
     }
-    if (const auto* outcome = static_cast<const runtime::CallOutcome*>(info.outcome.get())) {
-        if (outcome->failed()) json["error"] = error_json(*outcome->error());
-    }
+    if (info.outcome && info.outcome->failed()) json["error"] = error_json(*info.outcome->error());
     return json;
 }
 

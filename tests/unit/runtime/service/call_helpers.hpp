@@ -36,7 +36,7 @@ public:
         const codec::JsonSource source(port);
         const auto function = registry_.functions().front();
         return std::make_shared<runtime::Execution>(runtime::Execution::Setup{
-            function, function->bind(source, {}).call, {"uid:1", "s-1", "t-1"}, SteadyTime::max(), nullptr});
+            function, function->bind(source, {}).call, {"uid:1", "s-1", "t-1"}, SteadyTime::max()});
     }
 
 private:
@@ -46,7 +46,7 @@ private:
 /// Calls of one principal.
 struct Calls {
     explicit Calls(const Registry& registry, runtime::DispatcherOptions options = {})
-        : dispatcher(registry, options, nullptr, clock) {}
+        : dispatcher(registry, options, clock) {}
 
     std::variant<runtime::StartedCall, json_rpc::Error> start(const std::string& method, Json params,
                                                               std::string key = {}, std::string principal = "uid:1") {

@@ -3,12 +3,12 @@
 #include <atomic>
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/generators/catch_generators.hpp>
+#include <cstdint>
 #include <memory>
 #include <new>
 
 #include "protocol/codec/value.hpp"
 #include "support/daemon.hpp"
-#include "support/fake_tensor.hpp"
 #include "unit/runtime/service/call_helpers.hpp"
 
 using namespace shared_tensor;
@@ -18,11 +18,12 @@ using namespace std::chrono_literals;
 namespace {
 
 struct Lent final : codec::LentMemory {
+    explicit Lent(std::atomic<bool>& is_taken) : taken(is_taken) {}
     std::uint64_t bytes() const override { return 8; }
     bool shows(const void*) const override { return false; }
     std::uint64_t take_over(std::shared_ptr<const void>) override { return taken.exchange(true) ? 0 : bytes(); }
     MemoryBlock take(std::uint64_t) const override { return {}; }
-    std::atomic<bool> taken{false};
+    std::atomic<bool>& taken;  // outlives it: the memory lives as long as its tensor
 };
 
 /// A tensor that lies in the sender's memory, and keeps it.
@@ -41,16 +42,16 @@ public:
 
 private:
     const std::shared_ptr<Lent> memory_;
-    const TensorRef tensor_ = test::tensor_named("x");
+    static inline std::uint8_t element = 0;
+    const TensorRef tensor_{&element, DType::uint8, {1}, {}, {}, memory_};
 };
 
 class LendingPort final : public codec::TensorPort {
 public:
     codec::TensorPointer import(const codec::Json&) override {
-        auto handle = std::make_shared<LentTensor>(memory);
-        handles.push_back(handle);
+        const auto memory = std::make_shared<Lent>(taken);
         lent_.emplace_back(memory);
-        return handle;
+        return std::make_shared<LentTensor>(memory);
     }
     codec::TensorPointer wrap(const TensorRef&) override { return nullptr; }
     void describe(const codec::TensorPointer&, json_rpc::LongText&) override {}
@@ -60,8 +61,7 @@ public:
         copied += lent.take_over();
     }
 
-    const std::shared_ptr<Lent> memory = std::make_shared<Lent>();
-    std::vector<codec::TensorPointer> handles;
+    std::atomic<bool> taken{false};
     std::uint64_t copied = 0;
     bool is_full = false;
 
@@ -69,20 +69,15 @@ private:
     std::vector<std::weak_ptr<codec::LentMemory>> lent_;
 };
 
-/// What was left of the call's memory when it ended.
-std::atomic<bool> was_told{false};
-
-std::uint64_t note_result(codec::Value&, const codec::LentForCall* lent, bool) {
-    was_told = lent != nullptr;
-    return 0;
-}
+TensorRef kept_by_function;
 
 struct Lending {
-    Lending() : dispatcher(registry(), options(), nullptr) {}
+    Lending() : dispatcher(registry(), options()) {}
 
     static Registry registry() {
         Registry functions;
         functions.add("plain", [](const TensorRef&) { return 1; });
+        functions.add("keeps", [](const TensorRef& tensor) { kept_by_function = tensor; });
         functions.add(
             "cached", [](const TensorRef&) { return 1; }, cached(1h));
         return functions;
@@ -90,7 +85,6 @@ struct Lending {
     static runtime::DispatcherOptions options() {
         runtime::DispatcherOptions options;
         options.pool.workers = 1;
-        options.own_result = &note_result;
         return options;
     }
     /// Whether it was taken; it has ended when this returns.
@@ -123,8 +117,15 @@ struct Lending {
 TEST_CASE("a plain call reads its arguments where they were lent", "[service][lent]") {
     Lending lending;
     CHECK(lending.call("plain"));
-    CHECK_FALSE(lending.port.memory->taken);
-    CHECK(was_told);
+    CHECK_FALSE(lending.port.taken);
+}
+
+TEST_CASE("what a function keeps of its arguments is the server's own when its caller has the result",
+          "[service][lent]") {
+    Lending lending;
+    CHECK(lending.call("keeps"));
+    CHECK(lending.port.taken);
+    kept_by_function = {};
 }
 
 TEST_CASE("arguments of what may outlive its request are the server's own before it is taken", "[service][lent]") {
@@ -133,7 +134,7 @@ TEST_CASE("arguments of what may outlive its request are the server's own before
     SECTION("a notification") { CHECK(lending.call("plain", {}, true)); }
     SECTION("a call with an idempotency key") { CHECK(lending.call("plain", "key")); }
     SECTION("a call that may be cached") { CHECK(lending.call("cached")); }
-    CHECK(lending.port.memory->taken);
+    CHECK(lending.port.taken);
     CHECK(lending.port.copied == 8);
 }
 

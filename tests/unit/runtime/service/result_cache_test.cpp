@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kMuch = 1 << 30;
 
 runtime::OutcomePointer text(std::size_t bytes) { return outcome_of(std::string(bytes, 'x')); }
-std::uint64_t cost(const char* key, std::size_t bytes) { return text(bytes)->host_bytes() + std::string(key).size(); }
+std::uint64_t cost(const char* key, std::size_t bytes) { return text(bytes)->bytes().host + std::string(key).size(); }
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-#include "runtime/calls/run_time.hpp"
+#include "runtime/functions/function_table.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 
