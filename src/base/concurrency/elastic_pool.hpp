@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/concurrency/spin.hpp"
 #include "base/log/log.hpp"
 #include "base/memory/heap.hpp"
 
@@ -38,12 +39,17 @@ public:
     };
     using MakeWorker = std::function<std::unique_ptr<Worker>()>;
 
+    /// `elastic`: submit() starts threads. `fixed`: only start() and hold() do; the threads are numbered, and spin
+    /// before they sleep.
+    enum class Size { elastic, fixed };
     /// `name` is the name of the threads, at most 15 characters.
-    ElasticPool(std::string name, std::size_t max_threads, std::chrono::milliseconds idle_limit, MakeWorker make_worker)
+    ElasticPool(std::string name, std::size_t max_threads, std::chrono::milliseconds idle_limit, MakeWorker make_worker,
+                Size size = Size::elastic)
         : name_(std::move(name)),
           max_threads_(max_threads),
           idle_limit_(idle_limit),
-          make_worker_(std::move(make_worker)) {}
+          make_worker_(std::move(make_worker)),
+          is_fixed_(size == Size::fixed) {}
     ~ElasticPool() { stop(); }
 
     /// Starts `reserve` threads that stay until stop(), so that short work finds a thread even when no more can be
@@ -80,10 +86,11 @@ public:
             Seat* seat = idle_.back();
             idle_.pop_back();
             seat->work = std::move(work);
+            seat->has_work.store(true, std::memory_order_release);
             seat->called.notify_one();  // under the lock: the seat is on the stack of the thread that it wakes
             return true;
         }
-        if (threads_.size() < max_threads_) start_thread();
+        if (!is_fixed_ && threads_.size() < max_threads_) start_thread();
         if (threads_.empty()) return false;
         waiting_.push_back(std::move(work));
         return true;
@@ -100,7 +107,9 @@ public:
         threads_.clear();
         hold.unlock();
         running.clear();  // the destructors of the jthreads join
-        join_finished();
+        hold.lock();
+        Threads ended = std::move(finished_);
+        hold.unlock();
     }
 
     std::size_t threads() const {
@@ -116,13 +125,17 @@ private:
     struct Seat {
         std::condition_variable called;
         Work work{};
+        std::atomic<bool> has_work{false};  ///< to be read without the lock
     };
 
     /// Under the lock.
     void add_thread() {
+        if (idle_.capacity() <= threads_.size()) idle_.reserve(2 * threads_.size() + 8);  // none is needed to get idle
         const auto self = threads_.emplace(threads_.end());
         try {
+            const std::string name = is_fixed_ ? name_ + '-' + std::to_string(++started_) : name_;
             *self = std::jthread([this, self] { run(self); });  // run() waits for the lock that we hold
+            ::pthread_setname_np(self->native_handle(), name.c_str());
         } catch (...) {
             threads_.erase(self);
             throw;
@@ -145,31 +158,37 @@ private:
     }
 
     /// Null tells the thread to end. The thread has then left `threads_`, so no work waits for it. It joins the threads
-    /// in `ended_before`.
+    /// in `ended_before`: a thread cannot join itself. Otherwise the stacks of ended threads, thousands after a burst,
+    /// would stay until the next work arrives.
     Work next_work(Self self, Threads& ended_before) {
         std::unique_lock hold(mutex_);
         do {
+            Work work{};
             if (waiting_.empty() && !stopping_) {
                 Seat seat;
                 idle_.push_back(&seat);
+                if (is_fixed_) {
+                    hold.unlock();
+                    spin_until([&] { return seat.has_work.load(std::memory_order_acquire); });
+                    hold.lock();
+                }
                 const auto until = std::chrono::steady_clock::now() + idle_limit_;
                 seat.called.wait_until(hold, until, [&] { return seat.work != nullptr || stopping_; });
-                if (seat.work != nullptr) return std::move(seat.work);
-                std::erase(idle_, &seat);
+                work = std::move(seat.work);
+                if (work == nullptr) std::erase(idle_, &seat);
             }
-            if (!waiting_.empty()) {
-                auto work = std::move(waiting_.front());
+            if (work == nullptr && !waiting_.empty()) {
+                work = std::move(waiting_.front());
                 waiting_.pop_front();
-                return work;
             }
+            ended_before.splice(ended_before.end(), finished_);
+            if (work != nullptr) return work;
         } while (!stopping_ && threads_.size() <= reserve_ + held_.load());
         leave(self, ended_before);
         return nullptr;
     }
 
-    /// Under the lock. Allocates no memory, since it also runs when there is none. Each thread joins those that ended
-    /// before it: otherwise the stacks of ended threads, thousands after a burst, would stay until the next work
-    /// arrives.
+    /// Under the lock. Allocates no memory, since it also runs when there is none.
     void leave(Self self, Threads& ended_before) {
         if (!stopping_) {  // else stop() owns the thread
             ended_before.splice(ended_before.end(), finished_);
@@ -179,12 +198,11 @@ private:
     }
 
     void run(Self self) {
-        ::pthread_setname_np(::pthread_self(), name_.c_str());
-        Threads ended_before;  // joined at the end
+        Threads ended_before;
         try {
             const auto worker = make_worker_();
             while (Work work = next_work(self, ended_before)) {
-                join_finished();
+                ended_before.clear();
                 worker->serve(std::move(work));
             }
             return;
@@ -195,18 +213,11 @@ private:
         leave(self, ended_before);
     }
 
-    /// A thread cannot join itself. The next thread that leaves or gets work joins it, or stop() does.
-    void join_finished() {
-        Threads ended;
-        std::unique_lock hold(mutex_);
-        ended.swap(finished_);
-        hold.unlock();
-    }
-
     const std::string name_;
     const std::size_t max_threads_;
     const std::chrono::milliseconds idle_limit_;
     const MakeWorker make_worker_;
+    const bool is_fixed_;
     std::size_t reserve_ = 0;  // set by start()
     std::atomic<std::size_t> held_{0};
     std::atomic<std::size_t> size_{0};  // size of threads_, to be read without the lock
@@ -218,6 +229,7 @@ private:
     Threads finished_;
     bool stopping_ = false;
     bool complained_ = false;
+    std::size_t started_ = 0;
 };
 
 }  // namespace shared_tensor

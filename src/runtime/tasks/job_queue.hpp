@@ -48,6 +48,9 @@ struct Job {
         std::size_t held = 0;        ///< its places in the first `held` groups are taken
         std::size_t passed_over = 0;
         std::optional<SteadyTime> abandoned_at;
+        SteadyTime started_at{};
+        bool replaced = false;               ///< it runs, and its worker has a replacement
+        std::shared_ptr<Job> next_assigned;  ///< of the jobs that were given to workers in one step
     } notes{};
 };
 

@@ -1,9 +1,9 @@
 #include "runtime/tasks/worker_pool.hpp"
 
 #include <algorithm>
-#include <iterator>
-#include <string>
-#include <system_error>
+#include <exception>
+#include <new>
+#include <thread>
 #include <utility>
 
 #include "base/bytes/check.hpp"
@@ -11,11 +11,42 @@
 
 namespace shared_tensor::tasks {
 
-std::shared_ptr<Job> WorkerPool::State::next_job(Worker& worker, SteadyTime now) {
+namespace {
+
+constexpr std::chrono::seconds kSurplusLimit{1};  // a worker that is no longer needed ends after that time
+
+void run_job(Job& job) noexcept {
+    try {
+        job.run();
+    } catch (const std::exception& error) {
+        log::error("a job threw, which it must not: ", error.what());
+    } catch (...) {
+        log::error("a job threw, which it must not");
+    }
+    job.run = nullptr;  // destroys what it owns before the pool counts the job as done
+}
+
+}  // namespace
+
+class WorkerPool::Worker final : public ElasticPool<JobPointer>::Worker {
+public:
+    explicit Worker(WorkerPool& pool) : pool_(&pool) {}
+    void serve(JobPointer job) override {
+        while (job != nullptr) {
+            run_job(*job);
+            job = pool_->finished(*job);
+        }
+    }
+
+private:
+    WorkerPool* pool_;
+};
+
+WorkerPool::JobPointer WorkerPool::State::next_job(SteadyTime now) {
     auto job = queue.pop();
     ++busy;
-    worker.current = job.get();
-    worker.started_at = now;
+    job->notes.started_at = now;
+    running.push_back(job.get());  // has room
     return job;
 }
 
@@ -27,65 +58,51 @@ void WorkerPool::State::note_run(SteadyTime::duration run) {
 }
 
 /// To drop a ready job makes room for parked jobs, which become ready. Once no job runs, this drops all jobs.
-void WorkerPool::State::drop_waiting(std::vector<std::shared_ptr<Job>>& dropped) {
+void WorkerPool::State::drop_waiting(std::vector<JobPointer>& dropped) {
     while (auto job = queue.pop()) {
         queue.release(job->groups);
         dropped.push_back(std::move(job));
     }
 }
 
-/// Called when the thread of `worker` is about to end; sweep() joins it.
-void WorkerPool::State::retire(Worker& worker) {
-    const auto found =
-        std::find_if(workers.begin(), workers.end(), [&](const auto& one) { return one.get() == &worker; });
-    left.push_back(std::move(*found));
-    workers.erase(found);
-}
-
 WorkerPool::WorkerPool(WorkerLimits limits, const Clock& clock, SpareWorkers spare)
-    : limits_(limits), spare_(spare), clock_(clock) {
+    : limits_(limits),
+      spare_(spare),
+      clock_(clock),
+      threads_(
+          "st-worker", limits.workers + spare.most, kSurplusLimit, [this] { return std::make_unique<Worker>(*this); },
+          ElasticPool<JobPointer>::Size::fixed) {
     SHARED_TENSOR_CHECK(limits.workers > 0, "a pool needs a worker");
-    auto state = state_.lock();  // no worker asks for it before it has a job
-    state->idle.reserve(limits.workers + spare.most);
-    state->workers.reserve(limits.workers + spare.most);
-    state->left.reserve(limits.workers + spare.most);
-    for (std::size_t i = 0; i < limits.workers; ++i)
-        state->workers.push_back(make_worker(++state->named));
-    for (auto worker = state->workers.rbegin(); worker != state->workers.rend(); ++worker)
-        state->idle.push_back(worker->get());
+    state_.with([&](State& state) { state.running.reserve(limits.workers + spare.most); });
+    threads_.start(limits.workers);
 }
 
 WorkerPool::~WorkerPool() {
-    std::vector<std::shared_ptr<Job>> dropped;
-    Workers workers, left;
-    {
-        auto state = state_.lock();
-        state->draining = state->closing = true;
-        state->drop_waiting(dropped);
-        state.wait([](const State& held) { return held.quiet(); });
-        state->drop_waiting(dropped);  // jobs that waited for a place of a job that has ended now
-        workers.swap(state->workers);
-        left.swap(state->left);
-    }
-    for (const auto& worker : workers)
-        worker->leave();
-    // Join all workers before any is destroyed: one may still be posting a job to another.
-    for (const auto* threads : {&workers, &left}) {
-        for (const auto& worker : *threads)
-            worker->join();
-    }
+    std::vector<JobPointer> dropped;
+    auto state = state_.lock();
+    state->draining = state->closing = true;
+    state->drop_waiting(dropped);
+    state.wait([](const State& held) { return held.quiet(); });
+    state->drop_waiting(dropped);  // jobs that waited for a place of a job that has ended now
 }
 
-std::unique_ptr<Worker> WorkerPool::make_worker(std::size_t number) {
-    return std::make_unique<Worker>("st-worker-" + std::to_string(number),
-                                    [this](Worker& worker, Job& job) { return finished(worker, job); });
+/// The thread that becomes idle next takes the job, if none is idle at this moment.
+void WorkerPool::give(JobPointer job) {
+    for (;;) {
+        try {
+            threads_.submit(job);
+            return;
+        } catch (const std::bad_alloc&) {  // no memory to queue it: wait for that thread
+            std::this_thread::yield();
+        }
+    }
 }
 
 /// Changes the state, and then starts the jobs that can run. Their workers are called without the lock.
 template <class Change>
 auto WorkerPool::change(Change use) {
     const SteadyTime now = clock_.now();
-    Worker* assigned = nullptr;
+    JobPointer assigned;
     bool wake_waiters = false;
     auto result = state_.with([&](State& state) {
         auto made = use(state, now);
@@ -94,9 +111,9 @@ auto WorkerPool::change(Change use) {
         return made;
     });
     while (assigned != nullptr) {
-        Worker* const next = assigned->next_assigned;  // read first: after post() it may be assigned again
-        assigned->post(std::move(assigned->assigned));
-        assigned = next;
+        JobPointer next = std::move(assigned->notes.next_assigned);
+        give(std::move(assigned));
+        assigned = std::move(next);
     }
     if (wake_waiters) state_.notify_all();
     return result;
@@ -116,37 +133,32 @@ WorkerPool::Submitted WorkerPool::submit(std::shared_ptr<Job> job) {
     });
 }
 
-/// Chooses idle workers for the ready jobs. Returns them as a linked list, since jobs are posted after the lock is
-/// released.
-Worker* WorkerPool::assign(State& state, SteadyTime now) const {
-    Worker* chain = nullptr;
+/// Chooses the ready jobs that workers can take. Returns the first of a linked list, since jobs are given to workers
+/// after the lock is released.
+WorkerPool::JobPointer WorkerPool::assign(State& state, SteadyTime now) const {
+    JobPointer first;
     while (state.busy < limits_.workers && state.queue.any_ready()) {
-        Worker* worker = state.idle.back();
-        state.idle.pop_back();
-        worker->assigned = state.next_job(*worker, now);
-        worker->next_assigned = std::exchange(chain, worker);
+        JobPointer job = state.next_job(now);
+        job->notes.next_assigned = std::exchange(first, job);
     }
-    return chain;
+    return first;
 }
 
-Worker::Next WorkerPool::finished(Worker& worker, Job& job) {
-    return change([&](State& state, SteadyTime now) {
+/// The next job of the worker; null if there is none.
+WorkerPool::JobPointer WorkerPool::finished(Job& job) {
+    bool was_replaced = false;
+    JobPointer next = change([&](State& state, SteadyTime now) -> JobPointer {
         ++state.finished;
-        state.note_run(now - worker.started_at);
-        worker.current = nullptr;
+        state.note_run(now - job.notes.started_at);
+        std::erase(state.running, &job);
         state.queue.release(job.groups);
-        --(worker.replaced ? state.replaced : state.busy);
-        Worker::Next next;
-        if (worker.replaced) {
-            next.leave = true;
-            state.retire(worker);
-        } else if (!state.closing && state.queue.any_ready()) {
-            next.job = state.next_job(worker, now);
-        } else {
-            state.idle.push_back(&worker);
-        }
-        return next;
+        was_replaced = job.notes.replaced;
+        --(was_replaced ? state.replaced : state.busy);
+        const bool goes_on = !was_replaced && !state.closing && state.queue.any_ready();
+        return goes_on ? state.next_job(now) : nullptr;
     });
+    if (was_replaced) threads_.release_hold();
+    return next;
 }
 
 bool WorkerPool::withdraw(const std::shared_ptr<Job>& job) {
@@ -179,61 +191,42 @@ void WorkerPool::abandon(const std::shared_ptr<Job>& job) {
     });
 }
 
-bool WorkerPool::overdue(const Worker& worker, SteadyTime now) const {
-    if (worker.current == nullptr || !worker.current->notes.abandoned_at) return false;
-    return now - std::max(*worker.current->notes.abandoned_at, worker.started_at) >= spare_.after;
+bool WorkerPool::overdue(const Job& job, SteadyTime now) const {
+    return job.notes.abandoned_at && now - std::max(*job.notes.abandoned_at, job.notes.started_at) >= spare_.after;
 }
 
-Worker* WorkerPool::to_replace(const State& state, SteadyTime now) const {
+Job* WorkerPool::to_replace(const State& state, SteadyTime now) const {
     if (state.closing || state.replaced >= spare_.most) return nullptr;
-    for (const auto& worker : state.workers) {
-        if (!worker->replaced && overdue(*worker, now)) return worker.get();
+    for (Job* const job : state.running) {
+        if (!job->notes.replaced && overdue(*job, now)) return job;
     }
     return nullptr;
 }
 
-/// Replaces an overdue worker by `fresh`; false if no worker is overdue.
-bool WorkerPool::replace_one(std::unique_ptr<Worker>& fresh) {
-    return change([&](State& state, SteadyTime now) {
-        Worker* overdue_worker = to_replace(state, now);
-        if (overdue_worker == nullptr) return false;
-        overdue_worker->replaced = true;
-        ++state.replaced;
-        --state.busy;
-        state.idle.push_back(fresh.get());
-        state.workers.push_back(std::move(fresh));
-        return true;
-    });
-}
-
+/// Holds one thread more for each overdue job, so that as many as `workers` are left for other jobs.
 void WorkerPool::sweep() {
     const SteadyTime now = clock_.now();
-    Workers left;  // destroyed, and so joined, without the lock
-    const auto next_number = [&](State& state) { return to_replace(state, now) != nullptr ? ++state.named : 0; };
-    state_.with([&](State& state) {
-        left.reserve(state.left.size());
-        std::move(state.left.begin(), state.left.end(), std::back_inserter(left));
-        state.left.clear();
-    });
-    while (const std::size_t number = state_.with(next_number)) {
-        try {
-            auto fresh = make_worker(number);
-            if (!replace_one(fresh)) return;
-        } catch (const std::system_error& error) {
-            log::warn("cannot start a worker in place of one that hangs in a shared function: ", error.what());
-            return;
-        }
-        log::warn("a shared function that nobody waits for goes on for long: st-worker-", number,
-                  " takes its worker's place");
+    while (state_.with([&](const State& state) { return to_replace(state, now) != nullptr; }) && threads_.hold()) {
+        const bool replaces = change([&](State& state, SteadyTime) {
+            Job* const job = to_replace(state, now);
+            if (job == nullptr) return false;
+            job->notes.replaced = true;
+            ++state.replaced;
+            --state.busy;
+            return true;
+        });
+        if (!replaces) return threads_.release_hold();
+        log::warn(
+            "a shared function that nobody waits for goes on for long: a further worker takes its worker's place");
     }
 }
 
 bool WorkerPool::healthy() const {
     const SteadyTime now = clock_.now();
     return state_.with([&](const State& state) {
-        if (state.replaced < spare_.most) return true;
-        return !std::all_of(state.workers.begin(), state.workers.end(),
-                            [&](const auto& worker) { return overdue(*worker, now); });
+        if (state.replaced < spare_.most || state.busy < limits_.workers) return true;
+        return !std::all_of(state.running.begin(), state.running.end(),
+                            [&](const Job* job) { return overdue(*job, now); });
     });
 }
 
@@ -242,9 +235,9 @@ std::chrono::milliseconds WorkerPool::retry_after() const {
     const SteadyTime now = clock_.now();
     const double wait_ns = state_.with([&](const State& state) {
         double running_ns = 0;  // running jobs may take longer than those that ended
-        for (const auto& worker : state.workers) {
-            if (worker->current == nullptr || worker->replaced) continue;
-            running_ns += std::chrono::duration<double, std::nano>(now - worker->started_at).count();
+        for (const Job* job : state.running) {
+            if (job->notes.replaced) continue;
+            running_ns += std::chrono::duration<double, std::nano>(now - job->notes.started_at).count();
         }
         const auto workers = static_cast<double>(limits_.workers);
         return std::max(state.mean_run_ns, running_ns / workers) * static_cast<double>(state.queue.size() + 1) /

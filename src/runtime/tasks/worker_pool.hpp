@@ -10,9 +10,9 @@
 #include <shared_tensor/limits.hpp>
 
 #include "base/concurrency/clock.hpp"
+#include "base/concurrency/elastic_pool.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "runtime/tasks/job_queue.hpp"
-#include "runtime/tasks/worker.hpp"
 
 namespace shared_tensor::tasks {
 
@@ -93,39 +93,37 @@ public:
     PoolStats stats() const;
 
 private:
-    using Workers = std::vector<std::unique_ptr<Worker>>;
+    using JobPointer = std::shared_ptr<Job>;
+    class Worker;
     struct State {
         JobQueue queue;
-        Workers workers;            // workers that may get jobs, and abandoned workers
-        Workers left;               // workers whose threads have ended or are about to end
-        std::vector<Worker*> idle;  // the last is used first: its caches and libtorch's thread-local pools are warm
-        std::size_t busy = 0;       // at most limits_.workers; while it is less, there is an idle worker
-        std::size_t replaced = 0, named = 0;
-        bool draining = false;  // rejects new jobs
-        bool closing = false;   // also drops waiting jobs
+        std::vector<Job*> running;
+        std::size_t busy = 0;      // workers that run a job, except the replaced ones; at most limits_.workers
+        std::size_t replaced = 0;  // running jobs whose worker has a replacement
+        bool draining = false;     // rejects new jobs
+        bool closing = false;      // also drops waiting jobs
         double mean_run_ns = 0;
         std::uint64_t finished = 0, rejected = 0;
 
-        bool quiet() const { return busy == 0 && replaced == 0 && (closing || queue.size() == 0); }
+        bool quiet() const { return running.empty() && (closing || queue.size() == 0); }
         /// Takes the next ready job for a worker, which is busy from now on.
-        std::shared_ptr<Job> next_job(Worker& worker, SteadyTime now);
+        JobPointer next_job(SteadyTime now);
         void note_run(SteadyTime::duration run);
-        void drop_waiting(std::vector<std::shared_ptr<Job>>& dropped);
-        void retire(Worker& worker);
+        void drop_waiting(std::vector<JobPointer>& dropped);
     };
     template <class Change>
     auto change(Change use);
-    Worker::Next finished(Worker& worker, Job& job);
-    std::unique_ptr<Worker> make_worker(std::size_t number);
-    Worker* assign(State& state, SteadyTime now) const;
-    bool replace_one(std::unique_ptr<Worker>& fresh);
-    Worker* to_replace(const State& state, SteadyTime now) const;
-    bool overdue(const Worker& worker, SteadyTime now) const;
+    JobPointer finished(Job& job);
+    void give(JobPointer job);
+    JobPointer assign(State& state, SteadyTime now) const;
+    Job* to_replace(const State& state, SteadyTime now) const;
+    bool overdue(const Job& job, SteadyTime now) const;
 
     const WorkerLimits limits_;
     const SpareWorkers spare_;
     const Clock& clock_;
     Guarded<State> state_;
+    ElasticPool<JobPointer> threads_;  // last: its threads use all members above
 };
 
 }  // namespace shared_tensor::tasks
