@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "base/concurrency/clock.hpp"
 
@@ -120,6 +122,24 @@ public:
     Entry* first_due(SteadyTime now) {
         Entry* const entry = first();
         return entry != nullptr && entry->deadline() <= now ? entry : nullptr;
+    }
+    /// The entry of that owner with the earliest deadline; null if none has one. Goes through earlier ones of others.
+    template <class Name>
+    Entry* first_of(const Name& owner) {
+        const auto found = std::find_if(deadlines_.begin(), deadlines_.end(),
+                                        [&](const auto& one) { return one.second->owner() == owner; });
+        return found == deadlines_.end() ? nullptr : found->second;
+    }
+    /// Removes and returns the values of all entries that `is_wanted(entry)` selects.
+    template <class Wanted>
+    std::vector<Value> take_if(Wanted is_wanted) {
+        std::vector<Value> taken;
+        for (auto next = entries_.begin(); next != entries_.end();) {
+            Entry& entry = (next++)->second;
+            if (!is_wanted(std::as_const(entry))) continue;
+            taken.push_back(take(entry));
+        }
+        return taken;
     }
     /// Any entry of that owner; null for none.
     template <class Name>

@@ -203,7 +203,7 @@ void Dispatcher::keep_result(Execution& execution, const Prepared& prepared) {
     execution.observe(
         {{}, {}, [this, key = prepared.cache_key, function, run = &execution](const OutcomePointer& outcome) {
              const FunctionOptions& options = function->options();
-             cache_.store(key, function->name(), options.cache_ttl, options.cache_bytes, outcome);
+             cache_.store(key, std::string(function->name()), options.cache_ttl, options.cache_bytes, outcome);
              std::shared_ptr<Execution> found;  // a run must not be destroyed under the lock
              in_flight_.with([&](auto& runs) {
                  const auto mine = runs.find(key);

@@ -1,4 +1,4 @@
-#include "runtime/calls/idempotency.hpp"
+#include "runtime/calls/kept_results.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 

@@ -5,16 +5,59 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include <shared_tensor/limits.hpp>
 
+#include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
 #include "base/concurrency/owned_table.hpp"
 #include "runtime/calls/execution.hpp"
 
 namespace shared_tensor::runtime {
+
+struct CacheStats {
+    std::size_t entries = 0;
+    std::uint64_t bytes = 0, hits = 0, misses = 0;
+};
+
+/// The kept results of functions marked cached(). Their bytes are limited in total and for each function; the least
+/// recently used results are removed first. Failures are never kept. Thread safety: all methods from any thread.
+class ResultCache {
+public:
+    ResultCache(std::uint64_t max_bytes, const Clock& clock) : max_bytes_(max_bytes), clock_(&clock) {}
+
+    /// Returns null on a miss. `again`: a second look-up for the same call, which is not counted as another miss.
+    OutcomePointer find(const std::string& key, bool again = false);
+    void store(std::string key, const std::string& function, std::chrono::milliseconds ttl,
+               std::uint64_t function_bytes, OutcomePointer outcome);
+    /// Removes the results of `function`, or all results if it is empty. Returns how many were removed.
+    std::size_t clear(std::string_view function);
+    /// Maintenance: removes expired results.
+    void expire();
+    CacheStats stats() const;
+
+private:
+    struct Kept {
+        OutcomePointer outcome;
+        SteadyTime expires;
+    };
+    /// The owner of a result is its function. Its deadline is the number of its last use, as a time: so the least
+    /// recently used result is the first.
+    using Results = OwnedTable<Kept>;
+    struct State {
+        Results results;
+        SteadyTime last_use{};
+        std::uint64_t hits = 0, misses = 0;
+        SteadyTime next_use() { return last_use += SteadyTime::duration(1); }
+    };
+
+    const std::uint64_t max_bytes_;
+    const Clock* const clock_;
+    Guarded<State> state_;
+};
 
 using shared_tensor::IdempotencyLimits;
 

@@ -1,4 +1,6 @@
-#include "runtime/calls/idempotency.hpp"
+#include "runtime/calls/kept_results.hpp"
+
+#include <utility>
 
 namespace shared_tensor::runtime {
 
@@ -9,6 +11,57 @@ namespace {
 constexpr std::size_t kMaxKeys = 10'000;
 
 }  // namespace
+
+OutcomePointer ResultCache::find(const std::string& key, bool again) {
+    const SteadyTime now = clock_->now();
+    return state_.with([&](State& state) -> OutcomePointer {
+        Results::Entry* const found = state.results.find(key);
+        if (found == nullptr || found->value.expires <= now) {
+            if (!again) ++state.misses;
+            return nullptr;
+        }
+        ++state.hits;
+        state.results.set_deadline(*found, state.next_use());
+        return found->value.outcome;
+    });
+}
+
+void ResultCache::store(std::string key, const std::string& function, std::chrono::milliseconds ttl,
+                        std::uint64_t function_bytes, OutcomePointer outcome) {
+    const std::uint64_t bytes = outcome->bytes().host + outcome->bytes().device + key.size();
+    if (outcome->failed() || !outcome->value()->objects.empty()) return;  // objects may change
+    if (bytes > max_bytes_ || bytes > function_bytes) return;
+    Kept kept{std::move(outcome), clock_->now() + ttl};
+    std::vector<Kept> gone;  // destroyed without the lock
+    state_.with([&](State& state) {
+        Results& results = state.results;
+        if (Results::Entry* const old = results.find(key)) gone.push_back(results.take(*old));
+        results.add(std::move(key), function, bytes, state.next_use(), std::move(kept));
+        while (results.sums_of(function).bytes > function_bytes)
+            gone.push_back(results.take(*results.first_of(function)));
+        while (results.sums().bytes > max_bytes_)
+            gone.push_back(results.take(*results.first()));
+    });
+}
+
+std::size_t ResultCache::clear(std::string_view function) {
+    return state_.with([&](State& state) {
+        return state.results.take_if([&](const auto& entry) { return function.empty() || entry.owner() == function; });
+    }).size();
+}
+
+void ResultCache::expire() {
+    const SteadyTime now = clock_->now();
+    state_.with([&](State& state) {
+        return state.results.take_if([&](const auto& entry) { return entry.value.expires <= now; });
+    });
+}
+
+CacheStats ResultCache::stats() const {
+    return state_.with([](const State& state) {
+        return CacheStats{state.results.sums().entries, state.results.sums().bytes, state.hits, state.misses};
+    });
+}
 
 std::optional<IdempotencyTable::Known> IdempotencyTable::find(const std::string& key,
                                                               const std::string& arguments) const {
