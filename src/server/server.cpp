@@ -133,7 +133,7 @@ Services::Services(const Registry& registry, ServerOptions wanted)
       dispatcher(registry, dispatcher_options(options, allocation)),
       models(dispatcher.functions(), torch != nullptr ? models::LoadModel(torch->load) : nullptr, options.model_folders,
              models::ModelTable::kMaxLoaded, [this](const std::string& session) { return sessions.is_open(session); }),
-      open_rpc(dispatcher.functions(), SHARED_TENSOR_VERSION, {{}, {{"Tensor", schema::tensor_component()}}}) {
+      open_rpc(dispatcher.functions(), SHARED_TENSOR_VERSION, {{"Tensor", schema::tensor_component()}}) {
     dispatcher.tasks().on_changed([this](std::string_view id) { watches.changed(id); });
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <utility>
 
@@ -79,5 +81,19 @@ private:
     std::condition_variable changed_;
     T value_;
 };
+
+/// Blocks until `ready(value)` is true. False when the deadline comes first, or when `abandon()` returns true, which it
+/// calls twice a second, without the lock; empty: never.
+template <class T, class Ready>
+bool wait_or_abandon(Guarded<T>& guarded, std::chrono::steady_clock::time_point deadline,
+                     const std::function<bool()>& abandon, Ready ready) {
+    using Steady = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds kAskEvery{500};
+    for (;;) {
+        const auto pause = abandon ? std::min(deadline, Steady::now() + kAskEvery) : deadline;
+        if (guarded.lock().wait_until(pause, ready)) return true;
+        if (Steady::now() >= deadline || (abandon && abandon())) return false;
+    }
+}
 
 }  // namespace shared_tensor

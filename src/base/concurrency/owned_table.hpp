@@ -137,8 +137,15 @@ public:
         for (auto next = entries_.begin(); next != entries_.end();) {
             Entry& entry = (next++)->second;
             if (!is_wanted(std::as_const(entry))) continue;
-            taken.push_back(take(entry));
+            take_into(taken, entry);
         }
+        return taken;
+    }
+    /// Removes and returns the values of all entries whose deadline is not later than `now`.
+    std::vector<Value> take_due(SteadyTime now) {
+        std::vector<Value> taken;
+        while (Entry* const entry = first_due(now))
+            take_into(taken, *entry);
         return taken;
     }
     /// Any entry of that owner; null for none.
@@ -159,6 +166,12 @@ public:
     const std::map<Key, Entry, std::less<>>& entries() const { return entries_; }
 
 private:
+    /// Makes room before it removes the entry: a value that found none would be destroyed under the user's lock.
+    void take_into(std::vector<Value>& taken, Entry& entry) {
+        if (taken.size() == taken.capacity()) taken.reserve(2 * taken.size() + 4);
+        taken.push_back(take(entry));
+    }
+
     std::map<Key, Entry, std::less<>> entries_;
     Owners owners_;
     Deadlines deadlines_;

@@ -45,9 +45,12 @@ void ResultCache::store(std::string key, const std::string& function, std::chron
 }
 
 std::size_t ResultCache::clear(std::string_view function) {
-    return state_.with([&](State& state) {
-        return state.results.take_if([&](const auto& entry) { return function.empty() || entry.owner() == function; });
-    }).size();
+    return state_
+        .with([&](State& state) {
+            return state.results.take_if(
+                [&](const auto& entry) { return function.empty() || entry.owner() == function; });
+        })
+        .size();
 }
 
 void ResultCache::expire() {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -7,7 +10,7 @@
 #include <shared_tensor/function.hpp>
 
 #include "protocol/codec/json_source.hpp"
-#include "protocol/json_rpc/error.hpp"
+#include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::runtime {
 
@@ -28,5 +31,14 @@ struct ArgumentsKey {
 enum class Digests { compute, stop };  ///< stop: at the first tensor that needs a digest
 /// Call it after bind(), which imports the tensors.
 ArgumentsKey arguments_key(const ArgumentNodes& nodes, const codec::JsonSource& source, Digests digests);
+
+/// The earlier items of a batch whose results one item uses as arguments.
+struct BatchInputs {
+    std::vector<std::size_t> items{};        ///< their indices in the batch, each once
+    std::optional<json_rpc::Error> error{};  ///< set if a reference is invalid
+};
+
+/// Returns the inputs of each request. Null in `requests` stands for an item that is not a valid request.
+std::vector<BatchInputs> find_inputs(std::span<const json_rpc::Request* const> requests);
 
 }  // namespace shared_tensor::runtime

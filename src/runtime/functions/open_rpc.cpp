@@ -37,31 +37,24 @@ Json schema_of(Write write) {
     return unwrapped(written(write));
 }
 
-Json parameters_of(const FunctionRecord& function) {
+/// The parameters of the function that are values, or its streams, for which OpenRPC has no field.
+Json parameters_of(const FunctionRecord& function, bool streams) {
     auto list = Json::array();
     const auto parameters = function.parameters();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-        if (parameters[i].flow != Flow::value) continue;
+        const ParameterInfo& parameter = parameters[i];
+        if ((parameter.flow != Flow::value) != streams) continue;
         Json schema = schema_of([&](ValueWriter writer) { function.parameter_schema(i, writer); });
-        if (!parameters[i].required) {
-            schema["default"] = written([&](ValueWriter writer) { function.default_value(i, writer); });
+        Json one{{"name", parameter.name}};
+        if (streams) {
+            one["flow"] = parameter.flow == Flow::reader ? "in" : "out";
+        } else {
+            one["required"] = parameter.required;
+            if (!parameter.required)
+                schema["default"] = written([&](ValueWriter writer) { function.default_value(i, writer); });
         }
-        list.push_back(
-            {{"name", parameters[i].name}, {"required", parameters[i].required}, {"schema", std::move(schema)}});
-    }
-    return list;
-}
-
-/// OpenRPC has no field for streams.
-Json streams_of(const FunctionRecord& function) {
-    auto list = Json::array();
-    const auto parameters = function.parameters();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-        if (parameters[i].flow == Flow::value) continue;
-        Json schema = schema_of([&](ValueWriter writer) { function.parameter_schema(i, writer); });
-        list.push_back({{"name", parameters[i].name},
-                        {"flow", parameters[i].flow == Flow::reader ? "in" : "out"},
-                        {"schema", std::move(schema)}});
+        one["schema"] = std::move(schema);
+        list.push_back(std::move(one));
     }
     return list;
 }
@@ -92,12 +85,12 @@ Json method_of(const FunctionRecord& function) {
     Json method{
         {"name", function.name()},
         {"paramStructure", "either"},
-        {"params", parameters_of(function)},
+        {"params", parameters_of(function, false)},
         {"errors", errors()},
         {"result", {{"name", "result"}, {"schema", schema_of([&](ValueWriter w) { function.result_schema(w); })}}},
         {"x-execution", place(options.runs)},
         {"x-idempotent", options.idempotent || options.cached}};
-    if (Json streams = streams_of(function); !streams.empty()) method["x-streams"] = std::move(streams);
+    if (Json streams = parameters_of(function, true); !streams.empty()) method["x-streams"] = std::move(streams);
     if (!options.doc.empty()) method["summary"] = options.doc;
     if (options.concurrency > 0) method["x-concurrency"] = options.concurrency;
     if (options.stateful) method["x-stateful"] = true;
@@ -109,28 +102,19 @@ Json method_of(const FunctionRecord& function) {
 
 Json written_schema(void (*write)(ValueWriter)) { return schema_of(write); }
 
-Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std::string& server_version,
-                       const ServerParts& server) {
-    auto methods = Json::array();
-    for (const FunctionPointer& function : functions)
-        methods.push_back(method_of(*function));
-    for (const Json& method : server.methods)
-        methods.push_back(method);
-    return {{"openrpc", "1.3.2"},
-            {"info", {{"title", "shared_tensor"}, {"version", server_version}}},
-            {"methods", std::move(methods)},
-            {"components", {{"schemas", server.schemas}}}};
-}
-
 std::shared_ptr<const OpenRpc::Document> OpenRpc::document() const {
     const std::uint64_t version = functions_->version();  // read first: if too old, the document is made again
     auto known = made_.with([&](const Made& made) { return made.version == version ? made.document : nullptr; });
     if (known != nullptr) return known;
-    std::vector<FunctionPointer> functions;
+    auto methods = Json::array();
     for (const auto& entry : functions_->all())
-        functions.push_back(entry->shared);
+        methods.push_back(method_of(*entry->shared));
+    methods.insert(methods.end(), methods_.begin(), methods_.end());
     auto document = std::make_shared<Document>();
-    document->json = open_rpc_document(functions, server_version_, server_);
+    document->json = {{"openrpc", "1.3.2"},
+                      {"info", {{"title", "shared_tensor"}, {"version", server_version_}}},
+                      {"methods", std::move(methods)},
+                      {"components", {{"schemas", schemas_}}}};
     json_rpc::print_json(document->json, document->text);
     Made made{version, document};
     made_.with([&](Made& kept) {

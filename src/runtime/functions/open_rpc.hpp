@@ -12,34 +12,24 @@
 
 namespace shared_tensor::runtime {
 
-/// The parts of the document that do not come from functions.
-struct ServerParts {
-    codec::Json methods = codec::Json::array();   ///< of the server itself
-    codec::Json schemas = codec::Json::object();  ///< by name: "Tensor"
-};
-
 /// Returns the JSON Schema that a Codec's schema() writes.
 codec::Json written_schema(void (*write)(ValueWriter));
 
-/// Returns the OpenRPC 1.3 document: the functions, each with parameter names, JSON Schemas, defaults, documentation
-/// and errors, then the server's own methods.
-codec::Json open_rpc_document(const std::vector<FunctionPointer>& functions, const std::string& server_version,
-                              const ServerParts& server = {});
-
-/// The OpenRPC document of a FunctionTable, made again when the functions have changed. Thread safety: document() from
-/// any thread.
+/// The OpenRPC 1.3 document of a server: the functions, each with parameter names, JSON Schemas, defaults,
+/// documentation and errors, then the server's own methods. Made again when the functions have changed. Thread safety:
+/// document() from any thread.
 class OpenRpc {
 public:
-    /// `functions` must outlive it.
-    OpenRpc(const FunctionTable& functions, std::string server_version, ServerParts server = {})
-        : functions_(&functions), server_version_(std::move(server_version)), server_(std::move(server)) {}
+    /// `functions` must outlive it. `schemas` by name: "Tensor".
+    OpenRpc(const FunctionTable& functions, std::string server_version, codec::Json schemas = codec::Json::object())
+        : functions_(&functions), server_version_(std::move(server_version)), schemas_(std::move(schemas)) {}
 
     struct Document {
         codec::Json json;
         std::string text;
     };
-    /// Call it before the first document().
-    void set_methods(codec::Json methods) { server_.methods = std::move(methods); }
+    /// Sets the server's own methods. Call it before the first document().
+    void set_methods(codec::Json methods) { methods_ = std::move(methods); }
     std::shared_ptr<const Document> document() const;
 
 private:
@@ -49,7 +39,7 @@ private:
     };
     const FunctionTable* functions_;
     std::string server_version_;
-    ServerParts server_;
+    codec::Json schemas_, methods_ = codec::Json::array();
     mutable Guarded<Made> made_;
 };
 

@@ -1,6 +1,6 @@
 #include "runtime/tables/object_table.hpp"
 
-#include <new>
+#include <utility>
 
 #include "base/bytes/ids.hpp"
 
@@ -15,8 +15,6 @@ bool belongs_to(const HandleOwner& owner, std::optional<std::string_view> princi
     return !principal || owner.principal == *principal;
 }
 
-const void* identity(const ObjectPointer& object) { return object->value.get(); }
-
 }  // namespace
 
 std::optional<ObjectTable::Rejected> ObjectTable::rejection(const State& state, const HandleOwner& owner) const {
@@ -24,8 +22,7 @@ std::optional<ObjectTable::Rejected> ObjectTable::rejection(const State& state, 
         return Rejected{"all clients together hold " + std::to_string(limits_.max_handles) +
                         " handles of objects, the most that this server keeps: wait until some are released"};
     }
-    const auto mine = state.by_principal.find(owner.principal);
-    if (mine == state.by_principal.end() || mine->second < limits_.max_per_principal()) return std::nullopt;
+    if (state.handles.sums_of(owner.principal).entries < limits_.max_per_principal()) return std::nullopt;
     return Rejected{owner.principal + " holds " + std::to_string(limits_.max_per_principal()) +
                     " handles of objects, the most that one may have: release some (object.release)"};
 }
@@ -37,45 +34,12 @@ SteadyTime ObjectTable::deadline(const HandleOwner& owner) const {
 std::variant<std::string, ObjectTable::Rejected> ObjectTable::grant(const HandleOwner& owner, ObjectPointer object) {
     std::string id = random_id("o-");
     const SteadyTime now = clock_->now();
-    auto rejected = state_.with([&](State& state) {
-        auto too_many = rejection(state, owner);
-        if (too_many) return too_many;
-        try {
-            std::size_t& of_object = state.by_object[identity(object)];
-            std::size_t& of_principal = state.by_principal[owner.principal];
-            state.handles.add(id, owner.session, 0, deadline(owner), Handle{owner, std::move(object), now});
-            ++of_object;
-            ++of_principal;
-        } catch (const std::bad_alloc&) {  // no count stays of a handle that is not there
-            const auto is_zero = [](const auto& count) { return count.second == 0; };
-            std::erase_if(state.by_object, is_zero);
-            std::erase_if(state.by_principal, is_zero);
-            throw;
-        }
-        ++state.stats.granted;
-        return too_many;
+    return state_.with([&](State& state) -> std::variant<std::string, Rejected> {
+        if (auto rejected = rejection(state, owner)) return std::move(*rejected);
+        state.handles.add(id, owner.principal, 0, deadline(owner), Handle{owner, std::move(object), now});
+        ++state.granted;
+        return std::move(id);
     });
-    if (rejected) return std::move(*rejected);
-    return id;
-}
-
-template <class Choose>
-std::size_t ObjectTable::end(std::uint64_t ObjectStats::*counted, Choose choose) {
-    std::vector<ObjectPointer> ended;  // destroyed without the lock
-    const auto drop_one = [](auto& counts, const auto& key) {
-        const auto count = counts.find(key);
-        if (--count->second == 0) counts.erase(count);
-    };
-    state_.with([&](State& state) {
-        choose(state.handles, [&](Entry& entry) {
-            ended.emplace_back();  // may throw, so before the handle is taken out
-            drop_one(state.by_object, identity(entry.value.object));
-            drop_one(state.by_principal, entry.value.owner.principal);
-            ended.back() = state.handles.take(entry).object;
-        });
-        state.stats.*counted += ended.size();
-    });
-    return ended.size();
 }
 
 ObjectPointer ObjectTable::find(std::string_view id, std::string_view principal) {
@@ -89,39 +53,57 @@ ObjectPointer ObjectTable::find(std::string_view id, std::string_view principal)
     });
 }
 
+// The handles that end are destroyed without the lock, and their objects with them.
+
 std::size_t ObjectTable::release(std::span<const std::string> ids, std::optional<std::string_view> principal) {
-    return end(&ObjectStats::released, [&](Handles& handles, const auto& end_one) {
+    std::vector<Handle> ended;
+    ended.reserve(ids.size());  // may throw, so before handles are taken out
+    state_.with([&](State& state) {
         for (const std::string& id : ids) {
-            Entry* const found = handles.find(id);
-            if (found != nullptr && belongs_to(found->value.owner, principal)) end_one(*found);
+            Entry* const found = state.handles.find(id);
+            if (found != nullptr && belongs_to(found->value.owner, principal))
+                ended.push_back(state.handles.take(*found));
         }
+        state.released += ended.size();
     });
+    return ended.size();
 }
 
 std::size_t ObjectTable::session_ended(std::string_view session) {
     if (session.empty()) return 0;
-    return end(&ObjectStats::released, [&](Handles& handles, const auto& end_one) {
-        while (Entry* const found = handles.any_of(session))
-            end_one(*found);
+    const auto ended = state_.with([&](State& state) {
+        auto taken = state.handles.take_if([&](const Entry& entry) { return entry.value.owner.session == session; });
+        state.released += taken.size();
+        return taken;
     });
+    return ended.size();
 }
 
 std::size_t ObjectTable::expire() {
     const SteadyTime now = clock_->now();
-    return end(&ObjectStats::expired, [&](Handles& handles, const auto& end_one) {
-        while (Entry* const found = handles.first_due(now))
-            end_one(*found);
+    const auto ended = state_.with([&](State& state) {
+        auto taken = state.handles.take_due(now);
+        state.expired += taken.size();
+        return taken;
     });
+    return ended.size();
 }
 
-HandleInfo ObjectTable::info(const State& state, const Entry& entry, SteadyTime now) {
+/// How many handles each object has.
+ObjectTable::Counts ObjectTable::counts(const State& state) {
+    Counts counts;
+    for (const auto& [id, entry] : state.handles.entries())
+        ++counts[entry.value.object->value.get()];
+    return counts;
+}
+
+HandleInfo ObjectTable::info(const Entry& entry, const Counts& counts, SteadyTime now) {
     const Handle& handle = entry.value;
     HandleInfo info{entry.key(), handle.object->type, handle.owner.principal, handle.owner.pid};
-    info.in_session = !handle.owner.session.empty();
-    info.handles = state.by_object.at(identity(handle.object));
+    info.handles = counts.at(handle.object->value.get());
     info.uses = handle.uses;
     info.age = duration_cast<milliseconds>(now - handle.granted_at);
-    if (!info.in_session) info.expires_in = duration_cast<milliseconds>(entry.deadline() - now);
+    if (handle.owner.session.empty()) info.expires_in = duration_cast<milliseconds>(entry.deadline() - now);
     return info;
 }
 
@@ -129,19 +111,20 @@ std::optional<HandleInfo> ObjectTable::info(std::string_view id, std::optional<s
     const SteadyTime now = clock_->now();
     return state_.with([&](const State& state) -> std::optional<HandleInfo> {
         const Entry* const found = state.handles.find(id);
-        if (found == nullptr || !belongs_to(found->value.owner, principal)) return std::nullopt;
-        if (found->deadline() <= now) return std::nullopt;
-        return info(state, *found, now);
+        if (found == nullptr || !belongs_to(found->value.owner, principal) || found->deadline() <= now)
+            return std::nullopt;
+        return info(*found, counts(state), now);
     });
 }
 
 std::vector<HandleInfo> ObjectTable::list(std::optional<std::string_view> principal) const {
     const SteadyTime now = clock_->now();
     return state_.with([&](const State& state) {
+        const Counts of_all = counts(state);
         std::vector<HandleInfo> all;
         for (const auto& [id, entry] : state.handles.entries()) {
             if (belongs_to(entry.value.owner, principal) && entry.deadline() > now)
-                all.push_back(info(state, entry, now));
+                all.push_back(info(entry, of_all, now));
         }
         return all;
     });
@@ -149,10 +132,8 @@ std::vector<HandleInfo> ObjectTable::list(std::optional<std::string_view> princi
 
 ObjectStats ObjectTable::stats() const {
     return state_.with([](const State& state) {
-        ObjectStats stats = state.stats;
-        stats.handles = state.handles.sums().entries;
-        stats.objects = state.by_object.size();
-        return stats;
+        return ObjectStats{state.handles.sums().entries, counts(state).size(), state.granted, state.released,
+                           state.expired};
     });
 }
 

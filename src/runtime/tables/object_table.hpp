@@ -32,8 +32,7 @@ using shared_tensor::ObjectLimits;
 struct HandleInfo {
     std::string id, type, principal;
     int pid = 0;
-    bool in_session = false;
-    std::size_t handles = 1;  ///< number of handles of the same object, of all owners
+    std::size_t handles = 0;  ///< number of handles of the same object, of all owners
     std::uint64_t uses = 0;
     std::chrono::milliseconds age{0};
     std::optional<std::chrono::milliseconds> expires_in{};  ///< none: it ends with its session
@@ -82,20 +81,17 @@ private:
         SteadyTime granted_at{};
         std::uint64_t uses = 0;
     };
-    using Handles = OwnedTable<Handle>;  ///< the owner of an entry is HandleOwner::session; empty: none
+    using Handles = OwnedTable<Handle>;  ///< the owner of an entry is its principal
     using Entry = Handles::Entry;
     struct State {
         Handles handles;
-        std::unordered_map<std::string, std::size_t> by_principal;  ///< the number of handles of each principal
-        std::unordered_map<const void*, std::size_t> by_object;     ///< the number of handles of each object
-        ObjectStats stats;
+        std::uint64_t granted = 0, released = 0, expired = 0;
     };
     std::optional<Rejected> rejection(const State& state, const HandleOwner& owner) const;
     SteadyTime deadline(const HandleOwner& owner) const;
-    /// Ends the handles for which `choose(handles, end)` calls `end`, and adds their number to `counted`.
-    template <class Choose>
-    std::size_t end(std::uint64_t ObjectStats::*counted, Choose choose);
-    static HandleInfo info(const State& state, const Entry& entry, SteadyTime now);
+    using Counts = std::unordered_map<const void*, std::size_t>;
+    static Counts counts(const State& state);
+    static HandleInfo info(const Entry& entry, const Counts& counts, SteadyTime now);
 
     const ObjectLimits limits_;
     const std::chrono::milliseconds idle_;

@@ -25,7 +25,6 @@ std::string text_rejection(std::string_view text, std::size_t most) {
     return {};
 }
 
-constexpr std::chrono::milliseconds kAskEvery{500};
 constexpr std::size_t kMaxPage = 1000;
 
 std::uint64_t version_of(const NamedPointer& named) { return named != nullptr ? named->version : 0; }
@@ -190,32 +189,23 @@ NamedPointer TensorStore::wait(std::string_view owner, std::string_view name, st
                                const std::function<bool()>& abandon) const {
     const std::string key = key_of(owner, name);
     std::shared_ptr<Changed> watch;
-    NamedPointer found;
     for (bool last = false;;) {
-        const bool waits = state_.with([&](State& state) {
+        watch.reset();
+        NamedPointer found = state_.with([&](State& state) {
             const Names::Entry* const now = state.names.find(key);
-            found = now != nullptr ? now->value : nullptr;
-            const bool goes_on = version_of(found) == after && !last && !state.closed;
-            if (goes_on) {
-                auto& shared = state.watched[key];
+            NamedPointer present = now != nullptr ? now->value : nullptr;
+            auto& shared = state.watched[key];
+            if (version_of(present) == after && !last && !state.closed) {
                 if (shared == nullptr) shared = std::make_shared<Changed>(false);
                 watch = shared;
-                return true;
+            } else if (shared == nullptr || shared.use_count() == 1) {
+                state.watched.erase(key);
             }
-            watch.reset();
-            const auto left = state.watched.find(key);
-            if (left != state.watched.end() && left->second.use_count() == 1) state.watched.erase(left);
-            return false;
+            return present;
         });
-        if (!waits) return found;
+        if (watch == nullptr) return found;
         found.reset();  // a waiter must not keep that version alive
-        const SteadyTime now = real_clock().now();
-        {
-            auto happened = watch->lock();
-            happened.wait_until(abandon ? std::min(deadline, now + kAskEvery) : deadline,
-                                [](bool changed) { return changed; });
-        }
-        last = real_clock().now() >= deadline || (abandon && abandon());
+        last = !wait_or_abandon(*watch, deadline, abandon, [](bool changed) { return changed; });
     }
 }
 

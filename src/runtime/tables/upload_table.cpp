@@ -128,7 +128,7 @@ std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const Payer& 
 }
 
 UploadTable::Opened UploadTable::make(const UploadForm& form, const Payer& payer, const TakeBlock& take) const {
-    auto upload = std::make_shared<Upload>(form, payer.account, now());
+    auto upload = std::make_shared<Upload>(form, now());
     if (auto full = fill(*upload, payer, take)) return std::move(*full);
     return upload;
 }
@@ -141,7 +141,7 @@ bool UploadTable::has_room(const All& all, const std::string& account) const {
 UploadTable::Opened UploadTable::open(const Key& key, const UploadForm& form, const Payer& payer,
                                       const TakeBlock& take) {
     const SteadyTime now = clock_->now();
-    const auto made = std::make_shared<Upload>(form, payer.account, now);
+    const auto made = std::make_shared<Upload>(form, now);
     UploadPointer replaced;  // destroyed without the lock
     auto opened = all_.with([&](All& all) -> Opened {
         if (All::Entry* const known = all.find(key)) {

@@ -36,12 +36,9 @@ struct UploadForm {
 /// all methods from any thread.
 class Upload {
 public:
-    /// `account`: the name under which its bytes are counted.
-    Upload(UploadForm form, std::string account, SteadyTime now)
-        : form_(std::move(form)), account_(std::move(account)), last_used_(now) {}
+    Upload(UploadForm form, SteadyTime now) : form_(std::move(form)), last_used_(now) {}
 
     const UploadForm& form() const { return form_; }
-    const std::string& account() const { return account_; }
     SteadyTime last_used() const { return last_used_.load(std::memory_order_relaxed); }
     bool is_published() const { return is_published_.load(std::memory_order_relaxed); }
 
@@ -86,7 +83,6 @@ private:
     bool end(Phase phase, std::uint64_t version, bool by_publisher);
 
     const UploadForm form_;
-    const std::string account_;
     std::atomic<SteadyTime> last_used_;
     std::atomic<bool> is_published_{false};
     mutable Guarded<State> state_;

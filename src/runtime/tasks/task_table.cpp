@@ -19,7 +19,6 @@ namespace {
 constexpr std::array<std::string_view, 5> kStateNames = {"pending", "running", "completed", "failed", "cancelled"};
 constexpr std::size_t kMaxMessageBytes = 1024;
 constexpr std::size_t kMaxPage = 1000;
-constexpr std::chrono::milliseconds kAskEvery{500};
 
 /// The task number that the page starts after; 0 for text that list() cannot have made, so the page is empty.
 std::uint64_t parse_cursor(std::string_view text) {
@@ -314,15 +313,9 @@ std::optional<TaskInfo> TaskTable::wait(std::string_view id, const std::optional
         if (!task->end) task->end = std::make_shared<TaskEnd>();
         end = task->end;
     });
-    for (bool waits = end != nullptr; waits;) {
-        const SteadyTime real_now = real_clock().now();
-        const SteadyTime pause = is_abandoned ? std::min(deadline, real_now + kAskEvery) : deadline;
-        {
-            auto told = end->lock();
-            if (told.wait_until(pause, [](const auto& ended) { return ended.has_value(); })) return *told;
-        }
-        waits = real_clock().now() < deadline && !(is_abandoned && is_abandoned());
-    }
+    const auto has_ended = [](const std::optional<TaskInfo>& ended) { return ended.has_value(); };
+    if (end != nullptr && wait_or_abandon(*end, deadline, is_abandoned, has_ended))
+        return end->with([](const std::optional<TaskInfo>& ended) { return ended; });
     return get(id, owner);
 }
 

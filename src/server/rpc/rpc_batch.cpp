@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "runtime/functions/batch_inputs.hpp"
+#include "runtime/functions/arguments.hpp"
 #include "server/rpc/rpc_endpoint.hpp"
 
 namespace shared_tensor::server {

@@ -1,4 +1,4 @@
-#include "runtime/functions/batch_inputs.hpp"
+#include "runtime/functions/arguments.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <string>

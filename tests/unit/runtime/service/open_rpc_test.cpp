@@ -8,6 +8,15 @@ using namespace shared_tensor;
 using namespace shared_tensor::test;
 using namespace std::chrono_literals;
 
+namespace {
+
+Json document_of(const Registry& registry, const std::string& version = "1") {
+    const runtime::FunctionTable functions(registry);
+    return runtime::OpenRpc(functions, version).document()->json;
+}
+
+}  // namespace
+
 TEST_CASE("the document tells of every function what a caller needs", "[service]") {
     Registry registry;
     registry.add(
@@ -15,7 +24,7 @@ TEST_CASE("the document tells of every function what a caller needs", "[service]
         timeout(5s), cached(1s));
     registry.add(
         "a", [] {}, execution::task);
-    const Json document = runtime::open_rpc_document(registry.functions(), "1.2.3");
+    const Json document = document_of(registry, "1.2.3");
     CHECK(document["openrpc"].get<std::string>().starts_with("1."));
     CHECK(document["info"]["version"] == "1.2.3");
     REQUIRE(document["methods"].size() == 2);
@@ -37,17 +46,17 @@ TEST_CASE("the document tells of every function what a caller needs", "[service]
 
 TEST_CASE("a server without functions has a document without methods", "[service]") {
     Registry registry;
-    const Json document = runtime::open_rpc_document(registry.functions(), "1");
+    const Json document = document_of(registry);
     CHECK(document["methods"] == Json::array());
 }
 
 TEST_CASE("the server's own methods come after the functions, and its schemas are there", "[service]") {
     Registry registry;
     registry.add("z", [] {});
-    runtime::ServerParts server;
-    server.methods.push_back({{"name", "server.ping"}});
-    server.schemas["Tensor"] = {{"type", "object"}};
-    const Json document = runtime::open_rpc_document(registry.functions(), "1", server);
+    const runtime::FunctionTable functions(registry);
+    runtime::OpenRpc open_rpc(functions, "1", {{"Tensor", {{"type", "object"}}}});
+    open_rpc.set_methods(Json::array({{{"name", "server.ping"}}}));
+    const Json document = open_rpc.document()->json;
     REQUIRE(document["methods"].size() == 2);
     CHECK(document["methods"][0]["name"] == "z");
     CHECK(document["methods"][1]["name"] == "server.ping");
