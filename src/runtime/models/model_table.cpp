@@ -9,6 +9,9 @@
 
 namespace shared_tensor::models {
 
+using json_rpc::Error;
+using json_rpc::invalid_params;
+
 namespace {
 
 /// Checks the prefix of the methods' names. The other rules are checked when the methods are shared.
@@ -17,9 +20,10 @@ bool is_name(std::string_view name) {
     return !name.empty() && name.size() <= kMaxBytes && name.front() != '.';
 }
 
-Rejection bad_name(const std::string& name) {
-    return {Rejection::Kind::request, "name",
-            "1 to 100 of the characters a-z A-Z 0-9 _ . -, no prefix of the daemon's own", name};
+constexpr std::chrono::milliseconds kRetryAfter{500};  // while another request loads or unloads the model
+
+Error bad_name(const std::string& name) {
+    return invalid_params("name", "1 to 100 of the characters a-z A-Z 0-9 _ . -, no prefix of the daemon's own", name);
 }
 
 }  // namespace
@@ -111,11 +115,11 @@ ModelTable::Info ModelTable::put(const std::string& name, Entry entry) {
 }  // frees the previous model, unless calls still use it
 
 /// Why the model cannot be loaded now; nullopt if it can.
-std::optional<Rejection> ModelTable::rejection_of(const State& state, const Wanted& wanted) const {
+std::optional<Error> ModelTable::rejection_of(const State& state, const Wanted& wanted) const {
     const auto known = state.models.find(wanted.name);
     if (known != state.models.end() && !wanted.replace) {
-        return Rejection{Rejection::Kind::request, "name",
-                         "the name of no model yet: unload that one, or say \"replace\": true", wanted.name};
+        return invalid_params("name",
+                         "the name of no model yet: unload that one, or say \"replace\": true", wanted.name);
     }
     std::size_t others = 0;
     for (const auto& [name, entry] : state.models)
@@ -125,34 +129,33 @@ std::optional<Rejection> ModelTable::rejection_of(const State& state, const Want
         others += found == state.models.end() || found->second.file.empty() ? 1 : 0;
     }
     if (others < max_models_) return std::nullopt;
-    return Rejection{Rejection::Kind::request, "name",
+    return invalid_params("name",
                      "at most " + std::to_string(max_models_) + " models that are loaded on request: unload one",
-                     wanted.name};
+                     wanted.name);
 }
 
 template <class Check>
-std::optional<Rejection> ModelTable::take_in_hand(const std::string& name, Check check) {
-    return state_.with([&](State& state) -> std::optional<Rejection> {
-        if (state.in_hand.contains(name)) return Rejection{Rejection::Kind::busy};
+std::optional<Error> ModelTable::take_in_hand(const std::string& name, Check check) {
+    return state_.with([&](State& state) -> std::optional<Error> {
+        if (state.in_hand.contains(name)) return json_rpc::busy(kRetryAfter);
         if (auto rejection = check(state)) return rejection;
         state.in_hand.insert(name);
         return std::nullopt;
     });
 }
 
-std::variant<ModelTable::Info, Rejection> ModelTable::load(const Wanted& wanted) {
-    if (closed_.load()) return Rejection{Rejection::Kind::closed};
+std::variant<ModelTable::Info, Error> ModelTable::load(const Wanted& wanted) {
+    if (closed_.load()) return json_rpc::shutting_down();
     if (!is_name(wanted.name)) return bad_name(wanted.name);
     if (is_compiled(wanted.file)) {
-        return Rejection{
-            Rejection::Kind::request, "file",
+        return invalid_params("file",
             "a TorchScript file: a .pt2 holds native code, and is loaded by --model when the server starts",
-            wanted.file};
+            wanted.file);
     }
     const ModelFolders::Found found = folders_.find(wanted.file);
     if (found.path.empty()) {
-        return Rejection{Rejection::Kind::request, "file", "a file in a folder of models of this server",
-                         found.rejection.empty() ? wanted.file : wanted.file + ' ' + found.rejection};
+        return invalid_params("file", "a file in a folder of models of this server",
+                         found.rejection.empty() ? wanted.file : wanted.file + ' ' + found.rejection);
     }
     auto rejection = take_in_hand(wanted.name, [&](const State& state) { return rejection_of(state, wanted); });
     if (rejection) return std::move(*rejection);
@@ -161,27 +164,27 @@ std::variant<ModelTable::Info, Rejection> ModelTable::load(const Wanted& wanted)
 }
 
 /// The caller has reserved the name.
-std::variant<ModelTable::Info, Rejection> ModelTable::load_file(const Wanted& wanted, const std::string& path) {
+std::variant<ModelTable::Info, Error> ModelTable::load_file(const Wanted& wanted, const std::string& path) {
     try {
         auto model = load_model(wanted.name, path, wanted.options);
-        if (closed_.load()) return Rejection{Rejection::Kind::closed};
+        if (closed_.load()) return json_rpc::shutting_down();
         return put(wanted.name, {std::move(model), wanted.file, wanted.options, clock_->wall_time()});
     } catch (const LoadError& error) {
-        const bool is_file = error.kind() == LoadError::Kind::file;
-        return Rejection{is_file ? Rejection::Kind::request : Rejection::Kind::no_memory, "file",
-                         "a TorchScript file that can be shared so", wanted.file + ' ' + error.why()};
+        const std::string why = wanted.file + ' ' + error.why();
+        if (error.kind() == LoadError::Kind::no_memory) return json_rpc::out_of_memory(why);
+        return invalid_params("file", "a TorchScript file that can be shared so", why);
     } catch (const runtime::NameTaken& error) {
-        return Rejection{Rejection::Kind::request, "name", "one whose methods are no functions yet", error.name()};
+        return invalid_params("name", "one whose methods are no functions yet", error.name());
     } catch (const std::invalid_argument&) {
         return bad_name(wanted.name);
     }
 }
 
-std::optional<Rejection> ModelTable::unload(const std::string& name) {
-    if (closed_.load()) return Rejection{Rejection::Kind::closed};
-    auto rejection = take_in_hand(name, [&](const State& state) -> std::optional<Rejection> {
+std::optional<Error> ModelTable::unload(const std::string& name) {
+    if (closed_.load()) return json_rpc::shutting_down();
+    auto rejection = take_in_hand(name, [&](const State& state) -> std::optional<Error> {
         if (state.models.contains(name)) return std::nullopt;
-        return Rejection{Rejection::Kind::request, "name", "the name of a loaded model", name};
+        return invalid_params("name", "the name of a loaded model", name);
     });
     if (rejection) return rejection;
     const Hand hand(state_, name);

@@ -12,17 +12,11 @@
 
 #include "base/concurrency/clock.hpp"
 #include "base/concurrency/guarded.hpp"
+#include "protocol/json_rpc/error.hpp"
 #include "runtime/functions/function_table.hpp"
 #include "runtime/models/model.hpp"
 
 namespace shared_tensor::models {
-
-/// Why a request to load or unload a model was rejected, as text for the client. Contains no path.
-struct Rejection {
-    enum class Kind { request, busy, no_memory, closed };
-    Kind kind = Kind::request;
-    std::string parameter{}, expected{}, got{};  ///< set for Kind::request; `got` for no_memory too
-};
 
 /// Folders whose TorchScript files may be loaded on request. Such a file is a program, so the operator chooses the
 /// folders.
@@ -79,8 +73,9 @@ public:
         LoadOptions options;
         bool replace = false;
     };
-    std::variant<Info, Rejection> load(const Wanted& wanted);
-    std::optional<Rejection> unload(const std::string& name);
+    /// The errors of load() and unload() name no path of the server.
+    std::variant<Info, json_rpc::Error> load(const Wanted& wanted);
+    std::optional<json_rpc::Error> unload(const std::string& name);
     /// Rejects all later loads and unloads.
     void close() { closed_.store(true); }
     /// Blocks until running loads and unloads are done; false if they still run at `deadline`.
@@ -108,11 +103,11 @@ private:
     class Hand;
 
     static Info info_of(const std::string& name, const Entry& entry);
-    std::optional<Rejection> rejection_of(const State& state, const Wanted& wanted) const;
+    std::optional<json_rpc::Error> rejection_of(const State& state, const Wanted& wanted) const;
     template <class Check>
-    std::optional<Rejection> take_in_hand(const std::string& name, Check check);
+    std::optional<json_rpc::Error> take_in_hand(const std::string& name, Check check);
     Info put(const std::string& name, Entry entry);
-    std::variant<Info, Rejection> load_file(const Wanted& wanted, const std::string& path);
+    std::variant<Info, json_rpc::Error> load_file(const Wanted& wanted, const std::string& path);
     bool has(std::string_view name) const;
     std::shared_ptr<Model> find(std::string_view name) const;
 

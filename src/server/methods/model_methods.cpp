@@ -15,7 +15,6 @@ namespace {
 using schema::object;
 using Text = std::optional<std::string>;
 
-constexpr std::chrono::milliseconds kRetryAfter{500};
 constexpr std::array<std::string_view, 4> kStates = {"yes", "deep", "shared", "no"};
 using State = Word<kStates>;
 
@@ -48,14 +47,6 @@ Json model_schema() {
                    {"loaded_at", "string"},
                    {"dtype?", "string"},
                    {"file?", "string"}});
-}
-
-json_rpc::Error to_error(const models::Rejection& rejection) {
-    using Kind = models::Rejection::Kind;
-    if (rejection.kind == Kind::busy) return json_rpc::busy(kRetryAfter);  // another request loads or unloads it
-    if (rejection.kind == Kind::closed) return json_rpc::shutting_down();
-    if (rejection.kind == Kind::no_memory) return json_rpc::out_of_memory(rejection.got);
-    return json_rpc::invalid_params(rejection.parameter, rejection.expected, rejection.got);
 }
 
 void check_may_change(const BuiltinCall& call, const ModelTable& models) {
@@ -101,14 +92,13 @@ void add_model_methods(Builtins& builtins, Services& all) {
             wanted.options.grad = grad.value_or(false);
             wanted.replace = replace.value_or(false);
             auto loaded = models.load(wanted);
-            if (const auto* rejection = std::get_if<models::Rejection>(&loaded))
-                throw MethodError(to_error(*rejection));
+            if (const auto* error = std::get_if<json_rpc::Error>(&loaded)) throw MethodError(*error);
             return to_json(std::get<ModelTable::Info>(loaded));
         });
     builtins.add({"model.unload", "Unloads a model. Needs an admin.", object({{"unloaded", "string"}})}, {"name"},
                  [&models](const BuiltinCall& call, const std::string& name) {
                      check_may_change(call, models);
-                     if (const auto rejection = models.unload(name)) throw MethodError(to_error(*rejection));
+                     if (const auto error = models.unload(name)) throw MethodError(*error);
                      return Json{{"unloaded", name}};
                  });
 }
