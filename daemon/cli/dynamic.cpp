@@ -4,7 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
 #include "tensor/handle.hpp"

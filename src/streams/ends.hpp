@@ -9,7 +9,7 @@
 #include <shared_tensor/stream.hpp>
 
 #include "net/web_socket/web_socket.hpp"
-#include "protocol/codec/json_sink.hpp"
+#include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "streams/stream_message.hpp"
 #include "streams/windows.hpp"

@@ -6,8 +6,8 @@
 #include <shared_tensor/codecs.hpp>
 #include <string>
 
-#include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/json_source.hpp"
+#include "protocol/codec/value.hpp"
 #include "support/fake_tensor.hpp"
 
 namespace shared_tensor::test {

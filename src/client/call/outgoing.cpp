@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "protocol/codec/frame.hpp"
-#include "protocol/codec/json_sink.hpp"
+#include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/message.hpp"
 
 namespace shared_tensor::client {

@@ -7,8 +7,6 @@
 namespace shared_tensor::json_rpc {
 namespace {
 
-Error with_detail(ErrorCode code, std::string_view detail) { return make_error(code, {{"detail", detail}}); }
-
 /// Texts come from exceptions and requests, so they can be long.
 void bound_texts(Json& data) {
     if (data.is_structured()) {
@@ -48,22 +46,14 @@ Error make_error(ErrorCode code, Json data) {
     return {static_cast<int>(code), std::string(standard_message(code)), std::move(data)};
 }
 
-Error parse_error(std::string_view detail) { return with_detail(ErrorCode::parse_error, detail); }
-
-Error invalid_request(std::string_view detail) { return with_detail(ErrorCode::invalid_request, detail); }
-
 Error method_not_found(std::string_view name) {
     return make_error(ErrorCode::method_not_found,
                       {{"method", name}, {"detail", "nothing is shared by this name; rpc.discover lists what is"}});
 }
 
-Error invalid_params(std::string_view detail) { return with_detail(ErrorCode::invalid_params, detail); }
-
 Error invalid_params(std::string_view parameter, std::string_view expected, std::string_view got) {
     return make_error(ErrorCode::invalid_params, {{"parameter", parameter}, {"expected", expected}, {"got", got}});
 }
-
-Error internal_error() { return make_error(ErrorCode::internal_error); }
 
 Error function_failed(std::string_view type, std::string_view message) {
     return make_error(ErrorCode::function_failed, {{"type", type}, {"message", message}});
@@ -75,13 +65,9 @@ Error busy(std::chrono::milliseconds retry_after, std::string_view detail) {
     return make_error(ErrorCode::busy, std::move(data));
 }
 
-Error deadline_exceeded(std::string_view detail) { return with_detail(ErrorCode::deadline_exceeded, detail); }
-
 Error response_too_large(std::size_t limit_bytes, std::string_view detail) {
     return make_error(ErrorCode::response_too_large, {{"limit_bytes", limit_bytes}, {"detail", detail}});
 }
-
-Error cancelled(std::string_view detail) { return with_detail(ErrorCode::cancelled, detail); }
 
 Error unknown_or_expired(std::string_view kind, std::string_view epoch) {
     return make_error(ErrorCode::unknown_or_expired, {{"kind", kind}, {"epoch", epoch}});
@@ -91,13 +77,8 @@ Error transport_not_possible(Json reasons) {
     return make_error(ErrorCode::transport_not_possible, {{"reasons", std::move(reasons)}});
 }
 
-Error not_authorised(std::string_view detail) { return with_detail(ErrorCode::not_authorised, detail); }
-
-Error out_of_memory(std::string_view detail) { return with_detail(ErrorCode::out_of_memory, detail); }
-
 Error shutting_down() {
-    return make_error(ErrorCode::shutting_down,
-                      {{"detail", "the daemon takes no new calls; connect again once it is back"}});
+    return with_detail(ErrorCode::shutting_down, "the daemon takes no new calls; connect again once it is back");
 }
 
 Error input_failed(Json item) {

@@ -33,30 +33,32 @@ std::string_view standard_message(ErrorCode code);
 /// An error with the standard message of its code. Texts in `data` are cut after detail::kMaxErrorText bytes.
 Error make_error(ErrorCode code, Json data = nullptr);
 
-Error parse_error(std::string_view detail);
-Error invalid_request(std::string_view detail);
+inline Error with_detail(ErrorCode code, std::string_view detail) { return make_error(code, {{"detail", detail}}); }
+
+inline Error parse_error(std::string_view detail) { return with_detail(ErrorCode::parse_error, detail); }
+inline Error invalid_request(std::string_view detail) { return with_detail(ErrorCode::invalid_request, detail); }
+inline Error invalid_params(std::string_view detail) { return with_detail(ErrorCode::invalid_params, detail); }
+inline Error deadline_exceeded(std::string_view detail) { return with_detail(ErrorCode::deadline_exceeded, detail); }
+inline Error cancelled(std::string_view detail) { return with_detail(ErrorCode::cancelled, detail); }
+inline Error not_authorised(std::string_view detail) { return with_detail(ErrorCode::not_authorised, detail); }
+inline Error out_of_memory(std::string_view detail) { return with_detail(ErrorCode::out_of_memory, detail); }
+/// A fault of the daemon itself. It tells nothing about the cause: log the cause where it is caught.
+inline Error internal_error() { return make_error(ErrorCode::internal_error); }
 Error method_not_found(std::string_view name);
-Error invalid_params(std::string_view detail);
+Error shutting_down();
+
 /// A wrong parameter; `parameter` is its name, or its position as text if it has no name.
 Error invalid_params(std::string_view parameter, std::string_view expected, std::string_view got);
-/// A fault of the daemon itself. It tells nothing about the cause: log the cause where it is caught.
-Error internal_error();
-
 /// The function threw. The text comes from the user's code: it may hold any bytes; printing makes it valid UTF-8.
 Error function_failed(std::string_view type, std::string_view message);
 /// `detail` says which limit was reached and what to do; left out if empty.
 Error busy(std::chrono::milliseconds retry_after, std::string_view detail = {});
-Error deadline_exceeded(std::string_view detail);
 Error response_too_large(std::size_t limit_bytes,
                          std::string_view detail = "ask for less at a time, or raise the server's limit");
-Error cancelled(std::string_view detail);
 /// `kind` is the kind of the missing thing: "lease", "task", "object"; `epoch` is the epoch of the running daemon.
 Error unknown_or_expired(std::string_view kind, std::string_view epoch);
 /// `reasons` maps each transport to the reason why it cannot be used.
 Error transport_not_possible(Json reasons);
-Error not_authorised(std::string_view detail);
-Error out_of_memory(std::string_view detail);
-Error shutting_down();
 /// `item` is the id of the batch item that failed and whose result was an input of this item.
 Error input_failed(Json item);
 

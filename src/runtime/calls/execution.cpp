@@ -13,7 +13,7 @@
 
 #include "base/log/log.hpp"
 #include "base/log/standard_error.hpp"
-#include "protocol/codec/json_sink.hpp"
+#include "protocol/codec/value.hpp"
 #include "runtime/functions/function_table.hpp"
 #include "tensor/handle.hpp"
 

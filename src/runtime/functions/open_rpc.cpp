@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/value.hpp"
 #include "protocol/json_rpc/error.hpp"
 #include "protocol/json_rpc/json_text.hpp"

@@ -118,8 +118,8 @@ ModelTable::Info ModelTable::put(const std::string& name, Entry entry) {
 std::optional<Error> ModelTable::rejection_of(const State& state, const Wanted& wanted) const {
     const auto known = state.models.find(wanted.name);
     if (known != state.models.end() && !wanted.replace) {
-        return invalid_params("name",
-                         "the name of no model yet: unload that one, or say \"replace\": true", wanted.name);
+        return invalid_params("name", "the name of no model yet: unload that one, or say \"replace\": true",
+                              wanted.name);
     }
     std::size_t others = 0;
     for (const auto& [name, entry] : state.models)
@@ -130,8 +130,8 @@ std::optional<Error> ModelTable::rejection_of(const State& state, const Wanted& 
     }
     if (others < max_models_) return std::nullopt;
     return invalid_params("name",
-                     "at most " + std::to_string(max_models_) + " models that are loaded on request: unload one",
-                     wanted.name);
+                          "at most " + std::to_string(max_models_) + " models that are loaded on request: unload one",
+                          wanted.name);
 }
 
 template <class Check>
@@ -148,14 +148,14 @@ std::variant<ModelTable::Info, Error> ModelTable::load(const Wanted& wanted) {
     if (closed_.load()) return json_rpc::shutting_down();
     if (!is_name(wanted.name)) return bad_name(wanted.name);
     if (is_compiled(wanted.file)) {
-        return invalid_params("file",
-            "a TorchScript file: a .pt2 holds native code, and is loaded by --model when the server starts",
+        return invalid_params(
+            "file", "a TorchScript file: a .pt2 holds native code, and is loaded by --model when the server starts",
             wanted.file);
     }
     const ModelFolders::Found found = folders_.find(wanted.file);
     if (found.path.empty()) {
         return invalid_params("file", "a file in a folder of models of this server",
-                         found.rejection.empty() ? wanted.file : wanted.file + ' ' + found.rejection);
+                              found.rejection.empty() ? wanted.file : wanted.file + ' ' + found.rejection);
     }
     auto rejection = take_in_hand(wanted.name, [&](const State& state) { return rejection_of(state, wanted); });
     if (rejection) return std::move(*rejection);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/value.hpp"
 
 namespace shared_tensor::server {

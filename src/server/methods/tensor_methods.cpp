@@ -7,7 +7,6 @@
 #include <shared_tensor/codecs.hpp>
 
 #include "base/concurrency/clock.hpp"
-#include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/value.hpp"
 #include "server/methods/method_schema.hpp"
 #include "server/methods/methods.hpp"

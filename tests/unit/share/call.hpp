@@ -10,8 +10,8 @@
 #include <variant>
 #include <vector>
 
-#include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/json_source.hpp"
+#include "protocol/codec/value.hpp"
 #include "support/fake_tensor.hpp"
 
 namespace shared_tensor::test {

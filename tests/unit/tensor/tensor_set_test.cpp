@@ -3,8 +3,8 @@
 #include <catch2/catch_test_macros.hpp>
 #include <catch2/matchers/catch_matchers_string.hpp>
 
-#include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/json_source.hpp"
+#include "protocol/codec/value.hpp"
 #include "support/tensors.hpp"
 
 using namespace shared_tensor;

@@ -1,4 +1,4 @@
-#include "protocol/codec/json_sink.hpp"
+#include "protocol/codec/value.hpp"
 
 #include <catch2/catch_test_macros.hpp>
 #include <cmath>

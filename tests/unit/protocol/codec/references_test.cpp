@@ -11,7 +11,6 @@
 #include <shared_tensor/codecs.hpp>
 #include <shared_tensor/tensor_ref.hpp>
 
-#include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/json_source.hpp"
 #include "support/fake_tensor.hpp"
 
