@@ -1,9 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -29,11 +31,33 @@ public:
     using PeerPointer = std::shared_ptr<const Peer>;
     /// Blocks for a few round trips at the first use of a url. Throws std::invalid_argument for an invalid url, and the
     /// RpcErrors of its client.
-    PeerPointer at(const std::string& url);
+    PeerPointer at(const std::string& url) {
+        if (url.empty())
+            throw std::invalid_argument(
+                "the url of the other node is empty: use http://host:port or https://host:port");
+        auto peer = find_or_make(url);
+        std::call_once(peer->looked, [&] { peer->is_near = shares_memory(peer->client); });
+        return peer;
+    }
     /// Aborts all requests in flight. Clients made later are shut down too.
-    void shutdown();
-    std::size_t size() const;
-    std::map<std::string, ClientStatistics> statistics() const;
+    void shutdown() {
+        const auto all = state_.with([&](State& state) {
+            state.closed = true;
+            return state.known;
+        });
+        for (const auto& [url, known] : all)
+            known.peer->client.shutdown();
+    }
+    std::size_t size() const {
+        return state_.with([](const State& state) { return state.known.size(); });
+    }
+    std::map<std::string, ClientStatistics> statistics() const {
+        const auto all = state_.with([](const State& state) { return state.known; });
+        std::map<std::string, ClientStatistics> result;
+        for (const auto& [url, known] : all)
+            result.emplace(url, known.peer->client.statistics());
+        return result;
+    }
 
 private:
     struct Known {
@@ -44,7 +68,40 @@ private:
         std::map<std::string, Known> known;
         bool closed = false;
     };
-    std::shared_ptr<Peer> find_or_make(const std::string& url);
+
+    static bool shares_memory(const Client& client) {
+        const auto transports = client.transports();
+        return std::any_of(transports.begin(), transports.end(),
+                           [](const TransportInfo& transport) { return transport.name == "shm" && transport.usable; });
+    }
+
+    /// Registers the client before it sends anything, so that shutdown() reaches it.
+    std::shared_ptr<Peer> find_or_make(const std::string& url) {
+        ClientOptions options = options_;
+        options.url = url;
+        auto made = std::make_shared<Peer>(Client(options));
+        const SteadyTime now = real_clock().now();
+        std::shared_ptr<Peer> gone;  // destroyed without the lock
+        bool closed = false;
+        auto peer = state_.with([&](State& state) {
+            closed = state.closed;
+            const auto [at, is_new] = state.known.try_emplace(url, Known{made, now});
+            at->second.used = now;
+            if (!is_new || state.known.size() <= most_) return at->second.peer;
+            auto oldest = state.known.end();
+            for (auto one = state.known.begin(); one != state.known.end(); ++one) {
+                const bool in_use = one->second.peer.use_count() > 1;
+                if (!in_use && (oldest == state.known.end() || one->second.used < oldest->second.used)) oldest = one;
+            }
+            if (oldest != state.known.end()) {
+                gone = std::move(oldest->second.peer);
+                state.known.erase(oldest);
+            }
+            return made;
+        });
+        if (closed) peer->client.shutdown();
+        return peer;
+    }
 
     const ClientOptions options_;
     const std::size_t most_;

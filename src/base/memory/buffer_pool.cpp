@@ -58,7 +58,8 @@ void PooledBuffer::resize(std::size_t size) {
     size_ = size;
 }
 
-struct BufferPool::Shelf : std::enable_shared_from_this<BufferPool::Shelf> {
+struct PooledBuffer::Shelf : std::enable_shared_from_this<PooledBuffer::Shelf> {
+    using Limits = BufferPool::Limits;
     struct Idle {
         std::byte* data;
         std::uint64_t stamp;  // the buffer with the lowest stamp is freed first: it is unused for longest
@@ -85,9 +86,9 @@ struct BufferPool::Shelf : std::enable_shared_from_this<BufferPool::Shelf> {
     /// is none.
     std::pair<std::byte*, std::size_t> take(std::size_t capacity);
     void put(std::byte* data, std::size_t capacity) noexcept;
-    /// Frees the buffers beyond `idle_bytes`: a new buffer needs the memory.
-    void let_go_of_warm() noexcept { trim(limits.idle_bytes, SteadyTime::max()); }
-    void let_go_of_all() noexcept { trim(0, SteadyTime::max()); }
+    /// Frees the oldest buffers until `to` bytes are left, but none that came back after `until`. Returns whether such
+    /// a buffer was kept.
+    bool trim(std::size_t to, SteadyTime until = SteadyTime::max()) noexcept;
 
     const Limits limits;
     const ProcessMark process;  // in a forked child, a thread that does not exist there may hold the lock of `state`
@@ -96,13 +97,10 @@ struct BufferPool::Shelf : std::enable_shared_from_this<BufferPool::Shelf> {
 private:
     using Oldest = std::map<std::size_t, std::deque<Idle>>::iterator;
     static Oldest oldest(State& held);
-    /// Frees the oldest buffers until `to` bytes are left, but none that came back after `until`. Returns whether such
-    /// a buffer was kept.
-    bool trim(std::size_t to, SteadyTime until) noexcept;
     void trim_later() noexcept;
 };
 
-std::pair<std::byte*, std::size_t> BufferPool::Shelf::take(std::size_t capacity) {
+std::pair<std::byte*, std::size_t> PooledBuffer::Shelf::take(std::size_t capacity) {
     return state.with([&](State& held) -> std::pair<std::byte*, std::size_t> {
         auto found = held.by_capacity.lower_bound(capacity);
         if (found == held.by_capacity.end() || found->first > capacity + capacity / 2) return {nullptr, 0};
@@ -115,7 +113,7 @@ std::pair<std::byte*, std::size_t> BufferPool::Shelf::take(std::size_t capacity)
     });
 }
 
-BufferPool::Shelf::Oldest BufferPool::Shelf::oldest(State& held) {
+PooledBuffer::Shelf::Oldest PooledBuffer::Shelf::oldest(State& held) {
     auto oldest = held.by_capacity.begin();
     for (auto it = held.by_capacity.begin(); it != held.by_capacity.end(); ++it) {
         if (it->second.front().stamp < oldest->second.front().stamp) oldest = it;
@@ -123,7 +121,7 @@ BufferPool::Shelf::Oldest BufferPool::Shelf::oldest(State& held) {
     return oldest;
 }
 
-void BufferPool::Shelf::put(std::byte* data, std::size_t capacity) noexcept {
+void PooledBuffer::Shelf::put(std::byte* data, std::size_t capacity) noexcept {
     const std::size_t most = limits.idle_bytes + limits.warm_bytes;
     if (capacity > most || !process.is_here()) return release(data, capacity);
     const bool is_warm =
@@ -145,11 +143,11 @@ void BufferPool::Shelf::put(std::byte* data, std::size_t capacity) noexcept {
         });
         return release(data, capacity);
     }
-    if (is_too_much) trim(most, SteadyTime::max());
+    if (is_too_much) trim(most);
     if (goes_later) trim_later();
 }
 
-bool BufferPool::Shelf::trim(std::size_t to, SteadyTime until) noexcept {
+bool PooledBuffer::Shelf::trim(std::size_t to, SteadyTime until) noexcept {
     for (;;) {
         std::byte* data = nullptr;  // freed outside the lock: unmapping is slow
         std::size_t capacity = 0;
@@ -171,7 +169,7 @@ bool BufferPool::Shelf::trim(std::size_t to, SteadyTime until) noexcept {
 }
 
 /// Repeats itself while buffers are left that came back in the meantime.
-void BufferPool::Shelf::trim_later() noexcept try {
+void PooledBuffer::Shelf::trim_later() noexcept try {
     background_executor().post_after(limits.warm_for, [weak = weak_from_this(), asked = real_clock().now()] {
         const auto self = weak.lock();
         if (self == nullptr) return;
@@ -184,44 +182,28 @@ void BufferPool::Shelf::trim_later() noexcept try {
     });
 } catch (const std::exception&) {  // no memory or no thread
     state.with([](State& held) { held.will_be_trimmed = false; });
-    trim(limits.idle_bytes, SteadyTime::max());
+    trim(limits.idle_bytes);
 }
 
-namespace {
+PooledBuffer::~PooledBuffer() { shelf_->put(data_, capacity_); }
 
-class Block final : public PooledBuffer {
-public:
-    Block(std::shared_ptr<BufferPool::Shelf> shelf, std::byte* data, std::size_t capacity) : shelf_(std::move(shelf)) {
-        data_ = data;
-        capacity_ = capacity;
-    }
-    Block(const Block&) = delete;
-    Block& operator=(const Block&) = delete;
-    ~Block() override { shelf_->put(data_, capacity_); }
-
-private:
-    std::shared_ptr<BufferPool::Shelf> shelf_;
-};
-
-}  // namespace
-
-BufferPool::BufferPool(Limits limits) : shelf_(std::make_shared<Shelf>(limits)) {}
+BufferPool::BufferPool(Limits limits) : shelf_(std::make_shared<PooledBuffer::Shelf>(limits)) {}
 
 std::shared_ptr<PooledBuffer> BufferPool::take(std::size_t capacity) {
     const std::size_t wanted = size_class(capacity);
     auto [data, size] = shelf_->take(wanted);
     if (data == nullptr) {
-        if (wanted > shelf_->limits.idle_bytes) shelf_->let_go_of_warm();
+        if (wanted > shelf_->limits.idle_bytes) shelf_->trim(shelf_->limits.idle_bytes);  // needs its memory
         try {
             data = allocate(wanted);
         } catch (const std::bad_alloc&) {  // idle buffers count where the memory of the process is limited
-            shelf_->let_go_of_all();
+            shelf_->trim(0);
             data = allocate(wanted);
         }
         size = wanted;
     }
     try {
-        return std::make_shared<Block>(shelf_, data, size);
+        return std::make_shared<PooledBuffer>(shelf_, data, size);
     } catch (...) {
         shelf_->put(data, size);
         throw;
@@ -237,7 +219,7 @@ std::shared_ptr<PooledBuffer> BufferPool::grow(std::shared_ptr<PooledBuffer> buf
 }
 
 std::size_t BufferPool::idle_bytes() const {
-    return shelf_->state.with([](const Shelf::State& held) { return held.bytes; });
+    return shelf_->state.with([](const auto& held) { return held.bytes; });
 }
 
 }  // namespace shared_tensor

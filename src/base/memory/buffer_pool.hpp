@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 
 namespace shared_tensor {
 
@@ -13,7 +14,14 @@ namespace shared_tensor {
 /// Not thread-safe: the owner decides which thread writes.
 class PooledBuffer {
 public:
-    virtual ~PooledBuffer() = default;
+    struct Shelf;  // idle buffers; owned jointly by a pool and by its buffers, which return to it
+
+    PooledBuffer(std::shared_ptr<Shelf> shelf, std::byte* data, std::size_t capacity)
+        : shelf_(std::move(shelf)), data_(data), capacity_(capacity) {}
+    PooledBuffer(const PooledBuffer&) = delete;
+    PooledBuffer& operator=(const PooledBuffer&) = delete;
+    ~PooledBuffer();
+
     std::byte* data() { return data_; }
     const std::byte* data() const { return data_; }
     std::size_t size() const { return size_; }
@@ -22,10 +30,11 @@ public:
     /// Sets how many bytes are in use; at most capacity().
     void resize(std::size_t size);
 
-protected:
-    std::byte* data_ = nullptr;
+private:
+    const std::shared_ptr<Shelf> shelf_;
+    std::byte* const data_;
     std::size_t size_ = 0;
-    std::size_t capacity_ = 0;
+    const std::size_t capacity_;
 };
 
 /// Keeps freed buffers for the next take(), because fresh pages cost more than the copy into them.
@@ -54,10 +63,8 @@ public:
 
     std::size_t idle_bytes() const;
 
-    struct Shelf;  // the idle buffers; owned jointly by the pool and by its buffers, which return to it
-
 private:
-    std::shared_ptr<Shelf> shelf_;
+    std::shared_ptr<PooledBuffer::Shelf> shelf_;
 };
 
 /// Rounds a size up to the sizes that pools keep: powers of two from 4 KiB to 2 MiB, then steps of a quarter of the
