@@ -112,13 +112,25 @@ std::size_t LeaseTable::confirm(std::string_view client, std::span<const std::st
     });
 }
 
-std::size_t LeaseTable::release(std::string_view client, std::span<const std::string> ids, After after) {
-    const Held held = end(false, [&](Leases& leases, const auto& end_one) {
+/// Ends leases of the client, or of any client.
+LeaseTable::Held LeaseTable::end_ids(std::span<const std::string> ids, std::optional<std::string_view> client) {
+    return end(false, [&](Leases& leases, const auto& end_one) {
         for (const std::string& id : ids) {
-            if (Entry* const found = find(leases, client, id)) end_one(*found);
+            Entry* const found = client ? find(leases, *client, id) : leases.find(id);
+            if (found != nullptr) end_one(*found);
         }
     });
+}
+
+std::size_t LeaseTable::release(std::string_view client, std::span<const std::string> ids, After after) {
+    const Held held = end_ids(ids, client);
     if (after == After::retired) retire(held, false);
+    return held.size();
+}
+
+std::size_t LeaseTable::revoke(std::span<const std::string> ids) {
+    const Held held = end_ids(ids, std::nullopt);
+    retire(held, false);
     return held.size();
 }
 
@@ -130,16 +142,6 @@ std::size_t LeaseTable::renew(std::string_view client, std::span<const std::stri
         entry.value.confirmed = true;
         leases.set_deadline(entry, entry.value.lease_holder.watched ? Leases::kNever : end);
     });
-}
-
-std::size_t LeaseTable::revoke(std::span<const std::string> ids) {
-    const Held held = end(false, [&](Leases& leases, const auto& end_one) {
-        for (const std::string& id : ids) {
-            if (Entry* const found = leases.find(id)) end_one(*found);
-        }
-    });
-    retire(held, false);
-    return held.size();
 }
 
 std::size_t LeaseTable::client_ended(std::string_view client, bool process_is_gone) {

@@ -128,6 +128,7 @@ private:
     /// Ends the leases for which `choose(leases, end)` calls `end`.
     template <class Choose>
     Held end(bool counts_as_expired, Choose choose);
+    Held end_ids(std::span<const std::string> ids, std::optional<std::string_view> client);
     std::string too_many() const;
     std::optional<Rejected> rejection(const State& state, const LeaseHolder& lease_holder, std::uint64_t bytes) const;
     static LeaseInfo info(const Entry& entry, SteadyTime now);

@@ -96,32 +96,20 @@ std::optional<UploadTable::Full> UploadTable::fill(Upload& upload, const Payer& 
     const std::uint64_t most = payer.may_have_all ? limits_.max_bytes : limits_.max_client_bytes();
     const char* const whose = payer.may_have_all ? " bytes (" : " bytes (half of ";
     if (bytes > most) return Full{"a file of at most " + std::to_string(most) + whose + "--max-upload-bytes)", true};
-    enum class Room { enough, none, none_of_account };
-    std::uint64_t others = 0;
-    const Room room = used_->with([&](Used& used) {
-        others = used.bytes;
-        if (bytes > limits_.max_bytes - used.bytes) return Room::none;
-        const auto mine = used.of_account.find(payer.account);
-        const std::uint64_t of_account = mine == used.of_account.end() ? 0 : mine->second;
-        if (bytes > most - std::min(of_account, most)) {
-            others = of_account;
-            return Room::none_of_account;
+    auto full = used_->with([&](Used& used) -> std::optional<Full> {
+        const std::uint64_t all = used.sums().bytes, mine = used.sums_of(payer.account).bytes;
+        if (bytes > limits_.max_bytes - all)
+            return Full{"uploads of " + std::to_string(all) + " bytes are under way (--max-upload-bytes)"};
+        if (bytes > most - std::min(mine, most)) {
+            return Full{"uploads of yours of " + std::to_string(mine) +
+                        " bytes are under way (at most half of --max-upload-bytes)"};
         }
-        used.bytes += bytes;
-        if (bytes > 0) used.of_account[payer.account] += bytes;
-        return Room::enough;
+        used.add(&upload, payer.account, bytes, Used::kNever, {});
+        return std::nullopt;
     });
-    if (room != Room::enough) {
-        const bool all = room == Room::none;
-        return Full{(all ? "uploads of " : "uploads of yours of ") + std::to_string(others) + " bytes are under way (" +
-                    (all ? "" : "at most half of ") + "--max-upload-bytes)"};
-    }
-    std::shared_ptr<const void> share(used_.get(), [used = used_, bytes, account = payer.account](const void*) {
-        used->with([&](Used& all) {
-            all.bytes -= bytes;
-            const auto mine = all.of_account.find(account);
-            if (mine != all.of_account.end() && (mine->second -= bytes) == 0) all.of_account.erase(mine);
-        });
+    if (full) return full;
+    std::shared_ptr<const void> share(used_.get(), [used = used_, key = &upload](const void*) {
+        used->with([&](Used& all) { all.take(*all.find(key)); });
     });
     upload.opened(bytes > 0 ? take(bytes) : MemoryBlock{}, std::move(share));
     return std::nullopt;
@@ -218,7 +206,7 @@ void UploadTable::expire() {
 UploadTable::Stats UploadTable::stats() const {
     Stats stats;
     stats.uploads = all_.with([](const All& all) { return all.sums().entries - all.sums_of(kPublished).entries; });
-    stats.bytes = used_->with([](const Used& used) { return used.bytes; });
+    stats.bytes = used_->with([](const Used& used) { return used.sums().bytes; });
     return stats;
 }
 

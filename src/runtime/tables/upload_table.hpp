@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <variant>
 #include <vector>
 
@@ -143,10 +142,7 @@ private:
     static constexpr std::size_t kMostPublished = 10'000;
     static constexpr std::string_view kPublished{"\0published", 10};
     bool has_room(const All& all, const std::string& account) const;
-    struct Used {
-        std::uint64_t bytes = 0;
-        std::unordered_map<std::string, std::uint64_t> of_account;
-    };
+    using Used = OwnedTable<std::monostate, std::string, const Upload*>;  ///< the bytes of each account
     std::optional<Full> fill(Upload& upload, const Payer& payer, const TakeBlock& take) const;
 
     const UploadLimits limits_;
