@@ -75,9 +75,7 @@ public:
     std::size_t size() const {
         return state_.with([](const State& state) { return state.waiting.size(); });
     }
-    std::uint64_t rejected() const {
-        return state_.with([](const State& state) { return state.rejected; });
-    }
+    std::uint64_t rejected() const { return state_.get(&State::rejected); }
 
 private:
     struct State {

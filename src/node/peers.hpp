@@ -52,7 +52,7 @@ public:
         return state_.with([](const State& state) { return state.known.size(); });
     }
     std::map<std::string, ClientStatistics> statistics() const {
-        const auto all = state_.with([](const State& state) { return state.known; });
+        const auto all = state_.get(&State::known);
         std::map<std::string, ClientStatistics> result;
         for (const auto& [url, known] : all)
             result.emplace(url, known.peer->client.statistics());

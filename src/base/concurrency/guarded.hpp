@@ -65,6 +65,13 @@ public:
         return std::forward<Use>(use)(std::as_const(value_));
     }
 
+    /// A copy of a member of the value.
+    template <class Member, class Struct>
+    Member get(Member Struct::*member) const {
+        std::unique_lock hold(mutex_);
+        return value_.*member;
+    }
+
     /// Wakes waiters after a change; call it without holding the lock.
     void notify_one() { changed_.notify_one(); }
     void notify_all() { changed_.notify_all(); }

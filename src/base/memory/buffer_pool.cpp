@@ -218,8 +218,6 @@ std::shared_ptr<PooledBuffer> BufferPool::grow(std::shared_ptr<PooledBuffer> buf
     return larger;
 }
 
-std::size_t BufferPool::idle_bytes() const {
-    return shelf_->state.with([](const auto& held) { return held.bytes; });
-}
+std::size_t BufferPool::idle_bytes() const { return shelf_->state.get(&PooledBuffer::Shelf::State::bytes); }
 
 }  // namespace shared_tensor

@@ -77,7 +77,7 @@ void Execution::run() noexcept {
     const SteadyTime begin = real_clock().now();
     queue_ns_.store(std::chrono::nanoseconds(begin - made_).count(), std::memory_order_relaxed);
     try {
-        for (const auto& observer : observers()) {
+        for (const auto& observer : state_.get(&State::observers)) {
             if (observer->started) observer->started();
         }
         OutcomePointer outcome = invoke();
@@ -185,9 +185,7 @@ void Execution::finish(OutcomePointer outcome) {
     tell(ended, outcome);
 }
 
-OutcomePointer Execution::outcome() const {
-    return state_.with([](const State& state) { return state.outcome; });
-}
+OutcomePointer Execution::outcome() const { return state_.get(&State::outcome); }
 
 void Execution::observe(Observer observer) {
     const auto shared = std::make_shared<const Observer>(std::move(observer));
@@ -199,10 +197,6 @@ void Execution::observe(Observer observer) {
     if (phase == Phase::running && reported && shared->progress)
         shared->progress(reported->fraction, reported->message);
     if (phase == Phase::done && shared->done) shared->done(outcome);
-}
-
-std::vector<std::shared_ptr<const Execution::Observer>> Execution::observers() const {
-    return state_.with([](const State& state) { return state.observers; });
 }
 
 std::unique_ptr<Execution::Waiter> Execution::join() {

@@ -116,6 +116,7 @@ public:
 
 private:
     enum class Phase { waiting, running, done };
+    using Observers = std::vector<std::shared_ptr<const Observer>>;
     struct Report {
         double fraction;
         std::string message;
@@ -126,10 +127,8 @@ private:
         bool unwanted = false;  ///< cancelled: join() returns null
         OutcomePointer outcome;
         std::optional<Report> reported;  ///< the last progress, for observers that are added later
-        std::vector<std::shared_ptr<const Observer>> observers;
+        Observers observers;
     };
-
-    using Observers = std::vector<std::shared_ptr<const Observer>>;
 
     void drop_waiter();
     struct Ended {
@@ -141,7 +140,6 @@ private:
     static void tell(const Ended& ended, const OutcomePointer& outcome);
     OutcomePointer invoke();
     void own_what_stays(codec::Value& value);
-    std::vector<std::shared_ptr<const Observer>> observers() const;
 
     void progress(double fraction, std::string_view message) override;
     bool cancelled() const override { return cancelled_.load(std::memory_order_relaxed); }

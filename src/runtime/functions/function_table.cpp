@@ -52,9 +52,7 @@ std::size_t FunctionTable::size() const {
     return state_.with([](const State& state) { return state.by_name.size(); });
 }
 
-std::uint64_t FunctionTable::version() const {
-    return state_.with([](const State& state) { return state.version; });
-}
+std::uint64_t FunctionTable::version() const { return state_.get(&State::version); }
 
 void FunctionTable::replace(const std::vector<FunctionPointer>& gone, const std::vector<FunctionPointer>& come) {
     Registry registry;  // rejects invalid functions

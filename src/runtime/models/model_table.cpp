@@ -208,7 +208,7 @@ std::shared_ptr<Model> ModelTable::find(std::string_view name) const {
 }
 
 std::vector<ModelTable::Info> ModelTable::list() const {
-    const auto models = state_.with([](const State& state) { return state.models; });
+    const auto models = state_.get(&State::models);
     std::vector<Info> all;
     for (const auto& [name, entry] : models) {
         if (entry.model != nullptr) all.push_back(info_of(name, entry));

@@ -219,9 +219,7 @@ void TensorStore::close() {
         tell(changed);
 }
 
-bool TensorStore::closed() const {
-    return state_.with([](const State& state) { return state.closed; });
-}
+bool TensorStore::closed() const { return state_.get(&State::closed); }
 
 TensorStoreStats TensorStore::stats() const {
     return state_.with([](const State& state) {

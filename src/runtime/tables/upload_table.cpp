@@ -50,9 +50,7 @@ Upload::Taken Upload::take(std::uint64_t first, std::span<const std::byte> bytes
     });
 }
 
-MemoryBlock Upload::block() const {
-    return state_.with([](const State& state) { return state.block; });
-}
+MemoryBlock Upload::block() const { return state_.get(&State::block); }
 
 void Upload::published(std::uint64_t version, SteadyTime now) {
     last_used_.store(now, std::memory_order_relaxed);
