@@ -13,7 +13,6 @@
 
 #include <shared_tensor/function.hpp>
 
-#include "protocol/codec/json_sink.hpp"
 #include "protocol/codec/json_source.hpp"
 #include "protocol/codec/value.hpp"
 #include "runtime/models/model.hpp"

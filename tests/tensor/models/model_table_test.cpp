@@ -49,10 +49,11 @@ struct Table {
           table(functions, &models::load_model, {folder.path()}, most,
                 [](const std::string& session) { return session == "s-open"; }) {}
 
-    models::Rejection rejection(const std::string& name, const std::string& file, bool replace = false) {
+    /// The data of the error; empty: it was loaded.
+    Json rejection(const std::string& name, const std::string& file, bool replace = false) {
         const auto loaded = table.load({name, file, {}, replace});
-        const auto* rejected = std::get_if<models::Rejection>(&loaded);
-        return rejected != nullptr ? *rejected : models::Rejection{};
+        const auto* rejected = std::get_if<json_rpc::Error>(&loaded);
+        return rejected != nullptr ? rejected->data : Json::object();
     }
     bool load(const std::string& name, const std::string& file, bool replace = false) {
         return std::holds_alternative<ModelTable::Info>(table.load({name, file, {}, replace}));
@@ -76,7 +77,7 @@ TEST_CASE("A model is not loaded for a device or a dtype that there is not", "[m
     models.write("one.pt", 1);
     const auto fault = [&](models::LoadOptions options) {
         const auto loaded = models.table.load({"m", "one.pt", std::move(options), false});
-        return std::get<models::Rejection>(loaded).got;
+        return std::get<json_rpc::Error>(loaded).data["got"].get<std::string>();
     };
     CHECK(fault({.device = "cuda:77"}).find("cuda:77") != std::string::npos);
     CHECK(fault({.device = "tpu"}).find("is not cpu, cuda or cuda:N") != std::string::npos);
@@ -103,15 +104,16 @@ TEST_CASE("Only files below the folders are loaded, and nobody is told where the
           std::string("sub/../inside.pt"), std::string("./inside.pt"), std::string(), std::string("."),
           std::string("missing.pt"), std::string("native.pt2"), std::string("inside.pt\0x", 11)}) {
         INFO(file);
-        CHECK(models.rejection("m", file).parameter == "file");
+        CHECK(models.rejection("m", file)["parameter"] == "file");
     }
-    CHECK(models.rejection("m", "sub").parameter == "file");  // a folder
-    CHECK_THAT(models.rejection("m", "native.pt2").expected, ContainsSubstring("native code"));
+    CHECK(models.rejection("m", "sub")["parameter"] == "file");  // a folder
+    CHECK_THAT(models.rejection("m", "native.pt2").at("expected").get<std::string>(), ContainsSubstring("native code"));
     models.folder.write("text.pt", "hello");
     const auto rejected = models.rejection("m", "text.pt");
-    CHECK(rejected.got == "text.pt is no TorchScript file: torch.jit.save makes one");
+    CHECK(rejected.at("got") == "text.pt is no TorchScript file: torch.jit.save makes one");
     models.folder.write("broken.pt", "PK\3\4 and nothing that follows");
-    CHECK(models.rejection("m", "broken.pt").got.find(models.folder.path()) == std::string::npos);
+    CHECK(models.rejection("m", "broken.pt").at("got").get<std::string>().find(models.folder.path()) ==
+          std::string::npos);
     CHECK(models.load("a", "inside.pt"));
     CHECK(models.load("b", "sub/deep.pt"));
     CHECK(models.load("c", "alias.pt"));
@@ -124,13 +126,13 @@ TEST_CASE("A file that everybody may write to is not loaded, nor one in such a f
     models.write("one.pt", 1);
     models.write("sub/one.pt", 1);
     CHECK(::chmod(models.folder.file("one.pt").c_str(), 0666) == 0);
-    CHECK_THAT(models.rejection("m", "one.pt").got, ContainsSubstring("by everybody"));
+    CHECK_THAT(models.rejection("m", "one.pt").at("got").get<std::string>(), ContainsSubstring("by everybody"));
     CHECK(models.load("m", "sub/one.pt"));
     CHECK(::chmod(models.folder.file("sub").c_str(), 0777) == 0);
-    CHECK_THAT(models.rejection("n", "sub/one.pt").got, ContainsSubstring("by everybody"));
+    CHECK_THAT(models.rejection("n", "sub/one.pt").at("got").get<std::string>(), ContainsSubstring("by everybody"));
     CHECK(::chmod(models.folder.path().c_str(), 0777) == 0);  // after the start
     CHECK(::chmod(models.folder.file("one.pt").c_str(), 0600) == 0);
-    CHECK_THAT(models.rejection("n", "one.pt").got, ContainsSubstring("by everybody"));
+    CHECK_THAT(models.rejection("n", "one.pt").at("got").get<std::string>(), ContainsSubstring("by everybody"));
     CHECK(::chmod(models.folder.path().c_str(), 0700) == 0);
     CHECK(models.load("n", "one.pt"));
 }
@@ -163,15 +165,15 @@ TEST_CASE("A model whose names are taken or not allowed is rejected, and leaves 
     torch::jit::Module module("M");
     module.define("def f(self) -> int:\n    return 2\ndef g(self) -> int:\n    return 2\n");
     module.save(models.folder.file("two.pt"));
-    CHECK(models.rejection("taken", "one.pt", true).got == "taken.f");
+    CHECK(models.rejection("taken", "one.pt", true)["got"] == "taken.f");
     for (const char* name : {"model", "a b", ""})
-        CHECK(models.rejection(name, "one.pt", true).parameter == "name");
+        CHECK(models.rejection(name, "one.pt", true)["parameter"] == "name");
     CHECK(models.table.list().empty());
     CHECK(models.functions.size() == 2);
     CHECK_THROWS_AS(models.table.load_argument("taken=" + models.folder.file("one.pt")), runtime::NameTaken);
     CHECK(models.load("m", "one.pt"));
-    CHECK(models.rejection("m", "two.pt", true).got == "m.g");
-    CHECK(models.rejection("m", "none.pt", true).parameter == "file");
+    CHECK(models.rejection("m", "two.pt", true)["got"] == "m.g");
+    CHECK(models.rejection("m", "none.pt", true)["parameter"] == "file");
     REQUIRE(models.table.list().size() == 1);
     CHECK(models.table.list()[0].file == "one.pt");
     CHECK(models.run("m.f") == 1);
@@ -187,9 +189,8 @@ TEST_CASE("What was unloaded is gone, and a table that is closed loads nothing",
     CHECK_FALSE(models.table.unload("m").has_value());
     CHECK(function.expired());
     models.table.close();
-    using Kind = models::Rejection::Kind;
-    CHECK(models.rejection("m", "one.pt").kind == Kind::closed);
-    CHECK(models.table.unload("m")->kind == Kind::closed);
+    CHECK(models.rejection("m", "one.pt") == json_rpc::shutting_down().data);
+    CHECK(models.table.unload("m") == json_rpc::shutting_down());
 }
 
 TEST_CASE("A folder of models must be there, and not be everybody's", "[models]") {
@@ -217,9 +218,11 @@ TEST_CASE("Models that are loaded on request are bounded, those of the command l
         models.table.load_argument(std::string(name) + '=' + models.folder.file("one.pt"));
     CHECK(models.load("a", "one.pt"));
     CHECK(models.load("b", "one.pt"));
-    CHECK_THAT(models.rejection("c", "one.pt").expected, ContainsSubstring("at most 2 models"));
+    CHECK_THAT(models.rejection("c", "one.pt").at("expected").get<std::string>(),
+               ContainsSubstring("at most 2 models"));
     CHECK(models.load("a", "one.pt", true));
-    CHECK_THAT(models.rejection("x", "one.pt", true).expected, ContainsSubstring("at most 2 models"));
+    CHECK_THAT(models.rejection("x", "one.pt", true).at("expected").get<std::string>(),
+               ContainsSubstring("at most 2 models"));
     CHECK_FALSE(models.table.unload("b").has_value());
     CHECK(models.load("c", "one.pt"));
     CHECK_THROWS_AS(models.table.load_argument("x=" + models.folder.file("one.pt")), std::invalid_argument);

@@ -1,4 +1,4 @@
-#include "base/system/default_address.hpp"
+#include "base/system/host.hpp"
 
 #include <sys/stat.h>
 
