@@ -162,12 +162,13 @@ private:
     /// would stay until the next work arrives.
     Work next_work(Self self, Threads& ended_before) {
         std::unique_lock hold(mutex_);
+        bool spins = is_fixed_;  // once after each work: a pool without work does not spin
         do {
             Work work{};
             if (waiting_.empty() && !stopping_) {
                 Seat seat;
                 idle_.push_back(&seat);
-                if (is_fixed_) {
+                if (std::exchange(spins, false)) {
                     hold.unlock();
                     spin_until([&] { return seat.has_work.load(std::memory_order_acquire); });
                     hold.lock();

@@ -13,7 +13,7 @@ namespace shared_tensor::tasks {
 
 namespace {
 
-constexpr std::chrono::seconds kSurplusLimit{1};  // a worker that is no longer needed ends after that time
+constexpr std::chrono::seconds kSurplusLimit{10};  // a worker that is no longer needed ends after that time
 
 void run_job(Job& job) noexcept {
     try {
