@@ -20,7 +20,7 @@
 #include "server/local/sessions.hpp"
 #include "server/rpc/task_watches.hpp"
 #include "server/transport_totals.hpp"
-#include "tensor/transports/shared_allocation.hpp"
+#include "tensor/transports/shm_transport.hpp"
 
 namespace shared_tensor::server {
 

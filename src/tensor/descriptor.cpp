@@ -18,6 +18,8 @@ namespace shared_tensor::tensor {
 
 namespace {
 
+constexpr std::array<std::string_view, kTransportKinds.size()> kTransportNames{"data", "base64",   "body",
+                                                                               "shm",  "cuda_ipc", "url"};
 constexpr std::array<std::string_view, 5> kPlainMembers{"dtype", "shape", "strides", "device", "lease"};
 
 std::string shortened(std::string text) {
@@ -187,6 +189,21 @@ struct Scanner {
 
 }  // namespace
 
+std::string_view name_of(TransportKind transport) { return kTransportNames[static_cast<std::size_t>(transport)]; }
+
+std::optional<TransportKind> parse_transport(std::string_view name) {
+    const auto found = std::find(kTransportNames.begin(), kTransportNames.end(), name);
+    if (found == kTransportNames.end()) return std::nullopt;
+    return kTransportKinds[static_cast<std::size_t>(found - kTransportNames.begin())];
+}
+
+std::string join(const std::vector<TransportKind>& transports) {
+    std::string text;
+    for (const TransportKind transport : transports)
+        text.append(text.empty() ? "" : ", ").append(name_of(transport));
+    return text;
+}
+
 std::string described(const Json& json) {
     const auto text = [&] { return shortened(json.dump(-1, ' ', false, Json::error_handler_t::replace)); };
     if (json.is_array()) return "array of " + std::to_string(json.size());
@@ -247,7 +264,8 @@ std::optional<Descriptor> read_shm_descriptor(std::string_view text, const Descr
 }
 
 bool is_compressed(const Descriptor& descriptor) {
-    return descriptor.content != nullptr && descriptor.content->is_object() && descriptor.content->contains("coding");
+    return descriptor.transport == TransportKind::body && descriptor.content->is_object() &&
+           descriptor.content->contains("coding");
 }
 
 const std::string& region_text(const Descriptor& descriptor, std::string_view name) {
@@ -297,6 +315,7 @@ void check_region(const Descriptor& descriptor, const Region& region, std::uint6
     if (region.offset > available) too_large(".offset", available, region.offset);
     // Compares without offset + size, which may overflow.
     if (region.size > available - region.offset) too_large(".size", available - region.offset, region.size);
+    if (is_compressed(descriptor)) return;
     const Extent& extent = descriptor.extent;
     const bool right = descriptor.strides.empty() ? region.size == extent.bytes : region.size >= extent.reach;
     if (!right) {

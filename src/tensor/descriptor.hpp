@@ -1,19 +1,29 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "protocol/codec/value.hpp"
 #include "tensor/dtype.hpp"
 #include "tensor/layout.hpp"
-#include "tensor/transports/transport_kind.hpp"
 
 namespace shared_tensor::tensor {
 
 using codec::Json;
+
+/// The transport of a tensor's bytes: the name of the descriptor's member that refers to them.
+enum class TransportKind : std::uint8_t { data, base64, body, shm, cuda_ipc, url };
+inline constexpr std::array kTransportKinds{TransportKind::data, TransportKind::base64,   TransportKind::body,
+                                            TransportKind::shm,  TransportKind::cuda_ipc, TransportKind::url};
+std::string_view name_of(TransportKind transport);
+std::optional<TransportKind> parse_transport(std::string_view name);
+/// Returns a list as text: "data, base64".
+std::string join(const std::vector<TransportKind>& transports);
 
 /// Describes a JSON value for error messages, in a short text: "number -1", "string \"abc\"", "array of 3".
 std::string described(const Json& json);
@@ -50,7 +60,7 @@ struct Descriptor {
     SharedPlace place;              ///< set instead of `content` by read_shm_descriptor()
 };
 
-/// Whether the bytes of a descriptor with transport `body` are compressed.
+/// Whether the bytes of the tensor are compressed: those of a `body` may be.
 bool is_compressed(const Descriptor& descriptor);
 
 /// Parses and checks the value of "$tensor". The result refers to `json`. Throws InvalidValue, whose path names the
@@ -66,8 +76,8 @@ std::optional<Descriptor> read_shm_descriptor(std::string_view text, const Descr
 std::string region_members(const Region& region);
 
 /// Reads offset and size from the transport's member. Throws InvalidValue (path "shm.size", for example) if the region
-/// is not inside `available` bytes, if it does not have the size that the tensor needs, or if the members are others
-/// than offset, size and `others`.
+/// is not inside `available` bytes, if it does not have the size that the tensor needs (unless it is compressed), or if
+/// the members are others than offset, size and `others`.
 Region parse_region(const Descriptor& descriptor, std::uint64_t available,
                     std::initializer_list<std::string_view> others = {});
 /// Like parse_region(), for a region that was already read.

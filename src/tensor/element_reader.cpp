@@ -46,47 +46,41 @@ ElementReader::ElementReader(codec::TensorPointer tensor) : tensor_(std::move(te
     if (size_ > 0 && !is_on_device(elements) && elements.is_contiguous()) data_ = elements.data();
 }
 
-void ElementReader::read(std::uint64_t offset, std::span<std::byte> out) const {
-    copy_range(tensor_->tensor(), offset, out, &copy_elements);
-}
-
-const IpcDevice* ElementReader::device() const {
-    if (data_ != nullptr) return nullptr;
-    const auto kind = Devices::of_process().holder(tensor_->tensor());
-    return kind ? kind->device : nullptr;
-}
-
-ElementReader::Reads ElementReader::start(std::uint64_t offset, std::span<std::byte> out) const {
-    Reads started;
-    const IpcDevice& there = *device();
-    copy_range(tensor_->tensor(), offset, out,
-               [&](const TensorRef& part, std::byte* to) { started.push_back(there.start_read(part, to)); });
-    return started;
+std::unique_ptr<BodySource::Reading> ElementReader::read(std::uint64_t offset, std::uint64_t count) const {
+    return std::make_unique<ElementPieces>(*this, offset, count);
 }
 
 struct ElementPieces::Buffer {
     std::shared_ptr<std::byte> memory;
-    std::size_t size = 0;          ///< bytes that it holds, or that `reads` fill
-    ElementReader::Reads reads{};  ///< declared after `memory`, so that the reads end first
+    std::size_t size = 0;                              ///< bytes that it holds, or that `reads` fill
+    std::vector<std::unique_ptr<DeviceRead>> reads{};  ///< declared after `memory`, so that the reads end first
 };
 
 ElementPieces::ElementPieces(ElementReader elements, std::uint64_t offset, std::uint64_t count)
-    : elements_(std::move(elements)), device_(elements_.device()), at_(offset), left_(count) {
+    : elements_(std::move(elements)), at_(offset), left_(count) {
+    if (elements_.data() != nullptr || count == 0) return;
+    if (const auto kind = Devices::of_process().holder(elements_.tensor()->tensor())) device_ = kind->device;
     const auto piece = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, count));
     const std::size_t buffers = device_ != nullptr && count > piece ? 2 : 1;
-    for (std::size_t i = 0; i < buffers && piece > 0; ++i) {
+    for (std::size_t i = 0; i < buffers; ++i) {
         buffers_.push_back(
             {buffers == 2 ? device_->staging(piece)
                           : std::shared_ptr<std::byte>(new std::byte[piece], std::default_delete<std::byte[]>())});
     }
-    if (device_ != nullptr && !buffers_.empty()) fill(buffers_.front());
+    fill(buffers_.front());
 }
 ElementPieces::~ElementPieces() = default;
 
 std::span<const std::byte> ElementPieces::next() {
-    if (buffers_.empty()) return {};
+    if (buffers_.empty()) {
+        const std::size_t size = std::min<std::uint64_t>(kPiece, left_);
+        const std::span<const std::byte> piece(elements_.data() + at_, size);
+        at_ += size;
+        left_ -= size;
+        return piece;
+    }
     Buffer& ready = buffers_[turn_];
-    if (device_ == nullptr) fill(ready);
+    if (ready.size == 0) fill(ready);
     for (const auto& read : ready.reads)
         read->wait();
     ready.reads.clear();
@@ -98,12 +92,11 @@ std::span<const std::byte> ElementPieces::next() {
 
 void ElementPieces::fill(Buffer& buffer) {
     buffer.size = static_cast<std::size_t>(std::min<std::uint64_t>(kPiece, left_));
-    const std::span<std::byte> out(buffer.memory.get(), buffer.size);
-    if (device_ == nullptr) {
-        elements_.read(at_, out);
-    } else {
-        buffer.reads = elements_.start(at_, out);
-    }
+    copy_range(elements_.tensor()->tensor(), at_, {buffer.memory.get(), buffer.size},
+               [&](const TensorRef& part, std::byte* to) {
+                   if (device_ == nullptr) return copy_elements(part, to);
+                   buffer.reads.push_back(device_->start_read(part, to));
+               });
     at_ += buffer.size;
     left_ -= buffer.size;
 }

@@ -6,7 +6,7 @@
 #include "tensor/device/devices.hpp"
 #include "tensor/files/tensor_set.hpp"
 #include "tensor/memory.hpp"
-#include "tensor/transports/shared_allocation.hpp"
+#include "tensor/transports/shm_transport.hpp"
 
 namespace shared_tensor::tensor {
 

@@ -110,7 +110,7 @@ public:
     }
     local::PooledSegmentPointer take(std::uint64_t) override { throw CannotLend("nothing is lent here"); }
     std::optional<local::SegmentPool::Place> find(const void*) const override { return std::nullopt; }
-    Lent lend(local::PooledSegmentPointer, std::uint64_t, const codec::TensorPointer&) override {
+    Lending lend(local::PooledSegmentPointer, std::uint64_t, const codec::TensorPointer&) override {
         throw CannotLend("nothing is lent here");
     }
 
@@ -133,7 +133,7 @@ public:
     std::function<void()> use(const std::string&) override {
         return [] {};
     }
-    Lent lend(std::shared_ptr<const LentBlock> block) override {
+    Lending lend(std::shared_ptr<const LentBlock> block) override {
         lent_.push_back(std::move(block));
         return {"l-1", nullptr};
     }

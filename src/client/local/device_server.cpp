@@ -87,7 +87,7 @@ std::function<void()> DeviceServer::use(const std::string& lease) {
     return [memory = memory_.shared_from_this(), lease] { memory->abandon({lease}); };
 }
 
-tensor::DevicePeer::Lent DeviceServer::lend(std::shared_ptr<const tensor::LentBlock> block) {
+tensor::Lending DeviceServer::lend(std::shared_ptr<const tensor::LentBlock> block) {
     tensor::Devices::of_process().deferred_frees().sweep();
     auto memory = memory_.shared_from_this();
     const std::weak_ptr<SharedMemory> weak = memory;

@@ -80,8 +80,7 @@ SharedMemory::SharedMemory(const std::string& path, std::string token)
       devices_(*this),
       cuda_ipc_(tensor::make_cuda_ipc_transport(devices_)),
       shm_(tensor::make_shm_transport(*this)),
-      transports_({cuda_ipc_.get(), shm_.get(), &tensor::data_transport(), &tensor::base64_transport(),
-                   &tensor::body_transport()}),
+      transports_({cuda_ipc_.get(), shm_.get()}),
       channel_(std::make_unique<local::Channel>(
           path, local::Channel::Events{[this](const json_rpc::Request& request) { notified(request); },
                                        [this] { ended(); }})) {
@@ -268,8 +267,7 @@ TensorRef SharedMemory::make_tensor(std::span<const std::int64_t> shape, DType d
 
 std::optional<local::SegmentPool::Place> SharedMemory::find(const void* address) const { return pool_->find(address); }
 
-tensor::ShmPeer::Lent SharedMemory::lend(local::PooledSegmentPointer segment, std::uint64_t,
-                                         const codec::TensorPointer&) {
+tensor::Lending SharedMemory::lend(local::PooledSegmentPointer segment, std::uint64_t, const codec::TensorPointer&) {
     const std::string id = segment->segment().id();
     std::promise<void> known;
     bool first = false, gone = false;

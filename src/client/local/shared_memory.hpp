@@ -71,7 +71,7 @@ public:
     std::uint64_t owner() const override { return owner_; }
     std::function<void()> use(const std::string& lease) override;
     bool keeps_unopened() const override { return true; }
-    Lent lend(std::shared_ptr<const tensor::LentBlock> block) override;
+    tensor::Lending lend(std::shared_ptr<const tensor::LentBlock> block) override;
 
     /// Called on the background executor when the server has closed these tensors of the client.
     void released(const std::vector<std::string>& leases);
@@ -139,7 +139,8 @@ public:
     Borrowed borrow(const std::string& segment, const std::string& lease) override;
     local::PooledSegmentPointer take(std::uint64_t bytes) override;
     std::optional<local::SegmentPool::Place> find(const void* address) const override;
-    Lent lend(local::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) override;
+    tensor::Lending lend(local::PooledSegmentPointer segment, std::uint64_t bytes,
+                         const codec::TensorPointer& tensor) override;
 
 private:
     /// A segment of this client that the server has or is about to get. It stays listed until it goes back to the

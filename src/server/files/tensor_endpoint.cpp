@@ -88,28 +88,6 @@ std::string digest_of(const std::vector<net::BodyPart>& parts) {
     return net::digest_field(digest.value());
 }
 
-/// Elements that are read from the tensor's memory when they are sent.
-class ElementSource final : public net::BodySource {
-public:
-    explicit ElementSource(tensor::ElementReader elements) : elements_(std::move(elements)) {}
-    std::unique_ptr<Reading> read(std::uint64_t offset, std::uint64_t count) const override {
-        return std::make_unique<Pieces>(elements_, offset, count);
-    }
-
-private:
-    class Pieces final : public Reading {
-    public:
-        Pieces(const tensor::ElementReader& elements, std::uint64_t offset, std::uint64_t count)
-            : pieces_(elements, offset, count) {}
-        std::span<const std::byte> next() override { return pieces_.next(); }
-
-    private:
-        tensor::ElementPieces pieces_;
-    };
-
-    const tensor::ElementReader elements_;
-};
-
 std::vector<net::BodyPart> parts_of(const std::shared_ptr<const TensorFile>& file) {
     std::vector<net::BodyPart> parts;
     parts.reserve(1 + file->elements.size());
@@ -118,7 +96,7 @@ std::vector<net::BodyPart> parts_of(const std::shared_ptr<const TensorFile>& fil
         if (one.data() != nullptr) {
             parts.push_back({{one.data(), static_cast<std::size_t>(one.size())}, file});
         } else {
-            parts.push_back({{}, {}, std::make_shared<ElementSource>(one), 0, one.size()});
+            parts.push_back({{}, {}, std::make_shared<tensor::ElementReader>(one), 0, one.size()});
         }
     }
     return parts;

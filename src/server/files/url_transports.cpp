@@ -43,8 +43,8 @@ public:
         if (auto* rejected = std::get_if<runtime::LeaseTable::Rejected>(&granted))
             throw tensor::CannotLend(std::move(rejected->reason));
         tensor::Exported exported;
-        exported.lease = std::move(std::get<std::string>(granted));
-        exported.content.append("\"").append(TensorEndpoint::kPrefix).append(exported.lease).append("\"");
+        exported.lent.lease = std::move(std::get<std::string>(granted));
+        exported.content.append("\"").append(TensorEndpoint::kPrefix).append(exported.lent.lease).append("\"");
         return exported;
     }
 

@@ -104,7 +104,7 @@ std::vector<std::string> DeviceClient::recall(const std::vector<std::string>& le
     });
 }
 
-tensor::DevicePeer::Lent DeviceClient::lend(std::shared_ptr<const tensor::LentBlock> block) {
+tensor::Lending DeviceClient::lend(std::shared_ptr<const tensor::LentBlock> block) {
     if (const auto can = viable(); !can) throw tensor::CannotLend(can.reason);
     const std::uint64_t bytes = block->bytes();
     const std::weak_ptr<const tensor::LentBlock> known = block;

@@ -78,8 +78,7 @@ LocalClient::LocalClient(LocalMemory memory, runtime::LeaseHolder lease_holder, 
                                          [tell](const std::string& lease) { tell("lease.release", "leases", lease); })),
       cuda_ipc_(tensor::make_cuda_ipc_transport(*devices_)),
       shm_(tensor::make_shm_transport(*this)),
-      transports_({cuda_ipc_.get(), shm_.get(), &tensor::data_transport(), &tensor::base64_transport(),
-                   &tensor::body_transport()}) {}
+      transports_({cuda_ipc_.get(), shm_.get()}) {}
 
 tensor::Viability LocalClient::viable() const {
     return state_.with([](const State& state) { return tensor::Viability{state.ended ? kChannelGone : ""}; });
@@ -157,8 +156,8 @@ std::optional<local::SegmentPool::Place> LocalClient::find(const void* address) 
 }
 
 /// Records the segment as lent before the client can know the lease: the client may ask for the segment at once.
-tensor::ShmPeer::Lent LocalClient::lend(local::PooledSegmentPointer segment, std::uint64_t bytes,
-                                        const codec::TensorPointer& tensor) {
+tensor::Lending LocalClient::lend(local::PooledSegmentPointer segment, std::uint64_t bytes,
+                                  const codec::TensorPointer& tensor) {
     const bool alive = state_.with([&](State& state) {
         if (!state.ended) state.lent[segment->segment().id()] = segment->whole();
         return !state.ended;

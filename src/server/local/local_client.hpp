@@ -47,7 +47,7 @@ public:
     bool sees(const std::string& uuid) const override { return devices_.contains(uuid); }
     std::uint64_t owner() const override { return owner_; }
     std::function<void()> use(const std::string& lease) override;
-    Lent lend(std::shared_ptr<const tensor::LentBlock> block) override;
+    tensor::Lending lend(std::shared_ptr<const tensor::LentBlock> block) override;
 
     /// The client has closed these blocks. The blocks of them that wait in the deferred free are freed.
     void closed(const std::vector<std::string>& leases);
@@ -107,7 +107,8 @@ public:
     local::PooledSegmentPointer take(std::uint64_t bytes) override;
     std::optional<local::SegmentPool::Place> find(const void* address) const override;
     bool keeps_copies() const override { return true; }
-    Lent lend(local::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) override;
+    tensor::Lending lend(local::PooledSegmentPointer segment, std::uint64_t bytes,
+                         const codec::TensorPointer& tensor) override;
 
     /// The transports for messages of this client.
     const tensor::Transports& transports() const { return transports_; }

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/system/host.hpp"
-#include "tensor/transports/transport_kind.hpp"
+#include "tensor/descriptor.hpp"
 
 namespace shared_tensor::server {
 

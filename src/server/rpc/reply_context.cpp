@@ -150,10 +150,9 @@ namespace {
 /// The transports of a client without a local channel.
 const tensor::Transports& transports_without_memory() {
     static const tensor::Transports kTransports(
-        {&tensor::data_transport(), &tensor::base64_transport(), &tensor::body_transport()},
-        {{tensor::TransportKind::shm, "the request names no session of a local channel, which carries the memory"},
-         {tensor::TransportKind::cuda_ipc,
-          "the request names no session of a local channel, on which device memory is lent"}});
+        {}, {{tensor::TransportKind::shm, "the request names no session of a local channel, which carries the memory"},
+             {tensor::TransportKind::cuda_ipc,
+              "the request names no session of a local channel, on which device memory is lent"}});
     return kTransports;
 }
 

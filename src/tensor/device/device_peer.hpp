@@ -38,13 +38,9 @@ public:
     /// lease, and can ask for the tensor by another transport.
     virtual bool keeps_unopened() const { return false; }
 
-    struct Lent {
-        std::string lease;
-        std::shared_ptr<Pin> held;  ///< see Exported::held
-    };
     /// Lets the peer open the block. The block is kept until the peer tells that it closed it, or until the peer's
     /// process has ended. Throws CannotLend.
-    virtual Lent lend(std::shared_ptr<const LentBlock> block) = 0;
+    virtual Lending lend(std::shared_ptr<const LentBlock> block) = 0;
 };
 
 /// Makes the transport that sends tensors on devices as IPC handles of their memory, without a copy. Imported tensors

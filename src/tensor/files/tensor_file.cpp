@@ -90,11 +90,7 @@ void write(std::ostream& out, const TensorFile& file) {
     };
     put(file.head.data(), file.head.size());
     for (const ElementReader& elements : file.elements) {
-        if (elements.data() != nullptr) {
-            put(elements.data(), static_cast<std::size_t>(elements.size()));
-            continue;
-        }
-        ElementPieces pieces(elements, 0, elements.size());
+        ElementPieces pieces(elements);
         for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next())
             put(piece.data(), piece.size());
     }

@@ -101,7 +101,7 @@ public:
 private:
     /// Blocks until the bytes are read, piece by piece.
     static bool has_odd_bools(const TensorRef& tensor) {
-        ElementPieces pieces(ElementReader(make_handle(tensor)), 0, tensor.bytes());
+        ElementPieces pieces{ElementReader(make_handle(tensor))};
         for (auto piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
             const Shape shape{static_cast<std::int64_t>(piece.size())};
             if (tensor::has_odd_bools(DType::bool_, shape, {}, piece.data())) return true;
@@ -171,7 +171,7 @@ private:
         const std::size_t index = kind.device->index_of(tensor);
         if (index >= devices.size() || !peer_->sees(devices[index].uuid))
             throw CannotLend("the reader does not see the tensor's device");
-        return {content_of("", {}, "", 0), 0, {}, {}, nullptr, kDevicePrefix + devices[index].uuid};
+        return {content_of("", {}, "", 0), 0, {}, {}, kDevicePrefix + devices[index].uuid};
     }
 
     /// Lends a tensor. If it is `kept` for other readers it lends a copy, because the reader can write to lent memory.
@@ -196,11 +196,10 @@ private:
         auto event = kind.device->record(place.device);
         std::string content = content_of(to_text(handle), {place.offset, plain ? tensor.bytes() : tensor.reach()},
                                          event != nullptr ? to_text(event->bytes()) : std::string(), place.generation);
-        DevicePeer::Lent lent = peer_->lend(std::make_shared<const LentBlock>(tensor, handle, place, std::move(event),
-                                                                              Devices::of_process().exports()));
-        return {std::move(content),    copied,
-                std::move(lent.lease), plain ? Shape() : std::move(strides),
-                std::move(lent.held),  kDevicePrefix + uuid};
+        Lending lent = peer_->lend(std::make_shared<const LentBlock>(tensor, handle, place, std::move(event),
+                                                                     Devices::of_process().exports()));
+        return {std::move(content), copied, std::move(lent), plain ? Shape() : std::move(strides),
+                kDevicePrefix + uuid};
     }
 
     static std::string content_of(const std::string& handle, const Region& region, const std::string& event,

@@ -1,11 +1,15 @@
 #include "tensor/transports/shm_transport.hpp"
 
 #include <functional>
+#include <map>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include <shared_tensor/value.hpp>
 
 #include "base/concurrency/guarded.hpp"
+#include "base/system/fork.hpp"
 #include "local/segments/mapping.hpp"
 #include "protocol/json_rpc/json_text.hpp"
 #include "tensor/device/devices.hpp"
@@ -107,7 +111,7 @@ public:
 
     Exported export_to(const codec::TensorPointer& handle, OutgoingBody&) const override {
         const TensorRef& tensor = handle->tensor();
-        if (tensor.elements() == 0) return {content_of("", {}), 0, {}, {}, nullptr};
+        if (tensor.elements() == 0) return {content_of("", {}), 0};
         const auto place = is_on_device(tensor) ? std::nullopt : peer_->find(tensor.data());
         // A reader cannot use elements that are not aligned.
         if (place && place->offset % size_of(tensor.dtype()) == 0) return lent(handle, *place);
@@ -145,14 +149,67 @@ private:
     Exported exported(local::PooledSegmentPointer segment, const Region& region, std::uint64_t copied, Shape strides,
                       const codec::TensorPointer& tensor) const {
         std::string content = content_of(segment->segment().id(), region);
-        ShmPeer::Lent lent = peer_->lend(std::move(segment), region.size, tensor);
-        return {std::move(content), copied, std::move(lent.lease), std::move(strides), std::move(lent.held)};
+        return {std::move(content), copied, peer_->lend(std::move(segment), region.size, tensor), std::move(strides)};
     }
 
     ShmPeer* peer_;
 };
 
+/// The memory of this process that clients may write to: start address and size in bytes.
+using Writable = Guarded<std::map<const std::byte*, std::size_t, std::less<>>>;
+
+/// A forked child has its own map, because it returns no results that its parent made.
+constinit NeverDestroyed<OfThisProcess<Writable>> known;
+
+Writable& writable() {
+    return known.value.get([] { return std::make_unique<Writable>(); });
+}
+
+/// Keeps a segment, and its entry in writable(), while this process uses it.
+class WritableSegment {
+public:
+    WritableSegment(local::PooledSegmentPointer segment, std::size_t bytes) : segment_(std::move(segment)) {
+        writable().with([&](auto& all) { all.emplace(segment_->data(), bytes); });
+    }
+    WritableSegment(const WritableSegment&) = delete;
+    WritableSegment& operator=(const WritableSegment&) = delete;
+    ~WritableSegment() {
+        writable().with([&](auto& all) { all.erase(segment_->data()); });
+    }
+
+private:
+    const local::PooledSegmentPointer segment_;
+};
+
 }  // namespace
+
+detail::CallMemory::Block SharedAllocation::take(std::string_view principal, std::size_t bytes, Writers writers) const {
+    try {
+        if (writers == Writers::clients_too) {
+            auto segment = pool_->take(bytes, principal, local::Sharing::writable);
+            void* const data = segment->data();
+            return {data, std::make_shared<const WritableSegment>(std::move(segment), bytes)};
+        }
+        auto segment = pool_->take_place(bytes, principal);
+        void* const data = segment->data();
+        // A new shared_ptr that only tensors own: the pool also hands out `segment`, so its use count does not show
+        // whether a tensor is alone (TensorRef::is_alone).
+        return {data, std::make_shared<const local::PooledSegmentPointer>(std::move(segment))};
+    } catch (const std::bad_alloc&) {
+    } catch (const std::system_error&) {  // no file descriptor is left
+    }
+    return {};
+}
+
+bool is_writable_by_clients(const void* address) {
+    const auto* wanted = static_cast<const std::byte*>(address);
+    return writable().with([&](const auto& all) {
+        auto next = all.upper_bound(wanted);
+        if (next == all.begin()) return false;
+        --next;
+        return std::less<>()(wanted, next->first + next->second);
+    });
+}
 
 std::unique_ptr<Transport> make_shm_transport(ShmPeer& peer) { return std::make_unique<ShmTransport>(peer); }
 

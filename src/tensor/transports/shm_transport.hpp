@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include <shared_tensor/context.hpp>
+
 #include "local/segments/segment_pool.hpp"
 #include "tensor/transports/transport.hpp"
 
@@ -41,16 +43,29 @@ public:
     /// Whether this side hands the same tensors over many times, so that a copy in shared memory stays with its tensor.
     virtual bool keeps_copies() const { return false; }
 
-    struct Lent {
-        std::string lease;          ///< empty: no lease; `held` keeps the memory
-        std::shared_ptr<Pin> held;  ///< see Exported::held
-    };
     /// Lets the peer map `segment` for `tensor`, of `bytes` bytes. Throws CannotLend.
-    virtual Lent lend(local::PooledSegmentPointer segment, std::uint64_t bytes, const codec::TensorPointer& tensor) = 0;
+    virtual Lending lend(local::PooledSegmentPointer segment, std::uint64_t bytes,
+                         const codec::TensorPointer& tensor) = 0;
 };
 
 /// Makes the transport for CPU tensors in sealed shared memory of one host. A tensor that is in a segment already is
 /// not copied; any other is copied once. `peer` must outlive the transport.
 std::unique_ptr<Transport> make_shm_transport(ShmPeer& peer);
+
+/// Allocates shared memory in which functions make tensors that are handed over without a copy.
+/// Thread safety: all methods from any thread.
+class SharedAllocation final : public detail::CallMemory {
+public:
+    /// `pool` must outlive this object. The allocated memory may outlive both.
+    explicit SharedAllocation(local::SegmentPool& pool) : pool_(&pool) {}
+
+    Block take(std::string_view principal, std::size_t bytes, Writers writers) const override;
+
+private:
+    local::SegmentPool* pool_;
+};
+
+/// Whether clients may write to the memory at `address`: a function allocated it with Writers::clients_too.
+bool is_writable_by_clients(const void* address);
 
 }  // namespace shared_tensor::tensor

@@ -40,12 +40,6 @@ int compactness(TransportKind transport) {
     return transport == TransportKind::data ? 0 : transport == TransportKind::base64 ? 1 : 2;
 }
 
-/// Whether the transport can carry tensors of a dtype. The most general reason against it comes first.
-Viability judge(const Transports& transports, TransportKind transport, DType dtype) {
-    const Viability viable = transports.viable(transport);
-    return viable ? transports.find(transport)->carries(dtype) : viable;
-}
-
 }  // namespace
 
 TooManyElements::TooManyElements(std::uint64_t elements, std::uint64_t limit)
@@ -72,14 +66,10 @@ codec::TensorPointer TensorTransfer::import(const Descriptor& descriptor) {
         throw InvalidValue(named(), "one of the transports that can be used here (" + transports_->viable_names() + ")",
                            named() + ", but " + viable.reason);
     }
-    const Transport& transport = *transports_->find(descriptor.transport);
-    if (const Viability carried = transport.carries(descriptor.dtype); !carried) {
-        throw InvalidValue(named(), "another transport for this dtype", named() + ", but " + carried.reason);
-    }
     if (descriptor.device != "cpu" && descriptor.transport != TransportKind::cuda_ipc) {
         throw InvalidValue("device", "\"cpu\": " + named() + " brings the bytes to host memory", descriptor.device);
     }
-    if (descriptor.transport == TransportKind::body && is_compressed(descriptor)) {
+    if (is_compressed(descriptor)) {
         // A few compressed bytes can claim a huge size: allow only as much as a client could send uncompressed.
         const std::uint64_t bytes = descriptor.extent.bytes, most = limits_.max_expanded_bytes;
         if (bytes > most || uncompressed_in_ > most - bytes) {
@@ -89,7 +79,7 @@ codec::TensorPointer TensorTransfer::import(const Descriptor& descriptor) {
                                std::to_string(descriptor.extent.bytes) + " bytes");
         }
     }
-    Imported imported = transport.import(descriptor, incoming_);
+    Imported imported = transports_->find(descriptor.transport)->import(descriptor, incoming_);
     compressed_in_ += imported.compressed;
     if (imported.compressed > 0) uncompressed_in_ += descriptor.extent.bytes;
     count(descriptor.transport, imported.copied);
@@ -133,10 +123,11 @@ void TensorTransfer::describe(const codec::TensorPointer& handle, json_rpc::Long
         }
     }
     const TensorRef& tensor = handle->tensor();
-    if (exported.held != nullptr) held_.push_back(std::move(exported.held));
+    if (exported.lent.held != nullptr) held_.push_back(std::move(exported.lent.held));
     json_rpc::print_json_string(exported.device, out.append(R"({"device":)"));
     out.append(R"(,"dtype":")").append(name_of(tensor.dtype())).append(R"(")");
-    if (!exported.lease.empty()) json_rpc::print_json_string(exported.lease, out.append(R"(,"lease":)"));
+    if (const std::string& lease = exported.lent.lease; !lease.empty())
+        json_rpc::print_json_string(lease, out.append(R"(,"lease":)"));
     append_counts(tensor.shape(), out.append(R"(,"shape":)"));
     if (!exported.strides.empty()) append_counts(exported.strides, out.append(R"(,"strides":)"));
     out.append(R"(,")").append(name_of(transport->kind())).append(R"(":)");
@@ -162,15 +153,14 @@ const Transport& TensorTransfer::choose(const codec::TensorPointer& tensor,
     const auto& requested = !policy_.require.empty()  ? policy_.require
                             : !policy_.accept.empty() ? policy_.accept
                                                       : kWithoutAccept;
-    const DType dtype = tensor->tensor().dtype();
     const auto tried = [&](TransportKind transport) {
         return std::any_of(reasons.begin(), reasons.end(), [&](const auto& one) { return one.first == transport; });
     };
     const Transport* beyond = nullptr;  // the most compact transport whose limit is exceeded
     for (const TransportKind transport : requested) {
         if (tried(transport)) continue;
-        const Viability general = judge(*transports_, transport, dtype);
-        const Viability can = general ? transports_->find(transport)->fits(*tensor) : general;
+        Viability can = transports_->viable(transport);
+        if (can) can = transports_->find(transport)->fits(*tensor);
         if (!can) {
             reasons.emplace_back(transport, can.reason);
         } else if (within_bounds(transport, tensor)) {
@@ -199,8 +189,8 @@ void TensorTransfer::count(TransportKind transport, std::uint64_t copied) {
 }
 
 CompressionCounts TensorTransfer::compression() const {
-    const auto& out = body_.compressed();
-    return {compressed_in_, uncompressed_in_, out.compressed, out.uncompressed};
+    const CompressionCounts& out = body_.compressed();
+    return {compressed_in_, uncompressed_in_, out.compressed_out, out.uncompressed_out};
 }
 
 std::string TensorTransfer::summary() const {

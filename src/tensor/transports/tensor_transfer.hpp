@@ -13,7 +13,6 @@
 #include "protocol/codec/value.hpp"
 #include "tensor/descriptor.hpp"
 #include "tensor/transports/transport.hpp"
-#include "tensor/transports/transport_kind.hpp"
 
 namespace shared_tensor::tensor {
 

@@ -9,9 +9,6 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-constexpr std::array<std::string_view, kTransportKinds.size()> kNames{"data", "base64",   "body",
-                                                                      "shm",  "cuda_ipc", "url"};
-
 std::string_view trimmed(std::string_view text) {
     const auto first = text.find_first_not_of(" \t");
     if (first == std::string_view::npos) return {};
@@ -24,14 +21,6 @@ void add_once(std::vector<T>& list, T item) {
 }
 
 }  // namespace
-
-std::string_view name_of(TransportKind transport) { return kNames[static_cast<std::size_t>(transport)]; }
-
-std::optional<TransportKind> parse_transport(std::string_view name) {
-    const auto found = std::find(kNames.begin(), kNames.end(), name);
-    if (found == kNames.end()) return std::nullopt;
-    return kTransportKinds[static_cast<std::size_t>(found - kNames.begin())];
-}
 
 TransportList parse_transports(std::string_view list) {
     TransportList requested;
@@ -47,13 +36,6 @@ TransportList parse_transports(std::string_view list) {
         }
     }
     return requested;
-}
-
-std::string join(const std::vector<TransportKind>& transports) {
-    std::string text;
-    for (const TransportKind transport : transports)
-        text.append(text.empty() ? "" : ", ").append(name_of(transport));
-    return text;
 }
 
 Region OutgoingBody::add(std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
@@ -90,11 +72,6 @@ std::string Transports::viable_names() const {
         if (transport->viable()) kinds.push_back(transport->kind());
     }
     return join(kinds);
-}
-
-const Transports& inline_transports() {
-    static const Transports kTransports({&data_transport(), &base64_transport(), &body_transport()});
-    return kTransports;
 }
 
 }  // namespace shared_tensor::tensor

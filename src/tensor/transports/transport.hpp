@@ -8,6 +8,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/bytes/compression.hpp"
@@ -15,7 +16,6 @@
 #include "protocol/codec/value.hpp"
 #include "tensor/descriptor.hpp"
 #include "tensor/dtype.hpp"
-#include "tensor/transports/transport_kind.hpp"
 
 namespace shared_tensor::tensor {
 
@@ -42,19 +42,16 @@ public:
     /// Sets the compression for the tensors that are added from now on.
     void set_compression(Compression how) { compression_ = how; }
     Compression compression() const { return compression_; }
-    struct Compressed {
-        std::uint64_t compressed = 0, uncompressed = 0;  ///< bytes
-    };
     void note_compressed(std::uint64_t compressed, std::uint64_t uncompressed) {
-        compressed_.compressed += compressed;
-        compressed_.uncompressed += uncompressed;
+        compressed_.compressed_out += compressed;
+        compressed_.uncompressed_out += uncompressed;
     }
-    const Compressed& compressed() const { return compressed_; }
+    const CompressionCounts& compressed() const { return compressed_; }
 
 private:
     std::vector<BodyPart> parts_;
     Compression compression_{};
-    Compressed compressed_{};
+    CompressionCounts compressed_{};
     std::uint64_t size_ = 0;
 };
 
@@ -81,14 +78,19 @@ public:
     virtual void answered() noexcept = 0;
 };
 
+/// Memory that the peer may use.
+struct Lending {
+    std::string lease{};          ///< empty: none; `held` keeps the memory
+    std::shared_ptr<Pin> held{};  ///< keep it until a request is answered, or until a reply is written
+};
+
 /// The transport's member of a tensor's descriptor, and the bytes that the export cost.
 struct Exported {
-    std::string content;                  ///< JSON text
-    std::uint64_t copied = 0;             ///< bytes
-    std::string lease = {};               ///< empty: none
-    Shape strides = {};                   ///< empty: contiguous
-    std::shared_ptr<Pin> held = nullptr;  ///< keep it until a request is answered, or until a reply is written
-    std::string device = "cpu";           ///< the device of the bytes, for the reader
+    std::string content;                                       ///< JSON text
+    std::uint64_t copied = 0;                                  ///< bytes
+    Lending lent = {};                                         ///< set if the bytes stay in memory of this process
+    Shape strides = {};                                        ///< empty: contiguous
+    std::string device = "cpu";                                ///< the device of the bytes, for the reader
     std::function<void(json_rpc::LongText&)> print = nullptr;  ///< appends the content, instead of `content`
 };
 
@@ -99,19 +101,14 @@ public:
 };
 
 /// One transport for tensors. Three questions are separate: whether it is built in (Transports::find), whether it can
-/// be used here (viable), and whether it carries a certain tensor (carries, fits). Immutable: one object serves all
-/// messages and threads.
+/// be used here (viable), and whether it carries a certain tensor (fits). Immutable: one object serves all messages and
+/// threads.
 class Transport {
 public:
     virtual ~Transport() = default;
     virtual TransportKind kind() const = 0;
     virtual Viability viable() const { return {}; }
-    /// Whether it carries tensors of that dtype. Call it only if viable().
-    virtual Viability carries(DType dtype) const {
-        (void)dtype;
-        return {};
-    }
-    /// Whether it carries this tensor. Call it only if carries() its dtype.
+    /// Whether it carries this tensor. Call it only if viable().
     virtual Viability fits(const codec::TensorHandle& tensor) const {
         (void)tensor;
         return {};
@@ -125,17 +122,17 @@ public:
     /// Imports the tensor of a descriptor with this transport. Throws InvalidValue before it accesses memory that the
     /// descriptor may not name.
     virtual Imported import(const Descriptor& descriptor, const Incoming& incoming) const = 0;
-    /// Exports a tensor of a dtype that this transport carries. Throws CannotLend.
+    /// Exports a tensor that this transport carries. Throws CannotLend.
     virtual Exported export_to(const codec::TensorPointer& tensor, OutgoingBody& body) const = 0;
 };
 
-/// A list of transports, looked up by kind. The listed transports must outlive it.
+/// A list of transports, looked up by kind: data, base64 and body, which need only the message, and others, which must
+/// outlive the list.
 class Transports {
 public:
     using Reasons = std::map<TransportKind, std::string>;
     /// `absent`: why a transport is not in the list; the default is that it is not built in.
-    explicit Transports(std::vector<const Transport*> transports, Reasons absent = {})
-        : transports_(std::move(transports)), absent_(std::move(absent)) {}
+    explicit Transports(std::vector<const Transport*> others = {}, Reasons absent = {});
     /// Returns nullptr for a transport that is not in the list.
     const Transport* find(TransportKind kind) const;
     /// Returns this list with one more transport.
@@ -150,11 +147,15 @@ private:
     Reasons absent_;
 };
 
-/// The transports that need only the message: data, base64 and body.
+/// Only data, base64 and body.
 const Transports& inline_transports();
 
-const Transport& data_transport();
-const Transport& base64_transport();
-const Transport& body_transport();
+/// Transports in order of preference, and the unknown names of a list.
+struct TransportList {
+    std::vector<TransportKind> transports;
+    std::vector<std::string> unknown;
+};
+/// Parses the value of Shared-Tensor-Accept or Shared-Tensor-Require: "shm, body". Drops repetitions.
+TransportList parse_transports(std::string_view list);
 
 }  // namespace shared_tensor::tensor

@@ -19,8 +19,10 @@ using namespace shared_tensor::test;
 namespace {
 
 std::string read(const ElementReader& reader, std::uint64_t offset, std::size_t count) {
-    std::string bytes(count, '\0');
-    reader.read(offset, std::as_writable_bytes(std::span(bytes)));
+    std::string bytes;
+    const auto pieces = reader.read(offset, count);
+    for (auto piece = pieces->next(); !piece.empty(); piece = pieces->next())
+        bytes.append(reinterpret_cast<const char*>(piece.data()), piece.size());
     return bytes;
 }
 
