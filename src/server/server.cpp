@@ -53,7 +53,7 @@ using Frameworks = std::set<const detail::Framework*>;
 
 /// If the framework of functions or models cannot use GPUs, this server shares no tensors on GPUs.
 tensor::Viability switch_on_cuda(tensor::Devices& devices, const Frameworks& frameworks) {
-    if (tensor::Viability seen = tensor::cuda_device().viable(); !seen) return seen;
+    if (tensor::Viability seen = tensor::cuda_viable(); !seen) return seen;
     for (const detail::Framework* framework : frameworks) {
         if (const char* const why = framework->load_cuda()) {
             log::warn("GPUs are not used: ", why);

@@ -22,6 +22,8 @@ namespace shared_tensor::models {
 
 namespace {
 
+using Json = nlohmann::json;
+
 /// How the tensors of a compiled model's arguments or result are arranged in lists and objects: PyTorch's "treespec" as
 /// JSON (torch.utils._pytree.treespec_dumps). The leaves are tensors, in order.
 struct CallSpec {
@@ -29,26 +31,25 @@ struct CallSpec {
     Kind kind = Kind::tensor;
     std::vector<std::string> keys{};  ///< keys of an object
     std::vector<CallSpec> children{};
+    std::size_t tensors = 1;  ///< number of leaves
 };
-
-using Json = nlohmann::json;
 
 CallSpec spec_of(const Json& node) {
     const Json& type = node.at("type");
     if (type.is_null()) return {};
-    CallSpec spec;
+    CallSpec spec{CallSpec::Kind::list, {}, {}, 0};
     const auto name = type.get<std::string>();
     if (name == "builtins.dict") {
         spec.kind = CallSpec::Kind::object;
         for (const Json& key : Json::parse(node.at("context").get<std::string>()))
             spec.keys.push_back(key.get<std::string>());
-    } else if (name == "builtins.tuple" || name == "builtins.list") {
-        spec.kind = CallSpec::Kind::list;
-    } else {
+    } else if (name != "builtins.tuple" && name != "builtins.list") {
         throw std::invalid_argument("a value of the type " + name);
     }
-    for (const Json& child : node.at("children_spec"))
+    for (const Json& child : node.at("children_spec")) {
         spec.children.push_back(spec_of(child));
+        spec.tensors += spec.children.back().tensors;
+    }
     if (spec.kind == CallSpec::Kind::object && spec.keys.size() != spec.children.size())
         throw std::invalid_argument("a dict whose keys are not told");
     return spec;
@@ -65,70 +66,36 @@ CallSpec parse_call_spec(const std::string& json) {
 
 /// Throws InvalidValue.
 void read_tensors(const ValueReader& reader, const CallSpec& spec, std::vector<at::Tensor>& tensors) {
-    switch (spec.kind) {
-        case CallSpec::Kind::tensor: tensors.push_back(Codec<at::Tensor>::read(reader).contiguous()); return;
-        case CallSpec::Kind::list:
-            if (reader.kind() != Kind::array || reader.size() != spec.children.size())
-                reader.fail("array of " + std::to_string(spec.children.size()));
-            for (std::size_t i = 0; i < spec.children.size(); ++i)
-                read_tensors(reader.element(i), spec.children[i], tensors);
-            return;
-        case CallSpec::Kind::object:
-            reader.require(Kind::object, "object");
-            for (std::size_t i = 0; i < spec.children.size(); ++i) {
-                if (!reader.has(spec.keys[i])) reader.fail("object with \"" + spec.keys[i] + '"');
-                read_tensors(reader.member(spec.keys[i]), spec.children[i], tensors);
-            }
+    if (spec.kind == CallSpec::Kind::tensor) return tensors.push_back(Codec<at::Tensor>::read(reader).contiguous());
+    const bool is_list = spec.kind == CallSpec::Kind::list;
+    if (is_list && (reader.kind() != Kind::array || reader.size() != spec.children.size()))
+        reader.fail("array of " + std::to_string(spec.children.size()));
+    if (!is_list) reader.require(Kind::object, "object");
+    for (std::size_t i = 0; i < spec.children.size(); ++i) {
+        if (!is_list && !reader.has(spec.keys[i])) reader.fail("object with \"" + spec.keys[i] + '"');
+        read_tensors(is_list ? reader.element(i) : reader.member(spec.keys[i]), spec.children[i], tensors);
     }
 }
 
 /// Writes from tensors[next] on, and advances `next`.
 void write_tensors(ValueWriter writer, const CallSpec& spec, const std::vector<at::Tensor>& tensors,
                    std::size_t& next) {
-    switch (spec.kind) {
-        case CallSpec::Kind::tensor: return writer.tensor(tensors.at(next++));
-        case CallSpec::Kind::list:
-            writer.array(spec.children.size());
-            for (const CallSpec& child : spec.children)
-                write_tensors(writer.append(), child, tensors, next);
-            return;
-        case CallSpec::Kind::object:
-            writer.object();
-            for (std::size_t i = 0; i < spec.children.size(); ++i)
-                write_tensors(writer.member(spec.keys[i]), spec.children[i], tensors, next);
-    }
+    if (spec.kind == CallSpec::Kind::tensor) return writer.tensor(tensors.at(next++));
+    const bool is_list = spec.kind == CallSpec::Kind::list;
+    is_list ? writer.array(spec.children.size()) : writer.object();
+    for (std::size_t i = 0; i < spec.children.size(); ++i)
+        write_tensors(is_list ? writer.append() : writer.member(spec.keys[i]), spec.children[i], tensors, next);
 }
 
 void write_spec_schema(ValueWriter writer, const CallSpec& spec) {
-    switch (spec.kind) {
-        case CallSpec::Kind::tensor: return Codec<at::Tensor>::schema(writer);
-        case CallSpec::Kind::list: {
-            detail::write_type(writer, "array");
-            ValueWriter items = writer.member("prefixItems");
-            items.array(spec.children.size());
-            for (const CallSpec& child : spec.children)
-                write_spec_schema(items.append(), child);
-            return;
-        }
-        case CallSpec::Kind::object: {
-            detail::write_type(writer, "object");
-            ValueWriter properties = writer.member("properties");
-            properties.object();
-            for (std::size_t i = 0; i < spec.children.size(); ++i)
-                write_spec_schema(properties.member(spec.keys[i]), spec.children[i]);
-        }
-    }
+    if (spec.kind == CallSpec::Kind::tensor) return Codec<at::Tensor>::schema(writer);
+    const bool is_list = spec.kind == CallSpec::Kind::list;
+    detail::write_type(writer, is_list ? "array" : "object");
+    ValueWriter parts = writer.member(is_list ? "prefixItems" : "properties");
+    is_list ? parts.array(spec.children.size()) : parts.object();
+    for (std::size_t i = 0; i < spec.children.size(); ++i)
+        write_spec_schema(is_list ? parts.append() : parts.member(spec.keys[i]), spec.children[i]);
 }
-
-std::size_t count_tensors(const CallSpec& spec) {
-    if (spec.kind == CallSpec::Kind::tensor) return 1;
-    std::size_t sum = 0;
-    for (const CallSpec& child : spec.children)
-        sum += count_tensors(child);
-    return sum;
-}
-
-using Loader = torch::inductor::AOTIModelPackageLoader;
 
 /// The compiled code is linked to libtorch.so, which only refers to other libraries. The code has no path to it, so
 /// libtorch.so must be loaded before. Throws std::runtime_error.
@@ -148,17 +115,16 @@ struct Package {
         const std::vector<std::string> specs = loader.get_call_spec();
         const CallSpec in = parse_call_spec(specs.at(0));  // (positional arguments, {name: argument})
         result = parse_call_spec(specs.at(1));
-        for (std::size_t i = 0; i < in.children.at(0).children.size(); ++i) {
-            names.push_back("arg" + std::to_string(i));
-            arguments.push_back(in.children[0].children[i]);
+        for (const CallSpec& argument : in.children.at(0).children) {
+            names.push_back("arg" + std::to_string(names.size()));
+            arguments.push_back(argument);
         }
-        for (std::size_t i = 0; i < in.children.at(1).children.size(); ++i) {
-            names.push_back(in.children[1].keys[i]);
-            arguments.push_back(in.children[1].children[i]);
-        }
+        const CallSpec& named = in.children.at(1);
+        names.insert(names.end(), named.keys.begin(), named.keys.end());
+        arguments.insert(arguments.end(), named.children.begin(), named.children.end());
     }
 
-    Loader loader;
+    torch::inductor::AOTIModelPackageLoader loader;
     std::vector<std::string> names;
     std::vector<CallSpec> arguments;
     CallSpec result;
@@ -216,7 +182,7 @@ private:
                 context.check_cancelled();
                 const at::NoGradGuard no_grad;
                 const auto made = package_->loader.boxed_run(std::move(tensors_));
-                if (made.size() != count_tensors(package_->result))
+                if (made.size() != package_->result.tensors)
                     throw std::logic_error("the compiled model gave another number of tensors than it says");
                 std::size_t next = 0;
                 write_tensors(result, package_->result, made, next);

@@ -32,15 +32,6 @@ std::string signature_of(const c10::FunctionSchema& schema) {
     return text + ") -> " + schema.returns().at(0).type()->repr_str();
 }
 
-CallFailure missing(const std::string& parameter) {
-    CallFailure failure;
-    failure.kind = CallFailure::Kind::invalid_params;
-    failure.parameter = parameter;
-    failure.expected = "a value: the parameter is required";
-    failure.got = "nothing";
-    return failure;
-}
-
 std::string type_of_instances(const std::string& model) { return "model." + model; }
 
 constexpr std::string_view kTraceBegins = "The following operation failed in the TorchScript interpreter.";
@@ -219,7 +210,7 @@ Binding ScriptFunction::bind(const ValueSource& source, std::span<const ValueSou
         arguments.reserve(nodes.size() + kSelf);
         for (; reading < own_parameters_; ++reading) {
             if (nodes[reading] == nullptr && parameters_[reading].required)
-                return {nullptr, missing(parameters_[reading].name)};
+                throw InvalidValue({}, "a value: the parameter is required", "nothing");
             arguments.push_back(read_argument(reading, source, nodes[reading]));
         }
         std::shared_ptr<Instance> instance;

@@ -16,7 +16,7 @@
 #include "protocol/codec/json_source.hpp"
 #include "require.hpp"
 #include "support/tensors.hpp"
-#include "tensor/device/device_peer.hpp"
+#include "tensor/device/lent_blocks.hpp"
 #include "tensor/files/npy.hpp"
 #include "tensor/files/safetensors.hpp"
 #include "tensor/files/tensor_set.hpp"

@@ -28,7 +28,7 @@ namespace {
 /// Skips where there is no GPU.
 const IpcDevice& gpu() {
     (void)any_transport();
-    return cuda_device();
+    return *cuda_device();
 }
 
 }  // namespace

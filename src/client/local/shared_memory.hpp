@@ -21,7 +21,7 @@
 #include "client/local/lease_acknowledgements.hpp"
 #include "local/channel/channel.hpp"
 #include "local/segments/mapping.hpp"
-#include "tensor/device/device_peer.hpp"
+#include "tensor/device/lent_blocks.hpp"
 #include "tensor/transports/shm_transport.hpp"
 
 namespace shared_tensor::client {

@@ -16,7 +16,7 @@
 #include "local/segments/mapping.hpp"
 #include "runtime/tables/lease_table.hpp"
 #include "server/auth/principal.hpp"
-#include "tensor/device/device_peer.hpp"
+#include "tensor/device/lent_blocks.hpp"
 #include "tensor/transports/shm_transport.hpp"
 
 namespace shared_tensor::server {

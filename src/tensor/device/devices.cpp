@@ -41,14 +41,15 @@ Devices& Devices::of_process() {
 
 Devices::Devices()
     : is_child_of_cuda_(cuda_in_use.load()),
-      cuda_(&cuda_device()),
-      cuda_handles_(std::make_unique<IpcHandleCache>(*cuda_)) {}
+      cuda_handles_(cuda_device() != nullptr ? std::make_unique<IpcHandleCache>(*cuda_device()) : nullptr) {}
 
-std::optional<Devices::Kind> Devices::added() const {
-    const DeviceKind kind = added_kind.load();
-    if (kind == nullptr) return std::nullopt;
-    std::call_once(added_once_, [&] { added_handles_ = std::make_unique<IpcHandleCache>(kind()); });
-    return Kind{&kind(), added_handles_.get()};
+std::array<Devices::Kind, 2> Devices::kinds() const {
+    std::array<Kind, 2> all{Kind{cuda_device(), cuda_handles_.get()}, {}};
+    if (const DeviceKind added = added_kind.load()) {
+        std::call_once(added_once_, [&] { added_handles_ = std::make_unique<IpcHandleCache>(added()); });
+        all[1] = {&added(), added_handles_.get()};
+    }
+    return all;
 }
 
 Viability Devices::use_cuda(UseCuda use) {
@@ -58,24 +59,26 @@ Viability Devices::use_cuda(UseCuda use) {
         return {"this process does not use CUDA (libcuda.so.1 is not loaded)"};
     const auto known = cuda_use_.with([](const auto& held) { return held; });
     if (known) return *known;
-    Viability loaded = cuda_->viable();  // without the lock, because it may take long; two calls do no harm
+    Viability loaded = cuda_viable();  // without the lock, because it may take long; two calls do no harm
     if (loaded) cuda_in_use.store(true);
     cuda_use_.with([&](auto& held) { held = loaded; });
     return loaded;
 }
 
 std::vector<Devices::Kind> Devices::usable() const {
-    std::vector<Kind> kinds;
+    std::vector<Kind> usable;
     const bool uses_cuda = cuda_use_.with([](const auto& held) { return held.has_value() && bool(*held); });
-    if (uses_cuda && cuda_->viable()) kinds.push_back(cuda());
-    if (const auto other = added(); other && other->device->viable()) kinds.push_back(*other);
-    return kinds;
+    for (const Kind& kind : kinds()) {
+        const bool switched_on = kind.device != nullptr && (kind.device != cuda_device() || uses_cuda);
+        if (switched_on && kind.device->viable()) usable.push_back(kind);
+    }
+    return usable;
 }
 
 Viability Devices::viable() const {
     if (!usable().empty()) return {};
     const auto asked = cuda_use_.with([](const auto& held) { return held; });
-    if (asked) return *asked ? cuda_->viable() : *asked;
+    if (asked) return *asked ? cuda_viable() : *asked;
     return {"this process uses no GPU"};
 }
 
@@ -99,26 +102,29 @@ std::optional<Devices::Found> Devices::find(std::string_view uuid) const {
 }
 
 std::optional<Devices::Kind> Devices::holder(const TensorRef& tensor) const noexcept {
-    if (cuda_->holds(tensor)) return cuda();
-    const auto other = added();
-    return other && other->device->holds(tensor) ? other : std::nullopt;
+    for (const Kind& kind : kinds()) {
+        if (kind.device != nullptr && kind.device->holds(tensor)) return kind;
+    }
+    return std::nullopt;
 }
 
 void Devices::forget(std::uint64_t owner) {
-    cuda_handles_->forget(owner);
-    if (const auto other = added()) other->handles->forget(owner);
+    for (const Kind& kind : kinds()) {
+        if (kind.handles != nullptr) kind.handles->forget(owner);
+    }
 }
 
 IpcHandleCacheStats Devices::handles() const {
-    IpcHandleCacheStats sum = cuda_handles_->stats();
-    const auto other = added();
-    if (!other) return sum;
-    const IpcHandleCacheStats more = other->handles->stats();
-    sum.open += more.open;
-    sum.idle += more.idle;
-    sum.opened += more.opened;
-    sum.closed += more.closed;
-    sum.borrowed += more.borrowed;
+    IpcHandleCacheStats sum;
+    for (const Kind& kind : kinds()) {
+        if (kind.handles == nullptr) continue;
+        const IpcHandleCacheStats more = kind.handles->stats();
+        sum.open += more.open;
+        sum.idle += more.idle;
+        sum.opened += more.opened;
+        sum.closed += more.closed;
+        sum.borrowed += more.borrowed;
+    }
     return sum;
 }
 

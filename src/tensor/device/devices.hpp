@@ -1,7 +1,7 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -9,7 +9,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/concurrency/background.hpp"
 #include "tensor/device/ipc_device.hpp"
 #include "tensor/device/ipc_handle_cache.hpp"
 #include "tensor/device/lent_blocks.hpp"
@@ -37,10 +36,9 @@ struct DeviceKindEntry {
     DeviceKind kind;
 };
 
-/// All devices that this process sees, of all kinds, with the IPC handle caches, exports and deferred frees that belong
-/// to them. There is one object per process. It is never destroyed, because no object of CUDA may be destroyed after
-/// the CUDA runtime. A forked child has its own.
-/// Thread safety: all methods from any thread.
+/// All devices that this process sees, of all kinds, with the IPC handle caches and deferred frees that belong to them.
+/// There is one object per process. It is never destroyed, because no object of CUDA may be destroyed after the CUDA
+/// runtime. A forked child has its own. Thread safety: all methods from any thread.
 class Devices {
 public:
     static Devices& of_process();
@@ -63,30 +61,24 @@ public:
     /// Returns the kind of device that has the tensor; nullopt for host memory.
     std::optional<Kind> holder(const TensorRef& tensor) const noexcept;
 
-    Exports& exports() { return exports_; }
     DeferredFrees& deferred_frees() { return deferred_frees_; }
     const DeferredFrees& deferred_frees() const { return deferred_frees_; }
     /// Calls IpcHandleCache::forget() of all kinds.
     void forget(std::uint64_t owner);
-    /// Runs work on a background thread, for work that may block until a device is idle.
-    void in_background(std::function<void()> work) { executor_.post(std::move(work)); }
     IpcHandleCacheStats handles() const;
 
 private:
     Devices();
-    Kind cuda() const { return {cuda_, cuda_handles_.get()}; }
-    std::optional<Kind> added() const;
+    /// CUDA and the added kind; a kind that this process does not have has no device.
+    std::array<Kind, 2> kinds() const;
     std::vector<Kind> usable() const;
 
     const bool is_child_of_cuda_;
-    const IpcDevice* const cuda_;
-    const std::unique_ptr<IpcHandleCache> cuda_handles_;
+    const std::unique_ptr<IpcHandleCache> cuda_handles_;  ///< null in a build without CUDA
     mutable std::once_flag added_once_;
     mutable std::unique_ptr<IpcHandleCache> added_handles_;
     Guarded<std::optional<Viability>> cuda_use_;
-    Exports exports_;
     DeferredFrees deferred_frees_;
-    Background executor_{"st-devices"};
 };
 
 /// Returns the kind of device that has a tensor. Throws DeviceRejected if the tensor is on no device of this process.

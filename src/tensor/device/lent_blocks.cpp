@@ -5,32 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 
 #include "tensor/handle.hpp"
 
 namespace shared_tensor::tensor {
-
-void Exports::add(const IpcBytes& handle, const DevicePlace& place) {
-    own_.with([&](auto& own) {
-        Own& one = own[handle];
-        one = {place.base, place.block_bytes, place.generation, one.count + 1};
-    });
-}
-
-void Exports::remove(const IpcBytes& handle) {
-    own_.with([&](auto& own) {
-        const auto found = own.find(handle);
-        if (found != own.end() && --found->second.count == 0) own.erase(found);
-    });
-}
-
-std::optional<Exports::Own> Exports::find(const IpcBytes& handle) const {
-    return own_.with([&](const auto& own) -> std::optional<Own> {
-        const auto found = own.find(handle);
-        return found == own.end() ? std::nullopt : std::optional(found->second);
-    });
-}
 
 codec::TensorPointer LentBlock::handle() const { return make_handle(tensor_); }
 
@@ -39,6 +19,15 @@ namespace {
 bool has_ended(const UniqueFd& process) {
     pollfd ended{process.get(), POLLIN, 0};
     return ::poll(&ended, 1, 0) > 0;
+}
+
+/// Removes the blocks that `is_over` is true for. The caller destroys them without the lock.
+template <class Kept, class IsOver>
+std::vector<Kept> take(std::vector<Kept>& kept, IsOver is_over) {
+    const auto over = std::partition(kept.begin(), kept.end(), std::not_fn(is_over));
+    std::vector<Kept> taken(std::make_move_iterator(over), std::make_move_iterator(kept.end()));
+    kept.erase(over, kept.end());
+    return taken;
 }
 
 }  // namespace
@@ -50,24 +39,15 @@ void DeferredFrees::keep(std::shared_ptr<const LentBlock> block, std::shared_ptr
 }
 
 void DeferredFrees::free(const LentBlock* block) {
-    std::vector<Kept> gone;  // destroyed without the lock
-    kept_.with([&](auto& kept) {
+    const auto gone = kept_.with([&](auto& kept) {
         block->mark_closed();
-        const auto mine =
-            std::partition(kept.begin(), kept.end(), [&](const Kept& one) { return one.block.get() != block; });
-        std::move(mine, kept.end(), std::back_inserter(gone));
-        kept.erase(mine, kept.end());
+        return take(kept, [&](const Kept& one) { return one.block.get() == block; });
     });
 }
 
 void DeferredFrees::sweep() {
-    std::vector<Kept> gone;
-    kept_.with([&](auto& kept) {
-        const auto dead = std::partition(kept.begin(), kept.end(), [](const Kept& one) {
-            return one.process == nullptr || !has_ended(*one.process);
-        });
-        std::move(dead, kept.end(), std::back_inserter(gone));
-        kept.erase(dead, kept.end());
+    const auto gone = kept_.with([](auto& kept) {
+        return take(kept, [](const Kept& one) { return one.process != nullptr && has_ended(*one.process); });
     });
 }
 

@@ -2,37 +2,18 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
+#include <functional>
 #include <memory>
-#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/concurrency/guarded.hpp"
 #include "base/system/unique_fd.hpp"
 #include "protocol/codec/value.hpp"
-#include "tensor/device/ipc_device.hpp"
+#include "tensor/device/ipc_handle_cache.hpp"
+#include "tensor/transports/transport.hpp"
 
 namespace shared_tensor::tensor {
-
-/// The blocks of this process that other processes may open at the moment. A message from this process to itself finds
-/// the memory here, because a handle cannot be opened in the process that made it.
-/// Thread safety: all methods from any thread.
-class Exports {
-public:
-    void add(const IpcBytes& handle, const DevicePlace& place);
-    void remove(const IpcBytes& handle);
-
-    struct Own {
-        std::byte* base = nullptr;
-        std::uint64_t bytes = 0;
-        std::uint64_t generation = 0;
-        std::size_t count = 0;
-    };
-    std::optional<Own> find(const IpcBytes& handle) const;
-
-private:
-    Guarded<std::map<IpcBytes, Own>> own_;
-};
 
 /// A tensor of this process that another process may read. Keeps its memory and the event that the reader waits for.
 class LentBlock {
@@ -91,5 +72,34 @@ private:
 
 /// Returns a descriptor that becomes readable when the process ends; null if the kernel gives none.
 std::shared_ptr<const UniqueFd> watch_process(int pid);
+
+/// The process at the other end of a local channel, for tensors in device memory, like ShmPeer for shared memory.
+/// Thread safety: all methods from any thread.
+class DevicePeer {
+public:
+    virtual ~DevicePeer() = default;
+    /// Whether the peer can share device memory with this process.
+    virtual Viability viable() const = 0;
+    /// Whether the peer sees the device.
+    virtual bool sees(const std::string& uuid) const = 0;
+    /// A number for the peer as the owner of its blocks, for IpcHandleCache::forget().
+    virtual std::uint64_t owner() const = 0;
+
+    /// Marks the tensor that the peer lent under `lease` as in use, until the returned function is called: once, from
+    /// any thread. Throws InvalidValue (path "lease").
+    virtual std::function<void()> use(const std::string& lease) = 0;
+    /// If true, an import that throws CannotOpen does not call the function returned by use(): this process keeps the
+    /// lease, and can ask for the tensor by another transport.
+    virtual bool keeps_unopened() const { return false; }
+
+    /// Lets the peer open the block. The block is kept until the peer tells that it closed it, or until the peer's
+    /// process has ended. Throws CannotLend.
+    virtual Lending lend(std::shared_ptr<const LentBlock> block) = 0;
+};
+
+/// Makes the transport that sends tensors on devices as IPC handles of their memory, without a copy. Imported tensors
+/// are used in the peer's memory if Incoming::borrow is set, else copied on the device first. `peer` must outlive the
+/// transport.
+std::unique_ptr<Transport> make_cuda_ipc_transport(DevicePeer& peer);
 
 }  // namespace shared_tensor::tensor

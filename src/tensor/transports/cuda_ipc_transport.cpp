@@ -4,8 +4,6 @@
 #include <shared_tensor/bytes.hpp>
 #include <shared_tensor/value.hpp>
 
-#include "base/system/fork.hpp"
-#include "tensor/device/device_peer.hpp"
 #include "tensor/device/devices.hpp"
 #include "tensor/element_reader.hpp"
 #include "tensor/handle.hpp"
@@ -129,8 +127,6 @@ private:
         };
         try {
             auto use = found.kind.device->use(found.index, wanted.event ? &*wanted.event : nullptr);
-            if (const auto own = Devices::of_process().exports().find(wanted.handle))
-                return own_block(*own, wanted, std::move(use), done);
             return found.kind.handles->borrow({found.index, wanted.handle, wanted.generation, peer_->owner()},
                                               std::move(use), done);
         } catch (const DeviceRejected& rejected) {
@@ -143,27 +139,6 @@ private:
             done();
             throw;
         }
-    }
-
-    /// Returns a block of this process, for a message of the process to itself.
-    static IpcHandleCache::Borrowed own_block(const Exports::Own& own, const Wanted& wanted,
-                                              std::unique_ptr<DeviceUse> use, const std::function<void()>& done) {
-        if (own.generation != wanted.generation)
-            throw InvalidValue("cuda_ipc.generation", std::to_string(own.generation),
-                               std::to_string(wanted.generation));
-        struct Reader {
-            std::shared_ptr<DeviceUse> use;
-            std::function<void()> done;
-            ~Reader() {
-                use->end();
-                Devices::of_process().in_background([use = use, done = done] {
-                    use->finish();
-                    done();
-                });
-            }
-        };
-        // A forked child's copy has no effect at its end: the lease belongs to the parent.
-        return {own.base, own.bytes, shared_in_its_process(new Reader{std::move(use), done})};
     }
 
     Exported empty(const Devices::Kind& kind, const TensorRef& tensor) const {
@@ -196,8 +171,8 @@ private:
         auto event = kind.device->record(place.device);
         std::string content = content_of(to_text(handle), {place.offset, plain ? tensor.bytes() : tensor.reach()},
                                          event != nullptr ? to_text(event->bytes()) : std::string(), place.generation);
-        Lending lent = peer_->lend(std::make_shared<const LentBlock>(tensor, handle, place, std::move(event),
-                                                                     Devices::of_process().exports()));
+        Lending lent = peer_->lend(
+            std::make_shared<const LentBlock>(tensor, handle, place, std::move(event), kind.handles->exports()));
         return {std::move(content), copied, std::move(lent), plain ? Shape() : std::move(strides),
                 kDevicePrefix + uuid};
     }

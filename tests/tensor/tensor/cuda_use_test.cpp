@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tensor/device/cuda/cuda_events.hpp"
+#include "tensor/device/cuda/cuda_pools.hpp"
 
 namespace {
 

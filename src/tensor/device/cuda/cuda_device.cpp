@@ -5,19 +5,15 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <map>
 #include <new>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/concurrency/guarded.hpp"
 #include "tensor/device/cuda/cuda_driver.hpp"
-#include "tensor/device/cuda/cuda_events.hpp"
-#include "tensor/device/cuda/cuda_memory.hpp"
+#include "tensor/device/cuda/cuda_pools.hpp"
 #include "tensor/memory.hpp"
 
 namespace shared_tensor::tensor {
@@ -144,63 +140,9 @@ private:
     std::size_t inner_ = 0, run_ = 1;  // the first of the contiguous inner dimensions; the bytes of these dimensions
 };
 
-/// Pinned host memory, to which a device copies asynchronously. To pin memory takes long, so freed pieces are kept for
-/// reuse; there are at most kMost pieces. Thread safety: all methods from any thread.
-class PinnedMemory {
-public:
-    /// Returns null if no piece is left.
-    std::shared_ptr<std::byte> take(std::size_t bytes) {
-        const auto known = state_.with([&](State& state) { return state.take(bytes); });
-        if (!known) return nullptr;
-        void* memory = *known;
-        if (memory == nullptr) memory = made(bytes);
-        if (memory == nullptr) return nullptr;
-        return {static_cast<std::byte*>(memory), [this, bytes](std::byte* data) {
-                    quietly("pinned memory",
-                            [&] { state_.with([&](State& state) { state.idle.emplace(bytes, data); }); });
-                }};
-    }
-
-private:
-    static constexpr std::size_t kMost = 64;
-    struct State {
-        std::multimap<std::size_t, void*> idle;
-        std::size_t made = 0;
-
-        /// Returns null if a new piece may be allocated, nullopt if there are kMost pieces.
-        std::optional<void*> take(std::size_t bytes) {
-            if (const auto found = idle.find(bytes); found != idle.end()) return idle.extract(found).mapped();
-            if (made >= kMost) return std::nullopt;
-            ++made;
-            return nullptr;
-        }
-    };
-    /// Allocates in the context of any GPU: all GPUs can access portable pinned memory.
-    void* made(std::size_t bytes) {
-        try {
-            void* memory = nullptr;
-            const OnDevice on(cuda_cards().usable.at(0).ordinal);
-            check(driver().cuMemHostAlloc(&memory, bytes, CU_MEMHOSTALLOC_PORTABLE), "cuMemHostAlloc");
-            return memory;
-        } catch (const std::exception& error) {
-            state_.with([](State& state) { --state.made; });
-            if (!has_warned_.exchange(true))
-                log::warn("no memory can be pinned, so reads of the GPU are slow: ", error.what());
-            return nullptr;
-        }
-    }
-
-    Guarded<State> state_;
-    std::atomic<bool> has_warned_{false};
-};
-
 class CudaDevice final : public IpcDevice {
 public:
-    /// Detects GPUs at the first call. Initializes the driver, but creates no context.
-    Viability viable() const override {
-        const auto& all = cuda_cards();
-        return {all.usable.empty() ? all.reason : ""};
-    }
+    Viability viable() const override { return cuda_viable(); }
 
     std::vector<DeviceInfo> devices() const override {
         std::vector<DeviceInfo> list;
@@ -283,14 +225,9 @@ public:
     std::unique_ptr<DeviceEvent> record(std::size_t device) const override {
         const int card = ordinal(device);
         const OnDevice on(card);
-        const auto shared = events_.take(card);
-        if (!shared) {
-            check(driver().cuStreamSynchronize(kStream), "the work on the tensor failed");
-            return nullptr;
-        }
-        auto pooled = std::make_unique<PooledEvent>(events_, card, *shared);
-        check(driver().cuEventRecord(shared->event, kStream), "the event cannot be recorded");
-        return pooled;
+        auto event = events_.record(card);
+        if (event == nullptr) check(driver().cuStreamSynchronize(kStream), "the work on the tensor failed");
+        return event;
     }
 
     std::unique_ptr<DeviceUse> use(std::size_t device, const IpcBytes* bytes) const override {
@@ -381,7 +318,12 @@ const CudaDevice& the_device() {
 
 }  // namespace
 
-const IpcDevice& cuda_device() { return the_device(); }
+const IpcDevice* cuda_device() { return &the_device(); }
+
+Viability cuda_viable() {
+    const auto& all = cuda_cards();
+    return {all.usable.empty() ? all.reason : ""};
+}
 
 void on_gpu_memory_shortage(ReleaseMemory release) { the_device().on_shortage(release); }
 

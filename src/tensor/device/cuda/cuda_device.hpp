@@ -4,9 +4,14 @@
 
 namespace shared_tensor::tensor {
 
-/// Returns the GPUs of this process, for CUDA IPC. The object is never destroyed. CMake chooses one of two files that
-/// implement it: in a build without CUDA, viable() gives that reason and holds() is always false.
-const IpcDevice& cuda_device();
+// CMake chooses one of two files that implement this: a build may be without CUDA.
+
+/// Whether there is a GPU whose memory can be shared. Detects GPUs at the first call. Initializes the driver, but
+/// creates no context.
+Viability cuda_viable();
+
+/// Returns the GPUs of this process, for CUDA IPC; null in a build without CUDA. The object is never destroyed.
+const IpcDevice* cuda_device();
 
 /// A function that returns a framework's cached GPU memory to the driver. May throw.
 using ReleaseMemory = void (*)();
