@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "protocol/json_rpc/json_text.hpp"
-#include "tensor/dtype.hpp"
 #include "tensor/element.hpp"
 #include "tensor/layout.hpp"
 #include "tensor/transports/tensor_transfer.hpp"

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "protocol/codec/value.hpp"
-#include "tensor/dtype.hpp"
 #include "tensor/layout.hpp"
 
 namespace shared_tensor::tensor {

@@ -4,7 +4,6 @@
 #include <string>
 
 #include "protocol/codec/value.hpp"
-#include "tensor/dtype.hpp"
 #include "tensor/layout.hpp"
 
 namespace shared_tensor::tensor {

@@ -8,7 +8,6 @@
 #include <shared_tensor/tensor_ref.hpp>
 
 #include "base/memory/memory_block.hpp"
-#include "tensor/dtype.hpp"
 #include "tensor/layout.hpp"
 
 namespace shared_tensor::tensor {

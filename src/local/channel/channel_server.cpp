@@ -50,7 +50,8 @@ void ChannelServer::start() {
 
 void ChannelServer::stop() {
     thread_.request_stop();
-    wake();
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
     if (thread_.joinable()) thread_.join();
 }
 
@@ -69,9 +70,9 @@ void ChannelServer::settled(ChannelId id) {
     new_.with([&](auto& deadlines) { deadlines.erase(id); });
 }
 
+/// Shows the end to both sides: the loop receives it too, and drops the channel.
 void ChannelServer::close(ChannelId id) {
-    doomed_.with([&](auto& doomed) { doomed.push_back(id); });
-    wake();
+    if (const ConnectionPointer connection = find(id)) ::shutdown(connection->socket.get(), SHUT_RDWR);
 }
 
 std::size_t ChannelServer::size() const {
@@ -92,11 +93,6 @@ void ChannelServer::want_to_write(ChannelId id, const Connection& connection, bo
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.socket.get(), &event);  // it may be closed already
 }
 
-void ChannelServer::wake() const {
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto written = ::write(wake_.get(), &one, sizeof one);
-}
-
 ChannelServer::ConnectionPointer ChannelServer::find(ChannelId id) const {
     return channels_.with([&](const auto& channels) {
         const auto found = channels.find(id);
@@ -111,7 +107,6 @@ void ChannelServer::serve(const std::stop_token& stop) {
         if (!std::exchange(accepting_, true)) watch(EPOLL_CTL_ADD, listener_.fd(), EPOLLIN, kListener);
         for (int i = 0; i < count; ++i)
             handle(events[static_cast<std::size_t>(i)].data.u64, events[static_cast<std::size_t>(i)].events);
-        close_doomed();
         close_overdue();
     }
     std::vector<ChannelId> left;
@@ -157,21 +152,12 @@ bool ChannelServer::make_room() {
     return first.has_value();
 }
 
-void ChannelServer::handle(std::uint64_t key, std::uint32_t events) {
-    if (key == kWake) {
-        std::uint64_t count = 0;
-        [[maybe_unused]] const auto got = ::read(wake_.get(), &count, sizeof count);
-    } else if (key == kListener) {
-        accept_some();
-    } else if (key % 2 == 1) {
-        drop(key / 2);  // its process ended
-    } else {
-        serve_or_drop(key / 2, events);
-    }
-}
-
 /// If memory is exhausted while a channel is served, only this channel is closed.
-void ChannelServer::serve_or_drop(ChannelId id, std::uint32_t events) {
+void ChannelServer::handle(std::uint64_t key, std::uint32_t events) {
+    if (key == kWake) return;  // the loop ends
+    if (key == kListener) return accept_some();
+    const ChannelId id = key / 2;
+    if (key == process_key(id)) return drop(id);  // its process ended
     try {
         serve_channel(id, events);
     } catch (const std::exception& error) {
@@ -243,13 +229,6 @@ void ChannelServer::open(ProcessFd socket) {
         log::warn("a client's local channel is closed: ", error.what());
         if (find(id) != nullptr) forget(id);
     }
-}
-
-void ChannelServer::close_doomed() {
-    std::vector<ChannelId> doomed;
-    doomed_.with([&](auto& ids) { ids.swap(doomed); });
-    for (const ChannelId id : doomed)
-        drop(id);
 }
 
 void ChannelServer::drop(ChannelId id) {

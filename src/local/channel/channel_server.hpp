@@ -74,7 +74,6 @@ private:
 
     void watch(int operation, int fd, std::uint32_t events, std::uint64_t key) const;
     void want_to_write(ChannelId id, const Connection& connection, bool wanted) const;
-    void wake() const;
     ConnectionPointer find(ChannelId id) const;
     void serve(const std::stop_token& stop);
     int timeout() const;
@@ -82,12 +81,10 @@ private:
     void close_overdue();
     bool make_room();
     void handle(std::uint64_t key, std::uint32_t events);
-    void serve_or_drop(ChannelId id, std::uint32_t events);
     void serve_channel(ChannelId id, std::uint32_t events);
     bool flush(ChannelId id, Connection& connection) const;
     void accept_some();
     void open(ProcessFd socket);
-    void close_doomed();
     void drop(ChannelId id);
     void forget(ChannelId id);
 
@@ -97,8 +94,7 @@ private:
     UniqueFd epoll_, wake_;
     Guarded<std::unordered_map<ChannelId, ConnectionPointer>> channels_;
     Guarded<std::map<ChannelId, SteadyTime>> new_;  // with the times until which they must be settled
-    Guarded<std::vector<ChannelId>> doomed_;
-    ChannelId next_id_ = 1;  // used only by the loop, like accepting_ and complained_
+    ChannelId next_id_ = 1;                         // used only by the loop, like accepting_ and complained_
     bool accepting_ = true, complained_ = false;
     std::jthread thread_;
 };

@@ -19,6 +19,7 @@
 #include "server/rpc/reply.hpp"
 #include "tensor/files/npy.hpp"
 #include "tensor/files/tensor_file.hpp"
+#include "tensor/handle.hpp"
 
 namespace shared_tensor::server {
 
@@ -198,7 +199,7 @@ codec::TensorPointer cut_rows(const codec::TensorPointer& tensor, const Rows& ro
     if (shape.empty()) reject("slice", "a tensor that has dimensions", "one without");
     if (first > last || last > size)
         reject("slice", "rows from 0 to " + std::to_string(size) + ", the first not behind the last", text);
-    return tensor::rows_of(tensor, first, last);
+    return tensor::make_handle(tensor->tensor().slice(first, last));
 }
 
 /// Whether a range may be sent: false if the client has other bytes than these (If-Range).

@@ -10,7 +10,6 @@
 #include "runtime/tables/tensor_store.hpp"
 #include "server/files/tensor_endpoint.hpp"
 #include "server/methods/rejected.hpp"
-#include "tensor/dtype.hpp"
 #include "tensor/layout.hpp"
 
 namespace shared_tensor::server {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "tensor/dtype.hpp"
+#include "tensor/layout.hpp"
 
 namespace shared_tensor::server::schema {
 

@@ -19,24 +19,31 @@ constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMaxHeaderBytes = 64 << 10;
 constexpr std::size_t kAlignment = 64;
 
-struct TypeName {
-    std::string_view name;  // without the byte order in front of it
-    DType dtype;
+/// NumPy's names of the dtypes, without the byte order in front of them.
+constexpr std::array<std::pair<std::string_view, DType>, 14> kTypes{{
+    {"b1", DType::bool_},
+    {"u1", DType::uint8},
+    {"u2", DType::uint16},
+    {"u4", DType::uint32},
+    {"u8", DType::uint64},
+    {"i1", DType::int8},
+    {"i2", DType::int16},
+    {"i4", DType::int32},
+    {"i8", DType::int64},
+    {"f2", DType::float16},
+    {"f4", DType::float32},
+    {"f8", DType::float64},
+    {"c8", DType::complex64},
+    {"c16", DType::complex128},
+}};
+
+struct NpyHeader {
+    DType dtype = DType::float32;
+    bool big_endian = false;
+    bool fortran_order = false;
+    Shape shape{};
+    std::size_t size = 0;  ///< bytes of the header: the offset of the elements
 };
-constexpr std::array<TypeName, 14> kTypes{{{"b1", DType::bool_},
-                                           {"u1", DType::uint8},
-                                           {"u2", DType::uint16},
-                                           {"u4", DType::uint32},
-                                           {"u8", DType::uint64},
-                                           {"i1", DType::int8},
-                                           {"i2", DType::int16},
-                                           {"i4", DType::int32},
-                                           {"i8", DType::int64},
-                                           {"f2", DType::float16},
-                                           {"f4", DType::float32},
-                                           {"f8", DType::float64},
-                                           {"c8", DType::complex64},
-                                           {"c16", DType::complex128}}};
 
 /// Reads the header's text: a Python dict literal with three known keys.
 class DictReader {
@@ -45,10 +52,10 @@ public:
 
     NpyHeader read() {
         NpyHeader header;
-        expect('{');
-        while (!accept('}')) {
+        expect("{");
+        while (!accept("}")) {
             read_member(header);
-            if (!accept(',') && !sees('}')) fail("a comma or the end of the dict is missing");
+            if (!accept(",") && !sees("}")) fail("a comma or the end of the dict is missing");
         }
         skip_spaces();
         if (!text_.empty()) fail("something follows the dict");
@@ -62,7 +69,7 @@ private:
 
     void read_member(NpyHeader& header) {
         const std::string_view key = read_string();
-        expect(':');
+        expect(":");
         if (key == "descr") {
             read_type(header);
         } else if (key == "fortran_order") {
@@ -76,36 +83,31 @@ private:
     }
 
     void read_type(NpyHeader& header) {
-        if (sees('[')) throw NpyError("the .npy file holds a structured array: save its fields one by one");
+        if (sees("[")) throw NpyError("the .npy file holds a structured array: save its fields one by one");
         const std::string_view descr = read_string();
         const auto name = descr.substr(std::min<std::size_t>(1, descr.size()));
         const auto* found =
-            std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeName& type) { return type.name == name; });
+            std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& type) { return type.first == name; });
         if (descr.empty() || std::string_view("<>=|").find(descr[0]) == std::string_view::npos ||
             found == kTypes.end()) {
             throw NpyError("the .npy file has elements of type \"" + std::string(descr) + "\", which no tensor has");
         }
-        header.dtype = found->dtype;
+        header.dtype = found->second;
         header.big_endian = descr[0] == '>';
     }
 
     bool read_bool() {
-        skip_spaces();
-        for (const auto& [word, value] :
-             {std::pair{std::string_view("True"), true}, {std::string_view("False"), false}}) {
-            if (!text_.starts_with(word)) continue;
-            text_.remove_prefix(word.size());
-            return value;
-        }
+        if (accept("True")) return true;
+        if (accept("False")) return false;
         fail("True or False is missing");
     }
 
     void read_shape(NpyHeader& header) {
-        expect('(');
-        while (!accept(')')) {
+        expect("(");
+        while (!accept(")")) {
             if (header.shape.size() == kMaxRank) fail("more than 64 dimensions");
             header.shape.push_back(read_size());
-            if (!accept(',') && !sees(')')) fail("a comma or the end of the shape is missing");
+            if (!accept(",") && !sees(")")) fail("a comma or the end of the shape is missing");
         }
     }
 
@@ -130,17 +132,17 @@ private:
     }
 
     void skip_spaces() { text_.remove_prefix(std::min(text_.find_first_not_of(" \t\r\n"), text_.size())); }
-    bool sees(char c) {
+    bool sees(std::string_view word) {
         skip_spaces();
-        return text_.starts_with(c);
+        return text_.starts_with(word);
     }
-    bool accept(char c) {
-        if (!sees(c)) return false;
-        text_.remove_prefix(1);
+    bool accept(std::string_view word) {
+        if (!sees(word)) return false;
+        text_.remove_prefix(word.size());
         return true;
     }
-    void expect(char c) {
-        if (!accept(c)) fail(std::string("'") + c + "' is missing");
+    void expect(std::string_view word) {
+        if (!accept(word)) fail("'" + std::string(word) + "' is missing");
     }
 
     std::string_view text_;
@@ -184,9 +186,7 @@ std::span<const std::byte> elements_of(std::span<const std::byte> file, const Np
     return file.subspan(header.size, static_cast<std::size_t>(extent->bytes));
 }
 
-}  // namespace
-
-NpyHeader parse_npy_header(std::span<const std::byte> file) {
+NpyHeader parse_header(std::span<const std::byte> file) {
     const std::string_view text(reinterpret_cast<const char*>(file.data()),
                                 std::min(file.size(), kMaxHeaderBytes + 12));
     if (!text.starts_with(kMagic)) throw NpyError("not a .npy file: it does not begin with \\x93NUMPY");
@@ -204,14 +204,16 @@ NpyHeader parse_npy_header(std::span<const std::byte> file) {
     return header;
 }
 
+}  // namespace
+
 std::string npy_header(DType dtype, ShapeView shape) {
     const auto* found =
-        std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeName& type) { return type.dtype == dtype; });
+        std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& type) { return type.second == dtype; });
     if (found == kTypes.end()) {
         throw NpyError("NumPy has no " + std::string(name_of(dtype)) +
                        ": convert the tensor first, to float32 for example");
     }
-    std::string dict = std::string("{'descr': '") + (size_of(dtype) == 1 ? '|' : '<') + std::string(found->name);
+    std::string dict = std::string("{'descr': '") + (size_of(dtype) == 1 ? '|' : '<') + std::string(found->first);
     dict += "', 'fortran_order': False, 'shape': (";
     for (const std::int64_t size : shape)
         dict.append(std::to_string(size)).append(shape.size() == 1 ? "," : ", ");
@@ -225,14 +227,14 @@ std::string npy_header(DType dtype, ShapeView shape) {
     return header + dict;
 }
 
-TensorRef read_npy(std::span<const std::byte> file, std::shared_ptr<const void> owner) {
-    const NpyHeader header = parse_npy_header(file);
+TensorRef read_npy(std::span<const std::byte> file, std::shared_ptr<const void> owner, std::uint64_t* used) {
+    const NpyHeader header = parse_header(file);
     std::span<const std::byte> elements = elements_of(file, header);
+    if (used != nullptr) *used = header.size + elements.size();
     if (elements.empty()) return allocate(header.dtype, header.shape);
     if (has_odd_bools(header.dtype, header.shape, {}, elements.data()))
         throw NpyError("the .npy file has bools that are neither 0 nor 1");
-    const bool aligned = reinterpret_cast<std::uintptr_t>(elements.data()) % size_of(header.dtype) == 0;
-    if (header.big_endian || !aligned) {
+    if (header.big_endian || !is_aligned(elements.data(), header.dtype)) {
         const auto copy = copy_elements(elements, header);
         elements = *copy;
         owner = copy;

@@ -122,8 +122,8 @@ FileContent view_file(const Block& block, std::uint64_t size, FileForm form, con
     FileContent content;
     if (form == FileForm::raw) content.tensor = view_raw(block, size, raw);
     if (form == FileForm::npy) {
-        content.tensor = make_handle(read_npy(file, block.owner));
-        const std::uint64_t used = parse_npy_header(file).size + content.tensor->bytes();
+        std::uint64_t used = 0;
+        content.tensor = make_handle(read_npy(file, block.owner, &used));
         if (used != size)
             throw NpyError("the .npy file has " + std::to_string(size - used) + " bytes after its elements");
     }
@@ -133,10 +133,6 @@ FileContent view_file(const Block& block, std::uint64_t size, FileForm form, con
         content.metadata = std::move(read.metadata);
     }
     return content;
-}
-
-codec::TensorPointer rows_of(const codec::TensorPointer& tensor, std::int64_t first, std::int64_t last) {
-    return make_handle(tensor->tensor().slice(first, last));
 }
 
 }  // namespace shared_tensor::tensor

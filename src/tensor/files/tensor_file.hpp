@@ -58,7 +58,4 @@ struct RawForm {
 /// std::bad_alloc.
 FileContent view_file(const Block& block, std::uint64_t size, FileForm form, const RawForm& raw);
 
-/// Returns a view of the indices `first` to `last` (exclusive) of the first dimension. Both must be within its size.
-codec::TensorPointer rows_of(const codec::TensorPointer& tensor, std::int64_t first, std::int64_t last);
-
 }  // namespace shared_tensor::tensor

@@ -14,33 +14,19 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-DType read_dtype(const ValueReader& reader) {
-    reader.require(Kind::string, "name of a dtype");
-    if (const auto dtype = parse_dtype(reader.string())) return *dtype;
-    reader.fail("one of " + dtype_names());
-}
-
-Shape read_shape(const ValueReader& reader) {
-    reader.require(Kind::array, "array of integers");
-    if (reader.size() > kMaxRank) reader.fail("array of at most " + std::to_string(kMaxRank) + " integers");
-    Shape shape;
-    shape.reserve(reader.size());
-    for (std::size_t i = 0; i < reader.size(); ++i) {
-        const auto count = Codec<std::int64_t>::read(reader.element(i));
-        if (count < 0) reader.element(i).fail("integer from 0 to 9223372036854775807");
-        shape.push_back(count);
-    }
-    return shape;
-}
-
 const char* const kMembers = "object with dtype, shape and offset";
 
 Member read_member(const ValueReader& reader, std::uint64_t available) {
     reader.require(Kind::object, kMembers);
     if (reader.size() != 3 || !reader.has("dtype") || !reader.has("shape") || !reader.has("offset"))
         reader.fail(kMembers, "object with other members");
-    Member member{read_dtype(reader.member("dtype")), read_shape(reader.member("shape")),
+    const auto dtype = parse_dtype(Codec<std::string>::read(reader.member("dtype")));
+    if (!dtype) reader.member("dtype").fail("one of " + dtype_names());
+    Member member{*dtype, Codec<Shape>::read(reader.member("shape")),
                   Codec<std::uint64_t>::read(reader.member("offset")), 0};
+    const bool counts = std::all_of(member.shape.begin(), member.shape.end(), [](auto count) { return count >= 0; });
+    if (!counts || member.shape.size() > kMaxRank)
+        reader.member("shape").fail("array of at most " + std::to_string(kMaxRank) + " integers >= 0");
     const std::size_t item = size_of(member.dtype);
     const auto extent = extent_of(member.shape, {}, item);
     if (!extent) reader.member("shape").fail("sizes whose product is less than 2^63 bytes");
@@ -101,10 +87,7 @@ void write_manifest(ValueWriter writer, const Manifest& manifest) {
         ValueWriter one = writer.member(name);
         one.object();
         one.member("dtype").string(name_of(member.dtype));
-        ValueWriter shape = one.member("shape");
-        shape.array(member.shape.size());
-        for (const std::int64_t count : member.shape)
-            shape.append().integer(count);
+        Codec<Shape>::write(one.member("shape"), member.shape);
         one.member("offset").unsigned_integer(member.offset);
     }
 }
@@ -112,12 +95,6 @@ void write_manifest(ValueWriter writer, const Manifest& manifest) {
 namespace {
 
 const std::byte* data_of(const codec::TensorPointer& tensor) { return tensor->tensor().data(); }
-
-codec::TensorPointer bytes_tensor(const Block& block, std::uint64_t bytes) {
-    const Shape shape{static_cast<std::int64_t>(bytes)};
-    if (bytes == 0) return make_handle(allocate(DType::uint8, shape));
-    return make_handle(view_of(block.data, block.owner, DType::uint8, shape, {}));
-}
 
 /// Clears the gaps between members: they must not show earlier contents of the memory.
 void clear_gaps(const Manifest& manifest, std::byte* data) {
@@ -141,11 +118,13 @@ Manifest manifest_of(const TensorMap& tensors) {
 TensorSet make_set(Manifest manifest, std::uint64_t bytes, const TakeBlock& take) {
     const Block block = bytes > 0 ? take(bytes) : Block{};
     if (bytes > 0) clear_gaps(manifest, block.data);
-    return {std::move(manifest), bytes_tensor(block, bytes)};
+    return set_in(block, bytes, std::move(manifest));
 }
 
 TensorSet set_in(const Block& block, std::uint64_t bytes, Manifest manifest) {
-    return {std::move(manifest), bytes_tensor(block, bytes)};
+    const Shape shape{static_cast<std::int64_t>(bytes)};
+    return {std::move(manifest), make_handle(bytes > 0 ? view_of(block.data, block.owner, DType::uint8, shape, {})
+                                                       : allocate(DType::uint8, shape))};
 }
 
 std::byte* writable_data(const TensorSet& set) { return set.data->tensor().mutable_data(); }
@@ -170,7 +149,7 @@ TensorSet copy_set(Manifest manifest, const codec::TensorPointer& data, const Ta
         if (member.bytes > 0 && has_odd_bools(member.dtype, member.shape, {}, block.data + member.offset))
             throw InvalidValue("manifest." + name, "bytes 0 and 1 for dtype bool", "other bytes");
     }
-    return {std::move(manifest), bytes_tensor(block, bytes)};
+    return set_in(block, bytes, std::move(manifest));
 }
 
 codec::TensorPointer copy_tensor(const codec::TensorPointer& tensor, const TakeBlock& take) {
@@ -214,7 +193,7 @@ TensorSet part_of(const TensorSet& set, Manifest manifest) {
     for (auto& [name, member] : manifest)
         member.offset = member.bytes > 0 ? member.offset - begin : 0;
     const Block block{end > 0 ? writable_data(set) + begin : nullptr, set.data};
-    return {std::move(manifest), bytes_tensor(block, end - begin)};
+    return set_in(block, end - begin, std::move(manifest));
 }
 
 Shape shape_of(const codec::TensorPointer& tensor) {

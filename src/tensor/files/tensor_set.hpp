@@ -9,7 +9,6 @@
 #include <shared_tensor/value.hpp>
 
 #include "protocol/codec/value.hpp"
-#include "tensor/dtype.hpp"
 #include "tensor/layout.hpp"
 #include "tensor/memory.hpp"
 

@@ -15,7 +15,7 @@
 #include "base/memory/memory_block.hpp"
 #include "protocol/codec/value.hpp"
 #include "tensor/descriptor.hpp"
-#include "tensor/dtype.hpp"
+#include "tensor/layout.hpp"
 
 namespace shared_tensor::tensor {
 

@@ -21,7 +21,7 @@
 
 #include "media.hpp"
 #include "support/rpc.hpp"
-#include "tensor/dtype.hpp"
+#include "tensor/layout.hpp"
 
 using namespace shared_tensor;
 using namespace shared_tensor::test;

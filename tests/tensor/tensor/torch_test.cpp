@@ -14,7 +14,7 @@
 #include <shared_tensor/value.hpp>
 
 #include "support/tensors.hpp"
-#include "tensor/dtype.hpp"
+#include "tensor/layout.hpp"
 #include "tensor/small_float.hpp"
 
 using namespace shared_tensor;

@@ -158,7 +158,7 @@ TEST_CASE("A tensor or a set as a file is what is written to one", "[tensor][fil
 
 TEST_CASE("Rows are a view, and forms are told by the end of a name", "[tensor][file]") {
     const TensorRef tensor = arange<std::int64_t>({5, 4});
-    const auto rows = rows_of(make_handle(tensor), 1, 3);
+    const auto rows = make_handle(tensor.slice(1, 3));
     CHECK(shape_of(rows) == Shape{2, 4});
     CHECK(rows->tensor().data() == tensor.select(1).data());
     CHECK(form_of_name("a.npy") == FileForm::npy);
