@@ -170,8 +170,8 @@ public:
     ~Writer() { leave(); }
 
     /// Sends an item. Blocks while the stream's window (ServerOptions, ClientOptions) is full. Returns false, and sends
-    /// nothing, if the reader wants no more items. Do not write to a tensor of the item until the call is over: its
-    /// memory may be sent later, without a copy.
+    /// nothing, if the reader wants no more items. After it returns, the item's tensors may be written to, except
+    /// tensors in shared memory and on devices: the reader uses their memory until the call is over.
     bool write(const T& item) {
         if (sink_ == nullptr) throw std::logic_error("this Writer belongs to no stream");
         return sink_->put([&](ValueWriter writer) { Codec<T>::write(writer, item); });

@@ -224,12 +224,9 @@ TensorExpired SharedMemory::expired(std::string_view why) {
 void SharedMemory::give_back(const std::string& segment, const std::string& lease,
                              std::unique_ptr<local::Mapping> mapping, Ended how) noexcept {
     try {
-        if (how == Ended::retired) {
-            mappings_.forget(segment);
-            return acknowledgements_.retire(lease);
-        }
-        mappings_.put_back(segment, std::move(mapping), how == Ended::clean);
-        if (!viable()) mappings_.forget(segment);
+        if (how == Ended::retired || !viable()) mappings_.forget(segment);
+        mappings_.put_back(segment, std::move(mapping), how != Ended::written);
+        if (how == Ended::retired) return acknowledgements_.retire(lease);
         acknowledgements_.release({lease});
     } catch (const std::exception& error) {
         log::debug("a lease could not be released, so it ends with its channel: ", error.what());

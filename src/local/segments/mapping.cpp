@@ -88,15 +88,9 @@ Mapping::Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing)
     data_ = static_cast<std::byte*>(mapped);
 }
 
-Mapping::Mapping(Mapping&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)),
-      private_(other.private_),
-      guard_(std::move(other.guard_)) {}
-
 Mapping::~Mapping() {
     guard_.reset();  // first: a new mapping may reuse the addresses
-    if (data_ != nullptr) ::munmap(data_, size_);
+    ::munmap(data_, size_);
 }
 
 void Mapping::survive_faults(std::shared_ptr<FaultCount> faults) {

@@ -60,8 +60,8 @@ public:
     /// Throws BadSegment unless the descriptor is sealed memory of exactly `bytes` bytes, all allocated and not in huge
     /// pages: then no process can take a page away. Throws std::bad_alloc if it cannot be mapped.
     Mapping(const UniqueFd& descriptor, std::size_t bytes, Sharing sharing = Sharing::read_only);
-    Mapping(Mapping&& other) noexcept;
-    Mapping& operator=(Mapping&&) = delete;
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
     ~Mapping();
 
     std::byte* data() const { return data_; }

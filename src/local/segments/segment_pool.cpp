@@ -84,10 +84,9 @@ struct SegmentShelf : std::enable_shared_from_this<SegmentShelf> {
     SegmentShelf(PoolLimits the_limits, SegmentPool::Gone the_gone) : limits(the_limits), gone(std::move(the_gone)) {}
 
     SegmentInUsePointer take(std::size_t bytes, std::string_view principal, Sharing sharing, std::size_t place_bytes);
-    IdleSegments::Entries take_idle(const Key& key);
-    /// Counts a segment before it is made. Throws std::bad_alloc.
-    void reserve(std::size_t size);
-    void release(std::size_t size);
+    /// Returns the idle segment that was used last, or nothing: then a segment may be made. Counts it as used. Throws
+    /// PoolFull.
+    IdleSegments::Entries reserve(const Key& key, Sharing sharing);
     /// Puts `place` into a segment with a free place; false if there is none.
     bool find_room(const Key& key, const PooledSegmentPointer& place);
     void add(const Key& key, const SegmentInUsePointer& segment);
@@ -150,35 +149,23 @@ std::string why_full(const SegmentShelf::State& held, const PoolLimits& limits, 
 
 }  // namespace
 
-IdleSegments::Entries SegmentShelf::take_idle(const Key& key) {
-    return state.with([&](State& held) {
-        auto warmest = held.idle.take(key);
-        held.used_segments += warmest.size();
-        if (!warmest.empty()) held.used_bytes += key.second;
-        return warmest;
-    });
-}
-
-void SegmentShelf::reserve(std::size_t size) {
+IdleSegments::Entries SegmentShelf::reserve(const Key& key, Sharing sharing) {
+    const std::size_t size = key.second;
     Doomed evicted(gone);
-    state.with([&](State& held) {
+    return state.with([&](State& held) {
+        IdleSegments::Entries warmest;
+        if (sharing == Sharing::read_only) warmest = held.idle.take(key);
         const auto fits = [&] {
             const PoolUse use = held.use();
             return use.segments + use.idle_segments < limits.max_segments &&
                    size <= limits.max_bytes - std::min(limits.max_bytes, use.bytes + use.idle_bytes);
         };
-        while (!fits() && held.idle.size() > 0)
+        while (warmest.empty() && !fits() && held.idle.size() > 0)
             held.idle.evict(evicted.segments);
-        if (!fits()) throw PoolFull(why_full(held, limits, size));
+        if (warmest.empty() && !fits()) throw PoolFull(why_full(held, limits, size));
         ++held.used_segments;
         held.used_bytes += size;
-    });
-}
-
-void SegmentShelf::release(std::size_t size) {
-    state.with([&](State& held) {
-        --held.used_segments;
-        held.used_bytes -= size;
+        return warmest;
     });
 }
 
@@ -256,17 +243,18 @@ SegmentInUsePointer SegmentShelf::take(std::size_t bytes, std::string_view princ
     if (!process.is_here()) throw std::bad_alloc();  // the parent could take the same segment
     const std::size_t size = size_class(bytes);
     Key key{std::string(principal), size};
-    Doomed entry(gone);  // until it is in use
-    if (sharing == Sharing::read_only) entry.segments = take_idle(key);
+    Doomed entry(gone, reserve(key, sharing));  // until it is in use
     const bool reused = !entry.segments.empty();
-    if (!reused) reserve(size);
     SegmentInUsePointer used;
     try {
         if (!reused) entry.segments.push_back({std::move(key), std::make_unique<Segment>(size, sharing)});
         used = std::make_shared<SegmentInUse>(shared_from_this(), std::move(entry.segments),
                                               place_bytes > 0 ? place_bytes : size);
     } catch (...) {
-        release(size);
+        state.with([&](State& held) {
+            --held.used_segments;
+            held.used_bytes -= size;
+        });
         throw;
     }
     // Every process that maps it sees these bytes.
@@ -329,14 +317,6 @@ const PoolLimits& SegmentPool::limits() const { return shelf_->limits; }
 
 PoolUse SegmentPool::use() const {
     return shelf_->state.with([](const SegmentShelf::State& held) { return held.use(); });
-}
-
-void SegmentPool::trim() {
-    Doomed doomed(shelf_->gone);
-    shelf_->state.with([&](SegmentShelf::State& held) {
-        while (held.idle.size() > 0)
-            held.idle.evict(doomed.segments);
-    });
 }
 
 }  // namespace shared_tensor::local

@@ -101,8 +101,6 @@ public:
 
     PoolUse use() const;
     const PoolLimits& limits() const;
-    /// Frees all idle segments.
-    void trim();
 
 private:
     const std::shared_ptr<SegmentShelf> shelf_;  // shared with the segments in use, which return to it
