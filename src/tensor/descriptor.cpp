@@ -22,15 +22,6 @@ constexpr std::array<std::string_view, kTransportKinds.size()> kTransportNames{"
                                                                                "shm",  "cuda_ipc", "url"};
 constexpr std::array<std::string_view, 5> kPlainMembers{"dtype", "shape", "strides", "device", "lease"};
 
-std::string shortened(std::string text) {
-    constexpr std::size_t kShown = 40;
-    if (text.size() <= kShown) return text;
-    std::size_t end = kShown;
-    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
-        --end;  // do not cut a UTF-8 character
-    return text.substr(0, end) + "...";
-}
-
 [[noreturn]] void fail(std::string path, std::string expected, const Json* got) {
     throw InvalidValue(std::move(path), std::move(expected), got != nullptr ? described(*got) : "nothing");
 }
@@ -202,14 +193,6 @@ std::string join(const std::vector<TransportKind>& transports) {
     for (const TransportKind transport : transports)
         text.append(text.empty() ? "" : ", ").append(name_of(transport));
     return text;
-}
-
-std::string described(const Json& json) {
-    const auto text = [&] { return shortened(json.dump(-1, ' ', false, Json::error_handler_t::replace)); };
-    if (json.is_array()) return "array of " + std::to_string(json.size());
-    if (json.is_object()) return "object";
-    if (json.is_string()) return "string " + text();
-    return json.is_number() ? "number " + text() : text();
 }
 
 Descriptor parse_descriptor(const Json& json, const DescriptorLimits& limits) {

@@ -8,11 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "protocol/codec/value.hpp"
+#include "protocol/codec/json_source.hpp"
 #include "tensor/layout.hpp"
 
 namespace shared_tensor::tensor {
 
+using codec::described;
 using codec::Json;
 
 /// The transport of a tensor's bytes: the name of the descriptor's member that refers to them.
@@ -23,9 +24,6 @@ std::string_view name_of(TransportKind transport);
 std::optional<TransportKind> parse_transport(std::string_view name);
 /// Returns a list as text: "data, base64".
 std::string join(const std::vector<TransportKind>& transports);
-
-/// Describes a JSON value for error messages, in a short text: "number -1", "string \"abc\"", "array of 3".
-std::string described(const Json& json);
 
 struct DescriptorLimits {
     /// Limit of elements x item size for a tensor whose strides repeat elements (stride 0), so that it is larger than

@@ -60,6 +60,13 @@ std::byte* gather_into(const std::byte* in, ShapeView shape, ShapeView strides, 
 
 }  // namespace
 
+std::string text_of(ShapeView counts) {
+    std::string text = "[";
+    for (const std::int64_t count : counts)
+        text.append(text.size() > 1 ? "," : "").append(std::to_string(count));
+    return text.append("]");
+}
+
 std::optional<Extent> extent_of(ShapeView shape, ShapeView strides, std::size_t item_size) {
     const auto item = static_cast<std::int64_t>(item_size);
     if (!fits(shape, item)) return std::nullopt;

@@ -30,6 +30,9 @@ inline std::string dtype_names() {
 using Shape = std::vector<std::int64_t>;
 using ShapeView = std::span<const std::int64_t>;
 
+/// Returns sizes or strides as JSON text: "[2,3]".
+std::string text_of(ShapeView counts);
+
 inline constexpr std::size_t kMaxRank = 64;  ///< torch's own limit
 
 /// How much memory a tensor needs. Each value fits into std::int64_t.

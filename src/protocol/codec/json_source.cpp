@@ -136,18 +136,19 @@ ObjectPointer JsonSource::handle(Node node, Access access) const {
 }
 
 std::string JsonSource::describe(Node node) const {
-    const Json& json = at(node);
     switch (kind(node)) {
-        case Kind::null: return "null";
-        case Kind::boolean: return json.get<bool>() ? "true" : "false";
-        case Kind::string: return "string " + quoted(json.get_ref<const std::string&>());
-        case Kind::array: return "array of " + std::to_string(json.size());
-        case Kind::object: return "object";
         case Kind::tensor: return "tensor";
         case Kind::handle: return "handle of an object";
         case Kind::unknown: return "object with a key that starts with $ (wrap a plain one: {\"$literal\": {...}})";
-        default: return "number " + json.dump();
+        default: return described(at(node));
     }
+}
+
+std::string described(const Json& json) {
+    if (json.is_string()) return "string " + quoted(json.get_ref<const std::string&>());
+    if (json.is_array()) return "array of " + std::to_string(json.size());
+    if (json.is_object()) return "object";
+    return json.is_number() ? "number " + json.dump() : json.dump();
 }
 
 }  // namespace shared_tensor::codec

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "protocol/codec/value.hpp"
 
 namespace shared_tensor::codec {
+
+/// Describes a plain JSON value for error messages, in a short text: "number -1", "string \"abc\"", "array of 3".
+std::string described(const Json& json);
 
 /// Reads values from JSON. Nodes are `const Json*` of a document that must outlive the source, or of referenced values,
 /// which the source keeps alive.

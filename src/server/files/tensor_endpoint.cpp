@@ -103,13 +103,6 @@ std::vector<net::BodyPart> parts_of(const std::shared_ptr<const TensorFile>& fil
     return parts;
 }
 
-std::string shape_text(const codec::TensorPointer& tensor) {
-    std::string text = "[";
-    for (const std::int64_t size : tensor::shape_of(tensor))
-        text.append(text.size() > 1 ? "," : "").append(std::to_string(size));
-    return text.append("]");
-}
-
 }  // namespace
 
 struct TensorEndpoint::Wanted {
@@ -245,7 +238,7 @@ net::Response TensorEndpoint::get(const net::RequestHead& head, const Principal&
                                                   : tensor::file_of(found.tensor, wanted.form, name, metadata));
     if (!is_set) {
         response.headers.add("Shared-Tensor-Dtype", std::string(name_of(found.tensor->tensor().dtype())));
-        response.headers.add("Shared-Tensor-Shape", shape_text(found.tensor));
+        response.headers.add("Shared-Tensor-Shape", tensor::text_of(found.tensor->tensor().shape()));
     }
     response.content_type = media_type_of(wanted.form);
     const bool may_be_part = head.method == "GET" && file->size > 0;  // an empty file has no ranges

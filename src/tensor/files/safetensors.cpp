@@ -19,12 +19,8 @@ namespace {
 
 using json_rpc::Json;
 
-struct FileDType {
-    std::string_view name;
-    DType dtype;
-};
 /// The dtypes of the format. It has no complex32 and no complex128.
-constexpr std::array<FileDType, 20> kDTypeNames{{
+constexpr std::array<std::pair<std::string_view, DType>, 20> kDTypeNames{{
     {"BOOL", DType::bool_},
     {"U8", DType::uint8},
     {"U16", DType::uint16},
@@ -67,10 +63,10 @@ std::uint64_t natural(const Json& json, const std::string& what) {
 DType dtype_by_name(const Json& json, const std::string& of) {
     if (!json.is_string()) fail(of + " has a dtype that is no string");
     const auto& name = json.get_ref<const std::string&>();
-    const auto found =
-        std::find_if(kDTypeNames.begin(), kDTypeNames.end(), [&](const FileDType& one) { return one.name == name; });
-    if (found == kDTypeNames.end()) fail(of + " has the unknown dtype " + shown(name));
-    return found->dtype;
+    for (const auto& [known, dtype] : kDTypeNames) {
+        if (known == name) return dtype;
+    }
+    fail(of + " has the unknown dtype " + shown(name));
 }
 
 Shape shape_of(const Json& json, const std::string& of) {
@@ -136,9 +132,9 @@ Metadata metadata_of(const Json& json) {
 }
 
 std::string_view file_name_of(DType dtype, std::string_view member) {
-    const auto found =
-        std::find_if(kDTypeNames.begin(), kDTypeNames.end(), [&](const FileDType& one) { return one.dtype == dtype; });
-    if (found != kDTypeNames.end()) return found->name;
+    for (const auto& [name, known] : kDTypeNames) {
+        if (known == dtype) return name;
+    }
     throw SafetensorsError(shown(member) + ": a safetensors file cannot hold " + std::string(name_of(dtype)) +
                            "; convert it, complex128 for example to complex64");
 }
@@ -146,15 +142,14 @@ std::string_view file_name_of(DType dtype, std::string_view member) {
 std::string entry(const std::string& name, const Member& member, std::uint64_t begin) {
     std::string text;
     json_rpc::print_json_string(name, text);
-    text.append(R"(:{"dtype":")").append(file_name_of(member.dtype, name)).append(R"(","shape":[)");
+    text.append(R"(:{"dtype":")").append(file_name_of(member.dtype, name)).append(R"(","shape":)");
     Shape shape = member.shape;
     if (member.dtype == DType::float4_e2m1fn_x2) {
         if (shape.empty()) throw SafetensorsError(shown(name) + ": F4 needs a dimension");
         shape.back() *= 2;
     }
-    for (std::size_t i = 0; i < shape.size(); ++i)
-        text.append(i > 0 ? "," : "").append(std::to_string(shape[i]));
-    return text.append(R"(],"data_offsets":[)")
+    return text.append(text_of(shape))
+        .append(R"(,"data_offsets":[)")
         .append(std::to_string(begin) + ',' + std::to_string(begin + member.bytes))
         .append("]}");
 }

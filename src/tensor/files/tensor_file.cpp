@@ -20,12 +20,7 @@ namespace shared_tensor::tensor {
 
 namespace {
 
-struct Suffix {
-    FileForm form;
-    std::string_view text;
-};
-constexpr std::array<Suffix, 3> kSuffixes{
-    {{FileForm::safetensors, ".safetensors"}, {FileForm::npy, ".npy"}, {FileForm::raw, ".raw"}}};
+constexpr std::array<std::string_view, 3> kSuffixes{".safetensors", ".npy", ".raw"};  // in the order of FileForm
 
 TensorFile file_with(std::string head, std::vector<ElementReader> elements) {
     TensorFile file{std::move(head), std::move(elements)};
@@ -50,15 +45,13 @@ codec::TensorPointer view_raw(const Block& block, std::uint64_t size, const RawF
 }  // namespace
 
 std::optional<FileForm> form_of_name(std::string_view name) {
-    for (const Suffix& suffix : kSuffixes) {
-        if (name.ends_with(suffix.text)) return suffix.form;
+    for (const FileForm form : {FileForm::safetensors, FileForm::npy, FileForm::raw}) {
+        if (name.ends_with(suffix_of(form))) return form;
     }
     return std::nullopt;
 }
 
-std::string_view suffix_of(FileForm form) {
-    return std::find_if(kSuffixes.begin(), kSuffixes.end(), [&](const Suffix& one) { return one.form == form; })->text;
-}
+std::string_view suffix_of(FileForm form) { return kSuffixes[static_cast<std::size_t>(form)]; }
 
 TensorFile file_of(const TensorMap& tensors, const Metadata& metadata) {
     SafetensorsPlan plan = plan_safetensors(manifest_of(tensors), metadata);

@@ -26,15 +26,6 @@ std::string text_of(const TransportNotPossible::Reasons& reasons) {
     return text;
 }
 
-void append_counts(ShapeView counts, json_rpc::LongText& text) {
-    char separator = '[';
-    for (const std::int64_t count : counts) {
-        (text += separator).append(std::to_string(count));
-        separator = ',';
-    }
-    text.append(counts.empty() ? "[]" : "]");
-}
-
 /// Orders transports for a tensor that exceeds all limits of ExportPolicy.
 int compactness(TransportKind transport) {
     return transport == TransportKind::data ? 0 : transport == TransportKind::base64 ? 1 : 2;
@@ -128,8 +119,8 @@ void TensorTransfer::describe(const codec::TensorPointer& handle, json_rpc::Long
     out.append(R"(,"dtype":")").append(name_of(tensor.dtype())).append(R"(")");
     if (const std::string& lease = exported.lent.lease; !lease.empty())
         json_rpc::print_json_string(lease, out.append(R"(,"lease":)"));
-    append_counts(tensor.shape(), out.append(R"(,"shape":)"));
-    if (!exported.strides.empty()) append_counts(exported.strides, out.append(R"(,"strides":)"));
+    out.append(R"(,"shape":)").append(tensor::text_of(tensor.shape()));
+    if (!exported.strides.empty()) out.append(R"(,"strides":)").append(tensor::text_of(exported.strides));
     out.append(R"(,")").append(name_of(transport->kind())).append(R"(":)");
     if (exported.print) {
         exported.print(out);
